@@ -16,7 +16,7 @@ PACKAGES := ./...
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e chaos attack deploytest statustest conformance race fuzz fuzz-short lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test unit e2e chaos attack deploytest statustest conformance hollow race fuzz fuzz-short lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -41,10 +41,10 @@ unit: ## unit tests and fuzz seeds with the race detector, tests of allocations 
 	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/node-clients bin/h2spec ## end-to-end suite: the built binary between a real kube-apiserver and real clients (E2EFLAGS=-http2: all of them over HTTP/2)
-	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/controllers bin/node-clients bin/h2spec ## end-to-end suite: the built binary between a real kube-apiserver and real clients (E2EFLAGS=-http2: all of them over HTTP/2)
+	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
-		NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec $(GO) test -timeout 20m -count=1 ./proxy/e2e $(E2EFLAGS)
+		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec $(GO) test -timeout 20m -count=1 ./proxy/e2e $(E2EFLAGS)
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 chaos: bin/watchfan-race bin/devcluster ## fault suite: what clients see under faults, compared with etcd's own history (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
@@ -70,6 +70,10 @@ conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of K
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
 
+hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers whose pods mount 50 and 120 objects each, at kube-apiserver and through watchfan: connections, watches, access reviews (3 minutes)
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBEMARK_BIN=$(CURDIR)/bin/kubemark \
+		$(GO) test -timeout 20m -count=1 -v ./proxy/e2e -run '^TestHollowKubelets$$'
+
 # A number of executions and not a time: go test may report the end of a time as a failure, "context
 # deadline exceeded".
 fuzz-short:
@@ -87,6 +91,7 @@ lint: ## gofmt, go vet, staticcheck, imports within proxy, and the modules' chec
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
 	cd proxy/e2e/informers && $(GO) vet .
+	cd proxy/e2e/controllers && $(GO) vet .
 	cd deploy/deploytest && $(GO) vet .
 	cd proxy/statustest && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)
@@ -139,6 +144,12 @@ bin/node-clients: $(addprefix proxy/e2e/node/,package.json package-lock.json wat
 
 bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/conformance
+
+bin/kubemark: $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" k8s.io/kubernetes/cmd/kubemark
+
+bin/controllers: $(addprefix proxy/e2e/controllers/,go.mod go.sum main.go)
+	cd proxy/e2e/controllers && $(GO) build -ldflags '-s -w' -o $(CURDIR)/$@ .
 
 bin/h2spec: $(addprefix proxy/e2e/h2spec/,go.mod go.sum)
 	cd proxy/e2e/h2spec && $(GO) build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec

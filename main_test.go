@@ -70,7 +70,7 @@ func TestCommands(t *testing.T) {
 	f("verison", 2, `"verison" is no command: give one of assess, check, config, explain, help, `)
 	f("version x", 2, `version takes no argument, not "x"`)
 	f("version -o xml", 2, "-o=xml is unknown: give json or yaml")
-	f("help x", 2, "upstream, serving, authentication, authorization, caching, connections, limits, observability")
+	f("help x", 2, "upstream, serving, authentication, authorization, caching, siblings, connections, limits, observability")
 	f("--no-such-flag", 2, "there is no flag --no-such-flag\nsee watchfan --help")
 	f("--idle-timout=5s", 2, "there is no flag --idle-timout: did you mean --idle-timeout?\nsee watchfan --help")
 	f("--idle-timeout 5", 2, "--idle-timeout=5: give a duration as 30s or 10m; for seconds say 5s\nsee watchfan --help")

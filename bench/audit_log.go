@@ -34,9 +34,12 @@ func (a *auditLog) flags() []string {
 	return []string{"--apiserver-arg", "audit-policy-file=" + a.policy, "--apiserver-arg", "audit-log-path=" + a.path}
 }
 
+// auditLists are the requests that fill a lane with a list of the whole collection.
+const auditLists = "lane starts"
+
 // auditKinds are the kinds of requests, in the order of the report.
 var auditKinds = []string{
-	"lane starts", "lane watches", "replays", "versions", "exact lists", "proof lists",
+	auditLists, "lane watches", "replays", "versions", "exact lists", "proof lists",
 	"clients' lists", "clients' watches",
 }
 
@@ -81,7 +84,7 @@ func auditKind(verb, uri string) string {
 	case verb == "list":
 		return "proof lists"
 	case strings.Contains(uri, "sendInitialEvents=true"):
-		return "lane starts"
+		return auditLists
 	case strings.Contains(uri, "timeoutSeconds=3&") || strings.HasSuffix(uri, "timeoutSeconds=3"):
 		return "replays"
 	}

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,14 +28,21 @@ type replica struct {
 	conns int
 }
 
-// startReplica starts a watchfan with its own directory.
+// startReplica starts a watchfan with its own directory. Its siblings are the replicas that run.
 func startReplica(ctx context.Context, r *rolling, dir, name string) (*replica, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	c, ports, err := startWatchfan(ctx, dir, name, r.opts.Watchfan, r.cluster.kubeconfig, r.certificate,
-		"--insecure-port=0", "--shutdown-delay-duration="+r.opts.Delay.String(), "--drain-duration="+r.opts.Drain.String(),
-		"--max-connection-age="+r.opts.MaxAge.String())
+	flags := []string{"--insecure-port=0", "--shutdown-delay-duration=" + r.opts.Delay.String(),
+		"--drain-duration=" + r.opts.Drain.String(), "--max-connection-age=" + r.opts.MaxAge.String()}
+	var siblings []string
+	for _, p := range r.replicas {
+		siblings = append(siblings, p.secure)
+	}
+	if r.opts.Seeds && len(siblings) > 0 {
+		flags = append(flags, "--seed-from="+strings.Join(siblings, ","))
+	}
+	c, ports, err := startWatchfan(ctx, dir, name, r.opts.Watchfan, r.cluster.kubeconfig, r.certificate, flags...)
 	if err != nil {
 		return nil, err
 	}

@@ -24,12 +24,13 @@ type rollingOptions struct {
 	Delay    time.Duration // watchfan's --shutdown-delay-duration
 	Drain    time.Duration // watchfan's --drain-duration
 	MaxAge   time.Duration // watchfan's --max-connection-age; 0 is none
+	Seeds    bool          // replicas fill their caches from each other
 }
 
 func rollingDefaults() *rollingOptions {
 	return &rollingOptions{binaries: builtBinaries,
 		Clients: 3000, Protocol: http11, Streams: 10, Replicas: 3, Objects: 200, Rate: 20,
-		Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second}
+		Steady: 15 * time.Second, Delay: 3 * time.Second, Drain: 10 * time.Second, MaxAge: 90 * time.Second, Seeds: true}
 }
 
 // AddFlags adds the flags of `bench rolling`.
@@ -47,6 +48,7 @@ func (o *rollingOptions) AddFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.Drain, "drain-duration", o.Drain, "the replicas' --drain-duration")
 	fs.DurationVar(&o.MaxAge, "max-connection-age", o.MaxAge,
 		"the replicas' --max-connection-age; the run continues for 1.2 times that after the last replacement")
+	fs.BoolVar(&o.Seeds, "seeds", o.Seeds, "replicas fill their caches from each other, with --seed-from")
 	o.output.addFlags(fs)
 }
 
@@ -74,5 +76,6 @@ func (o *rollingOptions) conditions() conditions {
 	c.add("shutdown-delay-duration", o.Delay.String())
 	c.add("drain-duration", o.Drain.String())
 	c.add("max-connection-age", o.MaxAge.String())
+	c.add("seeds", fmt.Sprint(o.Seeds))
 	return c
 }

@@ -29,11 +29,16 @@ func (r *rolling) report(w io.Writer) {
 		fmt.Fprintf(w, "connections of each replica, %s: %v, at most %.0f %% from even\n", s.when, s.conns, 100*s.awayMost())
 	}
 	r.reportRequests(w)
+	lists := 0
+	for _, x := range r.restarts {
+		lists += x.requests[auditLists]
+	}
+	fmt.Fprintf(w, "lists of the whole collection at kube-apiserver for %d replacements: %d\n", len(r.restarts), lists)
 	if during.Count == 0 {
 		return
 	}
 	fmt.Fprintln(w)
-	metrics := []metric{{"relists", float64(relists)}, {"gone", float64(gone)}, {"faults", float64(len(r.faults))},
+	metrics := []metric{{"relists", float64(relists)}, {"gone", float64(gone)}, {"faults", float64(len(r.faults))}, {"lists", float64(lists)},
 		{"before-p99-ns", float64(before.Quantile(.99))}, {"during-p99-ns", float64(during.Quantile(.99))}}
 	if len(r.spreads) > 0 {
 		metrics = append(metrics, metric{"uneven-%", 100 * r.spreads[len(r.spreads)-1].awayMost()})

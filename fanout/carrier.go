@@ -21,9 +21,11 @@ type Carried interface {
 	Carrier() *Carrier
 }
 
-// place returns the carrier's shard. The first call makes it next.
-func (c *Carrier) place(next *shard) *shard {
-	c.shard.CompareAndSwap(nil, next)
+// place returns the carrier's shard, which the first call takes from next.
+func (c *Carrier) place(next func() *shard) *shard {
+	if c.shard.Load() == nil {
+		c.shard.CompareAndSwap(nil, next())
+	}
 	return c.shard.Load()
 }
 

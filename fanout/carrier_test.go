@@ -77,3 +77,26 @@ func TestCarrierFlushedOnce(t *testing.T) {
 		}
 	})
 }
+
+// Connections are spread over the shards, also when each opens all its streams before the next one
+// comes, and their number is a multiple of the number of shards.
+func TestCarriersSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const shards, streams = 4, 8
+		w := newWorldOf(t, roomy, fanout.NewFlusher(shards, 0))
+		conns := make(map[int]int) // by shard
+		for range 3 * shards {
+			c := newConnection()
+			for range streams {
+				w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), &carried{newRecorder(), c})
+			}
+			conns[c.carrier.Shard()]++
+		}
+		synctest.Wait()
+		for i := range shards {
+			if conns[i] != 3 {
+				t.Errorf("shard %d has %d connections, want 3", i, conns[i])
+			}
+		}
+	})
+}

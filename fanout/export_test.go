@@ -368,3 +368,6 @@ func (s Snapshot) HasIndex(label string) bool { return s.index(Attribute(0, labe
 
 // Indexes is the number of indexes of the snapshot.
 func (s Snapshot) Indexes() int { return len(s.indexes) }
+
+// Shard returns the index of the shard that serves the carrier's subscriptions.
+func (c *Carrier) Shard() int { return c.shard.Load().index }

@@ -74,11 +74,7 @@ func (f *Flusher) Run(ctx context.Context) {
 // subscription ends at once. Each subscription is started once.
 func (f *Flusher) Start(s *Subscription, sink Sink) {
 	s.sink = sink
-	sh := f.shards[int(f.next.Add(1))%len(f.shards)]
-	if c, ok := sink.(Carried); ok {
-		s.carrier = c.Carrier()
-		sh = s.carrier.place(sh)
-	}
+	sh := f.place(s)
 	s.shard.Store(sh)
 	sh.mu.Lock()
 	stopped := sh.stopped
@@ -93,6 +89,18 @@ func (f *Flusher) Start(s *Subscription, sink Sink) {
 		return
 	}
 	sh.wake()
+}
+
+// place returns the shard that serves s. Shards take turns: each gets as many connections as the
+// others, whatever the number of their streams.
+func (f *Flusher) place(s *Subscription) *shard {
+	next := func() *shard { return f.shards[int(f.next.Add(1))%len(f.shards)] }
+	c, ok := s.sink.(Carried)
+	if !ok {
+		return next()
+	}
+	s.carrier = c.Carrier()
+	return s.carrier.place(next)
 }
 
 // part is a group's members in one shard.

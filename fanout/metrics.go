@@ -20,7 +20,7 @@ var (
 	parked = metrics.NewGauge(describe("gauge", "watchfan_parked_watchers",
 		"Watches that wait for their client to read."), nil)
 	parks = metrics.NewCounter(describe("counter", "watchfan_watcher_parks_total",
-		"Times that a client's socket accepted no more data."))
+		"Times that a client's socket, or its window of HTTP/2, accepted no more data."))
 
 	filterBytes = metrics.NewGauge(describe("gauge", "watchfan_filter_bytes",
 		"Memory for the selectors of the watches that are served from the cache. "+

@@ -21,8 +21,9 @@
 //
 // The live event is the contiguous slice from its own head to the tail, so it is one element of a
 // writev. The same version as an initial event is two elements: the ADDED head, and the shared
-// object with its tail. Both are complete HTTP/1.1 chunks (RFC 9112, section 7.1), which every
-// connection can send unchanged: see [Frame].
+// object with its tail. Both are complete HTTP/1.1 chunks (RFC 9112, section 7.1): see [Frame]. A
+// connection over HTTP/1.1 sends them unchanged. HTTP/2 and WebSockets have other framing, and send
+// the payloads of the same chunks ([NextPayload]).
 //
 // # Protobuf
 //

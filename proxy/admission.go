@@ -52,7 +52,7 @@ func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, log *slog.Log
 // when the request has ended, unless slot is nil. wait bounds the lookup of a token's owner.
 func (a *admission) begin(wait context.Context, id auth.Identity, req *request.Request, cacheable bool) (slot *watchSlot, refused *metav1.Status) {
 	watch := req.IsWatch()
-	if a.memory.refuses() && (watch || cacheable && req.Verb == "list") {
+	if a.memory.refuses() && (watch || cacheable && req.Verb == "list" && !req.AsTable()) {
 		return nil, a.refuse(rejectedMemory, "this proxy is short of memory")
 	}
 	if !watch {

@@ -189,8 +189,8 @@ func TestColdLaneRevoked(t *testing.T) {
 	}
 }
 
-// A watch that passes through because its lane is not filled yet ends once the lane is, between two
-// events, and its client resumes at the lane. A watch whose client may not resume goes on, and so
+// A watch that passes through because its lane is not filled yet ends once the lane is, behind a
+// bookmark, and its client resumes at the lane. A watch whose client may not resume goes on, and so
 // does one that begins with the state.
 func TestColdLaneRecalls(t *testing.T) {
 	t.Parallel()
@@ -207,14 +207,30 @@ func TestColdLaneRecalls(t *testing.T) {
 	wantStrings(t, "watch that passes through", proxytest.Strings(resumed.Await(1)), fmt.Sprintf("ADDED ns/b %d", rv))
 	close(hold)
 	began := time.Now()
-	if err := resumed.Ended(); err != nil {
-		t.Errorf("the end of the watch that passed through: %v", err)
+	ended := make(chan error, 1)
+	go func() { ended <- resumed.Ended() }()
+	for err, over := error(nil), false; !over; {
+		select {
+		case err = <-ended:
+			if over = true; err != nil {
+				t.Errorf("the end of the watch that passed through: %v", err)
+			}
+		case <-time.After(200 * time.Millisecond):
+			f.cms.Put("ns", "b", "2")
+			f.cms.SendBookmark(proxytest.Client)
+		}
+	}
+	last := resumed.Events()[len(resumed.Events())-1]
+	if rv = last.RV; last.Type != "BOOKMARK" {
+		t.Errorf("the last event is %s", last)
 	}
 	t.Logf("recalled after %s", time.Since(began).Round(time.Millisecond))
 	again := f.watch(since, rv)
 	rv = f.cms.Put("ns", "c", "1")
-	wantStrings(t, "watch from the lane", proxytest.Strings(again.AwaitVersion(rv)), fmt.Sprintf("ADDED ns/c %d", rv))
-	time.Sleep(time.Until(began.Add(11 * time.Second))) // longer than any recalled watch goes on
+	events := proxytest.Strings(again.AwaitVersion(rv))
+	wantStrings(t, "watch from the lane", events[len(events)-1:], fmt.Sprintf("ADDED ns/c %d", rv))
+	time.Sleep(time.Until(began.Add(14 * time.Second))) // longer than any recalled watch goes on
+	f.cms.SendBookmark(proxytest.Client)
 	rv = f.cms.Put("ns", "d", "1")
 	for _, w := range stays {
 		w.AwaitVersion(rv)

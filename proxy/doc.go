@@ -5,19 +5,21 @@
 // # Rooms
 //
 // Package proxy itself connects the others. It has the server and its life, its options, and the
-// limits on watches and memory. Each package below imports only those above it (rooms.sh).
+// limits on watches and memory. Each package below imports only those above it (rooms.sh). Beside
+// them stand proxytest, which tests share, and the suites e2e, chaos, attack and statustest.
 //
 //	semaphore    a bound on how many goroutines do something at a time
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	exchange     one request and its answer, for any protocol
-//	websocket    the WebSocket protocol: its handshake and its frames
+//	websocket    the WebSocket protocol: its handshake, its messages and its other frames
 //	apistatus    errors in kube-apiserver's form
 //	request      a request's parameters, parsed once
 //	auth         clients' identities and permissions
 //	fairness     fair turns at processors and at costly requests to kube-apiserver
 //	audit        the audit log
 //	upstream     the client to kube-apiserver, and discovery of its APIs
+//	seed         sibling replicas, whose caches fill those of a new one
 //	downstream   clients' connections, for any protocol, and the sinks of watches
 //	passthrough  requests that are passed through to kube-apiserver
 //	reflector    one resource followed upstream: list, watch, and their failures
@@ -27,24 +29,27 @@
 //	assess       would watchfan help a cluster? an estimate from kube-apiserver's metrics
 //	cached       one read answered from a lane, or passed through
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
-//	http1        HTTP/1.1: connections to exchanges and back; only proxy itself knows it
-//	http2        HTTP/2: the same, with up to a hundred exchanges on one connection at a time
+//	http1        HTTP/1.1: connections to exchanges and back, and watches over WebSockets
+//	http2        HTTP/2 over TLS: the same, with up to a hundred exchanges on a connection at a time
 //
 // # The path of a request
 //
-//	http1, http2 ─▶ Server.handle ─▶ request.Parse ─▶ auth.Identify ─▶ cached.Reads.Serve ─▶ lane.Lane ─▶ fanout.Cache
-//	                                                     │ 401               │ not cacheable, not allowed, not proven, not known
-//	                                                     ▼                   └─▶ passthrough.Forwarder ─▶ kube-apiserver
+//	http1, http2 ─▶ Server.handle ─▶ request.Parse ─▶ auth.Identify ─▶ cached.Reads.Serve ─▶ lane.Lane
+//	                                                     │ 401               │ not cacheable, not allowed,
+//	                                                     ▼                   │ not proven, not known
+//	                                                                         └─▶ passthrough.Forwarder
 //
 // A LIST: readHead (http1/head.go), Server.handle (server.go), admission.begin (admission.go),
 // Reads.Serve, serveCached, resolve, acquire, serveFrom (cached/reads.go), awaitLane
 // (cached/waiting.go), serveList (cached/list.go), state (cached/consistency.go). respond
-// (http1/response.go, http2/respond.go) writes the body.
+// (http1/response.go, http2/respond.go) writes the body. Over HTTP/2 a head is read by headDecoder
+// (http2/head.go).
 //
 // An event: the lane's reflector reads it (reflector/watch.go, apply), framing scans it,
 // fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
-// concerns, and a shard of fanout.Flusher writes it to the sink of each watch (downstream/sink.go,
-// http2/watch.go).
+// concerns, and a shard of fanout.Flusher writes it to the sink of each watch. The sink frames the
+// same bytes for its protocol: chunks (downstream/sink.go), messages of a WebSocket
+// (http1/messages.go) or DATA (http2/watch.go).
 //
 // # Words
 //
@@ -53,15 +58,20 @@
 //	filter          the whole condition of a watch or list: namespace, name, selectors
 //	group           the subscriptions that share a filter (fanout)
 //	subscription    one watch's place in a lane's events (fanout)
-//	sink            the destination of a subscription's events: a connection
+//	sink            the destination of a subscription's events: a connection, or a stream of HTTP/2
+//	carrier         an HTTP/2 connection as fanout knows it: several sinks, flushed once a round
 //	shard           a goroutine that writes to its share of the subscriptions
+//	index           objects by the value of a label or field that clients select by (fanout)
+//	Table           kube-apiserver's rows for kubectl, with ages
 //	proof           the evidence that a cache is as new as a request
 //	scout           a short upstream watch for its bookmark, which may be a proof
 //	backfill        fetching history from before a lane began
 //	quarantine      a resource is passed through because it cannot be cached
+//	passed through  sent on to kube-apiserver in the client's name, each with a reason
 //	review          the question to kube-apiserver whether a client may do something
 //	seat            the right to use a processor for a cached read
-//	parked          a watch whose client does not read
+//	window          how many bytes a client over HTTP/2 takes now, of a stream or in all
+//	parked          a watch whose client does not read, or has closed its window
 //	evicted         a watch that has ended because it was too far behind
 //
 // # What a client may rely on
@@ -79,22 +89,25 @@
 //     API behind an aggregated server is not cached, because the server may show each client
 //     different objects; see aggregation.
 //
-// Two things differ from kube-apiserver. kube-apiserver ends every watch when its cache loses touch
-// with etcd. A lane continues from its last resourceVersion, or lists once and shows the
-// differences, and streams stay open. A watch ends when its client loses the right to it; in
-// kube-apiserver it continues.
+// All of this holds for each protocol. Three things differ from kube-apiserver. kube-apiserver ends
+// every watch when its cache loses touch with etcd. A lane continues from its last resourceVersion,
+// or lists once and shows the differences, and streams stay open. A watch ends when its client
+// loses the right to it; in kube-apiserver it continues. The ages in the rows of a Table may be a
+// second too small.
 //
 // # Restarts
 //
 // Clients continue at another replica without listing. After SIGTERM:
 //
-//		/readyz fails ──delay──▶ ports and idle connections close ──drain──▶ what is left ends ──timeout──▶ what is left is cut
-//		all is served            watches end one after another               last chunks: watches, logs, upgrades
+//		/readyz fails ──delay──▶ ports close ──drain──▶ what is left ends ──timeout──▶ what is left is cut
+//		all is served            watches end            watches, logs, upgrades
+//		                         one after another
 //
 //	  - During --shutdown-delay-duration everything is served, including new connections.
-//	  - During --drain-duration watches end one after another, in random order, each behind all
-//	    events for its client and a bookmark (package fanout, Endings). Then the connection closes,
-//	    and the client dials another replica. Answers to other requests say Connection: close.
+//	  - Then the ports and idle connections close. During --drain-duration watches end one after
+//	    another, in random order, each behind all events for its client and a bookmark (package
+//	    fanout, Endings). Then the connection closes, and the client dials another replica. Answers
+//	    to other requests say Connection: close. A WebSocket ends with a CLOSE frame.
 //	  - Then the remaining requests end at once, properly if everything before has been written. A
 //	    client that does not read is cut off five seconds later, all others after --shutdown-timeout.
 //
@@ -114,8 +127,9 @@
 //     being proven one more, one for each of up to 10 questions in a second until it is answered,
 //     one for lists, and up to four for scouts; one for all lanes that builds their indexes, one
 //     that follows CustomResourceDefinitions, and one that follows APIServices;
-//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), and one for
-//     each lookup of a token's owner, each for at most 10 s;
+//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), one for each
+//     lookup of a token's owner, and one for each list of Tables that clients share, each for at most
+//     10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
 //     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has

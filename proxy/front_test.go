@@ -25,6 +25,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 const (
@@ -555,7 +556,7 @@ func TestUnreadBodies(t *testing.T) {
 		}))
 		r, w := io.Pipe()
 		defer w.Close()
-		go w.Write(make([]byte, 100))
+		go w.Write(make([]byte, upstream.MaxKeptBody))
 		resp := f.do("POST", "/x", r)
 		if resp.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("got %s", resp.Status)

@@ -15,6 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -36,6 +37,7 @@ const leastMemory = 64 << 20
 // is --client-ca-file and clientCAFile.
 type Options struct {
 	Upstream   upstream.Options
+	Seed       seed.Options
 	Downstream downstream.Options
 	HTTP2      http2.Options
 	Auth       auth.Options
@@ -114,7 +116,7 @@ func (o *Options) table() *option.Table {
 	t := &option.Table{
 		APIVersion: "watchfan.io/v1alpha1",
 		Kind:       "WatchfanConfiguration",
-		Titles: []string{"Upstream", "Serving", "Authentication", "Authorization", "Caching", "Connections", "Limits",
+		Titles: []string{"Upstream", "Serving", "Authentication", "Authorization", "Caching", "Siblings", "Connections", "Limits",
 			"Observability", "Audit", "Shutdown"},
 		Places: o.places,
 	}
@@ -123,6 +125,7 @@ func (o *Options) table() *option.Table {
 	o.Auth.AddTo(t)
 	o.Cached.AddTo(t)
 	o.Lane.AddTo(t)
+	o.Seed.AddTo(t)
 	o.Downstream.AddTo(t)
 	o.HTTP2.AddTo(t)
 	o.addLimits(t)
@@ -136,8 +139,8 @@ func (o *Options) addPorts(t *option.Table) {
 	t.Group("Serving")
 	t.Int(&o.InsecurePort, "insecure-port", 0, "`PORT` on 127.0.0.1 for plain HTTP, such as 8001; every "+
 		"program on this host then has the proxy's own rights, as with kubectl proxy; 0 is off, -1 is any free port", port)
-	t.Int(&o.SecurePort, "secure-port", 8443,
-		"`PORT` for HTTPS, where each client has its own rights; 0 is off, -1 is any free port", port)
+	t.Int(&o.SecurePort, "secure-port", 8443, "`PORT` for HTTPS, over HTTP/1.1 and HTTP/2, where each client has its "+
+		"own rights; 0 is off, -1 is any free port", port)
 	t.String(&o.BindAddress, "bind-address", "127.0.0.1",
 		"`IP` address of the secure port; 0.0.0.0 or :: is all addresses, as in a pod", address)
 }
@@ -210,6 +213,7 @@ func (o *Options) Validate() error {
 		o.checkPorts(t),
 		o.Downstream.Check(t, o.SecurePort != 0),
 		o.Auth.Check(t),
+		o.Seed.Check(t, o.Downstream.TLSCertFile),
 		o.Cached.Check(t, o.SecurePort != 0))
 }
 

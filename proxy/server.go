@@ -30,6 +30,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -123,6 +124,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		Lane:        &s.opts.Lane,
 		Memory:      lane.Memory{Short: s.memory.short, Full: s.memory.full},
 		Upstream:    up,
+		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark),
 		Discovery:   s.discovery,
 		Authorizer:  authorizer,
 		Audit:       audit,
@@ -371,7 +373,9 @@ func (s *Server) handle(x *exchange.Exchange) {
 		return
 	}
 	if s.upstream.Via.Marked(x) {
-		rejectedLoop.Inc()
+		if req.Seed == "" { // a replica finds itself among its siblings
+			rejectedLoop.Inc()
+		}
 		s.refuse(x, auth.Identity{}, req, upstream.LoopDetected())
 		return
 	}
@@ -397,7 +401,11 @@ func (s *Server) handle(x *exchange.Exchange) {
 	if slot != nil {
 		x.Slot = slot
 	}
-	if cacheable && id.Kind != auth.KindAnonymous {
+	switch {
+	case req.Seed != "":
+		s.cached.ServeSeed(x, id, req, cacheable)
+		return
+	case cacheable && id.Kind != auth.KindAnonymous:
 		s.cached.Serve(x, id, req)
 		return
 	}

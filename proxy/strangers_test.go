@@ -104,6 +104,8 @@ func TestNothingBeforeYes(t *testing.T) {
 					req.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
 				} else if i%3 == 2 {
 					req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+				} else if i%6 == 3 {
+					req.Header.Set("Accept", proxytest.TableAccept)
 				}
 				if s.token != "" {
 					req.Header.Set("Authorization", "Bearer "+s.token)

@@ -1,7 +1,9 @@
 package proxy_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -220,5 +222,59 @@ func TestNoSuchResident(t *testing.T) {
 	time.Sleep(2500 * time.Millisecond) // it is looked for every two seconds
 	if lines := f.log.with("Waited for resident resource"); len(lines) != 1 {
 		t.Errorf("logged %d times: %s", len(lines), lines)
+	}
+}
+
+// Writes whose bodies do not come ask nothing of kube-apiserver. Once they have come, each is sent.
+func TestBodiesComeFirst(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]func(t *testing.T) *http.Client{"HTTP/1.1": stranger{}.client, "HTTP/2": http2Client} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t), both)
+			const writes = 20
+			var bodies []*io.PipeWriter
+			answers := make(chan error, writes)
+			client := client(t)
+			for range writes {
+				r, w := io.Pipe()
+				bodies = append(bodies, w)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.secure+cmsPath, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("User-Agent", proxytest.ClientAgent)
+				go func() {
+					resp, err := client.Do(req)
+					if err == nil {
+						err = resp.Body.Close()
+					}
+					answers <- err
+				}()
+			}
+			for _, w := range bodies {
+				if _, err := io.WriteString(w, `{"kind":`); err != nil { // returns when it has been sent
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			if n := f.up.Count(proxytest.Client); n != 0 {
+				t.Errorf("%d writes reached kube-apiserver without their bodies", n)
+			}
+			for _, w := range bodies {
+				_, err := io.WriteString(w, `"ConfigMap"}`)
+				if err = errors.Join(err, w.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+			for range writes {
+				if err := <-answers; err != nil {
+					t.Error(err)
+				}
+			}
+			if n := f.up.Count(proxytest.Client); n != writes {
+				t.Errorf("%d writes reached kube-apiserver, want %d", n, writes)
+			}
+		})
 	}
 }

@@ -105,11 +105,13 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%q: got %s and %v, want %s", values, got, n, want)
 		}
 	}
-	f("", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
+	f("", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service Service ServiceAccount")
+	f("replicas: 1", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
+	f("seeds: {enabled: false}", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
 	f(readFile(t, "testdata/everything.yaml"),
 		"ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler "+
-			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service ServiceAccount ServiceMonitor")
+			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service Service ServiceAccount ServiceMonitor")
 }
 
 // TestLeastRights: the role may list and watch. It has more rights only if values ask for them, and
@@ -180,6 +182,9 @@ func TestText(t *testing.T) {
 	f("v1.36.3", "cache: {historyEvents: 20000000}", "--history-frames=20000000\n") // not 2e+07
 	f("v1.36.3", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}",
 		"--max-connections=20000000\n", "--max-watches=30000000\n", "--max-watches-per-user=50\n")
+	f("v1.36.3", "", "--seed-from=watchfan-replicas.watchfan.svc\n", "--seed-tls-server-name=watchfan.watchfan.svc\n", "clusterIP: None")
+	f("v1.36.3", "replicas: 1", "!seed", "!kube-system", "!clusterIP: None")
+	f("v1.36.3", "{replicas: 1, autoscaling: {enabled: true}}", "--seed-from=")
 	f("v1.36.3", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
 	f("v1.36.3", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
 	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")

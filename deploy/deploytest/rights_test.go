@@ -133,6 +133,9 @@ func TestLeastRightsSuffice(t *testing.T) {
 			}
 			return nil
 		})
+		if got := w.metric(t, "watchfan_seed_failures_total", `reason="no_sibling"`); got == 0 {
+			t.Error("no sibling was looked for")
+		}
 		// A resource that the program may not list passes through, with the client's rights.
 		w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
 		// The client cannot read more here than it may read at kube-apiserver.
@@ -188,6 +191,13 @@ func TestLeastRightsSuffice(t *testing.T) {
 			"blue")
 		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
 	})
+	without("the cluster's identity", func(i int) bool { return len(role.Rules[i].ResourceNames) > 0 },
+		func(t *testing.T, w *watchfan) {
+			w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+			if got := w.metric(t, "watchfan_seed_failures_total", `reason="unidentified"`); got == 0 {
+				t.Error("the identity of the cluster was not needed")
+			}
+		})
 	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 },
 		func(t *testing.T, w *watchfan) {
 			w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")

@@ -31,11 +31,11 @@
 // TLS speak HTTP/2, and the clients of one user share connections.
 //
 // Attackers (attacker_test.go) take up one kind of attack after the other, each for 5 to 20
-// seconds. kinds_test.go has the attacks by requests, connections_test.go those by connections, and
-// http2_test.go those by HTTP/2's frames.
-// Each kind is present from the first second on, and the next ones are drawn. Rates are bounded,
-// and so is the number of attackers whose attack would only overload kube-apiserver. An attacker
-// has a tenant of its own, or no valid token, or the rights of a crawler.
+// seconds. kinds_test.go has the attacks by requests, connections_test.go those by connections and
+// WebSockets, and http2_test.go those by HTTP/2's frames. Each kind is present from the first
+// second on, and the next ones are drawn. Rates are bounded, and so is the number of attackers
+// whose attack would only overload kube-apiserver. An attacker has a tenant of its own, or no valid
+// token, or the rights of a crawler.
 //
 // # Phases
 //

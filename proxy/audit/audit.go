@@ -168,10 +168,9 @@ func (a *Log) Served(x *exchange.Exchange, r Read) {
 	}
 }
 
-// WatchBegan records the start of a watch that is served from a cache, with the code of its response.
-// The result began is for
-// WatchEnded; it is nil without an audit log. If refused is not nil, the watch must not begin, and
-// refused is the response.
+// WatchBegan records the start of a watch that is served from a cache, with the code of its
+// response. The result began is for WatchEnded; it is nil without an audit log. If refused is not
+// nil, the watch must not begin, and refused is the response.
 func (a *Log) WatchBegan(x *exchange.Exchange, r Read, auditID string, code int) (began *Event, refused *metav1.Status) {
 	if a == nil {
 		return nil, nil

@@ -12,6 +12,7 @@
 //
 //	identity.go             a request's identity: front proxy, certificate, token, anonymous
 //	identity_name.go        the name of an identity on the pages about watches
+//	websocket_token.go      a token among the subprotocols of a WebSocket
 //	user_info.go            a user's name, uid, groups and extra, also from a certificate
 //	front_proxy.go          the headers in which front proxies name users
 //	client_cas.go           the verification of certificates
@@ -40,12 +41,13 @@
 //	bearer token        its owner, who need not be known
 //	anonymous           no credential                                --anonymous-auth
 //
-// Tokens. A token is forwarded as it came. Its access reviews are made with the token itself
-// (SelfSubjectAccessReview). That takes no right of watchfan's account, and the decision does not
-// need the owner's name. Only an audit log and a limit for each user need the name. For them, the
-// token is also used to ask for its owner (SelfSubjectReview; see [Owners]). auth makes no
-// TokenReview: it would need the right to review everybody's tokens, and kube-apiserver would have
-// to believe watchfan when it then impersonates the owner.
+// Tokens. A token comes in Authorization, or among the subprotocols of a WebSocket, where browsers
+// can send no other field. It is forwarded in Authorization. Its access reviews are made with the
+// token itself (SelfSubjectAccessReview). That takes no right of watchfan's account, and the
+// decision does not need the owner's name. Only an audit log and a limit for each user need the
+// name. For them, the token is also used to ask for its owner (SelfSubjectReview; see [Owners]).
+// auth makes no TokenReview: it would need the right to review everybody's tokens, and
+// kube-apiserver would have to believe watchfan when it then impersonates the owner.
 //
 // Certificates and front proxies. A certificate cannot be forwarded. A user of a certificate or of
 // a front proxy is therefore known by name only. Its access reviews are made with watchfan's own
@@ -80,12 +82,6 @@
 // same question at the same time share one review. A yes that has been used is reviewed again
 // shortly before its time ends. So a client that reads all the time does not wait for a review
 // every 10 s. No decision is believed for longer because of that.
-//
-// A watch that resumes is believed like the open watch that it continues. Some clients end a quiet
-// watch every half minute. The yes of its grant stands for at most an interval after it was asked
-// for, also when the watch has ended. Any other watch with the same question is reviewed. If
-// kube-apiserver does not answer within two seconds, that watch too is believed like an open one:
-// for six intervals at most. A TTL of 0 turns this off.
 //
 // A watch that resumes is believed like the open watch that it continues. Some clients end a quiet
 // watch every half minute. The yes of its grant stands for at most an interval after it was asked

@@ -223,3 +223,27 @@ func TestWatchGrantOfOldYes(t *testing.T) {
 		}
 	})
 }
+
+// A watch that begins on a yes while a later no is known lends that yes to no other watch.
+func TestStandingYesAfterNo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStanding(t)
+		req := proxytest.MustParse(t, request.Parse, fromState)
+		yes := s.Authorize(t.Context(), byToken("t"), req)
+		s.answer("no")
+		time.Sleep(answerTTL)
+		if s.may("t", fromState) {
+			t.Fatal("a review's no is not believed")
+		}
+		s.answer("unreachable")
+		revoked := false
+		release := s.WatchGrant(byToken("t"), req, yes, func() { revoked = true })
+		if s.may("t", resumes) {
+			t.Error("a watch that resumes is allowed after a no")
+		}
+		release()
+		if !yes.Allowed() || revoked {
+			t.Error("the first watch was not allowed, or was revoked before its review")
+		}
+	})
+}

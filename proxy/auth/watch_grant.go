@@ -79,7 +79,7 @@ func (a *Authorizer) WatchGrant(
 		if oldest := now.Add(-(maxGrantAge - 1) * a.interval); g.yes.asked.Before(oldest) {
 			g.yes.asked = oldest
 		}
-		if d, _ := a.decisions.Peek(q); d.outcome == denied && d.asked.After(yes.asked) {
+		if a.deniedSince(q, yes) {
 			g.next = now
 		}
 		a.grants[q] = g
@@ -127,10 +127,17 @@ func (a *Authorizer) standingYes(q Question) (yes Decision, age time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g, now := a.grants[q], time.Now()
-	if g == nil || a.allowedTTL == 0 || a.overLocked(g, now) {
+	if g == nil || a.allowedTTL == 0 || a.overLocked(g, now) || a.deniedSince(q, g.yes) {
 		return Decision{}, 0
 	}
 	return g.yes, now.Sub(g.yes.asked)
+}
+
+// deniedSince reports whether kube-apiserver is remembered to have said no later than yes. The grant
+// of a watch that begins on such a yes did not exist yet when the no came.
+func (a *Authorizer) deniedSince(q Question, yes Decision) bool {
+	d, _ := a.decisions.Peek(q)
+	return d.outcome == denied && d.asked.After(yes.asked)
 }
 
 // overLocked reports whether a grant ends: it has had no yes for too long, or it has no watch and

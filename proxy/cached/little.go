@@ -8,6 +8,7 @@ import (
 
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -31,10 +32,12 @@ const (
 
 // passesUnasked reports whether r is passed through without a review. Such a read costs
 // kube-apiserver one request and not two. The decision looks at no cache and no lane.
-func (c *Reads) passesUnasked(r *read) bool {
+func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	switch {
 	case r.indented(r.Accepts[0]):
 		return true
+	case r.listsTables():
+		return c.shared.first(tablesQuestion(x, r))
 	case !r.current():
 		return false
 	case r.Verb == "get":

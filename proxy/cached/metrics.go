@@ -12,6 +12,9 @@ import (
 var (
 	readsRefused = apistatus.Rejections("max_waiting_reads")
 
+	listsShared = metrics.NewCounter(exposition.Describe("counter", "watchfan_shared_lists_total",
+		"Lists of Tables answered with a list that clients share who asked for it at the same instant."))
+
 	seatWaits = metrics.NewCounter(exposition.Describe("counter", "watchfan_read_seat_waits_total",
 		"Times that a cached read waited for a seat, which is the right to use a processor."))
 	seatWaitSeconds = metrics.NewFloatCounter(exposition.Describe("counter", "watchfan_read_seat_wait_seconds_total",

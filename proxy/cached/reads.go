@@ -23,6 +23,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/registry"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -32,6 +33,7 @@ type Config struct {
 	Lane        *lane.Options
 	Memory      lane.Memory
 	Upstream    *upstream.Upstream
+	Siblings    *seed.Siblings
 	Discovery   *upstream.Discovery
 	Authorizer  *auth.Authorizer
 	Audit       *audit.Log
@@ -47,7 +49,9 @@ type Config struct {
 type Reads struct {
 	opts        *Options
 	lane        *lane.Options
+	siblings    *seed.Siblings
 	discovery   *upstream.Discovery
+	upstream    *upstream.Upstream
 	encodings   *upstream.SupportedEncodings
 	crds        *registry.CRDWatcher
 	aggregation *registry.Aggregation
@@ -59,6 +63,7 @@ type Reads struct {
 	alone       *aloneReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
+	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher
 	watchers    diagnose.Watchers
 	fairness    *fairness.Queue
@@ -77,7 +82,9 @@ func New(ctx context.Context, cfg Config) *Reads {
 	c := &Reads{
 		opts:      cfg.Options,
 		lane:      cfg.Lane,
+		siblings:  cfg.Siblings,
 		discovery: cfg.Discovery,
+		upstream:  cfg.Upstream,
 		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
 		auth:      cfg.Authorizer,
 		audit:     cfg.Audit,
@@ -87,13 +94,14 @@ func New(ctx context.Context, cfg Config) *Reads {
 		alone:     newAloneReads(cfg.Options.Tuning.MostAlone),
 		log:       cfg.Log,
 		ctx:       ctx,
-		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),
+		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Siblings, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),
 	}
 	c.fairness = fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
 		Message: "this client's reads take more time than its share",
 		Refused: readsRefused,
 		Waited:  countSeatWait,
 	})
+	c.shared = newSharedLists(c.lanes.Spawn)
 	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Log)
 	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Log)
 	return c
@@ -111,6 +119,7 @@ func (c *Reads) Run() {
 	wg.Wait()
 	c.discovery.End()
 	c.encodings.End()
+	c.siblings.End()
 }
 
 // Lanes returns the lanes that reads are answered from.
@@ -255,7 +264,9 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		c.pass(x, id, req, r.why)
 		return
 	}
-	r.lane.CountServed(req.Verb)
+	if r.lane != nil { // the answer is not shared with others
+		r.lane.CountServed(req.Verb)
+	}
 	if req.Verb != "watch" {
 		c.audit.Served(x, r.audited())
 	}
@@ -274,7 +285,7 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 	if why := c.neverCached(r); why != "" {
 		return r.passed(why), nil
 	}
-	if c.passesUnasked(r) {
+	if c.passesUnasked(x, r) {
 		return r.passed(request.Cheaper), nil
 	}
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
@@ -284,6 +295,9 @@ func (c *Reads) serveCached(x *exchange.Exchange, r *read) (served bool, refused
 		return false, auth.TooManyReviews()
 	default:
 		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
+	}
+	if r.listsTables() {
+		return c.serveTables(wait, x, r), nil
 	}
 	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
 		return false, nil

@@ -56,8 +56,10 @@ func TestChaos(t *testing.T) {
 	// The network, and watchfan behind it.
 	kubeconfig := s.network()
 	caFile, certificate := authority(t, "dev-reader")
-	s.watchfan = startWatchfan(t, program, kubeconfig, "--client-ca-file", caFile, "--idle-timeout=20s",
-		"--client-buffer-frames=200", "--history-frames=400")
+	replicas := newTier(t)
+	s.sibling = startSibling(t, program, s.cluster.Ready.Kubeconfigs["admin"], replicas)
+	s.watchfan = startWatchfan(t, program, kubeconfig, replicas, "--client-ca-file", caFile, "--idle-timeout=20s",
+		"--client-buffer-frames=200", "--history-frames=400", "--seed-from", s.sibling.address())
 	s.entrance = proxytest.NewRelay(t, fmt.Sprintf("127.0.0.1:%d", s.watchfan.ports.secure))
 	s.oracle = newOracle(s.truth, s.watchfan.relists)
 
@@ -85,11 +87,13 @@ func TestChaos(t *testing.T) {
 		s.violate("informers", err, "")
 	}
 	stopClients()
-	if _, err := s.watchfan.end(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
-	for _, fault := range s.watchfan.logFaults() {
-		t.Errorf("watchfan's log: %s", fault)
+	for _, p := range []*watchfan{s.watchfan, s.sibling.watchfan} {
+		if _, err := p.end(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		for _, fault := range p.logFaults() {
+			t.Errorf("watchfan's log: %s", fault)
+		}
 	}
 	cancel()
 	background.Wait()

@@ -21,6 +21,9 @@
 //	                │                                  ▲◀─ relay ◀─ over HTTP/2        ▲
 //	               etcd ───────────────── truth: one watch of all keys ────────────────┘
 //
+// Another watchfan, straight at kube-apiserver, is a sibling from which watchfan is filled when it
+// starts again. The sibling answers through a server that can lie (sibling_test.go).
+//
 // The suite (suite_test.go, chaos_test.go) starts everything, injects one fault after the other
 // (fault_test.go) and waits after each until every steady watcher has received a new write.
 //
@@ -32,8 +35,8 @@
 // that get and list (reader_test.go), and client-go's informers in three releases
 // (informer_test.go). They speak HTTP/1.1, each over its own connection, or HTTP/2: watches that
 // are read, and watches that are not, share connections there. Informers over TLS choose HTTP/2 by
-// themselves. Some watchers are connected straight to kube-apiserver. They show that the oracle is
-// right, and which bytes a version has.
+// themselves. Some watches are messages of WebSockets. Some watchers are connected straight to
+// kube-apiserver. They show that the oracle is right, and which bytes a version has.
 //
 // The oracle (oracle_test.go) says of each event whether it is the next one.
 //
@@ -65,7 +68,7 @@
 // # Repeating a run
 //
 // The first and the last line of the log have the seed. It draws the kinds of faults, their order,
-// their durations and the pauses between them; each of the eighteen kinds comes once before any
+// their durations and the pauses between them; each of the 21 kinds comes once before any
 // comes again. It also draws what writers and clients do, but not how all of that meets in time. A
 // mistake that depends on such a meeting may need several runs.
 //

@@ -55,6 +55,12 @@ func faultKinds() []faultKind {
 		{"watchfan stopped", 12 * time.Second, func(s *suite, f fault) (string, error) {
 			return s.freeze(s.watchfan.pid(), f.lasting)
 		}},
+		{"sibling stale", 0, func(s *suite, _ fault) (string, error) { return s.deceive(stale) }},
+		{"sibling lies", 0, func(s *suite, _ fault) (string, error) {
+			s.lies++
+			return s.deceive(lies[s.lies%len(lies)])
+		}},
+		{"sibling killed", 0, (*suite).killSibling},
 		{"etcd compacted", 0, func(s *suite, _ fault) (string, error) { return s.compact() }},
 		{"history forgotten", 0, (*suite).forgetHistory},
 		{"connections reset", 0, func(s *suite, _ fault) (string, error) { return counted(s.relay.Reset()) }},

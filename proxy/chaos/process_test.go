@@ -37,7 +37,7 @@ type watchfan struct {
 	program     string
 	args        []string
 	log         string
-	certificate string // of the secure port; made at the first start, and kept
+	certificate string // of the secure port
 	ports       struct{ insecure, secure, admin int }
 	relists     *relists
 
@@ -47,15 +47,15 @@ type watchfan struct {
 }
 
 // startWatchfan starts it on free ports.
-func startWatchfan(t *testing.T, program, kubeconfig string, args ...string) *watchfan {
+func startWatchfan(t *testing.T, program, kubeconfig string, r tier, args ...string) *watchfan {
 	t.Helper()
-	dir := t.TempDir()
-	p := &watchfan{program: program, log: filepath.Join(dir, "watchfan.log"),
-		certificate: filepath.Join(dir, "watchfan.crt"), relists: &relists{late: 10 * time.Second}}
+	p := &watchfan{program: program, log: filepath.Join(t.TempDir(), "watchfan.log"),
+		certificate: r.certFile, relists: &relists{late: 10 * time.Second}}
 	for _, port := range []*int{&p.ports.insecure, &p.ports.secure, &p.ports.admin} {
 		*port = proxytest.FreePort(t)
 	}
-	p.args = append([]string{"--kubeconfig", kubeconfig, "--bind-address=127.0.0.1", "--cert-dir", dir,
+	p.args = append([]string{"--kubeconfig", kubeconfig, "--bind-address=127.0.0.1",
+		"--tls-cert-file", r.certFile, "--tls-private-key-file", r.keyFile,
 		"--insecure-port", strconv.Itoa(p.ports.insecure), "--secure-port", strconv.Itoa(p.ports.secure), "--admin-port", strconv.Itoa(p.ports.admin)}, args...)
 	log, err := os.Create(p.log)
 	if err != nil {

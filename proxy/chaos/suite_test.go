@@ -20,6 +20,8 @@ type suite struct {
 	t        *testing.T
 	cluster  *cluster
 	watchfan *watchfan
+	sibling  *sibling
+	lies     int              // told so far
 	relay    *proxytest.Relay // between watchfan and kube-apiserver
 	entrance *proxytest.Relay // between clients over HTTP/2 and watchfan
 	link     *link            // nil: impossible here,

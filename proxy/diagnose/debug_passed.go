@@ -164,7 +164,7 @@ var passedBecause = map[request.Reason]string{
 	request.Definition:     "the custom resource was being redefined",
 	request.Selector:       "the selector is costly, or has a field that is not known here",
 	request.NoLane:         "the resource can't be cached, or memory is short",
-	request.LaneFilling:    "the resource was being listed for the first time",
+	request.LaneFilling:    "the resource was being listed for the first time, or watchfan may not list it",
 	request.History:        "the events from there on were not known, or not new enough",
 	request.Freshness:      "the cache was not proved to be new enough in time",
 }

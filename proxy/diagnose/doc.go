@@ -1,6 +1,6 @@
-// Package diagnose shows lanes and watches as an operator sees them. It decides why a watch is slow,
-// serves the pages under /debug and the status page, and has the commands top and explain, which
-// read these pages.
+// Package diagnose shows lanes and watches as an operator sees them. It decides why a watch is
+// slow, serves the pages under /debug and the status page, and has the commands top and explain,
+// which read these pages.
 //
 //	watchers.go            the register of the watches that are served from caches
 //	verdict.go             why a watch is slow
@@ -11,8 +11,8 @@
 //	status_page.go         the status page, which reads /debug/lanes
 //	top.go, explain.go     the commands; admin_port.go is their client
 //
-// It reads lanes, connections and the register of passed-through watches. Nothing that serves clients depends on it. Package admin says
-// which clients may see the pages.
+// It reads lanes, connections and the register of passed-through watches. Nothing that serves
+// clients depends on it. Package admin says which clients may see the pages.
 //
 // # Why a watch is slow
 //
@@ -23,9 +23,10 @@
 //	client ◀── network ◀── socket ◀── shard ◀── list of the filter ◀── lane ◀── kube-apiserver
 //	window     losses      parked     lag       selects nothing        broken, silent, unreachable
 //
-// The kernel knows what happens between the client and its socket (TCPInfo). A receive window that
-// is closed, and that the client's side confirms each time it is asked, means that the client does
-// not read. Segments without an answer mean that the network loses them, or that the host is gone. A
+// Over HTTP/2 the window of the watch's stream, or that of its connection, may be closed too. The
+// kernel knows what happens between the client and its socket (TCPInfo). A receive window that is
+// closed, and that the client's side confirms each time it is asked, means that the client does not
+// read. Segments without an answer mean that the network loses them, or that the host is gone. A
 // shard describes its own watches between two rounds of deliveries (fanout.Flusher.Inspect). The
 // evidence on an evicted watch is gathered at the moment of the eviction. The verdict is in the log
 // and in watchfan_evictions_total.

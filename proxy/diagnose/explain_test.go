@@ -100,6 +100,7 @@ func TestAnotherServer(t *testing.T) {
 	defer ln.Close()
 	go func() {
 		if c, err := ln.Accept(); err == nil {
+			_, _ = c.Read(make([]byte, 1))
 			_, _ = c.Write([]byte("\x15\x03\x01\x00\x02\x02\x16\r\n\r\n")) // an alert of TLS
 			c.Close()
 		}

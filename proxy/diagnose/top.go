@@ -56,7 +56,8 @@ Usage: watchfan top [flags]
 watchfan explain ID says more about one of them.
 
 The column LAG has the events that wait for the watch's socket, OLDEST the age of the first of them, and
-QUEUED the bytes in the socket that the client's side has not acknowledged.
+QUEUED the bytes in the socket that the client's side has not acknowledged. Over HTTP/2 several watches
+share a connection: a line then ends with the client's address, / and the number of the stream.
 
 Reasons, worst first:
 `

@@ -1,6 +1,8 @@
 package downstream
 
 import (
+	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,15 +15,23 @@ type gatherConn struct {
 	*net.TCPConn
 	arrival *Arrival    // nil is none
 	ready   atomic.Bool // Read reads what is ready, and does not wait
+	sealing atomic.Bool // seal runs
 
 	mu      sync.Mutex // TLS answers some of the client's messages from its reading side
 	holding bool
 	sealed  *[]byte   // records not yet written, in one of buffers; nil for none
+	answers int       // bytes of such answers since sealed was nil
 	one     [1][]byte // memory for a writev of sealed
 }
 
-// Read implements net.Conn for TLS. A read that does not wait fails with an error after which TLS can
-// read on.
+// maxAnswers is the limit of bytes of TLS's own answers that wait. A client may ask for new keys
+// again and again (RFC 8446, section 4.6.3) and read no answer. Each has 27 bytes.
+const maxAnswers = 16 << 10
+
+var errAnswers = errors.New("the client does not read answers of TLS")
+
+// Read implements net.Conn for TLS. A read that does not wait fails with an error after which TLS
+// can read on.
 func (g *gatherConn) Read(p []byte) (int, error) {
 	if !g.ready.Load() {
 		return g.arrival.read(g.TCPConn, p)
@@ -39,19 +49,42 @@ func (g *gatherConn) Close() error {
 	return g.TCPConn.Close()
 }
 
-// Write implements net.Conn for TLS.
+// Write implements net.Conn for TLS. After an error, TLS fails all later writes.
 func (g *gatherConn) Write(p []byte) (int, error) {
-	g.mu.Lock()
-	if g.holding {
-		if g.sealed == nil {
-			g.sealed = buffers.Get().(*[]byte)
-		}
-		*g.sealed = append(*g.sealed, p...)
-		g.mu.Unlock()
+	switch held, err := g.gather(p); {
+	case err != nil:
+		return 0, err
+	case held:
 		return len(p), nil
 	}
-	g.mu.Unlock()
 	return g.TCPConn.Write(p)
+}
+
+// gather takes p if g holds.
+func (g *gatherConn) gather(p []byte) (held bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.holding {
+		return false, nil
+	}
+	if !g.sealing.Load() {
+		if g.answers += len(p); g.answers > maxAnswers {
+			return true, errAnswers
+		}
+	}
+	if g.sealed == nil {
+		g.sealed = buffers.Get().(*[]byte)
+	}
+	*g.sealed = append(*g.sealed, p...)
+	return true, nil
+}
+
+// seal seals p for t, whose connection g is, while g holds.
+func (g *gatherConn) seal(t *tls.Conn, p []byte) error {
+	g.sealing.Store(true)
+	defer g.sealing.Store(false)
+	_, err := t.Write(p)
+	return err
 }
 
 func (g *gatherConn) hold() {
@@ -90,10 +123,11 @@ func (g *gatherConn) writeTo(fd uintptr) error {
 	rest, err := writev(fd, g.one[:])
 	if len(rest) > 0 {
 		*g.sealed = rest[0]
-		return err
+	} else {
+		giveBack(g.sealed)
+		g.sealed, g.answers = nil, 0
 	}
-	giveBack(g.sealed)
-	g.sealed = nil
+	g.one[0] = nil // an idle client keeps no buffer
 	return err
 }
 

@@ -79,7 +79,7 @@ func (w *SharedWriter) Due() int {
 // it should add nothing.
 func (w *SharedWriter) Flush() (blocked bool, err error) {
 	if w.due != nil {
-		_, err := w.tls.Write(*w.due)
+		err := w.gather.seal(w.tls, *w.due)
 		giveBack(w.due)
 		w.due = nil
 		if err != nil {
@@ -106,13 +106,11 @@ func (w *SharedWriter) Flush() (blocked bool, err error) {
 	}
 }
 
-// wait blocks until the socket has room. It takes the poller's part.
+// wait writes the rest as the client takes it, and blocks until that is done. It takes the poller's
+// part. The owner's next Flush meets an error again.
 func (w *SharedWriter) wait() {
-	tried := false
-	_ = w.raw.Write(func(uintptr) bool { // fails if the connection is closed
-		again := tried
-		tried = true
-		return again
+	_ = w.raw.Write(func(fd uintptr) bool { // fails if the connection is closed
+		return w.gather.writeTo(fd) != nil || !w.gather.hasRest()
 	})
 	w.room()
 }

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"bytes"
+	"crypto/tls"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -84,4 +85,43 @@ func TestSharedConnections(t *testing.T) {
 	}
 	cs.Closed(late)
 	<-cs.Empty
+}
+
+// Where the socket cannot be polled, room that comes before anyone waits for it is not missed.
+func TestSharedWriterRoomBeforeWait(t *testing.T) {
+	s, served, client, _ := sinkPair(t, sinkWay{secure: true})
+	roomc := make(chan struct{}, 1)
+	w, err := NewSharedWriter(served, s.poller, func() { roomc <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	const size = 1 << 20
+	if err := w.gather.seal(w.tls, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.raw.Control(w.try); err != nil || !w.gather.hasRest() {
+		t.Fatalf("the socket took everything at once, %v", err)
+	}
+	_ = client.(*tls.Conn).NetConn().SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	part, _ := io.Copy(io.Discard, client.(*tls.Conn).NetConn()) // all that the socket took
+	_ = client.(*tls.Conn).NetConn().SetReadDeadline(time.Time{})
+	go w.wait()
+	rest := make(chan int64, 1)
+	go func() {
+		n, _ := io.Copy(io.Discard, client.(*tls.Conn).NetConn())
+		rest <- n
+	}()
+	select {
+	case <-roomc:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no room")
+	}
+	if w.gather.hasRest() {
+		t.Error("there is room, and a rest")
+	}
+	served.Close()
+	if n := part + <-rest; n < size {
+		t.Errorf("the client got %d bytes of %d", n, size)
+	}
 }

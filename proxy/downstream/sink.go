@@ -178,16 +178,14 @@ func (s *sink) hasRest() bool {
 // seal encrypts the batch in as few records as possible.
 func (s *sink) seal(batch [][]byte) error {
 	if len(batch) == 1 {
-		_, err := s.tls.Write(batch[0])
-		return err
+		return s.gather.seal(s.tls, batch[0])
 	}
 	buf := buffers.Get().(*[]byte)
 	defer giveBack(buf)
 	for _, b := range batch {
 		*buf = append(*buf, b...)
 	}
-	_, err := s.tls.Write(*buf)
-	return err
+	return s.gather.seal(s.tls, *buf)
 }
 
 // Drain implements fanout.Sink.

@@ -59,7 +59,10 @@ func (s testSink) drain() error {
 }
 
 // sinkWay is what a test of sinks is run over.
-type sinkWay struct{ secure, polled bool }
+type sinkWay struct {
+	secure, polled bool
+	keys           io.Writer // gets the client's keys of TLS; nil for none
+}
 
 // sinkPair returns a sink whose socket takes little, and the client's end.
 func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client net.Conn, tap *tapConn) {
@@ -108,7 +111,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 			t.Fatal(err)
 		}
 		served = tls.Server(&gatherConn{TCPConn: c.(*net.TCPConn)}, &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true})
-		secured := tls.Client(client, &tls.Config{InsecureSkipVerify: true})
+		secured := tls.Client(client, &tls.Config{InsecureSkipVerify: true, KeyLogWriter: way.keys})
 		client = secured
 		handshake := make(chan error, 1)
 		go func() { handshake <- secured.Handshake() }()

@@ -73,7 +73,7 @@ func (s *sealer) seal(p []byte) (*[]byte, error) {
 	}
 	defer s.turn.Give()
 	s.gather.hold()
-	_, err := s.tls.Write(p)
+	err := s.gather.seal(s.tls, p)
 	sealed := s.gather.sealedBytes()
 	if err == nil && sealed == nil {
 		err = errors.New("TLS has sealed nothing")

@@ -8,11 +8,14 @@
 //	        └───────────────┘
 //
 // The other tests compare what clients receive with a model, break something between the processes,
-// or run real clients: kubectl, informers, gzip decoders in other languages.
+// or run real clients: kubectl, informers, a controller-runtime manager, curl, h2load, Node's http2,
+// npm's ws, Kubernetes' client for Node, gzip decoders in other languages. h2spec tests HTTP/2
+// itself, and proxytest's attacks go to both servers.
 //
 // # Running
 //
 //	make e2e                                      builds all programs and runs all tests
+//	make e2e E2EFLAGS=-http2                      the same, over HTTP/2
 //	go test ./proxy/e2e -run 'TestOracle$' -v     one test, with the programs that make e2e built
 //
 // The programs are in bin, or where these variables say. A test without its programs is skipped,
@@ -23,6 +26,10 @@
 //	DEVCLUSTER_BIN       etcd and kube-apiserver
 //	KUBECTL_BIN          kubectl
 //	INFORMERS_BIN        directory that keeps the programs of proxy/e2e/informers between runs
+//	CONTROLLERS_BIN      the program of proxy/e2e/controllers
+//	NODE_CLIENTS         directory with the clients from npm: proxy/e2e/node and its modules
+//	H2SPEC_BIN           h2spec, the conformance suite of HTTP/2
+//	KUBEMARK_BIN         kubelets without containers; only make hollow sets it
 //
 // Clients speak HTTP/1.1. A test that takes all ways to watchfan (watchfan.ways) also speaks HTTP/2,
 // and so do kubectl and informers over TLS, which choose it by themselves. kube-apiserver's answers
@@ -58,6 +65,9 @@
 //	model_test.go                                     what a watch has to bring
 //	churn_test.go                                     a steady writer
 //	informers/                                        the program with client-go's informers
+//	controllers/                                      the program with a controller-runtime manager
+//	node/                                             the program with clients from npm
+//	h2spec/                                           the module that pins h2spec
 //
 // Every other file tests what its name says.
 package e2e_test

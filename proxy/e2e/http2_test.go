@@ -169,6 +169,11 @@ func TestHTTP2Connections(t *testing.T) {
 			r := own.watch(t, s.uri+"?watch=1&timeoutSeconds=60")
 			all = append(all, r)
 		}
+		if d == s.ours {
+			if n := s.proxy.admin(t).metric(t, "watchfan_http2_connections"); int64(n) < dialed.Load() {
+				t.Errorf("%v HTTP/2 connections are counted of %d", n, dialed.Load())
+			}
+		}
 		for _, r := range all {
 			if r.status != http.StatusOK || !r.open() {
 				t.Errorf("a watch at %s: %d", d.name, r.status)
@@ -179,9 +184,6 @@ func TestHTTP2Connections(t *testing.T) {
 	}
 	if got, want := count(s.ours), count(s.theirs); got != want {
 		t.Errorf("%d watches take %d connections, and %d straight at kube-apiserver", watches, got, want)
-	}
-	if n := s.proxy.admin(t).metric(t, "watchfan_http2_connections"); n == 0 {
-		t.Error("no HTTP/2 connection is counted")
 	}
 }
 
@@ -257,16 +259,28 @@ var failedAtKubeAPIServer = map[string]string{
 	"1: Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE":                                          "it sends no DATA within the time",
 }
 
-// TestH2Spec: h2spec, strict, against the secure port.
+// TestH2Spec: h2spec, strict, against the secure port. A case fails if it fails in each of three
+// runs: on a busy machine, an answer may come before the DATA frame that is to be refused.
 func TestH2Spec(t *testing.T) {
 	t.Parallel()
 	program := binary(t, "H2SPEC_BIN", "h2spec")
 	c := sharedCluster(t)
 	theirs := strings.TrimPrefix(c.Ready.Server, "https://")
 	for name, address := range map[string]string{"watchfan": sharedWatchfan(t).ports.Secure, "kube-apiserver": theirs} {
-		failures, err := h2spec(t, program, address)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+		var failures []string
+		for run := range 3 {
+			got, err := h2spec(t, program, address)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if run == 0 {
+				failures = got
+			} else {
+				failures = slices.DeleteFunc(failures, func(s string) bool { return !slices.Contains(got, s) })
+			}
+			if !slices.ContainsFunc(failures, func(s string) bool { return name == "watchfan" || failedAtKubeAPIServer[s] == "" }) {
+				break
+			}
 		}
 		t.Logf("%s fails %q", name, failures)
 		for _, failure := range failures {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// nodeClient is a running client from npm; see node/watch.mjs.
+// nodeClient is a running program for Node; see node/watch.mjs and testdata/http2.mjs.
 type nodeClient struct {
 	name   string
 	lines  chan string // closed when it has ended
@@ -21,10 +21,10 @@ type nodeClient struct {
 	cmd    *exec.Cmd
 }
 
-func startNodeClient(ctx context.Context, t *testing.T, dir, client string, way *target, path, query string) *nodeClient {
+func startNodeClient(ctx context.Context, t *testing.T, name string, args ...string) *nodeClient {
 	t.Helper()
-	n := &nodeClient{name: client + " at " + way.name, lines: make(chan string, 1000)}
-	n.cmd = exec.CommandContext(ctx, "node", filepath.Join(dir, "watch.mjs"), client, way.base, path, query, way.token)
+	n := &nodeClient{name: name, lines: make(chan string, 1000)}
+	n.cmd = exec.CommandContext(ctx, "node", args...)
 	n.cmd.Stderr = &n.stderr
 	stdout, err := n.cmd.StdoutPipe()
 	if err == nil {
@@ -57,6 +57,16 @@ func (n *nodeClient) next(ctx context.Context, t *testing.T) string {
 	return ""
 }
 
+// nextSorted returns the next lines in the order of their text.
+func (n *nodeClient) nextSorted(ctx context.Context, t *testing.T, count int) (lines []string) {
+	t.Helper()
+	for range count {
+		lines = append(lines, n.next(ctx, t))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
 // TestNodeClients: npm's ws, with its token among the subprotocols, and Kubernetes' own client for
 // Node see the same events through watchfan as at kube-apiserver, and its watches end properly.
 func TestNodeClients(t *testing.T) {
@@ -77,7 +87,7 @@ func TestNodeClients(t *testing.T) {
 	clients := make(map[string][]*nodeClient) // kube-apiserver's first
 	for _, client := range []string{"ws", "kubernetes"} {
 		for _, way := range []*target{&theirs, p.secure(t, theirs.token)} {
-			n := startNodeClient(ctx, t, dir, client, way, uri, query)
+			n := startNodeClient(ctx, t, client+" at "+way.name, filepath.Join(dir, "watch.mjs"), client, way.base, uri, query, way.token)
 			if clients[client] = append(clients[client], n); client == "ws" {
 				if got := n.next(ctx, t); got != "pong hello" {
 					t.Errorf("%s: a ping is answered with %q", n.name, got)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -166,6 +168,69 @@ func TestTablesOneWatch(t *testing.T) {
 	}
 }
 
+// TestTableListsShared: kubectls that list at the same instant get what kube-apiserver answers to one
+// beside them, whether they take gzip or not, and those without the right get its refusal.
+func TestTableListsShared(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "tables-list")
+	for i := range 5 {
+		direct.create(t, "/api/v1/namespaces/tables-list/configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"x%d"},"data":{"k":%q}}`, i, strings.Repeat("x", 40<<10)))
+	}
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	admin := p.secure(t, c.token(t, "admin"))
+	for _, uri := range []string{
+		"/api/v1/namespaces/tables-list/configmaps?limit=500", "/api/v1/namespaces/tables-list/configmaps?limit=2",
+		"/api/v1/namespaces/tables-list/configmaps?includeObject=Object",
+	} {
+		tables := http.Header{"Accept": {kubectlTables}}
+		const clients = 20
+		var all sync.WaitGroup
+		answers, refusals := make([]response, clients), make([]response, clients)
+		for i := range clients {
+			way := admin
+			if i%2 == 0 {
+				way = admin.zipped()
+			}
+			all.Go(func() { answers[i] = way.do(t, "GET", uri, tables, "") })
+			all.Go(func() { refusals[i] = p.secure(t, c.token(t, "user")).do(t, "GET", uri, tables, "") })
+		}
+		all.Wait()
+		wants := []response{direct.zipped().do(t, "GET", uri, tables, ""), direct.do(t, "GET", uri, tables, "")}
+		refused := c.as(t, "user").do(t, "GET", uri, tables, "")
+		for i, got := range answers {
+			want := wants[i%2]
+			if g, w := sameList(got, want), sameList(want, want); got.status != http.StatusOK || g != w {
+				t.Fatalf("%s: %d %.2000s, want %.2000s", uri, got.status, g, w)
+			}
+			for _, name := range []string{"Content-Type", "Content-Encoding", "Vary", "Cache-Control", "Warning"} {
+				if g, w := got.header.Get(name), want.header.Get(name); g != w {
+					t.Errorf("%s: %s %q, want %q", uri, name, g, w)
+				}
+			}
+		}
+		for _, got := range refusals {
+			if got.status != http.StatusForbidden || string(got.body) != string(refused.body) {
+				t.Errorf("%s: %d %s, want %s", uri, got.status, got.body, refused.body)
+			}
+		}
+	}
+	if n := p.admin(t).metric(t, "watchfan_shared_lists_total"); n < 20 {
+		t.Errorf("%v lists were shared", n)
+	}
+}
+
+// ofList finds what differs between two lists of the same state: their resourceVersions and tokens.
+var ofList = regexp.MustCompile(`"metadata":\{"resourceVersion":"\d+"(,"continue":"[^"]*")?`)
+
+// sameList returns the body of got without what may differ from want.
+func sameList(got, want response) string {
+	return sameAges(ofList.ReplaceAllString(string(unzipped(got.body)), "metadata"), string(unzipped(want.body)))
+}
+
 // listAndWatchTables does what kubectl get --watch does.
 func (d *target) listAndWatchTables(ctx context.Context, uri string) (*recording, error) {
 	tables := http.Header{"Accept": {kubectlTables}}
@@ -261,6 +326,48 @@ func TestTablesResume(t *testing.T) {
 	both(1)                                              // 410
 	if admin := p.admin(t); admin.metric(t, "watchfan_passthrough_watches_total", `reason="history"`) == 0 {
 		t.Error("nothing was passed through because its rows were old")
+	}
+}
+
+// TestTablesChurn: clients that begin anywhere in a stream of changes are sent exactly the events that
+// kube-apiserver sends to one that begins there.
+func TestTablesChurn(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "churn-a", "churn-b")
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	ways := []*target{p.plain(t), p.secure(t, c.token(t, "admin")).zipped()}
+	makeConfigMap(t, direct, "churn-a", "x", "")
+	rv := makeConfigMap(t, direct, "churn-b", "x", "")
+	var watches [][2]*recording
+	for i := range 120 {
+		ns := []string{"churn-a", "churn-b"}[rand.IntN(2)]
+		in := "/api/v1/namespaces/" + ns + "/configmaps"
+		before := rv
+		switch rand.IntN(4) {
+		case 0:
+			makeConfigMap(t, direct, ns, fmt.Sprint("y", i), `"l":"1"`)
+			direct.remove(t, in+fmt.Sprint("/y", i))
+		case 1:
+			rv = direct.patch(t, in+"/x", `{"metadata":{"labels":{"l":null}}}`)
+		default:
+			rv = direct.patch(t, in+"/x", fmt.Sprintf(`{"metadata":{"labels":{"l":"1"}},"data":{"k":"%d"}}`, i))
+		}
+		if i%3 == 0 {
+			uri := []string{"/api/v1/configmaps?", in + "?", in + "?fieldSelector=metadata.name%3Dx&", in + "?labelSelector=l%3D1&"}[rand.IntN(4)] +
+				fmt.Sprintf("watch=true&timeoutSeconds=20&resourceVersion=%d", []uint64{before, rv}[rand.IntN(2)])
+			watches = append(watches, [2]*recording{ways[i/3%len(ways)].watchTables(t, uri), direct.watchTables(t, uri)})
+		}
+	}
+	for _, w := range watches {
+		if err := compareTables(w[0].finish(t, 30*time.Second), w[1].finish(t, 30*time.Second), false); err != nil {
+			t.Errorf("%s, %s: %v", w[0].target.name, w[0].uri, err)
+		}
+	}
+	if n := p.admin(t).metric(t, "watchfan_passthrough_watches_total"); int(n) > len(watches)/2 {
+		t.Errorf("%v of %d watches were passed through", n, len(watches))
 	}
 }
 

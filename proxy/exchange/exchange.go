@@ -33,7 +33,7 @@ type Exchange struct {
 	// nil for none.
 	Until io.Closer
 	// Recall is closed when a watch that passes through can be served here. The watch then ends
-	// between two events, and its client resumes. nil for never.
+	// behind a bookmark, and its client resumes. nil for never.
 	Recall <-chan struct{}
 }
 

@@ -12,11 +12,13 @@
 // request. When the response is complete, fasthttp gets the connection back; otherwise the
 // connection is closed.
 //
+// A connection whose TLS has negotiated HTTP/2 is given to package http2 ([Server.Also]).
+//
 // # WebSockets
 //
-// A watch over a WebSocket is a stream whose sink writes messages (messages.go). Its client's frames
-// are read as they come and answered (web_socket.go). Such a connection carries no further request.
-// Package websocket has the bytes.
+// A watch over a WebSocket is a stream whose sink writes messages (messages.go). Its client's
+// frames are read as they come and answered (web_socket.go). Such a connection carries no further
+// request. Package websocket has the bytes.
 //
 // # A hostile network
 //

@@ -70,7 +70,7 @@ func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.St
 		x.Protocol = exchange.HTTP10
 	default:
 		return apistatus.Failure(http.StatusHTTPVersionNotSupported, metav1.StatusReasonUnknown,
-			"only HTTP/1.1 and HTTP/1.0 are served here")
+			"only HTTP/1.1 and HTTP/1.0 are served here; HTTP/2 has to be negotiated in TLS")
 	}
 	if x.Method == http.MethodConnect {
 		return apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,

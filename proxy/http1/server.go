@@ -71,9 +71,9 @@ func New(
 // SetHeaderTimeout changes the time limit of a request's head. It must be called before Serve.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout = d }
 
-// Also makes connections whose TLS has negotiated another protocol be served by serve, which is given
-// the connection as the listener accepted it, and may block until the connection has ended. The server then closes the connection. Also must be called
-// before Serve.
+// Also makes connections whose TLS has negotiated another protocol be served by serve. serve gets the
+// connection as the listener accepted it, and may block until the connection has ended. The server
+// then closes the connection. Also must be called before Serve.
 func (s *Server) Also(protocol string, serve func(net.Conn)) {
 	s.fast.NextProto(protocol, func(c net.Conn) error {
 		serve(accepted(c))

@@ -30,6 +30,7 @@ func TestFloods(t *testing.T) {
 		"WINDOW_UPDATE":  {func(p *peer, _ int) { _ = p.framer.WriteWindowUpdate(0, 1) }, calmed},
 		"tiny windows":   {func(p *peer, _ int) { _ = p.framer.WriteWindowUpdate(1, 1) }, calmed},
 		"empty DATA":     {func(p *peer, _ int) { _ = p.framer.WriteData(1, false, nil) }, calmed},
+		"padded DATA":    {func(p *peer, _ int) { _ = p.framer.WriteDataPadded(1, false, nil, make([]byte, 9)) }, calmed},
 		"unknown frames": {func(p *peer, _ int) { _ = p.framer.WriteRawFrame(0xee, 0, 0, nil) }, calmed},
 		"resets": {func(p *peer, i int) {
 			id := uint32(2*i + 3)
@@ -40,6 +41,18 @@ func TestFloods(t *testing.T) {
 			id := uint32(2*i + 3)
 			p.get(id, "/wait")
 			_ = p.framer.WriteWindowUpdate(id, 0)
+		}, calmed},
+		"crumbs of DATA on a stream that was reset": {func(p *peer, i int) {
+			if i == 0 {
+				_ = p.framer.WriteWindowUpdate(1, 0)
+			}
+			_ = p.framer.WriteData(1, false, []byte("x"))
+		}, calmed},
+		"heads of a stream that was reset": {func(p *peer, i int) {
+			if i == 0 {
+				_ = p.framer.WriteWindowUpdate(1, 0)
+			}
+			p.get(1, "/wait")
 		}, calmed},
 		"malformed heads":  {func(p *peer, i int) { p.get(uint32(2*i+3), "/wait", "connection", "close") }, calmed},
 		"too many streams": {func(p *peer, i int) { p.get(uint32(2*i+3), "/wait") }, calmed},
@@ -72,7 +85,7 @@ func TestFloods(t *testing.T) {
 			p := w.dial()
 			p.head(1, "POST", "/wait", false)
 			go func() {
-				for i := range 20_000 {
+				for i := range 2 * crumbsAtOnce {
 					c.flood(p, i)
 				}
 			}()

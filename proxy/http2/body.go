@@ -7,7 +7,6 @@ import (
 
 	wire "golang.org/x/net/http2"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -57,7 +56,7 @@ func (b *body) awaitLocked() error {
 		return nil
 	}
 	c := b.stream.conn
-	stalled := time.NewTimer(downstream.StallTimeout)
+	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
 	for len(b.data) == 0 && b.err == nil {
 		b.continueLocked()
@@ -150,10 +149,8 @@ func (c *conn) returnLocked(n int) {
 
 // readData handles a DATA frame.
 func (c *conn) readData(f *wire.DataFrame) error {
-	if f.Length == 0 && !f.StreamEnded() {
-		if err := c.spendFrame(); err != nil {
-			return err
-		}
+	if err := c.spendData(f); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -162,6 +159,19 @@ func (c *conn) readData(f *wire.DataFrame) error {
 		c.sendLocked()
 	}
 	return err
+}
+
+// spendData counts a DATA frame that brings little.
+func (c *conn) spendData(f *wire.DataFrame) error {
+	switch n := len(f.Data()); {
+	case n >= crumb, f.StreamEnded():
+		return nil
+	case n == 0:
+		return c.spendFrame()
+	case !c.calm.crumbs.spend(0):
+		return errCalm
+	}
+	return nil
 }
 
 func (c *conn) dataLocked(f *wire.DataFrame) error {

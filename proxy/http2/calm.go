@@ -6,16 +6,20 @@ import "github.com/watchfan/watchfan/fanout"
 //
 //   - Frames that ask for nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, RST_STREAM,
 //     and frames of unknown types. A client may send more WINDOW_UPDATEs the more it is sent.
+//   - Crumbs: DATA of a few bytes. A client may write its body so, but not for ever.
 //   - Requests that end before they have been answered: because the client resets them (Rapid
 //     Reset, CVE-2023-44487), because it makes the proxy reset them (MadeYouReset, CVE-2025-8671),
 //     or because there are too many.
-type calm struct{ frames, wasted budget }
+type calm struct{ frames, crumbs, wasted budget }
 
 const (
 	framesAtOnce   = 2000
 	framesPerSec   = 200
 	bytesPerFrame  = 128 // sent to the client, for one more frame
 	ownFrame       = 64  // bytes of a DATA frame that allows two more: for its stream and the connection
+	crumb          = 64  // a DATA frame of the client with fewer bytes
+	crumbsAtOnce   = 20_000
+	crumbsPerSec   = 2000
 	wastedAtOnce   = 500
 	wastedPerSec   = 50
 	mostTokensHeld = 1 << 20
@@ -23,8 +27,9 @@ const (
 
 func (c *calm) init(streams int) {
 	c.frames = budget{most: framesAtOnce, perSecond: framesPerSec}
+	c.crumbs = budget{most: crumbsAtOnce, perSecond: crumbsPerSec}
 	c.wasted = budget{most: max(wastedAtOnce, 2*float64(streams)), perSecond: wastedPerSec}
-	c.frames.tokens, c.wasted.tokens = c.frames.most, c.wasted.most
+	c.frames.tokens, c.crumbs.tokens, c.wasted.tokens = c.frames.most, c.crumbs.most, c.wasted.most
 }
 
 // budget is a token bucket.

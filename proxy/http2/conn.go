@@ -3,8 +3,6 @@ package http2
 import (
 	"bytes"
 	"crypto/tls"
-	"io"
-	"net"
 	"sync"
 	"time"
 
@@ -34,11 +32,6 @@ const (
 	// resets. maxControl is the same in bytes, of all frames other than DATA.
 	maxReplies = 100
 	maxControl = 256 << 10
-	// lastFramesTimeout is how long a client may take to answer the first GOAWAY, or to close the
-	// connection after the last.
-	lastFramesTimeout = time.Second
-	// keptClosed is how many closed streams are remembered. Frames for them may still be under way.
-	keptClosed = 32
 )
 
 // conn is one client's connection. Any goroutine may lock it, queue frames and send them. Nothing
@@ -52,7 +45,7 @@ type conn struct {
 
 	arrival sync.Once      // closes arrived
 	arrived chan struct{}  // closed when the arrival has ended; see downstream.Arrival
-	working sync.WaitGroup // one for each stream, until nothing works for it; only the reader adds
+	working sync.WaitGroup // goroutines, and streams that something works for; grows only before failed is set
 
 	// Owned by the reading goroutine.
 	reader *reader
@@ -73,18 +66,19 @@ type conn struct {
 	encoded bytes.Buffer // what encoder has written
 	header  [frameHeaderLen]byte
 
-	streams map[uint32]*stream       // open on the wire
-	zombies int                      // reset streams whose handler runs
-	waiters int                      // goroutines that wait to send
-	ready   []*stream                // have something to send that their windows allow, in the order of turns
-	lastID  uint32                   // the highest stream of the client so far
-	closed  [keptClosed]closedStream // the last streams that were closed, in a ring
+	streams map[uint32]*stream // open on the wire
+	zombies int                // reset streams whose handler runs
+	waiters int                // goroutines that wait to send
+	ready   []*stream          // have something to send that their windows allow, in the order of turns
+	past    pastStreams
 
-	lastClosed int // next in closed
+	lastID   uint32 // the highest stream of the client so far
+	servedID uint32 // the highest one that was not ignored
 
 	window     int64 // what the client's connection window allows to send
 	initial    int64 // window of a new stream
 	frameSize  int   // the client's MAX_FRAME_SIZE
+	sent       int64 // bytes of DATA so far
 	credit     int   // bytes of DATA since the reader last counted them; see type calm
 	unread     int64 // of connWindow, taken by bodies that were not read yet
 	unreturned int64 // read since the last WINDOW_UPDATE
@@ -93,16 +87,6 @@ type conn struct {
 	idleFrom fanout.MonotonicTime // since when no stream is open
 	timed    bool                 // the reader has a deadline
 }
-
-// ending is how far the end of a connection has come.
-type ending int
-
-const (
-	lasting  ending = iota
-	warned          // GOAWAY says that the client should open no streams; those that come are served
-	refusing        // the second GOAWAY names the last stream; the connection closes when all have ended
-	ended
-)
 
 // newConn returns the connection of t. It sends the server's SETTINGS.
 func newConn(s *Server, t *tls.Conn) (*conn, error) {
@@ -163,104 +147,6 @@ func (c *conn) unlock() {
 	c.mu.Unlock()
 	for _, call := range queued {
 		call()
-	}
-}
-
-// end ends the connection because of err, which the reader has met.
-func (c *conn) end(err error) {
-	code, broken := codeOf(err)
-	c.mu.Lock()
-	if c.failed == nil && (broken || err == errSilent && c.ending < refusing) {
-		_ = c.framer.WriteGoAway(c.lastID, code, nil)
-	}
-	c.sendLocked()
-	c.failLocked(net.ErrClosed)
-	c.out.Finish()
-	c.unlock()
-	if broken {
-		brokenConnections.Inc()
-	}
-	if broken || err == errSilent {
-		c.linger()
-	}
-}
-
-// linger lets the client read the last frames and close the connection. A connection that is closed with bytes unread is
-// reset, and its client may lose what was sent before.
-func (c *conn) linger() {
-	_ = c.tls.CloseWrite()
-	tcp := c.shared.TCP()
-	_ = tcp.SetReadDeadline(time.Now().Add(lastFramesTimeout))
-	_, _ = io.CopyN(io.Discard, tcp, maxControl)
-}
-
-// failLocked ends all streams. No frame is sent afterwards.
-func (c *conn) failLocked(err error) {
-	if c.failed != nil {
-		return
-	}
-	c.failed, c.ending = err, ended
-	for _, st := range c.streams {
-		c.dropLocked(st, errLeft)
-	}
-	c.ready = nil
-	c.stopReading()
-}
-
-// abort ends the connection at once.
-func (c *conn) abort() {
-	c.mu.Lock()
-	defer c.unlock()
-	c.failLocked(request.ErrPanicked)
-}
-
-// stopReading makes the reader return.
-func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
-
-// goAway makes the client open no further streams here. What is open goes on. It is called when the
-// proxy stops. RFC 9113, section 6.8: streams that the client has opened before it sees the first
-// GOAWAY are served.
-func (c *conn) goAway() {
-	c.mu.Lock()
-	defer c.unlock()
-	c.goAwayLocked()
-	c.sendLocked()
-}
-
-// goAwayLocked queues the first GOAWAY.
-func (c *conn) goAwayLocked() {
-	if c.ending != lasting {
-		return
-	}
-	c.ending = warned
-	_ = c.framer.WriteGoAway(maxWindow, wire.ErrCodeNo, nil)
-	_ = c.framer.WritePing(false, goAwayPing)
-	time.AfterFunc(lastFramesTimeout, c.refuseNew)
-}
-
-// goAwayPing is answered when the client has seen the first GOAWAY.
-var goAwayPing = [8]byte{'g', 'o', 'i', 'n', 'g'}
-
-// refuseNew sends the second GOAWAY. Later streams are ignored. The client sends their requests
-// again on another connection.
-func (c *conn) refuseNew() {
-	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
-	c.mu.Lock()
-	defer c.unlock()
-	if c.ending != warned {
-		return
-	}
-	c.ending = refusing
-	_ = c.framer.WriteGoAway(c.lastID, wire.ErrCodeNo, nil)
-	c.sendLocked()
-}
-
-// checkEndedLocked ends a connection that refuses new streams and has none left, once the client
-// has been sent everything.
-func (c *conn) checkEndedLocked() {
-	if c.ending == refusing && len(c.streams) == 0 && !c.full {
-		c.ending = ended
-		c.stopReading()
 	}
 }
 

@@ -22,7 +22,8 @@
 // A shard writes HTTP/1.1 chunks. A watch takes their payloads, which are the same memory
 // ([framing.NextPayload]), and puts a DATA header of 9 bytes in front of each batch. The connection
 // gathers the batches of all its watches, and seals and writes them at the end of the shard's round
-// ([fanout.Carrier]). At most 256 KiB are sealed at a time. Everything else waits as shared slices.
+// ([fanout.Carrier]). It seals about 256 KiB at a time, or one batch if that is more. Everything
+// else waits as shared slices.
 //
 // A watch is parked when its own window is closed, when the connection's window is closed, or when
 // the socket is full. Others go on. When room comes back, streams take turns of 64 KiB.
@@ -34,9 +35,11 @@
 // with NO_ERROR. When the proxy stops, when a connection reaches its maximum age, and after a
 // response 401, the client is sent GOAWAY: it opens new streams elsewhere, and open streams go on
 // to their own ends. The second GOAWAY follows when the client has answered a PING, or after a
-// second. TCP's keepalive finds dead clients, as with HTTP/1.1: Linux gives up after about 2.5
-// minutes without an answer. A PING of our own would also end watches of clients that are only
-// stopped for a while. kube-apiserver sends none either.
+// second. What was under way then is ignored.
+//
+// TCP's keepalive finds dead clients, as with HTTP/1.1: Linux gives up after about 2.5 minutes
+// without an answer. A PING of our own would also end watches of clients that are only stopped for
+// a while. kube-apiserver sends none either.
 //
 // # A hostile network
 //
@@ -49,11 +52,16 @@
 //	too many streams, counting those whose handler     REFUSED_STREAM
 //	  still runs (CVE-2023-44487, CVE-2025-8671)
 //	too many requests given up or refused, or frames   ENHANCE_YOUR_CALM; see type calm
-//	  that ask for nothing
-//	a client that does not read our answers            the connection ends beyond 100 of them
+//	  that ask for nothing or bring a few bytes
+//	a client that does not read our answers            the connection ends beyond 100 of them, or
+//	                                                   beyond 16 KiB of those of TLS
+//	a client that does not read when all has ended     cut off after 5 s
 //	windows that stay closed                           60 s for a response; watches are parked
 //	bodies that nobody reads                           256 KiB for each, 4 MiB for each connection
 //	a connection without requests                      GOAWAY after 90 s, or 32 s before the first
+//
+// proxy/e2e sends a table of such attacks to kube-apiserver too and compares the ends
+// (proxytest.HTTP2Attacks). It also runs h2spec.
 //
 // The limits of heads are those of HTTP/1.1, because the same clients come over both: users in
 // hundreds of groups, and long selectors. kube-apiserver's frames may be larger (256 KiB) and its

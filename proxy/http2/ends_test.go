@@ -1,10 +1,12 @@
 package http2
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +64,43 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
+// Frames of a request that was under way when the second GOAWAY was sent are ignored. The streams
+// before it go on.
+func TestGoAwayCrossesUpload(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	sink, _ := p.open(1, streams)
+	p.status(1)
+	w.conns.BeginClosing()
+	for gone := 0; gone < 2; {
+		switch f := p.next().(type) {
+		case *wire.GoAwayFrame:
+			gone++
+		case *wire.PingFrame:
+			_ = p.framer.WritePing(true, f.Data)
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+	p.head(3, "POST", "/upload", false)
+	_ = p.framer.WriteData(3, false, []byte("half"))
+	p.headBlock(3, true, p.fields("trailer", "a"))
+	p.get(5, "/watch")
+	_ = p.framer.WritePing(false, [8]byte{7})
+	p.pinged([8]byte{7})
+	batch, payload := event(10)
+	if _, err := sink.Write(batch); err != nil {
+		t.Fatal(err)
+	}
+	sink.End(fanout.ShutDown, true)
+	w.flush(sink)
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len(payload))
+	if got[1].String() != payload || len(streams) != 0 {
+		t.Errorf("got %q, and %d more streams", got[1], len(streams))
+	}
+}
+
 // A net/http client that is told to go away opens another connection, and loses no request.
 func TestGoAwayLosesNothing(t *testing.T) {
 	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, 50*time.Millisecond, echo)
@@ -70,6 +109,63 @@ func TestGoAwayLosesNothing(t *testing.T) {
 		if status, got, err := fetch(client, http.MethodPost, w.url("/upload"), strings.NewReader("x")); status != 200 || got != "x" || err != nil {
 			t.Fatalf("got %d, %q, %v", status, got, err)
 		}
+	}
+}
+
+// A watch that ends at the maximum age of its connection is preceded by GOAWAY, so the client
+// resumes on another connection. The other streams go on.
+func TestGoAwayAtMaxAge(t *testing.T) {
+	streams := make(chan *testStream, 2)
+	const age = time.Second
+	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, age, func(x *exchange.Exchange) {
+		s := newTestStream()
+		x.Response.Stream = s
+		streams <- s
+	})
+	p := w.dial()
+	first, _ := p.open(1, streams)
+	second, _ := p.open(3, streams)
+	p.status(3)
+	time.Sleep(age + age/5)
+	first.End(fanout.Aged, true)
+	w.flush(first)
+	if f, ok := p.next().(*wire.GoAwayFrame); !ok || f.LastStreamID != maxWindow {
+		t.Errorf("got %v, want a first GOAWAY", f)
+	}
+	batch, payload := event(10)
+	if _, err := second.Write(batch); err != nil {
+		t.Fatal(err)
+	}
+	w.flush(second)
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 3, len(payload))
+	if ended := got[1]; ended == nil {
+		t.Error("the first watch has not ended")
+	}
+}
+
+// A client that does not read does not keep a connection from ending.
+func TestUnreadEnd(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
+	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	sink, stream := p.open(1, streams)
+	_ = sink.TCP().SetWriteBuffer(4096)
+	batch, _ := event(250_000)
+	for blocked := false; !blocked; w.flush(sink) {
+		var err error
+		if blocked, err = sink.Write(batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.conns.BeginClosing()
+	sink.End(fanout.ShutDown, false)
+	w.flush(sink)
+	<-stream.ends
+	select {
+	case <-w.conns.Empty:
+	case <-time.After(lastFramesTimeout + 2*lastBytesTimeout):
+		t.Error("the connection goes on")
 	}
 }
 
@@ -138,6 +234,118 @@ func TestEarlyResponse(t *testing.T) {
 	}
 }
 
+// Any number of uploads may be answered early at the same time. What of them is under way does no
+// harm.
+func TestEarlyResponses(t *testing.T) {
+	w := newWorldEcho(t)
+	p := w.dial()
+	const uploads = 3 * keptClosed
+	for i := range uint32(uploads) {
+		p.head(2*i+1, "POST", "/body", false)
+	}
+	for answered := 0; answered < uploads; {
+		switch p.next().(type) {
+		case *wire.RSTStreamFrame:
+			answered++ // after the response
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+	for i := range uint32(uploads) {
+		_ = p.framer.WriteData(2*i+1, true, make([]byte, 1000))
+	}
+	p.get(2*uploads+1, "/body")
+	if got := p.status(2*uploads + 1); got != "200" {
+		t.Errorf("the next request: got %s", got)
+	}
+}
+
+// A response whose window stays closed is given up. From then on nothing of its bytes is sent: they
+// may be those of another response by then.
+func TestStalledResponse(t *testing.T) {
+	left := make(chan int, 1)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			if err := st.send([][]byte{[]byte("hello")}, true); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			st.conn.mu.Lock()
+			defer st.conn.mu.Unlock()
+			left <- len(st.pending)
+		}
+	})
+	w.server.stall = 50 * time.Millisecond
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	p.get(1, "/")
+	if got := p.status(1); got != "INTERNAL_ERROR" {
+		t.Errorf("the client got %s", got)
+	}
+	if <-left > 0 {
+		t.Error("the bytes may still be sent")
+	}
+}
+
+// A response that waits for its turn is not given up while the client reads others.
+func TestWaitingResponse(t *testing.T) {
+	const stall = 500 * time.Millisecond
+	offered := make(chan *conn)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			st.conn.mu.Lock()
+			st.conn.full = true
+			st.conn.mu.Unlock()
+			offered <- st.conn
+			if err := st.send([][]byte{[]byte("hello")}, true); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	w.server.stall = stall
+	p := w.dial()
+	p.get(1, "/")
+	c := <-offered
+	for until := time.Now().Add(3 * stall); time.Now().Before(until); time.Sleep(stall / 50) {
+		c.mu.Lock()
+		c.sent++
+		c.mu.Unlock()
+	}
+	c.roomAgain()
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len("hello"))
+}
+
+// The window that bodies of watches have taken is given back at once, although nothing else is sent.
+func TestUnreadBodiesOfWatches(t *testing.T) {
+	came := make(chan struct{})
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Conn.EndArrival()
+		<-came
+		x.Response.Stream = newTestStream()
+	})
+	p := w.dial()
+	const streams = connWindow / 4 / streamWindow
+	for i := range uint32(streams) {
+		p.head(2*i+1, "POST", "/watch", false)
+		for range streamWindow / maxFrame {
+			_ = p.framer.WriteData(2*i+1, false, make([]byte, maxFrame))
+		}
+	}
+	_ = p.framer.WritePing(false, [8]byte{8})
+	p.pinged([8]byte{8})
+	close(came)
+	for {
+		f, err := p.framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("the window is not given back: %v", err)
+		}
+		if u, ok := f.(*wire.WindowUpdateFrame); ok && u.StreamID == 0 {
+			return
+		}
+	}
+}
+
 // A client that leaves ends what still works for it: reads of its body fail, and a response that
 // lasts is told.
 func TestGone(t *testing.T) {
@@ -169,6 +377,35 @@ func TestGone(t *testing.T) {
 	p.conn.Close()
 	if err := <-results; err != nil {
 		t.Error(err)
+	}
+}
+
+// A panic in what sends ends the connection and nothing else. It leaves nothing locked: a shard
+// waits for the same lock.
+func TestPanicInSend(t *testing.T) {
+	for name, send := range map[string]func(w *watch){
+		"rest":  func(w *watch) { w.conn.goOn() },
+		"end":   func(w *watch) { w.End(fanout.ShutDown, false) },
+		"reset": (*watch).giveUp,
+		"drain": func(w *watch) { w.conn.goAway() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, streams := watchAll(t)
+			p := w.dial()
+			sink, stream := p.open(1, streams)
+			other, otherStream := p.open(3, streams)
+			c := sink.conn
+			c.mu.Lock()
+			c.ready = append(c.ready, nil)
+			c.mu.Unlock()
+			send(sink)
+			if <-stream.ends || <-otherStream.ends {
+				t.Error("complete")
+			}
+			if _, err := other.Write(chunk("1")); !errors.Is(err, errLeft) {
+				t.Errorf("a write after it: %v", err)
+			}
+		})
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	wire "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,7 +44,7 @@ type headDecoder struct {
 	pseudo    [pseudoFields]string
 	has       [pseudoFields]bool
 
-	saidType, saidLength bool // the fields that may come only once and have come
+	saidHost, saidType, saidLength bool // the fields that may come only once and have come
 }
 
 // The pseudo-header fields of a request.
@@ -64,8 +63,8 @@ func (d *headDecoder) init() {
 	d.hpack.SetMaxStringLength(maxString)
 }
 
-// begin begins a header block.
-func (d *headDecoder) begin() {
+// reset forgets a header block. A connection keeps nothing of a request that it has read.
+func (d *headDecoder) reset() {
 	clear(d.fields)
 	fields := d.fields[:0]
 	if cap(fields) > 64 {
@@ -185,9 +184,10 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *metav1.Status {
 	switch f.Name {
 	case "host":
-		if !exchange.PlainHost(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
+		if d.saidHost || !exchange.PlainHost(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
 			return apistatus.BadRequest("malformed Host header")
 		}
+		d.saidHost = true
 	case "expect":
 		if f.Value != "" && !strings.EqualFold(f.Value, "100-continue") {
 			return apistatus.Failure(http.StatusExpectationFailed, metav1.StatusReasonUnknown,
@@ -207,104 +207,4 @@ func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *metav1
 		x.ContentLength = int64(n)
 	}
 	return nil
-}
-
-// readHead handles HEADERS and the CONTINUATION frames behind it: a request or trailers.
-func (c *conn) readHead(f *wire.HeadersFrame) error {
-	id, last := f.StreamID, f.StreamEnded()
-	self := f.HasPriority() && f.Priority.StreamDep == id
-	if err := c.readBlock(f); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	err := c.headLocked(id, last, self)
-	if err == nil {
-		c.sendLocked()
-	}
-	return err
-}
-
-// readBlock reads and decodes a header block into c.heads.
-func (c *conn) readBlock(f *wire.HeadersFrame) error {
-	c.heads.begin()
-	if !f.HeadersEnded() {
-		c.timeHead(true)
-		defer c.timeHead(false)
-	}
-	fragment, ends := f.HeaderBlockFragment(), f.HeadersEnded()
-	for frames, bytes := 0, 0; ; frames++ {
-		if bytes += len(fragment); bytes > maxBlock || frames > maxContinuations {
-			return errCalm
-		}
-		if _, err := c.heads.hpack.Write(fragment); err != nil {
-			return wire.ConnectionError(wire.ErrCodeCompression)
-		}
-		if ends {
-			break
-		}
-		next, err := c.framer.ReadFrame()
-		if err != nil {
-			return err
-		}
-		more := next.(*wire.ContinuationFrame) // the framer lets nothing else follow
-		fragment, ends = more.HeaderBlockFragment(), more.HeadersEnded()
-	}
-	if c.heads.hpack.Close() != nil {
-		return wire.ConnectionError(wire.ErrCodeCompression)
-	}
-	return nil
-}
-
-// headLocked handles the head that has been decoded.
-func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
-	switch st := c.streams[id]; {
-	case c.failed != nil:
-		return c.failed // nothing would end a stream that is opened now
-	case id%2 == 0:
-		return wire.ConnectionError(wire.ErrCodeProtocol)
-	case st != nil:
-		return c.trailersLocked(st, last)
-	case id <= c.lastID:
-		return c.lateLocked(id, true)
-	}
-	c.lastID = id
-	switch {
-	case c.ending >= refusing:
-		return nil // the second GOAWAY has told the client so
-	case len(c.streams)+c.zombies >= c.server.maxStreams:
-		rejectedStreams.Inc()
-		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
-	case dependsOnItself, c.heads.checkPseudo() != "":
-		apistatus.RejectedMalformed.Inc()
-		return c.refuseLocked(id, wire.ErrCodeProtocol)
-	}
-	return c.requestLocked(id, last)
-}
-
-// trailersLocked handles the fields behind a request's body. They are dropped, as in HTTP/1.1.
-func (c *conn) trailersLocked(st *stream, last bool) error {
-	if st.remoteEnd {
-		return c.refuseLocked(st.id, wire.ErrCodeStreamClosed)
-	}
-	if !last || c.heads.malformed != "" || c.heads.has != [pseudoFields]bool{} {
-		return c.refuseLocked(st.id, wire.ErrCodeProtocol)
-	}
-	return c.remoteEndLocked(st)
-}
-
-// lateLocked handles HEADERS or DATA for a stream that is closed.
-func (c *conn) lateLocked(id uint32, head bool) error {
-	switch c.pastLocked(id) {
-	case resetHere:
-		return nil // it was under way
-	case resetThere:
-		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
-	case completed:
-		if head {
-			return wire.ConnectionError(wire.ErrCodeStreamClosed)
-		}
-		return c.refuseLocked(id, wire.ErrCodeStreamClosed)
-	}
-	return wire.ConnectionError(wire.ErrCodeProtocol)
 }

@@ -95,6 +95,8 @@ func TestBadHeads(t *testing.T) {
 		"same Host":                {with("host", "localhost"), "200"},
 		"other Host":               {with("host", "elsewhere"), "400"},
 		"odd Host":                 {append(cut(":authority"), "host", "a/b"), "400"},
+		"Host alone":               {append(cut(":authority"), "host", "a"), "200"},
+		"Host twice":               {append(cut(":authority"), "host", "a", "host", "b"), "400"},
 		"odd authority":            {set(":authority", "user@localhost"), "400"},
 		"relative path":            {set(":path", "body"), "400"},
 		"absolute path":            {set(":path", "https://localhost/body"), "400"},
@@ -149,6 +151,27 @@ func TestBomb(t *testing.T) {
 	}
 }
 
+// A connection keeps nothing of a request that it has read.
+func TestHeadForgotten(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	p.head(1, "GET", "/watch", true, "x", strings.Repeat("b", 1000))
+	s := <-streams
+	c := (<-s.sinks).(*watch).conn
+	_ = p.framer.WritePing(false, [8]byte{6})
+	p.pinged([8]byte{6}) // the head has been read
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.heads.fields[:cap(c.heads.fields)] {
+		if f.Value != "" {
+			t.Errorf("kept: %.50q", f)
+		}
+	}
+	if c.heads.pseudo != [pseudoFields]string{} {
+		t.Errorf("kept: %q", c.heads.pseudo)
+	}
+}
+
 // FuzzHead decodes header blocks. Whatever is accepted is a head that HTTP/1.1 could have sent.
 func FuzzHead(f *testing.F) {
 	for _, pairs := range [][]string{
@@ -162,7 +185,6 @@ func FuzzHead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, block []byte) {
 		var d headDecoder
 		d.init()
-		d.begin()
 		if _, err := d.hpack.Write(block); err != nil || d.hpack.Close() != nil {
 			return
 		}

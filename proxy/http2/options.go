@@ -20,5 +20,5 @@ func (o *Options) AddTo(t *option.Table) {
 
 	t.Group("Connections")
 	t.Int(&o.HTTP2MaxStreamsPerConnection, "http2-max-streams-per-connection", 100,
-		"`STREAMS`: the limit of requests and watches on one HTTP/2 connection at a time", option.AtLeast(1))
+		"most `STREAMS` of an HTTP/2 connection at a time; each is a request or a watch", option.AtLeast(1))
 }

@@ -13,6 +13,111 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
+// readHead handles HEADERS and the CONTINUATION frames behind it: a request or trailers.
+func (c *conn) readHead(f *wire.HeadersFrame) error {
+	id, last := f.StreamID, f.StreamEnded()
+	self := f.HasPriority() && f.Priority.StreamDep == id
+	defer c.heads.reset()
+	if err := c.readBlock(f); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	err := c.headLocked(id, last, self)
+	if err == nil {
+		c.sendLocked()
+	}
+	return err
+}
+
+// readBlock reads and decodes a header block into c.heads.
+func (c *conn) readBlock(f *wire.HeadersFrame) error {
+	if !f.HeadersEnded() {
+		c.timeHead(true)
+		defer c.timeHead(false)
+	}
+	fragment, ends := f.HeaderBlockFragment(), f.HeadersEnded()
+	for frames, bytes := 0, 0; ; frames++ {
+		if bytes += len(fragment); bytes > maxBlock || frames > maxContinuations {
+			return errCalm
+		}
+		if _, err := c.heads.hpack.Write(fragment); err != nil {
+			return wire.ConnectionError(wire.ErrCodeCompression)
+		}
+		if ends {
+			break
+		}
+		next, err := c.framer.ReadFrame()
+		if err != nil {
+			return err
+		}
+		more := next.(*wire.ContinuationFrame) // the framer lets nothing else follow
+		fragment, ends = more.HeaderBlockFragment(), more.HeadersEnded()
+	}
+	if c.heads.hpack.Close() != nil {
+		return wire.ConnectionError(wire.ErrCodeCompression)
+	}
+	return nil
+}
+
+// headLocked handles the head that has been decoded.
+func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
+	switch st := c.streams[id]; {
+	case c.failed != nil:
+		return c.failed // nothing would end a stream that is opened now
+	case id%2 == 0:
+		return wire.ConnectionError(wire.ErrCodeProtocol)
+	case st != nil:
+		return c.trailersLocked(st, last)
+	case id <= c.lastID:
+		return c.lateLocked(id, true)
+	}
+	c.lastID = id
+	if c.ending >= refusing {
+		c.past.note(id, resetHere) // the second GOAWAY has told the client so
+		return c.spendWasted()
+	}
+	c.servedID = id
+	switch {
+	case len(c.streams)+c.zombies >= c.server.maxStreams:
+		rejectedStreams.Inc()
+		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
+	case dependsOnItself, c.heads.checkPseudo() != "":
+		apistatus.RejectedMalformed.Inc()
+		return c.refuseLocked(id, wire.ErrCodeProtocol)
+	}
+	return c.requestLocked(id, last)
+}
+
+// trailersLocked handles the fields behind a request's body. They are dropped, as in HTTP/1.1.
+func (c *conn) trailersLocked(st *stream, last bool) error {
+	if st.remoteEnd {
+		return c.refuseLocked(st.id, wire.ErrCodeStreamClosed)
+	}
+	if !last || c.heads.malformed != "" || c.heads.has != [pseudoFields]bool{} {
+		return c.refuseLocked(st.id, wire.ErrCodeProtocol)
+	}
+	return c.remoteEndLocked(st)
+}
+
+// lateLocked handles HEADERS or DATA for a stream that is closed. What was under way when the stream
+// was reset here is ignored. DATA is also ignored if the stream is not remembered: many uploads may
+// be answered early at the same time.
+func (c *conn) lateLocked(id uint32, head bool) error {
+	past := c.past.of(id)
+	switch {
+	case !head && (past == resetHere || past == forgotten):
+		return nil
+	case past == resetHere:
+		return c.spendWasted()
+	case past == forgotten:
+		return wire.ConnectionError(wire.ErrCodeProtocol)
+	case past == completed && head:
+		return wire.ConnectionError(wire.ErrCodeStreamClosed)
+	}
+	return c.refuseLocked(id, wire.ErrCodeStreamClosed)
+}
+
 // exchanges holds empty exchanges. One goroutine uses an exchange, until its handler returns.
 var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
 

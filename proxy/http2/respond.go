@@ -87,12 +87,13 @@ func (r *responder) Upgrade(*exchange.Response) (exchange.Upgraded, error) { ret
 // Respond implements exchange.Responder.
 func (r *responder) Respond(resp *exchange.Response) {
 	r.responded = true
-	err := r.write(resp)
-	if resp.Reader != nil {
-		_ = resp.Reader.Close()
-		resp.Reader = nil
-	}
-	if err != nil {
+	defer func() { // also after a panic of the Reader
+		if resp.Reader != nil {
+			_ = resp.Reader.Close()
+			resp.Reader = nil
+		}
+	}()
+	if r.write(resp) != nil {
 		r.stream.reset(wire.ErrCodeInternal)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"runtime"
 
 	wire "golang.org/x/net/http2"
 
@@ -31,7 +32,7 @@ func (c *conn) sendLocked() {
 	}
 	if !c.full && c.failed == nil && !c.going && c.sendableLocked() {
 		c.going = true
-		go c.goOn()
+		c.working.Go(c.goOn)
 	}
 	if c.full && c.failed == nil && (c.replies > maxReplies || c.control.Len() > maxControl) {
 		brokenConnections.Inc()
@@ -64,13 +65,18 @@ func (c *conn) sendableLocked() bool {
 // goOn sends until nothing is left or the socket is full.
 func (c *conn) goOn() {
 	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
-	for more := true; more; {
-		c.mu.Lock()
-		c.sendLocked()
-		more = !c.full && c.failed == nil && c.sendableLocked()
-		c.going = more
-		c.unlock()
+	for c.goOnOnce() {
+		runtime.Gosched() // a shard may wait for the lock
 	}
+}
+
+// goOnOnce sends what is sealed at a time, and reports whether more can be sent.
+func (c *conn) goOnOnce() (more bool) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.sendLocked()
+	c.going = !c.full && c.failed == nil && c.sendableLocked()
+	return c.going
 }
 
 // fillLocked moves what may be sent to out.
@@ -142,6 +148,7 @@ func (c *conn) addDataLocked(st *stream, most int) (sent int) {
 		st.window -= int64(n)
 		c.window -= int64(n)
 		st.sent += int64(n)
+		c.sent += int64(n)
 		sent += n
 		last := st.last && size(st.pending, n+1) == n
 		c.addFrameHeaderLocked(st, n, last)

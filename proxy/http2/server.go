@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -21,6 +22,7 @@ type Server struct {
 	poller     *downstream.Poller
 	log        *slog.Logger
 	maxStreams int
+	stall      time.Duration // downstream.StallTimeout, except in tests
 }
 
 // New returns a server that calls handler for each request, on a goroutine of its own.
@@ -29,7 +31,8 @@ func New(
 	log *slog.Logger,
 ) *Server {
 	return &Server{
-		handler: handler, conns: conns, poller: poller, log: log, maxStreams: opts.HTTP2MaxStreamsPerConnection,
+		handler: handler, conns: conns, poller: poller, log: log,
+		maxStreams: opts.HTTP2MaxStreamsPerConnection, stall: downstream.StallTimeout,
 	}
 }
 

@@ -101,6 +101,8 @@ func echo(x *exchange.Exchange) {
 	case "/turns":
 		x.Response.Body = append(exchange.BodySlices{nil, bytes.Repeat([]byte("y"), 700_000)}, long...)
 		x.Response.Turn = &testTurn{}
+	case "/wide":
+		x.Response.Header.Add("Wide", strings.Repeat("w", 3*maxFrame))
 	case "/none":
 		x.Response.Status = http.StatusNoContent
 	case "/reader":
@@ -160,6 +162,7 @@ func TestResponses(t *testing.T) {
 		"/body":       {200, "hello", false},
 		"/long":       {200, strings.Repeat("x", 3_000_000), false},
 		"/turns":      {200, strings.Repeat("y", 700_000) + strings.Repeat("x", 3_000_000), false},
+		"/wide":       {200, "", false},
 		"/none":       {204, "", false},
 		"/reader":     {200, "hello", false},
 		"/unknown":    {200, "hello", false},
@@ -261,15 +264,19 @@ type panickingStream struct{ *testStream }
 
 func (panickingStream) Begin(fanout.Sink) { panic("begin") }
 
-// panickingBody panics when it is read.
-type panickingBody struct{ io.ReadCloser }
+// panickingBody panics when it is read, and says when it is closed.
+type panickingBody struct{ closed chan struct{} }
 
 func (panickingBody) Read([]byte) (int, error) { panic("read") }
-func (panickingBody) Close() error             { return nil }
+
+func (b panickingBody) Close() error {
+	close(b.closed)
+	return nil
+}
 
 // A panic in what is done for one request resets its stream and nothing else.
 func TestPanics(t *testing.T) {
-	watch := newTestStream()
+	watch, body := newTestStream(), panickingBody{make(chan struct{})}
 	w := newWorld(t, func(x *exchange.Exchange) {
 		switch x.Target {
 		case "/watch":
@@ -277,7 +284,7 @@ func TestPanics(t *testing.T) {
 		case "/begin":
 			x.Response.Stream = panickingStream{newTestStream()}
 		case "/read":
-			x.Response.Reader, x.Response.Length = panickingBody{}, 5
+			x.Response.Reader, x.Response.Length = body, 5
 		case "/detached":
 			x.Response.Detached = func(exchange.Responder) { panic("in a response that lasts") }
 		}
@@ -293,6 +300,7 @@ func TestPanics(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+	<-body.closed
 	sink := <-watch.sinks
 	if _, err := sink.Write(chunk("1")); err != nil {
 		t.Error(err)

@@ -9,16 +9,14 @@ import (
 
 	wire "golang.org/x/net/http2"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // errLeft is the error of a stream that the client has reset, or whose connection has ended.
 var errLeft = errors.New("the client has left")
 
-// stream is one request and its response. It implements [exchange.StreamConn] for its
-// request. An idle
-// watch has no more than this, and a [watch].
+// stream is one request and its response. It implements [exchange.StreamConn] for its request. An
+// idle watch has no more than this, and a [watch].
 type stream struct {
 	// Immutable.
 	conn *conn
@@ -87,39 +85,7 @@ func (c *conn) resetLocked(st *stream, code wire.ErrCode) {
 func (c *conn) sendResetLocked(id uint32, code wire.ErrCode) {
 	_ = c.framer.WriteRSTStream(id, code)
 	c.replies++
-	c.notePastLocked(id, resetHere)
-}
-
-// past is how a stream was closed.
-type past uint8
-
-const (
-	forgotten  past = iota
-	completed       // both sides have sent END_STREAM
-	resetHere       // frames of the client may still be under way
-	resetThere      // by the client
-)
-
-// notePastLocked remembers how a stream was closed.
-func (c *conn) notePastLocked(id uint32, how past) {
-	c.closed[c.lastClosed] = closedStream{id, how}
-	c.lastClosed = (c.lastClosed + 1) % keptClosed
-}
-
-// closedStream is a stream that has been closed lately.
-type closedStream struct {
-	id  uint32
-	how past
-}
-
-// pastLocked returns how a stream was closed.
-func (c *conn) pastLocked(id uint32) past {
-	for _, s := range c.closed {
-		if s.id == id {
-			return s.how
-		}
-	}
-	return forgotten
+	c.past.note(id, resetHere)
 }
 
 // sentEndLocked goes on after END_STREAM has been sent. A client that still sends its request is
@@ -131,7 +97,7 @@ func (c *conn) sentEndLocked(st *stream) {
 		st.body.releaseLocked()
 	}
 	if st.remoteEnd {
-		c.notePastLocked(st.id, completed)
+		c.past.note(st.id, completed)
 	} else {
 		c.sendResetLocked(st.id, wire.ErrCodeNo)
 	}
@@ -157,6 +123,7 @@ func (st *stream) finished() {
 	}
 	if st.body != nil {
 		st.body.releaseLocked()
+		c.sendLocked() // it may have given the client's window back
 	}
 }
 
@@ -221,8 +188,10 @@ func (st *stream) awaitRoom() error {
 	return st.awaitLocked(func() bool { return !c.full && st.window > 0 && c.window > 0 })
 }
 
-// awaitLocked waits until done. It fails when the client leaves, or when nothing can be sent for
-// too long. It gives the lock back while it waits.
+// awaitLocked waits until done. It fails when the client leaves. It resets st when nothing can be
+// sent for too long: nothing of st if its window is closed, and nothing at all if st waits for its
+// turn. In any case, what st was given to send is not used afterwards. It gives the lock back while
+// it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {
@@ -233,9 +202,9 @@ func (st *stream) awaitLocked(done func() bool) error {
 	}
 	c.waiters++
 	defer func() { c.waiters-- }()
-	stalled := time.NewTimer(downstream.StallTimeout)
+	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
-	for st.err == nil && !done() {
+	for all := c.sent; st.err == nil && !done(); {
 		sent := st.sent
 		c.unlock()
 		select {
@@ -243,10 +212,21 @@ func (st *stream) awaitLocked(done func() bool) error {
 			c.mu.Lock()
 		case <-stalled.C:
 			c.mu.Lock()
+			if done() {
+				return nil
+			}
+			if st.window > 0 && c.sent != all {
+				all = c.sent
+				stalled.Reset(c.server.stall)
+				continue
+			}
+			c.resetLocked(st, wire.ErrCodeInternal)
+			c.sendLocked()
 			return os.ErrDeadlineExceeded
 		}
 		if st.sent != sent {
-			stalled.Reset(downstream.StallTimeout)
+			all = c.sent
+			stalled.Reset(c.server.stall)
 		}
 	}
 	if done() {

@@ -78,7 +78,10 @@ func (w *watch) Carrier() *fanout.Carrier {
 // Write implements fanout.Sink.
 func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	c := w.conn
-	defer request.Caught(c.server.log, "watch's write", func() { blocked, err = false, request.ErrPanicked })
+	defer request.Caught(c.server.log, "watch's write", func() {
+		c.abort() // half a frame may be due
+		blocked, err = false, request.ErrPanicked
+	})
 	c.mu.Lock()
 	defer c.unlock()
 	if w.err != nil {
@@ -181,6 +184,7 @@ func (w *watch) End(reason fanout.Reason, complete bool) {
 // and whether nothing worked for the watch before.
 func (w *watch) end(complete bool) (whole, over bool) {
 	c := w.conn
+	defer request.Caught(c.server.log, "watch's last write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	over = w.over
@@ -194,7 +198,11 @@ func (w *watch) end(complete bool) (whole, over bool) {
 		return false, over
 	}
 	w.last = true
+	if c.shared.Last() {
+		c.goAwayLocked() // the client resumes elsewhere
+	}
 	if len(w.pending) == 0 && !c.full {
+		c.takeControlLocked() // GOAWAY goes before the end
 		c.sentAllLocked(w.stream)
 		if !w.carried { // otherwise it leaves at the end of the shard's round
 			c.sendLocked()
@@ -202,8 +210,14 @@ func (w *watch) end(complete bool) (whole, over bool) {
 		return true, over
 	}
 	c.readyLocked(w.stream)
-	time.AfterFunc(lastBytesTimeout, func() { w.reset(wire.ErrCodeInternal) })
+	time.AfterFunc(lastBytesTimeout, w.giveUp)
 	return true, over
+}
+
+// giveUp resets a stream whose client has not accepted its last bytes in time.
+func (w *watch) giveUp() {
+	defer request.Caught(w.conn.server.log, "watch's last write", w.conn.abort)
+	w.reset(wire.ErrCodeInternal)
 }
 
 var errNoChunks = errors.New("the shard has written no whole chunks")

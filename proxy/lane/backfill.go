@@ -41,12 +41,10 @@ const mostSkipped = 16
 // begun. ok is false while mostSkipped others begin. The history of a lane has no room for what a
 // relist skipped, because its clients have been sent the outcome instead.
 func (l *Lane) PassSkipped() (slot io.Closer, ok bool) {
-	select {
-	case l.history.skipped <- struct{}{}:
-		return &throughSlot{through: l.history.skipped, watch: true}, true
-	default:
+	if !l.history.skipped.TryAcquire() {
 		return nil, false
 	}
+	return &throughSlot{through: l.history.skipped, watch: true}, true
 }
 
 // Backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch

@@ -51,8 +51,8 @@
 //
 // It does not matter which of several kube-apiservers answers. R and the lists come from quorum
 // reads of etcd, and a bookmark speaks of its own stream. A lane whose first list was requested
-// after a read arrived needs no proof for that read. A read that is not proved within
-// --freshness-timeout passes through.
+// after a read arrived needs no proof for that read, but one that a sibling replica has filled
+// does. A read that is not proved within --freshness-timeout passes through.
 //
 // Upstream is asked for R at most once in 100 ms, whatever the load, as kube-apiserver asks etcd.
 // The first read asks at once. A question serves the reads that came before it, and no later one.

@@ -81,7 +81,8 @@ func (f *filling) InLine(waits bool) { f.inLine.Store(waits) }
 // Progress notes that the list that is under way has brought something.
 func (f *filling) Progress() { f.heard.Store(int64(time.Since(f.began))) }
 
-// End notes that the cache has been filled by a list that was requested at the given time.
+// End notes that the cache has been filled by a list that was requested at the given time; zero if
+// it proves nothing about freshness.
 func (f *filling) End(listed time.Time) {
 	f.listed = listed
 	close(f.syncedc)

@@ -28,7 +28,7 @@ type coldLane struct {
 
 // idleLanes returns lanes without an upstream, whose reflectors cannot run.
 func idleLanes(t *testing.T, opts *Options) *Lanes {
-	return NewLanes(t.Context(), nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, slog.New(slog.DiscardHandler))
+	return NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, slog.New(slog.DiscardHandler))
 }
 
 func newColdLane(t *testing.T) *coldLane {

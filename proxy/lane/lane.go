@@ -130,6 +130,18 @@ func (l *Lane) Ready(ctx context.Context) bool { return l.filling.ready(ctx) }
 // FilledAfter reports whether the whole content of the cache is newer than t. The lane is synced.
 func (l *Lane) FilledAfter(t time.Time) bool { return l.filling.listed.After(t) }
 
+// Seeds reports whether a sibling replica may be filled from the lane: its cache is filled, and it
+// has not lost upstream. build is the build of kube-apiserver that wrote what the cache has.
+func (l *Lane) Seeds() (build upstream.Build, ok bool) {
+	if wrote := l.reflector.Build(); wrote != nil && l.Synced() && l.BrokenFor() < seedsBroken && !l.outdated.Load() {
+		return *wrote, true
+	}
+	return build, false
+}
+
+// seedsBroken is for how long a lane that has lost upstream may still fill siblings.
+const seedsBroken = 10 * time.Second
+
 // Prove returns a proof of a state at or after the call. It takes as long as ctx and timeout allow;
 // see prover. If part is not nil, the proof may be about that part alone.
 func (l *Lane) Prove(ctx context.Context, timeout time.Duration, part *Part) (fanout.Proof, error) {

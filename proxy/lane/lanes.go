@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -55,13 +56,13 @@ type Memory struct {
 func (m Memory) short() bool { return m.Short != nil && m.Short() }
 func (m Memory) full() bool  { return m.Full != nil && m.Full() }
 
-// NewLanes returns no lanes yet. They live in ctx.
+// NewLanes returns no lanes yet. They live in ctx. siblings is nil if no replica can fill them.
 func NewLanes(
-	ctx context.Context, up auth.APIServer, discovery *upstream.Discovery, flusher *fanout.Flusher,
+	ctx context.Context, up auth.APIServer, siblings *seed.Siblings, discovery *upstream.Discovery, flusher *fanout.Flusher,
 	memory Memory, opts *Options, log *slog.Logger,
 ) *Lanes {
 	return &Lanes{
-		source:        reflector.NewSource(up, memory.full, opts.Tuning.HangTimeout, log),
+		source:        reflector.NewSource(up, siblings, memory.full, opts.Tuning.HangTimeout, log),
 		discovery:     discovery,
 		flusher:       flusher,
 		indexer:       fanout.NewIndexer(),

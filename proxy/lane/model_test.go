@@ -255,7 +255,7 @@ type modelLane struct {
 func newModelLane(t *testing.T, spare bool) *modelLane {
 	m := newModel()
 	opts := &Options{Tuning: Tuning{SpareLists: spare}}
-	ls := NewLanes(t.Context(), m, nil, fanout.NewFlusher(1, 0), Memory{}, opts, slog.New(slog.DiscardHandler))
+	ls := NewLanes(t.Context(), m, nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, slog.New(slog.DiscardHandler))
 	pods := upstream.ResourceInfo{GVR: fillingPods, Namespaced: true}
 	l := &modelLane{t: t, model: m, Lane: NewLane(ls, Key{GVR: fillingPods}, pods)}
 	t.Cleanup(l.Unregister)

@@ -15,10 +15,13 @@ import (
 // however many clients share it. It ends with its last client, so clients that come and go with ever
 // other selectors leave nothing behind.
 const (
-	// mostTableEvents bounds the history of a lane of Tables. Clients are sent only what is new of
-	// it, because rows have ages. Older events are fetched again; see Lane.Backfill.
+	// mostTableEvents and mostTableBytes bound the history of a lane of Tables. Clients are sent
+	// only what is new of it, because rows have ages. Older events are fetched again; see
+	// Lane.Backfill.
 	mostTableEvents = 1024
-	// mostSelections bounds the lanes with a selection. Other watches pass through.
+	mostTableBytes  = 1 << 20
+	// mostSelections bounds the lanes with a selection. Other watches pass through. The histories of
+	// all these lanes have 256 MiB at most.
 	mostSelections = 256
 )
 
@@ -38,6 +41,7 @@ func (ls *Lanes) newCache(rep request.Representation) *fanout.Cache {
 	}
 	limits := ls.limits
 	limits.HistoryEvents = min(limits.HistoryEvents, mostTableEvents)
+	limits.HistoryBytes = min(limits.HistoryBytes, mostTableBytes)
 	return fanout.NewEventsOnly(limits, ls.flusher)
 }
 

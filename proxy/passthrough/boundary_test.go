@@ -3,6 +3,8 @@ package passthrough
 import (
 	"bytes"
 	"encoding/binary"
+	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -15,42 +17,58 @@ func FuzzBoundary(f *testing.F) {
 	f.Add("application/vnd.kubernetes.protobuf;stream=watch", append(frame("one"), frame("three")...), 5)
 	f.Add("application/vnd.kubernetes.protobuf;stream=watch", append(frame(""), 0, 0), 1)
 	f.Add("application/vnd.kubernetes.protobuf", frame("a list"), 3)
+	f.Add("application/vnd.kubernetes.protobuf;stream=watch", append(frame("one"), frame(protobufBookmark+"rest")...), 5)
 	f.Add("application/json", []byte("{}\n{}\n{"), 2)
+	f.Add("application/json", []byte("{}\n"+jsonBookmark+"}\n{}\n"), 9)
 	f.Add("application/cbor-seq", []byte("\n"), 1)
 	f.Fuzz(func(t *testing.T, contentType string, watch []byte, piece int) {
-		b := newBoundary(contentType)
+		b := newBoundary(http.Header{"Content-Type": {contentType}})
 		piece = max(1, piece)
 		for read := 0; ; {
-			if got, want := b.whole(), wholeEvents(contentType, watch[:read]); got != want {
+			last, want := wholeEvents(contentType, watch[:read])
+			if got := b.whole(); got != want {
 				t.Fatalf("%s: after %q: got %v, want %v", contentType, watch[:read], got, want)
+			}
+			bookmark := read == 0 || bytes.HasPrefix(last, []byte(b.bookmark))
+			if got := b.resumes(); got != (want && bookmark) {
+				t.Fatalf("%s: after %q: resumes %v, want %v", contentType, watch[:read], got, want && bookmark)
 			}
 			if read == len(watch) {
 				return
 			}
 			next := min(piece, len(watch)-read)
-			b.read(watch[read : read+next])
+			if at := b.read(watch[read : read+next]); at > 0 {
+				last, whole := wholeEvents(contentType, watch[:read+at])
+				if !whole || !bytes.HasPrefix(last, []byte(b.bookmark)) {
+					t.Fatalf("%s: %q ends with a bookmark", contentType, watch[:read+at])
+				}
+			}
 			read += next
 		}
 	})
 }
 
-// wholeEvents reports whether watch is a series of whole events.
-func wholeEvents(contentType string, watch []byte) bool {
+// wholeEvents reports whether watch is a series of whole events, and returns the last one.
+func wholeEvents(contentType string, watch []byte) (last []byte, whole bool) {
 	switch {
-	case bytes.HasPrefix([]byte(contentType), []byte("application/json")):
-		return len(watch) == 0 || watch[len(watch)-1] == '\n'
-	case bytes.HasPrefix([]byte(contentType), []byte("application/vnd.kubernetes.protobuf;stream=watch")):
+	case strings.HasPrefix(contentType, "application/json"):
+		lines := bytes.SplitAfter(watch, []byte("\n"))
+		if len(lines) > 1 {
+			last = lines[len(lines)-2]
+		}
+		return last, len(lines[len(lines)-1]) == 0
+	case strings.HasPrefix(contentType, "application/vnd.kubernetes.protobuf;stream=watch"):
 		for len(watch) > 0 {
 			if len(watch) < 4 {
-				return false
+				return nil, false
 			}
 			length := uint64(binary.BigEndian.Uint32(watch))
 			if watch = watch[4:]; uint64(len(watch)) < length {
-				return false
+				return nil, false
 			}
-			watch = watch[length:]
+			last, watch = watch[:length], watch[length:]
 		}
-		return true
+		return last, true
 	}
-	return false
+	return nil, false
 }

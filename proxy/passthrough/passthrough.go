@@ -82,6 +82,15 @@ func (p *Forwarder) Watches() *Watches { return &p.watches }
 // not answered from a cache.
 func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) {
 	x.Conn.EndArrival() // from here on the request waits for other parties
+	var body *requestBody
+	if x.Body != nil {
+		body = &requestBody{Body: x.Body, log: p.log}
+		if failed := body.receive(); failed != nil {
+			p.audit.Refused(x, id, asked, failed)
+			apistatus.Write(x, failed)
+			return
+		}
+	}
 	audit, sent, refused := p.admit(x, id, asked)
 	if refused != nil {
 		apistatus.Write(x, refused)
@@ -96,7 +105,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	upgrade := request.UpgradeType(x)
 	if x.ContentLength != 0 || upgrade == "" && !asked.MayLast() {
-		p.forward(x, r)
+		p.forward(x, r, body)
 		return
 	}
 	if r.upgrade = upgrade != ""; r.upgrade {
@@ -163,6 +172,7 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 	removeHopByHop(h)
 	delete(h, "Host")
 	delete(h, "Authorization")
+	delete(h, request.SeedHeader)
 	for name := range h {
 		if p.front.SpeaksBy(name) {
 			delete(h, name)
@@ -176,13 +186,12 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 	return h
 }
 
-// forward answers x with the response to r. The request's body is streamed from the client.
-func (p *Forwarder) forward(x *exchange.Exchange, r *passing) {
+// forward answers x with the response to r. The rest of the request's body is streamed from the
+// client. body is nil for a request without one.
+func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody) {
 	defer r.sent()
 	inFlight.Add(1)
-	var body *requestBody
-	if x.Body != nil {
-		body = &requestBody{Body: x.Body, log: p.log}
+	if body != nil {
 		r.req.Body, r.req.ContentLength, r.req.GetBody = &bodyAttempt{body: body}, x.ContentLength, body.again
 	}
 	resp, err := p.upstream.DoAs(r.id, r.req.WithContext(p.requests))

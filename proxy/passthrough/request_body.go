@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,9 @@ import (
 
 // requestBody is a request's body while net/http sends it upstream. net/http may still read it when
 // the response has begun, and even when it has ended. The protocol releases the body at that point.
+//
+// The body's beginning is received before the request is sent. Otherwise a client could begin many
+// requests, send no bodies, and hold a connection to kube-apiserver for each of them.
 //
 // A short body can be sent again from its beginning. kube-apiserver ends a connection (HTTP/2's
 // GOAWAY) when a request on it fails to authenticate. It may not have processed the last requests
@@ -35,6 +39,24 @@ type requestBody struct {
 }
 
 var errBodyNotKept = errors.New("request body is too long to be sent again")
+
+// receive waits until the whole body, or upstream.MaxKeptBody bytes of it, have come. It returns the
+// response to a body that fails before that, nil for another one.
+func (b *requestBody) receive() *metav1.Status {
+	b.mu.Lock()
+	for b.err == nil && b.total < upstream.MaxKeptBody {
+		b.kept = slices.Grow(b.kept, 512)
+		n, err := b.Body.Read(b.kept[b.total:min(cap(b.kept), upstream.MaxKeptBody)])
+		b.total += n
+		b.kept, b.err = b.kept[:b.total], err
+	}
+	failed := b.err != nil && b.err != io.EOF
+	b.mu.Unlock()
+	if failed {
+		return b.failure()
+	}
+	return nil
+}
 
 // bodyAttempt reads a requestBody from its beginning.
 type bodyAttempt struct {

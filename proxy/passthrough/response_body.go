@@ -26,8 +26,8 @@ func (b *responseBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// lastingBody is the body of a response that may last. When the proxy is stopping, or the watch is
-// recalled, a watch ends properly if only whole events have been read.
+// lastingBody is the body of a response that may last. When the proxy is stopping, a watch ends
+// properly if only whole events have been read. A watch that is recalled ends behind a bookmark.
 type lastingBody struct {
 	io.ReadCloser
 	streams context.Context // ends when the proxy is stopping
@@ -38,20 +38,25 @@ type lastingBody struct {
 }
 
 func newLastingBody(resp *http.Response, streams context.Context) *lastingBody {
-	return &lastingBody{ReadCloser: resp.Body, streams: streams, events: newBoundary(resp.Header.Get("Content-Type"))}
+	return &lastingBody{ReadCloser: resp.Body, streams: streams, events: newBoundary(resp.Header)}
 }
 
 func (b *lastingBody) Read(p []byte) (int, error) {
-	if b.ended() {
+	b.mu.Lock()
+	ended := b.endedLocked()
+	b.mu.Unlock()
+	if ended {
 		return 0, io.EOF
 	}
 	n, err := b.ReadCloser.Read(p)
-	if b.ended() { // recalled meanwhile: the client resumes before these bytes
-		return 0, io.EOF
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.events.read(p[:n])
+	if b.endedLocked() { // recalled meanwhile: the client resumes before these bytes
+		return 0, io.EOF
+	}
+	if bookmark := b.events.read(p[:n]); b.recalled && bookmark > 0 {
+		return bookmark, io.EOF
+	}
 	if err == nil || err == io.EOF {
 		return n, err
 	}
@@ -64,37 +69,43 @@ func (b *lastingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ended reports whether the watch has been recalled, and only whole events have been read.
-func (b *lastingBody) ended() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.recalled && b.events.whole()
-}
+// endedLocked reports whether the watch has been recalled, and its client resumes without a loss.
+func (b *lastingBody) endedLocked() bool { return b.recalled && b.events.resumes() }
 
-// recallSpread is the time over which the watches of a lane end after their recall. They do not all
-// come back at once.
-const recallSpread = 10 * time.Second
+const (
+	// recallAfter is the least time between a recall and the end of a watch. Clients take a watch
+	// that ends sooner, without an event, for one that upstream has refused: fabric8's list again.
+	recallAfter = 3 * time.Second
+	// recallSpread is the time over which the watches of a lane end after that. They do not all come
+	// back at once.
+	recallSpread = 10 * time.Second
+)
 
-// endAfter waits for a recall, and then for up to recallSpread. Then it makes the body end between
-// two events. cancel ends a Read that is under way. endAfter returns when that is done, or when ctx
-// ends.
+// endAfter waits for a recall, and then for recallAfter and up to recallSpread. Then it ends the
+// body. It returns when that is done, or when ctx ends.
 func (b *lastingBody) endAfter(ctx context.Context, recall <-chan struct{}, cancel func()) {
 	select {
 	case <-recall:
 	case <-ctx.Done():
 		return
 	}
-	spread := time.NewTimer(rand.N(recallSpread))
-	defer spread.Stop()
+	wait := time.NewTimer(recallAfter + rand.N(recallSpread))
+	defer wait.Stop()
 	select {
-	case <-spread.C:
+	case <-wait.C:
 	case <-ctx.Done():
 		return
 	}
+	b.end(cancel)
+}
+
+// end makes the body end where it is, if its client resumes without a loss, and otherwise behind the
+// next bookmark. cancel ends a Read that is under way.
+func (b *lastingBody) end(cancel func()) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.recalled = true
-	b.mu.Unlock()
-	if b.ended() {
+	if b.endedLocked() {
 		cancel()
 	}
 }

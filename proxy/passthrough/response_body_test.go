@@ -10,20 +10,26 @@ import (
 	"time"
 )
 
-// A watch that is recalled ends between two events, at once if it is there, and properly.
+var jsonHeader = http.Header{"Content-Type": {"application/json"}}
+
+// A watch that is recalled ends behind a bookmark, at once if it is there or has not begun, and
+// properly.
 func TestLastingBodyRecalled(t *testing.T) {
+	const bookmark = jsonBookmark + "}\n"
 	for name, c := range map[string]struct {
 		before, after, want string // written before the recall, and after it; all that is read
 	}{
-		"nothing":         {"", "", ""},
-		"whole events":    {"one\ntwo\n", "", "one\ntwo\n"},
-		"within an event": {"one\ntw", "o\n", "one\ntwo\n"},
-		"events in one":   {"on", "e\ntwo\n", "one\ntwo\n"},
+		"nothing":                {"", "", ""},
+		"a bookmark":             {"one\n" + bookmark, "", "one\n" + bookmark},
+		"an event":               {bookmark + "one\n", "two\n" + bookmark, bookmark + "one\ntwo\n" + bookmark},
+		"within an event":        {bookmark + "on", "e\n" + bookmark, bookmark + "one\n" + bookmark},
+		"within a bookmark":      {"one\n" + bookmark[:9], bookmark[9:], "one\n" + bookmark},
+		"events behind bookmark": {"one\n", bookmark + "two\nthr", "one\n" + bookmark},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				from, to := io.Pipe()
-				resp := &http.Response{Body: from, Header: http.Header{"Content-Type": {"application/json"}}}
+				resp := &http.Response{Body: from, Header: jsonHeader}
 				body := newLastingBody(resp, t.Context())
 				var cancelled atomic.Bool
 				recall := make(chan struct{})
@@ -39,13 +45,17 @@ func TestLastingBodyRecalled(t *testing.T) {
 					_, _ = io.WriteString(to, c.before)
 				}
 				synctest.Wait()
+				recalled := time.Now()
 				close(recall)
 				if c.after != "" {
-					time.Sleep(recallSpread)
+					time.Sleep(recallAfter + recallSpread)
 					_, _ = io.WriteString(to, c.after)
 				}
 				if err := <-read; err != nil || string(got) != c.want {
 					t.Errorf("got %q, %v, want %q", got, err, c.want)
+				}
+				if lasted := time.Since(recalled); lasted < recallAfter {
+					t.Errorf("the watch ended %s after its recall, and not %s at least", lasted, recallAfter)
 				}
 				if want := c.after == ""; cancelled.Load() != want {
 					t.Errorf("the request to upstream is cancelled: %v, want %v", cancelled.Load(), want)
@@ -53,5 +63,62 @@ func TestLastingBodyRecalled(t *testing.T) {
 				to.Close()
 			})
 		})
+	}
+}
+
+// A recall that comes with the bytes of an event ends the watch before them or behind the bookmark
+// that follows, and never within an event.
+func TestLastingBodyRecalledWithin(t *testing.T) {
+	const event = "one\n" + jsonBookmark + "}\n"
+	for range 5000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		body := newLastingBody(&http.Response{Body: &pieces{ctx: ctx, left: event}, Header: jsonHeader}, t.Context())
+		go body.end(cancel)
+		got, err := io.ReadAll(body)
+		if cancel(); err != nil || string(got) != event && len(got) != 0 {
+			t.Fatalf("read %q, %v, want %q or nothing", got, err, event)
+		}
+	}
+}
+
+// pieces is a body that comes in pieces of at most two bytes, until ctx ends.
+type pieces struct {
+	ctx  context.Context
+	left string
+}
+
+func (p *pieces) Read(to []byte) (n int, err error) {
+	if p.left == "" {
+		<-p.ctx.Done()
+	}
+	if p.ctx.Err() != nil {
+		return 0, p.ctx.Err()
+	}
+	n = copy(to, p.left[:min(2, len(p.left))])
+	p.left = p.left[n:]
+	return n, nil
+}
+
+func (p *pieces) Close() error { return nil }
+
+// A compressed watch does not end properly when the proxy stops: nobody knows where its events end.
+func TestLastingBodyCompressed(t *testing.T) {
+	for encoding, want := range map[string]error{"": io.EOF, "gzip": io.ErrClosedPipe} {
+		from, to := io.Pipe()
+		header := jsonHeader.Clone()
+		if encoding != "" {
+			header.Set("Content-Encoding", encoding)
+		}
+		stopping, stop := context.WithCancel(t.Context())
+		body := newLastingBody(&http.Response{Body: from, Header: header}, stopping)
+		go func() { _, _ = io.WriteString(to, "bytes\n") }()
+		if _, err := io.ReadFull(body, make([]byte, len("bytes\n"))); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		from.Close()
+		if _, err := body.Read(make([]byte, 1)); err != want {
+			t.Errorf("Content-Encoding %q: got %v, want %v", encoding, err, want)
+		}
 	}
 }

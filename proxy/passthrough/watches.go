@@ -1,6 +1,7 @@
 package passthrough
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,8 +20,7 @@ import (
 // from any goroutine. The zero value is ready for use.
 type Watches struct {
 	mu   sync.Mutex
-	last uint64
-	open map[uint64]*Watch // by number, in the order in which they began
+	open map[*Watch]struct{}
 }
 
 // Watch is a watch that is passed through. It is immutable. What the client wrote is cut to mostKept
@@ -72,15 +72,13 @@ func (ws *Watches) began(w *Watch) (ended func()) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.open == nil {
-		ws.open = make(map[uint64]*Watch)
+		ws.open = make(map[*Watch]struct{})
 	}
-	ws.last++
-	number := ws.last
-	ws.open[number] = w
+	ws.open[w] = struct{}{}
 	return func() {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		delete(ws.open, number)
+		delete(ws.open, w)
 	}
 }
 
@@ -88,12 +86,7 @@ func (ws *Watches) began(w *Watch) (ended func()) {
 func (ws *Watches) Open() []*Watch {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	open := make([]*Watch, 0, len(ws.open))
-	for _, w := range ws.open {
-		open = append(open, w)
-	}
-	slices.SortFunc(open, func(a, b *Watch) int { return a.Started.Compare(b.Started) })
-	return open
+	return slices.SortedFunc(maps.Keys(ws.open), func(a, b *Watch) int { return a.Started.Compare(b.Started) })
 }
 
 var (

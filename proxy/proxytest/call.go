@@ -41,6 +41,8 @@ func (c *Call) Serve() {
 		allowed := allow(bearerToken(c.R), string(body))
 		c.W.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(c.W, `{"kind":%q,"apiVersion":"authorization.k8s.io/v1","status":{"allowed":%t}}`, kind, allowed)
+	case c.R.URL.Path == kubeSystem:
+		fmt.Fprintf(c.W, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, ClusterUID)
 	case c.R.URL.Path == "/readyz", c.R.URL.Path == "/livez":
 		io.WriteString(c.W, "ok")
 	default:

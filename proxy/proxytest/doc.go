@@ -19,8 +19,9 @@
 //
 // [Open] and [OpenHTTP2] start a watch and return a [Watcher], which keeps every event with its
 // bytes. [EventReader] divides any watch into events, [NewMemberReader] reads gzip as strict
-// decoders do, and [HTTPClient] and [HTTP2Client] change nothing on the way. [ReadRequest] makes a
-// request without a connection.
+// decoders do, and [HTTPClient] and [HTTP2Client] change nothing on the way. [OpenWebSocket] opens
+// a watch over a WebSocket and sees each of its bytes. [ReadRequest] makes a request without a
+// connection.
 //
 // # Processes
 //
@@ -41,6 +42,6 @@
 //
 // # Attacks
 //
-// [Attacks] is a table of malformed requests, each with the answers of watchfan and of
-// kube-apiserver.
+// [Attacks] is a table of malformed requests over HTTP/1.1, each with the answers of watchfan and
+// of kube-apiserver. [HTTP2Attacks] is the same for frames of HTTP/2, which [HTTP2Wire] sends.
 package proxytest

@@ -21,7 +21,14 @@ const (
 	Short     Kind = "short"     // a watch of a few seconds, for a bookmark or a replay
 	Review    Kind = "review"    // a SelfSubjectAccessReview or SubjectAccessReview
 	Client    Kind = "client"    // a client's request, passed through
+	Identity  Kind = "identity"  // a get of the namespace kube-system, whose uid is the cluster's
 	Other     Kind = "other"     // discovery, health
+)
+
+// ClusterUID is the uid of the namespace kube-system, whose path is kubeSystem.
+const (
+	ClusterUID = "0d3d3c6c-7f5c-4d0e-9a3e-5b7d5a1c2f10"
+	kubeSystem = "/api/v1/namespaces/kube-system"
 )
 
 // ClientAgent is the User-Agent by which Server recognises a request that watchfan passed through.
@@ -50,6 +57,8 @@ func kindOf(r *http.Request) Kind {
 		return Client
 	case strings.HasSuffix(r.URL.Path, "subjectaccessreviews"):
 		return Review
+	case r.URL.Path == kubeSystem:
+		return Identity
 	case strings.Count(strings.TrimPrefix(r.URL.Path, "/apis"), "/") < 3:
 		return Other
 	case watch && q.Get("sendInitialEvents") == "true":

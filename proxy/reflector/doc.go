@@ -4,6 +4,7 @@
 //
 //	reflector.go   the loop: follow, see what came of it, wait, follow again
 //	list.go        a list or initial events fill the cache, for the first time or again
+//	seed.go        a sibling replica fills the cache for the first time, and not a list
 //	watch.go       a watch brings the cache up to date
 //	outcome.go     what follows when a list or a watch has ended, and when
 //	tables.go      a collection in Tables is watched and never listed
@@ -15,12 +16,13 @@
 //	errors.go      what upstream's errors mean
 //	health.go      how the upstream watch is doing
 //
-// It knows the upstream and the cache. It does not know who reads the cache, how readers wait for
-// the first list, what is proved about the cache, and when following begins. Package lane knows
-// that. lane hands the reflector an interface that is told about the first list ([Filling]), and
-// two functions: whether memory is full, and whether the resource has been redefined. It calls
-// [Reflector.BreakWatch] and [Reflector.RequireRelist] when a proof shows that the watch or the
-// cache is wrong, and sends requests of its own with [Collection].
+// It knows the upstream, the sibling replicas (package seed) and the cache. It does not know who
+// reads the cache, how readers wait for the first list, what is proved about the cache, and when
+// following begins. Package lane knows that. lane hands the reflector an interface that is told
+// about the first list ([Filling]), and two functions: whether memory is full, and whether the
+// resource has been redefined. It calls [Reflector.BreakWatch] and [Reflector.RequireRelist] when a
+// proof shows that the watch or the cache is wrong, and sends requests of its own with
+// [Collection].
 //
 // The two are divided here because they have different owners: a reflector's state belongs to the
 // goroutine of its Run, and a lane's belongs to the requests that use it.

@@ -43,7 +43,7 @@ func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
 	lines := framing.NewEventReader(c.Encoding, body)
 
 	w.expect(listTimeout)
-	objects, end, err := r.initialEvents(lines, w)
+	objects, end, err := r.initialEvents(lines, w, listTimeout)
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,14 @@ func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
 	return w.explain(r.apply(lines))
 }
 
-// initialEvents reads the objects that a watch begins with, and the bookmark after them.
+// largeObject is the size of an object, in bytes, that counts as much as a hundred others for the
+// watchdog of initial events.
+const largeObject = 16 << 10
+
+// initialEvents reads the objects that a watch begins with, and the bookmark after them. w breaks
+// the watch unless a hundred objects, or a large one, come within patience.
 func (r *Reflector) initialEvents(
-	lines framing.EventReader, w *watchdog,
+	lines framing.EventReader, w *watchdog, patience time.Duration,
 ) (objects []*framing.Object, end framing.Event, err error) {
 	c := r.collection
 	for {
@@ -78,8 +83,8 @@ func (r *Reflector) initialEvents(
 		case ev.Type != framing.Added:
 			return nil, end, fmt.Errorf("watch %s: %s among the initial events", c, ev.Type)
 		}
-		if objects = append(objects, ev.Object); len(objects)%100 == 0 {
-			w.expect(listTimeout)
+		if objects = append(objects, ev.Object); len(objects)%100 == 0 || len(line) >= largeObject {
+			w.expect(patience)
 		}
 		if err := r.room(len(line)); err != nil {
 			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, err)
@@ -153,9 +158,11 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	}
 	relisted := r.filled
 	r.relist, r.filled, r.compared = false, true, time.Now()
+	r.wrote.Store(new(r.build))
 	if relisted {
 		r.metrics.relists.Inc()
 	} else {
+		filledUpstream.Inc()
 		r.filling.End(r.began)
 	}
 	r.log.Info("Listed", "objects", len(objects), "resourceVersion", rv,
@@ -166,8 +173,8 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 // believe returns an error for a list that cannot be true, and for one that is older than the cache
 // although etcd is not.
 func (r *Reflector) believe(ctx context.Context, objects []*framing.Object, rv uint64) error {
-	if rv == 0 || slices.ContainsFunc(objects, func(o *framing.Object) bool { return o.ResourceVersion > rv }) {
-		return fmt.Errorf("it is as of %d, and some objects are newer", rv)
+	if err := believable(objects, rv); err != nil {
+		return err
 	}
 	before := r.cache.Progress()
 	if rv >= before {
@@ -180,6 +187,14 @@ func (r *Reflector) believe(ctx context.Context, objects []*framing.Object, rv u
 		err = fmt.Errorf("as of %d, at %d after %d: %w", rv, now, before, errBehind)
 	}
 	return err
+}
+
+// believable returns an error for objects that cannot be those of resourceVersion rv.
+func believable(objects []*framing.Object, rv uint64) error {
+	if rv == 0 || slices.ContainsFunc(objects, func(o *framing.Object) bool { return o.ResourceVersion > rv }) {
+		return fmt.Errorf("it is as of %d, and some objects are newer", rv)
+	}
+	return nil
 }
 
 // replace puts a list into the cache. Clients get the differences, or are told to start again if

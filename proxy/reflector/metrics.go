@@ -19,8 +19,15 @@ var (
 		"Times that the collection was listed again.")
 	upstreamResets = exposition.Describe("counter", "watchfan_upstream_resets_total",
 		"Times that all watches ended with 410 because upstream went back in time.")
+	lanesFilled = exposition.Describe("counter", "watchfan_lanes_filled_total",
+		"Lanes filled for the first time, by source: upstream is a list at kube-apiserver, sibling is another replica.")
 	upstreamReencodings = exposition.Describe("counter", "watchfan_upstream_reencodings_total",
 		"Times that all watches ended with 410 because kube-apiserver wrote an object in other bytes at the same resourceVersion, as after an upgrade.")
+)
+
+var (
+	filledUpstream = metrics.NewCounter(lanesFilled + `{source="upstream"}`)
+	filledSibling  = metrics.NewCounter(lanesFilled + `{source="sibling"}`)
 )
 
 // reflectorMetrics are the metrics of one reflector.

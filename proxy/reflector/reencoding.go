@@ -56,14 +56,15 @@ func (r *Reflector) reencoded(ctx context.Context) bool {
 		return false // the watch will show the reason, or the next comparison
 	}
 	r.compared = time.Now()
-	if now := r.source.builds.Of(ctx, r.collection.info.GVR.GroupVersion()); now.Differs(r.build) {
-		different = true
-	}
-	if different {
+	now := r.source.builds.Of(ctx, r.collection.info.GVR.GroupVersion())
+	if different = different || now.Differs(r.build); different {
 		r.refilled = time.Now()
 		r.log.Info("Listing again, upstream is another version or writes objects differently")
+		return true
 	}
-	return different
+	r.build = r.build.Or(now) // the schema of a new resource is known later than the resource
+	r.wrote.Store(new(r.build))
+	return false
 }
 
 // compare reports whether the first page of the collection has objects in other bytes than the

@@ -30,7 +30,8 @@ type Reflector struct {
 	// Used by any goroutine.
 	health    health
 	breaker   breaker
-	watchList atomic.Bool // upstream serves sendInitialEvents (KEP-3157)
+	watchList atomic.Bool                    // upstream serves sendInitialEvents (KEP-3157)
+	wrote     atomic.Pointer[upstream.Build] // that wrote what the cache was last filled with; nil before that
 
 	// The rest is owned by Run.
 
@@ -41,10 +42,11 @@ type Reflector struct {
 	began   time.Time     // when the list that is under way was requested
 	slow    int           // questions for the current resourceVersion, in a row, that were not answered in time
 	unseen  int           // bytes listed since memory was last looked at
-	accept  func()        // called with each event of the first watch in Tables; nil for others
+	accept  func()        // called with each event of a watch that upstream may refuse at once; nil for others
+	asked   bool          // siblings have been asked
 
 	// See reencoded.
-	build    upstream.Build // that wrote what the cache was filled with
+	build    upstream.Build // that writes what the cache is filled with
 	compared time.Time      // when the cache was last compared with what upstream writes
 	refilled time.Time      // when the collection was last listed because of a comparison
 }
@@ -71,10 +73,13 @@ type Config struct {
 // Filling is told how the reflector gets on with the first list, or with the beginning of the first
 // watch in Tables. The goroutine of Run calls it, but a timer may call End.
 type Filling interface {
-	InLine(waits bool)    // the reflector waits for its turn to list, or has got it
-	Progress()            // a list has brought something
-	End(listed time.Time) // the cache has been filled for the first time, by a list that was requested then
-	Fail(troubled bool)   // an attempt has ended; troubled says that the next may succeed soon
+	InLine(waits bool) // the reflector waits for its turn to list, or has got it
+	Progress()         // a list has brought something
+	// End says that the cache has been filled for the first time, by a list that was requested
+	// then. The zero time is that of a sibling's state, which may be older than any read that
+	// waits.
+	End(listed time.Time)
+	Fail(troubled bool) // an attempt has ended; troubled says that the next may succeed soon
 }
 
 // New returns a reflector, which does nothing before Run.
@@ -99,6 +104,10 @@ func (r *Reflector) WatchList() bool { return r.watchList.Load() }
 
 // Changes returns how many changes upstream has sent. It may be called from any goroutine.
 func (r *Reflector) Changes() uint64 { return r.metrics.events.Get() }
+
+// Build returns the build of kube-apiserver that wrote what the cache was last filled with; nil
+// before that. It may be called from any goroutine.
+func (r *Reflector) Build() *upstream.Build { return r.wrote.Load() }
 
 // Run follows the collection until ctx ends, when it returns nil, or until one of these stops it:
 // ErrRedefined, ErrNotServed, ErrNoRoom, or the error of an object that is too large or too deep to
@@ -158,6 +167,9 @@ func (r *Reflector) follow(ctx context.Context) error {
 		if r.relist = r.reencoded(ctx); !r.relist {
 			return r.resume(ctx)
 		}
+	}
+	if followed, err := r.followSeed(ctx); followed {
+		return err
 	}
 	r.filling.InLine(true)
 	listed, err := r.source.turn(ctx)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -24,13 +25,17 @@ type Source struct {
 
 	lists       semaphore.Semaphore // acquired for each list; see turn
 	builds      upstream.Builds
-	reconnected moment // when reconnect last did something
+	siblings    *seed.Siblings // nil for none
+	reconnected moment         // when reconnect last did something
 }
 
-// NewSource returns the source that up leads to. full reports whether memory is full: then a list
-// that is being read is given up. hangTimeout is how long a watch that has brought bookmarks may
-// bring nothing, 0 for the usual; see watchdog.
-func NewSource(up auth.APIServer, full func() bool, hangTimeout time.Duration, log *slog.Logger) *Source {
+// NewSource returns the source that up leads to. siblings may have what it would list; nil for
+// none. full reports whether memory is full: then a list that is being read is given up.
+// hangTimeout is how long a watch that has brought bookmarks may bring nothing, 0 for the usual;
+// see watchdog.
+func NewSource(
+	up auth.APIServer, siblings *seed.Siblings, full func() bool, hangTimeout time.Duration, log *slog.Logger,
+) *Source {
 	return &Source{
 		upstream:    up,
 		full:        full,
@@ -38,6 +43,7 @@ func NewSource(up auth.APIServer, full func() bool, hangTimeout time.Duration, l
 		log:         log,
 		lists:       semaphore.New(ListsAtOnce),
 		builds:      upstream.Builds{Upstream: up},
+		siblings:    siblings,
 	}
 }
 

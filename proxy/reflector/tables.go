@@ -3,6 +3,7 @@ package reflector
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"strconv"
 	"sync"
@@ -86,7 +87,16 @@ func (r *Reflector) beginTables(ctx context.Context, rv uint64) error {
 	defer body.Close()
 	w.expect(0)
 	r.cache.Reset(nil, rv, fanout.Ending{})
-	came, accept := false, sync.OnceFunc(func() { r.filling.End(r.began) })
+	accepted, err := r.applyFirst(body, func() { r.filling.End(r.began) })
+	r.filled = accepted
+	return w.explain(err)
+}
+
+// applyFirst applies a cache's first watch, whose resourceVersion upstream may refuse with the
+// first event. It calls accept once upstream has not done that, and reports whether it has called
+// accept.
+func (r *Reflector) applyFirst(body io.Reader, accept func()) (accepted bool, err error) {
+	came, accept := false, sync.OnceFunc(accept)
 	r.accept = func() {
 		came = true
 		accept()
@@ -95,11 +105,10 @@ func (r *Reflector) beginTables(ctx context.Context, rv uint64) error {
 	err = r.apply(framing.NewEventReader(r.collection.Encoding, body))
 	r.accept = nil
 	if silent.Stop() && !came {
-		return w.explain(err) // refused, or ended at once
+		return false, err // refused, or ended at once
 	}
 	accept() // returns once the cache counts as filled
-	r.filled = true
-	return w.explain(err)
+	return true, err
 }
 
 // restart makes the cache begin again at resourceVersion now, and ends all clients' watches. If

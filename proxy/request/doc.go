@@ -11,10 +11,14 @@
 //
 // Clients ask for JSON, protobuf or CBOR, and for whole objects or their metadata only. Each form
 // of a resource has a lane of its own. The lane contains the bytes that kube-apiserver itself sends
-// in that form: a conversion between forms would need the resource's Go types. Lists of Tables, YAML
-// and indented JSON are for human readers and pass through. A watch in Tables, as kubectl's, has a
-// lane that keeps events only; see fanout.NewEventsOnly. kube-apiserver is asked once which encodings
-// it serves for a resource; see upstream.SupportedEncodings.
+// in that form: a conversion between forms would need the resource's Go types. Lists of Tables,
+// YAML and indented JSON are for human readers and pass through. A watch in Tables, as kubectl's,
+// has a lane that keeps events only; see fanout.NewEventsOnly. kube-apiserver is asked once which
+// encodings it serves for a resource; see upstream.SupportedEncodings.
+//
+// A watch may be asked for over a WebSocket. The request is the same, and so is its lane. An Origin
+// of the server's own host, and an upgrade to h2c, change nothing in the answer, so such requests
+// are recognised too.
 //
 // A request that is passed through says why: see [Reason].
 //

@@ -24,6 +24,8 @@ type Info struct {
 	Name         string // from the path; empty for a list
 	SelectorName string // the value of a metadata.name= term; authorizers see it as the name
 
+	Seed string // of a sibling's request, see [SeedHeader]; "" for all others
+
 	LegacyWatch    bool // the path has the deprecated /watch/ prefix
 	watchParameter bool
 }

@@ -15,7 +15,7 @@ import (
 type Representation struct {
 	Encoding framing.Encoding
 	Metadata string // the meta.k8s.io version for metadata only; "" for whole objects
-	Table    string // the meta.k8s.io version for Tables; "" for none. Watches only, in JSON
+	Table    string // the meta.k8s.io version for Tables; "" for none. Not for gets, and in JSON only
 	Include  string // includeObject of Tables: "" for metadata, else IncludeObject or IncludeNone
 }
 
@@ -101,7 +101,7 @@ const maxAcceptClauses = 12
 // negotiate returns the representations that kube-apiserver would try in turn for a request with
 // this Accept header ("" for none). The result ends with the first one that kube-apiserver offers
 // for every resource. ok is false if the header asks for something else before that: YAML, an
-// unknown type, or a Table except of a watch.
+// unknown type, or a Table of a get.
 //
 // negotiate follows k8s.io/apiserver pkg/endpoints/handlers/negotiation. The header must also pass
 // the router in front of built-in types, which is stricter: it does not accept "application/*"
@@ -166,7 +166,7 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	}
 	if as == "Table" {
 		c.Table = version
-		return c, verb == "watch" && a.Type == "application" && c.Encoding == framing.JSON &&
+		return c, verb != "get" && a.Type == "application" && c.Encoding == framing.JSON &&
 			group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
 	}
 	want := "PartialObjectMetadata"

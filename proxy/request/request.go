@@ -70,7 +70,7 @@ func (req *Request) Unserved() Reason {
 	switch {
 	case req.probes:
 		return Probe // our bookmarks for a quiet resource contain nothing new
-	case req.Verb == "watch" && req.AsTable():
+	case req.AsTable():
 		return req.unservedTable()
 	case req.Verb == "watch" && req.endsAtOnce():
 		return Parameters

@@ -22,6 +22,9 @@ const (
 	// ProbeSeconds is the timeout of a watch that another watchfan uses as a probe. kube-apiserver
 	// sends such a watch a bookmark immediately, or two seconds before the end.
 	ProbeSeconds = 3
+	// SeedHeader marks a sibling replica's request for what this one has cached; see package seed.
+	// It is never sent to kube-apiserver.
+	SeedHeader = "Watchfan-Seed"
 )
 
 // Parse parses x. cacheable reports whether it is a get, list or watch that a cache can answer. If
@@ -34,7 +37,7 @@ const (
 // k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
 func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	target, _ := exchange.CutTarget(x.Target)
-	req = &Request{Info: Info{Method: x.Method}}
+	req = &Request{Info: Info{Method: x.Method, Seed: strings.Clone(x.Header.Get(SeedHeader))}}
 	parts := req.readPath(unescaped(target.Path))
 	query, plainQuery := parseQuery(target.Query)
 	req.readQuery(query)

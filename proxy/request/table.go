@@ -29,13 +29,16 @@ func (req *Request) AsTable() bool {
 	return slices.ContainsFunc(req.Accepts, func(c Clause) bool { return c.Table != "" })
 }
 
-// unservedTable returns why no cache may answer a watch in Tables. A lane of Tables keeps no rows:
-// they have ages, and are true only when kube-apiserver makes them. So it serves watches that begin
-// with the changes after a resourceVersion, as kubectl's do after a list.
+// unservedTable returns why a list or watch in Tables is not answered here. A lane of Tables keeps no
+// rows: they have ages, and are true only when kube-apiserver makes them. So it serves watches that
+// begin with the changes after a resourceVersion, as kubectl's do after a list. A list may share
+// kube-apiserver's answer with others.
 func (req *Request) unservedTable() Reason {
 	switch {
 	case req.Accepts[0].Table == "":
 		return Form
+	case req.Verb == "list":
+		return ""
 	case req.endsAtOnce(), req.SendInitialEvents != nil && !*req.SendInitialEvents:
 		return Parameters
 	case req.SendInitialEvents != nil, req.ResourceVersion == "", req.ResourceVersion == "0":

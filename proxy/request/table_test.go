@@ -34,9 +34,14 @@ func TestTableWatches(t *testing.T) {
 	if req.Unserved() != "" || req.AsTable() {
 		t.Errorf("a watch without Tables is unserved because %q", req.Unserved())
 	}
+	if why := proxytest.MustParse(t, Parse, "/api/v1/pods?includeObject=None", kubectlAccept).Unserved(); why != "" {
+		t.Errorf("a list is unserved because %q", why)
+	}
 	proto := "Accept: application/vnd.kubernetes.protobuf,application/json;as=Table;v=v1;g=meta.k8s.io"
-	if why := proxytest.MustParse(t, Parse, "/api/v1/pods?watch=true&resourceVersion=7", proto).Unserved(); why != Form {
-		t.Errorf("protobuf before Tables: %q, want %q", why, Form)
+	for _, line := range []string{"/api/v1/pods?watch=true&resourceVersion=7", "/api/v1/pods"} {
+		if why := proxytest.MustParse(t, Parse, line, proto).Unserved(); why != Form {
+			t.Errorf("%s, protobuf before Tables: %q, want %q", line, why, Form)
+		}
 	}
 }
 
@@ -55,7 +60,7 @@ func TestUncacheable(t *testing.T) {
 	f("/api/v1/pods?watch=true&resourceVersion=x", Parameters)
 	f("/api/v1/pods?watch=true&resourceVersion=7&includeObject=x", Parameters, kubectlAccept)
 	f("/api/v1/pods?watch=true", Form, "Accept: application/yaml")
-	f("/api/v1/pods", Form, kubectlAccept)
+	f("/api/v1/pods/x", Form, kubectlAccept)
 }
 
 // Each representation has a name of its own, because lanes and metrics go by it.

@@ -22,6 +22,16 @@ func (s Semaphore) Acquire(ctx context.Context) error {
 	}
 }
 
+// TryAcquire takes a place if one is free, and reports whether it did.
+func (s Semaphore) TryAcquire() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // Release gives a place up. It never blocks after an Acquire.
 func (s Semaphore) Release() { <-s }
 

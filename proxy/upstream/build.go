@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,6 +27,14 @@ func (b Build) Differs(from Build) bool {
 	unlike := func(x, y string) bool { return x != "" && y != "" && x != y }
 	return unlike(b.version, from.version) || unlike(b.schema, from.schema)
 }
+
+// Or returns the build with what is known of other where b does not tell.
+func (b Build) Or(other Build) Build {
+	return Build{version: cmp.Or(b.version, other.version), schema: cmp.Or(b.schema, other.schema)}
+}
+
+// String returns all that is known of the build. Equal builds have equal strings.
+func (b Build) String() string { return b.version + "\n" + b.schema }
 
 // Builds asks kube-apiserver for its build, once for all lanes that ask at the same time.
 type Builds struct {

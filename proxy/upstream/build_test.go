@@ -45,4 +45,7 @@ func TestBuilds(t *testing.T) {
 	if a != (Build{}) || a.Differs(apps) || apps.Differs(a) {
 		t.Errorf("nothing is told: %v", a)
 	}
+	if a.Or(apps) != apps || apps.Or(a) != apps || apps.Or(core) != apps || apps.String() == core.String() {
+		t.Errorf("%v or %v", apps, core)
+	}
 }

@@ -209,7 +209,7 @@ func (u *Upstream) send(rt http.RoundTripper, req *http.Request) (*http.Response
 	if _, ok := req.Header["User-Agent"]; !ok {
 		req.Header.Set("User-Agent", userAgent)
 	}
-	u.Via.mark(req.Header)
+	u.Via.Mark(req.Header)
 	return rt.RoundTrip(req)
 }
 

@@ -28,8 +28,8 @@ type via string
 
 func newVia() via { return via(request.ViaPrefix + strings.ToLower(rand.Text())) }
 
-// mark adds the name to a request.
-func (v via) mark(h http.Header) {
+// Mark adds the name to a request.
+func (v via) Mark(h http.Header) {
 	h["Via"] = []string{strings.Join(append(h["Via"], "1.1 "+string(v)), ", ")}
 }
 

@@ -10,9 +10,9 @@
 //
 // # A message
 //
-// fanout hands out HTTP/1.1 chunks that all clients share. A message is the same memory without the
-// chunk's framing, behind a header of its own of 2 to 10 bytes. A server's frames are not masked, so
-// no payload is copied.
+// fanout hands out HTTP/1.1 chunks that all clients share. A message is the same memory without
+// the chunk's framing, behind a header of its own of 2 to 10 bytes. A server's frames are not
+// masked, so no payload is copied.
 //
 //	chunk     1a8⏎ {"type":"ADDED", … }⏎ ⏎
 //	message   81 7e 01 a8  {"type":"ADDED", … }⏎

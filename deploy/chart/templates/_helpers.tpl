@@ -29,6 +29,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.tls.secretName | default (printf "%s-tls" (include "watchfan.name" .)) }}
 {{- end }}
 
+{{/* Not empty if pods fill their caches from each other. */}}
+{{- define "watchfan.seeds" -}}
+{{- if and .Values.seeds.enabled (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}true{{ end }}
+{{- end }}
+
+{{/* The headless Service through which the pods find each other. */}}
+{{- define "watchfan.replicas" -}}
+{{ include "watchfan.name" . }}-replicas
+{{- end }}
+
 {{- define "watchfan.image" -}}
 {{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}{{ else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}

@@ -248,7 +248,7 @@ func (c *conn) handleResetLocked(f *wire.RSTStreamFrame) error {
 	if st == nil {
 		return nil
 	}
-	c.notePastLocked(f.StreamID, resetThere)
+	c.past.note(f.StreamID, resetThere)
 	answered := st.answered
 	c.dropLocked(st, errLeft)
 	if answered {

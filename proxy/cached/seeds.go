@@ -1,0 +1,89 @@
+package cached
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// ServeSeed answers a sibling replica that asks for the content of a lane; see package seed. It
+// answers from the cache or refuses: nothing is passed through, no lane starts, and nobody waits
+// for a lane. cacheable is as for Serve, but requests of all clients come here.
+func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.Request, cacheable bool) {
+	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
+	defer r.release()
+	identity, refused := "", notSeeded()
+	switch {
+	case id.Kind == auth.KindAnonymous:
+		refused = apistatus.Unauthorized()
+	case cacheable && asksForSeed(req):
+		identity, refused = c.serveSeed(x, r)
+	}
+	if refused != nil {
+		apistatus.Write(x, refused)
+		c.audit.Refused(x, id, req, refused)
+	} else {
+		r.lane.CountServed(req.Verb)
+	}
+	if identity != "" {
+		x.Response.Header.Add(request.SeedHeader, identity)
+	}
+}
+
+// asksForSeed reports whether req is a watch of any state that begins with its objects.
+func asksForSeed(req *request.Request) bool {
+	return req.Verb == "watch" && !req.WebSocket && req.ResourceVersion == "0" &&
+		req.SendInitialEvents != nil && *req.SendInitialEvents
+}
+
+// serveSeed answers the request, or returns the Status that refuses it. The review comes first, as
+// in serveCached. identity is that of the lane's content, "" if it was not looked at.
+func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refused *metav1.Status) {
+	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
+	defer cancel()
+	if c.neverCached(r) != "" {
+		return "", notSeeded()
+	}
+	r.decision = c.auth.Authorize(wait, r.id, r.Request)
+	switch {
+	case r.decision.Busy():
+		return "", auth.TooManyReviews()
+	case !r.decision.Allowed():
+		return "", apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))
+	}
+	// Without a lane of the version, resolve might start lanes of definitions and APIServices.
+	// Tables are not seeded.
+	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || r.form.Table != "" || !r.acquire(false) {
+		return "", notSeeded()
+	}
+	build, ok := r.lane.Seeds()
+	if !ok {
+		return "", notSeeded()
+	}
+	identity, err := c.siblings.Identity(wait, build)
+	switch {
+	case err != nil:
+		r.lane.Log.Debug("Refused a sibling", "err", err)
+		return "", notSeeded()
+	case identity != r.Seed:
+		return identity, apistatus.Failure(http.StatusPreconditionFailed, metav1.StatusReasonUnknown,
+			"this replica has the objects of another cluster, or from another build of kube-apiserver")
+	case !c.serveWatch(x, r):
+		return "", notSeeded()
+	}
+	return identity, nil
+}
+
+// notSeeded returns the Status for a sibling that asks for what is not here.
+func notSeeded() *metav1.Status {
+	return apistatus.ServiceUnavailable("this replica has not cached what a sibling replica asks for")
+}

@@ -1,0 +1,249 @@
+package chaos_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// tier is what replicas have in common: the files of their certificate.
+type tier struct{ certFile, keyFile string }
+
+func newTier(t *testing.T) (r tier) {
+	t.Helper()
+	var err error
+	if r.certFile, r.keyFile, err = downstream.SelfSigned(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// sibling is another watchfan, from which the first is filled when it starts again. It answers
+// through a server that can lie.
+type sibling struct {
+	watchfan *watchfan
+	server   *httptest.Server
+	lie      atomic.Pointer[lie] // nil: nothing is changed
+	told     atomic.Int64        // seeds with a lie so far
+
+	mu       sync.Mutex
+	recorded map[string][]string // the last seed of each path, without a lie
+}
+
+// lie changes the lines of a seed. It returns false after a line that is the last.
+type lie struct {
+	name    string
+	reasons []string // that watchfan may give for a list; "" if it is to be filled by the seed
+	line    func(s *sibling, n int, line string) (changed string, more bool)
+}
+
+var (
+	anyVersion = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
+
+	stale = &lie{name: "its state is old", reasons: []string{"", "too_old"}}
+	lies  = []*lie{
+		{"its state is in the future", []string{"ahead"}, func(_ *sibling, _ int, line string) (string, bool) {
+			if strings.Contains(line, "BOOKMARK") {
+				return later(line), true
+			}
+			return line, true
+		}},
+		{"an object is newer than its state", []string{"broken"}, func(_ *sibling, n int, line string) (string, bool) {
+			if n == 1 {
+				return later(line), true
+			}
+			return line, true
+		}},
+		{"it breaks off", []string{"broken"}, func(_ *sibling, n int, line string) (string, bool) {
+			return line[:len(line)/n], n < 2
+		}},
+		{"it falls silent", []string{"slow"}, func(_ *sibling, n int, line string) (string, bool) {
+			if n > 2 {
+				return "", true
+			}
+			return line, true
+		}},
+	}
+	killed = &lie{"it is killed", []string{"broken", "no_sibling"}, func(s *sibling, n int, line string) (string, bool) {
+		if n == 1 {
+			_, _ = s.watchfan.end(syscall.SIGKILL) // the fault proves it
+		}
+		return line, n < 2
+	}}
+)
+
+// later makes a resourceVersion a million later.
+func later(line string) string {
+	return anyVersion.ReplaceAllStringFunc(line, func(found string) string {
+		rv, _ := strconv.ParseUint(anyVersion.FindStringSubmatch(found)[1], 10, 64)
+		return fmt.Sprintf(`"resourceVersion":"%d"`, rv+1_000_000)
+	})
+}
+
+// startSibling starts a sibling that is straight at kube-apiserver.
+func startSibling(t *testing.T, program, kubeconfig string, r tier) *sibling {
+	t.Helper()
+	s := &sibling{recorded: make(map[string][]string),
+		watchfan: startWatchfan(t, program, kubeconfig, r, "--resident-resources=configmaps,widgets.example.com")}
+	pair, err := tls.LoadX509KeyPair(r.certFile, r.keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	s.server.StartTLS()
+	t.Cleanup(func() {
+		s.server.CloseClientConnections()
+		s.server.Close()
+	})
+	return s
+}
+
+// address is where the sibling is asked.
+func (s *sibling) address() string { return s.server.Listener.Addr().String() }
+
+// serve answers as the sibling does, except for the lie.
+func (s *sibling) serve(w http.ResponseWriter, r *http.Request) {
+	to := r.Clone(r.Context())
+	to.URL.Scheme, to.URL.Host, to.RequestURI = "https", fmt.Sprintf("127.0.0.1:%d", s.watchfan.ports.secure), ""
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(to)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer resp.Body.Close()
+	maps.Copy(w.Header(), resp.Header)
+	w.WriteHeader(resp.StatusCode)
+	if resp.StatusCode != http.StatusOK {
+		return
+	}
+	lie, path := s.lie.Load(), r.URL.Path
+	if lie != nil {
+		s.told.Add(1)
+	}
+	if lie == stale {
+		s.replay(w, r, path)
+		return
+	}
+	var seed []string
+	in := bufio.NewReader(resp.Body)
+	for n := 1; ; n++ {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		seed = append(seed, line)
+		if strings.Contains(line, "BOOKMARK") && lie == nil {
+			s.record(path, seed)
+		}
+		more := true
+		if lie != nil {
+			line, more = lie.line(s, n, line)
+		}
+		_, _ = w.Write([]byte(line))
+		_ = http.NewResponseController(w).Flush()
+		if !more {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+func (s *sibling) record(path string, seed []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recorded[path] = slices.Clone(seed)
+}
+
+// replay sends the last seed again.
+func (s *sibling) replay(w http.ResponseWriter, r *http.Request, path string) {
+	s.mu.Lock()
+	seed := s.recorded[path]
+	s.mu.Unlock()
+	for _, line := range seed {
+		_, _ = w.Write([]byte(line))
+	}
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+// deceive restarts watchfan while its sibling lies, and waits for what watchfan makes of it.
+func (s *suite) deceive(l *lie) (proof string, err error) {
+	if l == stale {
+		if proof, err := s.reseed(nil); err != nil {
+			return proof, err
+		}
+		if _, err := s.probe(s.t.Context(), "newer than the sibling"); err != nil {
+			return "", err
+		}
+	}
+	return s.reseed(l)
+}
+
+// reseed restarts watchfan beside a sibling that lies, or does not for nil. The sibling may have
+// lost kube-apiserver in the fault before, and then sends nothing. So there are several attempts.
+func (s *suite) reseed(l *lie) (proof string, err error) {
+	name, reasons := "it says the truth", []string{""}
+	if l != nil {
+		name, reasons = l.name, l.reasons
+	}
+	before := s.sibling.told.Load()
+	s.sibling.lie.Store(l)
+	defer s.sibling.lie.Store(nil)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if _, err := s.restartWatchfan(syscall.SIGKILL); err != nil {
+			return "", err
+		}
+		series, err := s.noticed(reasons)
+		if err != nil || series != "" && (l == nil || s.sibling.told.Load() > before) {
+			return name + ": " + series, err
+		}
+	}
+	return "", fmt.Errorf("%s: watchfan has noticed nothing of %q:\n%s", name, reasons, proxytest.Tail(s.watchfan.log, 20))
+}
+
+// noticed waits until watchfan has had one of the reasons, and returns what its metrics say; "" if
+// it has not soon.
+func (s *suite) noticed(reasons []string) (series string, err error) {
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		page, err := s.watchfan.admin("/metrics")
+		if err != nil {
+			return "", err
+		}
+		for _, reason := range reasons {
+			series, label := "watchfan_seed_failures_total", fmt.Sprintf("reason=%q", reason)
+			if reason == "" {
+				series, label = "watchfan_lanes_filled_total", `source="sibling"`
+			}
+			if n := proxytest.SumMetric(string(page), series, label); n > 0 {
+				return fmt.Sprintf("%s{%s} is %v", series, label, n), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// killSibling kills the sibling while it fills watchfan, and starts it again.
+func (s *suite) killSibling(fault) (proof string, err error) {
+	pid := s.sibling.watchfan.pid()
+	proof, err = s.deceive(killed)
+	if gone := syscall.Kill(pid, 0); err == nil && !errors.Is(gone, syscall.ESRCH) {
+		err = fmt.Errorf("the sibling's process %d is still there", pid)
+	}
+	return proof, errors.Join(err, s.sibling.watchfan.start())
+}

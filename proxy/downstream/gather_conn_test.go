@@ -1,0 +1,77 @@
+package downstream
+
+import (
+	"errors"
+	"net"
+	"testing"
+)
+
+// gatherPair returns a connection that holds, and its client.
+func gatherPair(t *testing.T) (g *gatherConn, client net.Conn) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if client, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	g = &gatherConn{TCPConn: c.(*net.TCPConn)}
+	g.hold()
+	return g, client
+}
+
+// flush writes what the socket takes.
+func flush(t *testing.T, g *gatherConn) {
+	raw, err := g.TCPConn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if err := g.writeTo(fd); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TLS's own answers to a client that reads none of them are bounded. Those that it reads are not
+// counted.
+func TestGatheredAnswers(t *testing.T) {
+	g, _ := gatherPair(t)
+	answer := make([]byte, 27)
+	for range 3 {
+		for range maxAnswers / len(answer) {
+			if _, err := g.Write(answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flush(t, g)
+	}
+	var err error
+	for range 2 * maxAnswers / len(answer) {
+		_, err = g.Write(answer)
+	}
+	if !errors.Is(err, errAnswers) || len(*g.sealed) > maxAnswers {
+		t.Errorf("%d bytes wait, %v", len(*g.sealed), err)
+	}
+}
+
+// A connection that has written everything keeps no buffer.
+func TestGatheredBufferGivenBack(t *testing.T) {
+	g, _ := gatherPair(t)
+	if _, err := g.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, g)
+	if g.sealed != nil || g.one[0] != nil {
+		t.Error("the buffer is kept")
+	}
+}

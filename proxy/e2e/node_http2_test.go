@@ -1,0 +1,75 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestNodeHTTP2: fifty watches and fifty gets on one session of node's http2 bring what they bring
+// at kube-apiserver. After SIGTERM the session gets GOAWAY and closes by itself. No stream is reset,
+// and the watches that resume at another watchfan miss nothing and repeat nothing.
+func TestNodeHTTP2(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c, "--drain-duration=2s", "--shutdown-timeout=1m")
+	p.waitReady(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "node-http2")
+	const uri = "/api/v1/namespaces/node-http2/configmaps"
+	var names []string
+	for i := range 50 {
+		names = append(names, fmt.Sprintf("c%d", i))
+		makeConfigMap(t, direct, "node-http2", names[i], "")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
+	defer cancel()
+	since := fmt.Sprint(direct.version(t, uri))
+	start := func(name string, servers ...string) *nodeClient {
+		return startNodeClient(ctx, t, name, append([]string{"testdata/http2.mjs", c.token(t, "admin"), uri, since,
+			strings.Join(names, ",")}, servers...)...)
+	}
+	theirs := start("node at kube-apiserver", c.Ready.Server)
+	ours := start("node at watchfan", "https://"+p.ports.Secure, "https://"+sharedWatchfan(t).ports.Secure)
+	next := func(n int) {
+		t.Helper()
+		if got, want := ours.nextSorted(ctx, t, n), theirs.nextSorted(ctx, t, n); !slices.Equal(got, want) {
+			t.Errorf("%s prints\n%s\nwant\n%s", ours.name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	write := func(turn string) {
+		t.Helper()
+		for _, name := range names {
+			direct.patch(t, uri+"/"+name, fmt.Sprintf(`{"data":{"turn":%q}}`, turn))
+		}
+		next(len(names))
+	}
+	next(len(names) + 1) // the objects, and that all watches have begun
+	write("before")
+	admin := p.admin(t)
+	for name, want := range map[string]float64{"watchfan_http2_connections": 1, "watchfan_watchers": 50} {
+		if got := admin.metric(t, name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"goaway 0", "close"} {
+		if got := ours.next(ctx, t); got != want {
+			t.Fatalf("after SIGTERM %s prints %q, want %q", ours.name, got, want)
+		}
+	}
+	write("after")
+	select {
+	case <-p.Exited:
+	case <-ctx.Done():
+		t.Error("watchfan has not exited")
+	}
+	cancel()
+	_, _ = ours.cmd.Wait(), theirs.cmd.Wait()
+}

@@ -1,0 +1,347 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// programWay is a way for programs of others: as the admin, with the server's certificate checked.
+type programWay struct {
+	*target
+	authority string // file
+}
+
+// programWays returns the ways straight to kube-apiserver and through the TLS port.
+func programWays(t *testing.T, c *cluster, p *watchfan) (theirs, ours programWay) {
+	t.Helper()
+	return programWay{c.direct(t), c.Ready.CAFile}, programWay{p.secure(t, c.token(t, "admin")), p.certificate()}
+}
+
+// certificate returns the file with p's own certificate.
+func (p *watchfan) certificate() string { return filepath.Join(filepath.Dir(p.Log), "watchfan.crt") }
+
+// kubeconfig writes a kubeconfig for a user and returns the file. Nothing in it is about HTTP.
+func (w programWay) kubeconfig(t *testing.T, user *api.AuthInfo) string {
+	t.Helper()
+	config := api.NewConfig()
+	config.Clusters["cluster"] = &api.Cluster{Server: w.base, CertificateAuthority: w.authority}
+	config.AuthInfos["user"] = user
+	config.Contexts["context"] = &api.Context{Cluster: "cluster", AuthInfo: "user"}
+	config.CurrentContext = "context"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// portOf returns the port of a server's URL.
+func portOf(t *testing.T, server string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(server, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// connectionsOf returns how many TCP connections a process has to w's server.
+func (w programWay) connectionsOf(t *testing.T, pid int) (n int) {
+	t.Helper()
+	number, err := strconv.Atoi(portOf(t, w.base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote := fmt.Sprintf("0100007F:%04X", number) // 127.0.0.1
+	open := make(map[string]bool)
+	for line := range bytes.Lines(table) {
+		// sl local_address rem_address st … inode; the state 01 is ESTABLISHED
+		if f := strings.Fields(string(line)); len(f) > 9 && f[2] == remote && f[3] == "01" {
+			open["socket:["+f[9]+"]"] = true
+		}
+	}
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if to, err := os.Readlink(file); err == nil && open[to] {
+			n++
+		}
+	}
+	return n
+}
+
+// TestKubectlHTTP2: kubectl speaks HTTP/2 without being told to. Its list and its watch share a
+// connection, as at kube-apiserver.
+func TestKubectlHTTP2(t *testing.T) {
+	t.Parallel()
+	program := binary(t, "KUBECTL_BIN", "kubectl")
+	c := sharedCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	theirs, ours := programWays(t, c, p)
+	createNamespaces(t, theirs.target, "kubectl-http2")
+	const uri = "/api/v1/namespaces/kubectl-http2/configmaps"
+	makeConfigMap(t, theirs.target, "kubectl-http2", "a", "")
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
+	defer cancel()
+	var outputs []*programOutput
+	for _, w := range []programWay{theirs, ours} {
+		cmd := exec.CommandContext(ctx, program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
+			"get", "configmaps", "--namespace=kubectl-http2", "--watch", "--output=name")
+		cmd.Env = []string{"HOME=" + t.TempDir()}
+		out := startProgram(t, "kubectl at "+w.name, cmd)
+		out.until(ctx, t, "configmap/a")
+		outputs = append(outputs, out)
+	}
+	admin := p.admin(t)
+	admin.awaitWatchers(t, 1)
+	if n := admin.metric(t, "watchfan_http2_connections"); n != 1 {
+		t.Errorf("watchfan has %v HTTP/2 connections, want 1", n)
+	}
+	got, want := ours.connectionsOf(t, outputs[1].cmd.Process.Pid), theirs.connectionsOf(t, outputs[0].cmd.Process.Pid)
+	if got != want {
+		t.Errorf("kubectl has %d connections to watchfan, and %d to kube-apiserver", got, want)
+	}
+	theirs.patch(t, uri+"/a", `{"data":{"k":"w"}}`)
+	makeConfigMap(t, theirs.target, "kubectl-http2", "b", "")
+	for _, out := range outputs {
+		if lines := out.until(ctx, t, "configmap/b"); !slices.Equal(lines, []string{"configmap/a", "configmap/b"}) {
+			t.Errorf("%s prints %q", out.name, lines)
+		}
+		_ = out.cmd.Process.Kill()
+		_ = out.cmd.Wait()
+	}
+}
+
+// curl returns curl with HTTP/2 as the admin.
+func (w programWay) curl(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "curl", append([]string{"--silent", "--show-error", "--http2",
+		"--cacert", w.authority, "--header", "Authorization: Bearer " + w.token}, args...)...)
+}
+
+// TestCurlHTTP2: curl --http2 gets the answers that it gets at kube-apiserver, on as many
+// connections: sixty gets at once, a large upload, errors, a watch that ends, and one whose events
+// come when they happen.
+func TestCurlHTTP2(t *testing.T) {
+	t.Parallel()
+	c, p := sharedCluster(t), sharedWatchfan(t)
+	p.waitReady(t)
+	theirs, ours := programWays(t, c, p)
+	createNamespaces(t, theirs.target, "curl")
+	const uri = "/api/v1/namespaces/curl/configmaps"
+	const objects = 60
+	for i := range objects {
+		makeConfigMap(t, theirs.target, "curl", fmt.Sprintf("c%d", i), "")
+	}
+	large := filepath.Join(t.TempDir(), "large")
+	patch := fmt.Sprintf(`{"data":{"x":%q}}`, strings.Repeat("x", 900_000))
+	if err := os.WriteFile(large, []byte(patch), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
+	defer cancel()
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=", uri, theirs.version(t, uri))
+	var watches []*programOutput
+	for _, w := range []programWay{theirs, ours} {
+		watches = append(watches, startProgram(t, "curl at "+w.name, w.curl(ctx, "--no-buffer", w.base+since+"600")))
+	}
+	for _, args := range [][]string{
+		{uri + fmt.Sprintf("/c[0-%d]", objects-1), "--parallel", "--parallel-max", "50"},
+		{uri + "/none"},
+		{uri + "/c0", "--request", "PATCH", "--header", "Content-Type: application/merge-patch+json",
+			"--data-binary", "@" + large},
+		{uri + "/c0", "--compressed"},
+		{since + "1"},
+		{"/version"},
+	} {
+		want, wantEnds := runCurl(ctx, t, theirs, args)
+		got, gotEnds := runCurl(ctx, t, ours, args)
+		if !slices.Equal(gotEnds, wantEnds) || !strings.HasPrefix(gotEnds[0], "HTTP 2, ") {
+			t.Errorf("curl %q prints %q, want %q, and HTTP/2", args, gotEnds, wantEnds)
+		}
+		if len(want) != len(wantEnds) {
+			t.Errorf("curl %q has got %d of %d answers", args, len(want), len(wantEnds))
+		}
+		for name := range want {
+			if got[name] != want[name] {
+				t.Errorf("curl %q gets %s as\n%.2000s\nwant\n%.2000s", args, name, got[name], want[name])
+			}
+		}
+	}
+	for i := range 20 {
+		theirs.patch(t, uri+"/c1", fmt.Sprintf(`{"data":{"step":"%d"}}`, i))
+		step := fmt.Sprintf(`"step":"%d"`, i)
+		want, got := watches[0].until(ctx, t, step), watches[1].until(ctx, t, step)
+		if !slices.Equal(got, want) {
+			t.Fatalf("curl's watch prints\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	for _, w := range watches {
+		_ = w.cmd.Process.Kill()
+		_ = w.cmd.Wait()
+	}
+}
+
+// curlEnd is what curl prints behind each answer.
+const curlEnd = "HTTP %{http_version}, %{http_code}, %{num_connects} connections\n"
+
+// runCurl returns what curl gets for a path and arguments: the bodies by the last part of the path,
+// and curlEnd of all of them.
+func runCurl(ctx context.Context, t *testing.T, w programWay, args []string) (bodies map[string]string, ends []string) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := w.curl(ctx, append([]string{w.base + args[0], "--write-out", curlEnd, "--output-dir", dir, "--remote-name"},
+		args[1:]...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("curl %q at %s: %v: %s", args, w.name, err, stderr.String())
+	}
+	files, err := os.ReadDir(dir)
+	bodies = make(map[string]string)
+	for _, file := range files {
+		var body []byte
+		if body, err = os.ReadFile(filepath.Join(dir, file.Name())); err == nil {
+			bodies[file.Name()] = string(body)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bodies, slices.Sorted(strings.Lines(string(out)))
+}
+
+// programOutput is what a running program prints.
+type programOutput struct {
+	name   string
+	cmd    *exec.Cmd
+	lines  chan string // closed at its end
+	stderr bytes.Buffer
+}
+
+func startProgram(t *testing.T, name string, cmd *exec.Cmd) *programOutput {
+	t.Helper()
+	out := &programOutput{name: name, cmd: cmd, lines: make(chan string, 1000)}
+	cmd.Stderr = &out.stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = proxytest.Launch(cmd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(out.lines)
+		scanner := bufio.NewScanner(stdout)
+		scanner.Buffer(nil, 4<<20)
+		for scanner.Scan() {
+			out.lines <- scanner.Text()
+		}
+	}()
+	return out
+}
+
+// until returns the next lines up to the first that contains a text. Empty lines are left out.
+func (p *programOutput) until(ctx context.Context, t *testing.T, text string) (lines []string) {
+	t.Helper()
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if !ok {
+				err := p.cmd.Wait()
+				t.Fatalf("%s has ended (%v) after %q, and printed no %s: %s", p.name, err, lines, text,
+					p.stderr.String())
+			}
+			if line != "" {
+				lines = append(lines, line)
+			}
+			if strings.Contains(line, text) {
+				return lines
+			}
+		case <-ctx.Done():
+			t.Fatalf("%s has printed %q, and no %s", p.name, lines, text)
+		}
+	}
+}
+
+// TestH2Load: h2load with a hundred streams on each connection gets every answer whole, from the
+// cache and passed through, as at kube-apiserver.
+func TestH2Load(t *testing.T) {
+	t.Parallel()
+	c, p := sharedCluster(t), sharedWatchfan(t)
+	p.waitReady(t)
+	theirs, ours := programWays(t, c, p)
+	createNamespaces(t, theirs.target, "h2load")
+	const uri = "/api/v1/namespaces/h2load/configmaps"
+	for i := range 20 {
+		makeConfigMap(t, theirs.target, "h2load", fmt.Sprintf("c%d", i), "")
+	}
+	ours.watch(t, uri+"?watch=1&resourceVersion=0&allowWatchBookmarks=true").stop() // the lane is there
+	for _, path := range []string{uri + "?resourceVersion=0", uri + "/c7?resourceVersion=0", uri + "/c7"} {
+		for _, way := range []programWay{theirs, ours} {
+			h2load(t, way, path)
+		}
+	}
+	n := p.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`, `verb="list"`)
+	if n < h2loadRequests {
+		t.Errorf("%v lists are from the cache, want %d", n, h2loadRequests)
+	}
+}
+
+const h2loadRequests = 800
+
+// h2load asks for path on 2 connections with 100 streams each. watchfan lets 300 cached reads of
+// one user wait.
+func h2load(t *testing.T, w programWay, path string) {
+	t.Helper()
+	body := len(w.get(t, path).body)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "h2load", "--requests", fmt.Sprint(h2loadRequests), "--clients=2",
+		"--max-concurrent-streams=100", "--header", "authorization: Bearer "+w.token, w.base+path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("h2load of %s at %s: %v: %s", path, w.name, err, out)
+	}
+	n := h2loadRequests
+	for _, want := range []string{
+		"Application protocol: h2\n",
+		fmt.Sprintf("requests: %d total, %[1]d started, %[1]d done, %[1]d succeeded, 0 failed, 0 errored, 0 timeout\n", n),
+		fmt.Sprintf("status codes: %d 2xx, 0 3xx, 0 4xx, 0 5xx\n", n),
+	} {
+		if !bytes.Contains(out, []byte(want)) {
+			t.Errorf("h2load of %s at %s: want %q in\n%s", path, w.name, want, out)
+		}
+	}
+	data := regexp.MustCompile(`\((\d+)\) data\n`).FindSubmatch(out)
+	if data == nil {
+		t.Fatalf("h2load prints no size: %s", out)
+	}
+	// The resourceVersion of a list grows, and may become a digit longer.
+	if got, _ := strconv.Atoi(string(data[1])); got < n*body || got > n*(body+1) {
+		t.Errorf("h2load of %s at %s: %d bytes of data, want %d bodies of %d", path, w.name, got, n, body)
+	}
+}

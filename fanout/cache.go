@@ -87,7 +87,7 @@ type Cache struct {
 	groups      map[string]*group
 	index       index
 	filtersSize int                      // bytes in the groups' filters
-	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
+	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof of the whole
 	members     int                      // of all groups
 	changed     chan struct{}            // closed and replaced when progress moves; nil if nobody waits
 	epoch       uint64                   // number of calls of Replace and Reset

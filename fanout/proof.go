@@ -9,6 +9,9 @@ import "slices"
 type Proof struct {
 	Epoch    uint64
 	At, AsOf uint64
+	// Part limits the proof to the objects that one filter selects. Only a snapshot that is read
+	// with that filter, and a subscription with that filter, may rely on it.
+	Part bool
 }
 
 // holds reports whether the proof is about the cache as it is now, or about a state that the cache
@@ -29,6 +32,8 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	s := c.snapshotLocked()
 	if p.AsOf > progress {
 		s.ResourceVersion = p.AsOf
+	}
+	if p.AsOf > progress && !p.Part { // of the rest it is not known what it was as of AsOf
 		c.noteShownLocked(p)
 		c.noteProofLocked(p)
 	}
@@ -56,12 +61,13 @@ func (c *Cache) noteProofLocked(p Proof) {
 }
 
 // noteAheadLocked notes a subscription that begins ahead of the cache: at a requested
-// resourceVersion, or with a proof.
+// resourceVersion, or with a proof. A relist in between ends it, unless a proof of the whole
+// collection says how the list's differences relate to its start.
 func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
 	if c.ahead == nil {
 		c.ahead = make(map[*Subscription]uint64)
 	}
-	if r.Start == FromVersion {
+	if r.Start == FromVersion || r.Proof.Part {
 		c.ahead[s] = 0
 		return
 	}

@@ -81,3 +81,22 @@ func TestSnapshotProved(t *testing.T) {
 		t.Error("what was proved before a reset is still served")
 	}
 }
+
+// A proof of a part says nothing about the rest, so the state of the whole as of its resourceVersion
+// is not known.
+func TestSnapshotProvedInPart(t *testing.T) {
+	w := newWorld(t, roomy)
+	at := w.put(named("x"))
+	p := fanout.Proof{Epoch: w.cache.Epoch(), At: at, AsOf: at + 10, Part: true}
+	if s, err := w.cache.SnapshotProved(p); err != nil || s.ResourceVersion != at+10 {
+		t.Fatalf("as of %d, %v", s.ResourceVersion, err)
+	}
+	if _, ok := w.cache.SnapshotAt(at + 10); ok {
+		t.Error("the whole is known as of the proof of a part")
+	}
+	w.put(named("other"))
+	w.advance(10)
+	if s, ok := w.cache.SnapshotAt(at + 10); !ok || len(state(s)) != 2 {
+		t.Errorf("once it is passed: got %v, %t", state(s), ok)
+	}
+}

@@ -64,6 +64,7 @@
 //	index           objects by the value of a label or field that clients select by (fanout)
 //	Table           kube-apiserver's rows for kubectl, with ages
 //	proof           the evidence that a cache is as new as a request
+//	scout           a short upstream watch for its bookmark, which may be a proof
 //	backfill        fetching history from before a lane began
 //	quarantine      a resource is passed through because it cannot be cached
 //	passed through  sent on to kube-apiserver in the client's name, each with a reason
@@ -154,9 +155,10 @@
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the authorizer's
 //     reviews of open watches, the audit log, and with a memory limit one that reads the use;
-//   - two for each lane: its reflector and the watchdog of its upstream watch; one more while
-//     freshness is being proven; one for all lanes that builds their indexes, one that follows
-//     CustomResourceDefinitions, and one that follows APIServices;
+//   - two for each lane: its reflector and the watchdog of its upstream watch; while freshness is
+//     being proven one more, one for each of up to 10 questions in a second until it is answered,
+//     one for lists, and up to four for scouts; one for all lanes that builds their indexes, one
+//     that follows CustomResourceDefinitions, and one that follows APIServices;
 //   - one for each question to kube-apiserver that requests may share (auth.Coalescer), one for each
 //     lookup of a token's owner, and one for each list of Tables that clients share, each for at most
 //     10 s;

@@ -16,6 +16,9 @@ const (
 	// smallAnswer is the size, in bytes, up to which an answer costs kube-apiserver no more than the
 	// proof that a cache is current.
 	smallAnswer = 32 << 10
+	// smallPage is that size for a page of a list, if a proof takes longer than the page. It is 500
+	// objects of 8 KiB. kubectl get -o json begins with such a page.
+	smallPage = 4 << 20
 	// mostSearched and searchTime bound the search for the size of an answer, in objects and in
 	// time. The search is wasted if the answer is large. An answer that takes longer to find counts
 	// as large. Most selectors take 0.1 µs for each object.
@@ -101,18 +104,22 @@ func (r *read) wantsLittle(ctx context.Context) bool {
 	if r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced) {
 		return true // at most one object
 	}
+	most := smallAnswer
+	if r.Limit > 0 && r.lane.ProvesSlowly() {
+		most = smallPage
+	}
 	size, selected, searched := 0, int64(0), 0
 	began := time.Now()
 	r.lane.Cache.Snapshot().Visit(r.filter, "", func(o *framing.Object, matches bool) bool {
 		if searched++; searched%searchStep == 0 && (searched > mostSearched || time.Since(began) > searchTime || ctx.Err() != nil) {
-			size = smallAnswer + 1
+			size = most + 1
 			return false
 		}
 		if matches {
 			size += len(o.Bytes())
 			selected++
 		}
-		return size <= smallAnswer && (r.Limit == 0 || selected < r.Limit)
+		return size <= most && (r.Limit == 0 || selected < r.Limit)
 	})
-	return size <= smallAnswer
+	return size <= most
 }

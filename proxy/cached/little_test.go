@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,4 +76,32 @@ func TestSizeQuestions(t *testing.T) {
 			seen[q] = line
 		}
 	}
+}
+
+// A page of a quiet collection that is slow to prove is small if kube-apiserver answers it at once.
+func TestWantsSmallPage(t *testing.T) {
+	l := largeLane(t, 0)
+	scanner := framing.NewScanner(framing.JSON, nil)
+	var objects []*framing.Object
+	for i := range 20 {
+		o, err := scanner.Item(fmt.Appendf(nil, `{"metadata":{"name":"o%d","namespace":"ns","uid":"u","resourceVersion":"2",`+
+			`"annotations":{"pad":%q}}}`, i, strings.Repeat("x", 1<<20)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, o)
+	}
+	f := func(n int, query string, want bool) {
+		t.Helper()
+		l.Cache.Reset(objects[:n], 2, fanout.Ending{Reason: fanout.Expired})
+		r := &read{Request: proxytest.MustParse(t, request.Parse, "/api/v1/pods"+query), lane: l}
+		r.filter, _ = fanout.NewFilter("", nil, nil, nil)
+		if got := r.wantsLittle(t.Context()); got != want {
+			t.Errorf("%s of %d: %t, want %t", query, n, got, want)
+		}
+	}
+	f(10, "?limit=3", false)
+	f(20, "?limit=3", true)
+	f(20, "?limit=5", false)
+	f(20, "", false)
 }

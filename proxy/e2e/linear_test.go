@@ -199,19 +199,21 @@ func TestLinearizable(t *testing.T) {
 		name  string
 		pad   string        // of each object; large ones make the collection too large to be listed for a proof
 		pause time.Duration // of each writer
+		more  int           // objects that are never written again; many make a list of a part worth while
 	}{
-		{"small and busy", "", 20 * time.Millisecond},
-		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond},
-		{"large and quiet", strings.Repeat("x", 80<<10), 20 * time.Second},
+		{"small and busy", "", 20 * time.Millisecond, 0},
+		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond, 0},
+		{"large and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 0},
+		{"many and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 1100},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			linearizable(t, way.pad, way.pause)
+			linearizable(t, way.pad, way.pause, way.more)
 		})
 	}
 }
 
-func linearizable(t *testing.T, pad string, pause time.Duration) {
+func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 	c := privateCluster(t, endWatches...)
 	p := privateWatchfan(t, c)
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
@@ -219,6 +221,9 @@ func linearizable(t *testing.T, pad string, pause time.Duration) {
 	createNamespaces(t, direct, "linear")
 	direct.create(t, "/api/v1/namespaces/linear/secrets",
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
+	for i := range more {
+		makeConfigMap(t, direct, "linear", fmt.Sprint("other", i), `"r":"none"`)
+	}
 	r := &registers{ns: "linear", acked: make([]atomic.Uint64, 8)}
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup
@@ -376,6 +381,78 @@ func TestConsistentBurst(t *testing.T) {
 			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests,
 				elapsed.Round(time.Millisecond))
 		}
+	}
+}
+
+// TestConsistentLoad: whatever the load of consistent lists of a quiet collection, kube-apiserver
+// is asked at most once in 100 ms, for its resourceVersion and for a list, and gets at most two
+// watches between two of its bookmarks. When nobody asks, it gets nothing.
+func TestConsistentLoad(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	p := privateWatchfan(t, c)
+	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
+	p.waitReady(t)
+	createNamespaces(t, direct, "load")
+	uri := "/api/v1/namespaces/load/configmaps"
+	for i := range 60 {
+		direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o%d","labels":{"l":"%d"}},`+
+			`"data":{"pad":%q}}`, i, i%2, strings.Repeat("x", 40<<10)))
+	}
+	direct.create(t, "/api/v1/namespaces/load/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
+	ours.get(t, uri+"?resourceVersion=0") // there is a lane
+	upstream := func(verb string) float64 {
+		return direct.metric(t, "apiserver_request_total", `resource="configmaps"`, fmt.Sprintf("verb=%q", verb))
+	}
+	time.Sleep(2 * time.Second) // it is quiet
+	lists, watches, passed := upstream("LIST"), upstream("WATCH"), admin.metric(t, "watchfan_passthrough_requests_total")
+	stop, begin := make(chan struct{}), time.Now()
+	var clients sync.WaitGroup
+	var mu sync.Mutex
+	var took []time.Duration
+	for i := range 16 {
+		clients.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				path := []string{"/api/v1/configmaps", uri, uri + "?labelSelector=l%3D1", "/api/v1/configmaps?labelSelector=l%3D0"}[i%4]
+				asked := time.Now()
+				if resp, err := ours.try(http.MethodGet, path, nil, ""); err != nil || resp.status != http.StatusOK {
+					t.Errorf("%s: %d %v", path, resp.status, err)
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(asked))
+				mu.Unlock()
+				if i == 0 { // other resources change
+					_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/load/secrets/other", nil,
+						fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`, n))
+				}
+			}
+		})
+	}
+	time.Sleep(5 * time.Second)
+	close(stop)
+	clients.Wait()
+	elapsed := time.Since(begin)
+	time.Sleep(4 * time.Second) // the last short watch has ended
+	lists, watches, passed = upstream("LIST")-lists, upstream("WATCH")-watches,
+		admin.metric(t, "watchfan_passthrough_requests_total")-passed
+	if most := 2*(elapsed.Seconds()*10+1) + passed; lists > most {
+		t.Errorf("%v lists upstream in %s, %v of them passed through, want at most %v", lists, elapsed, passed, most)
+	}
+	if most := 2*elapsed.Seconds() + 2; watches > most {
+		t.Errorf("%v watches upstream in %s, want at most %v", watches, elapsed, most)
+	}
+	t.Logf("in %s %s; upstream %v lists and %v watches, %v passed through; proofs: %s", elapsed.Round(time.Millisecond),
+		quantiles(took), lists, watches, passed, proofs(t, admin))
+	lists, watches = upstream("LIST"), upstream("WATCH")
+	time.Sleep(3 * time.Second)
+	if l, w := upstream("LIST")-lists, upstream("WATCH")-watches; l > 0 || w > 0 {
+		t.Errorf("%v lists and %v watches upstream while nobody asks", l, w)
 	}
 }
 

@@ -7,6 +7,7 @@
 //	filling.go            the first list: how far it is, and who passes through meanwhile
 //	waiting.go            requests that wait for it
 //	freshness.go          proofs that a cache is as new as a request
+//	scout.go              proofs by bookmarks; freshness_list.go: by lists
 //	backfill.go           history from before the lane began
 //	resolve_previous.go   whether a selector matched an object before that history
 //	quarantine.go         resources that cannot be cached
@@ -24,35 +25,43 @@
 // requests that wait.
 //
 // R is the resourceVersion of a list that is consistent, empty and costs next to nothing. It is
-// harder to know that the lane's own stream has brought everything up to R. A quiet resource's
-// stream says nothing, and another connection proves nothing about this one. One of these proves
-// it:
+// harder to know that the lane's own stream has brought everything up to R. A list of one object
+// does not say so either: it says R, and nothing about changes before R, unless the lane has
+// reached R already. A quiet resource's stream says nothing, and another connection proves nothing
+// about this one. One of these proves it:
 //
 //   - The stream itself passes R. A busy resource's stream does so within milliseconds.
 //   - A list of the collection, which is consistent by itself, has the same objects in the same
 //     versions as the cache. Then the cache's state is that of the list's resourceVersion. The
 //     stream may still have to bring changes that undid each other. A client that is served on this
-//     proof is not shown those changes (see fanout.Proof). Only the metadata is fetched. Small
-//     collections are always proved in this way, larger ones for a bounded part of the time.
-//   - A second watch from the cache's resourceVersion, with a timeout of 3 s, gets a bookmark B ≥ R
-//     after about a second. Otherwise kube-apiserver sends a bookmark only once a minute. B says
-//     that the second watch has shown every change up to B. Once the lane's own stream has brought
-//     the last of those changes, nothing is missing up to B.
+//     proof is not shown those changes (see fanout.Proof). Only the metadata is fetched.
+//   - A list of only the objects that a client's list or watch selects, compared in the same way.
+//     It costs kube-apiserver no more than the client's own request, and proves nothing about other
+//     objects.
+//   - A second watch from the cache's resourceVersion, a scout, gets a bookmark B ≥ R. B says that
+//     the scout has shown every change up to B. Once the lane's own stream has brought the last of
+//     those changes, nothing is missing up to B.
 //
-// It does not matter which of several kube-apiservers answers. R and the list come from quorum
+// Kube-apiserver's watch cache offers a bookmark only once in 1 to 1.25 s, to all watches of a
+// resource at the same instant, and does not pass on the progress that it gets from etcd
+// (dispatchEvents in k8s.io/apiserver/pkg/storage/cacher). More scouts bring no more bookmarks. So
+// scouts overlap just enough that none goes by while somebody asks, and a read that only a scout
+// can prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner. A lone list is
+// therefore proved by a list, unless the collection is so large that kube-apiserver would need
+// longer for its answer than a scout. Lists take at most a quarter of the time.
+//
+// It does not matter which of several kube-apiservers answers. R and the lists come from quorum
 // reads of etcd, and a bookmark speaks of its own stream. A lane whose first list was requested
 // after a read arrived needs no proof for that read, but one that a sibling replica has filled
 // does. A read that is not proved within --freshness-timeout passes through.
 //
-// A proof serves the requests that came before it asked upstream, and no later one. When proofs
-// follow one another, a watch waits 50 ms for others before its proof begins: the informers of 20
-// namespaces start within a moment. Gets and lists do not wait, because a client may send them one
-// after another.
+// Upstream is asked for R at most once in 100 ms, whatever the load, as kube-apiserver asks etcd.
+// The first read asks at once. A question serves the reads that came before it, and no later one.
 //
-// Kube-apiserver answers some reads as easily as it says R: a get, or a list of a few objects. The
-// first few of those at a time, of each resource, pass through, and only the others share a proof.
-// So nobody waits longer than without watchfan, and kube-apiserver's work for a burst of any size
-// stays bounded.
+// Kube-apiserver answers some reads as easily as it says R: a get, or a list of a few objects. It
+// answers a page sooner than it lists a large collection. The first few of those at a time, of each
+// resource, pass through, and only the others share a proof. So nobody waits longer than without
+// watchfan, and kube-apiserver's work for a burst of any size stays bounded.
 //
 // # When upstream fails
 //

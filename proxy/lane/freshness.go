@@ -4,82 +4,88 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// prover proves that a lane's cache is as new as upstream was at some time after the request. The
-// package comment says how. One proof serves all requests that came before it began.
+// prover proves that a lane's cache is as new as upstream was at some time after a request. The
+// package comment says how.
+//
+// Questions to upstream begin at least questionEvery apart, and overlap. Each serves the requests
+// that came before it. So one goroutine runs while a request waits for its question (loop), one for
+// each question until it is proved, one while collections are listed, and one for each scout.
 type prover struct {
 	lane *Lane
 
 	mu      sync.Mutex
-	next    *proof // begins when the proof under way has ended; nil if nobody waits for it
-	running bool
+	next    *question   // has not been asked; nil if nobody waits for it
+	asked   []*question // that are not proved, in the order in which they were asked
+	began   time.Time   // the last question
+	looping bool        // loop runs
 
-	// Owned by loop.
-	ended     time.Time     // the last proof
-	served    []*proof      // that the run under way is for
-	listTook  time.Duration // the last list of a large collection
-	listAgain time.Time     // when it may be listed again
+	scouts   int       // under way
+	scouted  time.Time // when the last scout began
+	bookmark uint64    // the newest that a scout has brought
+
+	listing   bool          // listAll runs
+	listTook  time.Duration // the last list of the whole collection
+	listAgain time.Time     // when the next list may begin
 }
 
-// proof is shared by the requests that come while another proof is under way.
+// question is asked upstream once for all requests that came before.
+type question struct {
+	proofs  []*proof // that have not ended, one for each part that requests want
+	seeking bool     // upstream has said its resourceVersion, and the cache is not known to have reached it
+	cancel  context.CancelCauseFunc
+}
+
+// proof is shared by requests for the same part of the collection.
 type proof struct {
-	since   time.Time     // of the first request
-	hurryc  chan struct{} // closed when a request does not wait for others; never sent on
-	hurried bool          // hurryc is closed; guarded by prover.mu
-	donec   chan struct{} // closed when result and err are set; never sent on
-	result  fanout.Proof
-	err     error
-}
-
-func newProof() *proof {
-	return &proof{since: time.Now(), hurryc: make(chan struct{}), donec: make(chan struct{})}
+	part   *Part         // nil is the whole collection
+	closed bool          // a list has begun that may end it, so no later request shares it
+	ended  bool          // donec is closed
+	donec  chan struct{} // closed when result and err are set; never sent on
+	result fanout.Proof
+	err    error
 }
 
 const (
-	// smallCollection is the size, in bytes, up to which a collection is always listed.
+	// questionEvery is the least time between the beginnings of two questions. It is how often
+	// kube-apiserver asks etcd (progressRequestPeriod in k8s.io/apiserver/pkg/storage/cacher).
+	questionEvery = 100 * time.Millisecond
+	// mostParts bounds the parts of one question. A request for another waits for a proof of the
+	// whole.
+	mostParts = 64
+	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
+	// asked.
 	smallCollection = 256 << 10
-	// A larger collection is listed if it has at most mostListed objects. Its lists take at most
-	// 1/listShare of the time, to spare kube-apiserver. If the wait for the next list and the list
-	// take listWait or more together, a watch is sooner.
-	mostListed = 25_000
-	listShare  = 4
-	listWait   = time.Second
-	// busyFor is how long after a change a resource counts as busy, and busyWait how long a proof
-	// waits for the stream of a busy resource.
+	// busyFor is how long after a change a resource counts as busy, and busyWait how long a question
+	// waits for the stream of a busy resource before anything else is tried.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
-	// A proof that only patient requests wait for begins gatherFor after the first of them came, if
-	// the last proof ended less than crowdFor ago. An informer of each namespace of a cache begins
-	// with a proof, one shortly after the other.
-	gatherFor = 50 * time.Millisecond
-	crowdFor  = time.Second
+	// slowCollection is the size, in bytes, from which a list of the metadata of a quiet collection
+	// may take 50 ms.
+	slowCollection = 16 << 20
 )
 
+// errProved ends the wait of a question whose proofs have all ended.
+var errProved = errors.New("proved by a list")
+
 // prove returns a proof of a state at or after the call, made within the time that ctx and timeout
-// allow. A patient request may wait for others that share its proof.
-func (p *prover) prove(ctx context.Context, timeout time.Duration, patient bool) (fanout.Proof, error) {
+// allow. If part is not nil, the proof may be about that part alone.
+func (p *prover) prove(ctx context.Context, timeout time.Duration, part *Part) (fanout.Proof, error) {
 	p.mu.Lock()
-	if p.next == nil {
-		p.next = newProof()
+	pr := p.joinLocked(part)
+	if !p.looping {
+		p.looping = p.lane.lanes.Spawn(func(ctx context.Context) { p.loop(ctx, timeout) })
 	}
-	pr := p.next
-	if !patient && !pr.hurried {
-		pr.hurried = true
-		close(pr.hurryc)
-	}
-	if !p.running {
-		p.running = p.lane.lanes.Spawn(func(ctx context.Context) { p.loop(ctx, timeout) })
-	}
-	running := p.running
+	looping := p.looping
 	p.mu.Unlock()
-	if !running {
+	if !looping {
 		return fanout.Proof{}, fanout.ErrClosed
 	}
 	request.Waits(ctx)
@@ -91,63 +97,108 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration, patient bool)
 	}
 }
 
-// loop makes proofs for as long as a request waits for one.
+// joinLocked returns the proof that the next question will serve for a part. If that is one part
+// too many, the proof is of the whole.
+func (p *prover) joinLocked(part *Part) *proof {
+	if p.next == nil {
+		p.next = &question{}
+	}
+	for _, wanted := range []*Part{part, nil} {
+		for _, pr := range p.next.proofs {
+			if !pr.closed && pr.part.key() == wanted.key() {
+				return pr
+			}
+		}
+		if part = wanted; len(p.next.proofs) < mostParts {
+			break
+		}
+	}
+	pr := &proof{part: part, donec: make(chan struct{})}
+	p.next.proofs = append(p.next.proofs, pr)
+	return pr
+}
+
+// loop asks questions for as long as a request waits for one.
 func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 	for {
 		p.mu.Lock()
-		next := p.next
-		if next == nil { // from here on another loop may run
-			p.running = false
+		if p.next == nil { // from here on another loop may run
+			p.looping = false
 			p.mu.Unlock()
 			return
 		}
+		wait := time.Until(p.began.Add(questionEvery))
 		p.mu.Unlock()
-		p.gather(ctx, next)
+		sleep(ctx, wait)
 		p.mu.Lock()
-		p.admitLocked()
-		p.mu.Unlock()
-		once, cancel := context.WithTimeout(ctx, timeout)
-		started := time.Now()
-		result, method, err := p.provedState(once)
-		cancel()
-		p.ended = time.Now()
-		p.lane.metrics.proved(method, err, p.ended.Sub(started))
-		for _, pr := range p.served {
-			pr.result, pr.err = result, err
-			close(pr.donec)
+		q := p.next
+		if p.next = nil; q != nil {
+			p.began = time.Now()
+			p.asked = append(p.asked, q)
 		}
-		p.served = nil
+		p.mu.Unlock()
+		if q != nil && !p.lane.lanes.Spawn(func(ctx context.Context) { p.ask(ctx, timeout, q) }) {
+			p.end(q, fanout.Proof{}, fanout.ErrClosed)
+		}
 	}
 }
 
-// gather waits until the next proof begins. Nothing has been asked yet, so the proof serves the
-// requests that come meanwhile.
-func (p *prover) gather(ctx context.Context, next *proof) {
-	if p.ended.IsZero() || time.Since(p.ended) >= crowdFor {
-		return
-	}
-	over := time.NewTimer(time.Until(next.since.Add(gatherFor)))
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	over := time.NewTimer(d)
 	defer over.Stop()
 	select {
 	case <-over.C:
-	case <-next.hurryc:
 	case <-ctx.Done():
 	}
 }
 
-// admitLocked has the run under way serve the requests that have come until now. What it shows from
-// here on must be newer than they are.
-func (p *prover) admitLocked() {
-	if p.next != nil {
-		p.served, p.next = append(p.served, p.next), nil
+// ask asks one question, and ends its proofs.
+func (p *prover) ask(ctx context.Context, timeout time.Duration, q *question) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p.mu.Lock()
+	q.cancel = cancel
+	proved := len(q.proofs) == 0 // by a list
+	p.mu.Unlock()
+	if proved {
+		p.end(q, fanout.Proof{}, errProved)
+		return
 	}
+	once, stop := context.WithTimeout(ctx, timeout)
+	defer stop()
+	began := time.Now()
+	result, method, err := p.provedState(once, timeout, q)
+	if err == nil || !errors.Is(context.Cause(ctx), errProved) {
+		p.lane.metrics.proved(method, err, time.Since(began))
+	}
+	p.end(q, result, err)
 }
 
-// provedState makes one proof, and returns the method.
-func (p *prover) provedState(ctx context.Context) (fanout.Proof, string, error) {
+// end ends the proofs of a question that have not ended.
+func (p *prover) end(q *question, result fanout.Proof, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.asked, q); i >= 0 {
+		p.asked = slices.Delete(p.asked, i, i+1)
+	}
+	for _, pr := range q.proofs {
+		pr.end(result, err)
+	}
+	q.proofs = nil
+}
+
+// end ends a proof that has not ended. The caller holds prover.mu.
+func (pr *proof) end(result fanout.Proof, err error) {
+	pr.result, pr.err, pr.ended = result, err, true
+	close(pr.donec)
+}
+
+// provedState answers one question for the whole collection, and returns the method.
+func (p *prover) provedState(ctx context.Context, timeout time.Duration, q *question) (fanout.Proof, string, error) {
 	l := p.lane
 	if l.Cache.Stats().Bytes <= smallCollection {
-		pr, err := l.proveByList(ctx)
+		pr, err := l.proveByList(ctx, nil)
 		return pr, "list", err
 	}
 	epoch := l.Cache.Epoch()
@@ -156,123 +207,55 @@ func (p *prover) provedState(ctx context.Context) (fanout.Proof, string, error) 
 		return fanout.Proof{}, "stream", fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
 	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
-	if l.Cache.Progress() >= rv || l.busy() && l.waitFor(ctx, rv, busyWait) {
+	if l.Cache.Progress() >= rv || l.busy() && l.waitFor(ctx, rv, busyWait) == nil {
 		return pr, "stream", nil
 	}
-	if wait := time.Until(p.listAgain); p.mayList(wait) {
-		if wait > 0 && l.waitFor(ctx, rv, wait) {
-			return pr, "stream", nil
-		}
-		p.mu.Lock()
-		p.admitLocked()
-		p.mu.Unlock()
-		began := time.Now()
-		pr, err := l.proveByList(ctx)
-		p.listTook = time.Since(began)
-		p.listAgain = time.Now().Add((listShare - 1) * p.listTook)
-		return pr, "list", err
+	if err := p.seek(ctx, timeout, q, rv); err != nil {
+		return fanout.Proof{}, "watch", fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
-	return pr, "watch", l.proveByWatch(ctx, epoch, rv)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bookmark >= rv {
+		return pr, "watch", nil
+	}
+	return pr, "stream", nil
 }
 
-// mayList reports whether a large collection is listed after a wait, and not watched.
-func (p *prover) mayList(wait time.Duration) bool {
-	return !p.lane.lanes.spareLists && p.lane.Cache.Stats().Objects <= mostListed && wait+p.listTook < listWait
+// seek waits until the cache is known to have reached rv, and has scouts and lists see to that.
+func (p *prover) seek(ctx context.Context, timeout time.Duration, q *question, rv uint64) error {
+	p.mu.Lock()
+	q.seeking = true
+	p.mu.Unlock()
+	p.startLists(timeout)
+	for {
+		again := p.sendScout(timeout)
+		err := p.lane.waitFor(ctx, rv, again)
+		if err == nil || errors.Is(err, fanout.ErrClosed) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
+
+// ProvesSlowly reports whether a proof may take longer than kube-apiserver takes for a page.
+func (l *Lane) ProvesSlowly() bool { return !l.busy() && l.Cache.Stats().Bytes > slowCollection }
 
 // busy reports whether the resource has changed lately.
 func (l *Lane) busy() bool { return time.Since(l.reflector.Status().LastChange) < busyFor }
 
-// waitFor waits until the lane's own stream has reached rv, for d at most, and reports whether it
-// has.
-func (l *Lane) waitFor(ctx context.Context, rv uint64, d time.Duration) bool {
+// waitFor waits until the cache has reached rv, for d at most.
+func (l *Lane) waitFor(ctx context.Context, rv uint64, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return l.Cache.WaitFor(ctx, rv) == nil
+	return l.Cache.WaitFor(ctx, rv)
 }
 
-// proveByList lists the collection, and waits until the cache holds the same objects or is newer.
-func (l *Lane) proveByList(ctx context.Context) (fanout.Proof, error) {
-	before := l.Cache.Progress()
-	versions, asOf, err := l.collection.ListVersions(ctx)
-	if err != nil {
-		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
+// breakLate breaks the lane's upstream watch if err says that the time was over before the watch
+// had brought what upstream has.
+func (l *Lane) breakLate(err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		l.reflector.BreakWatch()
 	}
-	if asOf < before {
-		l.reflector.BreakWatch() // resuming it shows whether upstream went back in time
-		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: upstream is at %d, the cache at %d", l, asOf, before)
-	}
-	for {
-		epoch := l.Cache.Epoch()
-		snapshot := l.Cache.Snapshot()
-		if then, ok := l.Cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
-			l.reflector.RequireRelist(asOf)
-			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache differs from upstream at %d", l, asOf)
-		}
-		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
-			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
-		}
-		if err := l.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
-			l.reflector.BreakWatch()
-			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
-				l, snapshot.ResourceVersion, asOf, err)
-		}
-	}
-}
-
-// sameVersions reports whether a snapshot has the same objects in the same versions.
-func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
-	if s.Len() != len(versions) {
-		return false
-	}
-	same := true
-	s.All(func(o *framing.Object) bool {
-		same = versions[o.Key] == o.ResourceVersion
-		return same
-	})
-	return same
-}
-
-// proveByWatch shows that no change is missing between what the lane's stream has brought and a
-// bookmark of at least rv. Then it advances the cache to the bookmark.
-func (l *Lane) proveByWatch(ctx context.Context, epoch, rv uint64) error {
-	// If the lane's own stream reaches rv first, that is proof enough.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var own sync.WaitGroup
-	passed := false
-	own.Go(func() {
-		if l.Cache.WaitFor(ctx, rv) == nil {
-			passed = true
-			cancel()
-		}
-	})
-
-	last := l.Cache.Progress() // of the second watch's changes
-	var bookmark uint64
-	err := l.collection.ReadWatch(ctx, last, func(ev framing.Event) bool {
-		if ev.Type == framing.Bookmark {
-			bookmark = ev.ResourceVersion
-			return false
-		}
-		last = ev.ResourceVersion
-		return true
-	})
-	if err == nil && bookmark < rv {
-		err = fmt.Errorf("bookmark %d is older than %d", bookmark, rv)
-	}
-	if err == nil {
-		if err = l.Cache.WaitFor(ctx, last); err != nil {
-			l.reflector.BreakWatch()
-		}
-	}
-	if err == nil && !l.Cache.AdvanceFrom(epoch, last, bookmark) {
-		err = errors.New("listed again meanwhile")
-	}
-	cancel()
-	own.Wait()
-	if passed || err == nil {
-		return nil
-	}
-	return fmt.Errorf("prove freshness of %s: %w", l, err)
 }

@@ -3,128 +3,210 @@ package lane
 import (
 	"context"
 	"fmt"
-	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
-// provedLane is a lane without objects, whose upstream lists nothing, each time as of a later
-// resourceVersion.
-type provedLane struct {
-	*Lane
-	t        *testing.T
-	upstream *proxytest.FakeUpstream[auth.Identity]
-	delay    time.Duration // of each answer, whose state is that of its beginning
-	mu       sync.Mutex
-	version  uint64
-	requests sync.WaitGroup
-}
-
-func newProvedLane(t *testing.T) *provedLane {
-	l := &provedLane{t: t, version: 10}
-	l.upstream = &proxytest.FakeUpstream[auth.Identity]{Answer: func(auth.Identity, string, []byte) (int, string, error) {
-		list := fmt.Sprintf(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"%d"},"items":[]}`, l.write())
-		time.Sleep(l.delay)
-		return 200, list, nil
-	}}
-	ls := NewLanes(t.Context(), l.upstream, nil, nil, fanout.NewFlusher(1, 0), Memory{}, &Options{}, slog.New(slog.DiscardHandler))
-	l.Lane = NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods})
-	t.Cleanup(l.Unregister)
-	if _, err := l.Cache.Replace(nil, 1, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// write makes upstream's resourceVersion a new one, and returns it.
-func (l *provedLane) write() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.version++
-	return l.version
-}
-
-// prove has a request proved, and fails the test if the proof is older than the request. It returns
-// how long that took.
-func (l *provedLane) prove(patient bool) time.Duration {
-	began, version := time.Now(), l.write()
-	proof, err := l.Prove(context.Background(), 3*time.Second, patient)
-	if err != nil || proof.AsOf <= version {
-		l.t.Errorf("a request at %d is proved as of %d: %v", version, proof.AsOf, err)
-	}
-	return time.Since(began)
-}
-
-// Watches that begin one shortly after another share proofs. The first does not wait for others.
-func TestProofsGather(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newProvedLane(t)
-		l.delay = time.Millisecond
-		if took := l.prove(true); took != l.delay {
-			t.Errorf("the first watch is proved after %s, want %s", took, l.delay)
+// apart fails the test if two of the times are less than d apart.
+func apart(t *testing.T, what string, times []time.Time, d time.Duration) {
+	t.Helper()
+	for i := range times[1:] {
+		if got := times[i+1].Sub(times[i]); got < d {
+			t.Errorf("%s: %d and %d are %s apart", what, i, i+1, got)
 		}
-		before := l.upstream.Count()
-		const watches, apart = 20, 10 * time.Millisecond
-		for range watches {
+	}
+}
+
+// load has a read begin every millisecond for a time, and returns how long each took.
+func (l *modelLane) load(duration time.Duration, label func(i int) string) (took []time.Duration) {
+	var mu sync.Mutex
+	for i := range int(duration / time.Millisecond) {
+		l.requests.Go(func() {
+			d, proved := l.read(label(i))
+			mu.Lock()
+			defer mu.Unlock()
+			if took = append(took, d); !proved {
+				l.t.Error("a read was not proved")
+			}
+		})
+		time.Sleep(time.Millisecond)
+	}
+	l.requests.Wait()
+	slices.Sort(took)
+	return took
+}
+
+func everything(int) string { return "" }
+
+// The first question is asked at once, and others 100 ms apart, whatever the load. While reads
+// come, no bookmark of kube-apiserver's goes by, and no scout begins when none comes.
+func TestProofsUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, true)
+		time.Sleep(300 * time.Millisecond)
+		began := time.Now()
+		took := l.load(10*time.Second, everything)
+		asked := l.asked.read()
+		apart(t, "questions", asked, questionEvery)
+		apart(t, "scouts", l.watched.read(), scoutEvery)
+		if asked[0] != began {
+			t.Errorf("the first question came after %s", asked[0].Sub(began))
+		}
+		// A read waits for its question, and then for the next tick. The first waits for the first
+		// scout's first tick.
+		if most := questionEvery + modelTick + 20*time.Millisecond; took[len(took)*8/10] > most {
+			t.Errorf("eight of ten reads took up to %s, want at most %s", took[len(took)*8/10], most)
+		}
+		if most := time.Second + modelTick + 20*time.Millisecond; took[len(took)-1] > most {
+			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
+		}
+		time.Sleep(scoutEvery)
+		questions, scouts := len(l.asked.read()), len(l.watched.read())
+		time.Sleep(time.Minute)
+		if len(l.asked.read()) != questions || len(l.watched.read()) != scouts || l.open.Load() != 0 {
+			t.Errorf("questions or scouts without a read, %d open", l.open.Load())
+		}
+		if most := l.mostOpen.Load(); most > mostScouts {
+			t.Errorf("%d scouts at a time", most)
+		}
+	})
+}
+
+// A list of few objects of a large collection is proved by a list of those, at once if it is alone,
+// and with one list for all that ask for the same.
+func TestProofsOfParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, false)
+		ctx, stop := context.WithCancel(t.Context())
+		l.requests.Go(func() {
+			defer stop()
+			for i := range 1000 {
+				l.put(fmt.Sprint("o", i), fmt.Sprint(i%100))
+			}
+			time.Sleep(10 * time.Second)
+		})
+		l.follow(ctx, time.Nanosecond)
+		l.requests.Wait()
+		l.prover.listTook = listWait // so the whole is not listed
+		if took, proved := l.read("7"); !proved || took > 10*time.Millisecond {
+			t.Errorf("a read that is alone took %s", took)
+		}
+		l.answers.Store(int64(130 * time.Millisecond)) // some questions are given up, because a list is sooner
+		before := len(l.listed.read())
+		took := l.load(3*time.Second, func(int) string { return "7" })
+		if most := 2*questionEvery + 50*time.Millisecond; took[len(took)-1] > most {
+			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
+		}
+		apart(t, "lists", l.listed.read()[before:], questionEvery)
+		apart(t, "questions", l.asked.read(), questionEvery)
+		if n := l.metrics.sum(freshnessProofs+"{", `result="failed"`); n != 0 {
+			t.Errorf("%d proofs failed", n)
+		}
+	})
+}
+
+// Lists of more parts than a question may have are proved by scouts, like lists of the whole.
+func TestProofsOfManyParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, false)
+		l.prover.listTook = listWait // so the whole is not listed
+		for i := range 3 * mostParts {
 			l.requests.Go(func() {
-				if took := l.prove(true); took > gatherFor+2*l.delay {
-					t.Errorf("a watch is proved after %s", took)
+				if took, proved := l.read(fmt.Sprint(i)); !proved || took > 3*time.Second {
+					t.Errorf("read %d: proved %t after %s", i, proved, took)
 				}
 			})
-			time.Sleep(apart)
 		}
-		l.requests.Wait()
-		if n, most := l.upstream.Count()-before, int(watches*apart/gatherFor)+1; n > most {
-			t.Errorf("%d proofs for %d watches, want at most %d", n, watches, most)
+		synctest.Wait()
+		if n := l.prover.waiting(); n < mostParts {
+			t.Errorf("%d proofs for %d parts", n, 3*mostParts)
 		}
-		time.Sleep(crowdFor)
-		if took := l.prove(true); took != l.delay {
-			t.Errorf("a watch that comes alone is proved after %s, want %s", took, l.delay)
-		}
-	})
-}
-
-// A read does not wait for others, and the watches that wait share its proof.
-func TestProofsHurry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newProvedLane(t)
-		l.delay = time.Millisecond
-		for range 10 {
-			if took := l.prove(false); took != l.delay {
-				t.Errorf("a read is proved after %s, want %s", took, l.delay)
+		l.requests.Go(func() {
+			for l.prover.waiting() > 0 {
+				if most := l.prover.waiting(); most > 2*(mostParts+1) { // of the first question, and of the second
+					t.Errorf("%d proofs for %d parts", most, 3*mostParts)
+				}
+				time.Sleep(time.Millisecond)
 			}
-		}
-		before := l.upstream.Count()
-		for range 5 {
-			l.requests.Go(func() { l.prove(true) })
-		}
-		time.Sleep(gatherFor / 2)
-		if took := l.prove(false); took != l.delay {
-			t.Errorf("a read among watches that wait is proved after %s, want %s", took, l.delay)
-		}
+		})
 		l.requests.Wait()
-		if n := l.upstream.Count() - before; n != 1 {
-			t.Errorf("%d proofs for a read and the watches before it, want one", n)
-		}
+		apart(t, "lists", l.listed.read(), questionEvery)
 	})
 }
 
-// A proof that has been asked for serves no request that comes later.
-func TestProofsAreNewerThanRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newProvedLane(t)
-		l.delay = 20 * time.Millisecond
-		for i := range 100 {
-			l.requests.Go(func() { l.prove(i%3 > 0) })
-			time.Sleep(time.Duration(i%7) * time.Millisecond)
+// waiting returns how many proofs have not ended.
+func (p *prover) waiting() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next != nil {
+		n = len(p.next.proofs)
+	}
+	for _, q := range p.asked {
+		n += len(q.proofs)
+	}
+	return n
+}
+
+// Whatever upstream does, a read shows one state that upstream had at or after the read: streams
+// lag, bookmarks are late, overtake one another or are lost, scouts break off, and lists are late
+// and fail.
+func TestProofsSimulation(t *testing.T) {
+	for _, spare := range []bool{false, true} {
+		t.Run(fmt.Sprintf("spare=%t", spare), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newModelLane(t, spare)
+				l.faults = true
+				ctx, stop := context.WithCancel(t.Context())
+				var world sync.WaitGroup
+				world.Go(func() { l.follow(ctx, 40*time.Millisecond) })
+				world.Go(func() { l.change(ctx) })
+				reads, unproved := 0, 0
+				var mu sync.Mutex
+				for range 8 {
+					l.requests.Go(func() {
+						for range 200 {
+							_, proved := l.read([]string{"", "", "0", "1", "2"}[rand.N(5)])
+							mu.Lock()
+							if reads++; !proved {
+								unproved++
+							}
+							mu.Unlock()
+							time.Sleep(rand.N(100 * time.Millisecond))
+						}
+					})
+				}
+				l.requests.Wait()
+				stop()
+				world.Wait()
+				questions, scouts, lists := len(l.asked.read()), len(l.watched.read()), len(l.listed.read())
+				t.Logf("%d reads, %d not proved; %d questions, %d scouts, %d lists", reads, unproved, questions, scouts, lists)
+				if unproved > reads/3 || scouts == 0 || !spare && lists == 0 {
+					t.Error("the simulation proves too little")
+				}
+			})
+		})
+	}
+}
+
+// change writes pods until ctx ends, with quiet times in between.
+func (l *modelLane) change(ctx context.Context) {
+	for ctx.Err() == nil {
+		sleep(ctx, rand.N(60*time.Millisecond))
+		if rand.N(20) == 0 {
+			sleep(ctx, rand.N(4*time.Second))
 		}
-		l.requests.Wait()
-	})
+		name := fmt.Sprint("o", rand.N(8))
+		switch rand.N(5) {
+		case 0:
+			l.remove(name)
+		case 1:
+			l.bump()
+		default:
+			l.put(name, fmt.Sprint(rand.N(3)))
+		}
+	}
 }

@@ -143,7 +143,7 @@ func (l *Lane) Seeds() (build upstream.Build, ok bool) {
 const seedsBroken = 10 * time.Second
 
 // Prove returns a proof of a state at or after the call. It takes as long as ctx and timeout allow;
-// see prover. A patient request may wait for gatherFor to share the proof with others.
-func (l *Lane) Prove(ctx context.Context, timeout time.Duration, patient bool) (fanout.Proof, error) {
-	return l.prover.prove(ctx, timeout, patient)
+// see prover. If part is not nil, the proof may be about that part alone.
+func (l *Lane) Prove(ctx context.Context, timeout time.Duration, part *Part) (fanout.Proof, error) {
+	return l.prover.prove(ctx, timeout, part)
 }

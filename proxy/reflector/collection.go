@@ -185,10 +185,20 @@ func (c *Collection) CurrentVersion(ctx context.Context) (uint64, error) {
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// ListVersions returns the resourceVersion of each object in the collection, by the object's key,
-// and that of the collection. The list is consistent.
-func (c *Collection) ListVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
-	resp, err := c.get(ctx, c.path, "", metadataOnly)
+// ListVersions returns the resourceVersion of each selected object, by the object's key, and that of
+// the collection. The list is consistent.
+func (c *Collection) ListVersions(ctx context.Context, s Selection) (versions map[string]uint64, asOf uint64, err error) {
+	path, query := c.path, make(url.Values)
+	if s.Namespace != "" {
+		path = c.namespacePath(url.PathEscape(s.Namespace))
+	}
+	if s.Labels != "" {
+		query.Set("labelSelector", s.Labels)
+	}
+	if s.Fields != "" {
+		query.Set("fieldSelector", s.Fields)
+	}
+	resp, err := c.get(ctx, path, query.Encode(), metadataOnly)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -24,7 +24,7 @@ import (
 // end, as kube-apiserver's own do when its cache begins anew. A client that resumes is sent what is
 // missing, or learns that it is too late.
 
-// Selection is a part of a resource that is watched in Tables. The zero Selection is all of it.
+// Selection is a part of a resource. The zero Selection is all of it.
 type Selection struct{ Namespace, Labels, Fields string }
 
 // Selected limits what is watched of a collection in Tables, and returns the collection.

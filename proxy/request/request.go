@@ -24,8 +24,8 @@ type Request struct {
 	Limit                int64 // 0 is no limit; never negative
 	AllowWatchBookmarks  bool
 	SendInitialEvents    *bool // nil if not sent; set on watches only
-	// probes is set if another watchfan asks how far upstream is. Lane.proveByWatch and
-	// Lane.changesBetween in package lane send such requests.
+	// probes is set if another watchfan asks how far upstream is. Scouts and Lane.changesBetween in
+	// package lane send such requests.
 	probes         bool
 	TimeoutSeconds *int64        // nil if not sent; may be negative; used for watches only
 	Timeout        time.Duration // 0 if not sent; never negative; get and list only

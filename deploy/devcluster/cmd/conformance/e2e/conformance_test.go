@@ -147,7 +147,7 @@ func waitForJSON(t *testing.T, timeout time.Duration, path string, into any) {
 	}
 }
 
-var deliveredEventsTotal = regexp.MustCompile(`(?m)^watchfan_delivered_events_total (\S+)$`)
+var deliveredEventsTotal = regexp.MustCompile(`(?m)^watchfan_delivered_events_total\{.*\} (\S+)$`)
 
 // deliveredEvents returns how many events watchfan has sent from its caches.
 func deliveredEvents(t *testing.T, admin string) float64 {
@@ -161,13 +161,17 @@ func deliveredEvents(t *testing.T, admin string) float64 {
 	if _, err := text.ReadFrom(resp.Body); err != nil {
 		t.Fatal(err)
 	}
-	match := deliveredEventsTotal.FindStringSubmatch(text.String())
-	if match == nil {
+	matches := deliveredEventsTotal.FindAllStringSubmatch(text.String(), -1)
+	if matches == nil {
 		t.Fatalf("no watchfan_delivered_events_total in:\n%s", text.String())
 	}
-	n, err := strconv.ParseFloat(match[1], 64)
-	if err != nil {
-		t.Fatal(err)
+	var n float64
+	for _, match := range matches {
+		one, err := strconv.ParseFloat(match[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += one
 	}
 	return n
 }

@@ -215,9 +215,12 @@ func returnSoon(x *exchange.Exchange, r *read) {
 
 // compresses reports whether the watch is sent as gzip. WebSockets are not compressed, as in
 // kube-apiserver. Watches of Secrets are not compressed. An attacker that can write one Secret, and
-// sees the length of the records, could guess the others.
+// sees the length of the records, could guess the others. Watches of one object are not compressed.
+// A kubelet has hundreds of them, each has little to say, and a client keeps 17 KiB for each stream
+// that it decompresses.
 func (c *Reads) compresses(r *read) bool {
-	return r.Gzip && !r.WebSocket && c.lane.CompressWatches && !isSecrets(r.GVR.GroupResource())
+	return r.Gzip && !r.WebSocket && c.lane.CompressWatches && r.ObjectName() == "" &&
+		!isSecrets(r.GVR.GroupResource())
 }
 
 // serveExpired answers a watch from a resourceVersion that a relist skipped, while many others ask

@@ -109,7 +109,7 @@ vulncheck: ## known vulnerabilities in code that is called (GOVULNDB=file:///DIR
 microbench: ## go test -bench of framing and fanout
 	$(GO) test -run '^$$' -bench . -benchmem ./framing ./fanout
 
-bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (12 minutes; BENCHFLAGS=--full: an hour)
+bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (14 minutes; BENCHFLAGS=--full: an hour)
 	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
 
 clean: ## remove what was built

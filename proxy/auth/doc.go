@@ -10,8 +10,7 @@
 //
 // # Files
 //
-//	identity.go             a request's identity: front proxy, certificate, token, anonymous
-//	identity_name.go        the name of an identity on the pages about watches
+//	identity.go             a request's identity: front proxy, certificate, token, anonymous; its name on pages
 //	websocket_token.go      a token among the subprotocols of a WebSocket
 //	user_info.go            a user's name, uid, groups and extra, also from a certificate
 //	front_proxy.go          the headers in which front proxies name users

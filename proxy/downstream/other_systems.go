@@ -5,6 +5,7 @@ package downstream
 import (
 	"context"
 	"errors"
+	"net"
 	"runtime"
 	"syscall"
 )
@@ -32,3 +33,9 @@ func (*Poller) add(syscall.RawConn, pollable, uint32) error { return errors.ErrU
 func (*Poller) remove(syscall.RawConn, pollable) {}
 
 func (*Poller) Run(ctx context.Context) { <-ctx.Done() }
+
+// ReadTCPInfo fails on systems other than Linux.
+func ReadTCPInfo(*net.TCPConn) (*TCPInfo, error) { return nil, errors.ErrUnsupported }
+
+// HasLeft returns false on systems other than Linux. A read reports a client that has left.
+func HasLeft(*net.TCPConn) bool { return false }

@@ -9,3 +9,6 @@ import (
 
 // readSocket is not needed where watchfan does not serve; see NewPoller.
 func readSocket(syscall.RawConn, []byte, bool) (int, error) { return 0, errors.ErrUnsupported }
+
+// writev is not implemented: this system has no socket writes that return instead of waiting.
+func writev(uintptr, [][]byte) (rest [][]byte, err error) { return nil, errors.ErrUnsupported }

@@ -37,9 +37,10 @@
 // to their own ends. The second GOAWAY follows when the client has answered a PING, or after a
 // second. What was under way then is ignored.
 //
-// TCP's keepalive finds dead clients, as with HTTP/1.1: Linux gives up after about 2.5 minutes
-// without an answer. A PING of our own would also end watches of clients that are only stopped for
-// a while. kube-apiserver sends none either.
+// TCP finds dead clients, as with HTTP/1.1: Linux gives up after about 2.5 minutes without an answer
+// to its keepalive, and after about 15 if something that was sent is not acknowledged. A PING of our
+// own would also end watches of clients that are only stopped for a while. kube-apiserver sends none
+// either.
 //
 // # A hostile network
 //

@@ -42,12 +42,13 @@ func newVainReads(ctx context.Context) *vainReads {
 }
 
 // inVain reports whether r is passed through because a wait has brought nothing. A proof counts
-// however soon it has failed, because reads share it. A read whose lane lets it through is one of a
-// few already.
+// however soon it has failed, because reads share it. A read of a resourceVersion far in the future
+// has not waited here: kube-apiserver makes it wait. A read whose lane lets it through is one of a few
+// already.
 func (r *read) inVain() bool {
 	switch r.why {
 	case request.Freshness:
-		return !r.through && !r.lane.Uncached()
+		return !r.through && !r.lane.Uncached() && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
 	case request.Form:
 		return r.listsTables() && time.Since(r.arrived) >= vainWait // for a list that others share
 	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane,

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,6 +46,7 @@ type resource struct {
 	gvr      schema.GroupVersionResource
 	informer cache.SharedIndexInformer
 	found    chan struct{} // closed when the handler is told of the object that is waited for
+	handled  atomic.Int64  // calls of the handler
 }
 
 // object is what there is to compare of an object.
@@ -104,12 +107,19 @@ func (r *report) follow(res *resource, informer cache.SharedIndexInformer, until
 	}
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
+			res.handled.Add(1)
 			if m, err := meta.Accessor(o); err == nil && m.GetName() == until {
 				close(res.found)
 			}
 		},
-		UpdateFunc: func(any, any) { r.count(&res.Updates) },
-		DeleteFunc: func(any) { r.count(&res.Deletes) },
+		UpdateFunc: func(any, any) {
+			res.handled.Add(1)
+			r.count(&res.Updates)
+		},
+		DeleteFunc: func(any) {
+			res.handled.Add(1)
+			r.count(&res.Deletes)
+		},
 	})
 	return err
 }
@@ -124,14 +134,18 @@ func (r *report) waitSynced(ctx context.Context) bool {
 	return r.Synced
 }
 
-// waitFound waits until all handlers have seen the object that is waited for, and so everything
-// before it.
+// waitFound waits until all handlers have seen the object that is waited for, and everything that
+// comes with it: a list is handled object by object, and the last object may be the first of them.
 func (r *report) waitFound(ctx context.Context) {
 	for name, res := range r.Resources {
 		select {
 		case <-res.found:
 		case <-ctx.Done():
 			r.fail("%s: the last object has not come in time", name)
+			continue
+		}
+		for before := int64(-1); before != res.handled.Load() && ctx.Err() == nil; time.Sleep(time.Second) {
+			before = res.handled.Load()
 		}
 	}
 }

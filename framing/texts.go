@@ -13,6 +13,7 @@ type texts struct {
 	labels map[string]string  // of the object that is being scanned
 	last   map[string]string  // of the last object that has some; not changed any more
 	recent *[textSlots]string // a string is at the index that its hash gives; nil at first
+	seed   maphash.Seed       // of those hashes; set with recent
 }
 
 const (
@@ -24,17 +25,15 @@ const (
 	mostKeptLabels = 64
 )
 
-var textSeed = maphash.MakeSeed()
-
 // text returns b as a string, the same one for the same bytes if they have been seen lately.
 func (t *texts) text(b []byte) string {
 	if len(b) == 0 || len(b) > longestText {
 		return string(b)
 	}
 	if t.recent == nil {
-		t.recent = new([textSlots]string)
+		t.recent, t.seed = new([textSlots]string), maphash.MakeSeed()
 	}
-	slot := &t.recent[maphash.Bytes(textSeed, b)%textSlots]
+	slot := &t.recent[maphash.Bytes(t.seed, b)%textSlots]
 	if *slot != string(b) {
 		*slot = string(b)
 	}

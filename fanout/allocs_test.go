@@ -12,27 +12,32 @@ import (
 
 // An event's allocations grow with the number of groups and not of their members.
 func TestDeliveryAllocs(t *testing.T) {
-	for _, way := range []struct {
-		gzip bool
-		most float64 // for one client
-	}{{false, 6}, {true, 16}} {
-		one, many := deliveryAllocs(t, way.gzip, 1), deliveryAllocs(t, way.gzip, 2000)
-		t.Logf("gzip %t: %v allocations per event for one client, %v for 2000", way.gzip, one, many)
+	for name, way := range map[string]struct {
+		request fanout.Request
+		most    float64 // for one client
+	}{
+		"plain": {fanout.Request{}, 6},
+		"gzip":  {fanout.Request{Gzip: true}, 16},
+		"lean":  {fanout.Request{Variant: fanout.Lean}, 8},
+		"trim":  {fanout.Request{Variant: withoutData}, 20},
+	} {
+		one, many := deliveryAllocs(t, way.request, 1), deliveryAllocs(t, way.request, 2000)
+		t.Logf("%s: %v allocations per event for one client, %v for 2000", name, one, many)
 		if one > way.most || many > one+3 {
-			t.Errorf("gzip %t: %v allocations per event for one client, %v for 2000", way.gzip, one, many)
+			t.Errorf("%s: %v allocations per event for one client, %v for 2000", name, one, many)
 		}
 	}
 }
 
 // deliveryAllocs returns how many allocations an event takes until all clients have it.
-func deliveryAllocs(t *testing.T, gzip bool, clients int) float64 {
+func deliveryAllocs(t *testing.T, r fanout.Request, clients int) float64 {
 	const runs = 200
 	w := newWorld(t, roomy)
 	events := prepare(w.rv, runs+200)
 	sinks := make([]*counter, clients)
 	for i := range sinks {
 		sinks[i] = &counter{}
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: gzip}), sinks[i])
+		w.flusher.Start(w.subscribe(everything(t), r), sinks[i])
 	}
 	next := 0
 	deliver := func() {

@@ -17,10 +17,11 @@ type batch struct {
 }
 
 const (
-	// maxBatchFrames and maxBatchBytes bound one write, so that the clients of a shard take turns.
+	// maxBatchFrames and maxBatchBytes bound one write, so that the clients of a shard take turns,
+	// and bound what waits in memory, sealed, for each client that does not take a write at once.
 	// 512 frames of at most two slices are the most that a writev takes (IOV_MAX is 1,024).
 	maxBatchFrames = 512
-	maxBatchBytes  = 256 << 10
+	maxBatchBytes  = 64 << 10
 	// maxBatchPlain bounds the bytes to compress for one write: each MiB takes 2 to 6 ms.
 	maxBatchPlain = 1 << 20
 )
@@ -91,7 +92,7 @@ func (s *Subscription) endRun(b *batch) {
 	if len(b.run) == 0 {
 		return
 	}
-	c := s.cache.flusher.runs.get(b.run)
+	c := s.group.cache.flusher.runs.get(b.run)
 	s.gzip.add(s.cursor, c)
 	b.addChunk(c, len(b.run))
 	clear(b.run)

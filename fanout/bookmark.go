@@ -1,37 +1,41 @@
 package fanout
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 const (
-	// bookmarkEvery and bookmarkBefore are kube-apiserver's: each minute, and two seconds before
-	// the timeout (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
+	// bookmarkEvery, the default of Limits.BookmarkEvery, and bookmarkBefore are kube-apiserver's:
+	// each minute, and two seconds before the timeout
+	// (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
 	bookmarkRetry  = time.Second // kube-apiserver's timer takes 1 to 1.25 s
 )
 
-func (s *Subscription) scheduleBookmark(now time.Time) {
-	s.nextBookmark = now.Add(bookmarkEvery)
-	if last := s.deadline.Add(-bookmarkBefore); last.After(now) && last.Before(s.nextBookmark) {
-		s.nextBookmark = last
+func (s *Subscription) scheduleBookmark(every time.Duration, now MonotonicTime) {
+	s.next = now + MonotonicTime(cmp.Or(every, bookmarkEvery))
+	if last := s.deadline - MonotonicTime(bookmarkBefore); last > now && last < s.next {
+		s.next = last
 	}
 }
 
 // bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have
 // been sent. A subscription that is still where it began gets none, because the bookmark would say
 // nothing new.
-func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
-	if !s.bookmarks || now.Before(s.nextBookmark) {
+func (s *Subscription) bookmark(b *batch, progress uint64, now MonotonicTime) {
+	if !s.bookmarks || now < s.next {
 		return
 	}
-	form := s.cache.bookmarkForm.Load()
+	form := s.group.cache.bookmarkForm.Load()
 	if progress <= s.startVersion || progress < s.lastVersion || form == nil || !form.HasPlain() {
-		s.nextBookmark = now.Add(bookmarkRetry)
+		s.next = now + MonotonicTime(bookmarkRetry)
 		return
 	}
 	f, _ := s.opened(form.Frame(progress, false))
 	s.add(b, f)
-	s.scheduleBookmark(now)
+	s.scheduleBookmark(s.group.cache.limits.BookmarkEvery, now)
 }
 
 // lastBookmark adds the bookmark before a graceful end, for the client to resume from. All changes
@@ -40,7 +44,7 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now time.Time) {
 // the future, and one that has been sent a change ahead of progress, which may be one of several
 // that a list has shown.
 func (s *Subscription) lastBookmark(b *batch, progress uint64) {
-	form := s.cache.bookmarkForm.Load()
+	form := s.group.cache.bookmarkForm.Load()
 	if s.bookmarks && progress >= s.startVersion && progress >= s.lastVersion && form != nil && form.HasPlain() {
 		f, _ := s.opened(form.Frame(progress, false))
 		s.add(b, f)

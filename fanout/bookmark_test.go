@@ -53,13 +53,15 @@ func TestSetBookmarkForm(t *testing.T) {
 	diff(t, got(), []string{newer(100)})
 }
 
-// Bookmarks are due each minute and two seconds before the end. A watch of two seconds or less gets
-// none (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, nextBookmarkTime).
+// Bookmarks are due each minute, or as the limits say, and two seconds before the end. A watch of
+// two seconds or less gets none (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go,
+// nextBookmarkTime).
 func TestBookmarkSchedule(t *testing.T) {
+	limits := roomy
 	f := func(timeout time.Duration, want ...time.Duration) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, roomy)
+			w := newWorld(t, limits)
 			start := time.Now()
 			b := &bookmarks{recorder: newRecorder()}
 			w.flusher.Start(w.subscribe(sel(t, "none", "", ""), fanout.Request{Bookmarks: true, Timeout: timeout}), b)
@@ -84,6 +86,10 @@ func TestBookmarkSchedule(t *testing.T) {
 	f(61*time.Second, 59*time.Second)
 	f(70*time.Second, 60*time.Second, 68*time.Second)
 	f(185*time.Second, 60*time.Second, 120*time.Second, 180*time.Second, 183*time.Second)
+	limits.BookmarkEvery = 20 * time.Second
+	f(2 * time.Second)
+	f(21*time.Second, 19*time.Second)
+	f(45*time.Second, 20*time.Second, 40*time.Second, 43*time.Second)
 }
 
 // bookmarks remembers when it was written to.

@@ -23,6 +23,8 @@ type Limits struct {
 	// times as wide.
 	ClientFrames int
 	ClientBytes  int64
+	// BookmarkEvery is the time between two bookmarks of a subscription. 0 is a minute.
+	BookmarkEvery time.Duration
 }
 
 // Errors of a cache.
@@ -73,8 +75,8 @@ type Cache struct {
 	// columns are what the first event of each subscription has more; nil until known.
 	columns atomic.Pointer[framing.Columns]
 
-	// deliveredEvents and deliveredBytes are added to once for each write, so they have a cache
-	// line of their own: see Delivered.
+	// deliveredEvents and deliveredBytes are added to by all shards, so they have a cache line of
+	// their own: see Delivered.
 	_                               [64]byte
 	deliveredEvents, deliveredBytes atomic.Uint64
 	_                               [64]byte
@@ -84,7 +86,7 @@ type Cache struct {
 	shared      *instant // clone of objects, for snapshots; nil until needed
 	bytes       int64    // of the objects
 	history     history
-	groups      map[string]*group
+	groups      map[groupKey]*group
 	index       index
 	filtersSize int                      // bytes in the groups' filters
 	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof of the whole
@@ -112,7 +114,7 @@ func NewCache(limits Limits, flusher *Flusher) *Cache {
 		flusher: flusher,
 		objects: newCollection(),
 		history: history{maxEvents: limits.HistoryEvents, maxBytes: limits.HistoryBytes},
-		groups:  make(map[string]*group),
+		groups:  make(map[groupKey]*group),
 	}
 }
 
@@ -230,7 +232,7 @@ func (c *Cache) commitLocked(e *change) {
 	c.history.append(e)
 	var shared gzipFrames
 	c.index.concerned(e, func(g *group) {
-		if f, ok := e.frameFor(g.filter); ok {
+		if f, ok := e.frameFor(g.filter, g.variant.Trim); ok {
 			g.append(f, &shared, e.ResourceVersion, e.Received)
 			g.wake()
 		}
@@ -379,7 +381,7 @@ func (c *Cache) endAllLocked(ending Ending) {
 			}
 		}
 	}
-	c.groups = make(map[string]*group)
+	c.groups = make(map[groupKey]*group)
 }
 
 // Snapshot returns the current collection.

@@ -17,7 +17,7 @@ import (
 func prepare(rv uint64, n int) []framing.Event {
 	events := make([]framing.Event, n)
 	template := event("MODIFIED",
-		(&thing{namespace: "a", name: "x", node: "n1", data: strings.Repeat("d", 1800)}).at(rv+1))
+		(&thing{namespace: "a", name: "x", node: "n1", data: strings.Repeat("d", 1800), managed: "kubelet"}).at(rv+1))
 	for i := range events {
 		events[i] = again(template, rv+1+uint64(i))
 	}
@@ -25,9 +25,7 @@ func prepare(rv uint64, n int) []framing.Event {
 }
 
 func again(template framing.Event, rv uint64) framing.Event {
-	o := *template.Object
-	o.ResourceVersion = rv
-	template.Object, template.ResourceVersion = &o, rv
+	template.Object, template.ResourceVersion = template.Object.Repeated(rv), rv
 	return template
 }
 
@@ -150,6 +148,49 @@ func BenchmarkDispatch(b *testing.B) {
 			}
 			return sel(b, "", fmt.Sprintf("!l%d,l%d", i, i), "")
 		})
+	}
+}
+
+// BenchmarkShards measures an event among clients that each follow one of equal shards. It is found
+// for one shard, and written to its clients only.
+func BenchmarkShards(b *testing.B) {
+	measure := func(shards, clients int) {
+		b.Run(fmt.Sprintf("shards=%d/clients=%d", shards, clients), func(b *testing.B) {
+			of := func(i int) selector { return nth(everything(b), i, shards) }
+			bm := newBench(b, shards*clients, func(i int) (selector, fanout.Request) {
+				return of(i % shards), fanout.Request{}
+			})
+			template := prepare(bm.rv, 1)[0]
+			mine, others := &bench{world: bm.world}, &bench{world: bm.world}
+			for i, sink := range bm.sinks {
+				if of(i % shards).filter(b).Match(template.Object) {
+					mine.sinks = append(mine.sinks, sink)
+				} else {
+					others.sinks = append(others.sinks, sink)
+				}
+			}
+			if len(mine.sinks) != clients {
+				b.Fatalf("%d clients follow the event's shard, want %d", len(mine.sinks), clients)
+			}
+			asked, n := 0, 0
+			bm.cache.OnAsk(func(*fanout.Filter) { asked++ })
+			b.ReportAllocs()
+			for b.Loop() {
+				bm.rv++
+				apply(b, bm.cache, again(template, bm.rv))
+				n++
+				mine.drained(b, n)
+			}
+			others.drained(b, 0)
+			b.ReportMetric(float64(asked)/float64(n), "asked/event")
+			b.ReportMetric(float64(len(mine.sinks)), "written/event")
+		})
+	}
+	measure(1, 1000)
+	measure(2, 1000)
+	measure(4, 500)
+	for _, shards := range []int{1, 64, 4096} {
+		measure(shards, 1)
 	}
 }
 

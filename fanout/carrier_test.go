@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,8 +20,9 @@ type connection struct {
 	carrier *fanout.Carrier
 
 	mu      sync.Mutex
-	written int   // since the last flush
-	flushes []int // what written was
+	written int         // since the last flush
+	flushes []int       // what written was
+	noted   func(n int) // called with each change of written; nil is nothing
 }
 
 func newConnection() *connection {
@@ -29,16 +31,23 @@ func newConnection() *connection {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.flushes = append(c.flushes, c.written)
-		c.written = 0
+		c.noteLocked(-c.written)
 	})
 	return c
+}
+
+func (c *connection) noteLocked(n int) {
+	c.written += n
+	if c.noted != nil {
+		c.noted(n)
+	}
 }
 
 func (s *carried) Carrier() *fanout.Carrier { return s.of.carrier }
 
 func (s *carried) Write(batch [][]byte) (bool, error) {
 	s.of.mu.Lock()
-	s.of.written++
+	s.of.noteLocked(1)
 	s.of.mu.Unlock()
 	return s.recorder.Write(batch)
 }
@@ -76,6 +85,118 @@ func TestCarrierFlushedOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// unflushed makes the connections count how many of them have something unflushed, now and at most.
+func unflushed(conns []*connection) (now, most *int) {
+	now, most = new(int), new(int)
+	for _, c := range conns {
+		c.noted = func(int) {
+			*now = 0
+			for _, c := range conns {
+				if c.written > 0 {
+					*now++
+				}
+			}
+			*most = max(*most, *now)
+		}
+	}
+	return now, most
+}
+
+// Where much is due for all connections together, they are flushed before the round ends. Here each
+// has another sink, to which nothing is written.
+func TestCarriersFlushedEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, roomy, fanout.NewFlusher(1, 0))
+		const conns, size = 100, 100 << 10
+		var all []*connection
+		for range conns {
+			c := newConnection()
+			all = append(all, c)
+			w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), &carried{newRecorder(), c})
+			w.flusher.Start(w.subscribe(sel(t, "none", "", ""), fanout.Request{}), &carried{newRecorder(), c})
+		}
+		synctest.Wait()
+		now, most := unflushed(all)
+		w.put(thing{name: "x", data: strings.Repeat("x", size)})
+		synctest.Wait()
+		if *now != 0 || *most < 2 || *most > fanout.MaxDueBytes/size+1 {
+			t.Errorf("%d connections of %d were due at a time, and %d still are", *most, conns, *now)
+		}
+	})
+}
+
+// A connection is flushed as soon as all its sinks have been written to, and not before. Sinks that
+// have ended are not waited for.
+func TestCarrierFlushedWhenComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, roomy, fanout.NewFlusher(1, 0))
+		const conns, streams = 20, 5
+		var all []*connection
+		var leaving []*fanout.Subscription
+		for range conns {
+			c := newConnection()
+			all = append(all, c)
+			for range streams {
+				w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), &carried{newRecorder(), c})
+			}
+			left := w.subscribe(sel(t, "none", "", ""), fanout.Request{})
+			w.flusher.Start(left, &carried{newRecorder(), c})
+			leaving = append(leaving, left)
+		}
+		synctest.Wait()
+		now, most := unflushed(all)
+		w.put(thing{name: "x"})
+		synctest.Wait()
+		if *now != 0 || *most != conns {
+			t.Errorf("%d connections with a sink that gets nothing were due at a time, want all %d", *most, conns)
+		}
+		for _, s := range leaving {
+			s.End(fanout.Ending{Reason: fanout.Gone})
+		}
+		synctest.Wait()
+		now, most = unflushed(all)
+		w.put(thing{name: "x"})
+		synctest.Wait()
+		if *now != 0 || *most != 1 {
+			t.Errorf("%d complete connections were due at a time, want one after another", *most)
+		}
+		for i, c := range all {
+			if last := c.flushes[len(c.flushes)-1]; last != streams {
+				t.Errorf("connection %d: the last flush followed %d writes, want %d", i, last, streams)
+			}
+		}
+	})
+}
+
+// What a sink sends at its end is flushed too.
+func TestCarrierFlushedBehindEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, roomy, fanout.NewFlusher(1, 0))
+		c := newConnection()
+		for _, graceful := range []bool{false, true} {
+			s := w.subscribe(everything(t), fanout.Request{Bookmarks: true})
+			sink := &carried{newRecorder(), c}
+			w.flusher.Start(s, &endCounted{sink})
+			synctest.Wait()
+			s.End(fanout.Ending{Reason: fanout.Gone, Graceful: graceful})
+			synctest.Wait()
+			if c.written != 0 {
+				t.Errorf("graceful %t: %d writes are not flushed", graceful, c.written)
+			}
+		}
+	})
+}
+
+// endCounted counts its end as a write.
+type endCounted struct{ *carried }
+
+func (s *endCounted) End(r fanout.Reason, complete bool) {
+	s.of.mu.Lock()
+	s.of.noteLocked(1)
+	s.of.mu.Unlock()
+	s.carried.End(r, complete)
 }
 
 // Connections are spread over the shards, also when each opens all its streams before the next one

@@ -3,7 +3,6 @@ package fanout
 import (
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/watchfan/watchfan/framing"
 )
@@ -29,7 +28,7 @@ type change struct {
 	// Received is when the change arrived.
 	Received MonotonicTime
 
-	left atomic.Pointer[framing.Frame]
+	left framing.PerTrim[framing.Frame] // see leftFrame
 }
 
 // recipients says which clients a change is for. A relist splits some changes in two, and each
@@ -42,8 +41,9 @@ const (
 	staying             // clients whose filters select this one
 )
 
-// frameFor returns what a client with filter f gets of the change, if anything. It follows
-// kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
+// frameFor returns what a client with filter f gets of the change, if anything, without the fields
+// of t. It follows kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go,
+// convertToWatchEvent).
 //
 //	matched before  matches now
 //	no              yes          ADDED     new version
@@ -51,7 +51,7 @@ const (
 //	yes             no           DELETED   version before, with this resourceVersion
 //	yes             deleted      DELETED   last version, as upstream sent it
 //	no              no           nothing
-func (e *change) frameFor(f *Filter) (framing.Frame, bool) {
+func (e *change) frameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) {
 	cur := e.Type != framing.Deleted && f.Match(e.Object)
 	old := e.Prev != nil && f.Match(e.Prev)
 	if e.PrevUnknown && (e.Type == framing.Deleted || f.fixed) {
@@ -62,26 +62,21 @@ func (e *change) frameFor(f *Filter) (framing.Frame, bool) {
 	case e.recipients == leaving && cur, e.recipients == staying && !cur:
 		return framing.Frame{}, false
 	case cur && old:
-		return e.Object.Frame(framing.Modified), true
+		return e.Object.TrimmedFrame(t, framing.Modified), true
 	case cur:
-		return e.Object.Frame(framing.Added), true
+		return e.Object.TrimmedFrame(t, framing.Added), true
 	case old && e.Type == framing.Deleted:
-		return e.Object.Frame(framing.Deleted), true
+		return e.Object.TrimmedFrame(t, framing.Deleted), true
 	case old:
-		return e.leftFrame(), true
+		return e.leftFrame(t), true
 	}
 	return framing.Frame{}, false
 }
 
-// leftFrame returns the DELETED frame for clients whose selector the object leaves. It is built on
-// first demand. If two goroutines build it at once, one of the two equal frames is kept.
-func (e *change) leftFrame() framing.Frame {
-	if f := e.left.Load(); f != nil {
-		return *f
-	}
-	f := e.Prev.Left(e.sentVersion())
-	e.left.CompareAndSwap(nil, &f)
-	return f
+// leftFrame returns the DELETED frame for clients whose selector the object leaves, without the
+// fields of t. It is built on first demand.
+func (e *change) leftFrame(t *framing.Trim) framing.Frame {
+	return *e.left.For(t, func() framing.Frame { return e.Prev.TrimmedLeft(t, e.sentVersion()) })
 }
 
 // sentVersion is the resourceVersion that clients get with the change.

@@ -31,7 +31,7 @@ type compressedRuns struct {
 
 // compressedRun is some consecutive frames, compressed once.
 type compressedRun struct {
-	bodies []*byte // where the frames' bodies begin, which identifies the frames
+	starts []*byte // where the frames start, which identifies them
 	compressedOnce
 
 	// Guarded by compressedRuns.mu.
@@ -71,7 +71,7 @@ func (r *compressedRuns) get(frames []framing.Frame) framing.GzipChunk {
 
 func (r *compressedRuns) find(frames []framing.Frame) *compressedRun {
 	now := time.Now()
-	first := &frames[0].Body[0]
+	first := frames[0].Start()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range r.byFirst[first] {
@@ -80,9 +80,9 @@ func (r *compressedRuns) find(frames []framing.Frame) *compressedRun {
 			return x
 		}
 	}
-	x := &compressedRun{bodies: make([]*byte, len(frames)), used: now}
+	x := &compressedRun{starts: make([]*byte, len(frames)), used: now}
 	for i := range frames {
-		x.bodies[i] = &frames[i].Body[0]
+		x.starts[i] = frames[i].Start()
 	}
 	if r.byFirst == nil {
 		r.byFirst = make(map[*byte][]*compressedRun)
@@ -92,11 +92,11 @@ func (r *compressedRuns) find(frames []framing.Frame) *compressedRun {
 }
 
 func (x *compressedRun) holds(frames []framing.Frame) bool {
-	if len(x.bodies) != len(frames) {
+	if len(x.starts) != len(frames) {
 		return false
 	}
-	for i, body := range x.bodies {
-		if body != &frames[i].Body[0] {
+	for i, start := range x.starts {
+		if start != frames[i].Start() {
 			return false
 		}
 	}
@@ -125,7 +125,7 @@ func (r *compressedRuns) account(x *compressedRun) {
 
 func (r *compressedRuns) forgetLocked(x *compressedRun) {
 	r.bytes -= x.size
-	first := x.bodies[0]
+	first := x.starts[0]
 	r.byFirst[first] = slices.DeleteFunc(r.byFirst[first], func(y *compressedRun) bool { return x == y })
 	if len(r.byFirst[first]) == 0 {
 		delete(r.byFirst, first)

@@ -105,6 +105,9 @@ func (c *checkedClient) want(w *world) (lines []string, rvs []uint64) {
 			lines, rvs = append(lines, l), append(rvs, change.rv)
 		}
 	}
+	for i := range lines {
+		lines[i] = trimmed(lines[i], c.request.Variant)
+	}
 	return lines, rvs
 }
 
@@ -221,6 +224,7 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 			Timeout: 2 * time.Hour,
 			Aging:   rng.IntN(2) == 0,
 			Gzip:    rng.IntN(2) == 0,
+			Variant: []*fanout.Variant{nil, fanout.Lean, withoutData}[rng.IntN(3)],
 		}
 		c.sink.gzip = c.request.Gzip
 		if rng.IntN(3) == 0 {
@@ -241,8 +245,8 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 			if !c.join(t, w) {
 				return
 			}
-			c.name = fmt.Sprintf("client %d, %v, start %d at %d of %d", i, c.selector, c.request.Start,
-				c.request.ResourceVersion, c.rv)
+			c.name = fmt.Sprintf("client %d, %v, start %d at %d of %d, variant %+v", i, c.selector, c.request.Start,
+				c.request.ResourceVersion, c.rv, c.request.Variant)
 			time.Sleep(hesitate) // changes happen between Subscribe and Start
 			w.flusher.Start(c.sub, c.sink)
 			if leave > 0 {

@@ -105,7 +105,7 @@ func (s *Subscription) opened(f framing.Frame) (event framing.Frame, own bool) {
 		return f, false
 	}
 	s.unopened = false
-	if columns := s.cache.columns.Load(); columns != nil {
+	if columns := s.group.cache.columns.Load(); columns != nil {
 		return columns.Open(f), true
 	}
 	return f, false

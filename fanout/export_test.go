@@ -24,14 +24,20 @@ const (
 	MaxRuns          = maxRuns
 	MaxSearchWork    = maxSearchWork
 	MaxScopeCost     = maxScopeCost
+	MostHashEntries  = mostHashEntries
 	MaxBatchPlain    = maxBatchPlain
 	InspectAtOnce    = inspectAtOnce
+	MaxDueBytes      = maxDueBytes
 )
 
 // Change is one change, as the history keeps it.
 type Change = change
 
-func (e *change) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f) }
+func (e *change) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f, nil) }
+
+func (e *change) TrimmedFrameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) {
+	return e.frameFor(f, t)
+}
 
 func (e *change) Unresolved(f *Filter) bool { return e.unresolved() && !f.fixed && f.inScope(e.Object) }
 
@@ -74,6 +80,16 @@ func (x *Index) Cost(namespace string) int {
 		return sc.cost
 	}
 	return 0
+}
+
+// HashEntries is the size of all look-ups by hash.
+func (x *Index) HashEntries() (n int) {
+	for _, sc := range x.scopes {
+		for i := range sc.byHash {
+			n += sc.byHash[i].entries
+		}
+	}
+	return n
 }
 
 // Cost is the cost of evaluating the filter.
@@ -207,6 +223,11 @@ func (c *Cache) Indexed() int {
 		for _, s := range sc.byAttribute {
 			for _, b := range s.buckets {
 				note(b)
+			}
+		}
+		for _, s := range sc.byHash {
+			for i := range s.segments {
+				note(&s.segments[i].bucket)
 			}
 		}
 	}

@@ -13,9 +13,10 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// Filter is the whole condition of one list or watch: a namespace, and the compiled label and field
-// selectors. Filters that mean the same have the same key and share one list of frames. A Filter is
-// immutable, and keeps no reference to what it is made from.
+// Filter is the whole condition of one list or watch: a namespace, the compiled label and field
+// selectors, and the part of the collection that a shardSelector asks for. Filters that mean the
+// same have the same key and share one list of frames. A Filter is immutable, and keeps no
+// reference to what it is made from.
 type Filter struct {
 	namespace string // "" = all
 	name      string // "" = any, from metadata.name=
@@ -23,6 +24,7 @@ type Filter struct {
 	fixed     bool   // depends only on what never changes in an object: objects never enter or leave it
 	terms     []term // the rest of the field selector
 	labels    []requirement
+	part      HashRanges // see Within
 	key       string
 	cost      int // see costOf
 	size      int // in bytes
@@ -75,12 +77,15 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 	f.terms = slices.Compact(f.terms)
 	f.labels, f.key = compileLabels(ls, f.canonicalFields(fieldLabels))
 	if f.nothing {
-		f.labels, f.terms, f.key = nil, nil, "nothing"
+		f.labels, f.terms, f.key = nil, nil, nothingKey
 	}
 	f.fixed = len(f.labels) == 0 && !slices.ContainsFunc(f.terms, func(t term) bool { return t.slot >= 0 })
 	f.cost, f.size = f.costOf(), f.sizeOf()
 	return f, true
 }
+
+// nothingKey is the key of filters that select nothing.
+const nothingKey = "nothing"
 
 // Key is the same for filters that mean the same.
 func (f *Filter) Key() string { return f.key }
@@ -122,7 +127,7 @@ func (f *Filter) sizeOf() int {
 	for i := range f.labels {
 		size += len(f.labels[i].values) * int(reflect.TypeFor[string]().Size())
 	}
-	return size
+	return size + f.part.size()
 }
 
 // add adds a requirement. One that demands a name or a namespace narrows the filter itself.
@@ -160,7 +165,7 @@ func (t term) String(fieldLabels []string) string {
 
 // Match reports whether the filter selects the object.
 func (f *Filter) Match(o *framing.Object) bool {
-	if !f.inScope(o) {
+	if !f.inScope(o) || !f.part.has(o) {
 		return false
 	}
 	for i := range f.terms {

@@ -178,7 +178,11 @@ func randomSelector(t testing.TB, rng *rand.Rand) selector {
 			"spec.on!=true", "metadata.name=x0", "metadata.name=x1", "metadata.name!=x1", "metadata.name=",
 			"metadata.namespace=a", "metadata.namespace!=a", "metadata.namespace="))
 	}
-	return sel(t, pick("", "", "a", "b"), strings.Join(ls, ","), strings.Join(fs, ","))
+	s := sel(t, pick("", "", "a", "b"), strings.Join(ls, ","), strings.Join(fs, ","))
+	if rng.IntN(3) == 0 {
+		return randomShard(rng, s)
+	}
+	return s
 }
 
 // randomThing draws one of a few objects in a random version.
@@ -187,7 +191,9 @@ func randomThing(rng *rand.Rand) thing {
 	o := thing{
 		namespace: pick("a", "a", "b", "a-b"), name: pick("x0", "x1", "x2", "x3", "x4"),
 		node: pick("", "n1", "n2", "n3"), on: rng.IntN(2) == 0, data: strings.Repeat("d", rng.IntN(200)),
+		managed: pick("", "kubelet", "kubectl"),
 	}
+	o.uid = "uid of " + o.key()
 	for _, label := range []string{"l", "m"} {
 		if rng.IntN(3) > 0 {
 			if o.labels == nil {

@@ -79,12 +79,12 @@ func (f *Flusher) Start(s *Subscription, sink Sink) {
 	sh.mu.Lock()
 	stopped := sh.stopped
 	if !stopped {
-		subscriptions.Inc()
+		s.count(1)
 		sh.posted = append(sh.posted, s)
 	}
 	sh.mu.Unlock()
 	if stopped {
-		s.cache.leave(s)
+		s.group.cache.leave(s)
 		sink.End(ShutDown, false) // sends by itself what it has to say
 		return
 	}

@@ -1,13 +1,14 @@
 package fanout
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"github.com/watchfan/watchfan/framing"
 )
 
-// group is the subscriptions that share a filter, and the frames that they get: a singly linked
-// list with one writer and any number of readers.
+// group is the subscriptions that share a filter and a Variant, and the frames that they get: a
+// singly linked list with one writer and any number of readers.
 //
 //  1. Only the cache's writer appends, under the cache's mutex. It fills a node completely, then
 //     stores it as the tail, and then as its predecessor's next. So no reader is ever ahead of the
@@ -22,8 +23,10 @@ import (
 // TestGroupStress exercises 1 and 2 under the race detector, TestReaderNotAhead the order in 1,
 // TestSlowReaderBound 3.
 type group struct {
-	filter *Filter
-	place  place // in the index; set by the index
+	cache   *Cache // immutable, as filter is
+	filter  *Filter
+	variant *Variant // immutable; see Request.Variant
+	place   place    // in the index; set by the index
 
 	// Guarded by the cache's mutex.
 	members int
@@ -87,18 +90,29 @@ func (g *group) wake() {
 	}
 }
 
-// groupLocked returns the group of a filter, which may be a new one; nil if the filter would cost
+// groupKey tells the groups of a cache apart.
+type groupKey struct {
+	filter  string
+	variant *Variant
+}
+
+func (g *group) key() groupKey { return groupKey{g.filter.key, g.variant} }
+
+// groupLocked returns the group for a request, which may be a new one; nil if its filter would cost
 // too much.
-func (c *Cache) groupLocked(f *Filter) *group {
-	if g := c.groups[f.key]; g != nil {
+func (c *Cache) groupLocked(r Request) *group {
+	f, variant := r.Filter, cmp.Or(r.Variant, Whole)
+	key := groupKey{f.key, variant}
+	if g := c.groups[key]; g != nil {
 		return g
 	}
 	g := newGroup(f, c.flusher.size())
+	g.cache, g.variant = c, variant
 	if f.cost > 0 && c.filtersSize+f.size > maxFilterBytes || !c.index.add(g) {
 		costlyFilters.Inc()
 		return nil
 	}
-	c.groups[f.key] = g
+	c.groups[key] = g
 	c.filtersSize += f.size
 	filterBytes.Add(float64(f.size))
 	return g

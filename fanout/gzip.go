@@ -35,13 +35,13 @@ func (f *gzipFrame) chunk() framing.GzipChunk {
 	return f.alone.chunk
 }
 
-// gzipFrames are the frames of one change: at most one for each event type.
+// gzipFrames are the frames of one change: at most one for each event type and Trim.
 type gzipFrames []*gzipFrame
 
-// of returns f as a gzipFrame. Frames are equal if their bodies are in the same place.
+// of returns f as a gzipFrame.
 func (fs *gzipFrames) of(f framing.Frame) *gzipFrame {
 	for _, have := range *fs {
-		if &have.frame.Body[0] == &f.Body[0] {
+		if have.frame.Start() == f.Start() {
 			return have
 		}
 	}

@@ -47,7 +47,7 @@ func TestGzipTwins(t *testing.T) {
 			var pair [2]*recorder
 			for i := range pair {
 				var sub *fanout.Subscription
-				r.Gzip = i == 0
+				r.Gzip, r.Variant = i == 0, []*fanout.Variant{fanout.Lean, nil, withoutData}[len(twins)%3]
 				sub, pair[i] = w.client(s, r)
 				subs = append(subs, sub)
 			}

@@ -8,10 +8,10 @@ import (
 )
 
 // index finds the groups that a change may concern, without evaluating every filter. A group is in
-// the scope of its filter's namespace, or in the scope of all namespaces. There it is found by an
-// equality that its filter demands: of a name, a field or a label. If its filter demands none, it
-// is asked about every change of the scope. To ask a group is to evaluate its filter. The cache's
-// mutex guards the index.
+// the scope of its filter's namespace, or in the scope of all namespaces. There it is found by the
+// hashes that a shardSelector asks for, or else by an equality that its filter demands: of a name,
+// a field or a label. If its filter demands none, it is asked about every change of the scope. To
+// ask a group is to evaluate its filter. The cache's mutex guards the index.
 //
 // The writer's work for a change is bounded. A change is in two scopes. In each, the filters that
 // one version of an object can make the writer ask cost at most maxScopeCost together. A group that
@@ -39,7 +39,8 @@ const (
 type scope struct {
 	every       bucket // groups that are asked about every change
 	byAttribute map[attribute]*attributeGroups
-	cost        int // the most that one version of an object can cost: every's cost, and the maxCost of each attribute
+	byHash      [hashedFields]hashGroups
+	cost        int // the most that one version of an object can cost: every's, byHash's, and the maxCost of each attribute
 }
 
 // attributeGroups is the groups of a scope that are found by the value of one attribute.
@@ -74,26 +75,27 @@ func (a attribute) of(o *framing.Object) (string, bool) {
 	return o.Fields[a.slot], true
 }
 
-// place is what a group is found by: values of an attribute, or nothing.
+// place is what a group is found by: values of an attribute, the hashes of its filter, or nothing.
 type place struct {
 	attribute
 	values []string
+	hashed bool
 }
 
 // places returns what a filter's group may be found by. It returns none if no single attribute
 // decides.
 func (f *Filter) places() (ps []place) {
 	if f.name != "" {
-		return []place{{attribute{slot: slotName}, []string{f.name}}}
+		return []place{{attribute: attribute{slot: slotName}, values: []string{f.name}}}
 	}
 	for _, t := range f.terms {
 		if t.decides() {
-			ps = append(ps, place{attribute{slot: t.slot}, []string{t.value}})
+			ps = append(ps, place{attribute: attribute{slot: t.slot}, values: []string{t.value}})
 		}
 	}
 	for i := range f.labels {
 		if r := &f.labels[i]; r.operator == in && len(r.values) <= maxPlaces {
-			ps = append(ps, place{attribute{slot: slotLabel, label: r.key}, r.values})
+			ps = append(ps, place{attribute: attribute{slot: slotLabel, label: r.key}, values: r.values})
 		}
 	}
 	return ps
@@ -129,6 +131,9 @@ func (x *index) add(g *group) bool {
 	if sc == nil {
 		sc = &scope{}
 	}
+	if g.filter.name == "" && !g.filter.part.whole() {
+		return x.addHashed(sc, g)
+	}
 	places := append(g.filter.places(), place{})
 	if len(places) > 1 {
 		places = places[:len(places)-1] // found by nothing only if there is no other place
@@ -143,12 +148,27 @@ func (x *index) add(g *group) bool {
 	if g.filter.cost > 0 && least > 0 && sc.cost+least > maxScopeCost {
 		return false
 	}
+	x.put(sc, g)
+	return true
+}
+
+// addHashed is add for a group that is found by hashes. Parts of a collection seldom overlap, but
+// clients choose them, so the costs of all count together.
+func (x *index) addHashed(sc *scope, g *group) bool {
+	if sc.cost+g.filter.cost > maxScopeCost {
+		return false
+	}
+	g.place = place{hashed: sc.byHash[g.filter.part.field].add(g)}
+	x.put(sc, g)
+	return true
+}
+
+func (x *index) put(sc *scope, g *group) {
 	if x.scopes == nil {
 		x.scopes = make(map[string]*scope)
 	}
 	x.scopes[g.filter.namespace] = sc
 	sc.put(g)
-	return true
 }
 
 // growth returns by how much the scope's cost would grow with a filter of this cost at p, and what
@@ -174,6 +194,10 @@ func (sc *scope) growth(p place, cost int) (more, present int) {
 }
 
 func (sc *scope) put(g *group) {
+	if g.place.hashed { // addHashed has put it there
+		sc.cost += g.filter.cost
+		return
+	}
 	if g.place.values == nil {
 		sc.every.groups = append(sc.every.groups, g)
 		sc.every.cost += g.filter.cost
@@ -206,12 +230,22 @@ func (sc *scope) put(g *group) {
 func (x *index) remove(g *group) {
 	sc := x.scopes[g.filter.namespace]
 	sc.take(g)
-	if len(sc.every.groups) == 0 && len(sc.byAttribute) == 0 {
+	if sc.empty() {
 		delete(x.scopes, g.filter.namespace)
 	}
 }
 
+func (sc *scope) empty() bool {
+	hashed := slices.ContainsFunc(sc.byHash[:], func(s hashGroups) bool { return s.entries > 0 })
+	return !hashed && len(sc.every.groups) == 0 && len(sc.byAttribute) == 0
+}
+
 func (sc *scope) take(g *group) {
+	if g.place.hashed {
+		sc.byHash[g.filter.part.field].remove(g)
+		sc.cost -= g.filter.cost
+		return
+	}
 	if g.place.values == nil {
 		sc.every.leave(g)
 		sc.every.cost -= g.filter.cost
@@ -270,6 +304,14 @@ func (x *index) visit(sc *scope, e *change, f func(*group)) {
 		}
 		if old, had := a.of(e.Prev); had && (!ok || old != v) {
 			x.ask(s.buckets[old], f)
+		}
+	}
+	for i := range sc.byHash {
+		if s := &sc.byHash[i]; s.entries > 0 {
+			x.ask(s.at(HashedField(i).of(e.Object)), f)
+			if e.Prev != nil { // in a relist it may be another object of that name
+				x.ask(s.at(HashedField(i).of(e.Prev)), f)
+			}
 		}
 	}
 }

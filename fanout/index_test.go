@@ -29,7 +29,7 @@ func TestIndexProperty(t *testing.T) {
 			c := change{rv: 2, after: after.at(2)}
 			if rng.IntN(3) > 0 { // another version of the same object
 				before := randomThing(rng)
-				before.namespace, before.name = after.namespace, after.name
+				before.namespace, before.name, before.uid = after.namespace, after.name, after.uid
 				c.before = before.at(1)
 			}
 			e := &fanout.Change{Type: framing.Added, Object: object(c.after)}

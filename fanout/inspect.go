@@ -57,7 +57,7 @@ type Evictee interface {
 
 // Deadline returns when the subscription will have lasted as long as it asked for. It may be called
 // from any goroutine.
-func (s *Subscription) Deadline() time.Time { return s.deadline }
+func (s *Subscription) Deadline() time.Time { return s.deadline.Time() }
 
 // inspectAtOnce is how many subscriptions a shard inspects between two rounds of deliveries: about
 // 25 µs of its time (BenchmarkInspect).
@@ -139,9 +139,9 @@ func (s *Subscription) state() State {
 		return State{Phase: Unserved}
 	case s.ends():
 		st.Phase = Stopping
-	case s.prelude.search != nil:
+	case s.prelude != nil && s.prelude.search != nil:
 		st.Phase = InitialEvents
-	case s.prelude.replay:
+	case s.prelude != nil && s.prelude.replay:
 		st.Phase = Replaying
 	default:
 		st.Phase = Live

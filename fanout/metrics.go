@@ -17,6 +17,8 @@ func describe(kind, name, help string) string {
 var (
 	subscriptions = metrics.NewGauge(describe("gauge", "watchfan_watchers",
 		"Watches that are served from the cache."), nil)
+	leanSubscriptions = metrics.NewGauge(describe("gauge", "watchfan_lean_watchers",
+		"Watches that are served from the cache without metadata.managedFields, as their clients asked."), nil)
 	parked = metrics.NewGauge(describe("gauge", "watchfan_parked_watchers",
 		"Watches that wait for their client to read."), nil)
 	parks = metrics.NewCounter(describe("counter", "watchfan_watcher_parks_total",

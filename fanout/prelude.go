@@ -14,8 +14,17 @@ type prelude struct {
 	end    uint64
 }
 
-// any reports whether anything is left of it.
-func (p *prelude) any() bool { return p.search != nil || p.replay }
+// fillPrelude adds what comes before the group's list, and reports whether that was all. ok is false
+// if the history has forgotten some of it.
+func (s *Subscription) fillPrelude(b *batch, scratch []*change) (done, ok bool) {
+	if s.prelude.search != nil && !s.fillSnapshot(b) {
+		return false, true
+	}
+	if s.prelude.replay {
+		return s.fillReplay(b, scratch)
+	}
+	return true, true
+}
 
 // fillSnapshot adds initial events and reports whether those were the last.
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
@@ -32,7 +41,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 		budget.spend(s.group.filter.cost)
 		s.prelude.after = o.Key
 		if selected {
-			s.addRun(b, o.Frame(framing.Added), o.ResourceVersion)
+			s.addRun(b, o.TrimmedFrame(s.group.variant.Trim, framing.Added), o.ResourceVersion)
 		}
 		return true
 	})
@@ -41,7 +50,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 		return false
 	}
 	s.prelude.search = nil
-	if form := s.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
+	if form := s.group.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
 		s.add(b, form.Frame(s.prelude.endVersion, true))
 	}
 	return true
@@ -53,10 +62,10 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	defer s.endRun(b)
 	budget := newSearchBudget()
 	missed := 0
-	defer func() { s.cache.noteMissedChanges(s.group.filter, missed) }()
+	defer func() { s.group.cache.noteMissedChanges(s.group.filter, missed) }()
 	over := func() bool { return b.full() || budget.spent() }
 	for !over() {
-		changes, ok := s.cache.replay(scratch[:0], s.group.filter, s.prelude.from, s.prelude.end)
+		changes, ok := s.group.cache.replay(scratch[:0], s.group.filter, s.prelude.from, s.prelude.end)
 		if !ok {
 			return false, false
 		}
@@ -70,7 +79,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			}
 			budget.spend(2 * s.group.filter.cost) // the version before, and this one
 			s.prelude.from = e.ResourceVersion
-			if f, ok := e.frameFor(s.group.filter); ok {
+			if f, ok := e.frameFor(s.group.filter, s.group.variant.Trim); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
 				s.startVersion = e.sentVersion()
 			} else {

@@ -40,6 +40,26 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	return s, nil
 }
 
+// SnapshotShown returns the current collection with the latest resourceVersion that a client has
+// been shown for it. That is progress, or what a proof of the whole collection says.
+func (c *Cache) SnapshotShown() Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.snapshotLocked()
+	if p := c.latestProof; c.shownAheadLocked() {
+		s.ResourceVersion = p.AsOf
+		c.noteShownLocked(p)
+	}
+	return s
+}
+
+// shownAheadLocked reports whether a client has been shown the cache as it is now as the state at
+// latestProof.AsOf, which is ahead of progress.
+func (c *Cache) shownAheadLocked() bool {
+	p, progress := c.latestProof, c.Progress()
+	return p.Epoch == c.epoch && p.At == progress && progress < p.AsOf
+}
+
 // noteShownLocked notes that a client has been shown the state at p.At as the state at p.AsOf. The
 // client may ask for the next page of it.
 func (c *Cache) noteShownLocked(p Proof) {

@@ -82,6 +82,44 @@ func TestSnapshotProved(t *testing.T) {
 	}
 }
 
+// Once a client has been shown the state as of a later resourceVersion, a read that may be stale
+// does not go back behind it, and one from that resourceVersion needs no further proof.
+func TestSnapshotShown(t *testing.T) {
+	w := newWorld(t, roomy)
+	at := w.put(named("x"))
+	f := func(when string, want uint64) {
+		t.Helper()
+		if s := w.cache.SnapshotShown(); s.ResourceVersion != want || len(state(s)) != len(state(w.cache.Snapshot())) {
+			t.Errorf("%s: got %v as of %d, want %d", when, state(s), s.ResourceVersion, want)
+		}
+	}
+	prove := func(asOf uint64, part bool) {
+		t.Helper()
+		p := fanout.Proof{Epoch: w.cache.Epoch(), At: w.cache.Progress(), AsOf: asOf, Part: part}
+		if _, err := w.cache.SnapshotProved(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f("before any proof", at)
+	prove(at+5, false)
+	f("after a proof", at+5)
+	prove(at+10, true)
+	f("after a proof of a part", at+5)
+	prove(at+4, false)
+	f("after an older proof", at+5)
+	for i := range uint64(20) { // so many that the first page's proof is forgotten
+		prove(at+6+i, false)
+	}
+	f("after more proofs", at+25)
+	if s, ok := w.cache.SnapshotAt(at + 25); !ok || len(state(s)) != 1 {
+		t.Errorf("the next page of what was shown: got %v, %t", state(s), ok)
+	}
+	w.put(named("y")) // at+1, which something undoes by at+25
+	f("after a change", at+1)
+	w.cache.Reset(nil, at+30, fanout.Ending{Reason: fanout.Backwards})
+	f("after a reset", at+30)
+}
+
 // A proof of a part says nothing about the rest, so the state of the whole as of its resourceVersion
 // is not known.
 func TestSnapshotProvedInPart(t *testing.T) {

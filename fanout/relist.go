@@ -60,11 +60,10 @@ type relist struct{ before, from, to uint64 }
 // at which the cache's objects are known to be the collection, and which a client may have seen.
 // That is progress, or what a proof says.
 func (c *Cache) relistFromLocked(list uint64) uint64 {
-	progress := c.Progress()
-	if p := c.latestProof; p.Epoch == c.epoch && p.At == progress && progress < p.AsOf && p.AsOf < list {
-		return p.AsOf
+	if c.shownAheadLocked() && c.latestProof.AsOf < list {
+		return c.latestProof.AsOf
 	}
-	return progress
+	return c.Progress()
 }
 
 // noteRelistLocked notes a relist's gaps, in which only the outcome of the changes is known. It

@@ -64,7 +64,9 @@ func (in *instant) onlyKey(f *Filter) string {
 func (f *Filter) indexable() bool { return len(f.places()) > 0 }
 
 // selective reports whether the filter may select only a part of its namespace.
-func (f *Filter) selective() bool { return len(f.terms) > 0 || len(f.labels) > 0 }
+func (f *Filter) selective() bool {
+	return len(f.terms) > 0 || len(f.labels) > 0 || !f.part.whole()
+}
 
 // mostCounted bounds the objects that are counted to find out which of several indexes is best.
 const mostCounted = 4096

@@ -27,7 +27,8 @@ type shard struct {
 	parts       map[*group]*part
 	catchingUp  []*Subscription // have more to send than one batch holds, or have a prelude; in the order of turns
 	batch       batch
-	due         []*Carrier // written to in this round
+	due         []*Carrier // written to in this round; those without writes since have been flushed
+	dueBytes    int        // what has been written to them since
 	scratch     []*change
 	firstWrite  time.Time   // when this round first wrote a change; zero if it has not
 	lastRound   time.Time   // when events were last served; zero without an interval
@@ -38,6 +39,10 @@ type shard struct {
 
 	// Written by run: the [MonotonicTime] of the last round that wrote a change; 0 if none has.
 	lastChange atomic.Int64
+
+	// Owned by run.
+	now   MonotonicTime // when the round, or the last sweep, began
+	tally tally
 }
 
 // partEnding asks the shard to end all members of a part.
@@ -94,6 +99,7 @@ func (sh *shard) run(ctx context.Context) {
 		work.inspections = nil
 		sh.firstWrite = time.Time{}
 		began := time.Now()
+		sh.now = MonotonicOf(began)
 		sh.do(&work)
 		sh.flushDue()
 		sh.catchUp(max(time.Since(began), leastCatchUp))
@@ -205,7 +211,7 @@ func (sh *shard) catchUp(d time.Duration) {
 
 // begin serves a subscription, or queues it for its turn if it has a prelude.
 func (sh *shard) begin(s *Subscription) {
-	if s.blocked || s.queued || s.ending.Load() != nil || !s.prelude.any() {
+	if s.blocked || s.queued || s.ending.Load() != nil || s.prelude == nil {
 		sh.serve(s)
 		return
 	}
@@ -244,6 +250,9 @@ func (sh *shard) takeUp(s *Subscription) {
 func (sh *shard) adopt(s *Subscription) {
 	sh.subs = append(sh.subs, s)
 	s.inShard = int32(len(sh.subs))
+	if s.carrier != nil {
+		s.carrier.sinks++
+	}
 	p := sh.parts[s.group]
 	if p == nil {
 		p = &part{shard: sh, group: s.group}
@@ -268,7 +277,7 @@ func (sh *shard) serve(s *Subscription) {
 		return
 	}
 	// Loaded before the list is read: see Cache.progress.
-	progress := s.cache.Progress()
+	progress := s.group.cache.Progress()
 	sh.batch.reset()
 	more, ok := s.fill(&sh.batch, sh.scratch)
 	if !ok {
@@ -283,10 +292,8 @@ func (sh *shard) serve(s *Subscription) {
 	if graceful {
 		s.lastBookmark(&sh.batch, progress)
 		s.endAs(&Ending{Reason: ending.Reason, Last: ending.Last})
-	} else if !more && s.bookmarks {
-		if now := time.Now(); !now.Before(s.nextBookmark) {
-			s.bookmark(&sh.batch, progress, now)
-		}
+	} else if !more {
+		s.bookmark(&sh.batch, progress, sh.now)
 	}
 	if sh.batch.frames > 0 && !sh.write(s) {
 		return
@@ -298,6 +305,7 @@ func (sh *shard) serve(s *Subscription) {
 		s.queued = true
 		sh.catchingUp = append(sh.catchingUp, s)
 	}
+	sh.flushWritten(s)
 }
 
 // write writes the batch. It reports whether the subscription can continue at once.
@@ -309,16 +317,8 @@ func (sh *shard) write(s *Subscription) bool {
 	}
 	s.events += uint64(sh.batch.frames)
 	s.bytes += uint64(sh.batch.bytes)
-	s.cache.deliveredEvents.Add(uint64(sh.batch.frames))
-	s.cache.deliveredBytes.Add(uint64(sh.batch.bytes))
-	delivered.events.Add(uint64(sh.batch.frames))
-	delivered.bytes.Add(uint64(sh.batch.bytes))
-	if s.gzip != nil {
-		gzipBytes.Add(sh.batch.bytes)
-		gzipPlainBytes.Add(sh.batch.plain)
-	}
-	flushes.Inc()
-	sh.noteDue(s)
+	sh.tally.note(s, &sh.batch)
+	sh.noteDue(s, sh.batch.bytes)
 	if sh.batch.oldest != 0 && sh.firstWrite.IsZero() {
 		sh.firstWrite = time.Now()
 		sh.lastChange.Store(int64(MonotonicOf(sh.firstWrite)))
@@ -364,6 +364,7 @@ func (sh *shard) unpark(d drained) {
 func (sh *shard) sweep(now time.Time) {
 	sh.runs.sweep(now)
 	var lagEvents, lagBytes uint64
+	sh.now = MonotonicOf(now)
 	for i := len(sh.subs) - 1; i >= 0; i-- {
 		s := sh.subs[i]
 		if s.cursor != nil {
@@ -372,13 +373,13 @@ func (sh *shard) sweep(now time.Time) {
 		}
 		switch {
 		case s.ends():
-			if s.endingSince.IsZero() {
-				s.endingSince = now
+			if !s.expiring {
+				s.expiring, s.next = true, sh.now+MonotonicTime(lastBytesTimeout)
 				s.release()
-			} else if now.Sub(s.endingSince) > lastBytesTimeout {
+			} else if sh.now > s.next {
 				sh.finish(s, *s.ending.Load(), false)
 			}
-		case !now.Before(s.deadline) && s.endAs(s.timedOut()):
+		case sh.now >= s.deadline && s.endAs(s.timedOut()):
 			sh.serve(s)
 		case s.blocked && s.pastBounds(1) || s.pastBounds(overloadFactor):
 			if e, ok := s.sink.(Evictee); ok {
@@ -387,7 +388,7 @@ func (sh *shard) sweep(now time.Time) {
 			s.endAs(&Ending{Reason: Evicted})
 			s.release()
 			sh.serve(s)
-		case s.bookmarks && !now.Before(s.nextBookmark):
+		case s.bookmarks && sh.now >= s.next:
 			sh.serve(s)
 		}
 	}
@@ -442,10 +443,13 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	sink := s.sink
 	s.release()
 	s.sink = nil
-	s.cache.leave(s)
-	subscriptions.Dec()
+	s.group.cache.leave(s)
+	s.count(-1)
 	ended[e.Reason].Inc()
-	sh.noteDue(s)
+	sh.noteDue(s, 0)
+	if s.carrier != nil {
+		s.carrier.sinks--
+	}
 	sink.End(e.Reason, complete)
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/framing"
 )
 
 // Start says where a subscription begins.
@@ -25,13 +27,15 @@ type Request struct {
 	// ResourceVersion is where FromVersion begins. It may be in the future. Then nothing up to and
 	// including it is sent.
 	ResourceVersion uint64
-	// Bookmarks asks for a bookmark each minute. With FromSnapshot and EndBookmark, it also asks
-	// for the bookmark that ends the initial events.
+	// Bookmarks asks for a bookmark every [Limits].BookmarkEvery. With FromSnapshot and
+	// EndBookmark, it also asks for the bookmark that ends the initial events.
 	Bookmarks, EndBookmark bool
 	// Gzip asks for one gzip member (RFC 1952) instead of plain events. The Sink writes the
 	// beginning of the member, [framing.GzipStart]. The Flusher writes its end before a proper end
 	// of the stream.
 	Gzip bool
+	// Variant is the form of the objects, and the account of the subscription; nil for Whole.
+	Variant *Variant
 	// Timeout ends the subscription, as [TimedOut]. It must be positive.
 	Timeout time.Duration
 	// Aging says that the timeout is that of the client's connection. It ends the subscription as
@@ -43,6 +47,9 @@ type Request struct {
 	// Proof is what a FromSnapshot or FromNow subscription must be as new as. The zero Proof
 	// demands nothing.
 	Proof Proof
+	// Into is the memory for the subscription, within something of the caller's that lasts as long;
+	// nil allocates it.
+	Into *Subscription
 }
 
 // Sink is what a subscription is written to. The flusher calls its methods one at a time.
@@ -62,15 +69,13 @@ type Sink interface {
 }
 
 // Subscription is one watch's place in a lane's changes: a prelude, and then a place in its group's
-// list. It costs no goroutine and no timer.
+// list. It costs no goroutine and no timer. There may be very many, most of them idle, so its size
+// is tested (TestSubscriptionSize).
 type Subscription struct {
 	// Immutable after Subscribe.
-	cache     *Cache
-	group     *group
-	bookmarks bool
-	aging     bool // at its deadline it ends as Aged
-	deadline  time.Time
-	skipTo    uint64 // changes up to and including this resourceVersion are not sent
+	group    *group
+	deadline MonotonicTime
+	skipTo   uint64 // changes up to and including this resourceVersion are not sent
 
 	// ending is set by the first goroutine that ends the subscription: see endAs.
 	ending atomic.Pointer[Ending]
@@ -78,24 +83,27 @@ type Subscription struct {
 
 	// Owned by the shard from Flusher.Start on.
 	sink         Sink
-	carrier      *Carrier // of sink; nil for none
-	prelude      prelude
-	cursor       *node       // consumed last
-	gzip         *gzipMember // nil for a client that does not take gzip
-	startVersion uint64      // the resourceVersion after which its live changes begin; moves on during a replay
-	lastVersion  uint64      // the resourceVersion of the last live change; 0 before the first
-	nextBookmark time.Time
-	blocked      bool          // the sink is draining
-	queued       bool          // in shard.catchingUp
-	lastSent     bool          // the sink has been given what ends the stream
-	unopened     bool          // its first event, which will have column definitions, is still to come
-	parks        uint32        // how often the sink was blocked
-	inPart       int32         // index in its part's members
-	inShard      int32         // index in the shard's subscriptions, plus 1; 0 = not yet owned
-	endingSince  time.Time     // when a sweep first found it ending
+	carrier      *Carrier      // of sink; nil for none
+	prelude      *prelude      // nil when done
+	cursor       *node         // consumed last; nil once it is released
+	gzip         *gzipMember   // nil for a client that does not take gzip
+	startVersion uint64        // the resourceVersion after which its live changes begin; moves on during a replay
+	lastVersion  uint64        // the resourceVersion of the last live change; 0 before the first
+	next         MonotonicTime // when the next bookmark is due, or, if expiring, when it is cut off
 	events       uint64        // given to the sink
 	bytes        uint64        // in them, compressed if the client takes gzip
 	parkedAt     MonotonicTime // when it was last blocked
+	parks        uint32        // how often the sink was blocked
+	inPart       int32         // index in its part's members
+	inShard      int32         // index in the shard's subscriptions, plus 1; 0 = not yet owned
+
+	bookmarks bool // immutable, as aging is
+	aging     bool // at its deadline it ends as Aged
+	blocked   bool // the sink is draining
+	queued    bool // in shard.catchingUp
+	lastSent  bool // the sink has been given what ends the stream
+	unopened  bool // its first event, which will have column definitions, is still to come
+	expiring  bool // a sweep has found it ending
 }
 
 // Subscribe begins a subscription. It covers all changes from now on, once it is given to
@@ -104,15 +112,18 @@ type Subscription struct {
 // It returns [ErrExpired], [ErrRelistGap], [ErrPreviousUnknown], [ErrNotFresh], [ErrCostly],
 // [ErrClosed], [ErrEventsOnly] or [ErrStale].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
-	now := time.Now()
-	s := &Subscription{
-		cache:     c,
+	now := MonotonicNow()
+	s := r.Into
+	if s == nil {
+		s = new(Subscription)
+	}
+	*s = Subscription{
 		bookmarks: r.Bookmarks,
 		aging:     r.Aging,
-		deadline:  now.Add(r.Timeout),
+		deadline:  now + MonotonicTime(r.Timeout),
 		unopened:  c.eventsOnly,
 	}
-	s.scheduleBookmark(now)
+	s.scheduleBookmark(c.limits.BookmarkEvery, now)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +140,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	if err := c.placeLocked(s, r, progress); err != nil {
 		return nil, err
 	}
-	if s.group = c.groupLocked(r.Filter); s.group == nil {
+	if s.group = c.groupLocked(r); s.group == nil {
 		return nil, ErrCostly
 	}
 	c.joinLocked(s, r.Gzip)
@@ -147,7 +158,11 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 		s.skipTo = r.Proof.AsOf
 	case FromSnapshot:
 		s.skipTo = r.Proof.AsOf
-		s.prelude = prelude{search: &search{in: c.snapshotLocked().instant, filter: r.Filter}, endBookmark: r.EndBookmark && r.Bookmarks, endVersion: s.startVersion}
+		s.prelude = &prelude{
+			search:      &search{in: c.snapshotLocked().instant, filter: r.Filter},
+			endBookmark: r.EndBookmark && r.Bookmarks,
+			endVersion:  s.startVersion,
+		}
 	case FromVersion:
 		s.startVersion = r.ResourceVersion
 		switch {
@@ -163,7 +178,7 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 			if err := c.tooOldLocked(r); err != nil {
 				return err
 			}
-			s.prelude = prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
+			s.prelude = &prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
 		}
 	}
 	return nil
@@ -190,33 +205,46 @@ func (c *Cache) leave(s *Subscription) {
 	}
 	c.members--
 	delete(c.ahead, s)
-	if key := s.group.filter.key; s.group.members == 0 && c.groups[key] == s.group {
+	if key := s.group.key(); s.group.members == 0 && c.groups[key] == s.group {
 		delete(c.groups, key)
 		c.dropLocked(s.group)
 	}
 }
 
+// Lean reports whether the subscription asked for objects without metadata.managedFields and no
+// others. It may be called from any goroutine.
+func (s *Subscription) Lean() bool { return s.group != nil && s.group.variant.Trim == framing.Lean }
+
+// count adds n to the gauges of subscriptions.
+func (s *Subscription) count(n float64) {
+	subscriptions.Add(n)
+	if s.Lean() {
+		leanSubscriptions.Add(n)
+	}
+	if a := s.group.variant.Account; a != nil {
+		a.Subscriptions.Add(n)
+	}
+}
+
 // Cancel gives up a subscription that was never started.
-func (s *Subscription) Cancel() { s.cache.leave(s) }
+func (s *Subscription) Cancel() { s.group.cache.leave(s) }
 
 // release drops what an ending subscription will not read.
 func (s *Subscription) release() {
 	if s.gzip != nil {
 		s.gzip.leave(s.cursor)
 	}
-	s.cursor, s.prelude = nil, prelude{}
+	s.cursor, s.prelude = nil, nil
 }
 
 // fill adds the next frames to b, as many as fit, and moves the subscription's place past them.
 // more reports whether there are others. ok is false if the history has forgotten some.
 func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
-	if s.prelude.search != nil && !s.fillSnapshot(b) {
-		return true, true
-	}
-	if s.prelude.replay {
-		if done, ok := s.fillReplay(b, scratch); !ok || !done {
+	if s.prelude != nil {
+		if done, ok := s.fillPrelude(b, scratch); !ok || !done {
 			return true, ok
 		}
+		s.prelude = nil
 	}
 	for !b.full() {
 		n := s.cursor.next.Load()
@@ -252,6 +280,6 @@ func (s *Subscription) behind() (frames, bytes uint64) {
 // pastBounds reports whether the subscription is behind by more than times its bounds.
 func (s *Subscription) pastBounds(times uint64) bool {
 	frames, bytes := s.behind()
-	limits := &s.cache.limits
+	limits := &s.group.cache.limits
 	return frames > times*uint64(limits.ClientFrames) || bytes > times*uint64(limits.ClientBytes)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/watchfan/watchfan/fanout"
 )
@@ -105,5 +106,33 @@ func TestSubscribeExpired(t *testing.T) {
 	f(101, nil)
 	if s := w.cache.Stats(); s.Subscriptions != 0 || s.Groups != 0 || s.Oldest != 101 || s.HistoryEvents != 3 {
 		t.Errorf("stats %+v", s)
+	}
+}
+
+// A subscription takes no more memory than its comment demands, because there may be very many.
+func TestSubscriptionSize(t *testing.T) {
+	if got := unsafe.Sizeof(fanout.Subscription{}); got > 160 {
+		t.Errorf("%d bytes", got)
+	}
+}
+
+// A subscription may be part of something of the caller's.
+func TestSubscribeInto(t *testing.T) {
+	w := newWorld(t, roomy)
+	var mine struct{ sub fanout.Subscription }
+	for range 2 { // a failed attempt leaves nothing in it
+		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
+			ResourceVersion: 1, Timeout: time.Hour, Into: &mine.sub})
+		if !errors.Is(err, fanout.ErrExpired) {
+			t.Fatalf("%v, %v", sub, err)
+		}
+	}
+	sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Timeout: time.Hour, Into: &mine.sub})
+	if sub != &mine.sub || err != nil {
+		t.Fatalf("%p, %v, want %p", sub, err, &mine.sub)
+	}
+	sub.Cancel()
+	if n := w.cache.Stats().Subscriptions; n != 0 {
+		t.Errorf("%d subscriptions are left", n)
 	}
 }

@@ -18,9 +18,55 @@ type Totals struct {
 
 // delivered is what has been written to all subscriptions. It outlives the caches.
 var delivered struct {
-	_             [64]byte // a cache line of its own, because every write adds to it
+	_             [64]byte // a cache line of its own, because all shards add to it
 	events, bytes atomic.Uint64
 	_             [64]byte
+}
+
+// tally adds up what a shard writes, and adds it to the counters when the round ends. They are
+// shared with other shards, and a round may write to thousands of subscriptions.
+type tally struct {
+	cache         *Cache   // of the subscriptions; nil if nothing has been written
+	account       *Account // of the subscriptions; nil for none
+	writes        int
+	events, bytes uint64
+
+	gzipBytes, gzipPlain int
+}
+
+// note notes a batch that has been written to a subscription.
+func (t *tally) note(s *Subscription, b *batch) {
+	if g := s.group; t.cache != g.cache || t.account != g.variant.Account {
+		t.count()
+		t.cache, t.account = g.cache, g.variant.Account
+	}
+	t.writes++
+	t.events += uint64(b.frames)
+	t.bytes += uint64(b.bytes)
+	if s.gzip != nil {
+		t.gzipBytes += b.bytes
+		t.gzipPlain += b.plain
+	}
+}
+
+// count adds what has been noted to the counters.
+func (t *tally) count() {
+	if t.cache == nil {
+		return
+	}
+	t.cache.deliveredEvents.Add(t.events)
+	t.cache.deliveredBytes.Add(t.bytes)
+	if t.account != nil {
+		t.account.Bytes.Add(int(t.bytes))
+	}
+	delivered.events.Add(t.events)
+	delivered.bytes.Add(t.bytes)
+	flushes.Add(t.writes)
+	if t.gzipBytes > 0 {
+		gzipBytes.Add(t.gzipBytes)
+		gzipPlainBytes.Add(t.gzipPlain)
+	}
+	*t = tally{}
 }
 
 // Bucket counts the deliveries that took at most LE seconds, from an event's arrival to its first

@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/http/httputil"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/sharding"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -44,6 +46,7 @@ type thing struct {
 	node            string
 	on              bool
 	data            string
+	managed         string // the manager of its managedFields; "" for none
 }
 
 func (o *thing) key() string {
@@ -80,8 +83,44 @@ func (o *thing) json() string {
 		}
 		b.WriteByte('}')
 	}
+	if o.managed != "" {
+		b.WriteString(managedFields(o.managed))
+	}
 	fmt.Fprintf(&b, `},"spec":{"node":%q,"on":%v},"data":%q}`, o.node, o.on, o.data)
 	return b.String()
+}
+
+// managedFields is the member of that name, with the comma before it.
+func managedFields(manager string) string {
+	return fmt.Sprintf(`,"managedFields":[{"manager":%q,"fieldsV1":{"f:data":{}}}]`, manager)
+}
+
+// managed finds that member in a line.
+var managed = regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(managedFields("MANAGER")), "MANAGER", `\w+`))
+
+// lean returns a line as a lean client gets it.
+func lean(line string) string { return managed.ReplaceAllString(line, "") }
+
+// dataless leaves out the data of things, and the annotations and managedFields that some have.
+var dataless = framing.NewTrim(
+	framing.Drop{Fields: [][]string{{"data"}}},
+	framing.Drop{Fields: [][]string{{"metadata", "managedFields"}}, Selects: func(map[string]string) bool { return true }})
+
+// withoutData are the clients of dataless.
+var withoutData = &fanout.Variant{Trim: dataless}
+
+// things' data is at their end.
+var dataMember = regexp.MustCompile(`,"data":"[^"]*"`)
+
+// trimmed returns a line as a client of a Variant gets it: nil, fanout.Lean or withoutData.
+func trimmed(line string, v *fanout.Variant) string {
+	switch v {
+	case fanout.Lean:
+		return lean(line)
+	case withoutData:
+		return dataMember.ReplaceAllString(lean(line), "")
+	}
+	return line
 }
 
 // line is a watch event as a client reads it.
@@ -116,9 +155,13 @@ type selector struct {
 	namespace string
 	labels    labels.Selector
 	fields    fields.Selector
+	part      fanout.HashRanges // the zero value without a shard
+	shards    sharding.Selector // its twin; nil without a shard
 }
 
-func (s selector) String() string { return fmt.Sprintf("%q, %q, %q", s.namespace, s.labels, s.fields) }
+func (s selector) String() string {
+	return fmt.Sprintf("%q, %q, %q, %v", s.namespace, s.labels, s.fields, s.shards)
+}
 
 // sel parses a namespace, a label selector and a field selector.
 func sel(t testing.TB, namespace, ls, fs string) selector {
@@ -131,7 +174,7 @@ func sel(t testing.TB, namespace, ls, fs string) selector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return selector{namespace, l, f}
+	return selector{namespace: namespace, labels: l, fields: f}
 }
 
 func (s selector) filter(t testing.TB) *fanout.Filter {
@@ -140,7 +183,7 @@ func (s selector) filter(t testing.TB) *fanout.Filter {
 	if !ok {
 		t.Fatalf("no filter for %v", s)
 	}
-	return f
+	return f.Within(s.part)
 }
 
 func (s selector) matches(o *thing) bool {
@@ -149,7 +192,7 @@ func (s selector) matches(o *thing) bool {
 		"spec.node": o.node, "spec.on": strconv.FormatBool(o.on),
 	}
 	return (s.namespace == "" || s.namespace == o.namespace) && s.labels.Matches(labels.Set(o.labels)) &&
-		s.fields.Matches(set)
+		s.fields.Matches(set) && s.inShard(o)
 }
 
 // change is one event of the twin: the versions before and after.
@@ -241,11 +284,11 @@ func (w *world) put(o thing) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rv++
-	after := o.at(w.rv)
 	typ, before := "ADDED", w.things[o.key()]
 	if before != nil {
-		typ = "MODIFIED"
+		typ, o.uid = "MODIFIED", before.uid
 	}
+	after := o.at(w.rv)
 	w.commit(change{rv: w.rv, before: before, after: after})
 	if err := w.cache.Apply(event(typ, after), time.Now()); err != nil {
 		w.t.Error(err)

@@ -75,3 +75,23 @@ func TestGzipMemberAllocs(t *testing.T) {
 		t.Errorf("%v allocations, want the slice of slices and the trailer", got)
 	}
 }
+
+// The parts of lean and trimmed items cost nothing but their slice, in JSON.
+func TestTrimmedItemAllocs(t *testing.T) {
+	form, _, err := framing.ParseListForm(framing.JSON,
+		[]byte(`{"apiVersion":"v1","items":[],"kind":"PodList","metadata":{"continue":"","resourceVersion":"7"}}`+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := scan(t, readTestdata(t)[1].events("all")[0]).Object
+	dst := make([][]byte, 0, 16)
+	for _, trim := range []*framing.Trim{framing.Lean, framing.NewTrim(framing.Drop{Fields: [][]string{{"spec"}, {"data"}, {"roleRef"}}})} {
+		o.AppendTrimmed(dst, trim) // which finds the fields
+		if n := testing.AllocsPerRun(100, func() { o.AppendTrimmed(dst, trim) }); n != 0 {
+			t.Errorf("%v allocations for an object, want 0", n)
+		}
+		if n := testing.AllocsPerRun(100, func() { form.AppendTrimmedItem(dst, trim, o, false) }); n > 1 { // its beginning
+			t.Errorf("%v allocations for an item, want 1", n)
+		}
+	}
+}

@@ -41,12 +41,7 @@ func (f scanned) endMember(input []byte) span {
 	if f.annotationCount > 1 {
 		cut = f.endAnnotation
 	}
-	if input[cut.end] == ',' {
-		cut.end++
-	} else if input[cut.start-1] == ',' {
-		cut.start--
-	}
-	return cut
+	return withComma(input, cut)
 }
 
 // HasPlain reports whether periodic bookmarks can be made.

@@ -49,6 +49,9 @@ func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 	if m.RemainingItemCount > 0 {
 		entries++
 	}
+	if m.ShardSelector != "" {
+		entries++
+	}
 	head = appendItemHead([]byte(selfDescribed), majorMap, 4)
 	head = append(head, cborTypeMeta(f.apiVersion, f.kind)...)
 	head = appendItemHead(appendItems(head, "metadata"), majorMap, entries)
@@ -58,6 +61,10 @@ func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 	}
 	if m.RemainingItemCount > 0 {
 		head = appendItemHead(appendItems(head, "remainingItemCount"), majorNumber, uint64(m.RemainingItemCount))
+	}
+	if m.ShardSelector != "" {
+		head = appendItemHead(appendItems(head, "shardInfo"), majorMap, 1)
+		head = appendItems(head, "selector", m.ShardSelector)
 	}
 	head = appendItems(head, "items")
 	if f.nullItems && n == 0 {

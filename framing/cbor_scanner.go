@@ -173,6 +173,9 @@ func (s *cborScanner) keep(t EventType, input []byte, found scanned, typeMeta []
 	found.item, found.itemEnd = item, length
 	found.rvStart += moved
 	found.rvEnd += moved
+	found.metadataMap += moved
+	found.managed.start += moved
+	found.managed.end += moved
 	o, err := found.identify(CBOR, &s.fields)
 	if err != nil {
 		return nil, err
@@ -186,7 +189,7 @@ func (s *cborScanner) keep(t EventType, input []byte, found scanned, typeMeta []
 func (s *cborScanner) object(c *itemCursor) scanned {
 	s.fields.reset()
 	s.types = s.types[:0]
-	f := scanned{start: c.at}
+	f := scanned{start: c.at, uidHash: hashOfNothing}
 	for start, name := range c.entries() {
 		switch string(name) {
 		case "kind", "apiVersion":
@@ -215,6 +218,8 @@ func objectMetaOfCBOR(c *itemCursor, f *scanned, texts *texts) {
 			f.name = string(c.text())
 		case "namespace":
 			f.namespace = string(c.text())
+		case "uid":
+			f.uidHash = HashOf(c.text())
 		case "resourceVersion":
 			resourceVersionOfCBOR(c, f)
 		case "labels":
@@ -241,6 +246,12 @@ func objectMetaOfCBOR(c *itemCursor, f *scanned, texts *texts) {
 				f.endAnnotation = span{start, c.at}
 			}
 			f.annotations = span{start, c.at}
+		case "managedFields":
+			if f.managed.len() > 0 {
+				c.fail(errSecondManaged)
+			}
+			c.skip()
+			f.managed = span{start, c.at}
 		default:
 			c.skip()
 		}

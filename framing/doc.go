@@ -118,7 +118,7 @@
 //
 // # What is synthesised
 //
-// Six things are not the upstream's own bytes. Each is spliced from them:
+// Seven things are not the upstream's own bytes. Each is spliced from them:
 //
 //   - ADDED events, for initial events and for objects that enter a selector;
 //   - DELETED events, for objects that leave a selector: the previous version with the
@@ -126,6 +126,7 @@
 //   - bookmarks, in the form of the upstream's own ([BookmarkForm]);
 //   - the first event of a watch in Tables, with the column definitions ([Columns]);
 //   - list envelopes, in the form of the upstream's own ([ListForm]);
+//   - objects without some of their fields, for lean clients and views ([Object.TrimmedFrame]);
 //   - ERROR events, from a Status that the caller has encoded ([ErrorFrame]).
 //
 // # Bounds

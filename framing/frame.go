@@ -48,6 +48,15 @@ type Frame struct {
 // Len is the number of bytes that the frame takes on the wire.
 func (f Frame) Len() int { return len(f.Head) + len(f.Body) }
 
+// Start returns the place of the frame's first byte, which is in no other frame. So it tells frames
+// apart: those that start at the same place are the same. The frame must not be empty.
+func (f Frame) Start() *byte {
+	if len(f.Head) > 0 {
+		return &f.Head[0]
+	}
+	return &f.Body[0]
+}
+
 // Payload appends the event without its chunk framing to dst and returns the extended slice.
 func (f Frame) Payload(dst []byte) []byte {
 	start := len(dst)

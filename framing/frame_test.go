@@ -2,6 +2,7 @@ package framing_test
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -74,5 +75,24 @@ func TestFrameIsClipped(t *testing.T) {
 	}
 	if got := o.Frame(framing.Modified).Body; !bytes.Equal(got, want) {
 		t.Errorf("frame is now %s", got)
+	}
+}
+
+// An object that is made of another one has all of its description.
+func TestCopiesAreWhole(t *testing.T) {
+	for _, c := range readEverything(t) {
+		o := c.scan(t, c.events("initial")[0]).Object
+		o.TrimmedFrame(framing.Lean, framing.Added)
+		for name, copied := range map[string]*framing.Object{
+			"As": o.As(framing.Deleted), "Deleted": o.Deleted(9), "Repeated": o.Repeated(9),
+		} {
+			was, is := reflect.ValueOf(o).Elem(), reflect.ValueOf(copied).Elem()
+			for i := range was.NumField() {
+				field := was.Type().Field(i).Name
+				if field != "lean" && !was.Field(i).IsZero() && is.Field(i).IsZero() {
+					t.Errorf("%s, %s: %s is missing", c, name, field)
+				}
+			}
+		}
 	}
 }

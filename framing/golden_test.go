@@ -60,6 +60,29 @@ func (c captured) scan(t testing.TB, event []byte) framing.Event {
 	return ev
 }
 
+// objects returns the objects of all captured events.
+func (c captured) objects(t testing.TB) (objects []*framing.Object) {
+	t.Helper()
+	for _, section := range []string{"all", "selected", "initial"} {
+		for _, event := range c.events(section) {
+			if ev := c.scan(t, event); ev.Type != framing.Bookmark {
+				objects = append(objects, ev.Object)
+			}
+		}
+	}
+	return objects
+}
+
+// form returns the form of the captured lists.
+func (c captured) form(t testing.TB) framing.ListForm {
+	t.Helper()
+	form, _, err := framing.ParseListForm(c.encoding, c.bytes("empty"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return form
+}
+
 // payload returns what a client reads of a frame, through an independent reader of chunks.
 func payload(t testing.TB, f framing.Frame) []byte {
 	t.Helper()
@@ -231,10 +254,7 @@ func TestGoldenDeleted(t *testing.T) {
 			continue
 		}
 		t.Run(c.String(), func(t *testing.T) {
-			form, _, err := framing.ParseListForm(c.encoding, c.bytes("empty"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			form := c.form(t)
 			before := make(map[string]*framing.Object)
 			deletions := 0
 			for _, line := range c.events("all") {
@@ -455,6 +475,17 @@ func assemble(form framing.ListForm, meta framing.ListMeta, objects []*framing.O
 		open, rest := form.Item(o, i == 0)
 		items = append(append(items, open...), rest...)
 	}
+	head, tail := form.Envelope(meta, len(objects), len(items))
+	return slices.Concat(head, items, tail)
+}
+
+// assembleTrimmed is assemble for objects without the fields of trim.
+func assembleTrimmed(form framing.ListForm, meta framing.ListMeta, objects []*framing.Object, trim *framing.Trim) []byte {
+	var parts [][]byte
+	for i, o := range objects {
+		parts = form.AppendTrimmedItem(parts, trim, o, i == 0)
+	}
+	items := bytes.Join(parts, nil)
 	head, tail := form.Envelope(meta, len(objects), len(items))
 	return slices.Concat(head, items, tail)
 }

@@ -62,6 +62,7 @@ func (s *jsonScanner) Event(line []byte) (Event, error) {
 	raw := line[object.start:object.end]
 	switch t := eventTypeOf(typ); t {
 	case Added, Modified, Deleted:
+		object.managed = withComma(line, object.managed)
 		return s.changed(t, object, raw)
 	case Bookmark:
 		if object.rv == 0 {
@@ -107,6 +108,7 @@ func (s *jsonScanner) Item(raw, typeMeta []byte) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read list item: %w", jsonError(err))
 	}
+	found.managed = withComma(raw, found.managed)
 	o, err := found.identify(JSON, &s.fields)
 	if err != nil {
 		return nil, fmt.Errorf("read list item: %w", err)
@@ -206,6 +208,20 @@ func (s *jsonScanner) text() (string, error) {
 	return "", fmt.Errorf("found %s, expected a string", v.Kind())
 }
 
+// hash reads a value and returns the hash of the string; that of "" for any other value.
+func (s *jsonScanner) hash() (uint64, error) {
+	v, err := s.dec.ReadValue()
+	switch {
+	case err != nil:
+		return 0, err
+	case v.Kind() != '"':
+		return hashOfNothing, nil
+	case bytes.IndexByte(v, '\\') < 0:
+		return HashOf(v[1 : len(v)-1]), nil
+	}
+	return HashOf(unquote(v)), nil
+}
+
 // repeated is unquote for a string that other objects may have too.
 func (s *jsonScanner) repeated(v []byte) string {
 	if bytes.IndexByte(v, '\\') < 0 {
@@ -225,7 +241,7 @@ func unquote(v []byte) string {
 
 // object reads an API object: its metadata, and the values of the fields.
 func (s *jsonScanner) object() (scanned, error) {
-	f := scanned{item: -1}
+	f := scanned{item: -1, uidHash: hashOfNothing}
 	leading := true // only kind and apiVersion so far
 	at, err := s.members(func(name []byte) error {
 		switch string(name) {
@@ -260,6 +276,8 @@ func (s *jsonScanner) metadata(f *scanned) error {
 			f.name, err = s.text()
 		case `"resourceVersion"`:
 			f.rv, err = s.resourceVersion(f)
+		case `"uid"`:
+			f.uidHash, err = s.hash()
 		case `"labels"`:
 			f.labels, err = s.labels()
 		case `"annotations"`:
@@ -267,12 +285,49 @@ func (s *jsonScanner) metadata(f *scanned) error {
 			err = s.annotations(f)
 			f.annotations.end = s.offset()
 		default:
-			err = s.dec.SkipValue()
+			start := s.offset() - len(name)
+			managed := isManagedFields(name)
+			if err = s.dec.SkipValue(); err == nil && managed {
+				if f.managed.len() > 0 {
+					return errSecondManaged
+				}
+				f.managed = span{start, s.offset()}
+			}
 		}
 		return err
 	})
 	return err
 }
+
+// isManagedFields reports whether a quoted member name is managedFields.
+func isManagedFields(name []byte) bool {
+	return string(name) == `"managedFields"` || bytes.IndexByte(name, '\\') >= 0 && unquote(name) == "managedFields"
+}
+
+// withComma returns a member's place with the comma behind it, else with the one before it, so that
+// the rest is an object without the member. An empty member has no comma.
+func withComma(input []byte, member span) span {
+	if member.len() == 0 {
+		return member
+	}
+	behind, before := member.end, member.start-1
+	for isSpace(input[behind]) {
+		behind++
+	}
+	for isSpace(input[before]) {
+		before--
+	}
+	switch {
+	case input[behind] == ',':
+		return span{member.start, behind + 1}
+	case input[before] == ',':
+		return span{before, member.end}
+	}
+	return member
+}
+
+// isSpace reports whether c is white space of JSON (RFC 8259, section 2).
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
 // resourceVersion reads a decimal uint64 in a string, greater than 0. It is the etcd revision that
 // orders the events of one resource.

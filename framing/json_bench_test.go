@@ -113,6 +113,15 @@ func BenchmarkLeft(b *testing.B) {
 	}
 }
 
+// The first client that wants a lean frame has it made.
+func BenchmarkLeanFrame(b *testing.B) {
+	o := scan(b, configMapEvent(2<<10)).Object
+	b.ReportAllocs()
+	for b.Loop() {
+		o.TrimmedFrame(framing.Lean, framing.Deleted) // which is not kept, because the object arrived as MODIFIED
+	}
+}
+
 func BenchmarkLineReader(b *testing.B) {
 	for _, size := range []int{2 << 10, 16 << 10, 256 << 10} {
 		b.Run("size="+kib(size), func(b *testing.B) {

@@ -12,6 +12,10 @@ type layout struct {
 	rvStart, rvEnd int32 // the resourceVersion's digits
 	item           int32 // the start of the list item, in JSON after its opening brace, in CBOR after its head
 	itemEnd        int32 // the end of the list item
+
+	// metadata.managedFields, in JSON with one comma; empty if there is none.
+	managedStart, managedEnd int32
+	metadata                 int32 // the head of the metadata, in CBOR if there are managedFields
 }
 
 // at returns the parts of object with resourceVersion rv, and their layout.
@@ -48,22 +52,28 @@ func (l layout) splice(object []byte, cut span, with []byte) (layout, [][]byte) 
 //	… 12 <raw> 0a <metadata> ┆ … cut … ┆ …
 //	  └ item                 └ metadata
 func (l layout) spliceProtobuf(object []byte, cut span, with []byte) (layout, [][]byte) {
-	raw := mustOpen(object, int(l.item), tagRaw)
-	metadata := mustOpen(object, raw.start, tagMetadata)
 	grown := len(with) - cut.len()
-	metadataLen := metadata.len() + grown
-	rawLen := raw.len() + grown + headerLen(metadataLen) - (metadata.start - raw.start)
-	headers := appendHeader(make([]byte, 0, 16), tagRaw, rawLen)
-	headers = appendHeader(headers, tagMetadata, metadataLen)
-
-	old := span{int(l.item), metadata.start}
+	old, headers := l.protobufHeaders(object, grown)
 	l = l.moved(cut, grown).moved(old, len(headers)-old.len())
 	return l, [][]byte{object[:old.start], headers, object[old.end:cut.start], with, object[cut.end:]}
 }
 
+// protobufHeaders returns the place of the headers of raw and of the metadata, which follow each
+// other, and the headers for a metadata that has grown.
+func (l layout) protobufHeaders(object []byte, grown int) (old span, headers []byte) {
+	raw := mustOpen(object, int(l.item), tagRaw)
+	metadata := mustOpen(object, raw.start, tagMetadata)
+	metadataLen := metadata.len() + grown
+	rawLen := raw.len() + grown + headerLen(metadataLen) - (metadata.start - raw.start)
+	headers = appendHeader(make([]byte, 0, 16), tagRaw, rawLen)
+	return span{int(l.item), metadata.start}, appendHeader(headers, tagMetadata, metadataLen)
+}
+
 // moved returns the layout after the bytes of cut have grown: everything after them has moved.
 func (l layout) moved(cut span, grown int) layout {
-	for _, at := range []*int32{&l.rvStart, &l.rvEnd, &l.item, &l.itemEnd} {
+	for _, at := range []*int32{
+		&l.rvStart, &l.rvEnd, &l.item, &l.itemEnd, &l.managedStart, &l.managedEnd, &l.metadata,
+	} {
 		if int(*at) >= cut.end {
 			*at += int32(grown)
 		}

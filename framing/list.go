@@ -45,6 +45,10 @@ type ListMeta struct {
 	ResourceVersion    uint64
 	Continue           string // "" if nothing follows
 	RemainingItemCount int64  // 0 if unknown or if nothing remains
+	// ShardSelector is what the items were selected by, as kube-apiserver repeats it in shardInfo;
+	// "" for a list that is no shard. Lists of metadata and of custom resources do not name it
+	// (seen on 1.36.3).
+	ShardSelector string
 }
 
 // listEnvelope is a list without its items, in JSON and CBOR.
@@ -65,7 +69,7 @@ func (m listMetadata) parse() (ListMeta, error) {
 	if err != nil {
 		return ListMeta{}, fmt.Errorf("resourceVersion %.30q", m.ResourceVersion)
 	}
-	return ListMeta{rv, m.Continue, m.RemainingItemCount}, nil
+	return ListMeta{ResourceVersion: rv, Continue: m.Continue, RemainingItemCount: m.RemainingItemCount}, nil
 }
 
 // metadataOf is what a [ListReader] has read of a list's metadata.
@@ -131,6 +135,9 @@ func (f ListForm) TypeMeta(kind string) []byte {
 // Envelope returns the bytes of a list before its first and after its last item. Between them come
 // the given number of items, in itemBytes bytes.
 func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte) {
+	if !f.namesShards() {
+		m.ShardSelector = ""
+	}
 	switch f.encoding {
 	case Protobuf:
 		return f.protobufEnvelope(m, itemBytes)
@@ -153,12 +160,20 @@ func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte)
 	if m.RemainingItemCount > 0 {
 		head = fmt.Appendf(head, `,"remainingItemCount":%d`, m.RemainingItemCount)
 	}
+	if m.ShardSelector != "" {
+		head = fmt.Appendf(head, `,"shardInfo":{"selector":%q}`, m.ShardSelector)
+	}
 	head = append(head, '}')
 	if f.nullItems && items == 0 {
 		return head, []byte(nullItems)
 	}
 	return append(head, `,"items":[`...), []byte("]}\n")
 }
+
+// namesShards reports whether kube-apiserver writes shardInfo into such lists. It does not into
+// lists of custom resources, which are no Go structs, nor into lists of metadata, into which it
+// copies the other members one by one.
+func (f ListForm) namesShards() bool { return !f.custom && f.kind != partialObjectMetadataList }
 
 // nullItems ends a list whose items are null.
 const nullItems = `,"items":null}` + "\n"

@@ -97,12 +97,12 @@ func TestListReader(t *testing.T) {
 			t.Errorf("%s: metadata %s, want %s", body, text, meta)
 		}
 	}
-	const seven = `{"ResourceVersion":7,"Continue":"","RemainingItemCount":0}`
+	const seven = `{"ResourceVersion":7,"Continue":"","RemainingItemCount":0,"ShardSelector":""}`
 	f(`{"metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":[2]}]}`, seven, `{"a":1}`, `{"b":[2]}`)
 	f(`{"items":[{"a":1}],"metadata":{"continue":"c","resourceVersion":"7"}}`+"\n",
-		`{"ResourceVersion":7,"Continue":"c","RemainingItemCount":0}`, `{"a":1}`)
+		`{"ResourceVersion":7,"Continue":"c","RemainingItemCount":0,"ShardSelector":""}`, `{"a":1}`)
 	f(`{"metadata":{"resourceVersion":"7","continue":"c","remainingItemCount":3},"items":[]}`,
-		`{"ResourceVersion":7,"Continue":"c","RemainingItemCount":3}`)
+		`{"ResourceVersion":7,"Continue":"c","RemainingItemCount":3,"ShardSelector":""}`)
 	f(` { "kind" : "L" , "items" : [ 1 , [ ] ] , "metadata" : { "resourceVersion" : "7" } } `, seven, `1`, `[ ]`)
 	f(`{"items":null,"metadata":{"resourceVersion":"7"}}`, seven)
 	f(`{"metadata":{"resourceVersion":"7"}}`, seven)

@@ -17,6 +17,7 @@ type Object struct {
 	// Read only.
 	Fields []string
 
+	uidHash  uint64 // see UIDHash
 	encoding Encoding
 	born     EventType // the event type of live
 	added    Frame     // the object as an ADDED event
@@ -24,6 +25,8 @@ type Object struct {
 
 	length int32 // of the object's bytes, which end before the tail
 	layout
+	lean  keptFrames
+	forms PerTrim[trimmed] // but for Lean
 }
 
 // Bytes returns the object as it is in a watch event. Read only.
@@ -51,7 +54,7 @@ func (o *Object) Frame(t EventType) Frame {
 // resourceVersion rv. The event has this object, the last version that matched, with the change's
 // resourceVersion (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
 func (o *Object) Left(rv uint64) Frame {
-	_, parts := o.at(rv)
+	_, parts := o.layout.at(o.encoding, o.Bytes(), rv)
 	return newFrame(o.encoding, Deleted, parts...)
 }
 
@@ -95,25 +98,42 @@ func (o *Object) As(t EventType) *Object {
 	if t == o.born || t == Added {
 		return o
 	}
-	as := *o
+	as := o.described()
 	as.frame(t, o.Bytes())
-	return &as
+	return as
 }
 
 // Deleted returns the object as the last version before a deletion at resourceVersion rv. A DELETED
 // event carries it.
 func (o *Object) Deleted(rv uint64) *Object {
-	d, parts := o.at(rv)
+	d := o.described()
+	d.ResourceVersion = rv
+	var parts [][]byte
+	d.layout, parts = o.layout.at(o.encoding, o.Bytes(), rv)
 	d.frame(Deleted, parts...)
-	return &d
+	return d
 }
 
-// at returns the object with another resourceVersion: its description, which still has o's frames,
-// and the parts of its bytes.
-func (o *Object) at(rv uint64) (Object, [][]byte) {
-	at := *o
-	at.ResourceVersion = rv
-	var parts [][]byte
-	at.layout, parts = o.layout.at(o.encoding, o.Bytes(), rv)
-	return at, parts
+// Repeated returns an object with resourceVersion rv and with o's frames, whose bytes still have the
+// old one. It is for benchmarks, whose clients don't read the bytes.
+func (o *Object) Repeated(rv uint64) *Object {
+	r := o.described()
+	r.ResourceVersion = rv
+	r.born, r.added, r.live, r.length = o.born, o.added, o.live, o.length
+	return r
+}
+
+// described returns an object with o's description and layout, and without frames.
+func (o *Object) described() *Object {
+	return &Object{
+		Key:             o.Key,
+		Namespace:       o.Namespace,
+		Name:            o.Name,
+		ResourceVersion: o.ResourceVersion,
+		Labels:          o.Labels,
+		Fields:          o.Fields,
+		uidHash:         o.uidHash,
+		encoding:        o.encoding,
+		layout:          o.layout,
+	}
 }

@@ -34,6 +34,8 @@ const (
 	tagListResourceVersion = 2<<3 | byte(protowire.BytesType)  // ListMeta.resourceVersion
 	tagContinue            = 3<<3 | byte(protowire.BytesType)  // ListMeta.continue
 	tagRemainingItemCount  = 4<<3 | byte(protowire.VarintType) // ListMeta.remainingItemCount
+	tagShardInfo           = 5<<3 | byte(protowire.BytesType)  // ListMeta.shardInfo
+	tagShardSelector       = 1<<3 | byte(protowire.BytesType)  // ShardInfo.selector
 )
 
 // headerLen is the number of bytes that appendHeader appends.
@@ -237,12 +239,17 @@ func (c *cursor) fail(err error) bool {
 // bytes returns the value of a field of BytesType.
 func (c *cursor) bytes() []byte { return c.input[c.value.start:c.value.end] }
 
+// textBytes returns the value of a string field as a part of the input.
+func (c *cursor) textBytes() []byte {
+	if !c.is(protowire.BytesType) {
+		return nil
+	}
+	return c.bytes()
+}
+
 // text returns the value of a string field.
 func (c *cursor) text() string {
-	if !c.is(protowire.BytesType) {
-		return ""
-	}
-	return string(c.bytes())
+	return string(c.textBytes())
 }
 
 // integer returns the value of an integer field without zigzag encoding.

@@ -72,6 +72,10 @@ func (f ListForm) protobufEnvelope(m ListMeta, itemBytes int) (head, tail []byte
 	if m.RemainingItemCount > 0 {
 		meta = protowire.AppendVarint(append(meta, tagRemainingItemCount), uint64(m.RemainingItemCount))
 	}
+	if m.ShardSelector != "" {
+		info := appendString(nil, tagShardSelector, m.ShardSelector)
+		meta = append(appendHeader(meta, tagShardInfo, len(info)), info...)
+	}
 	head = append([]byte(magic), protobufTypeMeta(f.apiVersion, f.kind)...)
 	head = appendHeader(head, tagRaw, headerLen(len(meta))+len(meta)+itemBytes)
 	head = appendHeader(head, tagMetadata, len(meta))

@@ -138,10 +138,11 @@ const (
 	metaResourceVersion = 6
 	metaLabels          = 11
 	metaAnnotations     = 12
+	metaManagedFields   = 17
 )
 
 func (s *protobufScanner) objectMeta(input []byte, message span) (scanned, error) {
-	var f scanned
+	f := scanned{uidHash: hashOfNothing}
 	texts := &s.fields.texts
 	texts.beginLabels()
 	c := newCursor(input, message)
@@ -151,6 +152,8 @@ func (s *protobufScanner) objectMeta(input []byte, message span) (scanned, error
 			f.name = c.text()
 		case metaNamespace:
 			f.namespace = c.text()
+		case metaUID:
+			f.uidHash = HashOf(c.textBytes())
 		case metaResourceVersion:
 			readResourceVersion(&c, &f)
 		case metaLabels:
@@ -165,10 +168,26 @@ func (s *protobufScanner) objectMeta(input []byte, message span) (scanned, error
 				f.initialEventsEnd = string(value) == "true"
 				f.endAnnotation = c.field
 			}
+		case metaManagedFields:
+			noteManagedFields(&c, &f)
 		}
 	}
 	f.labels = texts.madeLabels()
 	return f, c.err
+}
+
+// noteManagedFields notes one of the elements of managedFields, which follow each other.
+func noteManagedFields(c *cursor, f *scanned) {
+	switch {
+	case !c.is(protowire.BytesType):
+	case f.managed.len() == 0:
+		f.managed = c.field
+	case f.managed.end == c.field.start:
+		f.managed.end = c.field.end
+	default:
+		c.at = c.field.start
+		c.fail(errSecondManaged)
+	}
 }
 
 // readResourceVersion reads a decimal uint64, greater than 0. Its tag and its length take one byte

@@ -1,6 +1,9 @@
 package framing
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // scanned is the result of one walk over an object. Offsets are into the input.
 type scanned struct {
@@ -8,9 +11,11 @@ type scanned struct {
 	namespace, name string
 	rv              uint64
 	rvStart, rvEnd  int
+	uidHash         uint64 // see Object.UIDHash
 	labels          map[string]string
 	hasKind         bool // in JSON: the object names its type
 	item, itemEnd   int  // see layout
+	managed         span // managedFields, with its name
 
 	initialEventsEnd bool
 	endAnnotation    span // the InitialEventsEnd annotation
@@ -22,13 +27,21 @@ type scanned struct {
 
 // layout returns the object's layout, with offsets into the object's own bytes.
 func (f scanned) layout() layout {
-	return layout{
+	l := layout{
 		rvStart: int32(f.rvStart - f.start),
 		rvEnd:   int32(f.rvEnd - f.start),
 		item:    int32(f.item - f.start),
 		itemEnd: int32(f.itemEnd - f.start),
 	}
+	if f.managed.len() > 0 {
+		l.managedStart, l.managedEnd = int32(f.managed.start-f.start), int32(f.managed.end-f.start)
+		l.metadata = int32(f.metadataMap - f.start)
+	}
+	return l
 }
+
+// errSecondManaged is returned for an object with two managedFields, which no server writes.
+var errSecondManaged = fmt.Errorf("managedFields: %w", errSecond)
 
 // identify returns the object that was found, still without its bytes.
 func (f scanned) identify(e Encoding, fields *fieldValues) (*Object, error) {
@@ -43,6 +56,7 @@ func (f scanned) identify(e Encoding, fields *fieldValues) (*Object, error) {
 		ResourceVersion: f.rv,
 		Labels:          f.labels,
 		Fields:          fields.chosen(),
+		uidHash:         f.uidHash,
 		encoding:        e,
 		layout:          f.layout(),
 	}

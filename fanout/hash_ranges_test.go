@@ -1,0 +1,204 @@
+package fanout_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+)
+
+// half is the lower half of all hashes, and rest the upper one.
+var (
+	half = fanout.HashRange{Last: math.MaxUint64 / 2}
+	rest = fanout.HashRange{First: math.MaxUint64/2 + 1, Last: math.MaxUint64}
+)
+
+// shard returns the selector of a shard of s, and its twin in k8s.io/apimachinery.
+func (s selector) shard(field fanout.HashedField, ranges ...fanout.HashRange) selector {
+	key := map[fanout.HashedField]string{fanout.HashedUID: "object.metadata.uid",
+		fanout.HashedNamespace: "object.metadata.namespace"}[field]
+	var requirements []sharding.ShardRangeRequirement
+	for _, r := range ranges {
+		end := "0x10000000000000000"
+		if r.Last < math.MaxUint64 {
+			end = fmt.Sprintf("0x%016x", r.Last+1)
+		}
+		requirements = append(requirements, sharding.ShardRangeRequirement{
+			Key: key, Start: fmt.Sprintf("0x%016x", r.First), End: end})
+	}
+	s.part, s.shards = fanout.NewHashRanges(field, ranges), sharding.NewSelector(requirements...)
+	return s
+}
+
+// nth returns the selector of the nth of equal shards of s, by uid.
+func nth(s selector, n, shards int) selector {
+	width := math.MaxUint64/uint64(shards) + 1
+	if shards == 1 {
+		return s
+	}
+	r := fanout.HashRange{First: uint64(n) * width, Last: math.MaxUint64}
+	if n < shards-1 {
+		r.Last = uint64(n+1)*width - 1
+	}
+	return s.shard(fanout.HashedUID, r)
+}
+
+// inShard reports whether the twin of a shard has the thing.
+func (s selector) inShard(o *thing) bool {
+	if s.shards == nil {
+		return true
+	}
+	ok, err := s.shards.Matches(&metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(o.uid), Namespace: o.namespace}})
+	return err == nil && ok
+}
+
+// randomShard draws a shard of one of the two fields. Its ranges may overlap.
+func randomShard(rng *rand.Rand, s selector) selector {
+	ranges := []fanout.HashRange{half, rest, {First: 0, Last: math.MaxUint64}}[rng.IntN(3):][:1]
+	for range rng.IntN(3) {
+		// Of a grid, for ranges to be adjacent or equal.
+		first, more := rng.Uint64N(16)<<60, rng.Uint64N(8)<<60
+		r := fanout.HashRange{First: first, Last: math.MaxUint64}
+		if last := first + more + 1<<60 - 1; last > first {
+			r.Last = last
+		}
+		ranges = append(ranges[:len(ranges):len(ranges)], r)
+	}
+	if rng.IntN(2) == 0 && len(ranges) > 1 {
+		ranges = ranges[1:]
+	}
+	return s.shard(fanout.HashedField(rng.IntN(2)), ranges...)
+}
+
+// The parts of a collection have every object once, whatever the bounds.
+func TestHashRangesBounds(t *testing.T) {
+	o := &thing{namespace: "a", name: "x", rv: 1, uid: "d1f0a1a0-3b1f-4c53-8df8-4a1f6b6f0a55"}
+	hash := framing.HashOf(o.uid)
+	f := func(want bool, ranges ...fanout.HashRange) {
+		t.Helper()
+		s := everything(t).shard(fanout.HashedUID, ranges...)
+		if got := s.filter(t).Match(object(o)); got != want || s.inShard(o) != want {
+			t.Errorf("%x in %v: got %v, the twin %v, want %v", hash, ranges, got, s.inShard(o), want)
+		}
+	}
+	all := fanout.HashRange{Last: math.MaxUint64}
+	f(true, all)
+	f(true, fanout.HashRange{First: hash, Last: hash})
+	f(true, fanout.HashRange{First: hash, Last: math.MaxUint64})
+	f(true, fanout.HashRange{Last: hash})
+	f(false, fanout.HashRange{First: hash + 1, Last: math.MaxUint64})
+	f(false, fanout.HashRange{Last: hash - 1})
+	f(false, fanout.HashRange{Last: hash - 1}, fanout.HashRange{First: hash + 1, Last: math.MaxUint64})
+	f(true, fanout.HashRange{First: hash - 2, Last: hash - 1}, fanout.HashRange{First: hash, Last: hash + 9})
+	f(hash <= math.MaxUint64/2, half)
+	f(hash > math.MaxUint64/2, rest)
+	f(true, half, rest)
+}
+
+// Filters with shards that are the same share a group, however they are written.
+func TestHashRangesKey(t *testing.T) {
+	key := func(s selector) string { return s.filter(t).Key() }
+	uid := func(ranges ...fanout.HashRange) selector { return everything(t).shard(fanout.HashedUID, ranges...) }
+	quarter := fanout.HashRange{Last: math.MaxUint64 / 4}
+	for _, same := range [][2]selector{
+		{uid(half, rest), everything(t)},
+		{uid(half), uid(quarter, fanout.HashRange{First: math.MaxUint64/4 + 1, Last: math.MaxUint64 / 2})},
+		{uid(half), uid(half, quarter, half)},
+		{uid(quarter, rest), uid(rest, quarter)},
+	} {
+		if a, b := key(same[0]), key(same[1]); a != b {
+			t.Errorf("%q and %q select the same", a, b)
+		}
+	}
+	for _, other := range [][2]selector{{uid(half), uid(rest)}, {uid(half), everything(t)},
+		{uid(half), everything(t).shard(fanout.HashedNamespace, half)},
+		{uid(half), sel(t, "", "l=1", "").shard(fanout.HashedUID, half)}} {
+		if a, b := key(other[0]), key(other[1]); a == b {
+			t.Errorf("%q is the key of two shards", a)
+		}
+	}
+	// The namespace of a filter decides about a shard by namespaces.
+	in, out := half, rest
+	if !sel(t, "a", "", "").shard(fanout.HashedNamespace, half).inShard(&thing{namespace: "a"}) {
+		in, out = rest, half
+	}
+	a := sel(t, "a", "", "")
+	if key(a.shard(fanout.HashedNamespace, in)) != key(a) {
+		t.Error("a namespace that is in the shard is not the whole namespace")
+	}
+	if none := a.shard(fanout.HashedNamespace, out).filter(t); none.Match(object(&thing{namespace: "a", name: "x", rv: 1})) {
+		t.Errorf("a namespace that is not in the shard has objects: %s", none.Key())
+	}
+}
+
+// An event is looked up among the shards: only those are asked that its hash is in.
+func TestHashRangesAsked(t *testing.T) {
+	const shards = 900
+	w := newWorld(t, roomy)
+	var subs []*fanout.Subscription
+	for i := range shards {
+		for _, s := range []selector{everything(t), sel(t, "a", "", ""), sel(t, "", "l=1", "")} {
+			subs = append(subs, w.subscribe(nth(s, i, shards), fanout.Request{}))
+		}
+	}
+	var asked []string
+	w.cache.OnAsk(func(f *fanout.Filter) { asked = append(asked, f.Key()) })
+	for i := range 100 {
+		asked = nil
+		o := named(fmt.Sprint("x", i), "l", "1")
+		o.uid = fmt.Sprint("uid", i)
+		w.put(o)
+		if len(asked) != 3 {
+			t.Fatalf("%d of %d filters are asked about an event: %.300q", len(asked), len(subs), asked)
+		}
+	}
+	for _, s := range subs {
+		s.Cancel()
+	}
+	if n := w.cache.Indexed(); n != 0 {
+		t.Errorf("%d groups are left", n)
+	}
+}
+
+// Shards that overlap everywhere cost bounded memory and a bounded time for each event.
+func TestHashRangesCrowd(t *testing.T) {
+	var x fanout.Index
+	taken := make(map[*fanout.Filter]selector)
+	rng := rand.New(rand.NewPCG(7, 7))
+	for i := range 3 * fanout.MaxScopeCost {
+		a, b := rng.Uint64(), rng.Uint64()
+		s := sel(t, "a", "", "").shard(fanout.HashedUID, fanout.HashRange{First: min(a, b), Last: max(a, b)})
+		f := s.filter(t)
+		if x.Add(f) {
+			taken[f] = s
+		} else if i < fanout.MaxScopeCost/2 {
+			t.Fatalf("only %d filters are taken in", i)
+		}
+	}
+	if x.Cost("a") > fanout.MaxScopeCost || x.HashEntries() > fanout.MostHashEntries {
+		t.Errorf("%d filters cost %d, and have %d entries", len(taken), x.Cost("a"), x.HashEntries())
+	}
+	for i := range 50 {
+		o := &thing{namespace: "a", name: "x", rv: 1, uid: fmt.Sprint(i)}
+		visits := x.Concerned(&fanout.Change{Type: framing.Added, Object: object(o)})
+		for f, s := range taken {
+			if n := visits[f]; n > 1 || n == 0 && s.inShard(o) {
+				t.Fatalf("visited %d times, in the shard %v", n, s.inShard(o))
+			}
+		}
+	}
+	for f := range taken {
+		x.Remove(f)
+	}
+	if !x.Empty() {
+		t.Error("the index is not empty after all have left")
+	}
+}

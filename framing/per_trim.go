@@ -1,0 +1,40 @@
+package framing
+
+import "sync/atomic"
+
+// PerTrim holds a value for each Trim that somebody has asked for: a list without locks, to which
+// values are only added. It is as long as there are Trims in use, so it is searched from its
+// beginning. The zero value holds none and takes one pointer. Any goroutine may call its method. It
+// must not be copied.
+type PerTrim[T any] struct {
+	first atomic.Pointer[trimEntry[T]] // the latest
+}
+
+// trimEntry is one value. Its trim and next are immutable once the list has it.
+type trimEntry[T any] struct {
+	trim  *Trim
+	value T
+	next  *trimEntry[T]
+}
+
+// For returns the value for t, which may be nil. create makes it when it is first asked for. If
+// several goroutines have it made at once, all get the one that came first into the list: an entry
+// comes only in front of entries that have been searched, so no Trim has two.
+func (p *PerTrim[T]) For(t *Trim, create func() T) *T {
+	var made *trimEntry[T]
+	for {
+		first := p.first.Load()
+		for e := first; e != nil; e = e.next {
+			if e.trim == t {
+				return &e.value
+			}
+		}
+		if made == nil {
+			made = &trimEntry[T]{trim: t, value: create()}
+		}
+		made.next = first
+		if p.first.CompareAndSwap(first, made) {
+			return &made.value
+		}
+	}
+}

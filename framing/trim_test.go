@@ -1,0 +1,467 @@
+package framing_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// droppedPaths returns the paths of drops that select an object with these labels, those of
+// annotations too.
+func droppedPaths(drops []framing.Drop, labels map[string]string) (paths [][]string) {
+	for _, d := range drops {
+		if d.Selects != nil && !d.Selects(labels) {
+			continue
+		}
+		paths = append(paths, d.Fields...)
+		for _, name := range d.Annotations {
+			paths = append(paths, []string{"metadata", "annotations", name})
+		}
+	}
+	return paths
+}
+
+// trimmedJSON returns a JSON object without the members at the paths, member by member. Annotations
+// of which none is left are left out. at is the path of the object itself.
+func trimmedJSON(t testing.TB, object []byte, paths [][]string, at ...string) []byte {
+	t.Helper()
+	return rewritten(t, object, func(quoted string, value []byte) ([]byte, bool) {
+		var name string
+		if err := json.Unmarshal([]byte(quoted), &name); err != nil {
+			t.Fatal(err)
+		}
+		var below [][]string
+		for _, path := range paths {
+			if path[0] == name && len(path) == 1 {
+				return nil, false
+			}
+			if path[0] == name {
+				below = append(below, path[1:])
+			}
+		}
+		if len(below) == 0 || value[0] != '{' {
+			return value, true
+		}
+		in := append(slices.Clone(at), name)
+		trimmed := trimmedJSON(t, value, below, in...)
+		return trimmed, !slices.Equal(in, annotationsPath) || string(trimmed) != "{}" || string(bytes.Join(bytes.Fields(value), nil)) == "{}"
+	})
+}
+
+var annotationsPath = []string{"metadata", "annotations"}
+
+// trimmedMap removes the entries at the paths from a decoded object.
+func trimmedMap(object map[string]any, paths [][]string) {
+	for _, path := range paths {
+		at := object
+		for _, name := range path[:len(path)-1] {
+			at, _ = at[name].(map[string]any)
+		}
+		last := path[len(path)-1]
+		_, had := at[last]
+		delete(at, last)
+		if had && len(at) == 0 && slices.Equal(path[:len(path)-1], annotationsPath) {
+			delete(object["metadata"].(map[string]any), "annotations")
+		}
+	}
+}
+
+// trimmedMessage returns an object in protobuf without fields of its metadata, which apimachinery's
+// types know.
+func trimmedMessage(t testing.TB, object []byte, paths [][]string) []byte {
+	t.Helper()
+	var u runtime.Unknown
+	if err := u.Unmarshal(bytes.TrimPrefix(object, []byte("k8s\x00"))); err != nil {
+		t.Fatal(err)
+	}
+	n := fieldLen(t, u.Raw)
+	var o metav1.PartialObjectMetadata
+	if err := o.Unmarshal(u.Raw[:n]); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		switch path[1] {
+		case "managedFields":
+			o.ManagedFields = nil
+		case "finalizers":
+			o.Finalizers = nil
+		case "ownerReferences":
+			o.OwnerReferences = nil
+		case "annotations":
+			delete(o.Annotations, path[2])
+		default:
+			t.Fatalf("%v", path)
+		}
+	}
+	metadata, err := o.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Raw = append(metadata, u.Raw[n:]...)
+	b, err := u.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte("k8s\x00"), b...)
+}
+
+// checkTrim compares all forms of an object without fields with each other, and the object itself
+// with the paths that it must lack.
+func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Object, drops []framing.Drop) {
+	t.Helper()
+	trim, paths := framing.NewTrim(drops...), droppedPaths(drops, o.Labels)
+	got := bytes.Join(o.AppendTrimmed(nil, trim), nil)
+	switch c.encoding {
+	case framing.JSON:
+		want := trimmedJSON(t, o.Bytes(), paths)
+		if !bytes.Equal(got, want) && (c.file != "" || !bytes.Equal(compact(t, got), compact(t, want))) {
+			t.Fatalf("without %v:\n got %q\nwant %q", paths, got, want)
+		}
+	case framing.Protobuf:
+		if want := trimmedMessage(t, o.Bytes(), paths); !bytes.Equal(got, want) && c.file != "" {
+			t.Fatalf("without %v:\n got %q\nwant %q", paths, got, want)
+		}
+	case framing.CBOR:
+		want := decodeCBOR(t, o.Bytes()).(map[string]any)
+		trimmedMap(want, paths)
+		if !reflect.DeepEqual(decodeCBOR(t, got), any(want)) {
+			t.Fatalf("without %v:\n got %q\nwant %v", paths, got, want)
+		}
+	}
+	for _, typ := range []framing.EventType{framing.Added, framing.Modified, framing.Deleted} {
+		f := o.TrimmedFrame(trim, typ)
+		ev := c.scan(t, payload(t, f))
+		if l := ev.Object; ev.Type != typ || !bytes.Equal(l.Bytes(), got) || l.Key != o.Key || l.UID() != o.UID() ||
+			l.ResourceVersion != o.ResourceVersion || !reflect.DeepEqual(l.Labels, o.Labels) {
+			t.Fatalf("%s: got %q\nwant %q", typ, l.Bytes(), got)
+		}
+		as := o.As(typ)
+		if a, b := as.TrimmedFrame(trim, typ), as.TrimmedFrame(trim, typ); a.Start() != b.Start() {
+			t.Fatalf("%s is not shared", typ)
+		}
+		if !bytes.Equal(payload(t, as.TrimmedFrame(trim, typ)), payload(t, f)) {
+			t.Fatalf("made to be %s: %q", typ, payload(t, as.TrimmedFrame(trim, typ)))
+		}
+	}
+	trimmed := c.scan(t, payload(t, o.TrimmedFrame(trim, framing.Added))).Object
+	if got, want := payload(t, o.TrimmedLeft(trim, 77)), payload(t, trimmed.Left(77)); !bytes.Equal(got, want) {
+		t.Fatalf("left as %q\nwant %q", got, want)
+	}
+	for _, first := range []bool{true, false} {
+		open, item := form.Item(trimmed, first)
+		if got := bytes.Join(form.AppendTrimmedItem(nil, trim, o, first), nil); string(got) != open+string(item) {
+			t.Fatalf("item %q\nwant %q", got, open+string(item))
+		}
+	}
+}
+
+var (
+	bareMetadata = framing.Drop{Fields: [][]string{{"metadata", "managedFields"}, {"metadata", "finalizers"}, {"metadata", "ownerReferences"}},
+		Annotations: []string{"deprecated.daemonset.template.generation", "none"}}
+	ofOthers = framing.Drop{Fields: [][]string{{"metadata", "managedFields"}},
+		Selects: func(labels map[string]string) bool { return len(labels) == 0 }}
+	manyPaths = framing.Drop{Fields: [][]string{{"spec", "containers"}, {"spec", "template"}, {"status"}, {"data"}, {"status", "phase"},
+		{"spec", "replicas"}, {"spec", "template", "spec"}, {"subsets"}, {"none", "at", "all"}, {"spec", "c"}, {"roleRef"}}}
+)
+
+// In every representation, events and lists without fields are what kube-apiserver wrote without
+// them.
+func TestGoldenTrim(t *testing.T) {
+	for _, c := range readEverything(t) {
+		t.Run(c.String(), func(t *testing.T) {
+			form, objects, body := c.form(t), c.objects(t), c.bytes("list")
+			var listed []*framing.Object
+			if len(body) > 0 {
+				listed, _ = c.readList(t, form, body)
+			}
+			for _, drops := range [][]framing.Drop{{bareMetadata}, {ofOthers}, {bareMetadata, manyPaths}, {manyPaths, ofOthers}, {}} {
+				if !framing.NewTrim(drops...).Fits(c.encoding, false) {
+					continue
+				}
+				for _, o := range slices.Concat(objects, listed) {
+					checkTrim(t, c, form, o, drops)
+				}
+				checkTrimBody(t, c, form, objects[0].Bytes(), objects[:1], drops)
+				if len(body) > 0 {
+					checkTrimBody(t, c, form, body, listed, drops)
+				}
+			}
+		})
+	}
+}
+
+// Members are left out with one comma, wherever they are and in any white space.
+func TestTrimJSON(t *testing.T) {
+	trim := framing.NewTrim(
+		framing.Drop{Fields: [][]string{{"data"}, {"status", "images"}, {"status", "a", "b"}}, Annotations: []string{"x/y"}},
+		framing.Drop{Fields: [][]string{{"binaryData"}}, Selects: func(labels map[string]string) bool { return labels["l"] == "1" }})
+	f := func(object, want string) {
+		t.Helper()
+		o := scan(t, []byte(`{"type":"ADDED","object":`+object+"}\n")).Object
+		checkFrame(t, object, o.TrimmedFrame(trim, framing.Added), []byte(`{"type":"ADDED","object":`+want+"}\n"))
+	}
+	const meta = `"metadata":{"name":"x","resourceVersion":"7"}`
+	f(`{"data":{"a":"}"},`+meta+`}`, `{`+meta+`}`)
+	f(`{`+meta+`,"data":{"a":"}"}}`, `{`+meta+`}`)
+	f(`{"kind":"K","data":1,`+meta+`,"data":[2],"data":null}`, `{"kind":"K",`+meta+`}`)
+	f(`{"kind":"K","data":1,"data":2,`+meta+`,"z":1}`, `{"kind":"K",`+meta+`,"z":1}`)
+	f(`{`+meta+`,"d\u0061ta":1,"z":1}`, `{`+meta+`,"z":1}`)
+	f(`{`+meta+`,"status":{"images":[1,{"data":2}]}}`, `{`+meta+`,"status":{}}`)
+	f(`{`+meta+`,"status":{"images":1,"a":{"b":{},"c":1}},"data":1}`, `{`+meta+`,"status":{"a":{"c":1}}}`)
+	f(`{`+meta+`,"status":{"a":{"b":1},"images":1}}`, `{`+meta+`,"status":{"a":{}}}`)
+	f(`{`+meta+`,"status":{"a":[{"b":1}],"images":1,"x":1}}`, `{`+meta+`,"status":{"a":[{"b":1}],"x":1}}`)
+	f(`{`+meta+`,"status":"images","spec":{"data":1}}`, `{`+meta+`,"status":"images","spec":{"data":1}}`)
+	f("{\"status\" : { \"images\" :1 ,\t\"x\":1 } ,\n "+meta+" ,\"data\" : 1 }", "{\"status\" : { \"x\":1 } ,\n "+meta+" }")
+	f(`{"metadata":{"name":"x","annotations":{"x/y":"1"},"resourceVersion":"7"}}`, `{"metadata":{"name":"x","resourceVersion":"7"}}`)
+	f(`{"metadata":{"annotations":{"x/y":"1","z":"2"},"name":"x","resourceVersion":"7"}}`,
+		`{"metadata":{"annotations":{"z":"2"},"name":"x","resourceVersion":"7"}}`)
+	f(`{"metadata":{"name":"x","resourceVersion":"7","annotations":{"x\/y":"1","x/y":"2"}},"a":{"annotations":{"x/y":"1"}}}`,
+		`{"metadata":{"name":"x","resourceVersion":"7"},"a":{"annotations":{"x/y":"1"}}}`)
+	f(`{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`, `{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`)
+	f(`{"metadata":{"name":"x","resourceVersion":"7","labels":{"l":"1"}},"binaryData":1}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","labels":{"l":"1"}}}`)
+	const others = `{"metadata":{"name":"x","resourceVersion":"7","labels":{"l":"2"}},"binaryData":1}`
+	f(others, others)
+}
+
+// Where an object has none of the fields, it keeps its frames. Where it has, each Trim has a frame
+// of its own, which is made once for all goroutines.
+func TestTrimShares(t *testing.T) {
+	o := scan(t, []byte(`{"type":"MODIFIED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":1,"spec":{}}}`)).Object
+	none := framing.NewTrim(framing.Drop{Fields: [][]string{{"status"}}})
+	if o.TrimmedFrame(none, framing.Modified).Start() != o.Frame(framing.Modified).Start() {
+		t.Error("an object without the fields has a frame of its own")
+	}
+	trims := []*framing.Trim{framing.NewTrim(framing.Drop{Fields: [][]string{{"data"}}}), framing.NewTrim(framing.Drop{Fields: [][]string{{"spec"}}})}
+	var starts [8][2]*byte
+	var wg sync.WaitGroup
+	for i := range starts {
+		wg.Go(func() {
+			for j, trim := range trims {
+				starts[i][j] = o.TrimmedFrame(trim, framing.Modified).Start()
+			}
+		})
+	}
+	wg.Wait()
+	for _, s := range starts {
+		if s != starts[0] || s[0] == s[1] {
+			t.Errorf("got the frames %v, want %v", s, starts[0])
+		}
+	}
+	whole, cut := o.Frame(framing.Modified), o.TrimmedFrame(trims[0], framing.Modified)
+	if &whole.Body[len(whole.Body)-1] != &cut.Body[len(cut.Body)-1] {
+		t.Error("the bytes behind the fields are not shared")
+	}
+	if n := testing.AllocsPerRun(10, func() { o.TrimmedFrame(trims[0], framing.Modified) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// The forms take no memory of an object that nobody asks for in one: the pointer to them fits into
+// the size class.
+func TestObjectSize(t *testing.T) {
+	if n := unsafe.Sizeof(framing.Object{}); n > 256 {
+		t.Errorf("an object takes %d bytes, want at most 256", n)
+	}
+}
+
+func TestDropsManagedFields(t *testing.T) {
+	managed := [][]string{{"spec", "x"}, {"metadata", "managedFields"}}
+	for _, c := range []struct {
+		trim *framing.Trim
+		want bool
+	}{
+		{nil, false}, {framing.Lean, true}, {framing.NewTrim(), false},
+		{framing.NewTrim(framing.Drop{Annotations: []string{"managedFields"}}, framing.Drop{Fields: managed}), true},
+		{framing.NewTrim(framing.Drop{Fields: managed[:1]}), false},
+		{framing.NewTrim(framing.Drop{Fields: managed, Selects: func(map[string]string) bool { return true }}), false},
+	} {
+		if got := c.trim.DropsManagedFields(); got != c.want {
+			t.Errorf("%+v: %t, want %t", c.trim, got, c.want)
+		}
+	}
+}
+
+// Protobuf has numbers for the fields of metadata only.
+func TestTrimFits(t *testing.T) {
+	names, paths := framing.NewTrim(bareMetadata, ofOthers), framing.NewTrim(bareMetadata, manyPaths)
+	for _, c := range []struct {
+		trim     *framing.Trim
+		encoding framing.Encoding
+		metadata bool
+		want     bool
+	}{
+		{nil, framing.Protobuf, false, true}, {names, framing.Protobuf, false, true}, {paths, framing.Protobuf, false, false},
+		{paths, framing.Protobuf, true, true}, {paths, framing.JSON, false, true}, {paths, framing.CBOR, false, true},
+	} {
+		if got := c.trim.Fits(c.encoding, c.metadata); got != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+}
+
+// fuzzDrops reads the drops of a fuzz target: paths with dots, between commas, and annotations
+// after @.
+func fuzzDrops(text string, metadataOnly bool) (drops []framing.Drop) {
+	for field := range strings.SplitSeq(text, ",") {
+		if name, ok := strings.CutPrefix(field, "@"); ok {
+			drops = append(drops, framing.Drop{Annotations: []string{name}})
+			continue
+		}
+		path := strings.Split(field, ".")
+		inMetadata := slices.Contains([]string{"metadata.managedFields", "metadata.finalizers", "metadata.ownerReferences"}, field)
+		if !inMetadata && (metadataOnly || slices.Contains([]string{"metadata", "kind", "apiVersion"}, path[0])) {
+			continue // which a Trim must keep
+		}
+		drops = append(drops, framing.Drop{Fields: [][]string{path}})
+	}
+	return drops[:min(len(drops), framing.MostDrops)]
+}
+
+// fuzzTrim is the body of fuzz targets.
+func fuzzTrim(t *testing.T, c captured, form framing.ListForm, event []byte, drops []framing.Drop) {
+	ev, err := framing.NewScanner(c.encoding, podFields).Event(event)
+	if err != nil || ev.Object == nil {
+		return
+	}
+	checkTrim(t, c, form, ev.Object, drops)
+}
+
+// FuzzTrimJSON compares with a rewriting of the object, member by member.
+func FuzzTrimJSON(f *testing.F) {
+	for _, event := range asJSON.captured(f)[0].events("all") {
+		f.Add(event, "status,spec.a,metadata.managedFields,@a")
+	}
+	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7","annotations":{"a":"b"}},"spec":{"a":{"b":1},"c":2},"data":3}}`),
+		"spec.a.b,data,@a,spec.c")
+	form, _, err := framing.ParseListForm(framing.JSON,
+		[]byte(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, line []byte, paths string) {
+		fuzzTrim(t, captured{representation: asJSON}, form, line, fuzzDrops(paths, false))
+	})
+}
+
+// FuzzTrimCBOR compares with another decoder.
+func FuzzTrimCBOR(f *testing.F) {
+	f.Add(cborEvent("ADDED", cborPod("metadata", cborMap("annotations", cborMap("a", "b"), "name", "x", "resourceVersion", "7"),
+		"spec", cborMap("a", cborMap("b", 1), "c", 2), "data", 3)), "spec.a.b,data,@a,spec.c")
+	form := asCBOR.captured(f)[0].form(f)
+	f.Fuzz(func(t *testing.T, event []byte, paths string) {
+		var twin cborTwin
+		if asKubernetes.Unmarshal(event, &twin) != nil {
+			return
+		}
+		fuzzTrim(t, captured{representation: asCBOR}, form, event, fuzzDrops(paths, false))
+	})
+}
+
+// FuzzTrimProtobuf reads what it has trimmed, and compares with apimachinery's types if they would
+// have written the event.
+func FuzzTrimProtobuf(f *testing.F) {
+	name, rv, managed := text(1, "x"), text(6, "7"), message(17, text(1, strings.Repeat("m", 200)))
+	f.Add(protobufEvent(f, "ADDED", message(1, name, rv, message(12, text(1, "a"), text(2, "b")), managed), message(2, text(10, "n1"))),
+		"metadata.managedFields,@a")
+	form := asProtobuf.captured(f)[0].form(f)
+	f.Fuzz(func(t *testing.T, event []byte, paths string) {
+		c := captured{representation: asProtobuf}
+		if tw, ok := protobufTwinOf(event); ok && tw.canonical {
+			c.file = "canonical"
+		}
+		fuzzTrim(t, c, form, event, fuzzDrops(paths, true))
+	})
+}
+
+// fieldLen returns the length of the first field of a message.
+func fieldLen(t testing.TB, message []byte) int {
+	t.Helper()
+	_, _, n := protowire.ConsumeField(message)
+	if n < 0 {
+		t.Fatalf("no field: %.300q", message)
+	}
+	return n
+}
+
+// compact returns JSON without white space, which captured files do not have.
+func compact(t testing.TB, object []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, object); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// checkTrimBody compares a whole answer, an object or a list of the objects, with what a lane makes
+// of it.
+func checkTrimBody(t *testing.T, c captured, form framing.ListForm, body []byte, objects []*framing.Object, drops []framing.Drop) {
+	t.Helper()
+	trim := framing.NewTrim(drops...)
+	parts, ok := trim.Body(c.encoding, body)
+	if ok != (c.encoding != framing.CBOR) {
+		t.Fatalf("%s: read %v", c.encoding, ok)
+	}
+	if !ok {
+		return
+	}
+	want := bytes.Join(objects[0].AppendTrimmed(nil, trim), nil)
+	if len(body) != len(objects[0].Bytes()) {
+		_, meta := c.readList(t, form, body)
+		want = assembleTrimmed(form, meta, objects, trim)
+	}
+	if got := bytes.Join(parts, nil); !bytes.Equal(got, want) {
+		t.Fatalf("got %q\nwant %q", got, want)
+	}
+}
+
+// What is no object and no list stays as it is.
+func TestTrimBodyOfOthers(t *testing.T) {
+	trim := framing.NewTrim(bareMetadata)
+	for _, body := range []string{"", "x", "{}", `{"kind":"Table","rows":[]}`, `{"items":[]}`, `{"items":[{}]}`, `{"items":1}`, `[]`,
+		`{"items":[{"metadata":{"name":"x","resourceVersion":"7"}}]}x`, `{"items":[{"metadata":{"name":"x","resourceVersion":"7"}}`} {
+		if parts, ok := trim.Body(framing.JSON, []byte(body)); ok && string(bytes.Join(parts, nil)) != body {
+			t.Errorf("%s became %q", body, parts)
+		}
+	}
+	for _, body := range []string{"", "k8s\x00", "k8s\x00\n\x00", "{}"} {
+		if parts, ok := trim.Body(framing.Protobuf, []byte(body)); ok {
+			t.Errorf("%q became %q", body, parts)
+		}
+	}
+}
+
+// FuzzTrimBody: what has been trimmed has nothing left to trim.
+func FuzzTrimBody(f *testing.F) {
+	f.Add([]byte(`{"items":[{"metadata":{"name":"x","resourceVersion":"7","annotations":{"a":"b"}},"data":1}],"metadata":{}}`), false, "data,@a")
+	f.Add([]byte(`{"metadata":{"name":"x","resourceVersion":"7","annotations":{"a":"b"}},"data":1}`), false, "data,@a")
+	f.Add(asProtobuf.captured(f)[0].bytes("list"), true, "metadata.managedFields,@a")
+	f.Fuzz(func(t *testing.T, body []byte, protobuf bool, paths string) {
+		e := framing.JSON
+		if protobuf {
+			e = framing.Protobuf
+		}
+		trim := framing.NewTrim(fuzzDrops(paths, protobuf)...)
+		parts, ok := trim.Body(e, body)
+		if !ok {
+			return
+		}
+		once := bytes.Join(parts, nil)
+		parts, ok = trim.Body(e, once)
+		if twice := bytes.Join(parts, nil); !ok || !bytes.Equal(twice, once) {
+			t.Fatalf("%q became %q and then %q", body, once, twice)
+		}
+	})
+}

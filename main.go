@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/assess"
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/plugin"
 )
 
 const usage = `watchfan serves the Kubernetes API to many watching clients from one watch per resource.
@@ -32,6 +34,7 @@ Usage:
   watchfan assess [flags]                 estimate what watchfan would change for a cluster
   watchfan check [flags]                  say which cluster would be served, and with whose rights
   watchfan config [flags]                 print the configuration in effect, or its errors
+  watchfan completion bash|zsh|fish       print a script that completes commands and flags
   watchfan version [-o json|yaml]         print the version
   watchfan help [COMMAND|GROUP of flags]  print this help, or a part of it
 `
@@ -42,17 +45,23 @@ var commands map[string]func(args []string) int
 
 func init() { // help reads the map
 	commands = map[string]func(args []string) int{
-		"top":     func(args []string) int { return diagnose.Top(args, os.Stdin, os.Stdout, os.Stderr) },
-		"explain": func(args []string) int { return diagnose.Explain(args, os.Stdout, os.Stderr) },
-		"assess":  func(args []string) int { return assess.Run(untilInterrupted(), args, os.Stdout, os.Stderr) },
-		"check":   check,
-		"config":  config,
-		"version": version,
-		"help":    help,
+		"top":        func(args []string) int { return diagnose.Top(args, os.Stdin, os.Stdout, os.Stderr) },
+		"explain":    func(args []string) int { return diagnose.Explain(args, os.Stdout, os.Stderr) },
+		"assess":     func(args []string) int { return assess.Run(untilInterrupted(), args, os.Stdout, os.Stderr) },
+		"check":      check,
+		"config":     config,
+		"completion": completion,
+		"version":    version,
+		"help":       help,
 	}
 }
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == plugin.Name {
+		os.Exit(plugin.Run(untilInterrupted(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(run(os.Args[1:]))
+}
 
 // run returns the exit code: 0 after a clean stop, 1 when serving was impossible, 2 for wrong
 // flags.
@@ -125,7 +134,7 @@ const configUsage = `watchfan config prints the configuration in effect, as a fi
 Usage: watchfan config [flags]
 
 The flags are those of watchfan; watchfan help lists them. Each has a field in the file, and flags win
-over the file. An error names the flag, or the file, the line and the field:
+over the file. Only the file has views. An error names the flag, or the file, the line and the field:
 
   watchfan config --idle-timeout=1h > config.yaml      write a file with all settings
   watchfan config --config config.yaml                 check a file, and add the defaults

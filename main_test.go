@@ -67,7 +67,14 @@ func TestCommands(t *testing.T) {
 	f("--idle-timeout=1s --version", 0, "tested with Kubernetes v1.")
 	f("config --idle-timeout=90m", 0, "idleTimeout: 1h30m\n")
 
-	f("verison", 2, `"verison" is no command: give one of assess, check, config, explain, help, `)
+	f("completion --help", 0, "Usage: watchfan completion bash|zsh|fish")
+	f("completion bash", 0, " --idle-timeout= ")
+	f("completion zsh", 0, "'--idle-timeout=[DURATION for which")
+	f("completion fish", 0, " -l idle-timeout -r -d 'DURATION for which")
+
+	f("completion", 2, "give one of bash, fish, zsh")
+	f("completion tcsh", 2, "watchfan completion tcsh: give one of bash, fish, zsh")
+	f("verison", 2, `"verison" is no command: give one of assess, check, completion, config, explain, help, `)
 	f("version x", 2, `version takes no argument, not "x"`)
 	f("version -o xml", 2, "-o=xml is unknown: give json or yaml")
 	f("help x", 2, "upstream, serving, authentication, authorization, caching, siblings, connections, limits, observability")

@@ -45,10 +45,17 @@ func readBuild() build {
 	return b
 }
 
-func version(args []string) int {
+// versionFlags returns the flags of the command, which set output.
+func versionFlags(output *string) *flag.FlagSet {
 	fs := flag.NewFlagSet("watchfan version", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // the errors come back
-	output := fs.String("o", "", "")
+	fs.StringVar(output, "o", "", "`FORMAT`: json or yaml")
+	return fs
+}
+
+func version(args []string) int {
+	var output string
+	fs := versionFlags(&output)
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Println("Usage: watchfan version [-o json|yaml]\n\nPrints the version of watchfan, its commit, Go version and platform, and the Kubernetes version that it is tested with.")
@@ -64,7 +71,7 @@ func version(args []string) int {
 
 	b := readBuild()
 	var text []byte
-	switch *output {
+	switch output {
 	case "":
 		text = fmt.Appendf(nil, "watchfan %s (commit %s, %s, %s, tested with Kubernetes %s)\n", b.Version, b.GitCommit, b.GoVersion, b.Platform, b.KubernetesVersion)
 	case "json":
@@ -73,7 +80,7 @@ func version(args []string) int {
 	case "yaml":
 		text, err = yaml.Marshal(b)
 	default:
-		return wrong(fmt.Errorf("-o=%s is unknown: give json or yaml", *output))
+		return wrong(fmt.Errorf("-o=%s is unknown: give json or yaml", output))
 	}
 	if err == nil {
 		_, err = os.Stdout.Write(text)

@@ -6,12 +6,19 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/http2"
+	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
+	"github.com/watchfan/watchfan/proxy/reflector"
+	"github.com/watchfan/watchfan/proxy/selfcheck"
 )
 
 // newAdmin returns the admin port of s.
@@ -27,8 +34,12 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 		Checks:    checks,
 		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.passthrough.Watches(), s.cached.Flusher(), s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
-		Local:     localToAdmin,
-		Foreign:   rejectedForeignHost,
+		History:   s.history,
+		Digests: diagnose.DigestsPage(func(resource string, rv uint64) []selfcheck.LaneDigest {
+			return selfcheck.Digests(s.cached.Lanes(), resource, rv)
+		}),
+		Local:   localToAdmin,
+		Foreign: rejectedForeignHost,
 	}, log)
 }
 
@@ -47,14 +58,21 @@ func (s *Server) notStopping() error {
 // debugState describes the process. It may be called from any goroutine. It takes a few
 // microseconds for each lane, independent of the lane's size.
 func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
+	now := time.Now()
 	d := diagnose.DebugState{
-		Version:   s.opts.Version,
-		Time:      time.Now(),
-		StartTime: s.started,
-		Totals:    currentTotals(),
-		Lanes:     s.cached.Lanes().Status(),
-		Passed:    diagnose.PassedCounts(s.passthrough.Watches().Open()),
+		Version:          s.opts.Version,
+		Time:             now,
+		StartTime:        s.started,
+		Upstream:         s.upstream.Address(),
+		Processors:       runtime.GOMAXPROCS(0),
+		MemoryLimitBytes: s.memory.limit,
+		Totals:           s.totals(),
+		Now:              s.history.Latest(now),
+		Lanes:            s.debugLanes(now),
+		Passed:           diagnose.PassedCounts(s.passthrough.Watches().Open()),
+		SelfCheckSeconds: s.opts.SelfCheck.SelfCheckInterval.Seconds(),
 	}
+	d.Watches.Protocols, d.Watches.Gzip = s.cached.Watchers().Forms()
 	for _, check := range checks {
 		c := diagnose.DebugCheck{Name: check.Name}
 		if err := check.OK(); err != nil {
@@ -65,17 +83,38 @@ func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 	return d
 }
 
-func currentTotals() diagnose.DebugTotals {
+// debugLanes describes the lanes.
+func (s *Server) debugLanes(now time.Time) []diagnose.DebugLane {
+	due, all := s.cached.SelfChecks().Due(), s.cached.Lanes().Status()
+	lanes := make([]diagnose.DebugLane, 0, len(all))
+	for _, l := range all {
+		d := diagnose.DebugLane{Status: l}
+		next, ok := due[schema.GroupVersionResource{Group: l.Group, Version: l.Version, Resource: l.Resource}]
+		if ok && !l.Table {
+			d.SelfCheckDue = new(lane.ShownAt(now, next))
+		}
+		lanes = append(lanes, d)
+	}
+	return lanes
+}
+
+// totals returns the current figures. It may be called from any goroutine.
+func (s *Server) totals() diagnose.DebugTotals {
 	t := fanout.CurrentTotals()
 	d := diagnose.DebugTotals{
 		Clients:             t.Subscriptions,
 		ParkedClients:       t.Parked,
+		Connections:         s.conns.Count(),
+		HTTP2:               http2.Connections(),
 		Parks:               t.Parks,
 		DeliveredEvents:     t.Events,
 		DeliveredBytes:      t.Bytes,
 		Flushes:             t.Flushes,
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            diagnose.DebugDelivery{Seconds: t.DeliverySeconds},
+		UpstreamEvents:      reflector.Changes(),
+		ProcessorSeconds:    processorTime().Seconds(),
+		MemoryBytes:         s.memory.inUse(),
 		PassthroughRequests: passthrough.Requests.Load(),
 		PassthroughStreams:  passthrough.Streams.Load(),
 		PassthroughErrors:   passthrough.Errors.Get(),

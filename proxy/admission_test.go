@@ -77,6 +77,38 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// Watches with large selectors have a limit of their own, also without a limit for all watches.
+func TestAdmissionLargeSelectors(t *testing.T) {
+	opts := NewOptions()
+	opts.MaxWatchesPerUser = 0
+	a := newAdmission(&opts, &memory{}, admissionAuthorizer(proxytest.OwnersUpstream(nil, tokenOf)), slog.New(slog.DiscardHandler))
+	begin := func(user, selector string) (*watchSlot, *metav1.Status) {
+		req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1&labelSelector="+selector))
+		return a.begin(t.Context(), auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: user}}, req, cacheable)
+	}
+	large := strings.Repeat("!k,", request.MaxRequirements) + "!k"
+	var slots []*watchSlot
+	for range mostLarge {
+		slot, st := begin("ann", large)
+		if st != nil {
+			t.Fatal(st.Message)
+		}
+		slots = append(slots, slot)
+	}
+	if _, st := begin("ann", large); st == nil || st.Code != http.StatusTooManyRequests || !strings.Contains(st.Message, "large selectors") {
+		t.Errorf("one more than there may be: %+v", st)
+	}
+	for user, selector := range map[string]string{"ann": "!k", "bob": large} {
+		if _, st := begin(user, selector); st != nil {
+			t.Errorf("%s: %s", user, st.Message)
+		}
+	}
+	slots[0].Release()
+	if _, st := begin("ann", large); st != nil {
+		t.Error(st.Message)
+	}
+}
+
 // kube-apiserver is not asked for a token's owner while the tokens with the same subject have no
 // more watches than one user may have. A user with many tokens does not escape the limit. A user is
 // not refused because of forged tokens with the user's name. A token that kube-apiserver refuses

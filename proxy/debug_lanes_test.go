@@ -3,12 +3,15 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -16,15 +19,28 @@ import (
 type debugLane struct {
 	Group, Version, Resource, Encoding, State string
 
-	ResourceVersion, OldestResourceVersion            string
-	Objects, HistoryEvents, Clients, Filters          int
-	Events, Breaks, Relists, Served, Proofs, Unproven int
-	Bytes, HistoryBytes                               int64
-	Since                                             time.Time
-	LastChange, LastHeard, WatchBegan                 *time.Time
-	LastError                                         *struct {
+	ResourceVersion, OldestResourceVersion   string
+	Objects, HistoryEvents, Clients, Filters int
+	Events, Breaks, Relists, Resets          int
+	Served, Proofs, Unproven                 int
+	Bytes, HistoryBytes                      int64
+	Since                                    time.Time
+	LastChange, LastHeard, WatchBegan        *time.Time
+	LastError                                *struct {
 		Kind string
 		Time time.Time
+	}
+	SelfCheck *struct {
+		Result, ResourceVersion, Digest string
+		Objects                         int
+		Time                            time.Time
+	}
+	SelfCheckDue *time.Time
+	Filled       *struct {
+		Source, Address, NoSibling string
+		Time                       time.Time
+		Seconds                    float64
+		Objects                    int
 	}
 }
 
@@ -97,7 +113,7 @@ func TestDebugLanes(t *testing.T) {
 		return strings.Contains(body, "configmaps")
 	})
 	if l := f.awaitState("Syncing", ""); l.Objects != 0 || l.LastHeard != nil || l.WatchBegan != nil ||
-		l.Since.Before(begin) {
+		l.Since.Before(begin) || l.Filled != nil || l.SelfCheckDue != nil {
 		t.Errorf("while it is filled: got %+v", l)
 	}
 	close(fill)
@@ -125,6 +141,10 @@ func TestDebugLanes(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", name, n[0], n[1])
 		}
 	}
+	if l.Filled == nil || l.Filled.Source != "upstream" || l.Filled.NoSibling != "" || l.Filled.Objects != 2 ||
+		l.Filled.Time.Before(begin) || l.Filled.Seconds <= 0 || l.Filled.Seconds > time.Since(begin).Seconds() {
+		t.Errorf("filled: %+v", l.Filled)
+	}
 	if l.Bytes < 300 || l.HistoryBytes < 100 || l.HistoryBytes > l.Bytes {
 		t.Errorf("got %d bytes, %d of history", l.Bytes, l.HistoryBytes)
 	}
@@ -143,6 +163,14 @@ func TestDebugLanes(t *testing.T) {
 	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { c.Fail(500, "InternalError", "secret", 0) })
 	f.cms.Reflector().Send("secret\n")
 	f.awaitState("Relisting", "500 Internal Server Error")
+	filled := *l.Filled
+	again := *f.theLane().Filled
+	if off := again.Time.Sub(filled.Time).Abs(); off > time.Millisecond { // pages read the clock
+		t.Errorf("filled: %+v, at first %+v", again, filled)
+	}
+	if again.Time = filled.Time; again != filled {
+		t.Errorf("filled: %+v, at first %+v", again, filled)
+	}
 	if l := f.awaitState("Synced", "500 Internal Server Error"); l.Relists != 1 || l.Breaks != 2 {
 		t.Errorf("after a relist: got %+v", l)
 	}
@@ -154,6 +182,41 @@ func TestDebugLanes(t *testing.T) {
 		t.Errorf("broken: got %+v", l)
 	}
 	f.awaitState("Synced", "503 Service Unavailable")
+}
+
+// /debug/lanes says how far the process is and how its watches reach their clients.
+func TestDebugProcess(t *testing.T) {
+	t.Parallel()
+	f := startWebSockets(t, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
+	state := func() (d diagnose.DebugState) {
+		t.Helper()
+		_, _, body := f.askAdmin("/debug/lanes?format=json", "")
+		if err := json.Unmarshal([]byte(body), &d); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		return d
+	}
+	f.cms.Put("ns", "a", "1")
+	f.watch(anyState).Await(2)
+	proxytest.Open(t, f.insecure+anyState, "Accept-Encoding", "gzip").Await(1)
+	next(t, f.webSocket(f.insecure, anyState, nil))
+	f.idleConnections(1)
+	f.until("watches", func() bool { return f.watchers("").Total == 4 })
+	before := state()
+	if got, want := before.Watches.Protocols, map[string]int{"HTTP/1.1": 2, "HTTP/2": 1, "WebSocket": 1}; !maps.Equal(got, want) || before.Watches.Gzip != 1 {
+		t.Errorf("got %v, %d compressed; want %v, 1", got, before.Watches.Gzip, want)
+	}
+	if before.Upstream != f.up.URL || before.Processors != runtime.GOMAXPROCS(0) || before.SelfCheckSeconds != 300 {
+		t.Errorf("in front of %s with %d processors, self-checks each %v s", before.Upstream, before.Processors, before.SelfCheckSeconds)
+	}
+	if n := before.Totals; n.Connections < 4 || n.HTTP2 < 1 || n.MemoryBytes < 1<<20 || n.ProcessorSeconds <= 0 {
+		t.Errorf("totals %+v", n)
+	}
+	f.cms.Put("ns", "a", "2")
+	f.until("the sample", func() bool {
+		now := state()
+		return now.Totals.UpstreamEvents > before.Totals.UpstreamEvents && now.Now != nil && now.Now.Clients >= 4
+	})
 }
 
 // A lane without clients is idle, since the end of its last client's watch.

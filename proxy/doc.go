@@ -14,6 +14,7 @@
 //	exchange     one request and its answer, for any protocol
 //	websocket    the WebSocket protocol: its handshake, its messages and its other frames
 //	apistatus    errors in kube-apiserver's form
+//	view         parts of the path space that serve the API without some fields
 //	request      a request's parameters, parsed once
 //	auth         clients' identities and permissions
 //	fairness     fair turns at processors and at costly requests to kube-apiserver
@@ -24,9 +25,11 @@
 //	passthrough  requests that are passed through to kube-apiserver
 //	reflector    one resource followed upstream: list, watch, and their failures
 //	lane         one resource served from a cache: first list, freshness, history
+//	selfcheck    comparisons of lanes with kube-apiserver while they are served
 //	registry     definitions of custom resources and APIServices, followed
 //	diagnose     watches as an operator sees them; top and explain
 //	assess       would watchfan help a cluster? an estimate from kube-apiserver's metrics
+//	plugin       kubectl watchfan: top and explain for the pods of a cluster
 //	cached       one read answered from a lane, or passed through
 //	admin        the admin port: health, metrics, profiles, and the pages of diagnose
 //	http1        HTTP/1.1: connections to exchanges and back, and watches over WebSockets
@@ -38,6 +41,8 @@
 //	                                                     │ 401               │ not cacheable, not allowed,
 //	                                                     ▼                   │ not proven, not known
 //	                                                                         └─▶ passthrough.Forwarder
+//
+// Server.handle takes the prefix of a view from the target first (view/views.go).
 //
 // A LIST: readHead (http1/head.go), Server.handle (server.go), admission.begin (admission.go),
 // Reads.Serve, prepare, resolve, acquire, serveLane, serveFrom (cached/reads.go), awaitLane
@@ -55,17 +60,22 @@
 //
 //	lane            one resource in one representation, followed upstream and cached
 //	representation  JSON, protobuf or CBOR; whole objects, their metadata, or Tables
+//	view            a read-only part of the path space whose objects lack fields: /views/NAME
+//	lean            without metadata.managedFields, as a client or the view lean asks
+//	trimmed         without fields: lean, or what a view makes of an object
 //	filter          the whole condition of a watch or list: namespace, name, selectors
-//	group           the subscriptions that share a filter (fanout)
+//	group           the subscriptions that share a filter and a Variant: a form and a view (fanout)
 //	subscription    one watch's place in a lane's events (fanout)
 //	sink            the destination of a subscription's events: a connection, or a stream of HTTP/2
 //	carrier         an HTTP/2 connection as fanout knows it: several sinks, flushed once a round
 //	shard           a goroutine that writes to its share of the subscriptions
+//	hash ranges     what a shardSelector selects by: hashes of uids or namespaces (KEP-5866)
 //	index           objects by the value of a label or field that clients select by (fanout)
 //	Table           kube-apiserver's rows for kubectl, with ages
 //	proof           the evidence that a cache is as new as a request
 //	scout           a short upstream watch for its bookmark, which may be a proof
 //	backfill        fetching history from before a lane began
+//	self-check      a comparison of a lane with kube-apiserver's list
 //	quarantine      a resource is passed through because it cannot be cached
 //	passed through  sent on to kube-apiserver in the client's name, each with a reason
 //	review          the question to kube-apiserver whether a client may do something
@@ -109,7 +119,8 @@
 //	review, discovery, definitions, a lane,  users; then 429 (vainReads in package cached)
 //	a proof, or history
 //	a relist has skipped its history         16 of each lane at a time; then 410 (lane.PassSkipped)
-//	kube-apiserver answers it as easily      a few of each resource at a time (aloneReads in package
+//	kube-apiserver answers it as easily      a few of each resource at a time, and a get for each
+//	                                         write that has just passed through (aloneReads in package
 //	                                         cached); gets of a resource without a lane have no bound
 //	a cache can't answer it                  no bound here. It is known from the request itself, or
 //	                                         from an answer that is remembered, so it waits for
@@ -117,7 +128,8 @@
 //	                                         the proxy
 //
 // The proxy's own requests are shared or bounded as well: reviews (64 at a time), discovery (8),
-// lists of lanes (reflector.ListsAtOnce), proofs and backfills (one for each lane at a time).
+// lists of lanes (reflector.ListsAtOnce), proofs and backfills (one for each lane at a time), and
+// self-checks (one resource at a time).
 //
 // A read that waits holds no seat, and its connection no turn at the processors. A waiting watch
 // takes 10 KiB with its connection. The waiting reads are bounded for each lane and user, and
@@ -153,8 +165,9 @@
 // All end before Server.Run returns, except one for an audit log whose file blocks, and one of the
 // library that rotates its files.
 //
-//   - the server: one for each listener, the upstream check, the lanes' keeper, the authorizer's
-//     reviews of open watches, the audit log, and with a memory limit one that reads the use;
+//   - the server: one for each listener, the upstream check, the lanes' keeper, the self-checks, the
+//     authorizer's reviews of open watches, the audit log, with an admin port one that samples the
+//     history of the status page, and with a memory limit one that reads the use;
 //   - two for each lane: its reflector and the watchdog of its upstream watch; while freshness is
 //     being proven one more, one for each of up to 10 questions in a second until it is answered,
 //     one for lists, and up to four for scouts; one for all lanes that builds their indexes, one

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"flag"
 	"io"
 
 	"github.com/watchfan/watchfan/proxy/option"
@@ -56,6 +57,9 @@ func (o *Options) WriteConfig(w io.Writer) error { return o.table().WriteConfig(
 
 // FlagGroups returns the titles of the flags' groups, in lower case.
 func FlagGroups() []string { return help().Groups() }
+
+// Flags returns all flags with their texts and defaults, for completion.
+func Flags() *flag.FlagSet { return help().FlagSet("watchfan") }
 
 // PrintFlags writes the flags of one of FlagGroups with their units and defaults. "" selects all
 // groups. A group fits a screen of 80 columns and 28 lines.

@@ -103,6 +103,7 @@ var fuzzRequestSeeds = []string{
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n0\n",
 	"POST /cut HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n2\n{}\n0\nx",
 	"POST /cut HTTP/1.1\nHost: localhost\nContent-Length: 20000\n\n{}",
+	"GET /views/lean/version?a=b HTTP/1.1\nHost: localhost\n\nPOST /views/lean/a HTTP/1.1\nHost: localhost\nContent-Length: 2\n\n{}",
 }
 
 // upstreamRequest is a request that arrived upstream. own reports whether it carried watchfan's
@@ -165,7 +166,8 @@ func (got *upstreamRequest) differs(want *referenceRequest, secure bool) string 
 	switch {
 	case got.method != want.Method:
 		return "method"
-	case got.target != want.RequestURI && !sameTarget(got.target, want):
+	case got.target != want.RequestURI && !sameTarget(got.target, want) &&
+		got.target != strings.Replace(want.RequestURI, "/views/lean/", "/", 1):
 		return "target " + want.RequestURI
 	case want.bodyErr == nil && got.bodyErr == nil && !bytes.Equal(got.body, want.body):
 		return fmt.Sprintf("body %q", want.body)

@@ -89,6 +89,7 @@ func TestWatchGzipOff(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.CompressWatches = false })
 	f.cms.Put("ns", "a", "1")
+	f.watch(anyState).Await(2)
 	w := proxytest.Open(t, f.insecure+anyState+"&timeoutSeconds=1", "Accept-Encoding", "gzip")
 	if err := w.Ended(); err != nil {
 		t.Error(err)

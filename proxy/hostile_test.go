@@ -40,7 +40,7 @@ func TestAdminForeignHost(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	for _, path := range []string{"/", "/statusz", "/livez", "/readyz", "/metrics", "/debug/lanes", "/debug/watchers",
+	for _, path := range []string{"/", "/statusz", "/livez", "/readyz", "/metrics", "/debug/lanes", "/debug/history", "/debug/watchers",
 		"/debug/pprof/", "/debug/pprof/heap", "/nosuch"} {
 		for _, host := range []string{"localhost", "localhost:" + port, "127.0.0.1:" + port,
 			"[::1]:" + port, "LOCALHOST"} {
@@ -56,7 +56,7 @@ func TestAdminForeignHost(t *testing.T) {
 				t.Errorf("%s of %s from %q: %d, want 403", path, foreign[0], foreign[1], code)
 			}
 		}
-		// The status page asks for its own files and for /debug/lanes.
+		// The status page asks for its own files and for the pages under /debug.
 		for site, allowed := range map[string]bool{"none": true, "same-origin": true, "same-site": false,
 			"cross-site": false} {
 			if code := get(path, "localhost:"+port, "Sec-Fetch-Site", site); (code != http.StatusForbidden) != allowed {

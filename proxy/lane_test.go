@@ -215,7 +215,7 @@ func TestLaneStopsWithConnectionsKept(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = 10 * time.Millisecond })
 	c := (&front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://")}).dial()
-	c.send("GET %s&timeoutSeconds=1 HTTP/1.1\nHost: localhost\n\n", anyState)
+	c.send("GET %s&timeoutSeconds=4 HTTP/1.1\nHost: localhost\n\n", anyState)
 	if _, body := c.response(); !strings.Contains(body, "initial-events-end") {
 		t.Fatalf("got %q", body)
 	}

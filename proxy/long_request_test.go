@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +14,62 @@ import (
 
 // longTarget is a list with selectors of 20 KiB.
 var longTarget = cmsPath + "?labelSelector=" + strings.Repeat("!k,", 20<<10/3) + "!k"
+
+// TestLargeSelectors: kube-apiserver compares each event with each requirement of the watches that
+// pass through. So one user has a few watches with large selectors, for as long as they last.
+func TestLargeSelectors(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	var open, most atomic.Int64
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
+		if len(r.URL.RawQuery) <= 8<<10 {
+			return
+		}
+		if n := open.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer open.Add(-1)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	ask := func(body string) (code int, leave context.CancelFunc) {
+		ctx, leave := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.insecure+longTarget+"&watch=1", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp.StatusCode, leave
+	}
+	var leaves []context.CancelFunc
+	for {
+		code, leave := ask([]string{"", "{}"}[len(leaves)%2])
+		defer leave()
+		if code == http.StatusTooManyRequests {
+			break
+		}
+		if leaves = append(leaves, leave); code != http.StatusOK || len(leaves) > 10 {
+			t.Fatalf("watch %d got %d", len(leaves), code)
+		}
+	}
+	leaves[0]()
+	for deadline := time.Now().Add(proxytest.Patience); ; time.Sleep(10 * time.Millisecond) {
+		code, leave := ask("")
+		defer leave()
+		if code == http.StatusOK {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the place of a watch that has ended is not free")
+		}
+	}
+	if most.Load() != int64(len(leaves)) {
+		t.Errorf("%d watches with large selectors were open at a time, want %d", most.Load(), len(leaves))
+	}
+}
 
 // TestLongRequests: kube-apiserver parses long selectors before it authenticates. So watchfan first
 // asks whether an unknown token is accepted, and sends one long request of a client at a time.

@@ -138,6 +138,19 @@ func (m *memory) look(used int64, shed func() int) {
 	}
 }
 
+// inUse returns the bytes that count towards the limit, or without one the resident memory of the
+// process; 0 if it is not known.
+func (m *memory) inUse() int64 {
+	if m.limit > 0 {
+		return m.used.Load()
+	}
+	used, err := m.read()
+	if err != nil {
+		return 0
+	}
+	return used
+}
+
 // short reports whether no lane may begin.
 func (m *memory) short() bool { return m.level.Load() >= int32(memoryShort) }
 

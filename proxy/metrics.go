@@ -25,6 +25,7 @@ var (
 	rejectedTooMany       = map[rejection]*metrics.Counter{
 		rejectedWatches:     apistatus.Rejections("max_watches"),
 		rejectedUserWatches: apistatus.Rejections("max_watches_per_user"),
+		rejectedLarge:       apistatus.Rejections("max_large_selectors_per_user"),
 		rejectedMemory:      apistatus.Rejections("memory"),
 		rejectedFilling:     apistatus.Rejections("lane_filling"),
 	}

@@ -16,7 +16,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/seed"
+	"github.com/watchfan/watchfan/proxy/selfcheck"
 	"github.com/watchfan/watchfan/proxy/upstream"
+	"github.com/watchfan/watchfan/proxy/view"
 )
 
 // AnyPort as a port number lets the system choose a free one.
@@ -43,7 +45,9 @@ type Options struct {
 	Auth       auth.Options
 	Cached     cached.Options
 	Lane       lane.Options
+	SelfCheck  selfcheck.Options
 	Audit      audit.Options
+	View       view.Options
 
 	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
 	// identity, so every program on this host has the kubeconfig's rights. 0, the default, is off;
@@ -122,6 +126,7 @@ func (o *Options) table() *option.Table {
 	}
 	o.Upstream.AddTo(t)
 	o.addPorts(t)
+	o.View.AddTo(t)
 	o.Auth.AddTo(t)
 	o.Cached.AddTo(t)
 	o.Lane.AddTo(t)
@@ -130,6 +135,7 @@ func (o *Options) table() *option.Table {
 	o.HTTP2.AddTo(t)
 	o.addLimits(t)
 	o.addObservability(t)
+	o.SelfCheck.AddTo(t)
 	o.Audit.AddTo(t)
 	o.addShutdown(t)
 	return t

@@ -74,6 +74,26 @@ func TestPrintFlags(t *testing.T) {
 	}
 }
 
+// Bounds of histories and buffers are in events, as the chart's values are.
+func TestEventFlags(t *testing.T) {
+	opts := proxy.NewOptions()
+	found := 0
+	opts.FlagSet().VisitAll(func(f *flag.Flag) {
+		unit, usage := flag.UnquoteUsage(f)
+		if strings.HasSuffix(f.Name, "-frames") {
+			if found++; unit != "EVENTS" {
+				t.Errorf("--%s is in %s", f.Name, unit)
+			}
+		}
+		if strings.Contains(usage, "frame") {
+			t.Errorf("--%s speaks of frames: %s", f.Name, usage)
+		}
+	})
+	if found != 2 {
+		t.Errorf("%d flags are in events", found)
+	}
+}
+
 func TestOptionsValidate(t *testing.T) {
 	f := func(change func(*proxy.Options), want string) {
 		t.Helper()
@@ -101,6 +121,14 @@ func TestOptionsValidate(t *testing.T) {
 	f(func(o *proxy.Options) { o.Lane.IdleTimeout = -1 }, "--idle-timeout")
 	f(func(o *proxy.Options) { o.Lane.FlushInterval = -1 }, "--flush-interval")
 	f(func(o *proxy.Options) { o.Lane.FlushInterval = time.Minute }, "--flush-interval=1m0s is too long")
+	f(func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = 0 }, "")
+	f(func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = time.Millisecond },
+		"--self-check-interval=1ms is too short: give at least 1s")
+	f(func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = -1 }, "--self-check-interval=-1ns is too short")
+	f(func(o *proxy.Options) { o.Lane.BookmarkInterval = 5 * time.Second }, "")
+	f(func(o *proxy.Options) { o.Lane.BookmarkInterval = 0 }, "--bookmark-interval=0s is too short: give at least 5s")
+	f(func(o *proxy.Options) { o.Lane.BookmarkInterval = 2 * time.Minute },
+		"--bookmark-interval=2m0s is too long: give at most 1m0s")
 	f(func(o *proxy.Options) { o.Auth.AuthenticationTokenWebhookCacheTTL = -1 },
 		"--authentication-token-webhook-cache-ttl")
 	f(func(o *proxy.Options) {

@@ -77,6 +77,12 @@ func TestSeed(t *testing.T) {
 		t.Errorf("the second replica lists %d bytes, the first %d", len(got), len(want))
 	}
 	second.awaitLog("Filled from a sibling", "objects=250")
+	if f := second.theLane().Filled; f == nil || f.Source != "sibling" || f.Address != addressOf(first) || f.Objects != 250 || f.Seconds <= 0 || f.NoSibling != "" {
+		t.Errorf("the second replica's lane: filled %+v", f)
+	}
+	if f := first.theLane().Filled; f == nil || f.Source != "upstream" || f.Address != "" || f.NoSibling != "" {
+		t.Errorf("the first replica's lane: filled %+v", f)
+	}
 	w := second.watch(anyState)
 	rv := first.cms.Put("ns", "c000", "2")
 	w.AwaitVersion(rv)
@@ -92,6 +98,11 @@ func TestSeed(t *testing.T) {
 		t.Errorf("%d lists upstream", lists)
 	}
 	third.passed(0)
+	alone := tier.replica(t, up, "127.0.0.1:1")
+	alone.anyList()
+	if f := alone.theLane().Filled; f == nil || f.Source != "upstream" || f.NoSibling != "no_sibling" {
+		t.Errorf("a replica whose sibling does not answer: filled %+v", f)
+	}
 }
 
 // A seed does not count as newer than a read that waits: a consistent read behind it is proven at

@@ -23,6 +23,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/cached"
+	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/http1"
@@ -32,6 +33,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
+	"github.com/watchfan/watchfan/proxy/view"
 )
 
 // Server serves the Kubernetes API of one cluster. It answers requests from its own state if it
@@ -49,8 +51,10 @@ type Server struct {
 	passthrough *passthrough.Forwarder
 	cached      *cached.Reads
 	admission   *admission
+	views       *view.Views
 	memory      *memory
 	check       *admin.UpstreamCheck
+	history     *diagnose.History
 	front       *http1.Server           // the insecure and the secure port
 	conns       *downstream.Connections // the front's
 	poller      *downstream.Poller      // of the watches' connections
@@ -106,6 +110,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		authorizer: authorizer,
 		audit:      audit,
 		poller:     poller,
+		views:      view.New(&opts.View),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var streams context.Context
@@ -122,6 +127,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:     &s.opts.Cached,
 		Lane:        &s.opts.Lane,
+		SelfCheck:   &s.opts.SelfCheck,
 		Memory:      lane.Memory{Short: s.memory.short, Full: s.memory.full},
 		Upstream:    up,
 		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark),
@@ -133,6 +139,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		Log:         log,
 	})
 	s.check = admin.NewUpstreamCheck(up, log)
+	s.history = diagnose.NewHistory(s.totals)
 	s.admin = newAdmin(s, log)
 	return s, nil
 }
@@ -300,6 +307,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	var background sync.WaitGroup
 	background.Go(func() { s.check.Run(s.ctx) })
+	if s.adminLn != nil {
+		background.Go(func() { s.history.Run(s.ctx) })
+	}
 	background.Go(func() { s.poller.Run(s.ctx) })
 	background.Go(s.cached.Run)
 	background.Go(func() { s.memory.run(s.ctx, s.cached.Shed) })
@@ -365,7 +375,9 @@ func (s *Server) shutdown() {
 
 // handle answers one request from a cache, or passes it through.
 func (s *Server) handle(x *exchange.Exchange) {
+	in, noView := s.views.Enter(x) // before anything else reads the target
 	req, cacheable := request.Parse(x)
+	req.View = in
 	if !x.Conn.Secure() && !localExchange(x) {
 		rejectedForeignHost.Inc()
 		s.refuse(x, auth.Identity{}, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
@@ -393,6 +405,13 @@ func (s *Server) handle(x *exchange.Exchange) {
 		return
 	}
 	identified[id.Kind].Inc()
+	if noView != nil {
+		s.refuse(x, id, req, noView)
+		return
+	}
+	if in != nil && !s.enter(x, id, req) {
+		return
+	}
 	slot, st := s.admission.begin(wait, id, req, cacheable)
 	if st != nil {
 		s.refuse(x, id, req, st)
@@ -414,6 +433,18 @@ func (s *Server) handle(x *exchange.Exchange) {
 		why = request.Anonymous
 	}
 	s.passthrough.Serve(x, id, req, why)
+	s.cached.NoteWritten(req, x.Response.Status)
+}
+
+// enter counts a request in its view. It refuses a write, and reports whether the request may go on.
+func (s *Server) enter(x *exchange.Exchange, id auth.Identity, req *request.Request) bool {
+	if req.OnlyReads(x) {
+		req.View.Count(req.MetricVerb())
+		return true
+	}
+	s.refuse(x, id, req, req.View.ReadOnly())
+	x.Response.Header.Add("Allow", "GET, HEAD, OPTIONS") // RFC 9110, section 15.5.6
+	return false
 }
 
 // refuse answers a request of id with st. It records the refusal in the audit log, because

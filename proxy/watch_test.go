@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -176,6 +177,7 @@ func TestWatchKeepAlive(t *testing.T) {
 			t.Parallel()
 			f := startFan(t, proxytest.NewServer(t), both)
 			f.cms.Put("ns", "a", "1")
+			f.watch(anyState).Await(2) // a watch of a second does not wait long for its lane
 			fr := &front{t: t, insecure: strings.TrimPrefix(f.insecure, "http://"),
 				secure: strings.TrimPrefix(f.secure, "https://")}
 			c, authorization := fr.dial(), ""
@@ -233,5 +235,23 @@ func watchIsAuthorized(t *testing.T, open func(testing.TB, string, ...string) *p
 		if got := f.up.Count(proxytest.WatchList); got != i {
 			t.Errorf("%d lanes", got)
 		}
+	}
+}
+
+// --bookmark-interval is the time between two bookmarks of a watch. They come without news too,
+// once the watch has left its beginning behind.
+func TestBookmarkInterval(t *testing.T) {
+	t.Parallel()
+	const interval = 5 * time.Second
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.BookmarkInterval = interval })
+	w := f.watch(anyState)
+	w.Await(1)
+	began := time.Now()
+	rv := f.cms.Put("ns", "a", "1")
+	events := w.Await(4)
+	bookmark := fmt.Sprintf("BOOKMARK %d", rv)
+	wantStrings(t, "watch", proxytest.Strings(events), "END 100", fmt.Sprintf("ADDED ns/a %d", rv), bookmark, bookmark)
+	if took := time.Since(began); took < 2*interval-time.Second {
+		t.Errorf("two bookmarks within %s, want one each %s", took, interval)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -275,22 +276,7 @@ func TestWebSocketPassedThroughStops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Upgrade") == "" {
-					return
-				}
-				w.Header().Set("Connection", "Upgrade")
-				w.Header().Set("Upgrade", "websocket")
-				w.WriteHeader(http.StatusSwitchingProtocols)
-				conn, rw, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer conn.Close()
-				_, _ = io.WriteString(conn, c.sent)
-				_, _ = io.Copy(io.Discard, rw) // until the proxy ends it
-			}))
+			f := startFront(t, lastingSocket(t, c.sent))
 			conn := f.dial()
 			conn.send("GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\n\n")
 			if resp := conn.head("GET"); resp.StatusCode != http.StatusSwitchingProtocols {
@@ -306,6 +292,43 @@ func TestWebSocketPassedThroughStops(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}
 		})
+	}
+}
+
+// lastingSocket returns an upstream that begins each WebSocket with sent, and does not end it.
+func lastingSocket(t *testing.T, sent string) *httptest.Server {
+	return upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			return
+		}
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, sent)
+		_, _ = io.Copy(io.Discard, rw) // until the proxy ends it
+	})
+}
+
+// A watch whose kube-apiserver has forgotten it does not outlast its timeout by much.
+func TestWebSocketPassedThroughOverdue(t *testing.T) {
+	t.Parallel()
+	f := startFront(t, lastingSocket(t, "\x81\x02hi"))
+	conn := f.dial()
+	begin := time.Now()
+	conn.send("GET /api/v1/pods?watch=1&timeoutSeconds=1&timeoutSeconds=600 HTTP/1.1\nHost: localhost\n" +
+		"Accept: application/yaml\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	if resp := conn.head("GET"); resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %s", resp.Status)
+	}
+	rest, err := io.ReadAll(conn.r)
+	if took := time.Since(begin); string(rest) != "\x81\x02hi" || took < time.Second {
+		t.Errorf("got %q, %v after %s", rest, err, took)
 	}
 }
 

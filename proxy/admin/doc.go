@@ -12,7 +12,8 @@
 // # Who may ask
 //
 // The port has no authentication. On a loopback address it answers clients on this host, and no
-// other web pages that a browser there shows. On any other address it answers everybody, with two
+// other web pages that a browser there shows. On any other address it answers everybody, with three
 // exceptions. Profiles are for clients on this host always, because they hold objects and tokens.
-// Watches are for clients on this host unless --profiling is given.
+// So are digests, because they take time for each object. Watches are for clients on this host
+// unless --profiling is given.
 package admin

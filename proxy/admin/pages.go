@@ -20,11 +20,12 @@ const profilesPath = "/debug/pprof"
 // newPages returns the pages that every client of the port may see, by path.
 func (p *Port) newPages() map[string]http.HandlerFunc {
 	pages := map[string]http.HandlerFunc{
-		"/livez":       health("livez", nil),
-		"/healthz":     health("livez", nil),
-		"/readyz":      health("readyz", p.config.Checks),
-		"/metrics":     showMetrics,
-		"/debug/lanes": diagnose.LanesPage(p.config.State),
+		"/livez":         health("livez", nil),
+		"/healthz":       health("livez", nil),
+		"/readyz":        health("readyz", p.config.Checks),
+		"/metrics":       showMetrics,
+		"/debug/lanes":   diagnose.LanesPage(p.config.State),
+		"/debug/history": diagnose.HistoryPage(p.config.History),
 	}
 	maps.Copy(pages, diagnose.StatusPages())
 	return pages
@@ -62,12 +63,16 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		p.showWatchers(w, r, id)
 		return
 	}
+	if path == diagnose.DigestsPath {
+		p.showDigests(w, r)
+		return
+	}
 	if name, ok := below(profilesPath, path); ok && p.config.Profiling {
 		p.showProfile(w, r, strings.TrimSuffix(name, "/"))
 		return
 	}
 	diagnose.WriteText(w, http.StatusNotFound,
-		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/watchers and /debug/pprof/\n")
+		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/digests and /debug/pprof/\n")
 }
 
 func showMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -83,6 +88,15 @@ func (p *Port) showWatchers(w http.ResponseWriter, r *http.Request, id string) {
 		return
 	}
 	p.config.Watchers.Serve(w, r, id)
+}
+
+func (p *Port) showDigests(w http.ResponseWriter, r *http.Request) {
+	if !p.fromHere(r) {
+		refuse(w, "digests take time for each object; they are computed for clients on this host only, "+
+			"for example through kubectl port-forward")
+		return
+	}
+	p.config.Digests(w, r)
 }
 
 func (p *Port) showProfile(w http.ResponseWriter, r *http.Request, name string) {

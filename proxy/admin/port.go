@@ -34,6 +34,8 @@ type Config struct {
 	Checks   []Check                    // of /readyz, in this order
 	Watchers *diagnose.WatchersPage     // /debug/watchers
 	State    func() diagnose.DebugState // /debug/lanes; may be called from any goroutine
+	History  *diagnose.History          // /debug/history
+	Digests  http.HandlerFunc           // /debug/digests
 
 	// Local reports whether a request comes from a program on this host, or from one of the port's
 	// own pages, and not from another web page. It is about headers, not about the client's address.

@@ -293,7 +293,7 @@ func TestShutdownBeforeServe(t *testing.T) {
 
 // Pages are found by their paths, with GET and with HEAD.
 func TestPaths(t *testing.T) {
-	p := startPort(t, Config{Profiling: true, State: func() diagnose.DebugState { return diagnose.DebugState{} }})
+	p := startPort(t, Config{Profiling: true, State: func() diagnose.DebugState { return diagnose.DebugState{} }, History: diagnose.NewHistory(nil)})
 	const text, html = "text/plain; charset=utf-8", "text/html; charset=utf-8"
 	for path, want := range map[string]struct {
 		code      int
@@ -315,6 +315,8 @@ func TestPaths(t *testing.T) {
 		"/debug":                {404, text},
 		"/debug/lanes":          {200, text},
 		"/debug/lanes?%zz":      {400, text},
+		"/debug/history":        {200, "application/json"},
+		"/debug/history?x=1":    {400, text},
 		"/debug/pprof":          {200, html},
 		"/debug/pprof/":         {200, html},
 		"/debug/pprof/heap":     {200, "application/octet-stream"},

@@ -64,19 +64,8 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func parse(args []string) (*command, error) {
-	c := &command{pause: 30 * time.Second}
-	fs := flag.NewFlagSet("watchfan assess", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // the errors come back
-	fs.StringVar(&c.upstream.Kubeconfig, "kubeconfig", "", "")
-	fs.StringVar(&c.upstream.Context, "context", "", "")
-	fs.Func("for", "", func(s string) (err error) {
-		if c.pause, err = option.ParseDuration(s); err == nil && (c.pause < time.Second || c.pause > time.Hour) {
-			err = errors.New("give 1s to 1h")
-		}
-		return err
-	})
-	fs.IntVar(&c.replicas, "replicas", 3, "")
-	fs.StringVar(&c.output, "o", "text", "")
+	c := &command{}
+	fs := c.flags()
 	if err := fs.Parse(args); err != nil {
 		return nil, option.Explain(fs, err)
 	}
@@ -90,6 +79,27 @@ func parse(args []string) (*command, error) {
 	}
 	return c, nil
 }
+
+// flags returns the flags, which set c.
+func (c *command) flags() *flag.FlagSet {
+	c.pause = 30 * time.Second
+	fs := flag.NewFlagSet("watchfan assess", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // the errors come back
+	fs.StringVar(&c.upstream.Kubeconfig, "kubeconfig", "", "`FILE` that names the cluster")
+	fs.StringVar(&c.upstream.Context, "context", "", "context of the kubeconfig, by `NAME`")
+	fs.Func("for", "`DURATION` between the two readings", func(s string) (err error) {
+		if c.pause, err = option.ParseDuration(s); err == nil && (c.pause < time.Second || c.pause > time.Hour) {
+			err = errors.New("give 1s to 1h")
+		}
+		return err
+	})
+	fs.IntVar(&c.replicas, "replicas", 3, "`NUMBER` of replicas of watchfan to reckon with")
+	fs.StringVar(&c.output, "o", "text", "`FORMAT`: text or json")
+	return fs
+}
+
+// Flags returns the flags of the command, for completion.
+func Flags() *flag.FlagSet { return new(command).flags() }
 
 // run reads the metrics twice and prints the assessment.
 func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {

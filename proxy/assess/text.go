@@ -84,8 +84,8 @@ func (a *Assessment) writeCosts(w io.Writer) {
 }
 
 const notes = `Estimates are medians with their spread, from bench/README.md: 2 cores of an AMD EPYC, over TLS.
-They assume that all clients of a resource move. What is selected by clients is not known, nor who they are.
-kube-apiserver's own watches are among them, and stay. Objects at starts are counted before selectors.
+They assume that all clients of a resource move. The metrics tell neither clients nor their selectors apart.
+kube-apiserver's own watches are counted too, and stay. Objects at starts are counted before selectors.
 If there are several kube-apiservers, these figures are of the one that has answered.
 `
 

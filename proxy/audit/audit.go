@@ -228,7 +228,7 @@ func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request
 		auditID:   auditID,
 		verb:      req.Verb,
 		object:    objectOf(req),
-		uri:       x.Target,
+		uri:       x.URI(),
 		userAgent: strings.Clone(x.Header.Get("User-Agent")),
 		remote:    x.Conn.RemoteAddr(),
 		kind:      id.Kind,

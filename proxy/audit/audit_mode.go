@@ -73,5 +73,5 @@ func (a *Log) write(lines []byte) error {
 // words (k8s.io/apiserver pkg/endpoints/filters/audit.go).
 func notAudited(x *exchange.Exchange) *metav1.Status {
 	return apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
-		fmt.Sprintf("Internal Server Error: %q: failed to store audit event", x.Target))
+		fmt.Sprintf("Internal Server Error: %q: failed to store audit event", x.URI()))
 }

@@ -67,10 +67,9 @@ type Authorizer struct {
 	calls     Coalescer[Question, Decision]
 	decisions TTLCache[Decision]
 
-	mu        sync.Mutex
-	grants    map[Question]*grant
-	standing  int                     // how many grants have no watch
-	certified map[*openWatch]struct{} // those with a certificate
+	mu       sync.Mutex
+	grants   map[Question]*grant
+	standing int // how many grants have no watch
 }
 
 // NewAuthorizer returns an authorizer that asks server. tokens are those that server has accepted.
@@ -87,7 +86,6 @@ func NewAuthorizer(server APIServer, tokens *KnownTokens, opts *Options, reasons
 		queue:      queue,
 		owners:     newOwners(server, queue, opts.AuthenticationTokenWebhookCacheTTL),
 		grants:     make(map[Question]*grant),
-		certified:  make(map[*openWatch]struct{}),
 	}
 }
 
@@ -136,7 +134,12 @@ func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review
 		return d
 	}
 	authorizedFromUpstream.Inc()
-	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
+	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision {
+		if d, ok := a.decisions.Get(q); ok { // a call that has just ended asked the same
+			return d
+		}
+		return a.ask(ctx, q, id, review)
+	})
 	return d
 }
 
@@ -152,12 +155,9 @@ func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []
 		return Decision{}
 	}
 	defer end()
-	asked := time.Now()
-	d := a.review(ctx, id, review)
-	d.asked = asked
-	a.remember(q, d)
+	d := a.answer(ctx, q, id, review)
 	if d.outcome == allowed && len(review) <= maxRenewed {
-		time.AfterFunc(time.Until(asked.Add(a.allowedTTL-a.allowedTTL/renewedPart)), func() {
+		time.AfterFunc(time.Until(d.asked.Add(a.allowedTTL-a.allowedTTL/renewedPart)), func() {
 			if a.decisions.Used(q) {
 				a.calls.Start(q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
 			}

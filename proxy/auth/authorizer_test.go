@@ -22,6 +22,9 @@ import (
 type fakeReviews map[string]string
 
 func (r fakeReviews) answer(id Identity, path string, body []byte) (int, string, error) {
+	if path == "/readyz" {
+		return 200, "ok", nil
+	}
 	if path != selfReviewPath || id.Kind != KindToken {
 		return 500, "", nil
 	}
@@ -306,6 +309,23 @@ func TestAllowedCoalesces(t *testing.T) {
 			t.Errorf("asked %d times, want 2", got)
 		}
 	})
+}
+
+// A caller that comes just as the others have their answer asks nothing.
+func TestAllowedAsksOnce(t *testing.T) {
+	a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
+	const questions = 500
+	for i := range questions {
+		list := proxytest.MustParse(t, request.Parse, fmt.Sprintf("/api/v1/namespaces/n%d/pods", i))
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() { a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, list) })
+		}
+		callers.Wait()
+	}
+	if got := up.Count(); got != questions {
+		t.Errorf("asked %d times, want %d", got, questions)
+	}
 }
 
 // A kube-apiserver that does not answer delays a request by ReviewTimeout.

@@ -14,12 +14,7 @@ const certificateInvalid = "a certificate has expired, or its authority is no lo
 // longer good: a certificate of its chain has expired, or its CA is no longer in the file. Run
 // calls it once a tick.
 func (a *Authorizer) recheckCertificates(now time.Time) {
-	a.mu.Lock()
-	watches := make([]*openWatch, 0, len(a.certified))
-	for w := range a.certified {
-		watches = append(watches, w)
-	}
-	a.mu.Unlock()
+	watches := a.certified()
 	ended, left := 0, minVerified+len(watches)/verifyTicks
 	for _, w := range watches {
 		if w.certificate.current(now) {
@@ -28,7 +23,7 @@ func (a *Authorizer) recheckCertificates(now time.Time) {
 		if left--; left < 0 {
 			break
 		}
-		if !w.certificate.verify() && a.revokeWatch(w, certificateInvalid) {
+		if !w.certificate.verify() && a.revokeInvalid(w) {
 			ended++
 		}
 	}
@@ -37,17 +32,34 @@ func (a *Authorizer) recheckCertificates(now time.Time) {
 	}
 }
 
-// revokeWatch ends one watch, and reports whether it was still open.
-func (a *Authorizer) revokeWatch(w *openWatch, reason string) bool {
+// certified returns the open watches with a certificate.
+func (a *Authorizer) certified() (watches []*OpenWatch) {
 	a.mu.Lock()
-	_, open := a.certified[w]
+	defer a.mu.Unlock()
+	for _, g := range a.grants {
+		if g.certified == 0 {
+			continue
+		}
+		for _, w := range g.watches {
+			if w.certificate != nil {
+				watches = append(watches, w)
+			}
+		}
+	}
+	return watches
+}
+
+// revokeInvalid ends one watch because of its certificate, and reports whether it was still open.
+func (a *Authorizer) revokeInvalid(w *OpenWatch) bool {
+	a.mu.Lock()
+	open := w.openLocked()
 	if open {
 		a.endLocked(w)
-		w.revoked = reason
+		w.invalid = true
 	}
 	a.mu.Unlock()
 	if open {
-		w.revoke()
+		w.watch.Revoke()
 	}
 	return open
 }

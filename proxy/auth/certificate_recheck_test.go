@@ -18,7 +18,7 @@ import (
 func certified(t *testing.T, a *Authorizer, v *verifiedCertificate) (ended func() string) {
 	c := make(chan struct{})
 	id := Identity{Kind: KindFrontProxy, User: &UserInfo{Name: "jane"}, certificate: v}
-	release := a.WatchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(), func() { close(c) })
+	release := a.watchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(), func() { close(c) })
 	return func() string {
 		select {
 		case <-c:
@@ -77,8 +77,8 @@ func TestCertificateRecheck(t *testing.T) {
 		expect("without the authority", certificateInvalid, "", "", "")
 		time.Sleep(8 * time.Minute)
 		expect("with an authority between that has expired", certificateInvalid, "", certificateInvalid, "")
-		if len(a.certified) != 1 || len(a.grants) != 1 {
-			t.Errorf("%d certified watches and %d grants are left", len(a.certified), len(a.grants))
+		if len(a.certified()) != 1 || len(a.grants) != 1 {
+			t.Errorf("%d certified watches and %d grants are left", len(a.certified()), len(a.grants))
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestCertificateRecheckPace(t *testing.T) {
 			certified(t, a, &stale)
 		}
 		left := func() (stale int) {
-			for w := range a.certified {
+			for _, w := range a.certified() {
 				if !w.certificate.current(time.Now()) {
 					stale++
 				}
@@ -111,8 +111,8 @@ func TestCertificateRecheckPace(t *testing.T) {
 				t.Fatalf("%d of %d were verified in tick %d", before-left(), n, ticks)
 			}
 		}
-		if len(a.certified) != n {
-			t.Errorf("%d of %d are left", len(a.certified), n)
+		if len(a.certified()) != n {
+			t.Errorf("%d of %d are left", len(a.certified()), n)
 		}
 	})
 }

@@ -26,6 +26,7 @@
 //	token_owner.go          a token's owner, for the audit log and limits
 //	user_key.go             which identities a limit counts as one user
 //	watch_grant.go          open watches are reviewed again, and revoked; the next one relies on that
+//	confirmation.go         a no that would end open watches is asked for again
 //	certificate_recheck.go  open watches end with their certificates
 //	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself
 //	auth_options.go         the settings
@@ -104,7 +105,8 @@
 // Open watches are reviewed again each minute (--authorization-recheck-interval). A watch whose
 // client may no longer read ends with the reason "revoked", in the log, the metrics and the audit
 // log. So does a watch about which kube-apiserver has not answered for six minutes. A no to another
-// watch with the same question revokes it at once.
+// watch with the same question revokes it at once. The no must be confirmed: a kube-apiserver that
+// starts says no to everybody; see confirmation.go.
 //
 // A certificate is verified with each request. An open watch of a certificate's or a front proxy's
 // user ends when the certificate has expired, or when its CA is no longer in the file

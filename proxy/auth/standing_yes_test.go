@@ -62,7 +62,7 @@ func (s *standing) watch(line string, revoke func()) (release func() string) {
 	if !d.Allowed() {
 		return nil
 	}
-	return s.WatchGrant(byToken("t"), req, d, revoke)
+	return s.watchGrant(byToken("t"), req, d, revoke)
 }
 
 // A client that ends its watch every half minute, and resumes it, is reviewed as often as an open
@@ -175,7 +175,7 @@ func TestStandingYesOlderThanNo(t *testing.T) {
 			t.Fatal("still allowed")
 		}
 		revoked := false
-		s.WatchGrant(byToken("t"), req, yes, func() { revoked = true })
+		s.watchGrant(byToken("t"), req, yes, func() { revoked = true })
 		time.Sleep(2 * recheckInterval / 60)
 		synctest.Wait()
 		if !revoked {
@@ -199,7 +199,7 @@ func TestStandingYesBounds(t *testing.T) {
 		s := newStanding(t)
 		for i := range maxStanding + 100 {
 			req := proxytest.MustParse(t, request.Parse, fmt.Sprintf("%s&labelSelector=n%%3D%d", fromState, i))
-			s.WatchGrant(byToken("t"), req, yesNow(), ignored)()
+			s.watchGrant(byToken("t"), req, yesNow(), ignored)()
 		}
 		if grants, idle := s.kept(); grants != maxStanding || idle != maxStanding {
 			t.Errorf("%d grants, %d without a watch, want %d", grants, idle, maxStanding)
@@ -215,7 +215,7 @@ func TestWatchGrantOfOldYes(t *testing.T) {
 		yes := yesNow()
 		time.Sleep(2 * maxGrantAge * recheckInterval)
 		revoked := false
-		s.WatchGrant(byToken("t"), proxytest.MustParse(t, request.Parse, fromState), yes, func() { revoked = true })
+		s.watchGrant(byToken("t"), proxytest.MustParse(t, request.Parse, fromState), yes, func() { revoked = true })
 		time.Sleep(3 * recheckInterval)
 		synctest.Wait()
 		if n := s.up.Count(); revoked || n < 2 || n > 4 {
@@ -237,7 +237,7 @@ func TestStandingYesAfterNo(t *testing.T) {
 		}
 		s.answer("unreachable")
 		revoked := false
-		release := s.WatchGrant(byToken("t"), req, yes, func() { revoked = true })
+		release := s.watchGrant(byToken("t"), req, yes, func() { revoked = true })
 		if s.may("t", resumes) {
 			t.Error("a watch that resumes is allowed after a no")
 		}

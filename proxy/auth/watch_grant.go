@@ -36,34 +36,38 @@ type grant struct {
 	resource schema.GroupVersionResource
 
 	// Guarded by Authorizer.mu.
-	watches map[*openWatch]struct{}
-	yes     Decision  // the last one
-	next    time.Time // when to ask again
-	revoked string    // why it was revoked; empty before that
+	watches   []*OpenWatch // in no order
+	certified int          // how many of them have a certificate
+	yes       Decision     // the last one
+	next      time.Time    // when to ask again
+	revoked   string       // why it was revoked; empty before that
 }
 
-type openWatch struct {
-	grant       *grant
+// OpenWatch is what the authorizer keeps of an open watch. It is part of the caller's watch, and
+// costs no other memory. The zero value is a watch that needs no grant.
+type OpenWatch struct {
+	watch       Revocable
+	grant       *grant               // nil for none
 	certificate *verifiedCertificate // nil if the client has shown a token; used by Run alone
-	revoke      func()
-	revoked     string // why this watch alone was revoked; guarded by Authorizer.mu
+	index       int32                // in grant.watches, if it is there; guarded by Authorizer.mu
+	invalid     bool                 // revoked because of its certificate; guarded by Authorizer.mu
 }
+
+// Revocable is a watch that can be revoked. Revoke is called at most once, on another goroutine than
+// WatchGrant, and must not block.
+type Revocable interface{ Revoke() }
 
 // WatchGrant asks again and again, while Run runs, whether id may do what req asks for. yes is the
-// decision that has allowed the watch. WatchGrant calls revoke when the client may not any longer,
-// or when kube-apiserver has not answered for too long. revoke is called at most once, on another
-// goroutine, and must not block. The caller calls release when the watch has ended. After that,
-// revoke is not called, except for a call that is under way. release returns the reason if revoke
-// was called. Open watches with the same question share one review. The proxy's own watches need
-// none.
-func (a *Authorizer) WatchGrant(
-	id Identity, req *request.Request, yes Decision, revoke func(),
-) (release func() (because string)) {
+// decision that has allowed the watch. WatchGrant revokes the watch when the client may not any
+// longer, or when kube-apiserver has not answered for too long. It sets w, which the caller gives to
+// Release when the watch has ended. Open watches with the same question share one review. The
+// proxy's own watches need none.
+func (a *Authorizer) WatchGrant(w *OpenWatch, id Identity, req *request.Request, yes Decision, watch Revocable) {
+	*w = OpenWatch{watch: watch, certificate: id.certificate}
 	if id.Kind == KindOwn {
-		return func() string { return "" }
+		return
 	}
 	q, review := ReviewFor(id, AttributesOf(req))
-	w := &openWatch{certificate: id.certificate, revoke: revoke}
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,7 +76,7 @@ func (a *Authorizer) WatchGrant(
 		now := time.Now()
 		g = &grant{
 			question: q, id: id, review: review, resource: req.GVR,
-			watches: make(map[*openWatch]struct{}), yes: yes, next: a.nextReview(yes.asked),
+			yes: yes, next: a.nextReview(yes.asked),
 		}
 		// A remembered yes may be older than six short intervals. The review that is due then has
 		// one interval.
@@ -86,27 +90,49 @@ func (a *Authorizer) WatchGrant(
 	} else if len(g.watches) == 0 {
 		a.standing--
 	}
-	w.grant = g
-	g.watches[w] = struct{}{}
+	w.grant, w.index = g, int32(len(g.watches))
+	g.watches = append(g.watches, w)
 	if w.certificate != nil {
-		a.certified[w] = struct{}{}
-	}
-	return func() string {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.endLocked(w)
-		return cmp.Or(w.revoked, g.revoked)
+		g.certified++
 	}
 }
 
+// Release forgets a watch that has ended. After that, the watch is not revoked, except for a call
+// that is under way. Release returns the reason if the watch was revoked.
+func (a *Authorizer) Release(w *OpenWatch) (because string) {
+	if w.grant == nil {
+		return ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.endLocked(w)
+	if w.invalid {
+		return certificateInvalid
+	}
+	return w.grant.revoked
+}
+
+// openLocked reports whether the grant knows w.
+func (w *OpenWatch) openLocked() bool {
+	open := w.grant.watches
+	return int(w.index) < len(open) && open[w.index] == w
+}
+
 // endLocked forgets a watch. Its grant stands for a while after the last watch.
-func (a *Authorizer) endLocked(w *openWatch) {
-	g := w.grant
-	delete(a.certified, w)
-	if _, open := g.watches[w]; !open {
+func (a *Authorizer) endLocked(w *OpenWatch) {
+	if !w.openLocked() {
 		return
 	}
-	if delete(g.watches, w); len(g.watches) == 0 {
+	g := w.grant
+	if w.certificate != nil {
+		g.certified--
+	}
+	end := len(g.watches) - 1
+	moved := g.watches[end]
+	g.watches[w.index], moved.index = moved, w.index
+	g.watches[end] = nil
+	if g.watches = g.watches[:end]; end == 0 {
+		g.watches = nil
 		if a.standing++; a.standing > maxStanding || len(g.review) > maxRenewed {
 			a.forgetLocked(g)
 		}
@@ -231,10 +257,7 @@ func (a *Authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 func (a *Authorizer) renew(ctx context.Context, g *grant) {
 	ctx, cancel := context.WithTimeout(ctx, ReviewTimeout)
 	defer cancel()
-	asked := time.Now()
-	d := a.review(ctx, g.id, g.review)
-	d.asked = asked
-	a.remember(g.question, d)
+	a.answer(ctx, g.question, g.id, g.review)
 }
 
 // revokeGrant ends the watches of g, and says why. The log leaves out kube-apiserver's own words
@@ -246,20 +269,17 @@ func (a *Authorizer) revokeGrant(g *grant, reason, told string) {
 	}
 	a.mu.Lock()
 	watches := g.watches
-	g.watches, g.revoked = nil, cmp.Or(g.revoked, because)
+	g.watches, g.certified, g.revoked = nil, 0, cmp.Or(g.revoked, because)
 	if a.grants[g.question] == g {
 		if delete(a.grants, g.question); len(watches) == 0 {
 			a.standing--
 		}
 	}
-	for w := range watches {
-		delete(a.certified, w)
-	}
 	a.mu.Unlock()
 	if len(watches) > 0 {
 		a.log.Info("Revoked watches", "resource", request.ResourceText(g.resource), "watches", len(watches), "reason", reason)
 	}
-	for w := range watches {
-		w.revoke()
+	for _, w := range watches {
+		w.watch.Revoke()
 	}
 }

@@ -20,13 +20,27 @@ import (
 // yesNow is a yes that was asked for just now.
 func yesNow() Decision { return Decision{outcome: allowed, asked: time.Now()} }
 
+// revocable is a watch that is told so by a call.
+type revocable func()
+
+func (r revocable) Revoke() { r() }
+
+// watchGrant is WatchGrant for a watch of its own. release ends the watch.
+func (a *Authorizer) watchGrant(
+	id Identity, req *request.Request, yes Decision, revoke func(),
+) (release func() (because string)) {
+	var w OpenWatch
+	a.WatchGrant(&w, id, req, yes, revocable(revoke))
+	return func() string { return a.Release(&w) }
+}
+
 // watches opens n watches by token. revoked returns how many of them have been revoked.
 func watches(t *testing.T, a *Authorizer, token, line string, n int) (revoked func() int, release func()) {
 	var mu sync.Mutex
 	count := 0
 	var releases []func() string
 	for range n {
-		releases = append(releases, a.WatchGrant(byToken(token),
+		releases = append(releases, a.watchGrant(byToken(token),
 			proxytest.MustParse(t, request.Parse, line), yesNow(), func() {
 				mu.Lock()
 				defer mu.Unlock()
@@ -57,7 +71,7 @@ func TestWatchGrants(t *testing.T) {
 		revokedA, _ := watches(t, a, "a", line, 100)
 		revokedB, releaseB := watches(t, a, "b", line, 10)
 		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
-		a.WatchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), ownRights,
+		a.watchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), ownRights,
 			func() { t.Error("own watch revoked") })()
 
 		// There is one review per question and interval, for any number of watches.
@@ -109,7 +123,7 @@ func TestWhyRevoked(t *testing.T) {
 		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
-			return a.WatchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),
+			return a.watchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),
 				yesNow(), func() {})
 		}
 		first, second := watch("a"), watch("b")

@@ -40,6 +40,51 @@ func TestAloneReads(t *testing.T) {
 	})
 }
 
+// A write earns one get of its resource, which passes through beside any crowd, within a second. A
+// burst of gets passes no more than writes have earned, and there is a bound.
+func TestAloneEarned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAloneReads(2)
+		passed := func(gvr schema.GroupVersionResource, n int) (passed int) {
+			for range n {
+				if a.takeEarned(gvr, time.Now()) {
+					passed++
+				}
+			}
+			return passed
+		}
+		if n := passed(alonePods, 3); n > 0 {
+			t.Errorf("%d gets pass before any write", n)
+		}
+		a.noteWritten(alonePods)
+		a.noteWritten(alonePods)
+		if foos, pods := passed(aloneFoos, 9), passed(alonePods, 9); foos != 0 || pods != 2 {
+			t.Errorf("after two writes of pods, %d gets of them pass, and %d of another resource", pods, foos)
+		}
+		for range 2 * mostEarned {
+			a.noteWritten(alonePods)
+		}
+		if n := passed(alonePods, 2*mostEarned); n != mostEarned {
+			t.Errorf("%d gets pass, want %d", n, mostEarned)
+		}
+		a.noteWritten(alonePods)
+		time.Sleep(earnedFor)
+		if n := passed(alonePods, 1); n > 0 {
+			t.Error("a get passes long after the write")
+		}
+		a.noteWritten(alonePods)
+		if n := passed(alonePods, 2); n != 1 {
+			t.Errorf("%d gets pass after one write", n)
+		}
+
+		none := newAloneReads(0)
+		none.noteWritten(alonePods)
+		if none.takeEarned(alonePods, time.Now()) {
+			t.Error("one of none passes")
+		}
+	})
+}
+
 // For a while, it is remembered that a resource has no lane, unless a lane starts.
 func TestAloneUnfollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

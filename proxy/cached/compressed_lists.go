@@ -31,6 +31,7 @@ const (
 // listKey identifies the items of a lane that a list holds.
 type listKey struct {
 	lane   lane.Key
+	trim   *framing.Trim // what its objects lack
 	filter string
 	after  string
 	limit  int64

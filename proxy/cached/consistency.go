@@ -78,9 +78,10 @@ func (c *Reads) current(ctx context.Context, r *read) (fanout.Snapshot, bool) {
 // filledSince reports whether the lane was filled by a list newer than the request.
 func (r *read) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
 
-// notOlderThan returns a state that is not older than rv.
+// notOlderThan returns a state that is not older than rv, nor than a state of the collection that
+// an earlier read was shown.
 func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (fanout.Snapshot, bool) {
-	if s := r.lane.Cache.Snapshot(); s.ResourceVersion >= rv {
+	if s := r.lane.Cache.SnapshotShown(); s.ResourceVersion >= rv {
 		return s, true
 	}
 	return c.proved(ctx, r, rv)
@@ -116,10 +117,10 @@ func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, er
 }
 
 // part returns the part of the collection that a list or watch selects; nil is all of it, and for
-// gets.
+// gets. It is nil for a shard too, because kube-apiserver may not list shards.
 func (r *read) part() *lane.Part {
 	s := reflector.Selection{Namespace: strings.Clone(r.namespace), Labels: r.Labels.String(), Fields: r.Fields.String()}
-	if r.Verb == "get" || s == (reflector.Selection{}) {
+	if r.Verb == "get" || r.Sharded() || s == (reflector.Selection{}) {
 		return nil
 	}
 	return &lane.Part{Filter: r.filter, Selection: s}

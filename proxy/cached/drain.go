@@ -7,6 +7,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // drainPace is the longest time between the ends of two watches. It keeps the drain of a few
@@ -29,7 +30,7 @@ func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	begin := time.Now()
 	c.log.Info("Draining", "watches", len(open), "drain", length)
 	for i, w := range open {
-		sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
+		request.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
 		w.Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
 			c.log.Info("Draining", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
@@ -44,15 +45,6 @@ func (c *Reads) AwaitEnds(d time.Duration) {
 	ctx, cancel := context.WithTimeout(c.ctx, d)
 	defer cancel()
 	for c.watchers.Count() > 0 && ctx.Err() == nil {
-		sleep(ctx, 10*time.Millisecond)
+		request.Sleep(ctx, 10*time.Millisecond)
 	}
-}
-
-// sleep waits for d, or until ctx ends. It reports whether ctx has not ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
 }

@@ -32,7 +32,7 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 	}
 	o, ok := snapshot.Get(key)
 	if !ok {
-		if r.Accepts[0] != (request.Clause{}) {
+		if first := r.Accepts[0]; first.Whole() != (request.Representation{}) || first.Pretty {
 			return false // the Status's form is negotiated separately from the object's
 		}
 		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))
@@ -40,6 +40,9 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 		return true
 	}
 	body := exchange.BodySlices{o.Bytes()}
+	if t := r.variant.Trim; t != nil {
+		body = o.AppendTrimmed(nil, t)
+	}
 	if r.lane.Encoding == framing.JSON {
 		body = append(body, []byte("\n"))
 	}
@@ -63,7 +66,7 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	if !r.seat.Begin() {
 		return false
 	}
-	key := listKey{lane: r.lane.Key, filter: r.filter.Key(), limit: r.Limit}
+	key := listKey{lane: r.lane.Key, trim: r.variant.Trim, filter: r.filter.Key(), limit: r.Limit}
 	if r.ResourceVersion == "0" {
 		key.limit = 0 // kube-apiserver's cache ignores the limit too
 	}
@@ -94,6 +97,9 @@ func writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) {
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
 	r.lane.WriteWarnings(&x.Response)
 	x.Response.Body, x.Response.Turn = b, r.seat
+	if a := r.variant.Account; a != nil {
+		a.Bytes.Add(b.Size())
+	}
 }
 
 // writeCompressed makes parts the response, as one gzip stream.
@@ -101,6 +107,18 @@ func writeCompressed(x *exchange.Exchange, r *read, parts ...framing.Deflated) {
 	x.Response.Header.Add("Content-Encoding", "gzip")
 	x.Response.Header.Add("Vary", "Accept-Encoding")
 	writeBody(x, r, framing.GzipMember(parts...))
+}
+
+// appendItem appends an item of a list in its serialized form.
+func (r *read) appendItem(items [][]byte, form *framing.ListForm, o *framing.Object, first bool) [][]byte {
+	if t := r.variant.Trim; t != nil {
+		return form.AppendTrimmedItem(items, t, o, first)
+	}
+	open, item := form.Item(o, first)
+	if open != "" {
+		items = append(items, []byte(open))
+	}
+	return append(items, item)
 }
 
 // extent describes the items of a list.
@@ -128,12 +146,9 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 		if pause(); !selected {
 			return true
 		}
-		open, item := form.Item(o, x.items == 0)
-		if open != "" {
-			items = append(items, []byte(open))
-		}
-		items = append(items, item)
-		x.bytes += len(open) + len(item)
+		before := len(items)
+		items = r.appendItem(items, form, o, x.items == 0)
+		x.bytes += items[before:].Size()
 		last = o.Key
 		x.items++
 		return int64(x.items) != key.limit
@@ -141,15 +156,37 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 	if x.items == 0 || int64(x.items) != key.limit {
 		return items, x
 	}
-	snapshot.Ascend(r.filter.Scope(), last, func(*framing.Object) bool {
-		pause()
-		x.more++
-		return r.unselective()
-	})
+	if r.Sharded() && r.unselective() {
+		x.more = r.behindShard(snapshot, key, last, pause)
+	} else {
+		snapshot.Ascend(r.filter.Scope(), last, func(*framing.Object) bool {
+			pause()
+			x.more++
+			return r.unselective()
+		})
+	}
 	if x.more > 0 {
 		x.last = last
 	}
 	return items, x
+}
+
+// behindShard returns the number of keys behind a page of a shard as kube-apiserver counts them:
+// all keys from the page's start on, less the limit. So those count too that the page has skipped
+// (k8s.io/apiserver/pkg/storage/continue.go, PrepareContinueToken). It returns 0 if none follows
+// the last.
+func (r *read) behindShard(snapshot fanout.Snapshot, key listKey, last string, pause func()) (more int64) {
+	follows := false
+	snapshot.Ascend(r.filter.Scope(), key.after, func(o *framing.Object) bool {
+		pause()
+		more++
+		follows = o.Key > last
+		return true
+	})
+	if !follows {
+		return 0
+	}
+	return more - key.limit
 }
 
 // unselective reports whether the list has no selectors. Only then its continue token comes with
@@ -158,7 +195,7 @@ func (r *read) unselective() bool { return r.RawLabels == "" && r.RawFields == "
 
 // envelope returns the bytes before and behind the items of a list.
 func (r *read) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {
-	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion}
+	meta := framing.ListMeta{ResourceVersion: snapshot.ResourceVersion, ShardSelector: r.Shard.Text}
 	if x.more > 0 {
 		meta.Continue = request.Page{ResourceVersion: snapshot.ResourceVersion, After: strings.TrimPrefix(x.last, r.NamespacePrefix())}.String()
 		if r.unselective() {

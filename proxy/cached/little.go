@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -38,14 +39,25 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 		return true
 	case r.listsTables():
 		return c.shared.first(tablesQuestion(x, r))
-	case !r.current():
+	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
 	case r.Verb == "get":
-		return c.alone.unfollowed(r.GVR) || r.passAlone()
+		return c.alone.unfollowed(r.GVR) || c.alone.takeEarned(r.GVR, r.arrived) || r.passAlone()
 	case r.Verb == "list":
 		return c.wasLittle(r) && r.passAlone()
 	}
 	return false
+}
+
+// NoteWritten notes that kube-apiserver has answered a request with this status. A write, or one that
+// came too late (409), makes the next get of the resource cheap in comparison; see aloneReads.
+func (c *Reads) NoteWritten(req *request.Request, status int) {
+	switch req.Verb {
+	case "create", "update", "patch", "delete":
+		if status >= 200 && status < 300 || status == http.StatusConflict {
+			c.alone.noteWritten(req.GVR)
+		}
+	}
 }
 
 // passesAlone reports whether an allowed client's list is passed through because kube-apiserver
@@ -53,7 +65,7 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 // same time. A proof that the cache is current would then cost more, and take longer, than the
 // answer. Gets are decided earlier; see passesUnasked.
 func (c *Reads) passesAlone(ctx context.Context, r *read) bool {
-	if r.Verb != "list" || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
+	if r.Verb != "list" || r.Sharded() || r.View != nil || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
 		return false
 	}
 	if r.Limit == 0 && r.plain() {

@@ -2,8 +2,6 @@ package cached
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -11,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -24,6 +21,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/registry"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/seed"
+	"github.com/watchfan/watchfan/proxy/selfcheck"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -31,6 +29,7 @@ import (
 type Config struct {
 	Options     *Options
 	Lane        *lane.Options
+	SelfCheck   *selfcheck.Options
 	Memory      lane.Memory
 	Upstream    *upstream.Upstream
 	Siblings    *seed.Siblings
@@ -53,6 +52,7 @@ type Reads struct {
 	discovery   *upstream.Discovery
 	upstream    *upstream.Upstream
 	encodings   *upstream.SupportedEncodings
+	sharding    *upstream.Sharding
 	crds        *registry.CRDWatcher
 	aggregation *registry.Aggregation
 	auth        *auth.Authorizer
@@ -60,6 +60,7 @@ type Reads struct {
 	pass        func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason) // to kube-apiserver
 	tooMany     func(message string) *metav1.Status
 	lanes       *lane.Lanes
+	selfcheck   *selfcheck.Checker
 	alone       *aloneReads
 	vain        *vainReads
 	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
@@ -67,14 +68,10 @@ type Reads struct {
 	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher
 	watchers    diagnose.Watchers
+	residents   []*resident
 	fairness    *fairness.Queue
 	log         *slog.Logger
 	ctx         context.Context // ends when serving ends
-
-	mu         sync.Mutex
-	resident   map[string]*lane.Lane      // by name in --resident-resources
-	unresolved map[string]error           // why a resident resource is not known to exist, by the same name
-	passed     map[string]registry.Server // the API server of a resident resource, by the same name
 }
 
 // New returns a Reads that serves until ctx ends. The caller calls Run.
@@ -87,6 +84,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		discovery: cfg.Discovery,
 		upstream:  cfg.Upstream,
 		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
+		sharding:  upstream.NewSharding(cfg.Upstream),
 		auth:      cfg.Authorizer,
 		audit:     cfg.Audit,
 		pass:      cfg.PassThrough,
@@ -103,9 +101,13 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Refused: readsRefused,
 		Waited:  countSeatWait,
 	})
+	c.selfcheck = selfcheck.New(c.lanes, cfg.SelfCheck)
 	c.shared = newSharedLists(c.lanes.Spawn)
 	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Log)
 	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Log)
+	for _, name := range cfg.Options.ResidentResources {
+		c.residents = append(c.residents, &resident{name: name, reads: c})
+	}
 	return c
 }
 
@@ -115,17 +117,22 @@ func (c *Reads) Run() {
 	wg.Go(func() { c.flusher.Run(c.ctx) })
 	wg.Go(func() { c.auth.Run(c.ctx) })
 	wg.Go(func() { c.lanes.Run(c.ctx) })
-	for _, name := range c.opts.ResidentResources {
-		wg.Go(func() { c.keep(name) })
+	wg.Go(func() { c.selfcheck.Run(c.ctx) })
+	for _, r := range c.residents {
+		wg.Go(r.keep)
 	}
 	wg.Wait()
 	c.discovery.End()
 	c.encodings.End()
+	c.sharding.End()
 	c.siblings.End()
 }
 
 // Lanes returns the lanes that reads are answered from.
 func (c *Reads) Lanes() *lane.Lanes { return c.lanes }
+
+// SelfChecks returns the comparisons of lanes with kube-apiserver.
+func (c *Reads) SelfChecks() *selfcheck.Checker { return c.selfcheck }
 
 // Flusher returns the flusher that writes to the watches.
 func (c *Reads) Flusher() *fanout.Flusher { return c.flusher }
@@ -152,101 +159,6 @@ func (c *Reads) Hold() (release func()) {
 func (c *Reads) Shed() int {
 	c.compressed.forget()
 	return c.lanes.Shed()
-}
-
-// keep starts the lane of a resident resource as soon as upstream has the resource. It starts the
-// lane again when it has ended.
-func (c *Reads) keep(name string) {
-	var kept *lane.Lane
-	for wait := time.Duration(0); ; wait = 2 * time.Second {
-		if !sleep(c.ctx, wait) {
-			return
-		}
-		if kept != nil && c.lanes.Has(kept) {
-			continue
-		}
-		gvr, err := c.discovery.Resolve(c.ctx, name)
-		if c.setUnresolved(name, err); err != nil {
-			continue
-		}
-		if c.opts.excluded(gvr) { // Options.Check knows only the name
-			c.log.Error("Excluded resource is resident too, and will never be ready", "resource", name)
-			return
-		}
-		if c.passesResident(name, gvr) {
-			continue
-		}
-		info, _ := c.discovery.Lookup(c.ctx, gvr)
-		info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
-		if l, ok := c.lanes.Acquire(info, request.Representation{}, true); ok {
-			kept = l
-			c.setResident(name, l)
-		}
-	}
-}
-
-// setResident notes the lane of a resident resource.
-func (c *Reads) setResident(name string, l *lane.Lane) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.resident == nil {
-		c.resident = make(map[string]*lane.Lane)
-	}
-	c.resident[name] = l
-}
-
-// setUnresolved notes why a resident resource is not known to exist, or that it is. It logs the reason
-// when the reason changes.
-func (c *Reads) setUnresolved(name string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.unresolved[name]
-	if c.unresolved == nil {
-		c.unresolved = make(map[string]error)
-	}
-	c.unresolved[name] = err
-	if err != nil && (was == nil || was.Error() != err.Error()) && c.ctx.Err() == nil {
-		c.log.Warn("Waited for resident resource", "resource", name, "err", err)
-	}
-}
-
-// passesResident reports whether a resident resource is passed through because an aggregated API
-// server answers for it, or may do so. It logs the reason when the reason changes.
-func (c *Reads) passesResident(name string, gvr schema.GroupVersionResource) bool {
-	by := c.aggregation.Served(c.ctx, gvr.GroupVersion(), true)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was, known := c.passed[name]
-	if c.passed == nil {
-		c.passed = make(map[string]registry.Server)
-	}
-	c.passed[name] = by
-	switch {
-	case by == registry.ByItself || known && was == by:
-	case by == registry.ByOthers:
-		c.log.Error("Passed resident resource through, an aggregated API server answers for it: see --cache-aggregated-groups", "resource", name)
-	default:
-		c.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", name)
-	}
-	return by != registry.ByItself
-}
-
-// ResidentSynced returns an error if a resident resource is not ready to be served. A resource that
-// can't be cached is passed through, and is no error. Otherwise a client could end the service on
-// all replicas with one object that is too large to cache.
-func (c *Reads) ResidentSynced() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, name := range c.opts.ResidentResources {
-		if l := c.resident[name]; c.passed[name] == registry.ByOthers {
-			continue
-		} else if l == nil && errors.Is(c.unresolved[name], upstream.ErrNotFound) {
-			return fmt.Errorf("%s is not synced: kube-apiserver has no such resource; see --resident-resources", name)
-		} else if l == nil || (!l.Synced() || !c.lanes.Has(l)) && !c.lanes.Quarantined(l.Key) {
-			return fmt.Errorf("%s is not synced", name)
-		}
-	}
-	return nil
 }
 
 // End ends all watches that are served from a cache. No other begins after that.
@@ -301,6 +213,9 @@ func (c *Reads) answer(x *exchange.Exchange, r *read, served bool, refused *meta
 
 // passThrough passes r through. A read that has waited in vain waits for its turn.
 func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
+	if c.withholds(x, r) {
+		return
+	}
 	if r.inVain() {
 		turn, refused := c.vain.take(r, c.patience(r)-time.Since(r.arrived))
 		if refused != nil {
@@ -342,7 +257,16 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1
 		r.shared = c.serveTables(wait, x, r)
 		return false, nil
 	}
-	if !c.resolve(wait, r) || !r.acquire(r.startsLane()) {
+	if len(r.fitting()) == 0 {
+		return false, r.unfit()
+	}
+	if !c.resolve(wait, r) {
+		return false, nil
+	}
+	if r.Shard.Err != nil {
+		return false, c.unknownShard(wait, r)
+	}
+	if !r.acquire(r.startsLane()) {
 		return false, nil
 	}
 	if c.passesAlone(wait, r) {
@@ -404,8 +328,9 @@ type read struct {
 
 	// Set by resolve.
 	info      upstream.ResourceInfo
-	form      request.Representation
-	namespace string // "" for all and in cluster scope
+	form      request.Representation // of the lane
+	variant   *fanout.Variant        // what is left out of the objects, and who counts
+	namespace string                 // "" for all and in cluster scope
 	selector  fields.Selector
 
 	// Set by prepare and serveLane.
@@ -459,6 +384,7 @@ func (r *read) acquire(start bool) bool {
 		r.lanes.Release(l)
 		return r.passed(request.Selector)
 	}
+	r.filter = r.filter.Within(r.Shard.Part)
 	r.lane = l
 	return true
 }
@@ -488,11 +414,12 @@ func (c *Reads) resolve(ctx context.Context, r *read) (ok bool) {
 	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
 		return r.passed(request.Resource)
 	}
-	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.Accepts)
+	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.fitting())
 	if !ok || r.indented(chosen) {
 		return r.passed(request.Form)
 	}
-	r.form = chosen.Representation
+	r.variant = r.variantOf(chosen)
+	r.form = c.laneForm(ctx, r, chosen.Whole())
 	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
 		c.alone.noteUnfollowed(r.GVR)
 		return r.passed(request.NoLane)
@@ -501,7 +428,8 @@ func (c *Reads) resolve(ctx context.Context, r *read) (ok bool) {
 		return r.passed(request.Definition)
 	}
 	r.selector, ok = upstream.FieldSelector(r.info, r.Fields)
-	if !ok || r.info.Definition != nil && !c.crds.Selects(r.selector) {
+	if !ok || r.info.Definition != nil && !c.crds.Selects(r.selector) ||
+		!c.encodings.Selects(ctx, r.info, r.form, r.selector) {
 		return r.passed(request.Selector)
 	}
 	return true

@@ -61,8 +61,8 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refus
 			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))
 	}
 	// Without a lane of the version, resolve might start lanes of definitions and APIServices.
-	// Tables are not seeded.
-	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || r.form.Table != "" || !r.acquire(false) {
+	// Tables are not seeded, and a replica asks for no view.
+	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || r.form.Table != "" || r.View != nil || !r.acquire(false) {
 		return "", notSeeded()
 	}
 	build, ok := r.lane.Seeds()

@@ -68,11 +68,10 @@ func (v *vainReads) take(r *read, patience time.Duration) (turn io.Closer, refus
 		v.leave(r.GVR, line)
 		return nil, seat.Refused
 	}
-	end := sync.OnceFunc(func() {
+	return lane.NewSlot(r.Verb == "watch", func() {
 		seat.Give()
 		v.leave(r.GVR, line)
-	})
-	return &vainTurn{end: end, watch: r.Verb == "watch"}, nil
+	}), nil
 }
 
 // join counts a read in the line of its resource.
@@ -97,22 +96,6 @@ func (v *vainReads) leave(gvr schema.GroupVersionResource, line *vainLine) {
 	if line.reads--; line.reads == 0 {
 		delete(v.lines, gvr)
 	}
-}
-
-// vainTurn is a read's turn. Close gives it up, a watch's after lane.WatchThrough. It may be called
-// more than once.
-type vainTurn struct {
-	end   func()
-	watch bool
-}
-
-func (t *vainTurn) Close() error {
-	if t.watch {
-		time.AfterFunc(lane.WatchThrough, t.end)
-	} else {
-		t.end()
-	}
-	return nil
 }
 
 var vainRefused = apistatus.Rejections("waited_in_vain")

@@ -15,6 +15,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
+	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -29,18 +30,20 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 		c.refuseHandshake(x, r)
 		return true
 	}
+	s := &servedWatch{cached: c, read: r}
 	want := c.wanted(r)
+	want.Into = &s.watcher.Sub
 	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
 	begin := c.subscribe
 	if r.form.Table != "" {
 		begin = c.subscribeTables
 	}
-	sub, err := begin(wait, r, want)
+	_, err := begin(wait, r, want)
 	switch {
 	case err == nil:
 		r.keep()
-		c.streamWatch(x, r, sub, want.Gzip)
+		s.stream(x, want.Gzip)
 		return true
 	case errors.Is(err, fanout.ErrRelistGap):
 		slot, ok := r.lane.PassSkipped()
@@ -100,6 +103,7 @@ func (c *Reads) wanted(r *read) fanout.Request {
 		Bookmarks: r.AllowWatchBookmarks,
 		Timeout:   c.watchTimeout(r.Request),
 		Gzip:      c.compresses(r),
+		Variant:   r.variant,
 	}
 	if r.waited { // kube-apiserver counts from the request on too
 		want.Timeout = max(want.Timeout-time.Since(r.arrived), time.Millisecond)
@@ -110,15 +114,18 @@ func (c *Reads) wanted(r *read) fanout.Request {
 	return want
 }
 
-// streamWatch makes the events of sub the response of x. The head is like kube-apiserver's
+// stream makes the events of s the response of x. The head is like kube-apiserver's
 // (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP).
-func (c *Reads) streamWatch(x *exchange.Exchange, r *read, sub *fanout.Subscription, gzip bool) {
-	scope := diagnose.WatchScope{Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields}
-	s := &servedWatch{cached: c, watcher: diagnose.NewWatcher(x, r.lane, sub, r.id.ShownName(), scope, gzip), read: r}
+func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
+	c, r := s.cached, s.read
+	scope := diagnose.WatchScope{
+		Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields, Shard: r.Shard.Text,
+		View: r.View.Name()}
+	s.watcher.Describe(x, r.lane, r.id.ShownName(), scope, diagnose.WatchForm{Gzip: gzip, WebSocket: r.WebSocket})
 	id := addWatchHeader(x, r, gzip)
 	event, ok := c.began(x, r, id)
 	if !ok {
-		sub.Cancel()
+		s.watcher.Sub.Cancel()
 		c.lanes.Release(r.lane)
 		return
 	}
@@ -157,24 +164,28 @@ func addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
 }
 
 // servedWatch is a watch whose events the flusher writes. It implements [exchange.Stream], and has
-// no goroutine.
+// no goroutine. It holds in one piece of memory what fanout, auth and diagnose keep of a watch
+// (TestIdleMemory in package proxy).
 type servedWatch struct {
 	cached  *Reads
-	watcher *diagnose.Watcher
-	event   *audit.Event            // the audit event of the start; nil without an audit log
-	read    *read                   // nil once the watch has begun
-	release func() (because string) // from auth.Authorizer.WatchGrant; nil until the watch has begun
-	evicted *diagnose.Evidence      // why the watch was evicted; nil if it was not
+	watcher diagnose.Watcher
+	grant   auth.OpenWatch     // once the watch has begun
+	event   *audit.Event       // the audit event of the start; nil without an audit log
+	read    *read              // nil once the watch has begun
+	evicted *diagnose.Evidence // why the watch was evicted; nil if it was not
 }
 
 // Begin implements exchange.Stream.
 func (s *servedWatch) Begin(sink fanout.Sink) {
-	c, r, sub := s.cached, s.read, s.watcher.Sub
+	c, r := s.cached, s.read
+	c.auth.WatchGrant(&s.grant, r.id, r.Request, r.decision, s)
 	s.read = nil
-	s.release = c.auth.WatchGrant(r.id, r.Request, r.decision, func() { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
-	c.watchers.Add(s.watcher)
-	c.flusher.Start(sub, sink)
+	c.watchers.Add(&s.watcher)
+	c.flusher.Start(&s.watcher.Sub, sink)
 }
+
+// Revoke implements auth.Revocable.
+func (s *servedWatch) Revoke() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Revoked}) }
 
 // Gone implements exchange.Stream.
 func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Gone}) }
@@ -185,11 +196,11 @@ func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st
 // End releases the resources of the watch.
 func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c, because := s.cached, ""
-	if s.release == nil { // it has not begun
+	if s.read != nil { // it has not begun
 		s.watcher.Sub.Cancel()
 	} else {
-		c.watchers.Remove(s.watcher)
-		because = s.release()
+		c.watchers.Remove(&s.watcher)
+		because = c.auth.Release(&s.grant)
 	}
 	if reason == fanout.Evicted && s.evicted != nil {
 		s.watcher.LogEvicted(s.evicted, c.log)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -27,16 +28,42 @@ func adminFlag(fs *flag.FlagSet) *adminPort {
 // watchers returns the watches that query selects.
 func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
 	query.Set("format", "json")
-	body, err := a.get("/debug/watchers", query)
-	if err != nil {
+	list := &WatcherList{}
+	if err := a.decode("/debug/watchers", query, list); err != nil {
 		return nil, err
 	}
-	list := &WatcherList{}
-	if err := json.Unmarshal(body, list); err != nil {
-		return nil, fmt.Errorf("watchfan at %s answers in a form that is not known here (%w): is it of this version?",
+	return list, nil
+}
+
+// watcher returns one watch, with its verdict.
+func (a *adminPort) watcher(id uint64) (*WatcherStatus, error) {
+	w := &WatcherStatus{Verdict: &Verdict{}}
+	if err := a.decode(WatchersPath+"/"+strconv.FormatUint(id, 10), url.Values{"format": {"json"}}, w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// state returns the state of the process, nil if it can't be had.
+func (a *adminPort) state() *DebugState {
+	d := &DebugState{}
+	if a.decode("/debug/lanes", url.Values{"format": {"json"}}, d) != nil {
+		return nil
+	}
+	return d
+}
+
+// decode reads an answer in JSON into v.
+func (a *adminPort) decode(path string, query url.Values, v any) error {
+	body, err := a.get(path, query)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("watchfan at %s answers in a form that is not known here (%w): is it of this version?",
 			a.url, err)
 	}
-	return list, nil
+	return nil
 }
 
 // mostAnswer is the most that is read of an answer, in bytes.

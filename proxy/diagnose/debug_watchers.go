@@ -78,7 +78,7 @@ func (p *WatchersPage) look(ws []*Watcher) []watched {
 	defer p.looking.Unlock()
 	subs := make([]*fanout.Subscription, len(ws))
 	for i, w := range ws {
-		subs[i] = w.Sub
+		subs[i] = &w.Sub
 	}
 	unreachable := p.upstream() != nil
 	lanes := make(map[*lane.Lane]laneSample)
@@ -112,6 +112,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 	for _, w := range found {
 		list.Reasons[w.why]++
 	}
+	list.Slow = slowCauses(list.Reasons)
 	for _, w := range found[:min(len(found), q.limit)] {
 		list.Watchers = append(list.Watchers, w.status())
 	}

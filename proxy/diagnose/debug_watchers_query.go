@@ -137,7 +137,8 @@ func (q *watchersQuery) matches(w *Watcher, now time.Time) bool {
 		strings.Contains(w.userAgent.Value(), q.userAgent) &&
 		(q.resource == "" || q.resource == w.Lane.GVR.Resource || q.resource == w.Lane.Resource()) &&
 		(q.namespace == "" || q.namespace == scope.Namespace) &&
-		(strings.Contains(scope.Labels, q.selector) || strings.Contains(scope.Fields, q.selector)) &&
+		(strings.Contains(scope.Labels, q.selector) || strings.Contains(scope.Fields, q.selector) ||
+			strings.Contains(scope.Shard, q.selector)) &&
 		now.Sub(w.started.Time()) >= q.minAge
 }
 
@@ -171,7 +172,8 @@ func compareWatched(by string, a, b watched) int {
 		return strings.Compare(a.e.lane.Resource, b.e.lane.Resource)
 	case "selector":
 		a, b := a.w.scope.Value(), b.w.scope.Value()
-		return cmp.Or(strings.Compare(a.Labels, b.Labels), strings.Compare(a.Fields, b.Fields))
+		return cmp.Or(strings.Compare(a.Labels, b.Labels), strings.Compare(a.Fields, b.Fields),
+			strings.Compare(a.Shard, b.Shard))
 	case "state":
 		return strings.Compare(stateName(&a.e.state), stateName(&b.e.state))
 	}

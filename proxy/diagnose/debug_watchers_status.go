@@ -19,7 +19,27 @@ type WatcherList struct {
 	Matching int             `json:"matching"` // watches that match the query
 	Reasons  map[Cause]int   `json:"reasons"`  // how many of these have each cause
 	Watchers []WatcherStatus `json:"watchers"` // the first of these
+	Slow     []SlowCause     `json:"slow"`     // those of the causes for which a watch is slow, worst first
 	Passed   PassedList      `json:"passedThrough"`
+}
+
+// SlowCause is a cause for which watches are slow now, and how many of those that match the query
+// have it.
+type SlowCause struct {
+	Reason  Cause  `json:"reason"`
+	Meaning string `json:"meaning"` // in a few words
+	Watches int    `json:"watches"`
+}
+
+// slowCauses returns the causes in counts for which watches are slow.
+func slowCauses(counts map[Cause]int) []SlowCause {
+	slow := []SlowCause{}
+	for _, c := range Causes {
+		if n := counts[c]; n > 0 && c.slow() {
+			slow = append(slow, SlowCause{c, explanations[c].meaning, n})
+		}
+	}
+	return slow
 }
 
 // WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of any object
@@ -35,7 +55,11 @@ type WatcherStatus struct {
 	Name          string `json:"name,omitempty"`
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
+	ShardSelector string `json:"shardSelector,omitempty"`
+	Protocol      string `json:"protocol"` // HTTP/1.1, HTTP/2 or WebSocket
 	Encoding      string `json:"encoding"`
+	View          string `json:"view,omitempty"`
+	Lean          bool   `json:"lean"` // without metadata.managedFields
 	Gzip          bool   `json:"gzip"`
 	TLS           bool   `json:"tls"`
 
@@ -79,7 +103,11 @@ func (w watched) status() WatcherStatus {
 		Name:            scope.Name,
 		LabelSelector:   scope.Labels,
 		FieldSelector:   scope.Fields,
+		ShardSelector:   scope.Shard,
+		Protocol:        w.w.protocol.String(),
 		Encoding:        w.w.Lane.Representation.String(),
+		View:            scope.View,
+		Lean:            w.w.Sub.Lean(),
 		Gzip:            w.w.gzip,
 		TLS:             w.w.tls,
 		Started:         lane.ShownAt(w.e.now, started),
@@ -160,14 +188,22 @@ func (s *WatcherStatus) at() string {
 // wire says how the watch is written.
 func (s *WatcherStatus) wire() string {
 	how := s.Encoding
+	if s.View != "" {
+		how += "+view:" + s.View
+	} else if s.Lean {
+		how += "+lean"
+	}
 	if s.Gzip {
 		how += "+gzip"
 	}
 	if s.TLS {
 		how += "+tls"
 	}
-	if s.Stream != 0 {
+	switch s.Protocol {
+	case overHTTP2.String():
 		how += "+h2"
+	case overWebSocket.String():
+		how += "+websocket"
 	}
 	return how
 }

@@ -8,8 +8,10 @@
 //	debug_watchers*.go     /debug/watchers: the page, its query, its answer
 //	debug_passed.go        the watches that are passed through, and why they are
 //	debug_lanes.go         /debug/lanes
-//	status_page.go         the status page, which reads /debug/lanes
-//	top.go, explain.go     the commands; admin_port.go is their client
+//	debug_digests.go       /debug/digests
+//	history.go             /debug/history: the last five minutes, sampled
+//	status_page.go         the status page, which reads all of these
+//	top*.go, explain.go    the commands; admin_port.go is their client
 //
 // It reads lanes, connections and the register of passed-through watches. Nothing that serves
 // clients depends on it. Package admin says which clients may see the pages.

@@ -15,9 +15,7 @@ import (
 // Explain is the command watchfan explain: it prints the verdict on one watch of a running watchfan.
 // It returns the exit code.
 func Explain(args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("watchfan explain", flag.ContinueOnError)
-	from := adminFlag(fs)
-	asJSON := fs.Bool("json", false, "print JSON")
+	fs, from, asJSON := explainFlags()
 	id, most := "", 1
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		id, args, most = args[0], args[1:], 0
@@ -33,6 +31,11 @@ func Explain(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+func explainFlags() (fs *flag.FlagSet, from *adminPort, asJSON *bool) {
+	fs = flag.NewFlagSet("watchfan explain", flag.ContinueOnError)
+	return fs, adminFlag(fs), fs.Bool("json", false, "print JSON")
 }
 
 const explainUsage = `watchfan explain says why a watch is slow. The cause is its client, the network, watchfan or

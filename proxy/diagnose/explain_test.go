@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/watchfan/watchfan/proxy/downstream"
 )
 
 // adminAnswering is an admin port that gives the same answer to each request. asked lists the
@@ -42,6 +44,18 @@ func TestExplain(t *testing.T) {
 	}
 	if got := strings.Join(*asked, " "); got != "/debug/watchers/3%2F..%2Fx?format=text" {
 		t.Errorf("asked %s", got)
+	}
+}
+
+// Bytes that wait in the socket and segments under way are told apart: of a client that does not read,
+// many bytes wait and no segment is under way.
+func TestExplainSocket(t *testing.T) {
+	w := WatcherStatus{ID: 7, Reason: ClientNotReading, Verdict: &Verdict{},
+		TCP: &downstream.TCPInfo{QueuedBytes: 3_922_995, UnsentBytes: 3_922_995}}
+	var out strings.Builder
+	w.writeText(&out)
+	if want := "3922995 bytes queued, 3922995 of them not sent yet, 0 segments sent and not acknowledged, window 0 bytes"; !strings.Contains(out.String(), want) {
+		t.Errorf("it does not say %q:\n%s", want, &out)
 	}
 }
 

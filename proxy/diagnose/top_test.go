@@ -13,9 +13,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// Even the longest values fit into 80 columns. The columns up to RESOURCE are always there.
-func TestTopView(t *testing.T) {
-	list := &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1},
+// exampleList has the longest values that there are.
+func exampleList() *WatcherList {
+	return &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1},
 		Watchers: []WatcherStatus{
 			{ID: 999_999, Reason: UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94,
 				QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,
@@ -24,43 +24,119 @@ func TestTopView(t *testing.T) {
 			{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns",
 				LabelSelector: "a=b", Client: "10.0.0.1:2", Stream: 7},
 		}}
-	want := `watchfan: 12345 watches, 2 matching, 2 shown
+}
+
+// exampleState is that of a watchfan under load.
+func exampleState() *DebugState {
+	return &DebugState{Upstream: "https://10.0.0.1:6443", Processors: 4, Now: &Sample{
+		Upstream: 120.4, Deliveries: 120_400, Bytes: 5_500_000, Latency: 0.0123, Processors: 0.456, Memory: 123 << 20,
+	}}
+}
+
+// texts returns what a view draws, and fails if a line is wider than the view.
+func (v *topView) texts(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for _, l := range v.lines() {
+		if n := utf8.RuneCountInString(l.text); v.width > 0 && n > v.width {
+			t.Errorf("a line of %d characters on a terminal of %d: %q", n, v.width, l.text)
+		}
+		b.WriteString(l.text + "\n")
+	}
+	return b.String()
+}
+
+// Even the longest values fit. A narrow terminal has fewer columns, and a wide one longer names.
+func TestTopView(t *testing.T) {
+	for width, want := range map[int]string{
+		40: `watchfan: 12345 watches, 2 matching, 2 …
+10.0.0.1:6443  in 120/s  out 120k/s 5.2…
+1 ClientNotReading, 1 UpToDate
+
+    ID REASON              RESOURCE
+999999 UpstreamUnreachable customresou…
+     1 UpToDate            pods
+`,
+		60: `watchfan: 12345 watches, 2 matching, 2 shown, by slowest
+https://10.0.0.1:6443  in 120/s  out 120k/s 5.2MiB/s  p99 1…
+1 ClientNotReading, 1 UpToDate
+
+    ID REASON                LAG OLDEST RESOURCE     USER A…
+999999 UpstreamUnreachable  123k  99.9s customresou… ääääää…
+     1 UpToDate                0      0 pods         kubele…
+`,
+		80: `watchfan: 12345 watches, 2 matching, 2 shown, by slowest
+https://10.0.0.1:6443  in 120/s  out 120k/s 5.2MiB/s  p99 12ms  CPU 0.46 of 4  …
 1 ClientNotReading, 1 UpToDate
 
     ID REASON                LAG OLDEST QUEUED   AGE RESOURCE     USER AGENT, U…
-999999 UpstreamUnreachable  123k  99.9s  4000M   99d customresou… äääääääääääää…
-     1 UpToDate                0      0      0     0 pods         kubelet/v1  a…
-`
-	if got := topView(list, 80); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+999999 UpstreamUnreachable  123k  99.9s 3.7GiB   99d customresou… äääääääääääää…
+     1 UpToDate                0      0     0B     0 pods         kubelet/v1  a…
+`,
+		160: `watchfan: 12345 watches, 2 matching, 2 shown, by slowest
+https://10.0.0.1:6443  in 120/s  out 120k/s 5.2MiB/s  p99 12ms  CPU 0.46 of 4  memory 123MiB
+1 ClientNotReading, 1 UpToDate
+
+    ID REASON                LAG OLDEST QUEUED   AGE RESOURCE                       USER AGENT, USER, SELECTOR
+999999 UpstreamUnreachable  123k  99.9s 3.7GiB   99d customresourcedefinitions      ` + strings.Repeat("ä", 75) + `…
+     1 UpToDate                0      0     0B     0 pods                           kubelet/v1  alice  -n ns -l a=b  10.0.0.1:2/7
+`,
+	} {
+		v := topView{list: exampleList(), state: exampleState(), width: width}
+		if got := v.texts(t); got != want {
+			t.Errorf("%d columns: got\n%swant\n%s", width, got, want)
+		}
 	}
-	if got := topView(list, 0); !strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b  10.0.0.1:2/7\n") {
-		t.Errorf("without a width: %s", got)
+	v := topView{list: exampleList(), order: "lag"}
+	if got := v.texts(t); !strings.Contains(got, "2 shown, by lag\n\n1 Client") ||
+		!strings.Contains(got, "kubelet/v1  alice  -n ns -l a=b  10.0.0.1:2/7\n") {
+		t.Errorf("without a width and a state: %s", got)
+	}
+}
+
+// Slow watches are coloured by where the cause is, and the chosen one is marked in any case.
+func TestTopColours(t *testing.T) {
+	list := &WatcherList{Watchers: []WatcherStatus{
+		{ID: 1, Reason: ClientNotReading}, {ID: 2, Reason: UpstreamSilent}, {ID: 3, Reason: FilteredOut}, {ID: 4, Reason: NetworkLoss},
+	}}
+	v := topView{list: list, selected: 4}
+	for colours, want := range map[bool][]string{
+		true:  {"\x1b[31m     1 ", "\x1b[33m     2 ", "     3 ", "\x1b[7m     4 "},
+		false: {"     1 ", "     2 ", "     3 ", "\x1b[7m     4 "},
+	} {
+		for i, l := range v.lines()[topHead:] {
+			if got := l.draw(colours); !strings.HasPrefix(got, want[i]) || strings.Contains(want[i], "\x1b") != strings.HasSuffix(got, "\x1b[0m") {
+				t.Errorf("colours %t: %q, want %q", colours, got, want[i])
+			}
+		}
 	}
 }
 
 // The watches that pass through come last, with their reasons, and have a third of the terminal.
 func TestTopPassedThrough(t *testing.T) {
-	list := &WatcherList{Total: 30, Matching: 30, Reasons: map[Cause]int{UpToDate: 30}, Watchers: make([]WatcherStatus, 20)}
-	list.fit(20)
-	if len(list.Watchers) != 20 {
-		t.Errorf("%d watches are shown, want 20", len(list.Watchers))
+	list := &WatcherList{Total: 30, Matching: 30, Reasons: map[Cause]int{UpToDate: 30}}
+	for id := range 20 {
+		list.Watchers = append(list.Watchers, WatcherStatus{ID: uint64(id + 1), Reason: UpToDate})
+	}
+	if passed, watches := list.fit(20); passed != 0 || watches != 20 {
+		t.Errorf("%d and %d lines, want 0 and 20", passed, watches)
 	}
 	list.Passed = PassedList{Total: 8, Matching: 8, Reasons: map[request.Reason]int{request.TableRows: 7, request.History: 1}}
 	for range 8 {
 		list.Passed.Watchers = append(list.Passed.Watchers, PassedStatus{Reason: request.TableRows, Resource: "v1/pods", UserAgent: "kubectl", User: "alice", Name: "x", AgeSeconds: 3})
 	}
-	list.fit(20)
+	s := &screen{topView: topView{width: 100}, height: 20 + topHead}
+	s.take(list, nil)
 	want := `
 8 watches pass through, 8 matching, 6 shown: 7 table_rows, 1 history
      - table_rows              -      -      -  3.0s pods         kubectl  alice  x
 `
-	if view := topView(list, 0); len(list.Watchers) != 12 || !strings.Contains(view, want) || strings.Count(view, "\n") != 24 {
-		t.Errorf("%d watches and\n%s\nwant 12, and within 24 lines\n%s", len(list.Watchers), view, want)
+	view := strings.NewReplacer("\x1b[K\r\n", "\n", "\x1b[K", "\n", "\x1b[H", "", "\x1b[J", "").Replace(s.picture())
+	if !strings.Contains(view, "\n"+want[1:]) || strings.Count(view, "\n") != 20+topHead || strings.Count(view, " UpToDate ") != 12 {
+		t.Errorf("got\n%s\nwant 12 watches, and within %d lines\n%s", view, 20+topHead, want)
 	}
-	list.fit(1)
-	if len(list.Watchers) != 0 || len(list.Passed.Watchers) != 0 {
-		t.Errorf("on one line: %d and %d", len(list.Watchers), len(list.Passed.Watchers))
+	if passed, watches := list.fit(1); passed != 0 || watches != 0 {
+		t.Errorf("on one line: %d and %d", passed, watches)
 	}
 }
 
@@ -115,6 +191,17 @@ func TestTopHelp(t *testing.T) {
 }
 
 func TestTopNumbers(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0B", 999: "999B", 1000: "1.0KiB", 10_189: "10KiB", 1_000_000: "977KiB",
+		1 << 20: "1.0MiB", 999 << 20: "999MiB", 1000 << 20: "1.0GiB", 1 << 50: "1PiB"} {
+		if got := size(n); got != want {
+			t.Errorf("size(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for n, want := range map[float64]string{0: "0", 0.04: "0.0", 9.94: "9.9", 9.96: "10", 12_345.6: "12k"} {
+		if got := rate(n); got != want {
+			t.Errorf("rate(%v) = %q, want %q", n, got, want)
+		}
+	}
 	for n, want := range map[uint64]string{0: "0", 9_999: "9999", 10_000: "10k", 9_999_999: "9999k", 10_000_000: "10M",
 		1<<64 - 1: "18446744T"} {
 		if got := count(n); got != want {

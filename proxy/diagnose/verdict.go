@@ -54,6 +54,15 @@ var Causes = []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSl
 	SharedWindowClosed, WatchfanSlow, InitialEvents, UpstreamBroken, UpstreamUnreachable, UpstreamSilent, FilteredOut,
 	UpToDate, Ending}
 
+// slow reports whether the cause keeps events from the client that it should have by now.
+func (c Cause) slow() bool {
+	switch c {
+	case InitialEvents, FilteredOut, UpToDate, Ending:
+		return false
+	}
+	return true
+}
+
 // Verdict is a cause with its explanation.
 type Verdict struct {
 	Reason  Cause  `json:"reason"`

@@ -14,19 +14,22 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 )
 
-// Watchers is the register of the watches that are served from caches. It takes 96 bytes for each.
-// It may be used from any goroutine.
+// Watchers is the register of the watches that are served from caches. It takes 88 bytes for each,
+// beside its subscription. It may be used from any goroutine.
 type Watchers struct {
 	mu   sync.Mutex
 	last uint64     // id
 	open []*Watcher // in no order
+
+	protocols [protocols]int // how many of them there are over each protocol
+	gzip      int            // how many of them are compressed
 }
 
 // Watcher is one watch as the pages and the log show it. Everything but id and index is immutable.
 // Watches share equal strings.
 type Watcher struct {
-	id        uint64 // set by Watchers.Add
-	Sub       *fanout.Subscription
+	Sub       fanout.Subscription // begun by the caller
+	id        uint64              // set by Watchers.Add
 	Lane      *lane.Lane
 	conn      exchange.Conn
 	user      unique.Handle[string]
@@ -36,30 +39,49 @@ type Watcher struct {
 	changes   uint64 // of the lane before the watch began
 	index     int32  // in Watchers.open; guarded by its mutex
 	tls, gzip bool
+	protocol  protocol
 }
 
-// WatchScope is the part of a resource that a watch asks for, as the client wrote it.
-type WatchScope struct{ Namespace, Name, Labels, Fields string }
+// protocol is how a watch reaches its client.
+type protocol uint8
+
+const (
+	overHTTP1 protocol = iota
+	overHTTP2
+	overWebSocket
+	protocols = iota // how many there are
+)
+
+func (p protocol) String() string { return [protocols]string{"HTTP/1.1", "HTTP/2", "WebSocket"}[p] }
+
+// WatchForm says in which form a watch is sent.
+type WatchForm struct{ Gzip, WebSocket bool }
+
+// WatchScope is the part of a resource that a watch asks for, as the client wrote it, and the view in
+// which it asks.
+type WatchScope struct{ Namespace, Name, Labels, Fields, Shard, View string }
+
+// filters reports whether the watch wants a part of the objects only.
+func (s WatchScope) filters() bool { return s != WatchScope{View: s.View} }
 
 // maxShown is the most that is kept of a client's user agent, of its name and of each selector, in
 // bytes.
 const maxShown = 256
 
-// NewWatcher returns the watch that the request of x begins on lane l. user is its user's shown
-// name.
-func NewWatcher(x *exchange.Exchange, l *lane.Lane, sub *fanout.Subscription, user string, scope WatchScope, gzip bool) *Watcher {
-	return &Watcher{
-		Sub:       sub,
-		Lane:      l,
-		conn:      x.Conn,
-		user:      unique.Make(shown(user)),
-		userAgent: unique.Make(shown(x.Header.Get("User-Agent"))),
-		scope:     unique.Make(WatchScope{shown(scope.Namespace), shown(scope.Name), shown(scope.Labels), shown(scope.Fields)}),
-		started:   fanout.MonotonicNow(),
-		changes:   l.Changes(),
-		tls:       x.Conn.Secure(),
-		gzip:      gzip,
+// Describe sets w to the watch that the request of x begins on lane l, except for Sub. user is its
+// user's shown name.
+func (w *Watcher) Describe(x *exchange.Exchange, l *lane.Lane, user string, scope WatchScope, form WatchForm) {
+	w.Lane, w.conn, w.tls, w.gzip = l, x.Conn, x.Conn.Secure(), form.Gzip
+	if _, ok := x.Conn.(exchange.StreamConn); ok {
+		w.protocol = overHTTP2
+	} else if form.WebSocket {
+		w.protocol = overWebSocket
 	}
+	w.user = unique.Make(shown(user))
+	w.userAgent = unique.Make(shown(x.Header.Get("User-Agent")))
+	w.scope = unique.Make(WatchScope{
+		shown(scope.Namespace), shown(scope.Name), shown(scope.Labels), shown(scope.Fields), shown(scope.Shard), scope.View})
+	w.started, w.changes = fanout.MonotonicNow(), l.Changes()
 }
 
 // shown returns s as one line that is safe for a terminal, of at most maxShown bytes.
@@ -87,6 +109,15 @@ func (ws *Watchers) Add(w *Watcher) {
 	ws.last++
 	w.id, w.index = ws.last, int32(len(ws.open))
 	ws.open = append(ws.open, w)
+	ws.countLocked(w, 1)
+}
+
+// countLocked adds n to the counts of watches like w.
+func (ws *Watchers) countLocked(w *Watcher, n int) {
+	ws.protocols[w.protocol] += n
+	if w.gzip {
+		ws.gzip += n
+	}
 }
 
 func (ws *Watchers) Remove(w *Watcher) {
@@ -97,6 +128,19 @@ func (ws *Watchers) Remove(w *Watcher) {
 	ws.open[w.index], moved.index = moved, w.index
 	ws.open[end] = nil
 	ws.open = ws.open[:end]
+	ws.countLocked(w, -1)
+}
+
+// Forms returns how many watches there are over each protocol, by name, and how many of them are
+// compressed.
+func (ws *Watchers) Forms() (byProtocol map[string]int, gzip int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	byProtocol = make(map[string]int, protocols)
+	for p, n := range ws.protocols {
+		byProtocol[protocol(p).String()] = n
+	}
+	return byProtocol, ws.gzip
 }
 
 // Count returns the number of watches.
@@ -143,7 +187,7 @@ func (w *Watcher) evidence(st fanout.State, l laneSample) *Evidence {
 		state:    st,
 		tls:      w.tls,
 		lane:     l.health,
-		filtered: w.scope.Value() != WatchScope{},
+		filtered: w.scope.Value().filters(),
 		changes:  max(l.changes, w.changes) - w.changes,
 		started:  w.started.Time(),
 	}

@@ -1,9 +1,13 @@
 package diagnose
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/watchfan/watchfan/fanout"
 )
 
 // Strings that clients send are shown as one short line of plain text.
@@ -23,7 +27,40 @@ func TestShown(t *testing.T) {
 
 // The register takes as many bytes for each watch as its comment says.
 func TestWatcherSize(t *testing.T) {
-	if got := unsafe.Sizeof(Watcher{}) + unsafe.Sizeof(&Watcher{}); got != 96 {
+	if got := unsafe.Sizeof(Watcher{}) - unsafe.Sizeof(fanout.Subscription{}) + unsafe.Sizeof(&Watcher{}); got != 88 {
 		t.Errorf("%d bytes for each watch", got)
+	}
+}
+
+// The counts of watches by their form follow the register.
+func TestForms(t *testing.T) {
+	var ws Watchers
+	all := []*Watcher{{}, {gzip: true}, {protocol: overHTTP2, gzip: true}, {protocol: overWebSocket}, {protocol: overHTTP2}}
+	for _, w := range all {
+		ws.Add(w)
+	}
+	check := func(http1, http2, webSocket, gzip int) {
+		t.Helper()
+		got, compressed := ws.Forms()
+		want := map[string]int{"HTTP/1.1": http1, "HTTP/2": http2, "WebSocket": webSocket}
+		if !maps.Equal(got, want) || compressed != gzip {
+			t.Errorf("got %v, %d compressed; want %v, %d", got, compressed, want, gzip)
+		}
+	}
+	check(2, 2, 1, 2)
+	ws.Remove(all[2])
+	ws.Remove(all[3])
+	check(2, 1, 0, 1)
+}
+
+// Only watches that should have more by now are slow, and each cause of that is explained.
+func TestSlowCauses(t *testing.T) {
+	got := slowCauses(map[Cause]int{UpToDate: 5, ClientNotReading: 1, FilteredOut: 2, UpstreamBroken: 3, WatchfanSlow: 0})
+	want := []SlowCause{{ClientNotReading, explanations[ClientNotReading].meaning, 1}, {UpstreamBroken, explanations[UpstreamBroken].meaning, 3}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := slowCauses(nil); got == nil || len(got) != 0 {
+		t.Errorf("of none: %v", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -19,7 +20,8 @@ type gatherConn struct {
 
 	mu      sync.Mutex // TLS answers some of the client's messages from its reading side
 	holding bool
-	sealed  *[]byte   // records not yet written, in one of buffers; nil for none
+	sealed  *[]byte   // records, in one of buffers; nil if all have been written
+	written int       // bytes of sealed
 	answers int       // bytes of such answers since sealed was nil
 	one     [1][]byte // memory for a writev of sealed
 }
@@ -75,8 +77,17 @@ func (g *gatherConn) gather(p []byte) (held bool, err error) {
 	if g.sealed == nil {
 		g.sealed = buffers.Get().(*[]byte)
 	}
-	*g.sealed = append(*g.sealed, p...)
+	*g.sealed = append(grown(*g.sealed, len(p)), p...)
 	return true, nil
+}
+
+// grown returns buf with room for n more bytes. It at least doubles a buffer that is too small:
+// append adds a quarter to a long one, and would copy a batch several times.
+func grown(buf []byte, n int) []byte {
+	if n <= cap(buf)-len(buf) {
+		return buf
+	}
+	return slices.Grow(buf, max(n, len(buf)))
 }
 
 // seal seals p for t, whose connection g is, while g holds.
@@ -99,7 +110,7 @@ func (g *gatherConn) hold() {
 func (g *gatherConn) release(goesOn bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.holding, g.sealed = !goesOn, nil
+	g.holding, g.sealed, g.written = !goesOn, nil, 0
 }
 
 // sealedBytes ends holding. It returns the records that have been sealed meanwhile, in one of
@@ -119,13 +130,13 @@ func (g *gatherConn) writeTo(fd uintptr) error {
 	if g.sealed == nil {
 		return nil
 	}
-	g.one[0] = *g.sealed
+	g.one[0] = (*g.sealed)[g.written:]
 	rest, err := writev(fd, g.one[:])
 	if len(rest) > 0 {
-		*g.sealed = rest[0]
+		g.written = len(*g.sealed) - len(rest[0]) // the buffer stays whole, for the next batch
 	} else {
 		giveBack(g.sealed)
-		g.sealed, g.answers = nil, 0
+		g.sealed, g.written, g.answers = nil, 0, 0
 	}
 	g.one[0] = nil // an idle client keeps no buffer
 	return err
@@ -137,7 +148,7 @@ func (g *gatherConn) hasRest() bool {
 	return g.sealed != nil
 }
 
-// buffers holds empty buffers. One buffer collects a batch before it is sealed. Another holds the
+// buffers holds empty buffers. One buffer may collect a batch before it is sealed. Another holds the
 // sealed records until they are written. An idle client has none.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"testing"
@@ -73,5 +74,33 @@ func TestGatheredBufferGivenBack(t *testing.T) {
 	flush(t, g)
 	if g.sealed != nil || g.one[0] != nil {
 		t.Error("the buffer is kept")
+	}
+}
+
+// A buffer of which the socket takes only a part at a time has all its room afterwards.
+func TestGatheredBufferWhole(t *testing.T) {
+	g, client := gatherPair(t)
+	_ = g.TCPConn.SetWriteBuffer(4096)
+	record := bytes.Repeat([]byte("x"), 16<<10)
+	g.sealing.Store(true) // what is written is no answer of TLS
+	for range 20 {
+		if _, err := g.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buf := g.sealed
+	before := cap(*buf)
+	read, parts := make([]byte, 64<<10), 0
+	for g.hasRest() {
+		flush(t, g)
+		if parts++; parts == 1 && !g.hasRest() {
+			t.Fatal("the socket took everything at once")
+		}
+		if _, err := client.Read(read); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := cap(*buf); after != before {
+		t.Errorf("room for %d bytes, had %d", after, before)
 	}
 }

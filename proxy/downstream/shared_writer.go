@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -15,6 +16,9 @@ const SealedAtOnce = sealedAtOnce
 // SharedWriter writes to a TLS connection that carries several streams. It seals what is due for
 // all of them in as few records as possible, and never waits for the client. Its owner must keep
 // its methods from running at the same time.
+//
+// It copies what is due into one record, and seals the record when it is full. So the bytes are
+// still in the processor's cache when they are sealed.
 type SharedWriter struct {
 	// Immutable.
 	raw    syscall.RawConn
@@ -26,9 +30,12 @@ type SharedWriter struct {
 	waiting  atomic.Bool // room is to be called
 	writable atomic.Bool // set when the socket has room again
 
-	due *[]byte // not yet sealed, in one of buffers; nil for none
-	err error   // of the last attempt on the socket
-	try func(fd uintptr)
+	record *[recordBytes]byte // of which length bytes are due and not yet sealed; nil for none
+	length int
+	due    int   // bytes since the last Flush
+	failed error // of sealing
+	err    error // of the last attempt on the socket
+	try    func(fd uintptr)
 }
 
 // NewSharedWriter returns a writer on conn, as the listener accepted it. The TLS handshake must be
@@ -56,35 +63,52 @@ func NewSharedWriter(conn net.Conn, p *Poller, room func()) (*SharedWriter, erro
 	return w, nil
 }
 
-// Add appends bytes to those that are due. They are copied.
-func (w *SharedWriter) Add(p ...[]byte) {
-	if w.due == nil {
-		w.due = buffers.Get().(*[]byte)
-	}
-	for _, b := range p {
-		*w.due = append(*w.due, b...)
+// Add appends bytes to those that are due. They are copied. The next Flush returns an error of it.
+func (w *SharedWriter) Add(p []byte) {
+	w.due += len(p)
+	for len(p) > 0 && w.failed == nil {
+		if w.record == nil {
+			w.record = records.Get().(*[recordBytes]byte)
+		}
+		n := copy(w.record[w.length:], p)
+		p = p[n:]
+		if w.length += n; w.length == recordBytes {
+			w.seal()
+		}
 	}
 }
 
-// Due returns the number of bytes that have been added and not flushed.
-func (w *SharedWriter) Due() int {
-	if w.due == nil {
-		return 0
-	}
-	return len(*w.due)
+// seal seals the record.
+func (w *SharedWriter) seal() {
+	w.failed = w.gather.seal(w.tls, w.record[:w.length])
+	w.drop()
 }
+
+// drop gives the record back.
+func (w *SharedWriter) drop() {
+	records.Put(w.record)
+	w.record, w.length = nil, 0
+}
+
+// recordBytes is how much a TLS record holds (RFC 8446, section 5.1).
+const recordBytes = 16 << 10
+
+// records holds memory for one record each. An idle client has none.
+var records = sync.Pool{New: func() any { return new([recordBytes]byte) }}
+
+// Due returns the number of bytes that have been added since the last Flush.
+func (w *SharedWriter) Due() int { return w.due }
 
 // Flush seals what is due, and writes as much as the socket takes without waiting. blocked reports
 // that there is a rest. Then room will be called, and the owner must call Flush again. Until then
 // it should add nothing.
 func (w *SharedWriter) Flush() (blocked bool, err error) {
-	if w.due != nil {
-		err := w.gather.seal(w.tls, *w.due)
-		giveBack(w.due)
-		w.due = nil
-		if err != nil {
-			return false, err
-		}
+	w.due = 0
+	if w.record != nil {
+		w.seal()
+	}
+	if w.failed != nil {
+		return false, w.failed
 	}
 	for {
 		w.writable.Store(false)
@@ -128,9 +152,8 @@ func (w *SharedWriter) Close() {
 	if w.poller != nil {
 		w.poller.remove(w.raw, sharedClient{w})
 	}
-	if w.due != nil {
-		giveBack(w.due)
-		w.due = nil
+	if w.record != nil {
+		w.drop()
 	}
 }
 

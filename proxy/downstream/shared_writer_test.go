@@ -26,8 +26,10 @@ func TestSharedWriter(t *testing.T) {
 			reading := false
 			blockedOnce := false
 			for range 300 {
-				part := bytes.Repeat([]byte{byte(rand.Uint32())}, rand.IntN(3000))
-				w.Add(part[:len(part)/2], nil, part[len(part)/2:])
+				part := bytes.Repeat([]byte{byte(rand.Uint32())}, rand.IntN(40_000))
+				w.Add(part[:len(part)/2])
+				w.Add(nil)
+				w.Add(part[len(part)/2:])
 				want.Write(part)
 				if w.Due() != len(part) {
 					t.Errorf("%d bytes are due, want %d", w.Due(), len(part))

@@ -183,7 +183,7 @@ func (s *sink) seal(batch [][]byte) error {
 	buf := buffers.Get().(*[]byte)
 	defer giveBack(buf)
 	for _, b := range batch {
-		*buf = append(*buf, b...)
+		*buf = append(grown(*buf, len(b)), b...)
 	}
 	return s.gather.seal(s.tls, *buf)
 }

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ type Exchange struct {
 	// whole head, and must be cloned.
 	Method        string
 	Target        string // as sent: a path and a query, or a URL with these; see [CutTarget]
+	Asked         string // Target as sent, if a handler has changed it; else ""
 	Protocol      Protocol
 	Header        Header // all fields as sent, without an Expect that the protocol has met
 	ContentLength int64  // of the request's body: 0 for none, -1 if not known
@@ -79,6 +81,9 @@ func (x *Exchange) Continue() {
 		later(x)
 	}
 }
+
+// URI returns the target as the client sent it.
+func (x *Exchange) URI() string { return cmp.Or(x.Asked, x.Target) }
 
 // RemoteIP returns the client's address, 0.0.0.0 if it is not known.
 func (x *Exchange) RemoteIP() net.IP {

@@ -50,7 +50,7 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 		s.detach(ctx, x, func(to exchange.Responder) { to.Respond(&whole) })
 		return
 	}
-	if x.Slot != nil {
+	if x.Slot != nil && r.Reader == nil {
 		x.Slot.Release()
 	}
 	switch {
@@ -63,7 +63,7 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 		r.Close = true
 	}
 	if r.Reader != nil {
-		r.Reader = &responseBody{ReadCloser: r.Reader, conn: ctx.Conn(), request: body, log: s.log}
+		r.Reader = &responseBody{ReadCloser: r.Reader, conn: ctx.Conn(), request: body, slot: x.Slot, log: s.log}
 	}
 	s.write(ctx, x)
 }

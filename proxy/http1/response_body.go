@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -17,7 +18,8 @@ const copyBufferSize = 32 << 10
 type responseBody struct {
 	io.ReadCloser
 	conn    net.Conn
-	request *requestBody // nil for none; it may be read while the response is being sent
+	request *requestBody  // nil for none; it may be read while the response is being sent
+	slot    exchange.Slot // released by Close; nil for none
 	log     *slog.Logger
 }
 
@@ -53,12 +55,15 @@ func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// Close ends the response and releases the request's body.
+// Close ends the response, and releases the request's body and slot.
 func (b *responseBody) Close() (err error) {
 	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked })
 	err = b.ReadCloser.Close()
 	if b.request != nil {
 		b.request.Release()
+	}
+	if b.slot != nil {
+		b.slot.Release()
 	}
 	return err
 }

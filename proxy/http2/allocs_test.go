@@ -10,6 +10,8 @@ import (
 	"time"
 
 	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // A delivery allocates nothing, to one stream or to many of a connection.
@@ -45,7 +47,7 @@ func TestWatchAllocs(t *testing.T) {
 // An idle watch takes little memory. The client's part, and the subscription, are not in it.
 func TestIdleMemory(t *testing.T) {
 	w, streams := watchAll(t)
-	before := heap()
+	before := proxytest.Heap()
 	const conns = 10
 	for range conns {
 		p := w.dial()
@@ -53,7 +55,7 @@ func TestIdleMemory(t *testing.T) {
 			p.open(uint32(2*i+1), streams)
 		}
 	}
-	each := (heap() - before) / (100 * conns)
+	each := (proxytest.Heap() - before) / (100 * conns)
 	t.Logf("%d bytes for each watch at 100 on a connection, with the client's connection and the test's own", each)
 	if each > 2<<10 {
 		t.Errorf("%d bytes", each)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // Floods end the connection with ENHANCE_YOUR_CALM, or with whatever RFC 9113 says.
@@ -166,7 +166,7 @@ func TestBodiesNobodyReads(t *testing.T) {
 // The memory of a connection that waits for the rest of its head is small.
 func TestUnfinishedHeads(t *testing.T) {
 	w := newWorldEcho(t)
-	before := heap()
+	before := proxytest.Heap()
 	const conns = 50
 	for range conns {
 		p := w.dial()
@@ -177,17 +177,9 @@ func TestUnfinishedHeads(t *testing.T) {
 		}
 	}
 	time.Sleep(100 * time.Millisecond)
-	if each := (heap() - before) / conns; each > 400<<10 {
+	if each := (proxytest.Heap() - before) / conns; each > 400<<10 {
 		t.Errorf("%d KiB for each, with the client", each>>10)
 	}
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // Frames that RFC 9113 forbids end the stream or the connection, with the code that it names.

@@ -129,7 +129,7 @@ func (b *body) wake() {
 func (b *body) returnLocked(n int) {
 	c, st := b.stream.conn, b.stream
 	c.returnLocked(n)
-	if st.remoteEnd || st.err != nil || b.released {
+	if st.remoteEnd || st.closed || b.released {
 		return
 	}
 	if free := streamWindow - b.room - int64(len(b.data)); free >= streamWindow/4 {
@@ -149,26 +149,24 @@ func (c *conn) returnLocked(n int) {
 
 // readData handles a DATA frame.
 func (c *conn) readData(f *wire.DataFrame) error {
-	if err := c.spendData(f); err != nil {
-		return err
-	}
 	c.mu.Lock()
 	defer c.unlock()
-	err := c.dataLocked(f)
+	err := c.spendDataLocked(f)
 	if err == nil {
-		c.sendLocked()
+		err = c.dataLocked(f)
 	}
+	c.reader.due = true
 	return err
 }
 
-// spendData counts a DATA frame that brings little.
-func (c *conn) spendData(f *wire.DataFrame) error {
+// spendDataLocked counts a DATA frame that brings little.
+func (c *conn) spendDataLocked(f *wire.DataFrame) error {
 	switch n := len(f.Data()); {
 	case n >= crumb, f.StreamEnded():
 		return nil
 	case n == 0:
-		return c.spendFrame()
-	case !c.calm.crumbs.spend(0):
+		return c.spendFrameLocked()
+	case !c.calm.crumbs.spend(0, c.reader.now):
 		return errCalm
 	}
 	return nil
@@ -179,7 +177,7 @@ func (c *conn) dataLocked(f *wire.DataFrame) error {
 	if c.unread += int64(f.Length); c.unread+c.unreturned > connWindow {
 		return wire.ConnectionError(wire.ErrCodeFlowControl)
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams.find(f.StreamID)
 	if st == nil || st.remoteEnd {
 		c.returnLocked(int(f.Length))
 		return c.strayLocked(f, st)

@@ -41,9 +41,8 @@ type budget struct {
 
 // spend takes one token, and reports whether there was one. credit is added first, beyond the
 // bucket's size if it is large.
-func (b *budget) spend(credit float64) bool {
+func (b *budget) spend(credit float64, now fanout.MonotonicTime) bool {
 	if b.tokens < b.most || credit > 0 {
-		now := fanout.MonotonicNow()
 		if b.at != 0 && b.tokens < b.most {
 			b.tokens = min(b.most, b.tokens+float64(now-b.at)/1e9*b.perSecond)
 		}

@@ -66,10 +66,10 @@ type conn struct {
 	encoded bytes.Buffer // what encoder has written
 	header  [frameHeaderLen]byte
 
-	streams map[uint32]*stream // open on the wire
-	zombies int                // reset streams whose handler runs
-	waiters int                // goroutines that wait to send
-	ready   []*stream          // have something to send that their windows allow, in the order of turns
+	streams openStreams
+	zombies int       // reset streams whose handler runs
+	waiters int       // goroutines that wait to send
+	ready   []*stream // have something to send that their windows allow, in the order of turns
 	past    pastStreams
 
 	lastID   uint32 // the highest stream of the client so far
@@ -94,7 +94,6 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 		server:    s,
 		tls:       t,
 		arrived:   make(chan struct{}),
-		streams:   make(map[uint32]*stream),
 		window:    defaultWindow,
 		initial:   defaultWindow,
 		frameSize: maxFrame,
@@ -128,6 +127,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 func (c *conn) serve() {
 	c.shared = c.server.conns.Shared(c.tls, c.goAway)
 	c.end(c.readCaught())
+	c.reader.giveBack()
 	c.working.Wait()
 	c.mu.Lock()
 	c.out.Close()
@@ -190,7 +190,7 @@ func (c *conn) restLocked() {
 	}
 }
 
-// flush is the carrier's.
+// flush sends what is due. It is the carrier's.
 func (c *conn) flush() {
 	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
 	c.mu.Lock()

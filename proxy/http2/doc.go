@@ -21,9 +21,10 @@
 //
 // A shard writes HTTP/1.1 chunks. A watch takes their payloads, which are the same memory
 // ([framing.NextPayload]), and puts a DATA header of 9 bytes in front of each batch. The connection
-// gathers the batches of all its watches, and seals and writes them at the end of the shard's round
-// ([fanout.Carrier]). It seals about 256 KiB at a time, or one batch if that is more. Everything
-// else waits as shared slices.
+// gathers the batches of all its watches in full TLS records. It writes these when the shard has
+// written to all its watches, at the end of the shard's round, or before if much is due for all
+// connections ([fanout.Carrier]). It seals about 256 KiB at a time, or one batch if that is more.
+// Everything else waits as shared slices.
 //
 // A watch is parked when its own window is closed, when the connection's window is closed, or when
 // the socket is full. Others go on. When room comes back, streams take turns of 64 KiB.

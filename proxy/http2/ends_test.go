@@ -150,7 +150,7 @@ func TestUnreadEnd(t *testing.T) {
 	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
 	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
 	sink, stream := p.open(1, streams)
-	_ = sink.TCP().SetWriteBuffer(4096)
+	_ = sink.stream().TCP().SetWriteBuffer(4096)
 	batch, _ := event(250_000)
 	for blocked := false; !blocked; w.flush(sink) {
 		var err error
@@ -272,7 +272,7 @@ func TestStalledResponse(t *testing.T) {
 			}
 			st.conn.mu.Lock()
 			defer st.conn.mu.Unlock()
-			left <- len(st.pending)
+			left <- len(st.pendingLocked())
 		}
 	})
 	w.server.stall = 50 * time.Millisecond

@@ -39,6 +39,9 @@ func (c *conn) read() error {
 		return err
 	}
 	for {
+		if err := c.reader.next(); err != nil {
+			return err
+		}
 		head, err := c.framer.ReadFrameHeader()
 		if err != nil {
 			return err
@@ -84,25 +87,21 @@ func (c *conn) handle(frame wire.Frame) error {
 	case *wire.DataFrame:
 		return c.readData(f)
 	}
-	if err := c.spendFrame(); err != nil {
-		return err
-	}
 	c.mu.Lock()
 	defer c.unlock()
-	err := c.handleLocked(frame)
+	err := c.spendFrameLocked()
 	if err == nil {
-		c.sendLocked()
+		err = c.handleLocked(frame)
 	}
+	c.reader.due = true
 	return err
 }
 
-// spendFrame counts a frame that asks for nothing.
-func (c *conn) spendFrame() error {
-	c.mu.Lock()
+// spendFrameLocked counts a frame that asks for nothing.
+func (c *conn) spendFrameLocked() error {
 	credit := float64(c.credit) / bytesPerFrame
 	c.credit = 0
-	c.unlock()
-	if !c.calm.frames.spend(credit) {
+	if !c.calm.frames.spend(credit, c.reader.now) {
 		return errCalm
 	}
 	return nil
@@ -110,7 +109,7 @@ func (c *conn) spendFrame() error {
 
 // spendWasted counts a request that ends before it has been answered.
 func (c *conn) spendWasted() error {
-	if !c.calm.wasted.spend(0) {
+	if !c.calm.wasted.spend(0, c.reader.now) {
 		return errCalm
 	}
 	return nil
@@ -146,11 +145,11 @@ func (c *conn) handleLocked(frame wire.Frame) error {
 
 // badFrame handles a frame that the framer rejects for its stream.
 func (c *conn) badFrame(of wire.FrameType, bad wire.StreamError) error {
-	if err := c.spendFrame(); err != nil {
-		return err
-	}
 	c.mu.Lock()
 	defer c.unlock()
+	if err := c.spendFrameLocked(); err != nil {
+		return err
+	}
 	if of == wire.FrameHeaders || c.idle(bad.StreamID) {
 		return wire.ConnectionError(bad.Code) // without the header block, later ones cannot be decoded
 	}
@@ -161,7 +160,7 @@ func (c *conn) badFrame(of wire.FrameType, bad wire.StreamError) error {
 
 // refuseLocked resets a stream because of something that the client has sent on it.
 func (c *conn) refuseLocked(id uint32, code wire.ErrCode) error {
-	if st := c.streams[id]; st != nil {
+	if st := c.streams.find(id); st != nil {
 		c.resetLocked(st, code)
 	} else {
 		c.sendResetLocked(id, code)
@@ -228,7 +227,7 @@ func (c *conn) handleWindowLocked(f *wire.WindowUpdateFrame) error {
 	if c.idle(f.StreamID) {
 		return wire.ConnectionError(wire.ErrCodeProtocol)
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams.find(f.StreamID)
 	if st == nil {
 		return nil // has just ended
 	}
@@ -244,13 +243,13 @@ func (c *conn) handleResetLocked(f *wire.RSTStreamFrame) error {
 	if c.idle(f.StreamID) {
 		return wire.ConnectionError(wire.ErrCodeProtocol)
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams.find(f.StreamID)
 	if st == nil {
 		return nil
 	}
 	c.past.note(f.StreamID, resetThere)
 	answered := st.answered
-	c.dropLocked(st, errLeft)
+	c.dropLocked(st)
 	if answered {
 		return nil
 	}

@@ -15,3 +15,7 @@ var (
 			"or sent too many frames or requests in vain."))
 	rejectedStreams = apistatus.Rejections("max_streams")
 )
+
+// Connections returns how many HTTP/2 connections are open in the process. It may be called from
+// any goroutine.
+func Connections() int { return int(connections.Get()) }

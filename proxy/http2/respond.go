@@ -72,11 +72,11 @@ func (r *responder) OnGone(gone func()) {
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if st.err != nil {
+	if st.closed {
 		c.queued = append(c.queued, call)
 		return
 	}
-	st.gone = call
+	st.sendingLocked().gone = call
 }
 
 var errNoUpgrade = errors.New("HTTP/2 has no upgrades")
@@ -198,8 +198,8 @@ func (st *stream) sendHead(resp *exchange.Response, length int64, last bool) err
 	c := st.conn
 	c.mu.Lock()
 	defer c.unlock()
-	if st.err != nil {
-		return st.err
+	if st.closed {
+		return errLeft
 	}
 	st.headLocked(resp, length, last)
 	if last || length < 0 {

@@ -55,7 +55,7 @@ func (c *conn) flushLocked() {
 // sendableLocked reports whether a stream has something that may be sent.
 func (c *conn) sendableLocked() bool {
 	for _, st := range c.ready {
-		if c.window > 0 || len(st.pending) == 0 {
+		if c.window > 0 || len(st.pendingLocked()) == 0 {
 			return true
 		}
 	}
@@ -87,7 +87,7 @@ func (c *conn) fillLocked() {
 		c.ready[0] = nil
 		c.ready = c.ready[1:]
 		st.ready = false
-		if c.streams[st.id] != st {
+		if st.closed {
 			continue // it has been reset
 		}
 		if c.sendTurnLocked(st) {
@@ -113,14 +113,17 @@ func (c *conn) takeControlLocked() {
 // sendTurnLocked gives st one turn, and reports whether st has sent anything. If more is to be
 // sent, st is queued for another turn.
 func (c *conn) sendTurnLocked(st *stream) bool {
-	before := len(st.pending)
-	sent := c.addDataLocked(st, turn)
-	if len(st.pending) == 0 {
-		st.pending = nil
+	pending := st.pendingLocked()
+	rest, sent := c.addDataLocked(st, pending, turn)
+	if len(rest) == 0 {
+		if st.sending != nil {
+			st.sending.pending = nil
+		}
 		c.sentAllLocked(st)
 		return true
 	}
-	if sent > 0 || len(st.pending) < before {
+	st.sending.pending = rest
+	if sent > 0 || len(rest) < len(pending) {
 		st.wake()
 	}
 	c.readyLocked(st)
@@ -129,32 +132,36 @@ func (c *conn) sendTurnLocked(st *stream) bool {
 
 // readyLocked queues st for a turn, if it has something to send and its own window is open.
 func (c *conn) readyLocked(st *stream) {
-	if st.ready || len(st.pending) > 0 && st.window <= 0 || len(st.pending) == 0 && (!st.last || st.localEnd) {
+	some := len(st.pendingLocked()) > 0
+	if st.ready || some && st.window <= 0 || !some && (!st.last || st.localEnd) {
 		return
 	}
 	st.ready = true
 	c.ready = append(c.ready, st)
 }
 
-// addDataLocked adds DATA frames of at most most bytes of st.pending to out, as the windows allow.
-// The frame that completes the stream carries END_STREAM. It returns the number of payload bytes.
-func (c *conn) addDataLocked(st *stream, most int) (sent int) {
-	for len(st.pending) > 0 {
-		n := min(c.frameSize, most-sent, size(st.pending, c.frameSize))
+// addDataLocked adds DATA frames of at most most bytes of p to out, as the windows allow. The frame
+// that completes the stream carries END_STREAM. It returns the rest of p, whose outer slice it
+// changes, and the number of bytes that it has added.
+func (c *conn) addDataLocked(st *stream, p [][]byte, most int) (rest [][]byte, sent int) {
+	for len(p) > 0 {
+		n := min(c.frameSize, most-sent, size(p, c.frameSize))
 		n = int(min(int64(n), st.window, c.window))
 		if n <= 0 {
-			return sent
+			break
 		}
 		st.window -= int64(n)
 		c.window -= int64(n)
-		st.sent += int64(n)
-		c.sent += int64(n)
 		sent += n
-		last := st.last && size(st.pending, n+1) == n
+		last := st.last && size(p, n+1) == n
 		c.addFrameHeaderLocked(st, n, last)
-		st.pending = c.addPayloadLocked(st.pending, n)
+		p = c.addPayloadLocked(p, n)
 	}
-	return sent
+	c.sent += int64(sent)
+	if st.sending != nil {
+		st.sending.sent += int64(sent)
+	}
+	return p, sent
 }
 
 // addPayloadLocked adds n bytes of p to out, and returns the rest of p. It changes p's outer slice.
@@ -197,13 +204,12 @@ func (c *conn) sentAllLocked(st *stream) {
 	if st.last && !st.localEnd {
 		c.addFrameHeaderLocked(st, 0, true)
 	}
-	if done := st.drained; done != nil {
-		st.drained = nil
-		c.queued = append(c.queued, func() { done(nil) })
-	}
+	c.drainedLocked(st, nil)
 	st.wake()
 	if st.localEnd {
 		c.sentEndLocked(st)
+	} else if st.watching {
+		st.sending = nil
 	}
 }
 

@@ -15,56 +15,89 @@ import (
 // errLeft is the error of a stream that the client has reset, or whose connection has ended.
 var errLeft = errors.New("the client has left")
 
-// stream is one request and its response. It implements [exchange.StreamConn] for its request. An
-// idle watch has no more than this, and a [watch].
+// stream is one request and its response, which may become a [watch]. It implements
+// [exchange.StreamConn] for its request. An idle watch has no more than this, so its size is tested
+// (TestStreamSize).
 type stream struct {
 	// Immutable.
 	conn *conn
-	id   uint32
 	body *body // nil for a request without one
 
-	// Guarded by conn.mu.
+	// Of a watch. Immutable once it begins.
+	source exchange.Stream
+	slot   exchange.Slot // nil for none
+
+	// Guarded by conn.mu, except for id, which is immutable.
+	sending   *sending // nil for none, as with an idle watch
 	window    int64    // what the client's window allows to send; may be negative
-	pending   [][]byte // to be sent
-	sent      int64    // bytes of the response so far
-	last      bool     // END_STREAM follows pending
-	ready     bool     // in conn.ready
-	answered  bool     // the response has begun
-	localEnd  bool     // END_STREAM has been sent
-	remoteEnd bool     // END_STREAM has come
-	handled   bool     // the handler's goroutine has ended
-	zombie    bool     // counted in conn.zombies
-	gone      func()   // called on a goroutine of its own when the client leaves; nil for none
-	drained   func(error)
-	wrote     chan struct{} // one token: something has been sent, or cannot be; nil until somebody waits
-	err       error         // why the stream is closed; nil while it is not
+	id        uint32
+	last      bool // END_STREAM follows what is pending
+	ready     bool // in conn.ready
+	answered  bool // the response has begun
+	localEnd  bool // END_STREAM has been sent
+	remoteEnd bool // END_STREAM has come
+	handled   bool // the handler's goroutine has ended
+	zombie    bool // counted in conn.zombies
+	closed    bool // reset, or complete: it is not in conn.streams
+	watching  bool // source is told when the client leaves
+	carried   bool // the carrier's flush follows each round of a watch's writes
+	over      bool // nothing works for the watch any more
 }
 
-// open creates the stream of a request. Only the reader calls it.
+// sending is what a stream has while something of it waits to be sent, or somebody for it. It is
+// guarded by conn.mu.
+type sending struct {
+	pending [][]byte      // to be sent
+	sent    int64         // bytes since the stream has a sending
+	drained func(error)   // of a watch that is parked; nil for none
+	gone    func()        // called on a goroutine of its own when the client leaves; nil for none
+	wrote   chan struct{} // one token: something has been sent, or cannot be; nil until somebody waits
+}
+
+// sendingLocked returns the sending of st, which it makes if there is none.
+func (st *stream) sendingLocked() *sending {
+	if st.sending == nil {
+		st.sending = new(sending)
+	}
+	return st.sending
+}
+
+// pendingLocked returns what of st waits to be sent.
+func (st *stream) pendingLocked() [][]byte {
+	if st.sending == nil {
+		return nil
+	}
+	return st.sending.pending
+}
+
+// openLocked creates the stream of a request. Only the reader calls it.
 func (c *conn) openLocked(id uint32) *stream {
 	st := &stream{conn: c, id: id, window: c.initial}
-	c.streams[id] = st
+	c.streams.add(st)
 	c.working.Add(1)
 	return st
 }
 
-// dropLocked closes a stream because of err: frames for it are neither sent nor expected.
-func (c *conn) dropLocked(st *stream, err error) {
-	if c.streams[st.id] != st {
+// dropLocked closes a stream: frames for it are neither sent nor expected.
+func (c *conn) dropLocked(st *stream) {
+	if st.closed {
 		return
 	}
-	st.err = err
-	st.pending = nil
+	st.closed = true
 	if st.body != nil {
 		st.body.breakLocked()
 	}
-	if done := st.drained; done != nil {
-		st.drained = nil
-		c.queued = append(c.queued, func() { done(err) })
+	if s := st.sending; s != nil {
+		s.pending = nil
+		c.drainedLocked(st, errLeft)
+		if s.gone != nil {
+			c.queued = append(c.queued, s.gone)
+			s.gone = nil
+		}
 	}
-	if gone := st.gone; gone != nil {
-		st.gone = nil
-		c.queued = append(c.queued, gone)
+	if st.watching {
+		st.watching = false
+		c.queued = append(c.queued, st.source.Gone)
 	}
 	st.wake()
 	if !st.handled {
@@ -74,10 +107,20 @@ func (c *conn) dropLocked(st *stream, err error) {
 	c.removeLocked(st)
 }
 
+// drainedLocked tells a watch that was parked that everything has been sent, or why it cannot be.
+func (c *conn) drainedLocked(st *stream, err error) {
+	if st.sending == nil || st.sending.drained == nil {
+		return
+	}
+	done := st.sending.drained
+	st.sending.drained = nil
+	c.queued = append(c.queued, func() { done(err) })
+}
+
 // resetLocked closes a stream and tells the client.
 func (c *conn) resetLocked(st *stream, code wire.ErrCode) {
-	if c.streams[st.id] == st {
-		c.dropLocked(st, errLeft)
+	if !st.closed {
+		c.dropLocked(st)
 		c.sendResetLocked(st.id, code)
 	}
 }
@@ -91,8 +134,10 @@ func (c *conn) sendResetLocked(id uint32, code wire.ErrCode) {
 // sentEndLocked goes on after END_STREAM has been sent. A client that still sends its request is
 // told to stop (RFC 9113, section 8.1).
 func (c *conn) sentEndLocked(st *stream) {
-	st.err = errLeft
-	st.gone = nil
+	st.closed, st.watching = true, false
+	if st.sending != nil {
+		st.sending.gone = nil
+	}
 	if st.body != nil {
 		st.body.releaseLocked()
 	}
@@ -106,7 +151,7 @@ func (c *conn) sentEndLocked(st *stream) {
 
 // removeLocked removes a stream that is closed on the wire.
 func (c *conn) removeLocked(st *stream) {
-	delete(c.streams, st.id)
+	c.streams.remove(st)
 	if len(c.streams) == 0 {
 		c.restLocked()
 	}
@@ -129,9 +174,9 @@ func (st *stream) finished() {
 
 // wake makes the goroutine go on that waits for st to send.
 func (st *stream) wake() {
-	if st.wrote != nil {
+	if st.sending != nil && st.sending.wrote != nil {
 		select {
-		case st.wrote <- struct{}{}:
+		case st.sending.wrote <- struct{}{}:
 		default:
 		}
 	}
@@ -151,8 +196,8 @@ func (st *stream) offer(p [][]byte, last bool) error {
 	c := st.conn
 	c.mu.Lock()
 	defer c.unlock()
-	if st.err != nil {
-		return st.err
+	if st.closed {
+		return errLeft
 	}
 	st.setPendingLocked(p)
 	st.last = last
@@ -169,7 +214,7 @@ func (st *stream) taken() error {
 }
 
 func (st *stream) takenLocked() error {
-	return st.awaitLocked(func() bool { return len(st.pending) == 0 && st.err == nil && !st.last || st.localEnd })
+	return st.awaitLocked(func() bool { return len(st.pendingLocked()) == 0 && !st.closed && !st.last || st.localEnd })
 }
 
 // setPendingLocked makes p what is to be sent.
@@ -177,7 +222,7 @@ func (st *stream) setPendingLocked(p [][]byte) {
 	for len(p) > 0 && len(p[0]) == 0 {
 		p = p[1:]
 	}
-	st.pending = p
+	st.sendingLocked().pending = p
 }
 
 // awaitRoom waits until bytes of st can be sealed at once.
@@ -197,18 +242,19 @@ func (st *stream) awaitLocked(done func() bool) error {
 	if done() {
 		return nil
 	}
-	if st.wrote == nil {
-		st.wrote = make(chan struct{}, 1)
+	s := st.sendingLocked()
+	if s.wrote == nil {
+		s.wrote = make(chan struct{}, 1)
 	}
 	c.waiters++
 	defer func() { c.waiters-- }()
 	stalled := time.NewTimer(c.server.stall)
 	defer stalled.Stop()
-	for all := c.sent; st.err == nil && !done(); {
-		sent := st.sent
+	for all := c.sent; !st.closed && !done(); {
+		sent := s.sent
 		c.unlock()
 		select {
-		case <-st.wrote:
+		case <-s.wrote:
 			c.mu.Lock()
 		case <-stalled.C:
 			c.mu.Lock()
@@ -224,7 +270,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 			c.sendLocked()
 			return os.ErrDeadlineExceeded
 		}
-		if st.sent != sent {
+		if s.sent != sent {
 			all = c.sent
 			stalled.Reset(c.server.stall)
 		}
@@ -232,7 +278,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 	if done() {
 		return nil
 	}
-	return st.err
+	return errLeft
 }
 
 // The connection, as [exchange.StreamConn] describes it.
@@ -244,7 +290,7 @@ func (st *stream) Window() exchange.Window {
 	c.mu.Lock()
 	defer c.unlock()
 	switch {
-	case len(st.pending) == 0 || c.full:
+	case len(st.pendingLocked()) == 0 || c.full:
 	case st.window <= 0:
 		return exchange.StreamWindow
 	case c.window <= 0:
@@ -264,7 +310,7 @@ func (st *stream) TCP() *net.TCPConn { return st.conn.shared.TCP() }
 func (st *stream) Left() bool {
 	c := st.conn
 	c.mu.Lock()
-	left := st.err != nil
+	left := st.closed
 	c.unlock()
 	return left || c.shared.Left()
 }

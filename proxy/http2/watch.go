@@ -14,20 +14,17 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// watch is a response without end. A shard writes to it as to a [fanout.Sink]. It has no goroutine.
-// Write adds to what its connection sends at the end of the shard's round.
-type watch struct {
-	*stream
-	source  exchange.Stream
-	slot    exchange.Slot // nil for none
-	carried bool          // the carrier's flush follows each round of writes
-	over    bool          // nothing works for it any more; guarded by conn.mu
-}
+// watch is a stream whose response has no end. A shard writes to it as to a [fanout.Sink]. It has no
+// goroutine. Write adds to what its connection sends in the shard's round; see [fanout.Carrier].
+type watch stream
+
+func (w *watch) stream() *stream { return (*stream)(w) }
 
 // watch sends the head of the stream of x, and hands over its sink. It reports false if the client
 // has left.
 func (r *responder) watch(x *exchange.Exchange) (began bool) {
-	w := &watch{stream: r.stream, source: x.Response.Stream, slot: r.slot}
+	w := (*watch)(r.stream)
+	w.source, w.slot = x.Response.Stream, r.slot
 	defer func() {
 		if !began { // the client has left, or begin panics
 			w.conn.mu.Lock()
@@ -46,25 +43,22 @@ func (r *responder) watch(x *exchange.Exchange) (began bool) {
 
 // begin sends the head.
 func (w *watch) begin(resp *exchange.Response) bool {
-	c := w.conn
+	c, st := w.conn, w.stream()
 	c.mu.Lock()
 	defer c.unlock()
-	if w.err != nil {
+	if st.closed {
 		return false
 	}
-	w.headLocked(resp, -1, false)
+	st.headLocked(resp, -1, false)
+	st.watching = true
 	if resp.First != "" {
 		first, _, _, _ := framing.NextPayload([][]byte{[]byte(resp.First)})
-		w.setPendingLocked([][]byte{first})
-		c.readyLocked(w.stream)
+		st.setPendingLocked([][]byte{first})
+		c.readyLocked(st)
 	}
-	w.gone = w.Gone
 	c.sendLocked()
 	return true
 }
-
-// Gone tells the source that the client has left.
-func (w *watch) Gone() { w.source.Gone() }
 
 // Carrier implements fanout.Carried. Without a call of it, each write is sent at once.
 func (w *watch) Carrier() *fanout.Carrier {
@@ -84,8 +78,8 @@ func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	})
 	c.mu.Lock()
 	defer c.unlock()
-	if w.err != nil {
-		return false, w.err
+	if w.closed {
+		return false, errLeft
 	}
 	scratch := payloads.Get().(*[][]byte)
 	events, ok := appendPayloads((*scratch)[:0], batch)
@@ -96,8 +90,8 @@ func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	clear(events)
 	*scratch = events
 	payloads.Put(scratch)
-	if len(w.pending) > 0 {
-		c.readyLocked(w.stream)
+	if st := w.stream(); len(st.pendingLocked()) > 0 {
+		c.readyLocked(st)
 		return true, nil
 	}
 	if !w.carried || c.out.Due() >= downstream.SealedAtOnce {
@@ -107,16 +101,16 @@ func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 }
 
 // writeLocked adds as much of events to what the connection sends as may be sent now. Copies of the
-// other slices wait in w.pending.
+// other slices are pending then.
 func (w *watch) writeLocked(events [][]byte) {
-	c := w.conn
-	if len(w.pending) > 0 || c.full || len(c.ready) > 0 {
-		w.pending = append(w.pending, events...)
-		return
+	c, st := w.conn, w.stream()
+	if !c.full && len(c.ready) == 0 && len(st.pendingLocked()) == 0 {
+		events, _ = c.addDataLocked(st, events, maxWindow)
 	}
-	w.pending = events
-	c.addDataLocked(w.stream, size(events, maxWindow))
-	w.pending = append([][]byte(nil), w.pending...) // nil for none
+	if len(events) > 0 {
+		s := st.sendingLocked()
+		s.pending = append(s.pending, events...)
+	}
 }
 
 // payloads holds memory for the payloads of one batch.
@@ -144,14 +138,13 @@ func (w *watch) Drain(done func(error)) {
 	c := w.conn
 	c.mu.Lock()
 	defer c.unlock()
-	switch {
-	case w.err != nil:
-		err := w.err
-		c.queued = append(c.queued, func() { done(err) })
-	case len(w.pending) == 0:
+	switch st := w.stream(); {
+	case st.closed:
+		c.queued = append(c.queued, func() { done(errLeft) })
+	case len(st.pendingLocked()) == 0:
 		c.queued = append(c.queued, func() { done(nil) })
 	default:
-		w.drained = done
+		st.sending.drained = done
 	}
 }
 
@@ -183,33 +176,36 @@ func (w *watch) End(reason fanout.Reason, complete bool) {
 // end ends the stream, properly if complete is set. It reports whether the client gets everything,
 // and whether nothing worked for the watch before.
 func (w *watch) end(complete bool) (whole, over bool) {
-	c := w.conn
+	c, st := w.conn, w.stream()
 	defer request.Caught(c.server.log, "watch's last write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
-	over = w.over
-	w.over, w.gone, w.drained = true, nil, nil
+	over = st.over
+	st.over, st.watching = true, false
+	if st.sending != nil {
+		st.sending.drained = nil
+	}
 	switch {
-	case w.err != nil:
+	case st.closed:
 		return false, over
 	case !complete:
-		c.resetLocked(w.stream, wire.ErrCodeInternal)
+		c.resetLocked(st, wire.ErrCodeInternal)
 		c.sendLocked()
 		return false, over
 	}
-	w.last = true
+	st.last = true
 	if c.shared.Last() {
 		c.goAwayLocked() // the client resumes elsewhere
 	}
-	if len(w.pending) == 0 && !c.full {
+	if len(st.pendingLocked()) == 0 && !c.full {
 		c.takeControlLocked() // GOAWAY goes before the end
-		c.sentAllLocked(w.stream)
-		if !w.carried { // otherwise it leaves at the end of the shard's round
+		c.sentAllLocked(st)
+		if !w.carried { // otherwise it leaves in the shard's round
 			c.sendLocked()
 		}
 		return true, over
 	}
-	c.readyLocked(w.stream)
+	c.readyLocked(st)
 	time.AfterFunc(lastBytesTimeout, w.giveUp)
 	return true, over
 }
@@ -217,7 +213,7 @@ func (w *watch) end(complete bool) (whole, over bool) {
 // giveUp resets a stream whose client has not accepted its last bytes in time.
 func (w *watch) giveUp() {
 	defer request.Caught(w.conn.server.log, "watch's last write", w.conn.abort)
-	w.reset(wire.ErrCodeInternal)
+	w.stream().reset(wire.ErrCodeInternal)
 }
 
 var errNoChunks = errors.New("the shard has written no whole chunks")

@@ -91,7 +91,7 @@ func TestStreamWindow(t *testing.T) {
 		t.Fatalf("blocked %v, %v", blocked, err)
 	}
 	w.flush(slow)
-	if got := slow.Window(); got != exchange.StreamWindow {
+	if got := slow.stream().Window(); got != exchange.StreamWindow {
 		t.Errorf("the closed window: %d", got)
 	}
 	got := make(map[uint32]*bytes.Buffer)
@@ -186,7 +186,7 @@ func TestConnectionWindow(t *testing.T) {
 	}
 	got := map[uint32]*bytes.Buffer{3: {}}
 	p.data(got, 1, defaultWindow)
-	if got := second.Window(); got != exchange.ConnectionWindow {
+	if got := second.stream().Window(); got != exchange.ConnectionWindow {
 		t.Errorf("the closed window: %d", got)
 	}
 	if got[3].Len() != 0 {
@@ -213,7 +213,7 @@ func TestUnreadConnection(t *testing.T) {
 	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
 	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
 	sink, _ := p.open(1, streams)
-	_ = sink.TCP().SetWriteBuffer(4096) // takes part of what is sealed at once
+	_ = sink.stream().TCP().SetWriteBuffer(4096) // takes part of what is sealed at once
 	batch, payload := event(250_000)
 	writes := 0
 	for blocked := false; !blocked; writes++ {

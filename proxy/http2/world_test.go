@@ -47,6 +47,29 @@ func newWorld(t testing.TB, handler func(*exchange.Exchange)) *world {
 
 func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*exchange.Exchange)) *world {
 	t.Helper()
+	ln, poller := listenTLS(t, Protocol)
+	w := &world{t: t, conns: downstream.NewConnections(maxAge), addr: ln.Addr().String(), ln: ln}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	w.server = New(handler, &opts, w.conns, poller, log)
+	w.serving.Go(w.accept)
+	t.Cleanup(func() {
+		w.ln.Close()
+		w.conns.CloseAll()
+		w.conns.BeginClosing()
+		select {
+		case <-w.conns.Empty:
+		case <-time.After(20 * time.Second):
+			t.Error("connections are left")
+		}
+		w.serving.Wait()
+	})
+	return w
+}
+
+// listenTLS listens on a port of its own for clients over TLS that choose one of the protocols. The
+// caller closes the listener. The poller ends with the test.
+func listenTLS(t testing.TB, protocols ...string) (net.Listener, *downstream.Poller) {
+	t.Helper()
 	if certificateDir == "" {
 		certificateDir = t.TempDir()
 	}
@@ -59,33 +82,17 @@ func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &world{t: t, conns: downstream.NewConnections(maxAge)}
-	w.serving.Go(func() { poller.Run(ctx) })
+	ran := make(chan struct{})
+	go func() { defer close(ran); poller.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ran })
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.addr = ln.Addr().String()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	w.server = New(handler, &opts, w.conns, poller, log)
 	arrivals := downstream.NewArrivals(func() int { return 2 })
-	w.ln = tls.NewListener(downstream.ClientListener{Listener: ln, Arrivals: arrivals, TLS: true}, &tls.Config{
-		Certificates: []tls.Certificate{pair}, NextProtos: []string{Protocol}, DynamicRecordSizingDisabled: true,
-	})
-	w.serving.Go(w.accept)
-	t.Cleanup(func() {
-		w.ln.Close()
-		w.conns.CloseAll()
-		w.conns.BeginClosing()
-		select {
-		case <-w.conns.Empty:
-		case <-time.After(20 * time.Second):
-			t.Error("connections are left")
-		}
-		cancel()
-		w.serving.Wait()
-	})
-	return w
+	return tls.NewListener(downstream.ClientListener{Listener: ln, Arrivals: arrivals, TLS: true}, &tls.Config{
+		Certificates: []tls.Certificate{pair}, NextProtos: protocols, DynamicRecordSizingDisabled: true,
+	}), poller
 }
 
 func (w *world) accept() {

@@ -44,7 +44,7 @@ func (l *Lane) PassSkipped() (slot io.Closer, ok bool) {
 	if !l.history.skipped.TryAcquire() {
 		return nil, false
 	}
-	return &throughSlot{through: l.history.skipped, watch: true}, true
+	return NewSlot(true, l.history.skipped.Release), true
 }
 
 // Backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch

@@ -64,9 +64,9 @@ const (
 	// giveUpAfter is for how long attempts to fill a lane may fail before requests pass through all
 	// the time. A list that hangs is broken off and repeated within that time.
 	giveUpAfter = 2 * time.Minute
-	// WatchThrough is for how long a watch that passes through counts. Its initial events cost the
+	// watchThrough is for how long a watch that passes through counts. Its initial events cost the
 	// most, and most of them have come by then.
-	WatchThrough = 2 * time.Second
+	watchThrough = 2 * time.Second
 	// fillTick is how often a request that waits checks whether its client has left, and whether
 	// there is progress.
 	fillTick = time.Second

@@ -25,7 +25,7 @@ type coldLane struct {
 	t       *testing.T
 	clients sync.WaitGroup
 	ends    [5]atomic.Int32 // by FillEnd
-	slots   chan *throughSlot
+	slots   chan *Slot
 }
 
 // idleLanes returns lanes without an upstream, whose reflectors cannot run.
@@ -36,7 +36,7 @@ func idleLanes(t *testing.T, opts *Options) *Lanes {
 func newColdLane(t *testing.T) *coldLane {
 	ls := idleLanes(t, &Options{})
 	l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}),
-		slots: make(chan *throughSlot, 1000)}
+		slots: make(chan *Slot, 1000)}
 	t.Cleanup(l.Unregister)
 	return l
 }
@@ -226,14 +226,14 @@ func TestFilling(t *testing.T) {
 		slot.Close()
 		slot.Close()
 		l.want("while one begins", 0, 2*MostThrough, 0)
-		time.Sleep(WatchThrough)
+		time.Sleep(watchThrough)
 		l.want("when it has begun", 0, 2*MostThrough+1, 0)
 		l.fill()
 		l.want("when it is done", 20-2*MostThrough-1, 2*MostThrough+1, 0)
 		for range MostThrough {
 			(<-l.slots).Close()
 		}
-		time.Sleep(WatchThrough)
+		time.Sleep(watchThrough)
 	})
 	coldTest("the server stops", t, func(l *coldLane) {
 		l.come(300, watchPods)

@@ -129,7 +129,7 @@ func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 		}
 		wait := time.Until(p.began.Add(questionEvery))
 		p.mu.Unlock()
-		sleep(ctx, wait)
+		request.Sleep(ctx, wait)
 		p.mu.Lock()
 		q := p.next
 		if p.next = nil; q != nil {
@@ -140,16 +140,6 @@ func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 		if q != nil && !p.lane.lanes.Spawn(func(ctx context.Context) { p.ask(ctx, timeout, q) }) {
 			p.end(q, fanout.Proof{}, fanout.ErrClosed)
 		}
-	}
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	over := time.NewTimer(d)
-	defer over.Stop()
-	select {
-	case <-over.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -227,6 +217,11 @@ func (p *prover) seek(ctx context.Context, timeout time.Duration, q *question, r
 	q.seeking = true
 	p.mu.Unlock()
 	p.startLists(timeout)
+	return p.await(ctx, timeout, rv)
+}
+
+// await waits until the cache is known to have reached rv, and sends scouts, of up to timeout each.
+func (p *prover) await(ctx context.Context, timeout time.Duration, rv uint64) error {
 	for {
 		again := p.sendScout(timeout)
 		err := p.lane.waitFor(ctx, rv, again)

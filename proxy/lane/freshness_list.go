@@ -11,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/reflector"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Part is the part of a collection that one filter selects.
@@ -64,7 +65,7 @@ func (p *prover) listAll(ctx context.Context, timeout time.Duration) {
 		}
 		if wait > 0 {
 			p.mu.Unlock()
-			sleep(ctx, wait)
+			request.Sleep(ctx, wait)
 			continue
 		}
 		waiting := p.waitingLocked(part)

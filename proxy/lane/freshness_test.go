@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // apart fails the test if two of the times are less than d apart.
@@ -52,7 +54,10 @@ func TestProofsUnderLoad(t *testing.T) {
 		took := l.load(10*time.Second, everything)
 		asked := l.asked.read()
 		apart(t, "questions", asked, questionEvery)
-		apart(t, "scouts", l.watched.read(), scoutEvery)
+		// A scout that ends at a bookmark, just before the next question, is followed sooner.
+		if n := len(l.watched.read()); n > int(10*time.Second/scoutEvery)+3 {
+			t.Errorf("%d scouts", n)
+		}
 		if asked[0] != began {
 			t.Errorf("the first question came after %s", asked[0].Sub(began))
 		}
@@ -195,9 +200,9 @@ func TestProofsSimulation(t *testing.T) {
 // change writes pods until ctx ends, with quiet times in between.
 func (l *modelLane) change(ctx context.Context) {
 	for ctx.Err() == nil {
-		sleep(ctx, rand.N(60*time.Millisecond))
+		request.Sleep(ctx, rand.N(60*time.Millisecond))
 		if rand.N(20) == 0 {
-			sleep(ctx, rand.N(4*time.Second))
+			request.Sleep(ctx, rand.N(4*time.Second))
 		}
 		name := fmt.Sprint("o", rand.N(8))
 		switch rand.N(5) {

@@ -43,6 +43,9 @@ type Lane struct {
 	// server answers for it.
 	outdated atomic.Bool
 
+	// checked is the last comparison with upstream; nil before the first.
+	checked atomic.Pointer[Checked]
+
 	laneUse // guarded by lanes.mu
 }
 

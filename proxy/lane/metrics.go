@@ -39,6 +39,8 @@ var (
 		"Attempts to prove that the cache is as new as a consistent read requires, by method and result.")
 	freshnessProofSeconds = exposition.Describe("counter", "watchfan_freshness_proof_seconds_total",
 		"Time spent on proofs of freshness.")
+	selfChecks = exposition.Describe("counter", "watchfan_lane_self_checks_total",
+		"Comparisons of the cache with kube-apiserver, by result. After result different the collection is listed again.")
 )
 
 // laneMetrics are the metrics of one lane, registered while the lane lives.
@@ -48,6 +50,7 @@ type laneMetrics struct {
 
 	proofSeconds  *metrics.FloatCounter
 	fillingPassed *metrics.Counter
+	checks        map[CheckResult]*metrics.Counter // of each result
 }
 
 func newLaneMetrics(l *Lane) laneMetrics {
@@ -65,6 +68,10 @@ func newLaneMetrics(l *Lane) laneMetrics {
 		for _, result := range []string{"ok", "failed"} {
 			m.set.NewCounter(m.name(freshnessProofs, "method", method, "result", result))
 		}
+	}
+	m.checks = make(map[CheckResult]*metrics.Counter)
+	for _, result := range []CheckResult{CheckEqual, CheckDifferent, CheckFailed} {
+		m.checks[result] = m.set.NewCounter(m.name(selfChecks, "result", string(result)))
 	}
 	m.set.NewGauge(m.name(laneSynced), func() float64 {
 		if l.Synced() {

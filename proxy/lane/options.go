@@ -12,6 +12,14 @@ import (
 // watch counts longer waits as slowness (package diagnose).
 const MaxFlushInterval = 100 * time.Millisecond
 
+const (
+	// mostBookmarkInterval is kube-apiserver's interval. Clients resume from bookmarks, so rarer ones
+	// would cost them their place in the history.
+	mostBookmarkInterval = time.Minute
+	// leastBookmarkInterval keeps bookmarks, each a write to each watch, below the cost of events.
+	leastBookmarkInterval = 5 * time.Second
+)
+
 // aggregatedName is how --cache-aggregated-groups names a group, or one version of it.
 var aggregatedName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*(/[a-z0-9-]+)?$`)
 
@@ -38,6 +46,9 @@ type Options struct {
 	// sooner than that after a write waits, and leaves together with others. 0 has each event leave
 	// at once. At most MaxFlushInterval.
 	FlushInterval time.Duration
+	// BookmarkInterval is the time between two bookmarks of a watch. The default is kube-apiserver's.
+	// A shorter one keeps the connection of a quiet watch in use.
+	BookmarkInterval time.Duration
 
 	// ClientBufferFrames and ClientBufferBytes are how far one watch may fall behind before it is
 	// ended.
@@ -80,6 +91,11 @@ func (o *Options) AddTo(t *option.Table) {
 	t.Size(&o.HistoryBytes, "history-bytes", 64<<20,
 		"most `BYTES` of past events kept for each resource, as 64Mi", option.AtLeast[int64](1<<20))
 
+	t.Group("Connections")
+	t.Duration(&o.BookmarkInterval, "bookmark-interval", mostBookmarkInterval, "`DURATION` between two bookmarks of a watch; "+
+		"less than a minute helps clients behind load balancers that cut silent connections",
+		option.Within(leastBookmarkInterval, mostBookmarkInterval))
+
 	t.Group("Limits")
 	t.Int(&o.ClientBufferFrames, "client-buffer-frames", 4096,
 		"`EVENTS` that one watch may fall behind before it ends", option.AtLeast(1))
@@ -94,5 +110,6 @@ func (o *Options) limits() fanout.Limits {
 		HistoryBytes:  o.HistoryBytes,
 		ClientFrames:  o.ClientBufferFrames,
 		ClientBytes:   o.ClientBufferBytes,
+		BookmarkEvery: o.BookmarkInterval,
 	}
 }

@@ -28,6 +28,7 @@ type Status struct {
 	Version  string    `json:"version"`
 	Resource string    `json:"resource"`
 	Encoding string    `json:"encoding"`
+	Table    bool      `json:"table,omitempty"` // it keeps rows of events, and no objects that could be compared
 	State    laneState `json:"state"`
 	Since    time.Time `json:"since"` // of the state
 
@@ -55,7 +56,41 @@ type Status struct {
 	Proofs   uint64 `json:"proofs"` // of freshness
 	Unproven uint64 `json:"unproven"`
 
+	Filled    *filledStatus    `json:"filled,omitempty"`
+	SelfCheck *CheckedStatus   `json:"selfCheck,omitempty"`
 	LastError *laneErrorStatus `json:"lastError,omitempty"`
+}
+
+// filledStatus says how the lane's cache was filled for the first time.
+type filledStatus struct {
+	Source    string    `json:"source"`              // upstream, or sibling
+	Address   string    `json:"address,omitempty"`   // of the sibling
+	NoSibling string    `json:"noSibling,omitempty"` // why upstream was asked after siblings had been
+	Time      time.Time `json:"time"`
+	Seconds   float64   `json:"seconds"` // that it took
+	Objects   int       `json:"objects"`
+}
+
+// From names the source: kube-apiserver, or the sibling's address.
+func (s *filledStatus) From() string {
+	if s.Address != "" {
+		return "sibling " + s.Address
+	}
+	return "kube-apiserver"
+}
+
+// filled describes how a cache was filled, nil for one that has not been filled.
+func filled(now time.Time, f *reflector.Filled) *filledStatus {
+	if f == nil {
+		return nil
+	}
+	s := &filledStatus{
+		Source: "upstream", NoSibling: string(f.NoSibling), Time: ShownAt(now, f.At), Seconds: f.Took.Seconds(), Objects: f.Objects,
+	}
+	if f.Sibling != "" {
+		s.Source, s.Address = "sibling", f.Sibling
+	}
+	return s
 }
 
 // laneErrorStatus says why the upstream watch, or an attempt at one, last broke. Upstream's own
@@ -109,6 +144,7 @@ func (l *Lane) status(users int, idleSince time.Time) Status {
 		Version:               l.GVR.Version,
 		Resource:              l.GVR.Resource,
 		Encoding:              l.form(),
+		Table:                 l.Table != "",
 		ResourceVersion:       strconv.FormatUint(s.ResourceVersion, 10),
 		OldestResourceVersion: strconv.FormatUint(s.Oldest, 10),
 		Objects:               s.Objects,
@@ -128,6 +164,8 @@ func (l *Lane) status(users int, idleSince time.Time) Status {
 		Served:                l.metrics.sum(cachedRequests+"{", ""),
 		Proofs:                l.metrics.sum(freshnessProofs+"{", `result="ok"`),
 		Unproven:              l.metrics.sum(freshnessProofs+"{", `result="failed"`),
+		Filled:                filled(now, up.Filled),
+		SelfCheck:             l.checkedStatus(now),
 	}
 	d.State, d.Since, d.WatchBegan = l.state(now, up, users, idleSince)
 	if last := up.LastBreak; last != nil {

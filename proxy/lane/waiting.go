@@ -34,7 +34,7 @@ type Waiter struct {
 // Await waits until the lane can serve w, or w must pass through or be refused. If w passes
 // through, the caller closes slot when w has been answered; slot may be nil. Once the server stops,
 // w is refused: another replica may serve it.
-func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *throughSlot) {
+func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *Slot) {
 	if l.Synced() {
 		return FillReady, nil
 	}
@@ -56,7 +56,7 @@ func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *throughS
 }
 
 // wait is Await for a lane that is not filled. It returns FillFailed when drainc is closed.
-func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (FillEnd, *throughSlot) {
+func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (FillEnd, *Slot) {
 	patience := w.Patience - time.Since(w.Arrived)
 	first, over := time.NewTimer(min(Wait, patience/2)), time.NewTimer(patience)
 	defer first.Stop()
@@ -79,7 +79,7 @@ func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (F
 			if w.Verb != "get" {
 				f.passed.Add(1)
 			}
-			return FillPassed, &throughSlot{through: through, watch: w.Verb == "watch"}
+			return FillPassed, NewSlot(w.Verb == "watch", through.Release)
 		case <-tick.C:
 			if w.Left() {
 				return FillLeft, nil
@@ -150,25 +150,29 @@ func (r *waitingRoom) Len() int {
 	return r.all
 }
 
-// throughSlot is the place of a request in filling.through or historyBackfill.skipped. It is closed
-// when the response has been written, or runs without the handler; see [exchange.Exchange.Until].
-type throughSlot struct {
-	through semaphore.Semaphore
+// Slot is the place of a request that passes through as one of a few. It is closed when the response
+// has been written, or runs without the handler; see [exchange.Exchange.Until].
+type Slot struct {
+	release func()
 	watch   bool
 	once    sync.Once
 }
 
-// Close gives the place up. It may be called more than once, and on nil.
-func (s *throughSlot) Close() error {
+// NewSlot returns a slot that release gives up. watch says that the request is a watch: it keeps its
+// slot for watchThrough longer.
+func NewSlot(watch bool, release func()) *Slot { return &Slot{release: release, watch: watch} }
+
+// Close gives the slot up. It may be called more than once, and on nil.
+func (s *Slot) Close() error {
 	if s == nil {
 		return nil
 	}
 	s.once.Do(func() {
 		if s.watch {
-			time.AfterFunc(WatchThrough, s.through.Release)
+			time.AfterFunc(watchThrough, s.release)
 			return
 		}
-		s.through.Release()
+		s.release()
 	})
 	return nil
 }

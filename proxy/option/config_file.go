@@ -144,7 +144,7 @@ func (r *fileReader) field(key, value *yaml.Node) {
 
 // read sets a row's variable from a node, which must have the row's type.
 func (r *row) read(node *yaml.Node) error {
-	if list, ok := r.value.(*listValue); ok {
+	if list, ok := r.value.(nodeReader); ok {
 		return list.read(node)
 	}
 	text, tags := want(r.value)
@@ -156,6 +156,9 @@ func (r *row) read(node *yaml.Node) error {
 	}
 	return nil
 }
+
+// nodeReader is a value of more than one word.
+type nodeReader interface{ read(*yaml.Node) error }
 
 func (v *listValue) read(node *yaml.Node) error {
 	if node.Kind != yaml.SequenceNode {
@@ -192,7 +195,7 @@ func (t *Table) WriteConfig(w io.Writer) error {
 		}
 		var value any = r.value.String()
 		switch r.value.(type) {
-		case *boolValue, *intValue, *listValue:
+		case *boolValue, *intValue, nodeReader:
 			value = r.value.Get()
 		}
 		comment := ""

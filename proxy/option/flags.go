@@ -20,6 +20,9 @@ func (t *Table) flagSet(program string, failed *error) *flag.FlagSet {
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	for _, r := range t.rows {
+		if r.fileOnly {
+			continue
+		}
 		fs.Var(&flagValue{r.value, r.name, failed}, r.name, r.text)
 	}
 	return fs
@@ -171,7 +174,11 @@ func (t *Table) PrintHelp(w io.Writer, group string) {
 
 func (r *row) print(w io.Writer) {
 	kind, text := flag.UnquoteUsage(&flag.Flag{Name: r.name, Usage: r.text, Value: r.value})
-	fmt.Fprintf(w, "  %s\n", strings.TrimSpace(dashed(r.name)+" "+kind))
+	if r.fileOnly {
+		fmt.Fprintf(w, "  %s in the file of --config\n", fileField(r.name))
+	} else {
+		fmt.Fprintf(w, "  %s\n", strings.TrimSpace(dashed(r.name)+" "+kind))
+	}
 	if value := r.value.String(); value != "" && value != "false" && !strings.Contains(text, "(default ") {
 		text += " (default " + value + ")"
 	}

@@ -34,6 +34,7 @@ type row struct {
 	reset             func()        // sets the variable to the default
 	wrong             func() []fact // returns the errors in the variable's value
 	flagOnly          bool          // the configuration file has no field for it
+	fileOnly          bool          // there is no flag for it
 }
 
 // fact is an error in a value: "is too small: give at least 1".

@@ -207,6 +207,7 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	x.Response.Status = resp.StatusCode
 	addFields(&x.Response.Header, resp.Header)
 	x.Response.Reader, x.Response.Length = &responseBody{resp.Body}, resp.ContentLength
+	trim(x, r.asked, resp)
 }
 
 // unanswered answers x when kube-apiserver has not answered, because of err.
@@ -287,7 +288,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		defer p.watches.began(r.watch)()
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		p.tunnel(to, resp)
+		p.tunnel(to, resp, r.watch)
 		return
 	}
 	removeHopByHop(resp.Header)

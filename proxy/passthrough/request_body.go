@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,19 +42,10 @@ var errBodyNotKept = errors.New("request body is too long to be sent again")
 // receive waits until the whole body, or upstream.MaxKeptBody bytes of it, have come. It returns the
 // response to a body that fails before that, nil for another one.
 func (b *requestBody) receive() *metav1.Status {
-	b.mu.Lock()
-	for b.err == nil && b.total < upstream.MaxKeptBody {
-		b.kept = slices.Grow(b.kept, 512)
-		n, err := b.Body.Read(b.kept[b.total:min(cap(b.kept), upstream.MaxKeptBody)])
-		b.total += n
-		b.kept, b.err = b.kept[:b.total], err
+	if _, err := io.CopyN(io.Discard, &bodyAttempt{body: b}, upstream.MaxKeptBody); err == nil || err == io.EOF {
+		return nil
 	}
-	failed := b.err != nil && b.err != io.EOF
-	b.mu.Unlock()
-	if failed {
-		return b.failure()
-	}
-	return nil
+	return b.failure()
 }
 
 // bodyAttempt reads a requestBody from its beginning.

@@ -20,12 +20,18 @@ const (
 	// closeGrace is how long a client may take to accept what was under way and a CLOSE frame, when
 	// the proxy is stopping.
 	closeGrace = time.Second
+	// overdue is how long a watch may go on after kube-apiserver should have ended it.
+	overdue = 10 * time.Second
 )
 
 // tunnel joins the client's connection and the upgraded connection of resp. It returns when both
 // directions have ended, or one has failed. When the proxy is stopping, a WebSocket's client gets a
 // CLOSE frame, unless the connection is in the middle of another frame.
-func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response) {
+//
+// A watch, nil for other requests, is broken off if kube-apiserver does not end it in time. Its
+// connection may be one that kube-apiserver has forgotten. Nothing else would show that: there are no
+// pings as on HTTP/2, and the client is connected to the proxy.
+func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, watch *Watch) {
 	defer resp.Body.Close()
 	up, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
@@ -47,6 +53,9 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response) {
 	t := &tunnel{client: client, up: up, ended: make(chan error, 2), answered: make(chan struct{}), donec: make(chan struct{})}
 	defer close(t.donec)
 	defer context.AfterFunc(p.streams, t.stop)()
+	if watch != nil && watch.lasts > 0 {
+		defer time.AfterFunc(watch.lasts+overdue, t.close).Stop()
+	}
 	go func() {
 		defer close(t.answered)
 		p.join(t, client, up)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,12 +38,15 @@ type Watch struct {
 	UserAgent     string
 	Client        string // address
 	TLS           bool
+
+	lasts time.Duration // until kube-apiserver ends it; 0 if that is unknown
 }
 
 // newWatch returns the watch that the request of x asks for.
 func newWatch(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) *Watch {
 	target, _ := exchange.CutTarget(x.Target)
 	query, _ := url.ParseQuery(target.Query) // the parameters that can be read
+	seconds, _ := strconv.ParseUint(query.Get("timeoutSeconds"), 10, 31)
 	return &Watch{
 		Why:           why,
 		Resource:      kept(request.ResourceText(asked.GVR)),
@@ -54,6 +58,7 @@ func newWatch(x *exchange.Exchange, id auth.Identity, asked *request.Request, wh
 		UserAgent:     kept(x.Header.Get("User-Agent")),
 		Client:        x.Conn.RemoteAddr().String(),
 		TLS:           x.Conn.Secure(),
+		lasts:         time.Duration(seconds) * time.Second,
 	}
 }
 

@@ -76,9 +76,10 @@ func RunCluster(t testing.TB, program string, args ...string) *Cluster {
 }
 
 // Begin starts c in its directory. If c has run there before, it has the same data, ports and
-// tokens.
+// tokens. DEVCLUSTER_ARGS has arguments for every cluster, such as feature gates.
 func (c *Cluster) Begin() (err error) {
-	cmd := exec.Command(c.Program, append([]string{"--dir", c.Dir, "--unsafe-no-fsync"}, c.args...)...)
+	args := append([]string{"--dir", c.Dir, "--unsafe-no-fsync"}, strings.Fields(os.Getenv("DEVCLUSTER_ARGS"))...)
+	cmd := exec.Command(c.Program, append(args, c.args...)...)
 	if c.process, err = StartProcess(cmd, filepath.Join(c.Dir, "devcluster.log")); err != nil {
 		return err
 	}

@@ -61,6 +61,16 @@ func (i Informers) String() string {
 	return i.Release + "/" + i.Client + "/" + i.Representation + "/" + way
 }
 
+// Detectable reports whether client-go's detectors hold for i at kube-apiserver itself. With metadata
+// in JSON they do not: the items of a list have no kind there, and those of a watch-list have one.
+func (i Informers) Detectable() bool { return i.Client != "metadata" || i.Representation != "json" }
+
+// Detected reports whether one of client-go's detectors looks at what i begins with.
+func (i Informers) Detected() bool {
+	lists := i.Release == "v0.31" && i.Client != "metadata"
+	return i.Detectable() && (i.WatchList || lists)
+}
+
 // InformerProcess is the running program.
 type InformerProcess struct {
 	Informers
@@ -74,16 +84,16 @@ type InformerProcess struct {
 	stderr bytes.Buffer
 }
 
-// Start runs program until it ends by itself or ctx does, with more environment variables and
-// flags.
-func (i Informers) Start(ctx context.Context, program string, environment []string,
-	flags ...string) (*InformerProcess, error) {
+// Start runs program with more flags until it ends by itself or ctx does.
+func (i Informers) Start(ctx context.Context, program string, flags ...string) (*InformerProcess, error) {
 	flags = append([]string{"--client", i.Client, "--representation", i.Representation}, flags...)
 	synced := make(chan struct{})
 	p := &InformerProcess{Informers: i, Synced: synced, cmd: exec.CommandContext(ctx, program, flags...),
 		ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", i.WatchList))
-	p.cmd.Env = append(p.cmd.Env, environment...)
+	if i.Detectable() {
+		p.cmd.Env = append(p.cmd.Env, Detectors...)
+	}
 	p.cmd.Stderr = &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -143,7 +153,5 @@ func (p *InformerProcess) Report(patience time.Duration) (*InformerReport, error
 	return r, nil
 }
 
-// complaints returns the end of what the program has written to its standard error.
-func (p *InformerProcess) complaints() []byte {
-	return p.stderr.Bytes()[max(0, p.stderr.Len()-4000):]
-}
+// complaints returns what is worth showing of the program's standard error.
+func (p *InformerProcess) complaints() []byte { return Complaints(p.stderr.Bytes()) }

@@ -3,6 +3,7 @@ package proxytest
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -15,4 +16,13 @@ func ResidentMemory(pid int) (int64, error) {
 	}
 	pages, err := strconv.ParseInt(strings.Fields(string(content))[1], 10, 64)
 	return pages * int64(os.Getpagesize()), err
+}
+
+// Heap returns the reachable bytes of this process. Pools hold memory until the second collection.
+func Heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

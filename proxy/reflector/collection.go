@@ -198,18 +198,14 @@ func (c *Collection) ListVersions(ctx context.Context, s Selection) (versions ma
 	if s.Fields != "" {
 		query.Set("fieldSelector", s.Fields)
 	}
-	resp, err := c.get(ctx, path, query.Encode(), metadataOnly)
+	body, encoding, err := c.listMetadata(ctx, path, query.Encode())
 	if err != nil {
 		return nil, 0, err
 	}
-	defer resp.Body.Close()
-	encoding := framing.JSON
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
-		encoding = framing.Protobuf
-	}
+	defer body.Close()
 	versions = make(map[string]uint64)
 	scanner := framing.NewScanner(encoding, nil)
-	meta, err := readList(encoding, resp.Body, func(raw []byte) error {
+	meta, err := readList(encoding, body, func(raw []byte) error {
 		o, err := scanner.Item(raw, nil)
 		if err == nil {
 			versions[o.Key] = o.ResourceVersion
@@ -220,6 +216,48 @@ func (c *Collection) ListVersions(ctx context.Context, s Selection) (versions ma
 		return nil, 0, err
 	}
 	return versions, meta.ResourceVersion, nil
+}
+
+// listMetadata requests the metadata of what is at path. The caller closes body.
+func (c *Collection) listMetadata(
+	ctx context.Context, path, query string,
+) (body io.ReadCloser, e framing.Encoding, err error) {
+	resp, err := c.get(ctx, path, query, metadataOnly)
+	if err != nil {
+		return nil, e, err
+	}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
+		e = framing.Protobuf
+	}
+	return resp.Body, e, nil
+}
+
+// ListIdentities requests one page of the collection, of up to limit objects: for an empty token
+// the first page, of a consistent list, and otherwise the page that the token leads to. It calls f
+// with the identity of each object, in upstream's order, which is that of the keys. The identity is
+// valid until f returns. An error of f ends the call.
+func (c *Collection) ListIdentities(
+	ctx context.Context, limit int, token string, f func(framing.Identity) error,
+) (framing.ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	body, encoding, err := c.listMetadata(ctx, c.path, upstream.Query("limit", strconv.Itoa(limit), "continue", token))
+	if err != nil {
+		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
+	}
+	defer body.Close()
+	scanner := framing.NewIdentityScanner(encoding)
+	meta, err := readList(encoding, body, func(raw []byte) error {
+		id, err := scanner.Item(raw)
+		if err != nil {
+			return err
+		}
+		return f(id)
+	})
+	if err != nil {
+		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
+	}
+	return meta, nil
 }
 
 // ListAt returns all objects as of resourceVersion rv.

@@ -5,6 +5,7 @@
 //	reflector.go   the loop: follow, see what came of it, wait, follow again
 //	list.go        a list or initial events fill the cache, for the first time or again
 //	seed.go        a sibling replica fills the cache for the first time, and not a list
+//	filled.go      how the cache was first filled, as pages show it
 //	watch.go       a watch brings the cache up to date
 //	outcome.go     what follows when a list or a watch has ended, and when
 //	tables.go      a collection in Tables is watched and never listed

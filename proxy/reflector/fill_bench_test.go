@@ -19,6 +19,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -103,15 +104,6 @@ func (f filledOnce) Progress()     {}
 func (f filledOnce) End(time.Time) { f.cancel() }
 func (f filledOnce) Fail(bool)     {}
 
-// heap returns the reachable bytes.
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // BenchmarkFill measures the first list of 50,000 pods, 225 MB of JSON over HTTP/2 and TLS. The
 // time includes the server's work. heap-B/B is the memory that the cache takes for a byte of an
 // object.
@@ -134,7 +126,7 @@ func BenchmarkFill(b *testing.B) {
 		Kind: "Pod", Namespaced: true, Watchable: true}
 	limits := fanout.Limits{HistoryEvents: 1000, HistoryBytes: 1 << 20, ClientFrames: 1000, ClientBytes: 1 << 20}
 	flusher := fanout.NewFlusher(1, 0)
-	before := heap()
+	before := proxytest.Heap()
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx, cancel := context.WithCancel(b.Context())
@@ -152,7 +144,7 @@ func BenchmarkFill(b *testing.B) {
 		}
 		b.StopTimer()
 		b.SetBytes(st.Bytes)
-		b.ReportMetric(float64(heap()-before)/float64(st.Bytes), "heap-B/B")
+		b.ReportMetric(float64(proxytest.Heap()-before)/float64(st.Bytes), "heap-B/B")
 		runtime.KeepAlive(cache)
 		b.StartTimer()
 	}

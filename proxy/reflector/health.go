@@ -58,6 +58,7 @@ type Status struct {
 	LastHeard   time.Time // when the watch last brought anything, or began
 	LastChange  time.Time // when the watch last brought a change
 	LastBreak   *Break    // nil for never
+	Filled      *Filled   // how the cache was first filled; nil before that, and in Tables
 
 	Changes uint64 // that upstream has sent
 	Breaks  uint64
@@ -74,6 +75,7 @@ func (r *Reflector) Status() Status {
 		LastHeard:   h.lastHeard.time(),
 		LastChange:  h.lastChange.time(),
 		LastBreak:   h.lastBreak.Load(),
+		Filled:      r.first.Load(),
 		Changes:     m.events.Get(),
 		Breaks:      m.breaks.Get(),
 		Relists:     m.relists.Get(),

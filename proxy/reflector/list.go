@@ -163,6 +163,7 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 		r.metrics.relists.Inc()
 	} else {
 		filledUpstream.Inc()
+		r.firstFilled("", len(objects))
 		r.filling.End(r.began)
 	}
 	r.log.Info("Listed", "objects", len(objects), "resourceVersion", rv,

@@ -1,6 +1,8 @@
 package reflector
 
 import (
+	"sync/atomic"
+
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/exposition"
@@ -29,6 +31,13 @@ var (
 	filledUpstream = metrics.NewCounter(lanesFilled + `{source="upstream"}`)
 	filledSibling  = metrics.NewCounter(lanesFilled + `{source="sibling"}`)
 )
+
+// changes counts the changes that upstream has sent to all reflectors. It outlives them.
+var changes atomic.Uint64
+
+// Changes returns how many changes upstream has sent to all reflectors since the process began. It
+// may be called from any goroutine.
+func Changes() uint64 { return changes.Load() }
 
 // reflectorMetrics are the metrics of one reflector.
 type reflectorMetrics struct {

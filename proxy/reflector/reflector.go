@@ -11,6 +11,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -32,6 +33,7 @@ type Reflector struct {
 	breaker   breaker
 	watchList atomic.Bool                    // upstream serves sendInitialEvents (KEP-3157)
 	wrote     atomic.Pointer[upstream.Build] // that wrote what the cache was last filled with; nil before that
+	first     atomic.Pointer[Filled]         // how the cache was filled for the first time; nil before that
 
 	// The rest is owned by Run.
 
@@ -44,6 +46,8 @@ type Reflector struct {
 	unseen  int           // bytes listed since memory was last looked at
 	accept  func()        // called with each event of a watch that upstream may refuse at once; nil for others
 	asked   bool          // siblings have been asked
+
+	unseeded seed.Reason // why no sibling has filled the cache; "" if none was asked
 
 	// See reencoded.
 	build    upstream.Build // that writes what the cache is filled with

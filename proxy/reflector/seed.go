@@ -56,7 +56,7 @@ func (r *Reflector) followSeed(ctx context.Context) (followed bool, err error) {
 		r.log.Debug("Refused a seed", "err", err)
 		search.Refuse(err)
 	}
-	search.Failed(r.log)
+	r.unseeded = search.Failed(r.log)
 	return false, nil
 }
 
@@ -132,6 +132,7 @@ func (r *Reflector) continueSeed(ctx context.Context, got contents) (followed bo
 // it.
 func (r *Reflector) acceptSeed(got contents) {
 	filledSibling.Inc()
+	r.firstFilled(got.addr, len(got.objects))
 	r.watchList.Store(true) // or the sibling would not have been sent initial events
 	r.wrote.Store(new(r.build))
 	r.filling.End(time.Time{})

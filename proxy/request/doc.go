@@ -20,7 +20,16 @@
 // of the server's own host, and an upgrade to h2c, change nothing in the answer, so such requests
 // are recognised too.
 //
-// A request that is passed through says why: see [Reason].
+// A request that is passed through says why: see [Reason]. In a view only reads are served; see
+// [Info.OnlyReads].
+//
+// # shardSelector
+//
+// A list or watch may have a shardSelector (KEP-5866): the hash of each object's uid or namespace
+// is then in one of some ranges. kube-apiserver parses it as CEL. Here only calls of shardRange
+// with || between them are understood, in any spacing. A cache answers them even if kube-apiserver
+// ignores the parameter. So a selector that is not understood does not make a request uncacheable.
+// It comes with an error, and package cached decides. See [ShardSelector].
 //
 // Watches are sent as gzip to clients that accept it. They are compressed once for all clients, as
 // one gzip member; see package fanout, Compression.

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/view"
 )
 
 // Info contains what kube-apiserver reads from any request, cacheable or not: the verb and the
@@ -24,7 +26,12 @@ type Info struct {
 	Name         string // from the path; empty for a list
 	SelectorName string // the value of a metadata.name= term; authorizers see it as the name
 
-	Seed string // of a sibling's request, see [SeedHeader]; "" for all others
+	// LargeSelectors is set if kube-apiserver must evaluate selectors of more than [MaxRequirements]
+	// requirements or values, or of more than [MaxSelectorBytes].
+	LargeSelectors bool
+
+	Seed string     // of a sibling's request, see [SeedHeader]; "" for all others
+	View *view.View // in which the request is made, set behind Parse; nil for none
 
 	LegacyWatch    bool // the path has the deprecated /watch/ prefix
 	watchParameter bool

@@ -17,6 +17,7 @@ type Representation struct {
 	Metadata string // the meta.k8s.io version for metadata only; "" for whole objects
 	Table    string // the meta.k8s.io version for Tables; "" for none. Not for gets, and in JSON only
 	Include  string // includeObject of Tables: "" for metadata, else IncludeObject or IncludeNone
+	Lean     bool   // without metadata.managedFields (KEP-5958). Not for Tables
 }
 
 // What the rows of Tables have besides their cells
@@ -45,9 +46,18 @@ func (r Representation) MediaType() string {
 	return "application/json"
 }
 
+// Whole returns the representation with metadata.managedFields.
+func (r Representation) Whole() Representation {
+	r.Lean = false
+	return r
+}
+
 // Accept returns the Accept header that requests the representation. Lists are never requested as
-// Tables.
+// Tables. kube-apiserver may ignore Lean; see [Representation.AcceptLess].
 func (r Representation) Accept(list bool) string {
+	if r.Lean {
+		return r.AcceptLess(list, dropManagedFields)
+	}
 	if r.Table != "" && !list {
 		return r.MediaType() + ";as=Table;g=meta.k8s.io;v=" + r.Table
 	}
@@ -59,6 +69,13 @@ func (r Representation) Accept(list bool) string {
 		as += "List"
 	}
 	return r.MediaType() + ";as=" + as + ";g=meta.k8s.io;v=" + r.Metadata
+}
+
+// AcceptLess returns the Accept header that requests the representation without a field (KEP-5958).
+// Without the feature gate ManagedFieldsOptOut, kube-apiserver ignores what it is asked to leave out.
+// With it, fields other than metadata.managedFields make the header unacceptable.
+func (r Representation) AcceptLess(list bool, field string) string {
+	return r.Whole().Accept(list) + ";drop=" + field
 }
 
 // ContentType returns the Content-Type of a response.
@@ -81,10 +98,14 @@ func (r Representation) String() string {
 		}
 		return name
 	}
-	if r.Metadata == "" {
-		return r.Encoding.String()
+	name := r.Encoding.String()
+	if r.Metadata != "" {
+		name += "-metadata-" + r.Metadata
 	}
-	return r.Encoding.String() + "-metadata-" + r.Metadata
+	if r.Lean {
+		name += "-lean"
+	}
+	return name
 }
 
 // Clause is one representation that a client accepts.
@@ -92,6 +113,12 @@ type Clause struct {
 	Representation
 	Pretty bool // the client asks for indented JSON
 }
+
+// dropManagedFields is the value of the parameter drop that asks for objects without
+// metadata.managedFields (KEP-5958). Other values name other fields, or several with + between them.
+// Those pass through: kube-apiserver up to 1.37 ignores the parameter, and from 1.38.0-alpha.1 on,
+// with the feature gate ManagedFieldsOptOut, it skips clauses with values that it does not know.
+const dropManagedFields = "metadata.managedFields"
 
 // maxAcceptClauses bounds the Accept headers that are parsed here. goautoneg sorts by an order that
 // is not a strict weak order. Up to twelve clauses are sorted by insertion. Beyond that, the result
@@ -101,7 +128,7 @@ const maxAcceptClauses = 12
 // negotiate returns the representations that kube-apiserver would try in turn for a request with
 // this Accept header ("" for none). The result ends with the first one that kube-apiserver offers
 // for every resource. ok is false if the header asks for something else before that: YAML, an
-// unknown type, or a Table of a get.
+// unknown type, a Table of a get, or objects without fields other than managedFields.
 //
 // negotiate follows k8s.io/apiserver pkg/endpoints/handlers/negotiation. The header must also pass
 // the router in front of built-in types, which is stricter: it does not accept "application/*"
@@ -110,16 +137,17 @@ func negotiate(accept string, verb string) (clauses []Clause, ok bool) {
 	if accept == "" {
 		return []Clause{{}}, true
 	}
-	if !routerAccepts(accept) {
+	if !routerAccepts(accept, true) {
 		return nil, false
 	}
+	without := routerAccepts(accept, false) // where kube-apiserver has no CBOR
 	accepted := goautoneg.ParseAccept(accept)
 	if len(accepted) > maxAcceptClauses {
 		return nil, false
 	}
 	for _, a := range accepted {
 		c, ok := readClause(a, verb)
-		if !ok {
+		if !ok || !without && c.Encoding != framing.CBOR {
 			return nil, false
 		}
 		clauses = append(clauses, c)
@@ -151,6 +179,11 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 			if value != "watch" {
 				return Clause{}, false
 			}
+		case "drop":
+			if value != dropManagedFields {
+				return Clause{}, false
+			}
+			c.Lean = true
 		case "as":
 			as = value
 		case "g":
@@ -166,7 +199,7 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	}
 	if as == "Table" {
 		c.Table = version
-		return c, verb != "get" && a.Type == "application" && c.Encoding == framing.JSON &&
+		return c, verb != "get" && a.Type == "application" && c.Encoding == framing.JSON && !c.Lean &&
 			group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
 	}
 	want := "PartialObjectMetadata"
@@ -178,14 +211,18 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 }
 
 // routerAccepts reports whether go-restful knows at least one media type of accept. It knows CBOR
-// only where kube-apiserver offers CBOR. Elsewhere a header with CBOR alone has no supported
-// representation anyway.
-func routerAccepts(accept string) bool {
+// only where kube-apiserver offers CBOR, which cbor says. Elsewhere a header with CBOR alone has no
+// supported representation anyway.
+func routerAccepts(accept string, cbor bool) bool {
 	for clause := range strings.SplitSeq(accept, ",") {
 		mediaType, _, _ := strings.Cut(clause, ";")
 		switch strings.Trim(mediaType, " ") {
-		case "application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor", "*/*":
+		case "application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "*/*":
 			return true
+		case "application/cbor":
+			if cbor {
+				return true
+			}
 		}
 	}
 	return false

@@ -34,6 +34,7 @@ func TestNegotiate(t *testing.T) {
 		proto     = "application/vnd.kubernetes.protobuf"
 		metadata  = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 		metadatas = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+		drop      = ";drop=metadata.managedFields"
 	)
 
 	f("list", "", "json")
@@ -72,6 +73,28 @@ func TestNegotiate(t *testing.T) {
 	f("watch", "application/json;as=Table;v=v1", "no")
 	f("get", "application/json;as=Table;g=meta.k8s.io;v=v1", "no")
 
+	// Without managedFields (KEP-5958). The second header is client-go's, from 1.38 on.
+	f("list", "application/json"+drop, "json-lean")
+	f("get", "application/json; drop=metadata.managedFields,*/*; drop=metadata.managedFields", "json-lean")
+	f("watch", proto+drop+",application/json"+drop, "protobuf-lean", "json-lean")
+	f("watch", proto+drop+",application/json", "protobuf-lean", "json")
+	f("list", "application/json;q=0.9,application/cbor"+drop, "cbor-lean", "json")
+	f("list", "application/json"+metadatas+drop, "json-metadata-v1-lean")
+	f("list", "application/json"+drop+";pretty=1", "json-lean pretty")
+	f("list", "application/json;q=0.5,application/json"+drop, "json-lean")
+	f("list", "application/json;drop=spec"+drop, "json-lean") // the last one counts, as in kube-apiserver
+	f("list", "application/json;drop=", "json")               // this is no parameter, as in kube-apiserver
+	f("list", "application/json;drop", "json")
+	f("list", "application/json;drop=spec", "no")
+	f("list", "application/json;drop=spec,application/json", "no")
+	f("list", "application/json,application/yaml;drop=spec;q=0.1", "json")
+	f("list", "application/json;drop=metadata.managedfields", "no")
+	f("list", `application/json;drop="metadata.managedFields"`, "no")
+	f("list", "application/json"+drop+"+metadata.managedFields", "no")
+	f("list", "application/json"+drop+"+metadata.annotations", "no")
+	f("list", "application/yaml"+drop, "no")
+	f("watch", "application/json;as=Table;g=meta.k8s.io;v=v1"+drop, "no")
+
 	// CBOR may not be offered of anything, so it may be that nothing is.
 	f("list", "application/cbor", "cbor")
 	f("watch", "application/cbor;stream=watch", "cbor")
@@ -94,6 +117,8 @@ func TestNegotiate(t *testing.T) {
 	f("list", "text/html", "no")
 	f("list", "application/*", "no")
 	f("list", "*", "no")
+	f("list", "application/cbor,*", "no") // without CBOR, the router knows none of these
+	f("list", "application/cbor/", "no")
 	f("list", "application / json", "no")
 	f("list", "Application/JSON", "no")
 	f("list", "application/yaml", "no")
@@ -172,7 +197,7 @@ func TestGzipOfGeneratedClients(t *testing.T) {
 }
 
 // slowly performs all steps of kube-apiserver's negotiation and returns the form of the answer.
-// cbor is a feature gate.
+// cbor is a feature gate. kube-apiserver knows no other fields to drop than managedFields.
 func slowly(accept, verb string, custom, cbor bool) string {
 	if accept == "" {
 		return "json"
@@ -198,21 +223,24 @@ func slowly(accept, verb string, custom, cbor bool) string {
 				p["stream"] != "" && p["stream"] != "watch" {
 				continue
 			}
-			form := strings.TrimPrefix(subType, "vnd.kubernetes.")
+			form, lean := strings.TrimPrefix(subType, "vnd.kubernetes."), ""
+			if p["drop"] == "metadata.managedFields" {
+				lean = "-lean"
+			}
 			if p["as"]+p["g"]+p["v"] == "" {
 				if custom && form == "protobuf" {
 					continue
 				}
-				return form
+				return form + lean
 			}
 			if p["g"] != "meta.k8s.io" || p["v"] != "v1" && p["v"] != "v1beta1" {
 				continue
 			}
 			switch as := p["as"]; {
 			case as == "Table" && form != "protobuf" && form != "cbor":
-				return form + "-table-" + p["v"]
+				return form + "-table-" + p["v"] + lean
 			case as == "PartialObjectMetadata" && verb != "list", as == "PartialObjectMetadataList" && verb == "list":
-				return form + "-metadata-" + p["v"]
+				return form + "-metadata-" + p["v"] + lean
 			case strings.HasPrefix(as, "PartialObjectMetadata"):
 				return "refused"
 			}
@@ -231,7 +259,8 @@ func FuzzNegotiate(f *testing.F) {
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;q=0.9,application/cbor;q=1",
 		"application/cbor", "application/cbor;stream=watch,application/vnd.kubernetes.protobuf",
 		"application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/*", "application/*",
-		"text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x"} {
+		"text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x",
+		"application/json;drop=metadata.managedFields,*/*;drop=metadata.managedFields", "application/json;drop=spec,*/*"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {

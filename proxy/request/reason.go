@@ -9,7 +9,7 @@ const (
 	Path           Reason = "path"             // the path does not lead to objects, or can be read in two ways
 	Headers        Reason = "headers"          // a body, or a header that asks for more than a plain response
 	Parameters     Reason = "parameters"       // parameters that kube-apiserver refuses, or that are not read here
-	Form           Reason = "representation"   // YAML, a Table that is not shared, or a form that kube-apiserver lacks
+	Form           Reason = "representation"   // YAML, a Table that is not shared, a form that kube-apiserver lacks, or other fields to drop
 	Probe          Reason = "probe"            // another watchfan asks how far kube-apiserver is
 	TableRows      Reason = "table_rows"       // Tables that begin with rows, whose ages would be old
 	TableNoObjects Reason = "table_no_objects" // Tables whose rows do not name their objects

@@ -34,6 +34,7 @@ type Request struct {
 	Fields    fields.Selector // never nil; requires the name of a /watch/…/NAME path
 	RawLabels string
 	RawFields string
+	Shard     ShardSelector // lists and watches only
 
 	Accepts []Clause // at least one; see negotiate
 	Pretty  bool     // indent JSON regardless of the clause; get and list only
@@ -71,6 +72,9 @@ func (req *Request) Unserved() Reason {
 	case req.probes:
 		return Probe // our bookmarks for a quiet resource contain nothing new
 	case req.AsTable():
+		if req.Sharded() {
+			return Form
+		}
 		return req.unservedTable()
 	case req.Verb == "watch" && req.endsAtOnce():
 		return Parameters
@@ -79,6 +83,9 @@ func (req *Request) Unserved() Reason {
 	}
 	return ""
 }
+
+// Sharded reports whether the client has sent a shardSelector, understood or not.
+func (req *Request) Sharded() bool { return req.Shard.Text != "" || req.Shard.Err != nil }
 
 // endsAtOnce reports whether a watch's timeout ends it before it begins.
 func (req *Request) endsAtOnce() bool { return req.TimeoutSeconds != nil && *req.TimeoutSeconds < 0 }

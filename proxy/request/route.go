@@ -51,6 +51,9 @@ func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	}
 	*req = Request{Info: req.Info, Uncacheable: why}
 	req.readSelector(query)
+	req.LargeSelectors = len(target.Query) > MaxSelectorBytes ||
+		commas(query.Get("labelSelector"), query.Get("fieldSelector"))+
+			strings.Count(query.Get("shardSelector"), "||") >= MaxRequirements
 	return req, false
 }
 
@@ -173,7 +176,7 @@ func unescaped(path string) string {
 // parseOptions parses the query. It returns false if kube-apiserver would refuse a parameter, or if
 // a parameter is not supported here.
 func (req *Request) parseOptions(query url.Values) bool {
-	if query.Has("shardSelector") || query.Has("export") {
+	if query.Has("export") {
 		return false
 	}
 	req.ResourceVersion = query.Get("resourceVersion")
@@ -245,6 +248,13 @@ func (req *Request) parseSelectors(query url.Values) bool {
 	var ok bool
 	if req.Labels, req.Fields, ok = parseSelectors(req.RawLabels, req.RawFields); !ok {
 		return false
+	}
+	if shard := query.Get("shardSelector"); shard != "" {
+		req.Shard = ShardSelector{Err: errLargeShard}
+		if len(req.RawLabels)+len(req.RawFields)+len(shard) <= MaxSelectorBytes {
+			req.Shard = parseShardSelector(shard)
+		}
+		req.LargeSelectors = req.Shard.Err == errLargeShard
 	}
 
 	switch {

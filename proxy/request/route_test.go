@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -247,7 +248,13 @@ func TestParseOptions(t *testing.T) {
 		"fieldSelector=foo": nil, "fieldSelector=a%3Db%5Cx": nil, "fieldSelector=a%3Db%3Dc": nil,
 		"resourceVersion=abc": nil, "resourceVersion=-1": nil, "resourceVersion=007": nil,
 		"resourceVersion=99999999999999999999": nil, "watch=1&resourceVersion=abc": nil,
-		"shardSelector=x": nil, "shardSelector=": nil, "export=1": nil, "watch=1&export=0": nil,
+		"shardSelector=": with(func(r *Request) {}), // as kube-apiserver does
+		"shardSelector=" + url.QueryEscape(lowerHalf): with(func(r *Request) {
+			r.Shard = ShardSelector{Text: lowerHalf,
+				Part: fanout.NewHashRanges(fanout.HashedUID, []fanout.HashRange{{First: 0, Last: 1<<63 - 1}})}
+		}),
+		"shardSelector=%20": with(func(r *Request) { r.Shard.Err = errEmptyShard }),
+		"export=1":          nil, "watch=1&export=0": nil,
 		"resourceVersionMatch=Exact":                                                  nil,
 		"resourceVersionMatch=NotOlderThan&resourceVersion=1&continue=x":              nil,
 		"resourceVersionMatch=Foo&resourceVersion=1":                                  nil,
@@ -286,9 +293,9 @@ func TestParseOptions(t *testing.T) {
 func TestParseGetOptions(t *testing.T) {
 	req := proxytest.MustParse(t, Parse,
 		"/api/v1/namespaces/a/pods/x?resourceVersion=0&timeout=1s&limit=abc&labelSelector=!!&watch=1"+
-			"&sendInitialEvents=1")
+			"&sendInitialEvents=1&shardSelector=x")
 	if req.ResourceVersion != "0" || req.Timeout != time.Second || !req.Labels.Empty() || !req.Fields.Empty() ||
-		req.SendInitialEvents != nil {
+		req.SendInitialEvents != nil || req.Sharded() {
 		t.Errorf("got %+v", req)
 	}
 	for _, query := range []string{"resourceVersion=abc", "timeout=abc", "export=true"} {
@@ -367,6 +374,8 @@ func FuzzParseRequest(f *testing.F) {
 		{"/api/v1/pods?watch&sendInitialEvents&resourceVersionMatch=NotOlderThan", "application/json"},
 		{"/api/v1/pods?fieldSelector=metadata.name%3Dx,spec.nodeName!%3Dn&labelSelector=a+in+(b,c)", "text/html,*/*"},
 		{"/api/v1/pods?limit=5&continue=abc;x&timeout=1s#f", "application/*"},
+		{"/api/v1/pods?shardSelector=" + url.QueryEscape(lowerHalf), ""},
+		{"/api/v1/watch/pods?shardSelector=x&labelSelector=a", ""},
 		{"//api/v1/../pods%2f?resourceVersion=0&resourceVersionMatch=Exact", "*"},
 	} {
 		f.Add(seed.uri, seed.accept)
@@ -422,6 +431,10 @@ func FuzzParseRequest(f *testing.F) {
 				opts.LabelSelector)
 		}
 		opts.FieldSelector, opts.LabelSelector = nil, nil
+		if req.Sharded() != (opts.ShardSelector != "") {
+			t.Errorf("%q: got shard selector %+v, want %q", uri, req.Shard, opts.ShardSelector)
+		}
+		opts.ShardSelector = ""
 		if !reflect.DeepEqual(&gotOpts, opts) {
 			t.Errorf("%q: got %+v, want %+v", uri, gotOpts, opts)
 		}

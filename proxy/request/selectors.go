@@ -17,15 +17,20 @@ const (
 	// maxSelectorCommas bounds requirements and values together: parsing takes about a microsecond
 	// for each.
 	maxSelectorCommas = 1000
-	// maxRequirements bounds both selectors together: each requirement is evaluated for each
+	// MaxRequirements bounds both selectors together: each requirement is evaluated for each
 	// object.
-	maxRequirements = 100
+	MaxRequirements = 100
 )
+
+// commas counts the commas of both selectors, which requirements and values have between them.
+func commas(rawLabels, rawFields string) int {
+	return strings.Count(rawLabels, ",") + strings.Count(rawFields, ",")
+}
 
 // parseSelectors returns a request's selectors. ok is false if kube-apiserver would refuse them, or
 // if they are too large to be evaluated here.
 func parseSelectors(rawLabels, rawFields string) (ls labels.Selector, fs fields.Selector, ok bool) {
-	if len(rawLabels)+len(rawFields) > MaxSelectorBytes || strings.Count(rawLabels, ",")+strings.Count(rawFields, ",") > maxSelectorCommas {
+	if len(rawLabels)+len(rawFields) > MaxSelectorBytes || commas(rawLabels, rawFields) > maxSelectorCommas {
 		return nil, nil, false
 	}
 	ls, err := labels.Parse(rawLabels)
@@ -36,5 +41,5 @@ func parseSelectors(rawLabels, rawFields string) (ls labels.Selector, fs fields.
 		return nil, nil, false
 	}
 	requirements, _ := ls.Requirements()
-	return ls, fs, len(requirements)+len(fs.Requirements()) <= maxRequirements
+	return ls, fs, len(requirements)+len(fs.Requirements()) <= MaxRequirements
 }

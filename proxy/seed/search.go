@@ -77,5 +77,8 @@ func (f *Search) Refuse(err error) {
 	}
 }
 
-// Failed counts and logs why no sibling has filled the lane.
-func (f *Search) Failed(log *slog.Logger) { f.siblings.failures.add(log, f.failure) }
+// Failed counts, logs and returns why no sibling has filled the lane.
+func (f *Search) Failed(log *slog.Logger) Reason {
+	f.siblings.failures.add(log, f.failure)
+	return f.failure.Reason
+}

@@ -99,6 +99,19 @@ func (d *Discovery) Lookup(ctx context.Context, gvr schema.GroupVersionResource)
 	return info, found
 }
 
+// Unclear reports whether it is not known if there is a resource that Lookup has just not found,
+// because kube-apiserver has not answered. It asks nothing.
+func (d *Discovery) Unclear(gvr schema.GroupVersionResource) bool {
+	gv := gvr.GroupVersion()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if v := d.versions[gv]; v != nil {
+		_, found := v.resources[gvr.Resource]
+		return v.failing && !found
+	}
+	return gv == coreVersion || !d.served.listed()
+}
+
 // Forget makes the next Lookup in gv ask again.
 func (d *Discovery) Forget(gv schema.GroupVersion) {
 	d.served.doubt()

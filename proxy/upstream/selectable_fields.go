@@ -17,6 +17,7 @@ type kindFields struct {
 	selectable []framing.Field
 	namespace  bool              // metadata.namespace is one of them
 	alias      map[string]string // old labels and their new names
+	newer      bool              // Kubernetes 1.30 has none of selectable, so kube-apiserver is asked
 }
 
 // defaultFields are those of every kind that is not in builtinFields: most built-in kinds, and
@@ -52,7 +53,7 @@ var builtinFields = map[schema.GroupVersionKind]kindFields{
 		selectable: []framing.Field{fieldAt("status.replicas", "0", at("status.replicas", 3, 1))},
 	},
 	coreKind("Secret"): {namespace: true, selectable: []framing.Field{plainField("type", 3)}},
-	coreKind("Service"): {namespace: true, selectable: []framing.Field{
+	coreKind("Service"): {namespace: true, newer: true, selectable: []framing.Field{
 		plainField("spec.clusterIP", 2, 3),
 		plainField("spec.type", 2, 4),
 	}},
@@ -173,6 +174,20 @@ func FieldSelector(info ResourceInfo, sel fields.Selector) (fields.Selector, boo
 		return label, value, nil
 	})
 	return sel, err == nil
+}
+
+// newerFields returns the fields of a selector that older versions of kube-apiserver do not know.
+func newerFields(info ResourceInfo, sel fields.Selector) (labels []string) {
+	kf := fieldsOf(info)
+	if !kf.newer {
+		return nil
+	}
+	for _, r := range sel.Requirements() {
+		if slices.ContainsFunc(kf.selectable, func(f framing.Field) bool { return f.Label == r.Field }) {
+			labels = append(labels, r.Field)
+		}
+	}
+	return labels
 }
 
 func (kf kindFields) canonical(label string) (string, bool) {

@@ -82,6 +82,13 @@ func (s *servedVersions) doubt() {
 	s.asked = time.Time{}
 }
 
+// listed reports whether there is a list.
+func (s *servedVersions) listed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.versions != nil
+}
+
 func (s *servedVersions) has(gv schema.GroupVersion) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

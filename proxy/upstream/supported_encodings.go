@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/auth"
@@ -20,8 +21,9 @@ import (
 
 // SupportedEncodings knows the representations in which kube-apiserver serves each resource.
 // Built-in resources have protobuf and custom resources do not. CBOR needs a feature gate, and
-// aggregated servers differ. It asks once for each resource and representation that discovery
-// knows. Its methods may be called from any goroutine.
+// aggregated servers differ. It also knows whether kube-apiserver selects by fields that not every
+// version has, and whether it leaves managedFields out. It asks once for each resource and
+// representation that discovery knows, and for each such field. Its methods may be called from any goroutine.
 type SupportedEncodings struct {
 	upstream auth.APIServer
 	calls    auth.Coalescer[resourceEncoding, error]
@@ -43,10 +45,33 @@ func NewSupportedEncodings(upstream auth.APIServer) *SupportedEncodings {
 	return &SupportedEncodings{upstream: upstream, asking: semaphore.New(encodingQueriesAtOnce), known: make(map[resourceEncoding]encodingSupport)}
 }
 
-// resourceEncoding is a resource in a representation.
+// resourceEncoding is a resource in a representation, selected by a field; "" is none.
 type resourceEncoding struct {
 	gvr schema.GroupVersionResource
 	request.Representation
+	field string
+}
+
+// Selects reports whether kube-apiserver selects a resource by the fields of sel, which
+// [FieldSelector] has returned. It reports false if kube-apiserver does not answer before ctx ends.
+func (s *SupportedEncodings) Selects(ctx context.Context, info ResourceInfo, in request.Representation, sel fields.Selector) bool {
+	if sel.Empty() {
+		return true
+	}
+	for _, field := range newerFields(info, sel) {
+		if supported, err := s.has(ctx, resourceEncoding{info.GVR, in.Whole(), field}); err != nil || !supported {
+			return false
+		}
+	}
+	return true
+}
+
+// HasLean reports whether kube-apiserver leaves metadata.managedFields out of a resource in the
+// representation lean, which asks for that (KEP-5958, feature gate ManagedFieldsOptOut). It reports
+// false if kube-apiserver does not answer before ctx ends.
+func (s *SupportedEncodings) HasLean(ctx context.Context, gvr schema.GroupVersionResource, lean request.Representation) bool {
+	supported, err := s.has(ctx, resourceEncoding{gvr, lean, ""})
+	return err == nil && supported
 }
 
 // encodingSupport says whether kube-apiserver serves a resource in a representation.
@@ -62,7 +87,7 @@ func (s *SupportedEncodings) Choose(ctx context.Context, gvr schema.GroupVersion
 		if c.EveryKind() {
 			return c, true
 		}
-		supported, err := s.has(ctx, resourceEncoding{gvr, c.Representation})
+		supported, err := s.has(ctx, resourceEncoding{gvr, c.Whole(), ""})
 		if err != nil {
 			return request.Clause{}, false
 		}
@@ -92,21 +117,34 @@ func (s *SupportedEncodings) lookup(key resourceEncoding) (encodingSupport, bool
 	return k, ok && time.Now().Before(k.expires)
 }
 
-// ask requests an empty list in the representation, and remembers whether there is one.
+// ask requests an empty list in the representation, and remembers whether there is one. A field that
+// kube-apiserver does not select by is an error of the request. An answer does not say whether
+// managedFields were left out. So a lean list is asked for without a field that does not exist, and
+// only a kube-apiserver that understands the question refuses it.
 func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) error {
 	if err := s.asking.Acquire(ctx); err != nil {
 		return err
 	}
 	defer s.asking.Release()
-	resp, err := GetOwn(ctx, s.upstream, CollectionPath(key.gvr), Query("resourceVersion", "0", "fieldSelector", MatchesNothing), key.Accept(true))
+	accept, selector, refusal := key.Accept(true), MatchesNothing, http.StatusNotAcceptable
+	if key.field != "" {
+		selector, refusal = selector+","+key.field+"=-", http.StatusBadRequest
+	}
+	if key.Lean {
+		accept = key.AcceptLess(true, "-")
+	}
+	resp, err := GetOwn(ctx, s.upstream, CollectionPath(key.gvr), Query("resourceVersion", "0", "fieldSelector", selector), accept)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // the connection can then be used again
 	supported := resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), key.MediaType())
-	if !supported && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotAcceptable {
+	if !supported && resp.StatusCode != http.StatusOK && resp.StatusCode != refusal {
 		return fmt.Errorf("list %s in %s: %s", key.gvr, key.Representation, resp.Status)
+	}
+	if key.Lean {
+		supported = resp.StatusCode == refusal
 	}
 	s.remember(key, supported)
 	return nil

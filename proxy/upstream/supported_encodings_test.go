@@ -1,14 +1,104 @@
 package upstream
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 )
+
+// Selectors of Services need a newer kube-apiserver, which is asked once for each field.
+func TestSelectsByNewerFields(t *testing.T) {
+	services := kindInfo("", "v1", "Service", true)
+	services.GVR.Resource = "services"
+	json := request.Representation{Encoding: framing.JSON, Lean: true} // which does not matter
+	for _, c := range []struct {
+		code  int
+		sel   string
+		want  bool
+		asked int // by two calls
+	}{
+		{200, "spec.type=NodePort", true, 1},
+		{200, "spec.type=NodePort,spec.clusterIP!=None,metadata.name=x", true, 2},
+		{400, "spec.type=NodePort", false, 1},
+		{500, "spec.type=NodePort", false, 2},
+		{400, "metadata.name=x,metadata.namespace=y", true, 0},
+	} {
+		up := &proxytest.FakeUpstream[auth.Identity]{
+			Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, "", nil },
+		}
+		var accepts []string
+		s := NewSupportedEncodings(typedUpstream{up, &accepts})
+		for range 2 {
+			if got := s.Selects(t.Context(), services, json, fields.ParseSelectorOrDie(c.sel)); got != c.want {
+				t.Errorf("%d for %s: %t, want %t", c.code, c.sel, got, c.want)
+			}
+		}
+		if got := up.Count(); got != c.asked {
+			t.Errorf("%d for %s: asked %d times, want %d", c.code, c.sel, got, c.asked)
+		}
+		if want := slices.Repeat([]string{"application/json"}, c.asked); !slices.Equal(accepts, want) {
+			t.Errorf("%d for %s: asked for %q, want %q", c.code, c.sel, accepts, want)
+		}
+		s.End()
+	}
+	pods := kindInfo("", "v1", "Pod", true)
+	s := NewSupportedEncodings(nil) // nobody is asked
+	if !s.Selects(t.Context(), pods, json, fields.ParseSelectorOrDie("spec.nodeName=n")) {
+		t.Error("pods are not selected by their node")
+	}
+}
+
+// A kube-apiserver that leaves out what it is asked to refuses a question that the others ignore.
+func TestHasLean(t *testing.T) {
+	lean := request.Representation{Lean: true}
+	for _, c := range []struct {
+		code  int
+		want  bool
+		asked int // by two calls
+	}{{200, false, 1}, {406, true, 1}, {403, false, 2}, {500, false, 2}} {
+		var accepts []string
+		up := &proxytest.FakeUpstream[auth.Identity]{
+			Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, "", nil },
+		}
+		s := NewSupportedEncodings(typedUpstream{up, &accepts})
+		for range 2 {
+			if got := s.HasLean(t.Context(), unknown(0), lean); got != c.want {
+				t.Errorf("%d: %t, want %t", c.code, got, c.want)
+			}
+		}
+		if clause, ok := s.Choose(t.Context(), unknown(0), []request.Clause{{Representation: lean}}); !ok || !clause.Lean {
+			t.Errorf("%d: the client's clause becomes %v, %t", c.code, clause, ok)
+		}
+		want := slices.Repeat([]string{"application/json;drop=-"}, c.asked)
+		if !slices.Equal(accepts, want) {
+			t.Errorf("%d: asked for %q, want %q", c.code, accepts, want)
+		}
+		s.End()
+	}
+}
+
+// typedUpstream adds the type of JSON to answers, and notes the Accept header of each request.
+type typedUpstream struct {
+	*proxytest.FakeUpstream[auth.Identity]
+	accepts *[]string
+}
+
+func (u typedUpstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, error) {
+	*u.accepts = append(*u.accepts, req.Header.Get("Accept"))
+	resp, err := u.FakeUpstream.DoAs(id, req)
+	if err == nil {
+		resp.Header = http.Header{"Content-Type": {"application/json"}}
+	}
+	return resp, err
+}
 
 // The memory of resources that come and go is bounded.
 func TestSupportedEncodingsBounded(t *testing.T) {

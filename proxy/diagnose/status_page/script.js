@@ -1,5 +1,7 @@
 // The status page asks debug/lanes once a second. It shows the answer, and how fast its counters
-// grow. Everything in an answer becomes text and never markup: only node() and svg() make nodes.
+// grow. debug/history has the five minutes before the page was opened. debug/watchers has the slow
+// watches, and is asked more seldom, because each answer takes watchfan some work for each watch.
+// Everything in an answer becomes text and never markup: only node() and svg() make nodes.
 "use strict";
 
 const pollEvery = 1000;    // ms between two requests
@@ -7,6 +9,9 @@ const patience = 3000;     // ms; the page is stale after so long without an ans
 const span = 300000;       // ms that plots show
 const gap = 5000;          // ms; a line breaks where two answers are further apart
 const latencyOver = 10000; // ms; quantiles are of the deliveries of so long
+const slowEvery = 5000;    // ms between two requests for the slow watches
+const slowShare = 20;      // the least time between two, in times that the last answer took
+const slowShown = 20;      // watches
 
 const $ = (id) => document.getElementById(id);
 
@@ -36,7 +41,7 @@ function count(n) {
   return n.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 }
 
-const of = (n, thing) => count(n) + " " + thing + (count(n) === "1" ? "" : "s");
+const of = (n, thing, plural = "s") => count(n) + " " + thing + (count(n) === "1" ? "" : plural);
 
 const exact = (n) => n.toLocaleString("en");
 
@@ -45,6 +50,8 @@ function bytes(n) {
   for (; n >= 1000 && unit < 4; unit++) n /= 1024;
   return n.toFixed(unit > 0 && n < 100 ? 1 : 0) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit];
 }
+
+const processors = (n) => n.toFixed(n < 10 ? 2 : 1);
 
 function seconds(s) {
   if (s < 0.001) return (s * 1e6).toFixed(0) + " µs";
@@ -67,7 +74,7 @@ let state;          // the last answer
 let answered = 0;   // when it came, in ms of performance.now(); 0 is never
 let answeredAt;     // the same as local time
 let paused = false;
-let history = [];   // {at, totals}: the answers of the last latencyOver ms
+let recent = [];    // {at, totals}: the answers of the last latencyOver ms
 let lanes = new Map();
 let cursor = null;  // the pointer's place in a plot, as ms ago
 
@@ -93,12 +100,13 @@ function quantile(q, now, before) {
   return low;
 }
 
-// Each plot computes its value from a sample, which is made of two consecutive answers.
+// Each plot computes its value from a sample, which is made of two consecutive answers. In
+// debug/history the value has the name of the plot.
 const plots = [
   {
     id: "clients", title: "Clients", show: count,
     value: (s) => s.totals.clients,
-    note: (s) => "watches served from " + of(state.lanes.length, "lane"),
+    note: (s) => "over " + of(s.totals.connections, "connection"),
   },
   {
     id: "deliveries", title: "Deliveries", unit: "/s", show: count,
@@ -106,34 +114,44 @@ const plots = [
     note: (s) => s.rate("flushes") > 0 ? of(s.rate("deliveredEvents") / s.rate("flushes"), "event") + " per write" : "none now",
   },
   {
-    id: "bytes", title: "Bytes delivered", unit: "/s", show: bytes,
+    id: "bytes", title: "Bytes sent", unit: "/s", show: bytes,
     value: (s) => s.rate("deliveredBytes"),
     note: (s) => bytes(s.totals.deliveredBytes) + " in all",
   },
   {
     id: "upstream", title: "Upstream events", unit: "/s", show: count,
-    value: (s) => s.events,
-    note: (s) => s.events > 0 ? "each delivered " + of(s.rate("deliveredEvents") / s.events, "time") : "none now",
+    value: (s) => s.rate("upstreamEvents"),
+    note: (s) => s.rate("upstreamEvents") > 0 ? "each delivered " + of(s.rate("deliveredEvents") / s.rate("upstreamEvents"), "time") : "none now",
   },
   {
-    id: "latency", title: "Delivery latency, p99", show: seconds,
+    id: "latency", title: "Latency, p99", show: seconds,
     value: (s) => s.quantile(0.99),
     note: (s) => s.quantile(0.5) === undefined ? "no deliveries in 10 s" : "median " + seconds(s.quantile(0.5)) + ", over 10 s",
   },
   {
     id: "lag", title: "Clients that lag", show: count,
     value: (s) => s.totals.parkedClients,
-    note: (s) => "parked until they read; " + count(s.totals.parks) + " parks in all",
+    note: (s) => "do not read; " + of(s.totals.parks, "time") + " in all",
   },
   {
     id: "evictions", title: "Evictions", unit: "/s", show: count,
     value: (s) => s.rate("endedWatches", "evicted"),
-    note: (s) => exact(s.totals.endedWatches.evicted) + " in all: clients too far behind",
+    note: (s) => exact(s.totals.endedWatches.evicted) + " in all, too far behind",
   },
   {
     id: "passed", title: "Passed through", unit: "/s", show: count,
     value: (s) => s.rate("passthroughRequests"),
-    note: (s) => count(s.served) + "/s answered here, " + exact(s.totals.passthroughErrors) + " errors",
+    note: (s) => count(s.served) + "/s served, " + of(s.totals.passthroughErrors, "error"),
+  },
+  {
+    id: "processors", title: "Processors", show: processors,
+    value: (s) => s.rate("processorSeconds"),
+    note: () => "in use of " + exact(state.processors),
+  },
+  {
+    id: "memory", title: "Memory", show: bytes,
+    value: (s) => s.totals.memoryBytes || undefined,
+    note: () => state.memoryLimitBytes > 0 ? "limit " + bytes(state.memoryLimitBytes) : "no limit",
   },
 ];
 
@@ -153,70 +171,132 @@ for (const plot of plots) {
     plot.noteElement, plot.picture));
   plot.picture.addEventListener("pointermove", (event) => {
     const box = plot.picture.getBoundingClientRect();
-    cursor = span * (1 - (event.clientX - box.left) / box.width);
-    draw();
+    point(span * (1 - (event.clientX - box.left) / box.width));
   });
-  plot.picture.addEventListener("pointerleave", () => {
-    cursor = null;
-    draw();
-  });
+  plot.picture.addEventListener("pointerleave", () => point(null));
 }
+
+// point moves the cursor to so many ms ago, or takes it away.
+function point(to) {
+  cursor = to;
+  draw();
+  if (cursor === null && sample) showValues();
+}
+
+const steps = { ArrowLeft: 5000, ArrowRight: -5000 }; // ms
+
+$("plots").addEventListener("keydown", (event) => {
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  if (event.key in steps) point(Math.min(span, Math.max(0, (cursor ?? 0) + steps[event.key])));
+  else if (event.key === "Home") point(span);
+  else if (event.key === "End") point(0);
+  else if (event.key === "Escape" && cursor !== null) point(null);
+  else return;
+  event.preventDefault();
+});
+$("plots").addEventListener("blur", () => point(null));
 
 // ---- asking ----
 
-async function poll() {
-  let answer;
+// ask returns an answer as {status, content, time}: without content if there is none, and time in ms.
+async function ask(path, within) {
+  const began = performance.now();
   try {
-    const response = await fetch("debug/lanes?format=json", { cache: "no-store", signal: AbortSignal.timeout(patience) });
-    if (!response.ok) return;
-    answer = await response.json();
+    const response = await fetch(path, { cache: "no-store", headers: { Accept: "application/json" }, signal: AbortSignal.timeout(within) });
+    const content = response.ok ? await response.json() : undefined;
+    return { status: response.status, content, time: performance.now() - began };
   } catch {
-    return; // tick shows how old the last answer is
+    return { status: 0, time: performance.now() - began }; // tick shows how old the last answer is
   }
-  take(answer);
 }
+
+async function poll() {
+  const { content } = await ask("debug/lanes?format=json", patience);
+  if (content) take(content);
+}
+
+// recall shows what watchfan has done before the page was opened, or while it did not look.
+async function recall() {
+  const { content } = await ask("debug/history", patience);
+  const samples = content?.samples ?? [];
+  if (samples.length === 0) return;
+  const now = performance.now();
+  for (const plot of plots) {
+    const known = samples.map((s) => ({ at: now - s.age * 1000, value: plot.id === "memory" ? s.memory || undefined : s[plot.id] }));
+    const [first, last] = [known[0].at, known.at(-1).at];
+    plot.points = [...plot.points.filter((p) => p.at < first), ...known, ...plot.points.filter((p) => p.at > last)];
+  }
+}
+
+let sample; // of the last two answers
 
 function take(answer) {
   const before = state;
   const restarted = before && before.startTime !== answer.startTime;
+  const missed = performance.now() - answered > gap;
   state = answer;
   answered = performance.now();
   answeredAt = new Date().toLocaleTimeString();
-  if (restarted) history = [];
+  if (restarted) recent = [];
   const elapsed = before && !restarted ? (Date.parse(answer.time) - Date.parse(before.time)) / 1000 : 0;
-  history = history.filter((h) => h.at > answered - latencyOver);
-  const oldest = history[0];
-  history.push({ at: answered, totals: answer.totals });
+  recent = recent.filter((r) => r.at > answered - latencyOver);
+  const oldest = recent[0];
+  recent.push({ at: answered, totals: answer.totals });
 
   const earlier = lanes;
   lanes = new Map(answer.lanes.map((lane) => [[lane.group, lane.version, lane.resource, lane.encoding].join(" "), lane]));
-  let events = 0, served = 0;
+  let served = 0;
   for (const [key, lane] of lanes) {
     const was = earlier.get(key) || { events: 0, served: 0 };
     lane.rate = elapsed > 0 ? rate(lane.events, was.events, elapsed) : 0;
-    events += lane.rate;
     served += elapsed > 0 ? rate(lane.served, was.served, elapsed) : 0;
   }
-  const sample = {
-    totals: answer.totals, events, served,
+  sample = {
+    totals: answer.totals, served,
     rate: (...path) => {
       const at = (totals) => path.reduce((value, key) => value[key], totals);
       return elapsed > 0 ? rate(at(answer.totals), at(before.totals), elapsed) : 0;
     },
     quantile: (q) => oldest && quantile(q, answer.totals.delivery, oldest.totals.delivery),
   };
-  for (const plot of plots) {
-    const value = plot.value(sample);
-    plot.points.push({ at: answered, value });
-    setText(plot.number, value === undefined ? "–" : plot.show(value));
-    setText(plot.noteElement, plot.note(sample));
-  }
+  for (const plot of plots) plot.points.push({ at: answered, value: elapsed > 0 ? plot.value(sample) : undefined });
+  if (!before || restarted || missed) recall();
+  showValues();
   setText($("version"), answer.version);
   setText($("uptime"), " · up " + age(since(answer.startTime)));
+  showStory();
   showChecks();
   showLanes();
   showThrough();
+  showWays();
   tick();
+}
+
+// showValues shows the present value of each plot.
+function showValues() {
+  for (const plot of plots) {
+    const value = plot.value(sample);
+    setText(plot.number, value === undefined ? "–" : plot.show(value));
+    setText(plot.noteElement, plot.note(sample));
+  }
+}
+
+// ---- the story ----
+
+function showStory() {
+  const { clients } = state.totals;
+  const upstream = state.lanes.filter((lane) => lane.watchBegan !== undefined).length;
+  let story = "No watch is open: point a client's kubeconfig at watchfan.";
+  if (clients > 0) {
+    story = exact(clients) + (clients === 1 ? " watch is" : " watches are") + " served from " + exact(upstream) +
+      (upstream === 1 ? " upstream watch" : " upstream watches");
+    story += clients > upstream ? ": kube-apiserver has " + exact(clients - upstream) + " fewer." : ".";
+    const [came, left] = [sample.rate("upstreamEvents"), sample.rate("deliveredEvents")];
+    if (came > 0 && left > came) story += " " + of(came, "change") + "/s came in, " + of(left, "event") + "/s went out.";
+  }
+  setText($("story"), story);
+  setText($("facts"), "kube-apiserver at " + state.upstream + " · " + processors(sample.rate("processorSeconds")) + " of " +
+    of(state.processors, "processor") + (state.totals.memoryBytes > 0 ? " · " + bytes(state.totals.memoryBytes) + " of memory" : ""));
 }
 
 // ---- plots ----
@@ -256,14 +336,22 @@ function draw() {
     plot.cursor.setAttribute("x1", at);
     plot.cursor.setAttribute("x2", at);
     const near = known.reduce((best, p) => !best || Math.abs(now - p.at - cursor) < Math.abs(now - best.at - cursor) ? p : best, undefined);
+    setText(plot.number, near && Math.abs(now - near.at - cursor) < gap ? plot.show(near.value) : "–");
     setText(plot.noteElement, near && Math.abs(now - near.at - cursor) < gap ? shown(near.value) + " there" : "no data there");
   }
-  setText($("cursor"), cursor === null ? "" : "at the pointer: " + age(cursor / 1000) + " ago");
+  setText($("cursor"), cursor === null ? "" : "shown as of " + age(cursor / 1000) + " ago");
 }
 
 // ---- health ----
 
 const glyph = (text) => node("span", { class: "glyph", "aria-hidden": "true" }, text);
+
+// What a check means, for those that are not known from kube-apiserver's own readiness.
+const checkMeanings = {
+  "resident-resources": "the caches that are always kept are filled",
+  "shutdown": "it is not stopping",
+  "upstream": "kube-apiserver answers",
+};
 
 let checksShown;
 
@@ -271,9 +359,11 @@ function showChecks() {
   if (checksShown === JSON.stringify(state.checks)) return;
   checksShown = JSON.stringify(state.checks);
   $("checks").replaceChildren(...state.checks.map((check) => check.error === undefined
-    ? node("li", { "data-tone": "good" }, glyph("✓"), " " + check.name + " ok")
+    ? node("li", { "data-tone": "good" }, glyph("✓"), " " + check.name + " ok", meaningOf(check))
     : node("li", { "data-tone": "bad" }, glyph("✕"), " " + check.name + " failed: " + check.error)));
 }
+
+const meaningOf = (check) => checkMeanings[check.name] ? node("span", { class: "muted" }, ": " + checkMeanings[check.name]) : "";
 
 // tick shows whether the last answer is old, and redraws the plots.
 function tick() {
@@ -312,8 +402,38 @@ const columns = [
   { title: "Size", width: "middle", sort: (l) => l.bytes, show: (l) => bytes(l.bytes) },
   { title: "Events/s", width: "middle", sort: (l) => l.rate, show: (l) => count(l.rate) },
   { title: "Last heard", width: "wide", sort: (l) => since(l.lastHeard) ?? Infinity, show: (l) => age(since(l.lastHeard)) },
-  { title: "Relists", width: "wide", sort: (l) => l.relists, show: (l) => exact(l.relists) },
+  { title: "Filled from", width: "wide", words: true, sort: sourceOf, show: sourceOf },
+  { title: "Self-check", width: "wide", words: true, sort: (l) => checkOf(l), show: (l) => checkOf(l), tone: (l) => checkTones[l.selfCheck?.result] },
 ];
+
+// sourceOf says where a lane's objects came from first. A lane of Tables keeps none.
+function sourceOf(lane) {
+  if (lane.table) return "no objects";
+  if (lane.filled === undefined) return "–";
+  return lane.filled.source === "sibling" ? "sibling" : "kube-apiserver";
+}
+
+function filling(lane) {
+  const f = lane.filled;
+  if (f === undefined) return sourceOf(lane);
+  const from = f.source === "sibling" ? "sibling " + f.address : "kube-apiserver";
+  const why = f.noSibling === undefined ? "" : "; no sibling: " + f.noSibling;
+  return from + ", " + of(f.objects, "object") + " in " + seconds(f.seconds) + ", " + ago(f.time) + why;
+}
+
+const checkTones = { equal: "good", different: "bad", failed: "warn" };
+
+function checkOf(lane) {
+  if (lane.selfCheck !== undefined) return lane.selfCheck.result;
+  if (lane.table) return "no objects";
+  return state.selfCheckSeconds > 0 ? "none yet" : "off";
+}
+
+function selfCheck(lane) {
+  const c = lane.selfCheck;
+  const next = lane.selfCheckDue === undefined ? "" : "; next in " + age(-since(lane.selfCheckDue));
+  return checkOf(lane) + (c === undefined ? "" : ", " + ago(c.time) + ", took " + seconds(c.seconds)) + next;
+}
 
 const details = [
   ["Clients", (l) => exact(l.clients)],
@@ -328,6 +448,9 @@ const details = [
   ["Last event or bookmark", (l) => ago(l.lastHeard)],
   ["Upstream watch", (l) => l.watchBegan === undefined ? "none now" : "open for " + age(since(l.watchBegan))],
   ["Upstream watch breaks", (l) => exact(l.breaks)],
+  ["Filled from", filling],
+  ["Self-check", selfCheck],
+  ["Digest of the objects", (l) => l.selfCheck?.digest === undefined ? "none yet" : l.selfCheck.digest + " at " + l.selfCheck.resourceVersion],
   ["Relists, resets", (l) => exact(l.relists) + ", " + exact(l.resets)],
   ["Freshness proofs", (l) => exact(l.proofs) + ", " + exact(l.unproven) + " failed"],
   ["Last error", (l) => l.lastError === undefined ? "none" : l.lastError.kind + ", " + ago(l.lastError.time)],
@@ -344,13 +467,13 @@ for (const column of columns) {
   column.head = node("th", { scope: "col", class: classes(column) }, button);
   table.tHead.rows[0].append(column.head);
   button.addEventListener("click", () => {
-    order = { column, down: order.column === column ? !order.down : column.show !== undefined };
+    order = { column, down: order.column === column ? !order.down : column.show !== undefined && !column.words };
     if (state) showLanes();
   });
 }
 
 function classes(column) {
-  return [column.show ? "num" : "", column.width || ""].join(" ").trim();
+  return [column.show && !column.words ? "num" : "", column.width || ""].join(" ").trim();
 }
 
 const rows = new Map(); // by lane key
@@ -370,12 +493,26 @@ function newRow(key) {
     node("th", { scope: "row" }, row.toggle), node("td", {}, row.badge), ...row.values.filter(Boolean));
   row.details = node("tr", { class: "details", id, hidden: "" }, node("td", { colspan: columns.length },
     node("dl", {}, ...details.map(([title], i) => node("div", {}, node("dt", {}, title), row.facts[i]))), row.watchers));
-  row.toggle.addEventListener("click", () => {
-    row.details.hidden = !row.details.hidden;
-    row.toggle.setAttribute("aria-expanded", String(!row.details.hidden));
-  });
+  unfolds(row.toggle, row.details, [row.element, row.details]);
   body.append(row.element, row.details);
   return row;
+}
+
+// unfolds makes a button show and hide details. Escape within one of the elements hides them.
+function unfolds(button, details, elements, shown = () => {}) {
+  const show = (visible) => {
+    details.hidden = !visible;
+    button.setAttribute("aria-expanded", String(visible));
+    if (visible) shown();
+  };
+  button.addEventListener("click", () => show(details.hidden));
+  for (const element of elements) {
+    element.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || details.hidden) return;
+      show(false);
+      button.focus();
+    });
+  }
 }
 
 function showLanes() {
@@ -394,7 +531,11 @@ function showLanes() {
     row.badge.dataset.tone = tone;
     setText(row.sign, sign);
     setText(row.state, lane.state === "Synced" ? lane.state : lane.state + " for " + age(since(lane.since)));
-    columns.forEach((column, i) => column.show && setText(row.values[i], column.show(lane)));
+    columns.forEach((column, i) => {
+      if (!column.show) return;
+      setText(row.values[i], column.show(lane));
+      if (column.tone) row.values[i].dataset.tone = column.tone(lane) ?? "";
+    });
     details.forEach(([, show], i) => setText(row.facts[i], show(lane)));
     setText(row.watchers, "Watchers of " + nameOf(lane));
     row.watchers.setAttribute("href", "debug/watchers?resource=" + encodeURIComponent(nameOf(lane)));
@@ -421,9 +562,72 @@ function sort() {
   });
   const wanted = sorted.flatMap((key) => [rows.get(key).element, rows.get(key).details]);
   if (wanted.every((element, i) => body.children[i] === element)) return;
+  keepFocus(() => body.append(...wanted));
+}
+
+// keepFocus leaves the focus where it is while elements move.
+function keepFocus(move) {
   const focused = document.activeElement;
-  body.append(...wanted);
-  if (body.contains(focused)) focused.focus({ preventScroll: true });
+  move();
+  if (focused.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
+}
+
+// ---- slow watches ----
+
+const slowRows = new Map(); // by the watch's id
+let slowRefused = false;
+
+// askSlow asks for the slow watches. It returns the ms until the next request.
+async function askSlow() {
+  const { status, content, time } = await ask("debug/watchers?format=json&sort=slowest&limit=" + slowShown, 2 * slowEvery);
+  slowRefused = status === 403;
+  if (slowRefused) setText($("none-slow"), "Watches are shown to programs on watchfan's own host only, for example through kubectl port-forward, or with --profiling.");
+  else if (content?.slow) showSlow(content);
+  return content ? Math.max(slowEvery, slowShare * time) : slowEvery;
+}
+
+function showSlow(answer) {
+  const causes = new Map(answer.slow.map((c) => [c.reason, c]));
+  const total = answer.slow.reduce((sum, c) => sum + c.watches, 0);
+  const watches = answer.watchers.filter((w) => causes.has(w.reason));
+  $("slow-count").dataset.tone = total > 0 ? "bad" : "";
+  setText($("slow-count"), total === 0 ? "" : exact(total) + " of " + exact(answer.matching) + (total > watches.length ? ", the slowest " + watches.length + " are shown" : ""));
+  setText($("none-slow"), answer.matching > 0 ? "None: each client has been sent all there is." : "None: no watch is open.");
+  $("none-slow").hidden = total > 0;
+  $("slow-list").hidden = total === 0;
+  const open = new Set(watches.map((w) => w.id));
+  for (const [id, row] of slowRows) {
+    if (open.has(id)) continue;
+    row.element.remove();
+    slowRows.delete(id);
+  }
+  for (const watch of watches) {
+    if (!slowRows.has(watch.id)) slowRows.set(watch.id, newSlowRow(watch.id));
+    const row = slowRows.get(watch.id);
+    setText(row.reason, watch.reason);
+    setText(row.who, " · " + watch.resource + " · " + (watch.userAgent || "no user agent"));
+    setText(row.meaning, [
+      causes.get(watch.reason).meaning,
+      watch.lagEvents > 0 && of(watch.lagEvents, "event") + " (" + bytes(watch.lagBytes) + ") behind for " + seconds(watch.lagSeconds),
+      watch.queuedBytes > 0 && bytes(watch.queuedBytes) + " in its socket",
+      watch.client + " over " + watch.protocol,
+    ].filter(Boolean).join(" · "));
+  }
+  const wanted = watches.map((w) => slowRows.get(w.id).element);
+  if (!wanted.every((element, i) => $("slow-list").children[i] === element)) keepFocus(() => $("slow-list").append(...wanted));
+}
+
+function newSlowRow(id) {
+  const row = { reason: node("strong"), who: node("span"), meaning: node("small"), verdict: node("div", { class: "verdict", id: "verdict-" + id, hidden: "" }) };
+  row.toggle = node("button", { type: "button", "aria-expanded": "false", "aria-controls": "verdict-" + id }, node("span", {}, row.reason, row.who, row.meaning));
+  row.element = node("li", {}, row.toggle, row.verdict);
+  unfolds(row.toggle, row.verdict, [row.element], async () => {
+    row.verdict.replaceChildren("…");
+    const { content } = await ask("debug/watchers/" + id + "?format=json", 2 * slowEvery);
+    const verdict = content?.verdict;
+    row.verdict.replaceChildren(...verdict ? [node("p", {}, verdict.message), node("p", {}, verdict.advice)] : [node("p", {}, "The watch has ended.")]);
+  });
+  return row;
 }
 
 // ---- watches that pass through ----
@@ -442,6 +646,35 @@ function showThrough() {
     node("strong", {}, t.resource), " · " + exact(t.watches) + " · " + t.reason, node("small", {}, t.message))));
 }
 
+// ---- how watches reach their clients ----
+
+const ways = new Map(); // the value's element, by title
+
+function showWays() {
+  const { totals, watches } = state;
+  const encodings = new Map();
+  for (const lane of state.lanes) encodings.set(lane.encoding, (encodings.get(lane.encoding) ?? 0) + lane.clients);
+  const facts = [
+    ["Connections", exact(totals.connections) + ", " + exact(totals.http2Connections) + " of them HTTP/2"],
+    ...Object.entries(watches.protocols).map(([name, n]) => ["Over " + name, name === "HTTP/2" ? of(n, "stream") : of(n, "watch", "es")]),
+    ...[...encodings].filter(([, n]) => n > 0).sort(([a], [b]) => a < b ? -1 : 1).map(([name, n]) => ["As " + name, of(n, "watch", "es")]),
+    ["Compressed", of(watches.gzip, "watch", "es") + " with gzip"],
+    ["Passed through now", of(totals.passthroughStreams, "stream")],
+  ];
+  const titles = new Set(facts.map(([title]) => title));
+  for (const [title, value] of ways) {
+    if (titles.has(title)) continue;
+    value.parentElement.remove();
+    ways.delete(title);
+  }
+  for (const [title, text] of facts) {
+    if (!ways.has(title)) ways.set(title, node("dd"));
+    setText(ways.get(title), text);
+  }
+  const wanted = facts.map(([title]) => ways.get(title).parentElement ?? node("div", {}, node("dt", {}, title), ways.get(title)));
+  if (!wanted.every((element, i) => $("ways-list").children[i] === element)) $("ways-list").append(...wanted);
+}
+
 // ---- running ----
 
 $("pause").addEventListener("click", () => {
@@ -458,5 +691,13 @@ async function run() {
   }
 }
 
+async function runSlow() {
+  for (;;) {
+    const wait = paused || answered === 0 || slowRefused ? pollEvery : await askSlow();
+    await new Promise((done) => setTimeout(done, wait));
+  }
+}
+
 setInterval(tick, 500);
 run();
+runSlow();

@@ -1,0 +1,86 @@
+package cached
+
+import (
+	"context"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/request"
+)
+
+// unknownShard returns the answer to a list or watch whose shardSelector is not understood here;
+// nil if kube-apiserver serves shardSelector. It may understand more, and words its own refusal.
+// Any other kube-apiserver would ignore the selector and send everything.
+func (c *Reads) unknownShard(ctx context.Context, r *read) *metav1.Status {
+	r.passed(request.Parameters)
+	if c.sharding.Served(ctx) {
+		return nil
+	}
+	invalidShards.Inc()
+	return apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonUnknown,
+		"invalid shard selector: "+r.Shard.Err.Error())
+}
+
+// withholds answers a list or watch with a shardSelector that must not pass through. A lane answers
+// such reads, but not this one now. kube-apiserver ignores the parameter. It would send all other
+// objects too, to a client that may rely on earlier answers from here. withholds reports whether x
+// has the answer. Each answer makes a client list again, or try again:
+//
+//	a watch from a resourceVersion, or a list as of one, whose history is not known    410
+//	the lane is being filled or ends, a proof has failed, or filters cost too much     429
+//	discovery has not said whether there is such a resource                            429
+func (c *Reads) withholds(x *exchange.Exchange, r *read) bool {
+	if !r.Sharded() || r.Shard.Err != nil {
+		return false
+	}
+	watch, past := r.Verb == "watch", false
+	switch why := r.why; {
+	case why == request.Resource:
+		if !c.discovery.Unclear(r.GVR) {
+			return false
+		}
+	case r.lane == nil || r.lane.Uncached():
+		return false
+	case why == request.LaneFilling:
+		if !r.through {
+			return false // the lane can't be filled
+		}
+	case why == request.Freshness, why == request.Selector, why == request.NoLane: // the lane has just ended
+	case why == request.History, why == "":
+		if watch && r.SendInitialEvents != nil && !r.lane.WatchList() {
+			return false // kube-apiserver refuses sendInitialEvents
+		}
+		past = !watch || r.Resumes()
+	default:
+		return false
+	}
+	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
+	defer cancel()
+	if c.sharding.Served(ctx) {
+		return false
+	}
+	withheldShards.Inc()
+	x.Recall = nil
+	if past && watch && !r.WebSocket { // whose handshake has not been made
+		c.serveExpired(x, r)
+		return true
+	}
+	refused := apistatus.TooManyRequests("this proxy can't select " + request.ResourceText(r.GVR) +
+		" by hash ranges yet, and kube-apiserver can't at all")
+	if past {
+		refused = apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
+			"The resourceVersion for the provided list is too old.")
+	}
+	apistatus.Write(x, refused)
+	c.audit.Refused(x, r.id, r.Request, refused)
+	return true
+}
+
+var (
+	invalidShards  = apistatus.Rejections("invalid_shard")
+	withheldShards = apistatus.Rejections("shard")
+)

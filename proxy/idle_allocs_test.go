@@ -1,0 +1,35 @@
+//go:build !race
+
+package proxy_test
+
+// The race detector has larger frames: make unit runs this without it.
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// The goroutine that reads an idle HTTP/2 connection has a stack of 8 KiB.
+func TestIdleConnectionAllocs(t *testing.T) {
+	const conns, most = 100, 9 << 10
+	f := startFan(t, proxytest.NewServer(t), both, shortDrain)
+	f.cms.Put("ns", "a", "1")
+	f.idleConnections(5)
+	before := stacks()
+	f.idleConnections(conns)
+	if each := (stacks() - before) / conns; each > most {
+		t.Errorf("%d bytes of stack for each connection, want at most %d", each, most)
+	}
+}
+
+// stacks returns the bytes of stacks. A collection halves a stack of which a quarter is in use.
+func stacks() int64 {
+	for range 5 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.StackInuse)
+}

@@ -1,0 +1,144 @@
+package option
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Objects adds a setting that only the configuration file has: a list of objects, empty by default.
+// T is a struct of strings, structs and lists of these, with tags of yaml. A value whose type has a
+// method Wrong is checked: Wrong says what is wrong with it, and "" for nothing. An unknown field,
+// a field that is given twice, and a value of the wrong type are errors too. An error names the
+// line.
+func Objects[T any, L interface {
+	~[]T
+	Wrong() string
+}](t *Table, p *L, name, text string) {
+	t.insert(row{
+		name: name, text: text, value: &objectsValue{reflect.ValueOf(p).Elem()}, fileOnly: true,
+		reset: func() { *p = nil },
+		wrong: func() (facts []fact) {
+			visit(reflect.ValueOf(*p), func(v reflect.Value, wrong string) {
+				facts = append(facts, fact{shown(v.Interface()), wrong})
+			})
+			return facts
+		},
+	})
+}
+
+// checker is a value that can be wrong.
+type checker interface{ Wrong() string }
+
+// wrongOf says what is wrong with v itself.
+func wrongOf(v reflect.Value) string {
+	if c, ok := v.Interface().(checker); ok {
+		return c.Wrong()
+	}
+	return ""
+}
+
+// visit calls f with each wrong value in v, the innermost first.
+func visit(v reflect.Value, f func(v reflect.Value, wrong string)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if field := v.Field(i); !field.IsZero() {
+				visit(field, f)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			visit(v.Index(i), f)
+		}
+	}
+	if wrong := wrongOf(v); wrong != "" {
+		f(v, wrong)
+	}
+}
+
+// objectsValue is a list of objects. A flag can't set it.
+type objectsValue struct{ list reflect.Value }
+
+func (v *objectsValue) Get() any         { return v.list.Interface() }
+func (v *objectsValue) String() string   { return "" }
+func (v *objectsValue) Set(string) error { return errors.New("give it in the configuration file") }
+
+func (v *objectsValue) read(node *yaml.Node) error {
+	v.list.SetZero()
+	return decode(node, v.list)
+}
+
+// decode sets v to the value of node, and returns the first error.
+func decode(node *yaml.Node, v reflect.Value) error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("line %d: %w", node.Line, fmt.Errorf(format, args...))
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		if node.Kind != yaml.MappingNode {
+			return wrong("give an object with %s", strings.Join(fieldNames(v), ", "))
+		}
+		if err := decodeFields(node, v); err != nil {
+			return err
+		}
+	case reflect.Slice:
+		if node.Kind != yaml.SequenceNode {
+			return wrong("give a list")
+		}
+		for _, element := range node.Content {
+			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+			if err := decode(element, v.Index(v.Len()-1)); err != nil {
+				return err
+			}
+		}
+	default: // a string
+		if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!str" || node.Value == "" {
+			return wrong("give a string, in quotes if YAML would take it for something else")
+		}
+		v.SetString(node.Value)
+	}
+	if text := wrongOf(v); text != "" && v.Kind() == reflect.String {
+		return wrong("%q %s", node.Value, text)
+	} else if text != "" {
+		return wrong("%s", text)
+	}
+	return nil
+}
+
+// decodeFields sets the fields of v to those of an object.
+func decodeFields(node *yaml.Node, v reflect.Value) error {
+	names, seen := fieldNames(v), make(map[string]bool)
+	for i := 0; i < len(node.Content); i += 2 {
+		key := node.Content[i]
+		at := -1
+		for j, name := range names {
+			if key.Kind == yaml.ScalarNode && key.Value == name {
+				at = j
+			}
+		}
+		switch {
+		case at < 0:
+			return fmt.Errorf("line %d: unknown field %.100q: give %s", key.Line, key.Value, strings.Join(names, ", "))
+		case seen[key.Value]:
+			return fmt.Errorf("line %d: %s is given twice", key.Line, key.Value)
+		}
+		seen[key.Value] = true
+		if err := decode(node.Content[i+1], v.Field(at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fieldNames returns the names of a struct's fields in the file.
+func fieldNames(v reflect.Value) (names []string) {
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		names = append(names, name)
+	}
+	return names
+}

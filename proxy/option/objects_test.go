@@ -1,0 +1,79 @@
+package option
+
+import (
+	"strings"
+	"testing"
+)
+
+type word string
+
+func (w word) Wrong() string {
+	if len(w) > 3 {
+		return "is too long: give three letters"
+	}
+	return ""
+}
+
+type phrase struct {
+	Words []word `yaml:"words,omitempty"`
+	Of    word   `yaml:"of"`
+}
+
+func (p phrase) Wrong() string {
+	if p.Of == "" {
+		return "is of nobody: give of"
+	}
+	return ""
+}
+
+type phrases []phrase
+
+func (ps phrases) Wrong() string {
+	if len(ps) > 2 {
+		return "are too many: give two"
+	}
+	return ""
+}
+
+// Objects have a field in the file and no flag. Each error names its line, and values that are set
+// otherwise are checked too.
+func TestObjects(t *testing.T) {
+	f := func(content, want string) {
+		t.Helper()
+		var read phrases
+		table := &Table{APIVersion: "v", Kind: "K"}
+		Objects[phrase](table, &read, "many-phrases", "`PHRASES`")
+		err := table.ReadConfig("f", []byte("apiVersion: v\nkind: K\nmanyPhrases:\n"+content))
+		switch {
+		case want == "" && (err != nil || table.Check() != nil):
+			t.Errorf("%s: %v, %v", content, err, table.Check())
+		case want != "" && (err == nil || !strings.HasPrefix(err.Error(), "f:3: manyPhrases: "+want)):
+			t.Errorf("%s: got %v, want %s", content, err, want)
+		}
+		if table.FlagSet("p").Lookup("many-phrases") != nil {
+			t.Error("there is a flag")
+		}
+	}
+	f("- {of: a}\n- {of: b, words: [c, d]}\n", "")
+	f("- {of: a}\n- of: long\n", `line 5: "long" is too long`)
+	f("- of: a\n  words:\n  - b\n  - 7\n", `line 7: give a string`)
+	f("- of: a\n  words: {}\n", `line 5: give a list`)
+	f("- words: [a]\n", `line 4: is of nobody`)
+	f("- {of: a}\n- {of: a}\n- {of: a}\n", `line 4: are too many`)
+	f("- of: a\n  off: b\n", `line 5: unknown field "off": give words, of`)
+	f("- of: a\n  of: b\n", `line 5: of is given twice`)
+	f("- [a]\n", `line 4: give an object with words, of`)
+	f("- of: &x a\n- of: *x\n", `line 5: give a string`)
+
+	set := phrases{{Of: "a", Words: []word{"b", "long"}}, {}}
+	table := &Table{}
+	Objects[phrase](table, &set, "many-phrases", "`PHRASES`")
+	err := table.Check()
+	if err == nil || !strings.Contains(err.Error(), "too long") || !strings.Contains(err.Error(), "of nobody") {
+		t.Errorf("got %v", err)
+	}
+	table.SetDefaults()
+	if set != nil {
+		t.Errorf("the default is %v", set)
+	}
+}

@@ -1,0 +1,155 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
+const everyPod = "app.kubernetes.io/name in (watchfan,watchfan-node)"
+
+// adminPort is watchfan's own default. The chart and the DaemonSet name the port "admin".
+const adminPort = 8002
+
+// mostPods is how many pods are asked one after another.
+const mostPods = 50
+
+const (
+	lookupTimeout = 10 * time.Second
+	maxPodsBytes  = 64 << 20 // of an answer
+)
+
+// A pod of watchfan.
+type pod struct {
+	namespace, name string
+	admin           int // port
+}
+
+func (p pod) String() string { return p.namespace + "/" + p.name }
+
+func names(pods []pod) string {
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// podList is what matters of a PodList.
+type podList struct {
+	Items []struct {
+		Metadata struct {
+			Name, Namespace   string
+			DeletionTimestamp *string
+		}
+		Spec struct {
+			Containers []struct {
+				Ports []struct {
+					Name          string
+					ContainerPort int
+				}
+			}
+		}
+		Status struct{ Phase string }
+	}
+}
+
+// findPods returns the running pods of a namespace, "" for all, that a selector matches, and that
+// have a name, if it is given. The error says where it has looked.
+func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector string) ([]pod, error) {
+	path, where := "/api/v1/pods", "any namespace"
+	if namespace != "" {
+		path, where = "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods", "namespace "+namespace
+	}
+	query := url.Values{"labelSelector": {selector}}
+	if name != "" {
+		query.Set("fieldSelector", "metadata.name="+name)
+		where += " with the name " + name
+	}
+	var list podList
+	if err := get(ctx, cfg, path, query, &list); err != nil {
+		if namespace == "" {
+			err = fmt.Errorf("%w; -n looks in one namespace", err)
+		}
+		return nil, fmt.Errorf("list the pods of watchfan: %w", err)
+	}
+	var pods []pod
+	for _, item := range list.Items {
+		if item.Status.Phase != "Running" || item.Metadata.DeletionTimestamp != nil {
+			continue
+		}
+		p := pod{item.Metadata.Namespace, item.Metadata.Name, adminPort}
+		for _, c := range item.Spec.Containers {
+			for _, port := range c.Ports {
+				if port.Name == "admin" {
+					p.admin = port.ContainerPort
+				}
+			}
+		}
+		pods = append(pods, p)
+	}
+	if len(pods) > mostPods {
+		return nil, fmt.Errorf("%d pods of watchfan run in %s, more than %d: choose some with --pod, -n or -l",
+			len(pods), where, mostPods)
+	}
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("no pod of watchfan runs in %s: %d match %q, and none of them is running", where,
+			len(list.Items), selector)
+	}
+	return pods, nil
+}
+
+// get decodes an answer of kube-apiserver. An error has kube-apiserver's own words.
+func get(ctx context.Context, cfg *rest.Config, path string, query url.Values, v any) error {
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	base = base.JoinPath(path)
+	base.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		if cause := (*url.Error)(nil); errors.As(err, &cause) {
+			err = cause.Err // without the URL
+		}
+		return fmt.Errorf("%s does not answer: %w", base.Host, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPodsBytes))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		var status metav1.Status
+		if json.Unmarshal(body, &status) == nil && status.Message != "" {
+			return errors.New(status.Message)
+		}
+		return fmt.Errorf("%s answers %s", base.Host, resp.Status)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s is no kube-apiserver: %w", base.Host, err)
+	}
+	return nil
+}

@@ -2,7 +2,6 @@ package chaos_test
 
 import (
 	"context"
-	"crypto/tls"
 	"flag"
 	"fmt"
 	"maps"
@@ -24,7 +23,10 @@ import (
 var (
 	duration = flag.Duration("duration", 20*time.Second, "how long faults are injected")
 	seed     = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the faults and of the clients")
+	keep     = flag.String("record", "", "file for everything that clients are told, which the program in judge reads")
 	only     = flag.String("only", "", "inject only faults whose names contain this text")
+	watches  = flag.Int("watches", 0, "watches of TestSoak; 0 skips it")
+	rate     = flag.Float64("rate", 20, "writes a second of TestSoak")
 )
 
 const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},
@@ -36,35 +38,37 @@ const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceD
 func TestChaos(t *testing.T) {
 	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster",
 		"chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
-	s := &suite{t: t, truth: newTruth(), clients: make(map[string]int)}
+	s := newSuite(t, chaosWork)
 	plan := schedule(rand.New(rand.NewPCG(*seed, 0)), 5000)
 	t.Logf("seed %d, %s", *seed, *duration)
+	if *keep != "" {
+		var err error
+		if s.record, err = newRecord(*keep, *seed); err != nil {
+			t.Fatal(err)
+		}
+		s.truth.record = s.record
+	}
 
-	// The cluster, and the truth from the first revision on.
-	s.cluster = startCluster(t, devcluster)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var background sync.WaitGroup
-	background.Go(func() { s.truth.follow(ctx, s.cluster.Ready.EtcdEndpoint) })
-	straight, err := s.cluster.straight("admin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.admin = straight.client()
-	s.prepare(ctx)
+	straight := s.startKubernetes(ctx, devcluster, &background)
 
 	// The network, and watchfan behind it.
 	kubeconfig := s.network()
-	caFile, certificate := authority(t, "dev-reader")
+	var caFile string
+	caFile, s.certificate = authority(t, "dev-reader")
 	replicas := newTier(t)
 	s.sibling = startSibling(t, program, s.cluster.Ready.Kubeconfigs["admin"], replicas)
 	s.watchfan = startWatchfan(t, program, kubeconfig, replicas, "--client-ca-file", caFile, "--idle-timeout=20s",
 		"--client-buffer-frames=200", "--history-frames=400", "--seed-from", s.sibling.address())
+	s.replicas = []*watchfan{s.watchfan, s.sibling.watchfan}
 	s.entrance = proxytest.NewRelay(t, fmt.Sprintf("127.0.0.1:%d", s.watchfan.ports.secure))
-	s.oracle = newOracle(s.truth, s.watchfan.relists)
+	s.oracle = newOracle(s.truth)
 
 	// The clients and the writers.
-	stopClients := s.startClients(ctx, straight, certificate)
+	s.watch()
+	stopClients := s.startClients(ctx, straight)
 	defer stopClients()
 	following := s.startInformers()
 	stopWriters := s.startWriters(ctx, straight)
@@ -82,38 +86,92 @@ func TestChaos(t *testing.T) {
 	s.calm.Store(true)
 	if err := s.settle(); err != nil {
 		t.Error(err)
+	} else if err := s.compareHalves(); err != nil {
+		s.violate("halves", err, "")
 	}
 	if err := s.compareInformers(ctx, following); err != nil {
 		s.violate("informers", err, "")
 	}
 	stopClients()
-	for _, p := range []*watchfan{s.watchfan, s.sibling.watchfan} {
-		if _, err := p.end(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		for _, fault := range p.logFaults() {
-			t.Errorf("watchfan's log: %s", fault)
-		}
-	}
+	s.endReplicas()
 	cancel()
 	background.Wait()
+	if err := s.record.close(); err != nil {
+		t.Errorf("record: %v", err)
+	}
 	t.Log(s.summary(r))
-	if o := &s.oracle.counts; o.events.Load() < 1000 || o.compared.Load() < 100 || s.counts.reads.Load() < 20 {
+	if o := &s.oracle.counts; o.events.Load() < 1000 || o.compared.Load() < 100 || o.lean.Load() < 100 ||
+		s.counts.reads.Load() < 20 {
 		t.Error("this is too little to show anything")
 	}
 }
 
+func newSuite(t *testing.T, work workload) *suite {
+	return &suite{t: t, work: work, truth: newTruth(), clients: make(map[string]int)}
+}
+
+// startKubernetes starts the cluster, and the truth from the first revision on, which ends in background.
+// It returns the way straight to kube-apiserver.
+func (s *suite) startKubernetes(ctx context.Context, devcluster string, background *sync.WaitGroup) way {
+	s.cluster = startCluster(s.t, devcluster)
+	background.Go(func() { s.truth.follow(ctx, s.cluster.Ready.EtcdEndpoint) })
+	straight, err := s.cluster.straight("admin")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.admin = straight.client()
+	gates, err := s.gates(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.modern, s.shards = gates("WatchList"), gates("ShardedListAndWatch")
+	s.prepare(ctx)
+	return straight
+}
+
+// endReplicas ends each watchfan, and notes what any of them has done wrong in its life.
+func (s *suite) endReplicas() {
+	for _, p := range s.replicas {
+		if _, err := p.end(syscall.SIGTERM); err != nil {
+			s.t.Error(err)
+		}
+		for _, fault := range p.logFaults() {
+			s.t.Errorf("watchfan's log: %s", fault)
+		}
+	}
+}
+
+// gates returns a function that reports whether kube-apiserver has a feature gate that is on. Before
+// 1.34 WatchList is off by default.
+func (s *suite) gates(ctx context.Context) (enabled func(gate string) bool, err error) {
+	status, page, err := s.admin.get(ctx, "/metrics", nil, jsonForm)
+	if err != nil || status != http.StatusOK {
+		return nil, fmt.Errorf("kube-apiserver's metrics: %d %w", status, err)
+	}
+	return func(gate string) bool {
+		return proxytest.SumMetric(string(page), "kubernetes_feature_enabled", fmt.Sprintf("name=%q", gate)) == 1
+	}, nil
+}
+
 // startClients starts the watchers and the readers. stop ends them and waits.
-func (s *suite) startClients(ctx context.Context, straight way, certificate tls.Certificate) (stop func()) {
+func (s *suite) startClients(ctx context.Context, straight way) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	s.watch(certificate)
 	for _, w := range s.watchers {
 		s.clients[w.client.way.name+" "+w.manner.name]++
+		if w.cursor.form.lean {
+			s.clients["of these, without managedFields"]++
+		}
+		if h := w.cursor.filter.half; h != bothHalves {
+			s.clients["of these, of the "+h.String()]++
+		}
+	}
+	for _, w := range s.watchers {
 		running.Go(func() { w.run(ctx) })
+		proxytest.Sleep(ctx, s.work.pace)
 	}
 	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
-		s.watchfan.secure("", certificate), s.http2(), straight} {
+		s.watchfan.secure("", s.certificate), s.http2(), straight} {
 		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(),
 			rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
 		s.clients[r.name]++
@@ -166,12 +224,14 @@ func (s *suite) summary(r *report) string {
 	return fmt.Sprintf(`seed %d, %s
 faults:
 %sclients:
-%s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip and %d over WebSockets: %d came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
-%d events, %d bookmarks, %d objects compared with etcd, %d versions with the bytes that kube-apiserver sent; %d reads checked, %d not answered
+%s%d changes in etcd, %d writes unacknowledged; %d watches asked for, %d streams, %d of them with gzip, %d over WebSockets, %d without managedFields and %d with them, though the client asked for none; %d requests for a half passed through: %d streams came to a proper end, %d were cut, %d left; %d answers 410, %d ERROR events
+%d events, %d bookmarks, %d objects compared with etcd, %d versions with the bytes that kube-apiserver sent, and %d with these less managedFields; %d reads checked, %d not answered
 %d relists, %d streams received the differences; %d violations`,
-		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(), c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.sockets.Load(), c.ended.Load(), c.cut.Load(),
-		c.vanished.Load(), c.expired.Load(), c.errors.Load(), o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(),
-		c.reads.Load(), c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
+		*seed, time.Since(started).Round(time.Second), r, &b, s.truth.total(), c.unacknowledged.Load(),
+		c.watches.Load(), c.streams.Load(), c.zipped.Load(), c.sockets.Load(), c.lean.Load(), c.whole.Load(), c.unkept.Load(),
+		c.ended.Load(), c.cut.Load(), c.vanished.Load(), c.expired.Load(), c.errors.Load(),
+		o.events.Load(), o.bookmarks.Load(), o.objects.Load(), o.compared.Load(), o.lean.Load(), c.reads.Load(),
+		c.unanswered.Load(), s.watchfan.relists.count(), o.leaps.Load(), len(s.violations))
 }
 
 // prepare creates the namespaces and the custom resource that the writers write to.
@@ -233,8 +293,8 @@ func (s *suite) token(user string) string {
 
 // watch makes the watchers: each filter, form, beginning and manner, in many combinations. Some are
 // straight at kube-apiserver, to show that the oracle is right and which bytes to expect.
-func (s *suite) watch(certificate tls.Certificate) {
-	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", certificate)
+func (s *suite) watch() {
+	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", s.certificate)
 	http2 := s.http2()
 	sharing := make(map[int]*client) // over HTTP/2, by window: their watches share connections
 	straight, err := s.cluster.straight("admin")
@@ -242,10 +302,7 @@ func (s *suite) watch(certificate tls.Certificate) {
 		s.t.Fatal(err)
 	}
 	add := func(w way, f form, sel filter, b beginning, m manner) {
-		if sel.resource == "widgets" && f == protobufForm {
-			f = protobufMetaForm // custom resources have no protobuf of their own
-		}
-		if m == slow || m == stalling {
+		if m == slow || m == stalling || m == straying {
 			w.window = 4096
 		}
 		client := w.client()
@@ -255,18 +312,7 @@ func (s *suite) watch(certificate tls.Certificate) {
 			}
 			client = sharing[w.window].as(w)
 		}
-		n := len(s.watchers)
-		also := ""
-		switch {
-		case w.gzip:
-			also = ", gzip"
-		case w.socket:
-			also = ", WebSocket"
-		}
-		name := fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, w.name, f.name, m.name, also)
-		s.watchers = append(s.watchers, &watcher{suite: s, name: name, client: client, begin: b, manner: m,
-			rng:    rand.New(rand.NewPCG(*seed, uint64(100+n))),
-			cursor: cursor{oracle: s.oracle, form: f, filter: sel, leaps: w.leaps}})
+		s.watchers = append(s.watchers, s.newWatcher(len(s.watchers), client, f, sel, b, m))
 	}
 	everything := allFilters[0]
 	forms := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
@@ -280,18 +326,69 @@ func (s *suite) watch(certificate tls.Certificate) {
 	add(straight, jsonForm, allFilters[3], byList, steady)
 	for i, sel := range allFilters {
 		for k, m := range []manner{steady, steady, leaving, []manner{slow, stalling, leaving}[i%3]} {
-			w := ways[(i+k)%4]
+			w, f := ways[(i+k)%4], forms[(i+k*k)%4]
 			w.gzip = (i+k/2)%2 == 0
 			w.socket = !w.gzip && !w.http2 && i%3 != 0
-			add(w, forms[(i+k*k)%4], sel, beginnings[(i+2*k)%5], m)
+			if (i+k)%3 == 0 {
+				f = f.dropping()
+			}
+			sel.half = bothHalves
+			if i%2 == 0 && k/2 == i/2%2 { // two of the four follow the halves of every other filter
+				sel.half = half(1 + k%2)
+				w.socket = false // its handshake would not say who answers
+			}
+			add(w, f, sel, beginnings[(i+2*k)%5], m)
 		}
 	}
 	socket := plain
 	socket.socket = true
-	for _, w := range []way{plain, socket, http2, http2} {
-		add(w, jsonForm, everything, byList, slow)
-		add(w, jsonForm, everything, byWatchList, stalling)
+	for i, w := range []way{plain, socket, http2, http2} {
+		f := []form{jsonForm, jsonForm.dropping()}[i%2]
+		add(w, f, everything, byList, slow)
+		add(w, f, everything, byWatchList, stalling)
 	}
+	s.wander(add)
+	s.pair()
+}
+
+// pair finds the watchers of halves, which come in pairs.
+func (s *suite) pair() {
+	for i, w := range s.watchers {
+		if w.cursor.filter.half == upperHalf {
+			s.halves = append(s.halves, [2]*watcher{s.watchers[i-1], w})
+		}
+	}
+}
+
+// wander makes the watchers that go to and fro between watchfan and its sibling.
+func (s *suite) wander(add func(way, form, filter, beginning, manner)) {
+	theirs := s.waysOf(s.sibling.watchfan)
+	ways := s.waysOf(s.watchfan)
+	wander := func(i int, f form, sel filter, b beginning, m manner) {
+		add(ways[i], f, sel, b, m)
+		s.watchers[len(s.watchers)-1].elsewhere = &server{theirs[i].client(), s.sibling.watchfan}
+	}
+	for i := range ways {
+		for k, b := range []beginning{byList, byWatchList} {
+			f := []form{jsonForm, protobufMetaForm}[k]
+			m := wandering
+			if (i+k)%2 == 1 {
+				f, m = f.dropping(), straying
+			}
+			wander(i, f, allFilters[(3*i+5*k)%len(allFilters)], b, m)
+		}
+	}
+	wander(0, jsonForm, allFilters[2].of(lowerHalf), byList, straying)
+	wander(2, protobufForm.dropping(), allFilters[2].of(upperHalf), byWatchList, wandering)
+}
+
+// waysOf returns the ways to a watchfan: without TLS, over TLS, over HTTP/2, and WebSockets.
+func (s *suite) waysOf(p *watchfan) []way {
+	socket, token := p.plain(), p.secure(s.token("reader"))
+	socket.socket = true
+	http2 := token
+	http2.name, http2.http2 = "HTTP/2 and token", true
+	return []way{p.plain(), token, http2, socket}
 }
 
 // http2 is the way of clients that speak HTTP/2. It leads through the entrance.
@@ -305,19 +402,20 @@ func (s *suite) http2() way {
 func (s *suite) inject(ctx context.Context, plan []fault) *report {
 	r := &report{injected: make(map[string]int), impossible: make(map[string]string),
 		recovery: make(map[string][]time.Duration)}
-	end := time.Now().Add(*duration)
+	begin := time.Now()
 	for i, f := range plan {
-		if time.Now().After(end) || s.t.Failed() {
+		if time.Since(begin) > *duration || s.t.Failed() {
 			break
 		}
 		if !strings.Contains(f.kind.name, *only) || r.impossible[f.kind.name] != "" {
 			continue
 		}
-		proxytest.Sleep(ctx, f.after)
-		if err := s.watchfan.crashed(); err != nil {
+		proxytest.Sleep(ctx, max(f.after, f.at-time.Since(begin)))
+		if err := s.crashed(); err != nil {
 			s.violate("watchfan", err, "")
 			break
 		}
+		s.quiet.Store(0)
 		proof, err := f.kind.inject(s, f)
 		if err != nil && strings.HasPrefix(err.Error(), errImpossible.Error()) {
 			r.impossible[f.kind.name] = err.Error()
@@ -338,6 +436,16 @@ func (s *suite) inject(ctx context.Context, plan []fault) *report {
 		r.recovery[f.kind.name] = append(r.recovery[f.kind.name], took)
 	}
 	return r
+}
+
+// crashed returns an error if a watchfan has ended by itself. It is called between faults.
+func (s *suite) crashed() error {
+	for _, p := range s.replicas {
+		if err := p.crashed(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func TestMain(m *testing.M) {

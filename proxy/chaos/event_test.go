@@ -13,29 +13,40 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// form is how a client asks for objects. Each has a lane of its own in watchfan.
+// form is how a client asks for objects. Each name has a lane of its own in watchfan.
 type form struct {
 	name   string // as watchfan's log has it
 	accept string
+	lean   bool // without metadata.managedFields
 }
 
-func (f form) protobuf() bool { return f == protobufForm || f == protobufMetaForm }
+func (f form) protobuf() bool { return strings.HasPrefix(f.name, "protobuf") }
 
 // lists is f for a list.
 func (f form) lists() form {
-	return form{f.name, strings.Replace(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;", 1)}
+	f.accept = strings.Replace(f.accept, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;", 1)
+	return f
 }
 
-func (f form) metadata() bool { return f == jsonMetaForm || f == protobufMetaForm }
+func (f form) metadata() bool { return strings.Contains(f.name, "metadata") }
+
+// of returns the digest that a client in form f is shown.
+func (f form) of(d digests) digest {
+	if f.metadata() {
+		return d.meta
+	}
+	return d.full
+}
 
 // The forms that clients ask for.
 var (
-	jsonForm         = form{"json", "application/json"}
-	protobufForm     = form{"protobuf", "application/vnd.kubernetes.protobuf"}
-	jsonMetaForm     = form{"json-metadata-v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
-	protobufMetaForm = form{"protobuf-metadata-v1",
-		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+	jsonForm         = form{name: "json", accept: "application/json"}
+	protobufForm     = form{name: "protobuf", accept: "application/vnd.kubernetes.protobuf"}
+	jsonMetaForm     = form{name: "json-metadata-v1", accept: jsonForm.accept + asMetadata}
+	protobufMetaForm = form{name: "protobuf-metadata-v1", accept: protobufForm.accept + asMetadata}
 )
+
+const asMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // event is one event of a watch, or one item of a list, which has no type.
 type event struct {
@@ -43,10 +54,18 @@ type event struct {
 	rv      uint64
 	key     string // namespace/name
 	end     bool   // the bookmark behind the initial events
-	content digest // of the object or its metadata, see digest
-	bytes   digest // of the object as it was sent
 	code    int    // of an ERROR
 	message string
+
+	shown        // the object as it came
+	less   shown // and without metadata.managedFields
+	inLean bool  // the answer has to be without metadata.managedFields
+}
+
+// shown is an object as a client was shown it.
+type shown struct {
+	content digest // of the object or its metadata, see digest
+	bytes   digest // of the object as it was sent
 }
 
 func (e event) String() string {
@@ -69,12 +88,14 @@ func parseVersion(s string) uint64 {
 
 // eventReader reads the events of a watch.
 type eventReader struct {
-	form form
-	in   *proxytest.EventReader
+	form   form
+	in     *proxytest.EventReader
+	lean   bool // the objects have to be without metadata.managedFields
+	untold bool // the first object says whether they have to
 }
 
-func newEventReader(f form, body io.Reader) *eventReader {
-	return &eventReader{f, proxytest.NewEventReader(body, f.protobuf())}
+func newEventReader(f form, body io.Reader, lean bool) *eventReader {
+	return &eventReader{form: f, in: proxytest.NewEventReader(body, f.protobuf()), lean: lean}
 }
 
 // next returns the next event. io.EOF is a proper end.
@@ -83,7 +104,12 @@ func (r *eventReader) next() (event, error) {
 	if err != nil {
 		return event{}, err
 	}
-	return parsed.event(r.form, content)
+	e, err := parsed.event(r.form, content)
+	if r.untold && e.key != "" {
+		r.untold, r.lean = false, e.shown == e.less
+	}
+	e.inLean = r.lean
+	return e, err
 }
 
 // parsed are the events that any client has read. Most clients read the same.
@@ -107,12 +133,7 @@ func (c *parseCache) event(f form, content []byte) (event, error) {
 	if ok {
 		return e, nil
 	}
-	var err error
-	if f.protobuf() {
-		e, err = parseFrame(f, content)
-	} else {
-		e, err = parseLine(f, content)
-	}
+	e, err := f.parse(content)
 	if err != nil {
 		return event{}, &violation{fmt.Errorf("event %.300q: %w", content, err)}
 	}
@@ -123,6 +144,13 @@ func (c *parseCache) event(f form, content []byte) (event, error) {
 	}
 	c.events[key] = e
 	return e, nil
+}
+
+func (f form) parse(content []byte) (event, error) {
+	if f.protobuf() {
+		return parseFrame(f, content)
+	}
+	return parseLine(f, content)
 }
 
 func parseLine(f form, line []byte) (event, error) {
@@ -181,7 +209,7 @@ func parseFrame(f form, frame []byte) (event, error) {
 // parseObject reads an event about an object. content is the object in JSON, sent are the bytes as
 // they came.
 func parseObject(f form, typ string, content, sent []byte) (event, error) {
-	e := event{typ: typ, bytes: digestBytes(sent)}
+	e := event{typ: typ}
 	switch typ {
 	case "ERROR":
 		var status struct {
@@ -207,10 +235,13 @@ func parseObject(f form, typ string, content, sent []byte) (event, error) {
 		if err != nil {
 			return event{}, err
 		}
-		e.rv, e.key, e.content = o.rv, o.namespace+"/"+o.name, o.full
-		if f.metadata() {
-			e.content = o.meta
+		less, err := f.less(sent)
+		if err != nil {
+			return event{}, err
 		}
+		e.rv, e.key = o.rv, o.namespace+"/"+o.name
+		e.shown = shown{f.of(o.whole), digestBytes(sent)}
+		e.less = shown{f.of(o.lean), digestBytes(less)}
 		return e, nil
 	}
 	return event{}, fmt.Errorf("unknown type %q", typ)
@@ -220,23 +251,40 @@ func parseObject(f form, typ string, content, sent []byte) (event, error) {
 type list struct {
 	rv    uint64
 	next  string // continue token
+	shard string // the shardSelector that it says it is of
 	items []event
 }
 
-func parseList(f form, body []byte) (list, error) {
+// list parses a list, or a page of one, of what sel selects. The error is a violation.
+func (a answer) list(f form, sel filter) (list, error) {
+	l, err := parseList(f, a.body, f.lean && !a.passed)
+	named := sel.resource != "widgets" && !f.metadata() // kube-apiserver does not name others
+	if err == nil && named && l.shard != sel.half.selector() {
+		err = fmt.Errorf("a list of %s says that it is of the shard %q", sel, l.shard)
+	}
+	return l, err
+}
+
+// parseList parses a list, which is without managedFields if lean is true.
+func parseList(f form, body []byte, lean bool) (list, error) {
 	var l struct {
-		Metadata struct{ ResourceVersion, Continue string }
-		Items    []json.RawMessage
+		Metadata struct {
+			ResourceVersion, Continue string
+			ShardInfo                 struct{ Selector string }
+		}
+		Items []json.RawMessage
 	}
 	if err := json.Unmarshal(body, &l); err != nil {
 		return list{}, fmt.Errorf("list %.300q: %w", body, err)
 	}
-	out := list{rv: parseVersion(l.Metadata.ResourceVersion), next: l.Metadata.Continue}
+	out := list{rv: parseVersion(l.Metadata.ResourceVersion), next: l.Metadata.Continue,
+		shard: l.Metadata.ShardInfo.Selector}
 	for _, item := range l.Items {
 		e, err := parsed.item(f, item)
 		if err != nil {
 			return list{}, err
 		}
+		e.inLean = lean
 		out.items = append(out.items, e)
 	}
 	return out, nil
@@ -244,7 +292,7 @@ func parseList(f form, body []byte) (list, error) {
 
 // item parses an item of a list.
 func (c *parseCache) item(f form, content []byte) (event, error) {
-	key := parseKey{form{f.name, "item"}, digestBytes(content)}
+	key := parseKey{form{name: f.name, accept: "item"}, digestBytes(content)}
 	c.mu.RLock()
 	e, ok := c.events[key]
 	c.mu.RUnlock()

@@ -20,12 +20,16 @@ import (
 type fault struct {
 	kind    faultKind
 	after   time.Duration // since the recovery from the fault before
+	at      time.Duration // since the first, if that is later
 	lasting time.Duration
 	offset  time.Duration // of a clock
 }
 
 func (f fault) String() string {
 	s := fmt.Sprintf("%.1fs later: %s", f.after.Seconds(), f.kind.name)
+	if f.at > 0 {
+		s = fmt.Sprintf("after %.1fs: %s", f.at.Seconds(), f.kind.name)
+	}
 	if f.kind.longest > 0 {
 		s += fmt.Sprintf(" for %.1fs", f.lasting.Seconds())
 	}
@@ -61,6 +65,7 @@ func faultKinds() []faultKind {
 			return s.deceive(lies[s.lies%len(lies)])
 		}},
 		{"sibling killed", 0, (*suite).killSibling},
+		{"cold herd", 15 * time.Second, (*suite).coldHerd},
 		{"etcd compacted", 0, func(s *suite, _ fault) (string, error) { return s.compact() }},
 		{"history forgotten", 0, (*suite).forgetHistory},
 		{"connections reset", 0, func(s *suite, _ fault) (string, error) { return counted(s.relay.Reset()) }},

@@ -48,7 +48,7 @@ func (i *informer) start(server string, more ...string) (err error) {
 	}
 	flags := []string{"--server", server, "--resources", resources, "--user-agent", "chaos", "--until",
 		lastObject, "--timeout", "24h"}
-	i.process, err = i.Start(context.Background(), i.program, nil, append(flags, more...)...)
+	i.process, err = i.Start(context.Background(), i.program, append(flags, more...)...)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -36,7 +37,7 @@ var mutations = []mutation{
 // historyOf makes a truth of random changes.
 func historyOf(t *testing.T, rng *rand.Rand, changes int) *truth {
 	t.Helper()
-	tr := newTruth()
+	tr, lives := newTruth(), make(map[string]int)
 	for rv := uint64(1); rv <= uint64(changes); rv++ {
 		e := etcdEvent{}
 		e.KV.ModRevision = rv
@@ -44,9 +45,11 @@ func historyOf(t *testing.T, rng *rand.Rand, changes int) *truth {
 		e.KV.Key = []byte("/registry/example.com/widgets/ns/" + name)
 		if o := tr.last("widgets", "ns/"+name); o != nil && o.name != "" && rng.IntN(5) == 0 {
 			e.Type = "DELETE"
+			lives[name]++
 		}
-		e.KV.Value = fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"ns","labels":{"app":%q}},"spec":%d}`, name,
-			[]string{"a", "b"}[rng.IntN(2)], rv)
+		e.KV.Value = fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"ns","uid":"%s","labels":{"app":%q},`+
+			`"managedFields":[{"manager":"m%d"}]},"spec":%d}`,
+			name, digestBytes(fmt.Append(nil, name, lives[name])), []string{"a", "b"}[rng.IntN(2)], rv%3, rv)
 		if err := tr.add([]etcdEvent{e}); err != nil {
 			t.Fatal(err)
 		}
@@ -70,8 +73,18 @@ func stream(tr *truth, f filter, rv uint64) (events []event) {
 }
 
 func sentAs(w told) event {
-	return event{typ: w.typ, rv: w.rv, key: w.key, content: w.as.full,
-		bytes: digestBytes(fmt.Appendf(nil, "%s %d", w.key, w.rv))}
+	bytes := func(form string) digest { return digestBytes(fmt.Appendf(nil, "%s %d %s", w.key, w.rv, form)) }
+	return event{typ: w.typ, rv: w.rv, key: w.key, shown: shown{w.as.whole.full, bytes("whole")},
+		less: shown{w.as.lean.full, bytes("lean")}}
+}
+
+// lean returns the events as they are sent without managedFields.
+func lean(events []event) []event {
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].shown, events[i].inLean = events[i].less, true
+	}
+	return events
 }
 
 func take(c *cursor, events []event) error {
@@ -91,7 +104,7 @@ func TestOracleNotices(t *testing.T) {
 	for _, f := range []filter{newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", ""),
 		newFilter("widgets", "", "", "metadata.name=w1")} {
 		right := stream(tr, f, 40)
-		o := newOracle(tr, new(relists))
+		o := newOracle(tr)
 		if err := take(&cursor{oracle: o, form: jsonForm, filter: f, last: 40}, right); err != nil {
 			t.Fatalf("%s: a right stream: %v", f, err)
 		}
@@ -104,11 +117,118 @@ func TestOracleNotices(t *testing.T) {
 		for _, m := range mutations {
 			for range 20 {
 				i := changes[rng.IntN(len(changes))]
-				c := &cursor{oracle: o, form: jsonForm, filter: f, last: 40, leaps: true}
+				c := &cursor{oracle: o, form: jsonForm, filter: f, last: 40, leaps: true, relists: new(relists)}
 				if err := take(c, m.do(slices.Clone(right), i)); err == nil {
 					t.Errorf("%s: the oracle does not notice at %d of %d that %s", f, i, len(right), m.name)
 				}
 			}
+		}
+	}
+}
+
+// TestOracleNoticesLean: without managedFields, the oracle accepts exactly the objects that others
+// receive with them, less the field. A stream with whole objects has to be whole.
+func TestOracleNoticesLean(t *testing.T) {
+	t.Parallel()
+	tr := historyOf(t, rand.New(rand.NewPCG(3, 3)), 100)
+	f := newFilter("widgets", "", "", "")
+	whole := stream(tr, f, 40)
+	at := slices.IndexFunc(whole[9:], func(e event) bool { return e.typ != "BOOKMARK" }) + 9
+	with := func(events []event, change func(*event)) []event {
+		events = slices.Clone(events)
+		change(&events[at])
+		return events
+	}
+	for name, c := range map[string]struct {
+		events []event
+		wrong  string
+	}{
+		"whole":                   {whole, ""},
+		"lean":                    {lean(whole), ""},
+		"managedFields stay once": {with(lean(whole), func(e *event) { e.shown = whole[at].shown }), "not what etcd has"},
+		"managedFields go once":   {with(whole, func(e *event) { e.shown = e.less }), "not what etcd has"},
+		"bytes differ":            {with(lean(whole), func(e *event) { e.bytes[0]++; e.less.bytes[0]++ }), "other bytes"},
+		"bytes are whole": {with(lean(whole), func(e *event) { e.bytes, e.less.bytes = whole[at].bytes, whole[at].bytes }),
+			"other bytes"},
+		"an event is missing": {slices.Delete(lean(whole), at, at+1), "no list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOracle(tr)
+			if err := take(&cursor{oracle: o, form: jsonForm, filter: f, last: 40}, whole); err != nil {
+				t.Fatalf("straight: %v", err)
+			}
+			client := &cursor{oracle: o, form: jsonForm.dropping(), filter: f, last: 40, leaps: true, relists: new(relists)}
+			err := take(client, c.events)
+			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
+				t.Errorf("got %v, want %q", err, c.wrong)
+			}
+			if n := o.counts.lean.Load(); name == "lean" && int(n) != len(changesOf(whole)) {
+				t.Errorf("%d lean versions were compared, want %d", n, len(changesOf(whole)))
+			}
+		})
+	}
+}
+
+// changesOf returns the events that are no bookmarks.
+func changesOf(events []event) []event {
+	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ == "BOOKMARK" })
+}
+
+// TestOracleNoticesHalves: two halves have everything together and nothing twice. The oracle notices
+// an event of the other half, and one that is in neither.
+func TestOracleNoticesHalves(t *testing.T) {
+	t.Parallel()
+	tr := historyOf(t, rand.New(rand.NewPCG(4, 4)), 300)
+	for _, f := range []filter{newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", "")} {
+		taken := func(h half, events []event) error {
+			return take(&cursor{oracle: newOracle(tr), form: jsonForm, filter: f.of(h), last: 40, leaps: true,
+				relists: new(relists)}, events)
+		}
+		halves := map[half][]event{lowerHalf: stream(tr, f.of(lowerHalf), 40), upperHalf: stream(tr, f.of(upperHalf), 40)}
+		union := slices.Concat(changesOf(halves[lowerHalf]), changesOf(halves[upperHalf]))
+		slices.SortFunc(union, func(a, b event) int { return cmp.Compare(a.rv, b.rv) })
+		if !slices.Equal(union, changesOf(stream(tr, f, 40))) {
+			t.Fatalf("%s: the halves' events are not all events", f)
+		}
+		for h, right := range halves {
+			if err := taken(h, right); err != nil || len(changesOf(right)) < len(union)/4 {
+				t.Fatalf("%s: a right stream of %d events: %v", f.of(h), len(right), err)
+			}
+			for _, e := range changesOf(right) {
+				i := slices.IndexFunc(right, func(one event) bool { return one.rv == e.rv })
+				if taken(h, slices.Delete(slices.Clone(right), i, i+1)) == nil {
+					t.Errorf("%s: the oracle does not notice that %s is in neither half", f, e)
+				}
+				other := lowerHalf + upperHalf - h
+				i = slices.IndexFunc(halves[other], func(one event) bool { return one.rv >= e.rv })
+				if i >= 0 && taken(other, slices.Insert(slices.Clone(halves[other]), i, e)) == nil {
+					t.Errorf("%s: the oracle does not notice %s, which is of the other half", f.of(other), e)
+				}
+			}
+		}
+	}
+}
+
+// TestJoined: what the clients of two halves hold is everything, and nothing twice.
+func TestJoined(t *testing.T) {
+	t.Parallel()
+	state := map[string]*object{"ns/a": {rv: 3}, "ns/b": {rv: 4}}
+	for name, c := range map[string]struct {
+		lower, upper map[string]uint64
+		wrong        string
+	}{
+		"right":              {map[string]uint64{"ns/a": 3}, map[string]uint64{"ns/b": 4}, ""},
+		"one is empty":       {map[string]uint64{"ns/a": 3, "ns/b": 4}, nil, ""},
+		"neither has it":     {map[string]uint64{"ns/a": 3}, nil, "etcd has it @4"},
+		"both have it":       {map[string]uint64{"ns/a": 3}, map[string]uint64{"ns/a": 3, "ns/b": 4}, "both halves have ns/a"},
+		"an old one is held": {map[string]uint64{"ns/a": 2}, map[string]uint64{"ns/b": 4}, "etcd has it @3"},
+		"a removed one is held": {map[string]uint64{"ns/a": 3, "ns/c": 1}, map[string]uint64{"ns/b": 4},
+			"2 and 1 objects, and etcd has 2"},
+	} {
+		err := joined(c.lower, c.upper, state)
+		if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
+			t.Errorf("%s: got %v, want %q", name, err, c.wrong)
 		}
 	}
 }
@@ -178,11 +298,37 @@ func TestOracleLeaps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := take(&cursor{oracle: newOracle(tr, c.relists), form: jsonForm, filter: f, last: 40, leaps: true},
+			err := take(&cursor{oracle: newOracle(tr), form: jsonForm, filter: f, last: 40, leaps: true, relists: c.relists},
 				c.events)
 			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
 				t.Errorf("got %v, want %q", err, c.wrong)
 			}
 		})
+	}
+}
+
+// TestOracleSkips: a list that shows every change undone has no differences, so the client's next event
+// is from behind it. If a change is left, the client must be told.
+func TestOracleSkips(t *testing.T) {
+	t.Parallel()
+	tr := historyOf(t, rand.New(rand.NewPCG(2, 2)), 300)
+	f := newFilter("widgets", "", "app=a", "")
+	undone := 0
+	for _, first := range stream(tr, f, 40) {
+		for to := first.rv; first.typ != "BOOKMARK" && to < first.rv+20 && to < 280; to++ {
+			listed := new(relists)
+			listed.add(laneNames["widgets"], jsonForm.name, to)
+			c := &cursor{oracle: newOracle(tr), form: jsonForm, filter: f, last: first.rv - 1, leaps: true, relists: listed}
+			gone, versions := tr.differences(f, first.rv-1, to)
+			err := take(c, stream(tr, f, to))
+			if left := len(gone) + len(versions); (left == 0) != (err == nil) {
+				t.Fatalf("behind %d, a list as of %d has %d differences, none of which comes: %v", first.rv-1, to, left, err)
+			} else if left == 0 {
+				undone++
+			}
+		}
+	}
+	if undone < 10 {
+		t.Errorf("%d lists show everything undone: this shows little", undone)
 	}
 }

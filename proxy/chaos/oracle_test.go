@@ -21,8 +21,14 @@ type cursor struct {
 	filter filter
 	leaps  bool // the client's server is watchfan, which may list again
 
+	relists *relists // of that server
+
 	last uint64 // the client has received everything up to it
 	leap *leap  // whose differences the client is receiving; nil if none
+
+	explained uint64 // the list that explains the last event that was taken; 0 if none was needed
+
+	held map[string]uint64 // what the client holds: resourceVersions by key; nil unless it follows a half
 }
 
 // leap is a list whose differences a client receives.
@@ -40,13 +46,12 @@ func (l *leap) String() string {
 
 // oracle checks what all clients receive.
 type oracle struct {
-	truth   *truth
-	relists *relists
+	truth *truth
 
 	mu     sync.Mutex
 	bytes  map[version]sent
 	counts struct {
-		events, bookmarks, objects, compared, leaps atomic.Int64
+		events, bookmarks, objects, compared, lean, leaps atomic.Int64
 	}
 }
 
@@ -60,16 +65,37 @@ type version struct {
 
 // sent is how a version was sent, and by whom.
 type sent struct {
-	bytes          digest
-	straight, ours bool
+	bytes, less          digest // with managedFields and without; zero if nobody has been sent it
+	straight, ours, lean bool   // by kube-apiserver, by watchfan, and by watchfan without managedFields
 }
 
-func newOracle(tr *truth, r *relists) *oracle {
-	return &oracle{truth: tr, relists: r, bytes: make(map[version]sent)}
-}
+func newOracle(tr *truth) *oracle { return &oracle{truth: tr, bytes: make(map[version]sent)} }
 
 // begin says that the client knows the state as of rv.
 func (c *cursor) begin(rv uint64) { c.last, c.leap = rv, nil }
+
+// know says that the client knows the state as of rv, which has these objects.
+func (c *cursor) know(objects []event, rv uint64) {
+	c.begin(rv)
+	if c.filter.half == bothHalves {
+		return
+	}
+	c.held = make(map[string]uint64, len(objects))
+	for _, e := range objects {
+		c.held[e.key] = e.rv
+	}
+}
+
+// hold changes what the client holds.
+func (c *cursor) hold(e event) {
+	switch {
+	case c.held == nil:
+	case e.typ == "DELETED":
+		delete(c.held, e.key)
+	default:
+		c.held[e.key] = e.rv
+	}
+}
 
 // resume says that a server continues behind the resourceVersion that the client saw last. If that
 // belongs to a difference of a list, a server that knows nothing of the list sends what happened
@@ -78,6 +104,7 @@ func (c *cursor) resume(seen uint64) { c.begin(seen) }
 
 // take returns what is wrong with e as the next event of the watch.
 func (c *cursor) take(e event) error {
+	c.explained = 0
 	if err := c.oracle.truth.wait(e.rv); err != nil {
 		return err
 	}
@@ -88,6 +115,9 @@ func (c *cursor) take(e event) error {
 	c.oracle.counts.events.Add(1)
 	if c.leap == nil {
 		want, ok := c.oracle.truth.next(c.filter, c.last)
+		for ok && want.rv < e.rv && c.skipUndone(want, e.rv-1) {
+			want, ok = c.oracle.truth.next(c.filter, c.last)
+		}
 		if ok && want.rv == e.rv && want.typ == e.typ && want.key == e.key {
 			c.last = e.rv
 			return c.same(e, want)
@@ -111,6 +141,7 @@ func (c *cursor) take(e event) error {
 // in theirs.
 func (c *cursor) takeDifference(e event) error {
 	l := c.leap
+	c.explained = l.to
 	todo := &l.removals
 	if len(l.removals) == 0 {
 		todo = &l.versions
@@ -147,7 +178,7 @@ func (c *cursor) startLeap(e event) error {
 	if !c.leaps {
 		return err
 	}
-	lists := c.oracle.relists
+	lists := c.relists
 	if !ok {
 		if to, listed := lists.covering(c.filter.resource, c.form.name, e.rv+1); listed {
 			if waited := c.oracle.truth.wait(to); waited != nil {
@@ -179,6 +210,7 @@ func (c *cursor) bookmark(e event) error {
 		return fmt.Errorf("%s behind %d", e, c.last)
 	}
 	if l := c.leap; l != nil {
+		c.explained = l.to
 		if len(l.removals) > 0 && e.rv >= l.next || len(l.versions) > 0 && e.rv >= l.versions[0].rv {
 			return fmt.Errorf("%s ahead of %s", e, l)
 		}
@@ -190,20 +222,29 @@ func (c *cursor) bookmark(e event) error {
 			c.last = e.rv
 			return nil
 		}
-		// A list that shows every change undone has no differences.
-		to, listed := uint64(0), false
-		if c.leaps {
-			to, listed = c.oracle.relists.covering(c.filter.resource, c.form.name, want.rv)
+		if !c.skipUndone(want, e.rv) {
+			return fmt.Errorf("%s ahead of %s, and no list shows it undone (%v)", e, want, c.relists)
 		}
-		if !listed || to > e.rv {
-			return fmt.Errorf("%s ahead of %s", e, want)
-		}
-		if gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to); len(gone)+len(versions) > 0 {
-			return fmt.Errorf("%s ahead of %v and %v of a list as of %d", e, gone, versions, to)
-		}
-		c.oracle.counts.leaps.Add(1)
-		c.begin(to)
 	}
+}
+
+// skipUndone moves the client behind a list, as of most or before, that shows every change from want
+// on undone, and so has no differences. It reports whether there is one.
+func (c *cursor) skipUndone(want told, most uint64) bool {
+	if !c.leaps {
+		return false
+	}
+	to, listed := c.relists.covering(c.filter.resource, c.form.name, want.rv)
+	if !listed || to > most {
+		return false
+	}
+	if gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to); len(gone)+len(versions) > 0 {
+		return false
+	}
+	c.oracle.counts.leaps.Add(1)
+	c.explained = to
+	c.begin(to)
+	return true
 }
 
 // initial checks the state that a client begins with, as of rv: the initial events of a watch, or a
@@ -212,7 +253,7 @@ func (c *cursor) initial(events []event, rv uint64) error {
 	if err := c.oracle.state(c.form, c.filter, events, rv, c.leaps); err != nil {
 		return err
 	}
-	c.begin(rv)
+	c.know(events, rv)
 	return nil
 }
 
@@ -226,7 +267,7 @@ func (c *cursor) settled() error {
 		return nil
 	}
 	if c.leaps { // unless a list shows the rest undone
-		if to, listed := c.oracle.relists.find(c.filter.resource, c.form.name, want.rv); listed {
+		if to, listed := c.relists.find(c.filter.resource, c.form.name, want.rv); listed {
 			gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to)
 			if _, behind := c.oracle.truth.next(c.filter, to); !behind && len(gone)+len(versions) == 0 {
 				return nil
@@ -237,6 +278,7 @@ func (c *cursor) settled() error {
 }
 
 func (c *cursor) same(e event, want told) error {
+	c.hold(e)
 	return c.oracle.same(c.form, c.filter.resource, e, want, c.leaps)
 }
 
@@ -272,12 +314,8 @@ func (o *oracle) state(f form, sel filter, events []event, rv uint64, ours bool)
 // same compares the content of e with etcd's, and its bytes with those that other clients received.
 func (o *oracle) same(f form, resource string, e event, want told, ours bool) error {
 	o.counts.objects.Add(1)
-	content := want.as.full
-	if f.metadata() {
-		content = want.as.meta
-	}
-	if e.content != content {
-		return fmt.Errorf("%s is not what etcd has", e)
+	if e.content != f.of(want.as.shown(e.inLean)) {
+		return fmt.Errorf("%s is not what etcd has (without managedFields: %t)", e, e.inLean)
 	}
 	form := f.name
 	if e.typ == "" {
@@ -286,21 +324,40 @@ func (o *oracle) same(f form, resource string, e event, want told, ours bool) er
 	v := version{form, resource, e.key, want.as.rv, e.rv}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s, known := o.bytes[v]
-	if !known {
-		s.bytes = e.bytes
+	s := o.bytes[v]
+	if !s.agrees(e) {
+		return fmt.Errorf("%s has other bytes than other clients received (straight from kube-apiserver: %t; "+
+			"without managedFields: %t)", e, s.straight, e.inLean)
 	}
-	if s.bytes != e.bytes {
-		return fmt.Errorf("%s has other bytes than other clients received (straight from kube-apiserver: %t)", e,
-			s.straight)
+	before := s
+	switch {
+	case e.inLean:
+		s.lean = true
+	case ours:
+		s.ours = true
+	default:
+		s.straight = true
 	}
-	before := s.straight && s.ours
-	s.straight, s.ours = s.straight || !ours, s.ours || ours
-	if !before && s.straight && s.ours {
+	if s.straight && s.ours && !(before.straight && before.ours) {
 		o.counts.compared.Add(1)
+	}
+	if s.straight && s.lean && !(before.straight && before.lean) {
+		o.counts.lean.Add(1)
 	}
 	o.bytes[v] = s
 	return nil
+}
+
+// agrees notes the bytes of e, and reports whether they are those that other clients were sent. A
+// whole object also says which bytes it has without managedFields.
+func (s *sent) agrees(e event) bool {
+	if s.less == (digest{}) {
+		s.less = e.less.bytes
+	}
+	if s.bytes == (digest{}) && !e.inLean {
+		s.bytes = e.bytes
+	}
+	return s.less == e.less.bytes && (e.inLean || s.bytes == e.bytes)
 }
 
 // relists are the relists in watchfan's log, by lane.

@@ -40,6 +40,7 @@ type watchfan struct {
 	certificate string // of the secure port
 	ports       struct{ insecure, secure, admin int }
 	relists     *relists
+	deliveries  deliveries // since anybody last asked
 
 	mu      sync.Mutex
 	running *proxytest.Process // the last, which may have ended
@@ -132,7 +133,7 @@ func (p *watchfan) end(signal syscall.Signal) (*os.ProcessState, error) {
 	return process.Cmd.ProcessState, nil
 }
 
-// crashed returns an error if watchfan has ended by itself. It is called between faults.
+// crashed returns an error if watchfan has ended, which nobody has caused.
 func (p *watchfan) crashed() error {
 	select {
 	case <-p.process().Exited:

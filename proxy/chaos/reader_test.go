@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -14,7 +15,7 @@ import (
 
 // reader gets and lists, and checks the answers with the oracle: a read without a resourceVersion
 // is at least as new as any write that was acknowledged before it, and each list is exactly the
-// state as of its resourceVersion.
+// state as of its resourceVersion, which is the one that was asked for if it had to match exactly.
 type reader struct {
 	suite  *suite
 	name   string
@@ -25,9 +26,9 @@ type reader struct {
 func (r *reader) run(ctx context.Context) {
 	defer r.client.close()
 	for ctx.Err() == nil {
-		f := r.suite.filters()[r.rng.IntN(len(r.suite.filters()))]
+		f := r.suite.work.filters[r.rng.IntN(len(r.suite.work.filters))]
 		var err error
-		switch r.rng.IntN(6) {
+		switch r.rng.IntN(7) {
 		case 0, 1:
 			err = r.get(ctx, f.resource, "")
 		case 2:
@@ -38,6 +39,8 @@ func (r *reader) run(ctx context.Context) {
 			err = r.list(ctx, f, "0", 0)
 		case 5:
 			err = r.list(ctx, f, "", 5)
+		case 6:
+			err = r.list(ctx, f, exactly, 0)
 		}
 		if err != nil && ctx.Err() == nil {
 			r.suite.violate(r.name, err, "")
@@ -49,7 +52,7 @@ func (r *reader) run(ctx context.Context) {
 // get gets an object that may or may not exist. It returns an error only for mistakes of the
 // server.
 func (r *reader) get(ctx context.Context, resource, rv string) error {
-	namespace, name := namespaces[r.rng.IntN(len(namespaces))], objectName(r.rng.IntN(writers), r.rng.IntN(names))
+	namespace, name := namespaces[r.rng.IntN(len(namespaces))], objectName(r.rng.IntN(writers), r.rng.IntN(r.suite.work.names))
 	key := namespace + "/" + name
 	query := make(url.Values)
 	floor := uint64(0)
@@ -58,20 +61,28 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	} else {
 		query.Set("resourceVersion", rv)
 	}
-	status, body, err := r.client.get(ctx, collection(resource, namespace)+"/"+name, query, jsonForm)
-	if err != nil || status != http.StatusOK && status != http.StatusNotFound {
+	as := jsonForm
+	if r.client.way.leaps && r.rng.IntN(4) == 0 {
+		as = as.dropping()
+	}
+	shownTo := &scope{Resource: resource, Namespace: namespace, Name: name, Lean: as.lean}
+	begin := moment()
+	a, err := r.client.read(ctx, collection(resource, namespace)+"/"+name, query, as)
+	end := moment()
+	if err != nil || a.status != http.StatusOK && a.status != http.StatusNotFound {
 		r.suite.counts.unanswered.Add(1)
 		return nil
 	}
 	if err := r.suite.truth.wait(floor); err != nil {
 		return err
 	}
-	if status == http.StatusNotFound {
-		if resource == "widgets" && !bytesContain(body, name) {
+	if a.status == http.StatusNotFound {
+		if resource == "widgets" && !bytesContain(a.body, name) {
 			r.suite.counts.unanswered.Add(1) // a starting kube-apiserver does not know the resource yet
 			return nil
 		}
 		r.suite.counts.reads.Add(1)
+		r.suite.record.read(r.name, begin, end, shownTo, rv, "", 0, nil)
 		if !r.suite.truth.absent(resource, key, floor) {
 			return fmt.Errorf("get of %s %s at %q: not found, though it existed at %d and ever since",
 				resource, key, rv, floor)
@@ -79,10 +90,11 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 		return nil
 	}
 	r.suite.counts.reads.Add(1)
-	e, err := parseObject(jsonForm, "", body, body)
+	e, err := parseObject(as, "", a.body, a.body)
 	if err != nil {
 		return err
 	}
+	r.suite.record.read(r.name, begin, end, shownTo, rv, "", 0, []event{e})
 	if err := r.suite.truth.wait(e.rv); err != nil {
 		return err
 	}
@@ -92,39 +104,64 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 		return fmt.Errorf("get of %s %s at %q: %s, which never existed", resource, key, rv, e)
 	case next != 0 && next <= floor:
 		return fmt.Errorf("get of %s %s at %q: %s, which was replaced at %d, and %d had been acknowledged before the request", resource, key, rv, e, next, floor)
-	case e.content != o.full:
-		return fmt.Errorf("get of %s %s at %q: %s is not what etcd has", resource, key, rv, e)
+	case e.content != o.shown(as.lean && !a.passed).full:
+		return fmt.Errorf("get of %s %s at %q as %s: %s is not what etcd has", resource, key, rv, as.accept, e)
 	}
 	return nil
 }
 
+// exactly asks for the state as of the last acknowledged write.
+const exactly = "exactly"
+
 // list lists, in pages if limit is not 0.
 func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error {
+	as := []form{jsonForm, jsonMetaForm}[r.rng.IntN(2)]
+	if f.labels.Empty() && f.fields.Empty() && r.client.way.leaps { // each other selection would be one more for the judge
+		switch n := r.rng.IntN(6); n {
+		case 0:
+			as = jsonForm.dropping()
+		case 1, 2:
+			as, f = jsonForm, f.of(half(n))
+		}
+	}
 	query := make(url.Values)
-	if s := f.labels.String(); s != "" {
-		query.Set("labelSelector", s)
-	}
-	if s := f.fields.String(); s != "" {
-		query.Set("fieldSelector", s)
-	}
+	f.ask(query)
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	floor := uint64(0)
-	if rv == "" {
-		floor = r.suite.acknowledged(f.resource)
-	} else {
+	floor := r.suite.acknowledged(f.resource)
+	match := ""
+	switch {
+	case rv == exactly && floor == 0:
+		return nil
+	case rv == exactly:
+		rv, match = strconv.FormatUint(floor, 10), "Exact"
+		query.Set("resourceVersionMatch", match)
+		query.Set("resourceVersion", rv)
+	case rv != "":
+		floor = 0
 		query.Set("resourceVersion", rv)
 	}
-	as := []form{jsonForm, jsonMetaForm}[r.rng.IntN(2)]
 	var whole list
+	var begin, end int64 // of the first page, which decides of which state the list is
 	for pages := 1; ; pages++ {
-		status, body, err := r.client.get(ctx, collection(f.resource, f.namespace), query, as.lists())
-		if err != nil || status != http.StatusOK {
+		asked := moment()
+		a, err := r.client.read(ctx, collection(f.resource, f.namespace), query, as.lists())
+		if pages == 1 {
+			begin, end = asked, moment()
+		}
+		if err != nil || a.status != http.StatusOK {
 			r.suite.counts.unanswered.Add(1) // also 410 for a continue token whose state was compacted
 			return nil
 		}
-		page, err := parseList(as, body)
+		if err := r.suite.kept(f, a.passed, asked); err != nil {
+			var wrong *violation
+			if !errors.As(err, &wrong) {
+				return nil
+			}
+			return err
+		}
+		page, err := a.list(as, f)
 		if err != nil {
 			return err
 		}
@@ -140,8 +177,13 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 		}
 		query.Set("continue", page.next)
 		query.Del("resourceVersion")
+		query.Del("resourceVersionMatch")
 	}
 	r.suite.counts.reads.Add(1)
+	r.suite.record.read(r.name, begin, end, f.scope(as), rv, match, whole.rv, whole.items)
+	if match != "" && whole.rv != floor {
+		return fmt.Errorf("a list of %s at exactly %d is as of %d", f, floor, whole.rv)
+	}
 	if whole.rv < floor {
 		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged before the request", f, rv,
 			whole.rv, floor)

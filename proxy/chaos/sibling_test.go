@@ -56,6 +56,9 @@ type lie struct {
 var (
 	anyVersion = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
 
+	breaksOff = &lie{"it breaks off", []string{"broken"}, func(_ *sibling, n int, line string) (string, bool) {
+		return line[:len(line)/n], n < 2
+	}}
 	stale = &lie{name: "its state is old", reasons: []string{"", "too_old"}}
 	lies  = []*lie{
 		{"its state is in the future", []string{"ahead"}, func(_ *sibling, _ int, line string) (string, bool) {
@@ -70,9 +73,7 @@ var (
 			}
 			return line, true
 		}},
-		{"it breaks off", []string{"broken"}, func(_ *sibling, n int, line string) (string, bool) {
-			return line[:len(line)/n], n < 2
-		}},
+		breaksOff,
 		{"it falls silent", []string{"slow"}, func(_ *sibling, n int, line string) (string, bool) {
 			if n > 2 {
 				return "", true
@@ -184,6 +185,9 @@ func (s *sibling) replay(w http.ResponseWriter, r *http.Request, path string) {
 
 // deceive restarts watchfan while its sibling lies, and waits for what watchfan makes of it.
 func (s *suite) deceive(l *lie) (proof string, err error) {
+	if !s.modern {
+		return "", fmt.Errorf("%w: kube-apiserver has no watch-lists, so nothing is seeded", errImpossible)
+	}
 	if l == stale {
 		if proof, err := s.reseed(nil); err != nil {
 			return proof, err
@@ -241,7 +245,9 @@ func (s *suite) noticed(reasons []string) (series string, err error) {
 // killSibling kills the sibling while it fills watchfan, and starts it again.
 func (s *suite) killSibling(fault) (proof string, err error) {
 	pid := s.sibling.watchfan.pid()
-	proof, err = s.deceive(killed)
+	if proof, err = s.deceive(killed); errors.Is(err, errImpossible) {
+		return "", err
+	}
 	if gone := syscall.Kill(pid, 0); err == nil && !errors.Is(gone, syscall.ESRCH) {
 		err = fmt.Errorf("the sibling's process %d is still there", pid)
 	}

@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,35 +19,57 @@ import (
 // suite is one run.
 type suite struct {
 	t        *testing.T
+	work     workload
 	cluster  *cluster
 	watchfan *watchfan
 	sibling  *sibling
+	replicas []*watchfan      // all of them
 	lies     int              // told so far
 	relay    *proxytest.Relay // between watchfan and kube-apiserver
 	entrance *proxytest.Relay // between clients over HTTP/2 and watchfan
 	link     *link            // nil: impossible here,
 	noLink   error            // because of this
+	modern   bool             // kube-apiserver has watch-lists
+	shards   bool             // and serves shardSelector
 	truth    *truth
 	oracle   *oracle
+	record   *record // nil: none is kept
 	admin    *client // straight to kube-apiserver
 	watchers []*watcher
-	clients  map[string]int // by kind
+	halves   [][2]*watcher // the watchers of two halves
+
+	certificate tls.Certificate // of a user who reads
+	clients     map[string]int  // by kind
 
 	gate  gate
-	calm  atomic.Bool // clients no longer leave or read slowly
-	acked sync.Map    // resource → *atomic.Uint64
+	calm  atomic.Bool  // clients no longer leave or read slowly
+	quiet atomic.Int64 // the moment since when there is no fault, and all have recovered; 0 in a fault
+	acked sync.Map     // resource → *atomic.Uint64
+	acks  *acks        // nil: nobody measures how late events come
 
 	counts struct {
-		watches, streams, zipped, sockets, ended, cut, expired, errors, vanished, reads, unanswered, unacknowledged, probes atomic.Int64
+		watches, streams, zipped, sockets, lean, whole, unkept, ended, cut, expired, errors, vanished, reads, unanswered, unacknowledged, probes atomic.Int64
 	}
 
 	mu         sync.Mutex
 	violations []string
 }
 
-// filters are the clients' filters.
-func (s *suite) filters() []filter { return allFilters }
+// workload is what the writers and the clients of a suite do.
+type workload struct {
+	filters []filter      // of readers
+	names   int           // objects of one writer, in each namespace, of each resource
+	labels  []labelDrawn  // of the objects
+	rate    float64       // writes a second, of all writers; 0: in bursts and with pauses
+	lasts   int           // seconds that a watch lasts at least
+	longer  int           // and so many at most on top
+	pace    time.Duration // between the first requests of two watchers
+}
 
+// chaosWork is the workload of TestChaos.
+var chaosWork = workload{filters: allFilters, names: 6, labels: fewLabels, lasts: 20, longer: 100}
+
+// allFilters are the filters of TestChaos's clients.
 var allFilters = []filter{
 	newFilter("configmaps", "", "", ""),
 	newFilter("configmaps", "chaos-a", "", ""),
@@ -72,6 +95,7 @@ func (s *suite) newest(resource string) *atomic.Uint64 {
 func (s *suite) acknowledged(resource string) uint64 { return s.newest(resource).Load() }
 
 func (s *suite) acknowledge(resource string, rv uint64) {
+	s.acks.note(rv)
 	newest := s.newest(resource)
 	for old := newest.Load(); rv > old && !newest.CompareAndSwap(old, rv); old = newest.Load() {
 	}
@@ -97,13 +121,16 @@ var started = time.Now()
 // resourceVersion. It tries until kube-apiserver accepts the write.
 func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 	s.counts.probes.Add(1)
+	begin := moment()
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"},"data":{"why":"%s","n":"%d"}}`, why, s.counts.probes.Load())
 	for deadline := time.Now().Add(patience); ; {
 		status, answer, err := s.admin.do(ctx, http.MethodPatch,
 			collection("configmaps", "chaos-a")+"/probe?fieldManager=chaos&force=true", nil,
 			jsonForm.accept, "application/apply-patch+yaml", body)
 		if err == nil && status < 300 {
+			end := moment()
 			e, err := parseObject(jsonForm, "", answer, answer)
+			s.record.write("probe", begin, end, e.rv)
 			return e.rv, err
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
@@ -124,12 +151,13 @@ func (s *suite) recover() (time.Duration, error) {
 	for deadline := begin.Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		late := ""
 		for _, w := range s.watchers {
-			if f := w.cursor.filter; w.manner == steady && w.client.way.leaps && f.resource == "configmaps" &&
-				f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
+			if f := w.cursor.filter; w.manner == steady && w.cursor.leaps && f.resource == "configmaps" &&
+				f.half == bothHalves && f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
 				late = w.name + ", " + w.story()
 			}
 		}
 		if late == "" {
+			s.quiet.Store(moment())
 			return time.Since(begin), nil
 		}
 		if time.Now().After(deadline) {

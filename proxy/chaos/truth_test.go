@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
 // truth is the history, as one watch of etcd from its first revision brought it. The watch is open
@@ -28,6 +30,7 @@ type truth struct {
 	movedc    chan struct{} // closed, and replaced, when head has moved
 	err       error         // the watch has ended
 	histories map[string]*history
+	record    *record // nil: none is kept
 }
 
 // history is the history of one resource. It only grows.
@@ -48,8 +51,12 @@ type object struct {
 	rv              uint64
 	namespace, name string
 	labels          labels.Set
-	full, meta      digest
+	half            half    // the one that has the object
+	whole, lean     digests // with metadata.managedFields and without
 }
+
+// digests are of an object and of its metadata.
+type digests struct{ full, meta digest }
 
 // digest is of an object's JSON, or of its metadata's, in one canonical form: without apiVersion
 // and kind, which the items of a list lack, and without the resourceVersion, which is compared as a
@@ -131,6 +138,7 @@ func (tr *truth) add(events []etcdEvent) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	for _, e := range events {
+		followed := false
 		for resource, prefix := range prefixes {
 			key, ok := strings.CutPrefix(string(e.KV.Key), prefix)
 			if !ok {
@@ -145,6 +153,11 @@ func (tr *truth) add(events []etcdEvent) error {
 				o.rv = e.KV.ModRevision
 			}
 			tr.histories[resource].add(key, o)
+			tr.record.change(o.rv, resource, key, o)
+			followed = true
+		}
+		if !followed {
+			tr.record.change(e.KV.ModRevision, "", "", nil)
 		}
 		tr.head = e.KV.ModRevision
 	}
@@ -166,9 +179,22 @@ func (h *history) add(key string, o *object) {
 	h.objects[key] = append(versions, o)
 }
 
-// readStored reads an object as kube-apiserver stores it: protobuf behind a prefix, or JSON for a
-// custom resource.
+// selfDescribed is how stored CBOR begins (RFC 8949, 3.4.6).
+var selfDescribed = []byte{0xd9, 0xd9, 0xf7}
+
+// readStored reads an object as kube-apiserver stores it: protobuf behind a prefix; for a custom
+// resource JSON, or CBOR with the feature gate CBORServingAndStorage.
 func readStored(resource string, value []byte) (*object, error) {
+	if bytes.HasPrefix(value, selfDescribed) {
+		var fields any
+		err := direct.Unmarshal(value, &fields)
+		if err != nil {
+			return nil, err
+		}
+		if value, err = json.Marshal(fields); err != nil {
+			return nil, err
+		}
+	}
 	if resource == "configmaps" {
 		typed, err := readConfigMap(value)
 		if err != nil {
@@ -205,8 +231,8 @@ func readUnknown(content []byte) ([]byte, error) {
 func readObject(content []byte) (*object, error) {
 	var meta struct {
 		Metadata struct {
-			Namespace, Name, ResourceVersion string
-			Labels                           labels.Set
+			Namespace, Name, UID, ResourceVersion string
+			Labels                                labels.Set
 		}
 	}
 	var fields map[string]any
@@ -224,8 +250,13 @@ func readObject(content []byte) (*object, error) {
 	}
 	delete(metadata, "resourceVersion")
 	o := &object{namespace: meta.Metadata.Namespace, name: meta.Metadata.Name, labels: meta.Metadata.Labels}
-	o.rv = parseVersion(meta.Metadata.ResourceVersion)
-	o.full, o.meta = digestOf(fields), digestOf(metadata)
+	o.rv, o.half = parseVersion(meta.Metadata.ResourceVersion), halfOf(meta.Metadata.UID)
+	o.whole = digests{digestOf(fields), digestOf(metadata)}
+	o.lean = o.whole
+	if _, managed := metadata["managedFields"]; managed {
+		delete(metadata, "managedFields")
+		o.lean = digests{digestOf(fields), digestOf(metadata)}
+	}
 	return o, nil
 }
 
@@ -272,6 +303,8 @@ type filter struct {
 	namespace string
 	labels    labels.Selector
 	fields    fields.Selector
+	name      string // the only one that fields select; "": any
+	half      half
 }
 
 func newFilter(resource, namespace, labelSelector, fieldSelector string) filter {
@@ -280,17 +313,36 @@ func newFilter(resource, namespace, labelSelector, fieldSelector string) filter 
 	if f.labels, err = labels.Parse(labelSelector); err != nil {
 		panic(err)
 	}
+	f.name, _ = f.fields.RequiresExactMatch("metadata.name")
+	return f
+}
+
+// of returns what f selects in one half.
+func (f filter) of(h half) filter {
+	f.half = h
 	return f
 }
 
 func (f filter) String() string {
-	return fmt.Sprintf("%s in %q, labels %q, fields %q", f.resource, f.namespace, f.labels, f.fields)
+	return fmt.Sprintf("%s in %q, labels %q, fields %q, %s", f.resource, f.namespace, f.labels, f.fields, f.half)
 }
 
+// ask adds f's selectors to a query.
+func (f filter) ask(query url.Values) {
+	for parameter, selector := range map[string]string{"labelSelector": f.labels.String(),
+		"fieldSelector": f.fields.String(), "shardSelector": f.half.selector()} {
+		if selector != "" {
+			query.Set(parameter, selector)
+		}
+	}
+}
+
+// match reports whether f selects o. Most filters are of one name, and are compared with most changes.
 func (f filter) match(o *object) bool {
-	return o != nil && o.name != "" && (f.namespace == "" || f.namespace == o.namespace) &&
+	return o != nil && o.name != "" && (f.name == "" || f.name == o.name) &&
+		(f.half == bothHalves || f.half == o.half) && (f.namespace == "" || f.namespace == o.namespace) &&
 		f.labels.Matches(o.labels) &&
-		f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace})
+		(f.fields.Empty() || f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace}))
 }
 
 // told is one event that a watch has to bring.

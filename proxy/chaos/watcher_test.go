@@ -29,12 +29,22 @@ const (
 	eventsReported           = 15
 )
 
+// withList is the beginning where there are no watch-lists.
+func (b beginning) withList() beginning {
+	if b == byStaleWatch {
+		return byStaleList
+	}
+	return byList
+}
+
 // manner is how a watcher reads.
 type manner struct {
 	name   string
 	pause  time.Duration // behind each event
 	stalls bool          // it stops reading when the fault of that name is on
 	leaves bool          // it goes away without notice, and comes back, perhaps late
+
+	wanders bool // its streams are short, and the next one is often at another server
 }
 
 var (
@@ -42,6 +52,10 @@ var (
 	slow     = manner{name: "slow", pause: 60 * time.Millisecond}
 	stalling = manner{name: "stalling", stalls: true}
 	leaving  = manner{name: "leaving", leaves: true}
+
+	wandering = manner{name: "wandering", wanders: true}
+	// A straying one is slow and goes in the middle of anything, as of a list's differences.
+	straying = manner{name: "straying", wanders: true, pause: slow.pause}
 )
 
 // watcher is a client that follows a collection, whatever happens, and checks everything that it
@@ -50,9 +64,13 @@ type watcher struct {
 	suite  *suite
 	name   string
 	client *client
+	at     *watchfan // the server; not if the client is straight at kube-apiserver
 	begin  beginning
 	manner manner
 	rng    *rand.Rand
+	opened time.Time // when the stream began
+
+	elsewhere *server // where the next stream may be; nil: nowhere
 
 	mu      sync.Mutex // guards the rest; held while an event is taken
 	cursor  cursor
@@ -64,9 +82,59 @@ type watcher struct {
 	failed  error   // why the last stream ended
 }
 
+// server is one that a watcher may be connected to.
+type server struct {
+	client   *client
+	watchfan *watchfan
+}
+
+// move goes to the other server.
+func (w *watcher) move() {
+	w.client.close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	here := server{w.client, w.at}
+	w.client, w.at = w.elsewhere.client, w.elsewhere.watchfan
+	w.cursor.relists = w.at.relists
+	*w.elsewhere = here
+}
+
+// newWatcher returns watcher n of s.watchfan. Custom resources have no protobuf of their own, and come
+// as metadata.
+func (s *suite) newWatcher(n int, c *client, f form, sel filter, b beginning, m manner) *watcher {
+	if sel.resource == "widgets" && f.name == protobufForm.name {
+		lean := f.lean
+		if f = protobufMetaForm; lean {
+			f = f.dropping()
+		}
+	}
+	if !s.modern {
+		b = b.withList()
+	}
+	also := ""
+	switch {
+	case c.way.gzip:
+		also = ", gzip"
+	case c.way.socket:
+		also = ", WebSocket"
+	}
+	if f.lean {
+		also += ", lean"
+	}
+	return &watcher{suite: s, client: c, at: s.watchfan, begin: b, manner: m,
+		name:   fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, c.way.name, f.name, m.name, also),
+		rng:    rand.New(rand.NewPCG(*seed, uint64(100+n))),
+		cursor: cursor{oracle: s.oracle, form: f, filter: sel, leaps: c.way.leaps, relists: s.watchfan.relists}}
+}
+
 // run follows the collection until ctx ends.
 func (w *watcher) run(ctx context.Context) {
-	defer w.client.close()
+	defer func() {
+		w.client.close()
+		if w.elsewhere != nil {
+			w.elsewhere.client.close()
+		}
+	}()
 	wait := neverMoreThan
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -113,7 +181,13 @@ func (w *watcher) once(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"},
-		"timeoutSeconds": {strconv.Itoa(20 + w.rng.IntN(100))}}
+		"timeoutSeconds": {strconv.Itoa(w.suite.work.lasts + w.rng.IntN(w.suite.work.longer))}}
+	if w.manner.wanders {
+		query.Set("timeoutSeconds", strconv.Itoa(1+w.rng.IntN(8)))
+	}
+	if w.elsewhere != nil && w.rng.IntN(3) > 0 {
+		w.move()
+	}
 	w.mu.Lock()
 	if w.begin == byForgetting {
 		w.synced = false
@@ -140,7 +214,8 @@ func (w *watcher) once(ctx context.Context) error {
 	}
 	w.suite.counts.watches.Add(1)
 	f := w.cursor.filter
-	w.selectors(query)
+	f.ask(query)
+	begin := moment()
 	resp, err := w.client.open(ctx, http.MethodGet, collection(f.resource, f.namespace), query,
 		w.cursor.form.accept, "", "")
 	if err != nil {
@@ -150,7 +225,13 @@ func (w *watcher) once(ctx context.Context) error {
 	if resp.StatusCode != http.StatusOK {
 		return w.refused(resp.StatusCode, resp.Body)
 	}
+	if err := w.suite.kept(f, !proxytest.FromCache(resp.Header), begin); err != nil {
+		return err
+	}
 	w.suite.counts.streams.Add(1)
+	w.opened = time.Now()
+	w.suite.record.watch(w.name, begin, f.scope(w.cursor.form), query.Get("resourceVersion"),
+		query.Get("sendInitialEvents") != "")
 	body := resp.Body
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = proxytest.NewMemberReader(body)
@@ -159,29 +240,38 @@ func (w *watcher) once(ctx context.Context) error {
 	if w.client.way.socket {
 		w.suite.counts.sockets.Add(1)
 	}
-	if w.manner.leaves {
+	if w.manner == straying && !w.suite.calm.Load() {
+		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(5))*time.Second, func() {
+			w.suite.counts.vanished.Add(1)
+			cancel(errLeft)
+		})
+		defer leave.Stop()
+	}
+	if client := w.client; w.manner.leaves {
 		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(15))*time.Second, func() {
 			if !w.suite.calm.Load() {
 				w.suite.counts.vanished.Add(1)
-				if w.client.shared { // the others stay
+				if client.shared { // the others stay
 					cancel(errLeft)
 				} else {
-					w.client.vanish()
+					client.vanish()
 				}
 			}
 		})
 		defer leave.Stop()
 	}
-	return w.read(ctx, newEventReader(w.cursor.form, body))
-}
-
-func (w *watcher) selectors(query url.Values) {
-	if s := w.cursor.filter.labels.String(); s != "" {
-		query.Set("labelSelector", s)
+	in := newEventReader(w.cursor.form, body, w.cursor.form.lean && proxytest.FromCache(resp.Header))
+	in.untold = in.lean && w.client.way.socket // a handshake has no such header
+	err = w.read(ctx, in)
+	switch {
+	case in.untold || !w.cursor.form.lean:
+	case in.lean:
+		w.suite.counts.lean.Add(1)
+	default:
+		w.suite.counts.whole.Add(1)
 	}
-	if s := w.cursor.filter.fields.String(); s != "" {
-		query.Set("fieldSelector", s)
-	}
+	w.suite.record.end(w.name, err)
+	return err
 }
 
 // refused returns the error for an answer other than 200. It is a violation only if watchfan calls
@@ -205,31 +295,39 @@ func (w *watcher) refused(status int, body io.Reader) error {
 
 // list begins with a list.
 func (w *watcher) list(ctx context.Context) error {
-	query := make(url.Values)
-	w.selectors(query)
+	query, f := make(url.Values), w.cursor.filter
+	f.ask(query)
 	wanted := uint64(0)
 	if w.begin == byStaleList {
 		query.Set("resourceVersion", "0")
 	} else {
 		wanted = w.suite.acknowledged(w.cursor.filter.resource)
 	}
-	f := w.cursor.filter
 	as := jsonForm // a list holds the same in each form
 	if w.cursor.form.metadata() {
 		as = jsonMetaForm
 	}
-	status, body, err := w.client.get(ctx, collection(f.resource, f.namespace), query, as.lists())
+	if w.cursor.form.lean {
+		as = as.dropping()
+	}
+	begin := moment()
+	a, err := w.client.read(ctx, collection(f.resource, f.namespace), query, as.lists())
+	end := moment()
 	if err != nil {
 		return err
 	}
-	if status != http.StatusOK {
-		return fmt.Errorf("%d: %.300s", status, body)
+	if a.status != http.StatusOK {
+		return fmt.Errorf("%d: %.300s", a.status, a.body)
 	}
 	w.suite.counts.reads.Add(1)
-	l, err := parseList(as, body)
+	if err := w.suite.kept(f, a.passed, begin); err != nil {
+		return err
+	}
+	l, err := a.list(as, f)
 	if err != nil {
 		return &violation{err}
 	}
+	w.suite.record.read(w.name, begin, end, f.scope(as), query.Get("resourceVersion"), "", l.rv, l.items)
 	if l.rv < wanted {
 		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged before the request",
 			l.rv, wanted)}
@@ -239,7 +337,7 @@ func (w *watcher) list(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cursor.begin(l.rv)
+	w.cursor.know(l.items, l.rv)
 	w.synced, w.seen, w.recent = true, l.rv, nil
 	return nil
 }
@@ -270,6 +368,7 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 			w.suite.counts.cut.Add(1)
 			return err
 		}
+		w.measure(e)
 		if err := w.take(e, &initial); err != nil {
 			return err
 		}
@@ -279,6 +378,8 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 func (w *watcher) take(e event, initial *[]event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.cursor.explained = 0
+	defer func() { w.suite.record.event(w.name, e, w.cursor.form.lean, w.cursor.explained, w.cursor.leap != nil) }()
 	if w.recent = append(w.recent, e); len(w.recent) > eventsReported {
 		w.recent = w.recent[1:]
 	}
@@ -325,6 +426,26 @@ func (w *watcher) story() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return fmt.Sprintf("%s, %s; it knows everything up to %d, would resume from %d, and received last %v; its last stream ended with %v", w.cursor.filter, w.begin, w.cursor.last, w.seen, w.recent, w.failed)
+}
+
+// began reports whether the watcher knows a state.
+func (w *watcher) began() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.synced
+}
+
+// awaitBegun waits until all of them know a state, except those that come and go.
+func awaitBegun(all []*watcher) error {
+	deadline := time.Now().Add(patience)
+	for _, w := range all {
+		for ; !w.manner.leaves && !w.began(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s has not begun: %s", w.name, w.story())
+			}
+		}
+	}
+	return nil
 }
 
 // settled returns an error unless the watcher has received everything.

@@ -136,22 +136,40 @@ func (c *client) open(ctx context.Context, method, path string, query url.Values
 	return resp, err
 }
 
-// do sends a request and reads the answer.
-func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType,
-	body string) (int, []byte, error) {
+// answer is a whole answer.
+type answer struct {
+	status int
+	body   []byte
+	passed bool // it is kube-apiserver's
+}
+
+// ask sends a request and reads the answer.
+func (c *client) ask(ctx context.Context, method, path string, query url.Values, accept, contentType,
+	body string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	resp, err := c.open(ctx, method, path, query, accept, contentType, body)
 	if err != nil {
-		return 0, nil, err
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	content, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, content, err
+	return answer{resp.StatusCode, content, !proxytest.FromCache(resp.Header)}, err
+}
+
+func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType,
+	body string) (int, []byte, error) {
+	a, err := c.ask(ctx, method, path, query, accept, contentType, body)
+	return a.status, a.body, err
 }
 
 func (c *client) get(ctx context.Context, path string, query url.Values, f form) (int, []byte, error) {
 	return c.do(ctx, http.MethodGet, path, query, f.accept, "", "")
+}
+
+// read gets an object or a list.
+func (c *client) read(ctx context.Context, path string, query url.Values, f form) (answer, error) {
+	return c.ask(ctx, http.MethodGet, path, query, f.accept, "", "")
 }
 
 // collection is the path of a resource, in all namespaces or one.

@@ -13,11 +13,16 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// Each writer has objects of its own.
-const (
-	writers = 4
-	names   = 6 // of one writer, in each namespace, of each resource
-)
+// writers is how many there are. Each has objects of its own.
+const writers = 4
+
+// labelDrawn is a label with the values that writers draw from. "" is no label.
+type labelDrawn struct {
+	name   string
+	values []string
+}
+
+var fewLabels = []labelDrawn{{"app", []string{"a", "b", "c", ""}}, {"tier", []string{"x", ""}}}
 
 var namespaces = []string{"chaos-a", "chaos-b", "zchaos"}
 
@@ -35,8 +40,14 @@ type writer struct {
 	rng    *rand.Rand
 }
 
+func (w *writer) name() string { return fmt.Sprint("writer ", w.number) }
+
 func (w *writer) run(ctx context.Context) {
 	defer w.client.close()
+	if w.suite.work.rate > 0 {
+		w.runSteadily(ctx)
+		return
+	}
 	for ctx.Err() == nil {
 		n, pause := 0, time.Duration(0)
 		switch w.rng.IntN(5) {
@@ -51,12 +62,27 @@ func (w *writer) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if err := w.write(ctx); err != nil {
-				w.suite.counts.unacknowledged.Add(1)
-				proxytest.Sleep(ctx, 200*time.Millisecond)
-			}
+			w.attempt(ctx)
 			proxytest.Sleep(ctx, pause)
 		}
+	}
+}
+
+// runSteadily makes the writer's share of the writes on a schedule, which a slow server does not
+// change.
+func (w *writer) runSteadily(ctx context.Context) {
+	pause := time.Duration(writers / w.suite.work.rate * float64(time.Second))
+	due := time.Now().Add(pause * time.Duration(w.number) / writers)
+	for ; proxytest.Sleep(ctx, time.Until(due)); due = due.Add(pause) {
+		w.attempt(ctx)
+	}
+}
+
+// attempt makes one write, and pauses if it is not acknowledged.
+func (w *writer) attempt(ctx context.Context) {
+	if err := w.write(ctx); err != nil {
+		w.suite.counts.unacknowledged.Add(1)
+		proxytest.Sleep(ctx, 200*time.Millisecond)
 	}
 }
 
@@ -66,37 +92,37 @@ func (w *writer) write(ctx context.Context) error {
 	if w.rng.IntN(4) == 0 {
 		resource = "widgets"
 	}
-	namespace, name := namespaces[w.rng.IntN(len(namespaces))], objectName(w.number, w.rng.IntN(names))
+	namespace, name := namespaces[w.rng.IntN(len(namespaces))], objectName(w.number, w.rng.IntN(w.suite.work.names))
 	uri := collection(resource, namespace)
 	kind := w.rng.IntN(100)
 	switch o := w.suite.truth.last(resource, namespace+"/"+name); {
 	case o == nil || o.name == "":
-		return w.send(ctx, http.MethodPost, uri, resource, w.body(resource, name))
+		return w.send(ctx, http.MethodPost, uri, resource, w.body(resource, name), isNew)
 	case kind < 18:
 		return w.remove(ctx, resource, namespace, name)
 	case kind < 60:
 		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
-			fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")))
+			fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")), isPerhapsOld)
 	default:
 		field := "data"
 		if resource == "widgets" {
 			field = "spec"
 		}
 		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
-			fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()))
+			fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()), isNew)
 	}
 }
 
 // labels draws labels that move objects into and out of clients' selections.
 func (w *writer) labels(none string) string {
 	var parts []string
-	for _, l := range [][]string{{"app", "a", "b", "c", ""}, {"tier", "x", ""}} {
-		value := l[1+w.rng.IntN(len(l)-1)]
+	for _, l := range w.suite.work.labels {
+		value := l.values[w.rng.IntN(len(l.values))]
 		switch {
 		case value != "":
-			parts = append(parts, fmt.Sprintf("%q:%q", l[0], value))
+			parts = append(parts, fmt.Sprintf("%q:%q", l.name, value))
 		case none != "":
-			parts = append(parts, fmt.Sprintf("%q:%s", l[0], none))
+			parts = append(parts, fmt.Sprintf("%q:%s", l.name, none))
 		}
 	}
 	return strings.Join(parts, ",")
@@ -111,12 +137,21 @@ func (w *writer) body(resource, name string) string {
 		strings.Repeat("x", w.rng.IntN(800)))
 }
 
-func (w *writer) send(ctx context.Context, method, uri, resource, body string) error {
+// Whether a write changes the object. kube-apiserver acknowledges one that does not with the
+// resourceVersion of an older write.
+const (
+	isNew        = true
+	isPerhapsOld = false
+)
+
+func (w *writer) send(ctx context.Context, method, uri, resource, body string, changes bool) error {
 	contentType := "application/json"
 	if method == http.MethodPatch {
 		contentType = "application/merge-patch+json"
 	}
+	begin := moment()
 	status, answer, err := w.client.do(ctx, method, uri, nil, jsonForm.accept, contentType, body)
+	end := moment()
 	if err != nil {
 		return err
 	}
@@ -129,14 +164,21 @@ func (w *writer) send(ctx context.Context, method, uri, resource, body string) e
 	if err := json.Unmarshal(answer, &o); err != nil {
 		return err
 	}
-	w.suite.acknowledge(resource, parseVersion(o.Metadata.ResourceVersion))
+	rv := parseVersion(o.Metadata.ResourceVersion)
+	if !changes {
+		begin = 0
+	}
+	w.suite.record.write(w.name(), begin, end, rv)
+	w.suite.acknowledge(resource, rv)
 	return nil
 }
 
 // remove deletes an object. The answer has no resourceVersion, so it comes from etcd.
 func (w *writer) remove(ctx context.Context, resource, namespace, name string) error {
 	uri := collection(resource, namespace) + "/" + name
+	begin := moment()
 	status, answer, err := w.client.do(ctx, http.MethodDelete, uri, nil, jsonForm.accept, "", "")
+	end := moment()
 	if err != nil {
 		return err
 	}
@@ -146,6 +188,7 @@ func (w *writer) remove(ctx context.Context, resource, namespace, name string) e
 	for deadline := time.Now().Add(patience); ; {
 		o := w.suite.truth.last(resource, namespace+"/"+name)
 		if o.name == "" {
+			w.suite.record.write(w.name(), begin, end, o.rv)
 			w.suite.acknowledge(resource, o.rv)
 			return nil
 		}

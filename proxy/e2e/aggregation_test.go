@@ -226,8 +226,8 @@ func TestAggregatedTakeover(t *testing.T) {
 		t.Errorf("the watch broke: %v", w.err)
 	}
 	resp := way.get(t, s.uri()+"?resourceVersion=0")
-	if got := names(t, resp); fromCache(resp.header) || !slices.Equal(got, []string{"dev-user"}) {
-		t.Errorf("after the takeover, from the cache: %t, shown %s", fromCache(resp.header), got)
+	if got := names(t, resp); proxytest.FromCache(resp.header) || !slices.Equal(got, []string{"dev-user"}) {
+		t.Errorf("after the takeover, from the cache: %t, shown %s", proxytest.FromCache(resp.header), got)
 	}
 	if n := p.admin(t).metric(t, "watchfan_watches_ended_total", `reason="redefined"`); n != 1 {
 		t.Errorf("%v watches ended as redefined, want 1", n)
@@ -268,8 +268,8 @@ func TestAggregationUnknown(t *testing.T) {
 	way := p.secure(t, c.token(t, "admin"))
 	warm(t, []*target{way}, "/api/v1/configmaps")
 	for range 10 {
-		if resp := way.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || fromCache(resp.header) {
-			t.Fatalf("from the cache: %t, %d %s", fromCache(resp.header), resp.status, resp.body)
+		if resp := way.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK || proxytest.FromCache(resp.header) {
+			t.Fatalf("from the cache: %t, %d %s", proxytest.FromCache(resp.header), resp.status, resp.body)
 		}
 	}
 	if log, err := os.ReadFile(p.Log); err != nil ||

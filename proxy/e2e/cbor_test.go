@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -139,6 +140,7 @@ func TestCBOR(t *testing.T) {
 	p.waitReady(t)
 	t.Run("reads", func(t *testing.T) { testCBORReads(t, c, p) })
 	t.Run("watches", func(t *testing.T) { testCBORWatches(t, c, p) })
+	t.Run("lean", func(t *testing.T) { testCBORLean(t, c, p) })
 	t.Run("informers", func(t *testing.T) { testCBORInformers(t, c, p) })
 	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
 		t.Errorf("%v watches were passed through", n)
@@ -367,6 +369,67 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 	t.Logf("%d watches, %d events, %d with periodic bookmarks", len(pairs), events, bookmarked)
 	if bookmarked == 0 {
 		t.Error("no watch got a periodic bookmark")
+	}
+}
+
+// leanCBOR removes metadata.managedFields from a list, an object or the events of a watch.
+func leanCBOR(t *testing.T, b []byte) (lean []byte) {
+	t.Helper()
+	items, err := cborItems(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range items {
+		objects, _ := at(v, "items").([]any)
+		for _, o := range append(objects, v, at(v, "object")) {
+			if metadata, ok := at(o, "metadata").(map[string]any); ok {
+				delete(metadata, "managedFields")
+			}
+		}
+		item, err := direct.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lean = append(lean, item...)
+	}
+	return lean
+}
+
+// testCBORLean compares lean gets, lists and a watch with kube-apiserver's, without managedFields.
+func testCBORLean(t *testing.T, c *cluster, p *watchfan) {
+	theirs := c.direct(t)
+	now := fmt.Sprint(theirs.version(t, "/api/v1/configmaps"))
+	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/apis/ex.io/v1/foos?resourceVersion=0",
+		"/api/v1/namespaces/a/configmaps/x?resourceVersion=0", "/apis/ex.io/v1/namespaces/a/foos/f0?resourceVersion=0",
+		"/api/v1/configmaps?watch=1&timeoutSeconds=2&resourceVersion=" + now,
+		"/apis/ex.io/v1/foos?watch=1&timeoutSeconds=2&resourceVersion=" + now} {
+		for _, accepts := range []string{cborType, cborPartial} {
+			if list := !strings.Contains(uri, "watch") && !strings.Contains(uri, "/namespaces/"); list &&
+				accepts == cborPartial {
+				accepts = cborPartials
+			}
+			var want, got response
+			var errs [2]error
+			var wg sync.WaitGroup
+			way := p.plain(t)
+			wg.Go(func() { want, errs[0] = theirs.try(http.MethodGet, uri, accept(accepts), "") })
+			wg.Go(func() { got, errs[1] = way.try(http.MethodGet, uri, accept(accepts+drop), "") })
+			if strings.Contains(uri, "watch") {
+				time.Sleep(500 * time.Millisecond)
+				theirs.patch(t, "/api/v1/namespaces/a/configmaps/x", `{"data":{"t":"`+time.Now().String()+`"}}`)
+				theirs.patch(t, "/apis/ex.io/v1/namespaces/a/foos/f0", `{"spec":{"t":"`+time.Now().String()+`"}}`)
+			}
+			wg.Wait()
+			if err := errors.Join(errs[:]...); err != nil {
+				t.Fatal(err)
+			}
+			lean := leanCBOR(t, want.body)
+			if g, w := normalCBOR(got.body), normalCBOR(lean); !bytes.Equal(g, w) || len(lean) >= len(want.body) ||
+				got.header.Get("Content-Type") != want.header.Get("Content-Type") {
+				t.Errorf("%s as %s: got %d bytes of %s\n%.1000x\nwant %d\n%.1000x", uri, accepts, len(g),
+					got.header.Get("Content-Type"), g, len(w), w)
+			}
+		}
 	}
 }
 

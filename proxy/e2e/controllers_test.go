@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // managerCollections are what the program controllers follows, and what is written to them.
@@ -21,7 +24,7 @@ var managerCollections = map[string]string{
 }
 
 // TestControllerRuntime: the cache of a controller-runtime manager for twenty namespaces holds what
-// kube-apiserver lists, over as many connections as straight at kube-apiserver, and costs
+// kube-apiserver lists, over no more connections than straight at kube-apiserver, and costs
 // kube-apiserver three watches and not sixty.
 func TestControllerRuntime(t *testing.T) {
 	t.Parallel()
@@ -35,14 +38,8 @@ func TestControllerRuntime(t *testing.T) {
 		namespaces = append(namespaces, fmt.Sprintf("managed-%d", i))
 	}
 	createNamespaces(t, theirs.target, namespaces...)
-	create := func(namespace, name string) {
-		t.Helper()
-		for resource, object := range managerCollections {
-			theirs.create(t, "/api/v1/namespaces/"+namespace+"/"+resource, fmt.Sprintf(object, name))
-		}
-	}
 	for _, namespace := range append(namespaces, "default") {
-		create(namespace, "first")
+		createManaged(t, theirs.target, namespace, "first")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
 	defer cancel()
@@ -58,38 +55,62 @@ func TestControllerRuntime(t *testing.T) {
 	admin := p.admin(t)
 	admin.awaitWatchers(t, all)
 	for name, most := range map[string]int{
-		"watchfan_passthrough_watches_total": 0, "watchfan_access_reviews_total": all,
+		"watchfan_passthrough_watches_total": 0,
+		"watchfan_access_reviews_total":      2 * all, // for watches, and for the detector's lists
 	} {
 		if n := admin.metric(t, name); n > float64(most) {
 			t.Errorf("%s is %v, want at most %d", name, n, most)
 		}
 	}
 	got, want := ours.connectionsOf(t, through.cmd.Process.Pid), theirs.connectionsOf(t, straight.cmd.Process.Pid)
-	if got != want {
+	// 60 watches and the detector's 60 lists are more than the hundred streams of a connection.
+	if got > max(want, 2) {
 		t.Errorf("the manager has %d connections to watchfan, and %d to kube-apiserver", got, want)
 	}
 	for _, namespace := range namespaces {
-		theirs.patch(t, "/api/v1/namespaces/"+namespace+"/configmaps/first", `{"data":{"k":"w"}}`)
-		theirs.remove(t, "/api/v1/namespaces/"+namespace+"/pods/first")
-		create(namespace, "last")
+		changeManaged(t, theirs.target, namespace)
 	}
 	for _, m := range []*programOutput{straight, through} {
-		var held map[string]map[string]string // by resource and key, the resourceVersion
-		if err := json.Unmarshal([]byte(m.until(ctx, t, "{")[0]), &held); err != nil {
-			t.Fatal(err)
-		}
-		for resource := range managerCollections {
-			listed := versionsOf(t, theirs.target, collection{name: resource, root: "/api/v1"})
-			maps.DeleteFunc(listed, func(key, _ string) bool { return !strings.HasPrefix(key, "managed-") })
-			if !maps.Equal(held[resource], listed) {
-				t.Errorf("%s holds the %s\n%v, want\n%v", m.name, resource, held[resource], listed)
-			}
-		}
+		checkManager(ctx, t, m, theirs.target, "managed-")
 	}
 	cancel()
 	_, _ = straight.cmd.Wait(), through.cmd.Wait()
 	t.Logf("%d connections; %d watches served with %v access reviews", got, all,
 		admin.metric(t, "watchfan_access_reviews_total"))
+}
+
+// createManaged creates an object in each collection of a namespace.
+func createManaged(t *testing.T, d *target, namespace, name string) {
+	t.Helper()
+	for resource, object := range managerCollections {
+		d.create(t, "/api/v1/namespaces/"+namespace+"/"+resource, fmt.Sprintf(object, name))
+	}
+}
+
+// changeManaged changes one of the first objects of a namespace, removes another, and creates the
+// last ones.
+func changeManaged(t *testing.T, d *target, namespace string) {
+	t.Helper()
+	d.patch(t, "/api/v1/namespaces/"+namespace+"/configmaps/first", `{"data":{"k":"w"}}`)
+	d.remove(t, "/api/v1/namespaces/"+namespace+"/pods/first")
+	createManaged(t, d, namespace, "last")
+}
+
+// checkManager fails the test unless a manager that has the last objects holds what kube-apiserver
+// lists in the namespaces that begin with prefix.
+func checkManager(ctx context.Context, t *testing.T, m *programOutput, theirs *target, prefix string) {
+	t.Helper()
+	var held map[string]map[string]string // by resource and key, the resourceVersion
+	if err := json.Unmarshal([]byte(m.until(ctx, t, "{")[0]), &held); err != nil {
+		t.Fatal(err)
+	}
+	for resource := range managerCollections {
+		listed := versionsOf(t, theirs, collection{name: resource, root: "/api/v1"})
+		maps.DeleteFunc(listed, func(key, _ string) bool { return !strings.HasPrefix(key, prefix) })
+		if !maps.Equal(held[resource], listed) || len(listed) == 0 {
+			t.Errorf("%s holds the %s\n%v, want\n%v", m.name, resource, held[resource], listed)
+		}
+	}
 }
 
 // managedWatches returns how many watches kube-apiserver has of what managers follow.
@@ -105,9 +126,10 @@ func managedWatches(t *testing.T, d *target) (n int) {
 // ctx.
 func startManager(ctx context.Context, t *testing.T, program string, w programWay, namespaces []string) *programOutput {
 	t.Helper()
-	out := startProgram(t, "the manager at "+w.name, exec.CommandContext(ctx, program,
-		"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}), "--namespaces", strings.Join(namespaces, ","),
-		"--until", "last"))
+	cmd := exec.CommandContext(ctx, program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
+		"--namespaces", strings.Join(namespaces, ","), "--until", "last")
+	cmd.Env = append(os.Environ(), proxytest.Detectors...)
+	out := startProgram(t, "the manager at "+w.name, cmd)
 	out.until(ctx, t, "synced")
 	return out
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -101,10 +103,6 @@ func (w *widgets) patch(name, spec string) uint64 {
 	return w.theirs.patch(w.t, w.uri+"/"+name, `{"spec":{`+spec+`}}`)
 }
 
-// fromCache reports whether watchfan answered itself: kube-apiserver names a flow schema in each of
-// its answers.
-func fromCache(header http.Header) bool { return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" }
-
 // alike fails the test unless both ways answer alike.
 func alike(t *testing.T, ours, theirs *target, uri string) response {
 	t.Helper()
@@ -121,7 +119,7 @@ func alike(t *testing.T, ours, theirs *target, uri string) response {
 // cached is alike, and also fails the test unless watchfan answered itself.
 func cached(t *testing.T, ours, theirs *target, uri string) {
 	t.Helper()
-	if got := alike(t, ours, theirs, uri); !fromCache(got.header) {
+	if got := alike(t, ours, theirs, uri); !proxytest.FromCache(got.header) {
 		t.Errorf("GET %s from %s was passed through", uri, ours.name)
 	}
 }
@@ -133,7 +131,7 @@ func warm(t *testing.T, ways []*target, uris ...string) {
 		for _, uri := range uris {
 			eventually(t, 10*time.Second, "an answer from "+way.name+"'s cache of "+uri, func() error {
 				resp, err := way.try(http.MethodGet, uri+"?resourceVersion=0", nil, "")
-				if err == nil && (resp.status != http.StatusOK || !fromCache(resp.header)) {
+				if err == nil && (resp.status != http.StatusOK || !proxytest.FromCache(resp.header)) {
 					err = fmt.Errorf("%d: %s", resp.status, resp.body)
 				}
 				return err
@@ -201,7 +199,7 @@ func TestSelectableFields(t *testing.T) {
 		if err := compare(pair.ours.objects(), pair.theirs.objects()); err != nil {
 			t.Errorf("%s %s: %v", pair.ours.target.name, pair.ours.uri, err)
 		}
-		if !fromCache(pair.ours.header) {
+		if !proxytest.FromCache(pair.ours.header) {
 			t.Errorf("%s %s was passed through", pair.ours.target.name, pair.ours.uri)
 		}
 		events += len(got)
@@ -247,7 +245,7 @@ func TestSelectableFieldDropped(t *testing.T) {
 	for _, way := range ways {
 		cached(t, way, theirs, list)
 		r := way.watch(t, w.uri+"?watch=1&resourceVersion=0&fieldSelector=spec.c%3Dred")
-		if !fromCache(r.header) {
+		if !proxytest.FromCache(r.header) {
 			t.Errorf("%s: the watch was passed through", way.name)
 		}
 		r.wait(t, 1)
@@ -368,7 +366,7 @@ func TestRedefined(t *testing.T) {
 		if err := compare(r.objects(), direct); err != nil {
 			t.Errorf("%s: %v", r.target.name, err)
 		}
-		if i < len(ways) && !fromCache(r.header) {
+		if i < len(ways) && !proxytest.FromCache(r.header) {
 			t.Errorf("%s: the watch was passed through", r.target.name)
 		}
 		for _, e := range r.objects() {
@@ -433,9 +431,9 @@ func TestRedefinedOften(t *testing.T) {
 		least, most := fillers(body)
 		mu.Lock()
 		defer mu.Unlock()
-		answers[fromCache(header)]++
+		answers[proxytest.FromCache(header)]++
 		if least != most || least < *shown {
-			t.Errorf("%s (from cache: %t) is of forms %d to %d, after %d", what, fromCache(header), least, most, *shown)
+			t.Errorf("%s (from cache: %t) is of forms %d to %d, after %d", what, proxytest.FromCache(header), least, most, *shown)
 		}
 		*shown = max(*shown, most)
 	}
@@ -488,8 +486,8 @@ func TestRedefinedOften(t *testing.T) {
 	}
 	eventually(t, 10*time.Second, "the last form from the cache", func() error {
 		resp, err := ours.try(http.MethodGet, w.uri+"?resourceVersion=0", nil, "")
-		if least, _ := fillers(string(resp.body)); err == nil && (least != flips || !fromCache(resp.header)) {
-			err = fmt.Errorf("from cache: %t, %d: %.300s", fromCache(resp.header), resp.status, resp.body)
+		if least, _ := fillers(string(resp.body)); err == nil && (least != flips || !proxytest.FromCache(resp.header)) {
+			err = fmt.Errorf("from cache: %t, %d: %.300s", proxytest.FromCache(resp.header), resp.status, resp.body)
 		}
 		return err
 	})
@@ -594,7 +592,7 @@ func TestTwoVersions(t *testing.T) {
 		if err := compare(pair[0].objects(), pair[1].objects()); err != nil {
 			t.Errorf("%s: %v", pair[0].uri, err)
 		}
-		if !fromCache(pair[0].header) {
+		if !proxytest.FromCache(pair[0].header) {
 			t.Errorf("%s was passed through", pair[0].uri)
 		}
 		if got, want := pair[0].header["Warning"], pair[1].header["Warning"]; fmt.Sprint(got) != fmt.Sprint(want) {
@@ -679,8 +677,8 @@ func TestDefinitionsForbidden(t *testing.T) {
 	cached(t, ours, theirs, fmt.Sprintf("%s?resourceVersion=%d", w.uri, rv))
 	for range 3 {
 		resp := alike(t, ours, theirs, fmt.Sprintf("%s?resourceVersion=%d&fieldSelector=spec.c%%3Dred", w.uri, rv))
-		if resp.status != http.StatusOK || fromCache(resp.header) {
-			t.Errorf("selected by a field: %d, from cache: %t", resp.status, fromCache(resp.header))
+		if resp.status != http.StatusOK || proxytest.FromCache(resp.header) {
+			t.Errorf("selected by a field: %d, from cache: %t", resp.status, proxytest.FromCache(resp.header))
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

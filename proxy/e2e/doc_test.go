@@ -17,6 +17,8 @@
 //	make e2e                                      builds all programs and runs all tests
 //	make e2e E2EFLAGS=-http2                      the same, over HTTP/2
 //	go test ./proxy/e2e -run 'TestOracle$' -v     one test, with the programs that make e2e built
+//	make oldest                                   some tests, with the oldest kube-apiserver
+//	make versions                                 more of them, with several kube-apiservers
 //
 // The programs are in bin, or where these variables say. A test without its programs is skipped,
 // and fails where CI=true.
@@ -24,11 +26,14 @@
 //	WATCHFAN_BIN         watchfan; for make e2e the one with the race detector
 //	WATCHFAN_PLAIN_BIN   watchfan without the race detector, where memory or speed matters
 //	DEVCLUSTER_BIN       etcd and kube-apiserver
+//	DEVCLUSTER_ARGS      more arguments for every cluster, such as feature gates
+//	OLD_DEVCLUSTER_BIN   an older version; only make oldest and make versions set it
 //	KUBECTL_BIN          kubectl
 //	INFORMERS_BIN        directory that keeps the programs of proxy/e2e/informers between runs
 //	CONTROLLERS_BIN      the program of proxy/e2e/controllers
 //	NODE_CLIENTS         directory with the clients from npm: proxy/e2e/node and its modules
 //	H2SPEC_BIN           h2spec, the conformance suite of HTTP/2
+//	KUBEPROXY_BIN        kube-proxy's own server without rules: deploy/devcluster/cmd/kubeproxy
 //	KUBEMARK_BIN         kubelets without containers; only make hollow sets it
 //
 // Clients speak HTTP/1.1. A test that takes all ways to watchfan (watchfan.ways) also speaks HTTP/2,
@@ -55,12 +60,18 @@
 //     one.
 //   - "start devcluster: …": the cluster did not start. This says nothing about watchfan.
 //
+// Clients with client-go have its own detectors of inconsistency on (proxytest.Detectors). A client
+// that finds one panics, and the test that has started it shows the difference.
+//
+// A test that needs a feature of kube-apiserver is skipped where it is missing (features_test.go).
+//
 // A quotation in a comment is the promise that the test checks. A number beside it, as in
 // "contract.md W32", is the promise's place in the list of what clients of kube-apiserver rely on.
 //
 // # Files
 //
 //	main_test.go, cluster_test.go, watchfan_test.go   processes
+//	features_test.go                                  what kube-apiserver has
 //	client_test.go, recording_test.go                 requests, and watches with all their events
 //	model_test.go                                     what a watch has to bring
 //	churn_test.go                                     a steady writer

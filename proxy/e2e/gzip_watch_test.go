@@ -32,25 +32,7 @@ func TestGzipTwins(t *testing.T) {
 	createNamespaces(t, theirs, "gzip")
 	const pods = "/api/v1/pods?watch=1&resourceVersion=%d&timeoutSeconds=%d%s"
 	rv := theirs.version(t, "/api/v1/pods")
-	stop, written := make(chan struct{}), make(chan int)
-	go func() { written <- podChurn(t, theirs, "gzip", stop) }()
-
-	const lasting = 8
-	began := time.Now()
-	bodies := make(map[string][]byte)
-	var mu sync.Mutex
-	var reads sync.WaitGroup
-	read := func(name string, d *target, uri, accepts string) {
-		reads.Go(func() {
-			body, err := readWatch(t.Context(), d, uri, accepts)
-			if err != nil {
-				t.Errorf("%s %s as %s: %v", d.name, uri, accepts, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			bodies[name] = body
-		})
-	}
+	watches := watchChurn(t, theirs, "gzip")
 	type twins struct {
 		theirs, ours string
 		compressed   bool
@@ -66,19 +48,15 @@ func TestGzipTwins(t *testing.T) {
 			}
 			for late := range 2 {
 				name := fmt.Sprint(i, j, late)
-				uri := fmt.Sprintf(pods, rv, lasting-3*late, selector)
+				uri := fmt.Sprintf(pods, rv, watches.lasting(late), selector)
 				pairs = append(pairs, twins{"theirs " + name, "ours " + name, !strings.Contains(uri, oneName)})
-				time.Sleep(time.Until(began.Add(time.Duration(late) * 3 * time.Second)))
-				read("theirs "+name, theirs, uri, accepts)
-				read("ours "+name, ways[(i+j+late)%len(ways)].zipped(), uri, accepts)
+				watches.await(late)
+				watches.read("theirs "+name, theirs, uri, accepts)
+				watches.read("ours "+name, ways[(i+j+late)%len(ways)].zipped(), uri, accepts)
 			}
 		}
 	}
-	// All see the same when nothing has changed for a while before the end.
-	time.Sleep(time.Until(began.Add(4 * time.Second)))
-	close(stop)
-	writes := <-written
-	reads.Wait()
+	bodies, writes := watches.end()
 	total := 0
 	for _, pair := range pairs {
 		if got, want := bodies[pair.ours], bodies[pair.theirs]; !bytes.Equal(got, want) {
@@ -95,6 +73,57 @@ func TestGzipTwins(t *testing.T) {
 	if writes < 20 || total < 100_000 || plain < float64(total) || wire > plain/2 {
 		t.Error("this test measures nothing")
 	}
+}
+
+// churnWatches are whole watches while the pods of a namespace change. Early ones begin at once, and
+// late ones, which have to catch up, three seconds later. All end at about the same time.
+type churnWatches struct {
+	t       *testing.T
+	began   time.Time
+	stop    chan struct{}
+	written chan int
+	reads   sync.WaitGroup
+
+	mu     sync.Mutex
+	bodies map[string][]byte // by name
+}
+
+// watchChurn changes pods through d until end is called.
+func watchChurn(t *testing.T, d *target, namespace string) *churnWatches {
+	c := &churnWatches{t: t, began: time.Now(), stop: make(chan struct{}), written: make(chan int), bodies: make(map[string][]byte)}
+	go func() { c.written <- podChurn(t, d, namespace, c.stop) }()
+	return c
+}
+
+// lasting returns how many seconds a watch lasts; late is 1 for a late one, else 0.
+func (c *churnWatches) lasting(late int) int { return 8 - 3*late }
+
+// await waits until it is time for early or for late watches.
+func (c *churnWatches) await(late int) {
+	time.Sleep(time.Until(c.began.Add(time.Duration(late) * 3 * time.Second)))
+}
+
+// read reads a watch to its end.
+func (c *churnWatches) read(name string, d *target, uri, accepts string) {
+	c.reads.Go(func() {
+		body, err := readWatch(c.t.Context(), d, uri, accepts)
+		if err != nil {
+			c.t.Errorf("%s %s as %s: %v", d.name, uri, accepts, err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.bodies[name] = body
+	})
+}
+
+// end returns what the watches have brought, and the number of writes. All see the same, because
+// nothing changes for a while before their end.
+func (c *churnWatches) end() (bodies map[string][]byte, writes int) {
+	time.Sleep(time.Until(c.began.Add(4 * time.Second)))
+	close(c.stop)
+	writes = <-c.written
+	c.reads.Wait()
+	return c.bodies, writes
 }
 
 // oneName begins a selector of one object.

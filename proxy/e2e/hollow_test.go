@@ -253,6 +253,7 @@ func startHollowKubelet(t *testing.T, program, node string, w programWay, certif
 		"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{ClientCertificate: certFile, ClientKey: keyFile}),
 		"--kubelet-port", strconv.Itoa(proxytest.FreePort(t)),
 		"--kubelet-read-only-port", strconv.Itoa(proxytest.FreePort(t)))
+	cmd.Env = append(os.Environ(), proxytest.Detectors...)
 	process, err := proxytest.StartProcess(cmd, filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +263,8 @@ func startHollowKubelet(t *testing.T, program, node string, w programWay, certif
 		_ = k.Cmd.Process.Kill() // it has nothing to tidy up
 		<-k.Exited
 		if t.Failed() {
-			t.Logf("the log of %s:\n%s", node, proxytest.Tail(k.Log, 30))
+			log, _ := os.ReadFile(k.Log)
+			t.Logf("the log of %s:\n%s", node, proxytest.Complaints(log))
 		}
 		if k.dir != "" {
 			_ = os.RemoveAll(k.dir)

@@ -159,8 +159,14 @@ func TestKubectlCommands(t *testing.T) {
 	}
 }
 
+// podEvent returns an event about the pod p. It has no time, which kubectl would show as an age.
+func podEvent(ns, name, kind, reason, message string) string {
+	return fmt.Sprintf(`{"metadata":{"name":%q},"involvedObject":{"kind":"Pod","apiVersion":"v1","namespace":%q,"name":"p"},`+
+		`"type":%q,"reason":%q,"message":%q,"count":1}`, name, ns, kind, reason, message)
+}
+
 // TestKubectlFollows: commands that wait for something see it happen and print the same words.
-// Commands with -w are interrupted in the end.
+// Commands that watch are interrupted in the end.
 func TestKubectlFollows(t *testing.T) {
 	t.Parallel()
 	ways := kubectlWays(t)
@@ -176,9 +182,12 @@ func TestKubectlFollows(t *testing.T) {
 		{args: "get deployment d -w", last: "2/2"},
 		{args: "get pods -w -o wide", last: "1.2.3.4"},
 		{args: "get services -w --output-watch-events", last: "DELETED"},
+		{args: "events -w", last: "Pulled Pod/p 3 times"},
+		{args: "events --watch --for pod/p --types=Warning -o name", last: "event/p.slow", silent: true},
 	}
-	follow(t, ways, ns, commands)
 	core := "/api/v1/namespaces/" + ns
+	direct.create(t, core+"/events", podEvent(ns, "p.pulled", "Normal", "Pulled", "once"))
+	follow(t, ways, ns, commands)
 	for _, status := range []string{rolledOut(1, 0), rolledOut(2, 0), rolledOut(2, 1), rolledOut(2, 2)} {
 		direct.patch(t, "/apis/apps/v1/namespaces/"+ns+"/deployments/d/status", status)
 		time.Sleep(200 * time.Millisecond)
@@ -190,6 +199,8 @@ func TestKubectlFollows(t *testing.T) {
 	commands[1].await(t, ways, "configmap/x condition met") // one after the other, on every way
 	direct.patch(t, core+"/configmaps/y", `{"data":{"k":"9"}}`)
 	direct.remove(t, core+"/services/v")
+	direct.create(t, core+"/events", podEvent(ns, "p.slow", "Warning", "Slow", "slow"))
+	direct.patch(t, core+"/events/p.pulled", `{"message":"3 times","count":3}`)
 	compareFollowers(t, ways, commands)
 }
 
@@ -200,6 +211,11 @@ type followed struct {
 	silent bool   // until something happens
 
 	running []*follower // by way
+}
+
+// watches reports whether the command goes on until it is interrupted.
+func (c followed) watches() bool {
+	return strings.HasPrefix(c.args, "get ") || strings.HasPrefix(c.args, "events ")
 }
 
 // follow starts commands on all ways and waits until they watch.
@@ -250,7 +266,7 @@ func compareFollowers(t *testing.T, ways []kubectlWay, commands []followed) {
 	for _, c := range commands {
 		var outputs []string
 		for _, f := range c.running {
-			outputs = append(outputs, f.finish(t, strings.HasPrefix(c.args, "get ")))
+			outputs = append(outputs, f.finish(t, c.watches()))
 		}
 		for i, k := range ways[1:] {
 			if outputs[i+1] != outputs[0] {
@@ -270,7 +286,7 @@ func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	t.Helper()
 	f := &follower{cmd: exec.CommandContext(t.Context(), k.program,
 		append(k.args[:len(k.args):len(k.args)], args...)...)}
-	f.cmd.Env = []string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}
+	f.cmd.Env = k.environment()
 	out, err := os.CreateTemp(t.TempDir(), "out")
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +307,7 @@ func (f *follower) said(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(out)
+	return proxytest.WithoutNotices(string(out))
 }
 
 // finish waits for the end, which an interrupt causes if nothing else does, and returns f's output

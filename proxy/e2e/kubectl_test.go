@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // kubectl runs kubectl against a server. At kube-apiserver the token comes from the admin's
@@ -21,12 +23,17 @@ type kubectl struct {
 	home    string
 }
 
+// environment has no kubeconfig of the user's.
+func (k kubectl) environment() []string {
+	return append([]string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}, proxytest.Detectors...)
+}
+
 func (k kubectl) run(t *testing.T, stdin string, args ...string) (output string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.program, append(k.args, args...)...)
-	cmd.Env = []string{"HOME=" + k.home, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = k.environment()
 	cmd.Stdin = strings.NewReader(stdin)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -37,7 +44,7 @@ func (k kubectl) run(t *testing.T, stdin string, args ...string) (output string,
 	if _, ok := err.(*exec.ExitError); err != nil && !ok {
 		t.Fatal(err)
 	}
-	return out.String(), cmd.ProcessState.ExitCode()
+	return proxytest.WithoutNotices(out.String()), cmd.ProcessState.ExitCode()
 }
 
 // TestKubectl: "output identical to direct" (contract.md O02).

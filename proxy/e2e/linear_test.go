@@ -254,7 +254,11 @@ func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 	var reads, errs atomic.Int64
 	var mu sync.Mutex
 	took := make(map[string][]time.Duration)
+	modern := direct.enables(t, watchList)
 	for _, way := range r.readings() {
+		if way.name == "WatchList" && !modern {
+			continue
+		}
 		readers.Go(func() {
 			var newest uint64
 			for {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/util/consistencydetector"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -25,6 +27,8 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// As proxytest.Detectors, which would also concern the kube-apiservers that this process starts.
+	consistencydetector.SetDataConsistencyDetectionForWatchListEnabledForTest(true)
 	go noteStalls()
 	_ = flag.Set("test.parallel", "8") // tests mostly wait
 	code := m.Run()

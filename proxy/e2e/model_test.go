@@ -26,6 +26,7 @@ type model struct {
 type object struct {
 	json      string // as watch events carry it
 	rv        uint64
+	uid       string
 	namespace string
 	name      string
 	labels    labels.Set
@@ -90,7 +91,7 @@ func readObject(e event) object {
 	if err := json.Unmarshal(body.Object, &meta); err != nil {
 		panic(err)
 	}
-	return object{string(body.Object), e.rv, meta.Metadata.Namespace, meta.Metadata.Name, meta.Metadata.Labels}
+	return object{string(body.Object), e.rv, e.uid, meta.Metadata.Namespace, meta.Metadata.Name, meta.Metadata.Labels}
 }
 
 // filter is what a watch selects.
@@ -98,10 +99,40 @@ type filter struct {
 	namespace string
 	labels    labels.Selector
 	fields    fields.Selector
+	half      int  // of all objects, by the hashes of their uids: 1 or 2; 0 for both
+	lean      bool // without managedFields
+}
+
+// has reports whether f's half has an object.
+func (f filter) has(uid string) bool { return f.half == 0 || inHalf(f.half-1, uid) }
+
+// shown returns a line as f's client is sent it.
+func (f filter) shown(line string) string {
+	if !f.lean {
+		return line
+	}
+	lean, err := leanJSON([]byte(line))
+	if err != nil {
+		panic(err) // it is a line of a watch, which was parsed before
+	}
+	return string(lean)
+}
+
+// cut returns kube-apiserver's events as f's client is sent them, where kube-apiserver ignores
+// shardSelector and drop.
+func (f filter) cut(events []event) []event {
+	var kept []event
+	for _, e := range events {
+		if e.uid == "" || f.has(e.uid) {
+			e.line = f.shown(e.line)
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }
 
 func (f filter) match(o *object) bool {
-	return o != nil && (f.namespace == "" || f.namespace == o.namespace) && f.labels.Matches(o.labels) &&
+	return o != nil && f.has(o.uid) && (f.namespace == "" || f.namespace == o.namespace) && f.labels.Matches(o.labels) &&
 		f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace})
 }
 
@@ -131,14 +162,14 @@ type told struct {
 
 // told returns the events that a watch with filter f brings if it begins before the log.
 func (m *model) told(f filter) []told {
-	key := f.namespace + "|" + f.labels.String() + "|" + f.fields.String()
+	key := fmt.Sprintf("%s|%s|%s|%d|%t", f.namespace, f.labels, f.fields, f.half, f.lean)
 	if all, ok := m.views[key]; ok {
 		return all
 	}
 	var all []told
 	for _, c := range m.log {
 		if l := f.line(c); l != "" {
-			all = append(all, told{c.rv, l})
+			all = append(all, told{c.rv, f.shown(l)})
 		}
 	}
 	m.views[key] = all
@@ -177,7 +208,7 @@ func (m *model) stateAt(f filter, rv uint64) []string {
 	slices.Sort(keys)
 	lines := make([]string, len(keys))
 	for i, k := range keys {
-		lines[i] = line("ADDED", now[k].json)
+		lines[i] = f.shown(line("ADDED", now[k].json))
 	}
 	return lines
 }

@@ -1,10 +1,13 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // selection is one way to select ConfigMaps.
@@ -77,6 +82,25 @@ func selections(ns []string) []selection {
 	}
 }
 
+// vary returns s for client i of the later ones. Some ask for objects without managedFields, some for a
+// half of them.
+func (s selection) vary(i int) selection {
+	s.filter.lean = i%4 < 2
+	if i%6 == 0 && !s.legacy {
+		s.filter.half = 1 + i/6%2
+		s.query += "&shardSelector=" + url.QueryEscape(halves("uid")[s.filter.half-1])
+	}
+	return s
+}
+
+// accept is the Accept header of s.
+func (s selection) accept() http.Header {
+	if s.filter.lean {
+		return accept(jsonType + drop)
+	}
+	return nil
+}
+
 // start is one way to begin a watch.
 type start struct {
 	name    string
@@ -140,8 +164,8 @@ func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, ac
 	}
 	var wg sync.WaitGroup
 	var errs [2]error
-	wg.Go(func() { p.ours, errs[0] = ours.tryWatch(t.Context(), uri, nil) })
-	wg.Go(func() { p.theirs, errs[1] = theirs.tryWatch(t.Context(), uri, nil) })
+	wg.Go(func() { p.ours, errs[0] = ours.tryWatch(t.Context(), uri, s.accept()) })
+	wg.Go(func() { p.theirs, errs[1] = theirs.tryWatch(t.Context(), uri, s.accept()) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Errorf("watch %s: %v", uri, err)
@@ -152,9 +176,18 @@ func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, ac
 
 // check compares the two streams, and each with the model.
 func (p *pair) check(m *model) error {
+	f := p.selection.filter
+	var objects [][]event
 	for _, r := range []*recording{p.ours, p.theirs} {
 		events := r.all()
-		initial, err := m.explain(p.selection.filter, events, p.start.initial, max(p.least, m.at))
+		switch {
+		case r == p.theirs:
+			events = f.cut(events)
+		case !proxytest.FromCache(r.header): // which has managedFields, and never anything of the other half
+			events = filter{lean: f.lean}.cut(events)
+		}
+		objects = append(objects, withoutBookmarks(events))
+		initial, err := m.explain(f, events, p.start.initial, max(p.least, m.at))
 		if err == nil {
 			err = checkOrder(events, initial)
 		}
@@ -163,7 +196,7 @@ func (p *pair) check(m *model) error {
 		}
 	}
 	if p.start.exact {
-		return compare(p.ours.objects(), p.theirs.objects())
+		return compare(objects[0], objects[1])
 	}
 	ends := func(r *recording) (n int) {
 		for _, e := range r.all() {
@@ -195,7 +228,34 @@ type comparison struct {
 	begin      time.Time     // of the writes
 	lasting    time.Duration // of the first pairs; all end at about the same time
 	first      uint64        // at or before the churn; the reference begins here
+	initial    int           // of the reference's events are initial ones
+	end        []event       // the bookmark behind them, if kube-apiserver does not send one
+	modern     bool          // kube-apiserver has watch-lists
 	pairs      []*pair
+}
+
+// reference begins a watch of everything and returns when it has brought its initial events. Nobody
+// else writes ConfigMaps meanwhile.
+func (x *comparison) reference(t *testing.T) *recording {
+	t.Helper()
+	const uri = "/api/v1/configmaps"
+	x.modern = x.theirs.enables(t, watchList)
+	query := fmt.Sprintf("?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(x.lasting.Seconds())+4)
+	if x.modern {
+		r := x.theirs.watch(t, uri+query)
+		initial := r.initial(t)
+		x.first = initial[len(initial)-1].rv
+		return r
+	}
+	var list registerList
+	if err := json.Unmarshal(x.theirs.get(t, uri).body, &list); err != nil {
+		t.Fatal(err)
+	}
+	x.first, x.initial = x.theirs.version(t, uri), len(list.Items)
+	x.end = []event{{typ: "BOOKMARK", rv: x.first, end: true}}
+	r := x.theirs.watch(t, uri+query+"&resourceVersion=0")
+	r.wait(t, x.initial)
+	return r
 }
 
 // compareWatchers lets watchers of p, and a twin of each at kube-apiserver, watch the churn in some
@@ -211,10 +271,7 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 	x.theirs.watch(t, "/api/v1/configmaps?watch=1&resourceVersion=0").stop()
 	one := time.Since(begin) // how long this machine needs to begin a watch
 	x.lasting = *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
-	reference := x.theirs.watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d",
-		int(x.lasting.Seconds())+4))
-	initial := reference.initial(t)
-	x.first = initial[len(initial)-1].rv
+	reference := x.reference(t)
 	x.work = &churn{target: x.theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	x.begin = time.Now()
@@ -238,7 +295,7 @@ func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watcher
 
 	reference.finish(t, x.lasting+10*time.Second)
 	reference.complete(t, x.lasting+4*time.Second)
-	m, err := newModel(reference.all())
+	m, err := newModel(slices.Insert(reference.all(), x.initial, x.end...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +318,7 @@ func (x *comparison) open(t *testing.T, rng *rand.Rand) {
 	gate := make(chan struct{}, 8)
 	for i := range x.pairs {
 		s, st := all[i%len(all)], starts[(i*7+i/len(all))%len(starts)]
-		if s.legacy && st.modern {
+		if st.modern && (s.legacy || !x.modern) {
 			st = starts[i%2]
 		}
 		if i >= len(x.pairs)/3 {
@@ -272,6 +329,9 @@ func (x *comparison) open(t *testing.T, rng *rand.Rand) {
 		rv := now
 		if i%2 == 1 && now > x.first {
 			rv = now - rng.Uint64N(min(now-x.first, 300))
+		}
+		if i >= len(x.pairs)/3 { // the lane is filled
+			s = s.vary(i)
 		}
 		way := x.ways[[]int{0, 2, 0, 1}[(i+i/4)%4]]
 		if i%5 > 2 {
@@ -290,7 +350,7 @@ func (x *comparison) open(t *testing.T, rng *rand.Rand) {
 // the model.
 func (x *comparison) check(t *testing.T, m *model) {
 	t.Helper()
-	events, failed, cut, zipped := 0, 0, 0, 0
+	events, failed, cut, zipped, lean, halved := 0, 0, 0, 0, 0, 0
 	for _, p := range x.pairs {
 		if p == nil {
 			continue
@@ -307,6 +367,12 @@ func (x *comparison) check(t *testing.T, m *model) {
 		if p.ours.header.Get("Content-Encoding") == "gzip" {
 			zipped++
 		}
+		if p.selection.filter.lean && proxytest.FromCache(p.ours.header) {
+			lean++
+		}
+		if p.selection.filter.half != 0 {
+			halved++
+		}
 		if err := p.check(m); err != nil {
 			failed++
 			if failed <= 5 {
@@ -314,8 +380,12 @@ func (x *comparison) check(t *testing.T, m *model) {
 			}
 		}
 	}
-	t.Logf("%d pairs, %d of them with gzip, %d events through watchfan, %d changes in the reference, %d pairs "+
-		"differ; kube-apiserver ended %d early", len(x.pairs), zipped, events, len(m.log), failed, cut)
+	t.Logf("%d pairs, %d of them with gzip, %d without managedFields and %d of a half, %d events through watchfan, "+
+		"%d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(x.pairs), zipped, lean, halved,
+		events, len(m.log), failed, cut)
+	if lean == 0 || halved == 0 {
+		t.Errorf("%d watches without managedFields and %d of a half show nothing", lean, halved)
+	}
 	if zipped < len(x.pairs)/5 {
 		t.Errorf("%d of %d watches were compressed", zipped, len(x.pairs))
 	}

@@ -111,7 +111,7 @@ func TestKubectlHTTP2(t *testing.T) {
 	for _, w := range []programWay{theirs, ours} {
 		cmd := exec.CommandContext(ctx, program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
 			"get", "configmaps", "--namespace=kubectl-http2", "--watch", "--output=name")
-		cmd.Env = []string{"HOME=" + t.TempDir()}
+		cmd.Env = append([]string{"HOME=" + t.TempDir()}, proxytest.Detectors...)
 		out := startProgram(t, "kubectl at "+w.name, cmd)
 		out.until(ctx, t, "configmap/a")
 		outputs = append(outputs, out)

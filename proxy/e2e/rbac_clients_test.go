@@ -94,7 +94,7 @@ func (w *rbacReading) draw(rng *rand.Rand, r *reader, watch bool) demand {
 func (r *reader) get(w *rbacReading, d demand, query string) *observation {
 	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
 	resp, err := r.ours.try(http.MethodGet, o.uri, r.header, "")
-	o.end, o.status, o.cached = time.Now(), resp.status, fromCache(resp.header)
+	o.end, o.status, o.cached = time.Now(), resp.status, proxytest.FromCache(resp.header)
 	switch {
 	case err != nil:
 		o.wrong = err
@@ -175,7 +175,7 @@ func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d deman
 		return o
 	}
 	defer resp.Body.Close()
-	o.status, o.cached = resp.StatusCode, fromCache(resp.Header)
+	o.status, o.cached = resp.StatusCode, proxytest.FromCache(resp.Header)
 	if o.status != http.StatusOK {
 		body, err := io.ReadAll(resp.Body)
 		if err == nil {

@@ -22,6 +22,7 @@ type event struct {
 	typ  string
 	rv   uint64
 	key  string // namespace/name, or name
+	uid  string
 	line string // the bytes, newline included
 	end  bool   // the bookmark that ends the initial events
 	at   time.Time
@@ -55,8 +56,8 @@ func decodeEvent(line []byte) (event, error) {
 		Type   string
 		Object struct {
 			Metadata struct {
-				Namespace, Name, ResourceVersion string
-				Annotations                      map[string]string
+				Namespace, Name, UID, ResourceVersion string
+				Annotations                           map[string]string
 			}
 		}
 	}
@@ -64,7 +65,7 @@ func decodeEvent(line []byte) (event, error) {
 		return event{}, fmt.Errorf("event %.300q: %w", line, err)
 	}
 	meta := e.Object.Metadata
-	ev := event{typ: e.Type, key: meta.Name, line: string(line),
+	ev := event{typ: e.Type, key: meta.Name, uid: meta.UID, line: string(line),
 		end: meta.Annotations["k8s.io/initial-events-end"] == "true"}
 	if meta.Namespace != "" {
 		ev.key = meta.Namespace + "/" + meta.Name
@@ -165,7 +166,7 @@ func (r *recording) all() []event {
 
 // objects returns what has come so far, without bookmarks.
 func (r *recording) objects() []event {
-	return slices.DeleteFunc(r.all(), func(e event) bool { return e.typ == "BOOKMARK" })
+	return withoutBookmarks(r.all())
 }
 
 func (r *recording) open() bool {

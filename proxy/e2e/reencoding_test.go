@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // statefulSet is a minimal StatefulSet. Its rollingUpdate gets maxUnavailable by default if the
@@ -73,7 +75,7 @@ func TestReencoding(t *testing.T) {
 	for _, way := range ways {
 		items := func(from *target) string {
 			resp := from.get(t, sets+"?resourceVersion=0")
-			if from == way && !fromCache(resp.header) {
+			if from == way && !proxytest.FromCache(resp.header) {
 				t.Errorf("the list at %s was passed through", way.name)
 			}
 			_, items, _ := strings.Cut(string(resp.body), `"items":`)
@@ -85,7 +87,7 @@ func TestReencoding(t *testing.T) {
 		got, want := way.watch(t, sets+watchList), d.watch(t, sets+watchList)
 		got.finish(t, 20*time.Second)
 		want.finish(t, 20*time.Second)
-		if !fromCache(got.header) {
+		if !proxytest.FromCache(got.header) {
 			t.Errorf("the watch at %s was passed through", way.name)
 		}
 		for i, ev := range got.events[:5] {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -197,8 +198,8 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("the slowest watch: %s", slowest)
 	}
 	top := strings.Split(p.command(t, "top", "--once", "--resource=configmaps"), "\n")
-	if len(top) < 11 || !strings.Contains(top[0], "7 watches, 7 matching") ||
-		!strings.Contains(top[4], "ClientNotReading") ||
+	if len(top) < 13 || !strings.Contains(top[0], "7 watches, 7 matching") ||
+		!strings.Contains(top[5], "ClientNotReading") ||
 		slices.ContainsFunc(top, func(l string) bool { return strings.Contains(l, "\x1b") }) {
 		t.Errorf("top: %s", strings.Join(top, "\n"))
 	}
@@ -258,8 +259,8 @@ func TestVerdictUpstream(t *testing.T) {
 	p.watchVerdict(t, "one", diagnose.UpToDate)
 }
 
-// TestTop: watchfan top draws on an 80-column terminal, again each second. At q or Ctrl-C it leaves
-// the terminal as it was.
+// TestTop: watchfan top draws on an 80-column terminal, again each second. Its keys explain a watch,
+// go back and sort. At q or Ctrl-C it leaves the terminal as it was.
 func TestTop(t *testing.T) {
 	t.Parallel()
 	c := sharedCluster(t)
@@ -281,17 +282,32 @@ func TestTop(t *testing.T) {
 		}
 		var screen strings.Builder
 		buf := make([]byte, 4096)
-		for strings.Count(screen.String(), "USER AGENT") < 2 {
-			_ = terminal.SetReadDeadline(time.Now().Add(20 * time.Second))
-			n, err := terminal.Read(buf)
-			if err != nil {
-				t.Fatalf("%v after %q", err, screen.String())
+		awaitText := func(text string, times int) {
+			t.Helper()
+			for strings.Count(screen.String(), text) < times {
+				_ = terminal.SetReadDeadline(time.Now().Add(20 * time.Second))
+				n, err := terminal.Read(buf)
+				if err != nil {
+					t.Fatalf("%v after %q", err, screen.String())
+				}
+				screen.Write(buf[:n])
 			}
-			screen.Write(buf[:n])
 		}
-		if _, err := terminal.WriteString(key); err != nil {
-			t.Fatal(err)
+		press := func(key string) {
+			t.Helper()
+			if _, err := terminal.WriteString(key); err != nil {
+				t.Fatal(err)
+			}
 		}
+		awaitText("USER AGENT", 2)
+		awaitText(c.Ready.Server+"  in ", 1)
+		press("\r")
+		awaitText("Do nothing: there is nothing to send.", 1)
+		press("\x1b")
+		awaitText("USER AGENT", strings.Count(screen.String(), "USER AGENT")+1)
+		press("s")
+		awaitText("1 shown, by lag", 1)
+		press(key)
 		go func() { _, _ = io.Copy(io.Discard, terminal) }() // its last words
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("ended by %q: %v", key, err)
@@ -303,8 +319,9 @@ func TestTop(t *testing.T) {
 		if !strings.Contains(screen.String(), "UpToDate") || !strings.Contains(screen.String(), "a-client-w") {
 			t.Errorf("drew %q", screen.String())
 		}
-		plain := strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J",
-			"").Replace(screen.String())
+		plain := regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(screen.String(), "")
+		plain = strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J",
+			"").Replace(plain)
 		for line := range strings.SplitSeq(plain, "\r\n") {
 			if len([]rune(line)) > 80 || strings.Contains(line, "\x1b") {
 				t.Errorf("drew a line of %d characters: %q", len([]rune(line)), line)

@@ -43,6 +43,18 @@ func (s *stage) twins(query string) [2]*recording {
 	return [2]*recording{s.watch(query), s.theirs.watch(s.t, s.uri+"?watch=1&"+query)}
 }
 
+// awaitBookmark waits for a bookmark, and causes progress for it.
+func (s *stage) awaitBookmark(r *recording) {
+	s.t.Helper()
+	eventually(s.t, 90*time.Second, "a bookmark", func() error {
+		if len(bookmarksOf(r.all())) > 0 {
+			return nil
+		}
+		s.patch("o", fmt.Sprintf(`{"data":{"k":"%d"}}`, time.Now().UnixNano()))
+		return fmt.Errorf("none among %d events", len(r.all()))
+	})
+}
+
 // equal waits until both have ended and compares them.
 func (s *stage) equal(pair [2]*recording) []event {
 	s.t.Helper()
@@ -98,6 +110,7 @@ func TestWatchSelectorTransitions(t *testing.T) {
 // W08, W09: "current state ADDED, bookmark RV ≥ R0, no replay".
 func TestWatchListAtVersion(t *testing.T) {
 	s := newStage(t, "watchlist")
+	s.theirs.needs(t, watchList)
 	s.create("o", "")
 	rv := s.now()
 	s.patch("o", `{"data":{"k":"1"}}`)
@@ -118,6 +131,7 @@ func TestWatchListAtVersion(t *testing.T) {
 // exist yet.
 func TestWatchFromNow(t *testing.T) {
 	s := newStage(t, "fromnow")
+	s.theirs.needs(t, watchList)
 	s.create("old", "")
 	var pairs [][2]*recording
 	for _, q := range []string{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
@@ -235,8 +249,14 @@ func TestWatchFastWrites(t *testing.T) {
 // timeout is under two seconds. Its bytes are kube-apiserver's, except the resourceVersion.
 func TestWatchBookmarks(t *testing.T) {
 	s := newStage(t, "bookmarked")
-	rv := s.now()
 	s.create("o", "")
+	if !s.theirs.enables(t, watchList) { // the form of bookmarks is learned from the first, after a minute
+		r := s.watch("resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=600")
+		s.awaitBookmark(r)
+		r.stop()
+	}
+	rv := s.now()
+	s.patch("o", `{"data":{"k":"1"}}`)
 	s.create("p", "")
 	pair := s.twins(
 		fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=5&fieldSelector=metadata.name%%3Do",

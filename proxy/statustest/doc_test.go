@@ -4,6 +4,7 @@
 //
 //	make statustest                          installs Chromium if it is missing, and runs the tests
 //	make statustest SCREENSHOTS=/tmp/shots   keeps pictures of the page
+//	make statustest UPDATE=1                 takes the pictures of deploy/README.md anew
 //
 // WATCHFAN_BIN and DEVCLUSTER_BIN name the programs if they are not in bin, and CHROMIUM_BIN names
 // Chromium. A test without its programs is skipped, and fails where CI is set.

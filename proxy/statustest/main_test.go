@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -111,7 +112,7 @@ func startWatchfan(t *testing.T, kubeconfig, adminPort string) *watchfan {
 	file := filepath.Join(t.TempDir(), "ports")
 	var ports struct{ Insecure, Admin string }
 	p := start(t, file, &ports, need(t, "WATCHFAN_BIN", "../../bin/watchfan"), "--kubeconfig", kubeconfig,
-		"--insecure-port=-1", "--secure-port=0",
+		"--insecure-port=-1", "--secure-port=0", "--self-check-interval=4s",
 		"--admin-port="+adminPort, "--ports-file", file)
 	return &watchfan{p, kubeconfig, ports.Insecure, ports.Admin}
 }
@@ -145,6 +146,30 @@ func (w *watchfan) watch(t *testing.T, n int, path, accept string, lines *atomic
 			}
 		})
 	}
+}
+
+// stall opens a watch whose client reads only the beginning. It lasts until end is called.
+func (w *watchfan) stall(t *testing.T, path, userAgent string) (end func()) {
+	t.Helper()
+	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		if failed := raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) }); failed != nil {
+			return failed
+		}
+		return err
+	}}
+	conn, err := small.DialContext(t.Context(), "tcp", w.api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end = sync.OnceFunc(func() { _ = conn.Close() })
+	t.Cleanup(end)
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n\r\n", path, userAgent); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 50)); err != nil {
+		t.Fatal(err)
+	}
+	return end
 }
 
 // write sends an object in JSON, or a merge patch.

@@ -2,12 +2,14 @@ package statustest
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
 	"math"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +36,7 @@ const (
 type visit struct {
 	*tab
 	all       *testing.T // of which tab.t is a part
+	browser   *browser
 	w         *watchfan
 	delivered atomic.Int64 // events that clients were sent
 }
@@ -52,7 +55,7 @@ func TestStatusPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v := &visit{tab: b.open(t, "http://"+w.admin+"/", ""), all: t, w: w}
+	v := &visit{tab: b.open(t, "http://"+w.admin+"/", ""), all: t, browser: b, w: w}
 	v.width(1280, 900)
 	v.until("an answer", `document.querySelector("#link-text").textContent === "Live"`)
 	w.watch(t, unlabelled, configMaps+"?watch=true", "application/json", &v.delivered)
@@ -65,9 +68,12 @@ func TestStatusPage(t *testing.T) {
 	}{
 		{"counts", testCounts},
 		{"rates", testRates},
+		{"history", testHistory},
+		{"self-checks", testSelfChecks},
 		{"keyboard", testKeyboard},
 		{"light and dark", testThemes},
 		{"narrow", testNarrow},
+		{"a stalled client", testStalled},
 		{"reduced motion", testReducedMotion},
 		{"stale", testStale},
 		{"policy", testPolicy},
@@ -89,6 +95,7 @@ func TestStatusPage(t *testing.T) {
 		}
 	}
 	t.Run("text from outside", func(t *testing.T) { testText(t, b, w) })
+	t.Run("refused", func(t *testing.T) { testRefused(t, b, w) })
 	t.Run("restart", func(t *testing.T) { v.t = t; testRestart(t, v) })
 }
 
@@ -131,6 +138,29 @@ func testCounts(t *testing.T, v *visit) {
 		"pods v1 · protobuf|Synced|3|1")
 	if got := eval[string](v.tab, `document.title`); got != "watchfan" {
 		t.Errorf("got title %q", got)
+	}
+	story := eval[string](v.tab, `document.querySelector("#story").textContent`)
+	if !regexp.MustCompile(`^25 watches are served from \d upstream watches: kube-apiserver has (1\d|2[0-4]) fewer\.$`).MatchString(story) {
+		t.Errorf("got story %q", story)
+	}
+	facts := eval[string](v.tab, `document.querySelector("#facts").textContent`)
+	if !regexp.MustCompile(`^kube-apiserver at https://127\.0\.0\.1:\d+ · [\d.]+ of \d+ processors? · [\d.]+ MiB of memory$`).MatchString(facts) {
+		t.Errorf("got facts %q", facts)
+	}
+	for selector, want := range map[string]string{
+		"#checks": "resident-resources ok: the caches that are always kept are filled",
+		"main":    "A lane is one resource in one encoding.",
+	} {
+		if got := eval[string](v.tab, `document.querySelector("`+selector+`").textContent`); !strings.Contains(got, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	ways := eval[[]string](v.tab, `[...document.querySelectorAll("#ways-list > div")].map((d) => d.innerText.replace("\n", ": "))`)
+	for _, want := range []string{"Over HTTP/1.1: 25 watches", "Over HTTP/2: 0 streams", "Over WebSocket: 0 watches", "As json: 22 watches",
+		"As protobuf: 3 watches", "Compressed: 25 watches with gzip"} {
+		if !slices.Contains(ways, want) {
+			t.Errorf("got %q, want %q", ways, want)
+		}
 	}
 }
 
@@ -193,6 +223,46 @@ func testRates(t *testing.T, v *visit) {
 	})
 }
 
+// testHistory: a page that is opened later shows what has been before, with the same values.
+func testHistory(t *testing.T, v *visit) {
+	const longAgo = `Math.round((performance.now() - plots.find((p) => p.id === "deliveries").points[0].at) / 1000)`
+	const most = `Math.max(...plots.find((p) => p.id === "deliveries").points.map((p) => p.value ?? 0))`
+	p := v.browser.open(t, "http://"+v.w.admin+"/statusz", "")
+	p.until("the history", `(document.querySelector("#plot-deliveries .line").getAttribute("d") ?? "").length > 100`)
+	old, first := eval[int](p, longAgo), eval[int](v.tab, longAgo)
+	if old < first-3 {
+		t.Errorf("the new page begins %d s ago, this one %d s ago", old, first)
+	}
+	if got, want := eval[float64](p, most), eval[float64](v.tab, most); math.Abs(got-want) > want/2 {
+		t.Errorf("the highest rate was %v, here %v", got, want)
+	}
+	for _, plot := range []string{"processors", "memory", "clients", "latency"} {
+		if got := eval[string](p, `document.querySelector("#plot-`+plot+` .line").getAttribute("d")`); len(got) < 20 {
+			t.Errorf("plot %s is %q", plot, got)
+		}
+	}
+	if c := p.taken(); len(c) > 0 {
+		t.Errorf("the browser complained: %q", c)
+	}
+}
+
+// testSelfChecks: the page says when each lane was compared with kube-apiserver, and where it was
+// filled from.
+func testSelfChecks(t *testing.T, v *visit) {
+	const row = `[...document.querySelectorAll("tr.lane")].find((row) => row.innerText.includes("configmaps"))`
+	v.until("a self-check", row+`.cells[9].textContent === "equal"`)
+	if got := eval[string](v.tab, row+`.cells[8].textContent`); got != "kube-apiserver" {
+		t.Errorf("filled from %q", got)
+	}
+	details := eval[string](v.tab, row+`.nextSibling.textContent`)
+	for _, want := range []string{`Self-checkequal, \d+ s ago, took [\d.]+ m?s; next in \d+ s`, `Filled fromkube-apiserver, \d+ objects? in [\d.]+ m?s, \d+ (s|min) ago`,
+		`Digest of the objects[0-9a-f]{32} at \d+`} {
+		if !regexp.MustCompile(want).MatchString(details) {
+			t.Errorf("got %q, want %q", details, want)
+		}
+	}
+}
+
 // testKeyboard: everything can be done with the keyboard alone, and the focus is always visible.
 func testKeyboard(t *testing.T, v *visit) {
 	focused := func() string {
@@ -236,6 +306,21 @@ func testKeyboard(t *testing.T, v *visit) {
 	v.until("pause", `document.querySelector("#link-text").textContent === "Paused"`)
 	press(kb.Enter, "Pause")
 	v.until("resumption", `document.querySelector("#link-text").textContent === "Live"`)
+	press(kb.Tab, "Clients") // all plots together
+	if got := eval[string](v.tab, `document.activeElement.id`); got != "plots" {
+		t.Errorf("got focus on %q", got)
+	}
+	then := func() string { return eval[string](v.tab, `document.querySelector("#cursor").textContent`) }
+	for key, want := range map[string]string{kb.ArrowLeft: "shown as of 5 s ago", kb.Home: "shown as of 5 min ago", kb.End: "shown as of 0 s ago"} {
+		v.press(key)
+		if got := then(); got != want {
+			t.Errorf("after %q the plots are %q, want %q", key, got, want)
+		}
+		if v.press(kb.Escape); then() != "" {
+			t.Errorf("after Escape the plots are %q", then())
+		}
+	}
+	v.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
 	v.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
 	v.press(kb.Enter) // on the link that skips
 	press(kb.Tab, "Resource")
@@ -250,7 +335,7 @@ func testKeyboard(t *testing.T, v *visit) {
 	sorted("descending", "configmaps", "serviceaccounts", "pods")
 	press(kb.Enter, "Clients")
 	sorted("ascending", "pods", "serviceaccounts", "configmaps")
-	for _, column := range []string{"Filters", "Objects", "Size", "Events/s", "Last heard", "Relists"} {
+	for _, column := range []string{"Filters", "Objects", "Size", "Events/s", "Last heard", "Filled from", "Self-check"} {
 		press(kb.Tab, column)
 	}
 	press(kb.Tab, "apiservices") // which has no clients
@@ -271,6 +356,16 @@ func testKeyboard(t *testing.T, v *visit) {
 		document.querySelector("#plot-clients .line").getAttribute("d").length`)
 	if got := focused(); got != "Watchers of v1/pods" {
 		t.Errorf("the next answers took the focus to %q", got)
+	}
+	press(kb.Escape, "pods")
+	if eval[bool](v.tab, `document.activeElement.closest("tr").nextSibling.checkVisibility()`) {
+		t.Error("Escape does not hide the details")
+	}
+	press(kb.Enter, "pods")
+	unnamed := eval[[]string](v.tab, `[...document.querySelectorAll("button, a, [tabindex], section, svg, table")].filter((e) =>
+		!(e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || e.textContent.trim())).map((e) => e.outerHTML.slice(0, 80))`)
+	if len(unnamed) > 0 {
+		t.Errorf("without a name: %q", unnamed)
 	}
 }
 
@@ -411,11 +506,66 @@ func testStale(t *testing.T, v *visit) {
 	}
 }
 
+// testStalled: a client that does not read is seen, with the reason and what to do. The pictures for
+// the documents are taken here.
+func testStalled(t *testing.T, v *visit) {
+	const inSystem = "/api/v1/namespaces/kube-system/configmaps"
+	for i := range 20 {
+		if err := v.w.write(http.MethodPost, inSystem, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large-%d"},"data":{"x":%q}}`,
+			i, strings.Repeat("x", 200_000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.fillPlots(t)
+	stop := v.w.load(t, 20, configMaps+"/busy")
+	end := v.w.stall(t, inSystem+"?watch=true&resourceVersion=0", "stalled-client/v1.2")
+	const item = `document.querySelector("#slow-list li button")`
+	eventually(t, 60*time.Second, "a slow watch", func() error {
+		if !eval[bool](v.tab, item+` !== null && document.querySelector("#slow-list").checkVisibility()`) {
+			return errors.New("none")
+		}
+		if got := eval[string](v.tab, item+`.textContent`); !strings.HasPrefix(got, "ClientNotReading · v1/configmaps · stalled-client/v1.2") ||
+			!strings.Contains(got, "the client does not read") || !strings.Contains(got, " in its socket · 127.0.0.1:") {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	if got := eval[string](v.tab, `document.querySelector("#slow-count").textContent`); got != "1 of 26" {
+		t.Errorf("%q watches are slow", got)
+	}
+	eval[bool](v.tab, `document.querySelector("#plots").focus() === undefined`)
+	v.press(kb.Tab)
+	if !eval[bool](v.tab, `document.activeElement === `+item) {
+		t.Error("the slow watch does not follow the plots")
+	}
+	v.press(kb.Enter)
+	const verdict = `document.querySelector("#slow-list .verdict")`
+	v.until("the verdict", verdict+`.checkVisibility() && `+verdict+`.textContent.includes("So the client does not read.") && `+
+		verdict+`.textContent.includes("Check the client")`)
+	v.pictures(t)
+	if v.press(kb.Escape); eval[bool](v.tab, verdict+`.checkVisibility() || document.activeElement !== `+item) {
+		t.Error("Escape does not hide the verdict, or takes the focus away")
+	}
+	stop()
+	end()
+	eventually(t, 60*time.Second, "the end of the slow watch", func() error {
+		if text := eval[string](v.tab, `document.querySelector("#none-slow").innerText`); text != "None: each client has been sent all there is." {
+			return fmt.Errorf("the page says %q", text)
+		}
+		return nil
+	})
+	v.until("the others", `document.querySelector("#plot-clients .value span").textContent === "25"`)
+}
+
 // testPolicy: the page may use nothing from elsewhere and no markup from text. The page has not
 // complained so far; this test shows that it would.
 func testPolicy(t *testing.T, v *visit) {
 	if c := v.taken(); len(c) > 0 {
 		t.Errorf("the browser complained: %q", c)
+	}
+	elsewhere := eval[[]string](v.tab, `performance.getEntriesByType("resource").map((e) => e.name).filter((url) => !url.startsWith(location.origin + "/"))`)
+	if len(elsewhere) > 0 {
+		t.Errorf("the page has asked for %q", elsewhere)
 	}
 	got := eval[string](v.tab,
 		`(() => { try { document.createElement("p").innerHTML = "<b>x</b>"; return "allowed" } catch (e) `+
@@ -450,18 +600,37 @@ func testPolicy(t *testing.T, v *visit) {
 func testText(t *testing.T, b *browser, w *watchfan) {
 	const markup = `<img src=x onerror="document.title='markup'"><b>&amp;</b>`
 	p := b.open(t, "http://"+w.admin+"/statusz", `const real = window.fetch, text = `+strconv.Quote(markup)+`;
-		window.fetch = async (...request) => {
-			const answer = await (await real(...request)).json();
-			answer.version = text;
+		const watch = { id: 7, reason: "ClientNotReading", resource: text, userAgent: text, client: text, protocol: text,
+			lagEvents: 1, lagBytes: 1, lagSeconds: 1, queuedBytes: 1 };
+		window.fetch = async (path, ...rest) => {
+			const give = (answer) => ({ ok: true, status: 200, json: async () => answer });
+			if (path === "debug/watchers/7?format=json") return give({ verdict: { message: text, advice: text } });
+			if (path.startsWith("debug/watchers?"))
+				return give({ matching: 1, watchers: [watch], slow: [{ reason: "ClientNotReading", meaning: text, watches: 1 }] });
+			const answer = await (await real(path, ...rest)).json();
+			if (!path.startsWith("debug/lanes")) return give(answer);
+			answer.version = answer.upstream = text;
 			answer.checks.push({ name: text, error: text });
-			answer.lanes.push({ ...answer.lanes[0], group: text, resource: text, encoding: text, state: text,
-				watchBegan: undefined, lastError: { kind: text, time: answer.time } });
-			return { ok: true, json: async () => answer };
+			answer.lanes.push({ ...answer.lanes[0], group: text, resource: text, encoding: text, state: text, clients: 3,
+				watchBegan: undefined, lastError: { kind: text, time: answer.time },
+				filled: { source: "sibling", address: text, time: answer.time, seconds: 0.5, objects: 250 },
+				selfCheck: { result: "different", time: answer.time, seconds: 0.2, digest: text, resourceVersion: "1", objects: 250 } });
+			return give(answer);
 		}`)
 	p.until("the lane", `document.querySelectorAll("tr.lane").length === 5`)
-	eval[bool](p, `document.querySelectorAll("tr.lane button").forEach((b) => b.click()) === undefined`)
-	if got := eval[int](p, `document.body.innerText.split(text).length - 1`); got != 10 {
+	p.until("the slow watch", `document.querySelector("#slow-list li") !== null`)
+	eval[bool](p, `document.querySelectorAll("main [aria-expanded]").forEach((b) => b.click()) === undefined`)
+	p.until("the verdict", `document.querySelectorAll("#slow-list .verdict p").length === 2`)
+	if got := eval[int](p, `document.body.innerText.split(text).length - 1`); got != 21 {
 		t.Errorf("the text is there %d times", got)
+	}
+	const row = `[...document.querySelectorAll("tr.lane")].find((row) => row.innerText.includes(text))`
+	if got := eval[string](p, row+`.cells[8].textContent + " " + `+row+`.cells[9].textContent + " " + `+row+`.cells[9].dataset.tone`); got != "sibling different bad" {
+		t.Errorf("a lane that is wrong is %q", got)
+	}
+	if got := eval[string](p, row+`.nextSibling.textContent`); !strings.Contains(got, "Filled fromsibling "+markup+", 250 objects in 500 ms, 0 s ago") ||
+		!strings.Contains(got, "Self-checkdifferent, 0 s ago, took 200 ms") {
+		t.Errorf("its details are %q", got)
 	}
 	if got := eval[int](p, `document.querySelectorAll("main img, main b, header b").length`); got != 0 {
 		t.Errorf("%d elements were made of it", got)
@@ -475,6 +644,22 @@ func testText(t *testing.T, b *browser, w *watchfan) {
 	}
 	if c := p.taken(); len(c) > 0 {
 		t.Errorf("the browser complained: %q", c)
+	}
+}
+
+// testRefused: where watches are shown to nobody else, the page says so and has the rest.
+func testRefused(t *testing.T, b *browser, w *watchfan) {
+	p := b.open(t, "http://"+w.admin+"/", `let asked = 0;
+		const real = window.fetch;
+		window.fetch = async (path, ...rest) => {
+			if (!path.startsWith("debug/watchers")) return real(path, ...rest);
+			asked++;
+			return { ok: false, status: 403 };
+		}`)
+	p.until("the refusal", `document.querySelector("#none-slow").innerText.startsWith("Watches are shown to programs on watchfan's own host only")`)
+	p.until("the rest", `document.querySelectorAll("tr.lane").length === 4`)
+	if got := eval[int](p, `asked`); got != 1 {
+		t.Errorf("asked %d times", got)
 	}
 }
 

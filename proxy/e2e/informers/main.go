@@ -7,8 +7,8 @@
 // one client-go.
 //
 // client-go reads from the environment, before main begins, whether informers stream their initial
-// state (WatchList, KEP-3157) and compare it with a list: KUBE_FEATURE_WatchListClient and
-// KUBE_WATCHLIST_INCONSISTENCY_DETECTOR.
+// state (WatchList, KEP-3157) and compare it with a list: KUBE_FEATURE_WatchListClient,
+// KUBE_WATCHLIST_INCONSISTENCY_DETECTOR and KUBE_LIST_FROM_CACHE_INCONSISTENCY_DETECTOR.
 package main
 
 import (

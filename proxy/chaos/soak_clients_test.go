@@ -1,0 +1,134 @@
+package chaos_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// soakNodes is how many nodes the objects of a soak are on.
+const soakNodes = 50
+
+// nodeLabel is the label with an object's node.
+func nodeLabel() labelDrawn {
+	l := labelDrawn{name: "node"}
+	for i := range soakNodes {
+		l.values = append(l.values, fmt.Sprint("n", i))
+	}
+	return l
+}
+
+// The ways of a soak's clients: those of waysOf, and two more.
+const (
+	plainWay = iota
+	tokenWay
+	http2Way
+	socketWay
+	certificateWay
+	secureSocketWay
+)
+
+// waysIn100 has each way as often as it is taken by 100 clients.
+var waysIn100 = []struct{ way, clients int }{{http2Way, 45}, {plainWay, 15}, {tokenWay, 15}, {certificateWay, 5},
+	{socketWay, 10}, {secureSocketWay, 10}}
+
+// sharedKey tells clients over HTTP/2 apart that do not share connections.
+type sharedKey struct {
+	watchfan *watchfan
+	window   int
+}
+
+// watch makes the watchers, and some that are straight at kube-apiserver, to show which bytes to
+// expect.
+func (k *soak) watch(straight way) {
+	k.ways = make(map[*watchfan][]way)
+	for _, p := range k.replicas {
+		ways := k.waysOf(p)
+		socket := ways[tokenWay]
+		socket.socket = true
+		k.ways[p] = append(ways, p.secure("", k.certificate), socket)
+	}
+	rng := rand.New(rand.NewPCG(*seed, 3))
+	for i := range *watches {
+		k.watchers = append(k.watchers, k.newClient(i, rng))
+	}
+	for _, f := range []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm} {
+		for _, sel := range []filter{allFilters[0], allFilters[8]} {
+			k.watchers = append(k.watchers, k.newWatcher(len(k.watchers), straight.client(), f, sel, byList, steady))
+		}
+	}
+}
+
+// newClient returns watcher i. It begins at one replica, and its next stream may be at the other. The
+// first eight are those that recover waits for.
+func (k *soak) newClient(i int, rng *rand.Rand) *watcher {
+	m, sel := mannerOf(i), k.drawFilter(rng)
+	if i < 8 || m == slow || m == stalling { // of a few objects these would notice nothing
+		sel = allFilters[i/8%len(allFilters)]
+	}
+	n, kind := rng.IntN(100), 0
+	for _, w := range waysIn100 {
+		if kind = w.way; n < w.clients {
+			break
+		}
+		n -= w.clients
+	}
+	window, zipped := 0, rng.IntN(3) == 0
+	if m == slow || m == stalling {
+		window = 4096
+	}
+	begin := []beginning{byList, byWatchList, byStaleList, byStaleWatch}[rng.IntN(4)]
+	if rng.IntN(50) == 0 {
+		begin = byForgetting
+	}
+	f := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}[[]int{0, 0, 0, 1, 1, 1, 1, 2, 3}[rng.IntN(9)]]
+	here, there := k.replicas[i%2], k.replicas[1-i%2]
+	w := k.newWatcher(i, k.client(here, kind, window, zipped), f, sel, begin, m)
+	w.at, w.cursor.relists = here, here.relists
+	w.elsewhere = &server{k.client(there, kind, window, zipped), there}
+	return w
+}
+
+// mannerOf is how watcher i reads: of 100, three come and go, one stops reading now and then, and one
+// is slow.
+func mannerOf(i int) manner {
+	switch i % 100 {
+	case 97, 98, 99:
+		return leaving
+	case 96:
+		return stalling
+	case 95:
+		return slow
+	}
+	return steady
+}
+
+// drawFilter draws what a watcher follows. As in a cluster, most follow one object or one node, and so
+// see few events.
+func (k *soak) drawFilter(rng *rand.Rand) filter {
+	resource := "configmaps"
+	if rng.IntN(5) == 0 {
+		resource = "widgets"
+	}
+	switch n := rng.IntN(100); {
+	case n < 2:
+		return allFilters[rng.IntN(len(allFilters))]
+	case n < 32:
+		return newFilter(resource, "", fmt.Sprintf("node=n%d", rng.IntN(soakNodes)), "")
+	}
+	return newFilter(resource, namespaces[rng.IntN(len(namespaces))], "",
+		"metadata.name="+objectName(rng.IntN(writers), rng.IntN(k.work.names)))
+}
+
+// client returns a client of a replica. Those over HTTP/2 share connections.
+func (k *soak) client(p *watchfan, kind, window int, zipped bool) *client {
+	w := k.ways[p][kind]
+	w.window, w.gzip = window, zipped && !w.socket
+	if !w.http2 {
+		return w.client()
+	}
+	key := sharedKey{p, window}
+	if k.sharing[key] == nil {
+		k.sharing[key] = w.client()
+	}
+	return k.sharing[key].as(w)
+}

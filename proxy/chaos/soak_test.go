@@ -1,0 +1,209 @@
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// soak is a suite with two replicas that are measured: steady, and watchfan, which is replaced again
+// and again.
+type soak struct {
+	*suite
+	steady  *watchfan
+	period  time.Duration // one of the equal parts of the run
+	ways    map[*watchfan][]way
+	sharing map[sharedKey]*client
+	began   time.Time            // the first period
+	samples map[string][]sample  // by replica, in the order of time
+	common  []sample             // of both replicas together, at times when both were there
+	names   map[*watchfan]string // of the replicas
+}
+
+// TestSoak: see the package's documentation.
+func TestSoak(t *testing.T) {
+	if *watches == 0 {
+		t.Skip("make soak runs it, for an hour")
+	}
+	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster",
+		"soak"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "soak")
+	k := newSoak(t)
+	t.Logf("seed %d, %s: %d watches, %g writes a second; one of two replicas is replaced each %s", *seed, *duration,
+		*watches, *rate, k.period)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var background, measuring sync.WaitGroup
+	straight := k.startKubernetes(ctx, devcluster, &background)
+	k.startReplicas(program)
+
+	measured, stopMeasuring := context.WithCancel(ctx)
+	measuring.Go(func() { k.observe(measured) })
+	defer measuring.Wait()
+	defer stopMeasuring()
+	k.watch(straight)
+	stopClients := k.startClients(ctx, straight)
+	defer stopClients()
+	stopWriters := k.startWriters(ctx, straight)
+	defer stopWriters()
+	if err := awaitBegun(k.watchers); err != nil {
+		t.Fatal(err)
+	}
+
+	k.began = time.Now()
+	r := k.inject(ctx, k.plan())
+	if !t.Failed() {
+		proxytest.Sleep(ctx, time.Until(k.began.Add(*duration)))
+	}
+	stopWriters()
+	k.calm.Store(true)
+	if err := k.settle(); err != nil {
+		t.Error(err)
+	}
+	stopMeasuring()
+	measuring.Wait()
+	stopClients()
+	k.endReplicas()
+	cancel()
+	background.Wait()
+	t.Log(k.summary(r))
+	k.judge(r)
+}
+
+func newSoak(t *testing.T) *soak {
+	period := *duration / periods
+	seconds := max(1, int(period.Seconds()/2))
+	k := &soak{period: period, sharing: make(map[sharedKey]*client), samples: make(map[string][]sample)}
+	k.suite = newSuite(t, workload{filters: allFilters, names: 40, labels: append([]labelDrawn{nodeLabel()}, fewLabels...),
+		rate: *rate, lasts: seconds, longer: seconds, pace: max(*duration/60/time.Duration(*watches), 3*time.Millisecond)})
+	k.acks = new(acks)
+	return k
+}
+
+// startReplicas starts both replicas behind one relay. The one that is replaced is filled from the
+// other.
+func (k *soak) startReplicas(program string) {
+	kubeconfig := k.network()
+	caFile, certificate := authority(k.t, "dev-reader")
+	k.certificate = certificate
+	tier := newTier(k.t)
+	args := []string{"--client-ca-file", caFile, "--drain-duration", min(10*time.Second, k.period/6).String()}
+	k.steady = startWatchfan(k.t, program, kubeconfig, tier, args...)
+	k.watchfan = startWatchfan(k.t, program, kubeconfig, tier,
+		append(args, "--seed-from", fmt.Sprintf("127.0.0.1:%d", k.steady.ports.secure))...)
+	k.replicas = []*watchfan{k.steady, k.watchfan}
+	k.names = map[*watchfan]string{k.steady: "steady", k.watchfan: "replaced"}
+	k.entrance = proxytest.NewRelay(k.t, fmt.Sprintf("127.0.0.1:%d", k.watchfan.ports.secure))
+	k.oracle = newOracle(k.truth)
+}
+
+// plan returns the faults: in each period but the first a replacement at its beginning, in each a
+// reset of the connections upstream and clients that stop reading, and in the third a restart of
+// kube-apiserver.
+func (k *soak) plan() (all []fault) {
+	rng := rand.New(rand.NewPCG(*seed, 0))
+	kinds := make(map[string]faultKind)
+	for _, kind := range faultKinds() {
+		kinds[kind.name] = kind
+	}
+	add := func(name string, at float64) {
+		all = append(all, fault{kind: kinds[name], at: time.Duration(at * float64(k.period)),
+			lasting: min(kinds[name].longest, k.period/10)})
+	}
+	for n := range periods {
+		begin := float64(n)
+		if n > 0 {
+			add("watchfan restarted", begin)
+		}
+		add("connections reset", begin+.3+.1*rng.Float64())
+		add("clients stalled", begin+.5+.1*rng.Float64())
+		if n == 2 {
+			add("kube-apiserver restarted", begin+.8)
+		}
+	}
+	return all
+}
+
+// observe measures both replicas until ctx ends, and reports progress.
+func (k *soak) observe(ctx context.Context) {
+	every := min(max(k.period/60, 500*time.Millisecond), 10*time.Second)
+	said := time.Now()
+	for proxytest.Sleep(ctx, every) {
+		var files []float64
+		for _, p := range k.replicas {
+			if s, err := p.sample(); err == nil { // it may be away
+				k.samples[k.names[p]] = append(k.samples[k.names[p]], s)
+				files = append(files, s.files)
+			}
+		}
+		if len(files) == len(k.replicas) {
+			k.common = append(k.common, sample{at: time.Now(), files: files[0] + files[1]})
+		}
+		if time.Since(said) >= min(20*time.Second, *duration/4) {
+			said = time.Now()
+			k.t.Log(k.progress())
+		}
+	}
+}
+
+// sample measures the process.
+func (p *watchfan) sample() (sample, error) {
+	page, err := p.admin("/metrics")
+	if err != nil {
+		return sample{}, err
+	}
+	metric := func(name string) float64 { return proxytest.SumMetric(string(page), name) }
+	s := sample{at: time.Now(), watches: metric("watchfan_watchers"), heap: metric("go_memstats_heap_inuse_bytes"),
+		goroutines: metric("go_goroutines"), files: metric("process_open_fds"), p99: p.deliveries.p99()}
+	resident, err := proxytest.ResidentMemory(p.pid())
+	s.resident = float64(resident)
+	return s, err
+}
+
+// progress says in one line how far the run is, and what the replicas use.
+func (k *soak) progress() string {
+	var b strings.Builder
+	k.mu.Lock()
+	violations := len(k.violations)
+	k.mu.Unlock()
+	fmt.Fprintf(&b, "%s: %d changes, %d events, %d bookmarks, %d violations", time.Since(started).Round(time.Second),
+		k.truth.total(), k.oracle.counts.events.Load(), k.oracle.counts.bookmarks.Load(), violations)
+	for _, p := range k.replicas {
+		all := k.samples[k.names[p]]
+		if len(all) == 0 {
+			continue
+		}
+		s := all[len(all)-1]
+		fmt.Fprintf(&b, "; %s: %.0f watches, %.0f MB, heap %.0f MB, %.0f goroutines, %.0f files, p99 %s", k.names[p],
+			s.watches, s.resident/1e6, s.heap/1e6, s.goroutines, s.files, s.p99.Round(100*time.Microsecond))
+	}
+	return b.String()
+}
+
+// judge fails the run if a replica has grown, or if too little happened to say so.
+func (k *soak) judge(r *report) {
+	judge := func(of string, quantities []quantity, samples []sample) {
+		table, wrong := flat(quantities, samples, k.began, k.period, *duration >= strictFrom)
+		k.t.Logf("%s, medians of each %s from %s on:\n%s", of, k.period, k.period, table)
+		for _, w := range wrong {
+			k.t.Errorf("%s: %s", of, w)
+		}
+	}
+	for _, p := range k.replicas {
+		judge(k.names[p]+" replica", quantities, k.samples[k.names[p]])
+	}
+	judge("both replicas", commonQuantities, k.common)
+	for _, f := range k.plan() {
+		if strings.Contains(f.kind.name, *only) && r.injected[f.kind.name] == 0 {
+			k.t.Errorf("%s: it never happened", f.kind.name)
+		}
+	}
+	if n := k.oracle.counts.events.Load(); n < 1000 {
+		k.t.Errorf("%d events are too few to show anything", n)
+	}
+}

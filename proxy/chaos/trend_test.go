@@ -1,0 +1,180 @@
+package chaos_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sample is what a replica uses at one time.
+type sample struct {
+	at                time.Time
+	watches           float64 // that it serves from its caches
+	resident, heap    float64 // bytes
+	goroutines, files float64
+	p99               time.Duration // of the events that its clients have received since the sample before; 0: none
+}
+
+// quantity is one that must not grow.
+type quantity struct {
+	name  string
+	limit float64 // of the growth over the whole run, as a share of the mean
+	spare float64 // what may grow in any case
+	of    func(sample) float64
+}
+
+// quantities of a replica, and their limits; doc_test.go says why.
+var quantities = []quantity{
+	{"resident memory, MB", .1, 0, func(s sample) float64 { return s.resident / 1e6 }},
+	{"heap, MB", .1, 0, func(s sample) float64 { return s.heap / 1e6 }},
+	{"goroutines", .1, 20, func(s sample) float64 { return s.goroutines }},
+	{"p99 of delivery, ms", 1, 0, func(s sample) float64 { return float64(s.p99) / 1e6 }},
+}
+
+// commonQuantities are those of both replicas together.
+var commonQuantities = []quantity{
+	{"files", .1, 20, func(s sample) float64 { return s.files }},
+}
+
+const (
+	// periods are the equal parts of a soak. The first is left out of the line.
+	periods = 6
+	// strictFrom is the duration from which on a run is held to the limits of the upper bounds. A
+	// shorter one is still filling its memory: its line itself may grow by looseness times the limit.
+	strictFrom = 30 * time.Minute
+	looseness  = 10
+	// student is the 0.95 quantile of Student's t distribution with three degrees of freedom, which a
+	// line through five points has.
+	student = 2.353
+)
+
+// trend is the line that least squares fit to the medians of all periods but the first.
+type trend struct {
+	medians      []float64
+	mean         float64
+	growth, most float64 // over the whole run, as a share of the mean: of the line, and its upper 95 % bound
+}
+
+// fit fits a line to five medians.
+func fit(medians []float64) trend {
+	l := trend{medians: medians}
+	n := float64(len(medians))
+	for _, y := range medians {
+		l.mean += y / n
+	}
+	var slope, squares, rest float64
+	for i, y := range medians {
+		x := float64(i) - (n-1)/2
+		slope += x * (y - l.mean)
+		squares += x * x
+	}
+	slope /= squares
+	for i, y := range medians {
+		off := y - l.mean - slope*(float64(i)-(n-1)/2)
+		rest += off * off
+	}
+	deviation := math.Sqrt(rest / (n - 2) / squares)
+	l.growth, l.most = periods*slope/l.mean, periods*(slope+student*deviation)/l.mean
+	return l
+}
+
+// trendOf returns the line of a quantity. ok is false if a period has no samples.
+func (q quantity) trendOf(samples []sample, began time.Time, period time.Duration) (l trend, ok bool) {
+	medians := make([]float64, 0, periods-1)
+	for n := 1; n < periods; n++ {
+		var values []float64
+		for _, s := range samples {
+			if v := q.of(s); v > 0 && int(s.at.Sub(began)/period) == n {
+				values = append(values, v)
+			}
+		}
+		if len(values) == 0 {
+			return trend{}, false
+		}
+		slices.Sort(values)
+		medians = append(medians, values[len(values)/2])
+	}
+	return fit(medians), true
+}
+
+// wrong returns why a line shows growth, or does not exclude it; "" if it does.
+func (q quantity) wrong(l trend, strict bool) string {
+	limit := max(q.limit, q.spare/l.mean)
+	switch {
+	case strict && !(l.most <= limit):
+		return fmt.Sprintf("%s: may grow by %.1f %%, more than %.0f %%", q.name, 100*l.most, 100*limit)
+	case !strict && !(l.growth <= looseness*limit):
+		return fmt.Sprintf("%s: grows by %.1f %%, more than %.0f %%", q.name, 100*l.growth, 100*looseness*limit)
+	}
+	return ""
+}
+
+// flat fits the lines of some quantities of the samples. It returns a table of them, and what is wrong
+// with each.
+func flat(quantities []quantity, samples []sample, began time.Time, period time.Duration, strict bool) (table string, wrong []string) {
+	var b strings.Builder
+	for _, q := range quantities {
+		l, ok := q.trendOf(samples, began, period)
+		if !ok {
+			wrong = append(wrong, q.name+": a part of the run has no samples")
+			continue
+		}
+		fmt.Fprintf(&b, "  %-20s", q.name)
+		for _, m := range l.medians {
+			fmt.Fprintf(&b, " %8.1f", m)
+		}
+		fmt.Fprintf(&b, "   grows by %+6.1f %%, at most %+6.1f %%\n", 100*l.growth, 100*l.most)
+		if w := q.wrong(l, strict); w != "" {
+			wrong = append(wrong, w)
+		}
+	}
+	return b.String(), wrong
+}
+
+// TestTrendNotices: a quantity that grows fails a run, and so does one of which a long run can't say
+// that it does not grow.
+func TestTrendNotices(t *testing.T) {
+	memory := quantities[0]
+	for _, c := range []struct {
+		name          string
+		medians       []float64
+		strict, loose bool // it fails such a run
+	}{
+		{"even", []float64{100, 101, 99, 100, 100}, false, false},
+		{"falling", []float64{120, 110, 100, 90, 80}, false, false},
+		{"growing a little", []float64{100, 102, 104, 106, 108}, true, false},
+		{"uneven", []float64{100, 120, 80, 115, 90}, true, false},
+		{"growing a lot", []float64{100, 130, 160, 190, 220}, true, true},
+	} {
+		var samples []sample
+		began := time.Now()
+		for n, m := range append([]float64{1000}, c.medians...) { // nobody looks at the first
+			for i := range 10 {
+				samples = append(samples, sample{at: began.Add(time.Duration(n)*time.Minute + time.Duration(i)*time.Second),
+					resident: 1e6 * (m + float64(i%3) - 1)})
+			}
+		}
+		l, ok := memory.trendOf(samples, began, time.Minute)
+		if !ok || !slices.Equal(l.medians, c.medians) {
+			t.Errorf("%s: medians %v, want %v", c.name, l.medians, c.medians)
+		}
+		if strict, loose := memory.wrong(l, true), memory.wrong(l, false); (strict != "") != c.strict || (loose != "") != c.loose {
+			t.Errorf("%s: a long run says %q, a short one %q", c.name, strict, loose)
+		}
+	}
+	l := fit([]float64{10, 12, 13, 12, 15})
+	// By hand: slope 1, residuals -0.4 0.6 0.6 -1.4 0.6, their squares 3.2.
+	for name, v := range map[string][2]float64{"mean": {l.mean, 12.4}, "growth": {l.growth, 6 / 12.4},
+		"bound": {l.most, 6 * (1 + student*math.Sqrt(3.2/3/10)) / 12.4}} {
+		if math.Abs(v[0]-v[1]) > 1e-9 {
+			t.Errorf("%s is %v, want %v", name, v[0], v[1])
+		}
+	}
+	began := time.Now()
+	if _, wrong := flat(quantities, []sample{{at: began, resident: 1}}, began, time.Minute, true); len(wrong) != len(quantities) {
+		t.Errorf("a run without samples: %q", wrong)
+	}
+}

@@ -1,0 +1,253 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// fleet is a program in several copies: one for each shard, or one on each node.
+type fleet struct {
+	name      string
+	resources []string // that each copy watches
+	// start starts a copy. knows returns what the copy knows, as sorted lines.
+	start func(t *testing.T, kubeconfig string, number int) (knows func() ([]string, error))
+	// marks returns what stands in some line of the fleet once it knows the changes numbered n. A line
+	// begins with the number of its copy.
+	marks func(n int) []string
+}
+
+const (
+	fleetCopies  = 3
+	fleetChanges = 12 // so that each shard and each node gets some
+)
+
+// TestRecipes: programs of deploy/RECIPES.md, in several copies, know the same through watchfan as
+// straight at kube-apiserver. Straight, each copy costs kube-apiserver a watch and a list of each
+// resource. Through watchfan all copies together cost it one watch and one streaming list, besides
+// lists that are empty or prove freshness.
+func TestRecipes(t *testing.T) {
+	for _, f := range []fleet{
+		{"kube-state-metrics in shards", []string{"configmaps", "pods", "services"}, startShard, func(n int) []string {
+			return []string{fmt.Sprintf(`configmap="last-%d"`, n), fmt.Sprintf(`service="last-%d"`, n), fmt.Sprintf(`pod="last-%d"`, n)}
+		}},
+		{"kube-state-metrics on each node", []string{"pods"}, startOnNode, func(n int) []string {
+			return []string{fmt.Sprintf(`pod="last-%d"`, n)}
+		}},
+		{"kube-proxy", []string{"services", "endpointslices", "servicecidrs", "nodes"}, startKubeProxy, func(n int) []string {
+			return []string{fmt.Sprintf("%d: service followed/last-%d ", n%fleetCopies, n), fmt.Sprintf("%d: slice followed/last 192.0.2.9", n%fleetCopies),
+				fmt.Sprintf("%d: topology map[topology.kubernetes.io/zone:last]", n%fleetCopies)}
+		}},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			c := privateCluster(t)
+			p := privateWatchfan(t, c)
+			p.waitReady(t)
+			theirs, ours := programWays(t, c, p)
+			createFollowed(t, theirs.target)
+			createFleetNodes(t, theirs.target)
+			agree := followingProgram{name: f.name}.agree
+
+			idle := f.costs(t, theirs.target)
+			straight := f.startAll(t, theirs)
+			before := f.awaitWatches(t, theirs.target, idle, fleetCopies*len(f.resources))
+			agree(t, []string{"first"}, straight)
+			if most := fleetCopies * len(f.resources); before.lists+before.streams < most {
+				t.Errorf("straight, kube-apiserver has got %v, want %d lists at least", before, most)
+			}
+			idle = f.costs(t, theirs.target)
+			through := f.startAll(t, ours)
+			agree(t, []string{"first"}, straight, through)
+			after := f.awaitWatches(t, theirs.target, idle, len(f.resources))
+			if after.streams != len(f.resources) {
+				t.Errorf("watchfan has filled its caches with %d streaming lists, want %d", after.streams, len(f.resources))
+			}
+			admin := p.admin(t)
+			if n := admin.metric(t, "watchfan_passthrough_watches_total"); n > 0 {
+				t.Errorf("%v watches were passed through", n)
+			}
+			t.Logf("of %d copies kube-apiserver has got %v; through watchfan %v, %v of these lists to prove freshness",
+				fleetCopies, before, after, admin.metric(t, "watchfan_freshness_proofs_total", `method="list"`))
+
+			changeFleet(t, theirs.target)
+			var marks []string
+			for n := range fleetChanges {
+				marks = append(marks, f.marks(n)...)
+			}
+			agree(t, marks, straight, through)
+		})
+	}
+}
+
+// startAll starts all copies. knows returns what they know, each line with the number of its copy.
+func (f fleet) startAll(t *testing.T, w programWay) (knows func() ([]string, error)) {
+	t.Helper()
+	kubeconfig := w.kubeconfig(t, &api.AuthInfo{Token: w.token})
+	var copies []func() ([]string, error)
+	for i := range fleetCopies {
+		copies = append(copies, f.start(t, kubeconfig, i))
+	}
+	return func() (all []string, err error) {
+		for i, knows := range copies {
+			lines, err := knows()
+			if err != nil {
+				return nil, err
+			}
+			if len(lines) == 0 {
+				return nil, fmt.Errorf("copy %d knows nothing", i)
+			}
+			for _, line := range lines {
+				all = append(all, fmt.Sprintf("%d: %s", i, line))
+			}
+		}
+		return all, nil
+	}
+}
+
+// fleetCosts is what a fleet costs kube-apiserver, by its own metrics.
+type fleetCosts struct{ watches, lists, streams int }
+
+func (c fleetCosts) String() string {
+	return fmt.Sprintf("%d watches, %d lists, %d streaming lists", c.watches, c.lists, c.streams)
+}
+
+func (f fleet) costs(t *testing.T, d *target) (c fleetCosts) {
+	t.Helper()
+	for _, resource := range f.resources {
+		label := fmt.Sprintf("resource=%q", resource)
+		c.watches += upstreamWatchesOf(t, d, resource)
+		c.lists += int(d.metric(t, "apiserver_request_total", label, `verb="LIST"`))
+		c.streams += int(d.metric(t, "apiserver_watch_list_duration_seconds_count", label))
+	}
+	return c
+}
+
+// awaitWatches waits until kube-apiserver has so many watches more than when it was idle, and returns
+// all costs since then.
+func (f fleet) awaitWatches(t *testing.T, d *target, idle fleetCosts, want int) (c fleetCosts) {
+	t.Helper()
+	eventually(t, 20*time.Second, fmt.Sprintf("%d watches", want), func() error {
+		c = f.costs(t, d)
+		c = fleetCosts{c.watches - idle.watches, c.lists - idle.lists, c.streams - idle.streams}
+		if c.watches != want {
+			return fmt.Errorf("kube-apiserver has %v, want %d watches", c, want)
+		}
+		return nil
+	})
+	return c
+}
+
+func nodeOf(number int) string { return fmt.Sprintf("node-%d", number) }
+
+// createFleetNodes creates the nodes of copies, with a pod each.
+func createFleetNodes(t *testing.T, d *target) {
+	t.Helper()
+	for i := range fleetCopies {
+		d.create(t, "/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"topology.kubernetes.io/zone":"first"}},`+
+			`"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.%d"}]}}`, nodeOf(i), 10+i))
+		createFleetPod(t, d, fmt.Sprintf("first-on-node-%d", i), nodeOf(i))
+	}
+}
+
+func createFleetPod(t *testing.T, d *target, name, node string) {
+	t.Helper()
+	d.create(t, followedURI+"pods", fmt.Sprintf(
+		`{"metadata":{"name":%q,"labels":{"step":"1"}},"spec":{"nodeName":%q,"containers":[{"name":"c","image":"i"}]}}`, name, node))
+}
+
+// changeFleet creates, changes and deletes objects of each resource, on each node.
+func changeFleet(t *testing.T, d *target) {
+	t.Helper()
+	for i := range fleetCopies {
+		d.remove(t, fmt.Sprintf("%spods/first-on-node-%d", followedURI, i))
+		d.patch(t, "/api/v1/nodes/"+nodeOf(i), `{"metadata":{"labels":{"topology.kubernetes.io/zone":"last"}}}`)
+	}
+	d.create(t, followedSlices, `{"metadata":{"name":"last","labels":{"kubernetes.io/service-name":"first-1"}},"addressType":"IPv4",`+
+		`"ports":[{"port":80}],"endpoints":[{"addresses":["192.0.2.9"]}]}`)
+	for n := range fleetChanges {
+		d.remove(t, fmt.Sprintf("%sservices/first-%d", followedURI, n))
+		d.remove(t, fmt.Sprintf("%sconfigmaps/first-%d", followedURI, n))
+		d.create(t, followedURI+"configmaps", fmt.Sprintf(`{"metadata":{"name":"last-%d"}}`, n))
+		createFleetPod(t, d, fmt.Sprintf("last-%d", n), nodeOf(n%fleetCopies))
+		d.create(t, followedURI+"services", fmt.Sprintf(`{"metadata":{"name":"last-%d"},"spec":{"ports":[{"port":80}]}}`, n))
+	}
+}
+
+// startShard starts one of kube-state-metrics' shards. With client-go 0.35, all of its shards but one
+// wait for ever for the end of a streaming list, at any server, because their filter drops bookmarks
+// (https://github.com/kubernetes/kube-state-metrics/issues/2973). So it lists.
+func startShard(t *testing.T, kubeconfig string, number int) func() ([]string, error) {
+	return runKubeStateMetrics(t, []string{"KUBE_FEATURE_WatchListClient=false"}, "--kubeconfig", kubeconfig,
+		"--resources", "configmaps,pods,services", "--shard", fmt.Sprint(number), "--total-shards", fmt.Sprint(fleetCopies))
+}
+
+// startOnNode starts kube-state-metrics for the pods of a node, as a DaemonSet runs it.
+func startOnNode(t *testing.T, kubeconfig string, number int) func() ([]string, error) {
+	return runKubeStateMetrics(t, nil, "--kubeconfig", kubeconfig, "--resources", "pods", "--node", nodeOf(number))
+}
+
+// startKubeProxy starts kube-proxy's own server, see the program kubeproxy.
+func startKubeProxy(t *testing.T, kubeconfig string, number int) func() ([]string, error) {
+	state := filepath.Join(t.TempDir(), "state")
+	runFollower(t, "kubeproxy", exec.Command(binary(t, "KUBEPROXY_BIN", "kubeproxy"), kubeconfig, nodeOf(number), state))
+	return linesOf(state)
+}
+
+// TestRecipeOfPrometheus: Prometheus' discovery takes the lines of deploy/RECIPES.md, and finds the same
+// targets with them through watchfan as with kube-apiserver's address in them.
+func TestRecipeOfPrometheus(t *testing.T) {
+	t.Parallel()
+	program := binary(t, "DISCOVERY_BIN", "discovery")
+	text, err := os.ReadFile("../../deploy/RECIPES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)\n## Prometheus\n.*?\n```yaml\n(.*?)```").FindSubmatch(text)
+	if block == nil {
+		t.Fatal("deploy/RECIPES.md has no YAML for Prometheus")
+	}
+	c := privateCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	theirs, ours := programWays(t, c, p)
+	createFollowed(t, theirs.target)
+	var copies []func() ([]string, error)
+	for _, w := range []programWay{theirs, ours} {
+		dir := t.TempDir()
+		recipe, token, state := filepath.Join(dir, "prometheus.yml"), filepath.Join(dir, "token"), filepath.Join(dir, "state")
+		config := string(block[1])
+		for placeholder, value := range map[string]string{
+			"https://watchfan.watchfan.svc:443":                   w.base,
+			"/var/run/secrets/kubernetes.io/serviceaccount/token": token,
+			"/etc/watchfan/ca.crt":                                w.authority,
+		} {
+			if !strings.Contains(config, placeholder) {
+				t.Fatalf("the recipe has no %s", placeholder)
+			}
+			config = strings.Replace(config, placeholder, value, 1)
+		}
+		for file, content := range map[string]string{recipe: config, token: w.token} {
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runFollower(t, "discovery", exec.Command(program, recipe, state))
+		copies = append(copies, linesOf(state))
+	}
+	agree := followingProgram{name: "Prometheus' discovery"}.agree
+	agree(t, []string{"first"}, copies...)
+	admin := p.admin(t)
+	if n, passed := admin.metric(t, "watchfan_lane_watchers", `resource="pods"`), admin.metric(t, "watchfan_passthrough_watches_total"); n != 1 || passed > 0 {
+		t.Errorf("watchfan has %v watches of pods, and has passed %v through, want 1 and none", n, passed)
+	}
+	changeFollowed(t, theirs.target)
+	agree(t, []string{`"__meta_kubernetes_pod_label_step":"2"`}, copies...)
+}

@@ -37,10 +37,19 @@ func (a *auditLog) flags() []string {
 // auditLists are the requests that fill a lane with a list of the whole collection.
 const auditLists = "lane starts"
 
+// auditWatches are the watches by which lanes follow the collection from there.
+const auditWatches = "lane watches"
+
+// Requests of clients that are passed through.
+const (
+	passedLists   = "clients' lists"
+	passedWatches = "clients' watches"
+)
+
 // auditKinds are the kinds of requests, in the order of the report.
 var auditKinds = []string{
-	auditLists, "lane watches", "replays", "versions", "exact lists", "proof lists",
-	"clients' lists", "clients' watches",
+	auditLists, auditWatches, "replays", "versions", "exact lists", "proof lists",
+	passedLists, passedWatches,
 }
 
 // count returns the requests since the last call, by kind.
@@ -88,13 +97,13 @@ func auditKind(verb, uri string) string {
 	case strings.Contains(uri, "timeoutSeconds=3&") || strings.HasSuffix(uri, "timeoutSeconds=3"):
 		return "replays"
 	}
-	return "lane watches"
+	return auditWatches
 }
 
 // clientsKind returns the kind of a client's request.
 func clientsKind(verb string) string {
 	if verb == "list" {
-		return "clients' lists"
+		return passedLists
 	}
-	return "clients' watches"
+	return passedWatches
 }

@@ -103,11 +103,17 @@ func startProxy(ctx context.Context, watchfan string, c *cluster, flags ...strin
 	if err != nil {
 		return nil, err
 	}
-	p := new(proxy)
-	var ports watchfanPorts
-	if p.child, ports, err = startWatchfan(ctx, c.dir, "watchfan", watchfan, c.kubeconfig, cert, flags...); err != nil {
+	return startProxyWith(ctx, "watchfan", watchfan, c, cert, flags...)
+}
+
+// startProxyWith is startProxy with a certificate and a name for its files.
+func startProxyWith(ctx context.Context, name, watchfan string, c *cluster, cert certificate,
+	flags ...string) (*proxy, error) {
+	child, ports, err := startWatchfan(ctx, c.dir, name, watchfan, c.kubeconfig, cert, flags...)
+	if err != nil {
 		return nil, err
 	}
+	p := &proxy{child: child}
 	var errs [3]error
 	p.plain.addr, errs[0] = netip.ParseAddrPort(ports.Insecure)
 	p.tls.addr, errs[1] = netip.ParseAddrPort(ports.Secure)

@@ -12,12 +12,14 @@ import (
 
 // A collection is the objects that the writer updates and the watchers watch. They are the
 // ConfigMaps of one namespace, of which object o has the labels group=g<o mod 10> and app=bench. Or
-// they are all pods (pods.go), of which pod o runs on its own node and gets a new status.
+// they are its EndpointSlices (endpoint_slices.go). Or they are all pods (pods.go), of which pod o
+// runs on its own node and gets a new status.
 //
 // Writes have numbers. From a number a watcher knows the object, and whether it has missed a write:
 // the n-th write of object o (its creation is the 0th) has number n × objects + o.
 type collection struct {
 	namespace string // "" for pods
+	slices    bool   // EndpointSlices, and not ConfigMaps
 	objects   int
 	pad       int // bytes of payload in each ConfigMap
 }
@@ -26,8 +28,11 @@ const groups = 10
 
 // path returns the path to list and watch.
 func (c *collection) path() string {
-	if c.pods() {
+	switch {
+	case c.pods():
 		return podsPath
+	case c.slices:
+		return "/apis/discovery.k8s.io/v1/namespaces/" + c.namespace + "/endpointslices"
 	}
 	return "/api/v1/namespaces/" + c.namespace + "/configmaps"
 }
@@ -37,12 +42,12 @@ func (c *collection) pods() bool { return c.namespace == "" }
 // objectPath returns the path to update object o.
 func (c *collection) objectPath(o int) string {
 	if c.pods() {
-		return newPod(o).path() + "/status"
+		return newPod(o).statusPath()
 	}
 	return c.path() + "/" + objectName(o)
 }
 
-// objectName is the name of the o-th ConfigMap.
+// objectName is the name of the o-th ConfigMap or EndpointSlice.
 func objectName(o int) string { return fmt.Sprintf("object-%04d", o) }
 
 // node returns the node of pod o.
@@ -51,8 +56,11 @@ func (c *collection) node(o int) string { return fmt.Sprintf("node-%05d", o) }
 // body returns object o after write number seq. A ConfigMap's length is the same for all numbers of
 // up to ten digits, except for the annotation.
 func (c *collection) body(o int, seq uint64) string {
-	if c.pods() {
+	switch {
+	case c.pods():
 		return newPod(o).on(c.node(o)).written(seq, int(seq)/c.objects).json
+	case c.slices:
+		return endpointSlice(objectName(o), o, seq, int(seq)/c.objects)
 	}
 	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%s","namespace":"%s",`+
 		`"labels":{"app":"bench","group":"g%d"},"annotations":{"%s":"%d"}},"data":{"pad":"%010d%s"}}`,

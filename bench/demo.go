@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
@@ -76,10 +79,23 @@ type demo struct {
 	live bool // out is a terminal: draw in place
 	say  func(format string, args ...any)
 
-	stage *stage
-	fleet *fleet
-	drawn int // lines on the screen
+	stage   *stage
+	fleet   *fleet
+	servers []measure.Process // and this program
+	drawn   int               // lines on the screen
 }
+
+// legend explains the figures of the view and of its lines.
+const legend = `
+  clients       open watches; a lost one has ended, or has missed an event
+  upstream      watches of ConfigMaps at kube-apiserver, by its own count
+  updates/s     writes to kube-apiserver
+  deliveries/s  events that clients have read: each update goes to each client
+  p50, p99      time from the answer to a write until a client has read the event
+  %, MiB        CPU in percent of one core, and resident memory, of each process;
+                bench is this program: the writer and all clients
+  all else      CPU of everything else on this machine
+`
 
 // run starts the servers and the load, shows them, stops the load, and prints a summary.
 func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
@@ -101,26 +117,38 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	if err := d.fleet.grow(ctx, d.opts.Clients[0], st.writer.seqs); err != nil {
 		return err
 	}
-	start, begun := time.Now(), d.fleet.read()
+	d.introduce()
+	d.servers = append(st.processes(), ownProcess())
+	whole, err := measure.StartMeter(d.servers)
+	if err != nil {
+		return err
+	}
+	start, begun, acked := time.Now(), d.fleet.read(), st.writer.acked.Load()
 	stop := st.load(ctx, d.fleet, d.opts.Rates[0])
 	err = d.show(ctx, start, duration, own)
 	err = errors.Join(err, stop())
 	if errDrain := d.fleet.drain(context.WithoutCancel(ctx), 10*time.Second); errDrain != nil {
 		err = errors.Join(err, errDrain)
 	}
-	got := d.fleet.read()
-	got.sub(begun)
-	took := time.Since(start).Round(time.Second)
-	fmt.Fprintf(d.out, "%s deliveries of %s updates to %d watchers in %v; latency p50 %s, p99 %s; %d watchers lost\n",
-		human(float64(got.deliveries)), human(float64(st.writer.acked.Load())), d.opts.Clients[0], took,
-		milliseconds(got.latency.Quantile(0.5)), milliseconds(got.latency.Quantile(0.99)), d.fleet.lost.Load())
-	return err
+	used, errUsed := whole.Read()
+	s := summary{peer: d.peer, updates: st.writer.acked.Load() - acked, got: d.fleet.read(),
+		clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), servers: d.servers, used: used}
+	s.got.sub(begun)
+	fmt.Fprint(d.out, s.text())
+	return errors.Join(err, errUsed)
+}
+
+// introduce says where else the load can be seen, and what the figures mean.
+func (d *demo) introduce() {
+	if p := d.stage.proxy; p != nil {
+		d.say("\nStatus page: %s/   In another terminal: %s top --admin %s", p.admin.url(), d.opts.Watchfan, p.admin.url())
+	}
+	d.say("%s", legend)
 }
 
 // show refreshes the view each second until ctx ends, the duration is over, or an error occurs.
 func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration, own int) error {
-	servers := append(d.stage.processes(), ownProcess())
-	meter, err := measure.StartMeter(servers)
+	meter, err := measure.StartMeter(d.servers)
 	if err != nil {
 		return err
 	}
@@ -145,7 +173,7 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 		d.draw(&view{
 			elapsed: time.Since(start), got: &since, writes: ackedNow - acked,
 			clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), watches: watches,
-			servers: servers, used: used,
+			servers: d.servers, used: used,
 		})
 		got, acked = gotNow, ackedNow
 		if err := d.fleet.err(); err != nil {
@@ -166,10 +194,29 @@ func (d *demo) draw(v *view) {
 	if d.drawn > 0 {
 		fmt.Fprintf(d.out, "\x1b[%dA", d.drawn) // up to the first line
 	}
+	width := terminalWidth(d.out)
 	for line := range strings.Lines(screen) {
-		fmt.Fprintf(d.out, "%s\x1b[K\n", strings.TrimSuffix(line, "\n")) // and clear the rest of the old line
+		fmt.Fprintf(d.out, "%s\x1b[K\n", cut(strings.TrimSuffix(line, "\n"), width)) // and clear the rest of the old line
 	}
 	d.drawn = strings.Count(screen, "\n")
+}
+
+// terminalWidth returns how many characters a line of the terminal w has.
+func terminalWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
+}
+
+// cut shortens a line to at most width characters: a line that wraps would count as two.
+func cut(line string, width int) string {
+	if utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	return string([]rune(line)[:width-1]) + "…"
 }
 
 // upstreamWatches returns the number of watches of configmaps that kube-apiserver serves, by its

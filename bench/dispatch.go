@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -22,8 +24,9 @@ const unitEvent = "cpu-ns/event"
 func dispatchSection() *section {
 	return &section{
 		bench: "Dispatch",
-		title: "Dispatch: one event among subscriptions that each select another node, without sockets",
-		note:  "In this program, on package fanout's API: each event concerns one subscription, whose sink counts it.",
+		title: "Dispatch: one event among subscriptions that each select another node, or another shard, without sockets",
+		note: "In this program, on package fanout's API: each event concerns one subscription, whose sink counts it. " +
+			"Shards divide all objects by the hashes of their uids.",
 		columns: []column{
 			{"CPU µs/event", unitEvent, 1e-3},
 			{"events/s", "events/s", 1},
@@ -34,14 +37,49 @@ func dispatchSection() *section {
 
 // dispatch measures how watchfan's cache finds the one subscription that an event concerns.
 func (p *program) dispatch(ctx context.Context) error {
-	for _, n := range []int{50, 5000, 100_000} {
-		x := sample{peer: inProcess, axes: []axis{{"subscriptions", strconv.Itoa(n)}}}
-		x.metrics, x.err = dispatchAmong(ctx, n, p.opts.Window/2)
-		if err := p.note(ctx, nil, partDispatch, x, 2); err != nil {
-			return err
+	for _, by := range []struct {
+		name    string
+		numbers []int
+		choice  dispatchChoice
+	}{
+		{"node", []int{50, 5000, 100_000}, dispatchNode},
+		{"shard", []int{50, mostShards}, dispatchShard},
+	} {
+		for _, n := range by.numbers {
+			x := sample{peer: inProcess, axes: []axis{{"by", by.name}, {"subscriptions", strconv.Itoa(n)}}}
+			x.metrics, x.err = dispatchAmong(ctx, n, by.choice, p.opts.Window/2)
+			if err := p.note(ctx, nil, partDispatch, x, 2); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// mostShards is the number of different shards whose watches watchfan serves from one cache.
+const mostShards = 4096
+
+// A dispatchChoice returns what subscription i of n selects. No object is selected twice.
+type dispatchChoice func(i, n int) (*fanout.Filter, bool)
+
+func dispatchNode(i, _ int) (*fanout.Filter, bool) {
+	return fanout.NewFilter("", nil, fields.OneTermEqualSelector("spec.nodeName", dispatchNodeName(i)),
+		[]string{"spec.nodeName"})
+}
+
+func dispatchNodeName(i int) string { return new(collection).node(i) }
+
+func dispatchShard(i, n int) (*fanout.Filter, bool) {
+	all, ok := fanout.NewFilter("", nil, nil, nil)
+	begin := func(i int) uint64 { // of shard i, among all hashes
+		hash, _ := bits.Div64(uint64(i), 0, uint64(n))
+		return hash
+	}
+	r := fanout.HashRange{First: begin(i), Last: math.MaxUint64}
+	if i+1 < n {
+		r.Last = begin(i+1) - 1
+	}
+	return all.Within(fanout.NewHashRanges(fanout.HashedUID, []fanout.HashRange{r})), ok
 }
 
 // A countingSink accepts every batch at once and counts the events.
@@ -74,9 +112,9 @@ func (s *countingSink) await(ctx context.Context, n int64) error {
 }
 
 // dispatchAmong applies events to a cache with n subscriptions for d, and returns the cost of one.
-func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error) {
+func dispatchAmong(ctx context.Context, n int, choice dispatchChoice, d time.Duration) ([]metric, error) {
 	before := heap()
-	x, err := newDispatcher()
+	x, err := newDispatcher(dispatchNodeName(n / 2))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +122,7 @@ func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error
 	done := make(chan struct{})
 	go func() { x.flusher.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
-	if err := x.subscribe(n); err != nil {
+	if err := x.subscribe(n, choice); err != nil {
 		return nil, err
 	}
 	held := heap() - before
@@ -95,7 +133,7 @@ func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error
 		return nil, err
 	}
 	start := time.Now()
-	events, err := x.apply(ctx, x.coll.node(n/2), d)
+	events, err := x.apply(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -115,39 +153,46 @@ func dispatchAmong(ctx context.Context, n int, d time.Duration) ([]metric, error
 	}, nil
 }
 
-// A dispatcher is a cache whose subscriptions each select another node.
+// A dispatcher is a cache whose subscriptions each select other objects.
 type dispatcher struct {
-	coll    collection // names the nodes
-	flusher *fanout.Flusher
-	cache   *fanout.Cache
+	template framing.Event // of a pod, which changes again and again
+	flusher  *fanout.Flusher
+	cache    *fanout.Cache
 
 	wanted countingSink // of the one subscription that every event concerns
 	others countingSink // of all others
 }
 
-func newDispatcher() (*dispatcher, error) {
+// newDispatcher returns a dispatcher without subscriptions, of a pod on a node.
+func newDispatcher(node string) (*dispatcher, error) {
 	const plenty = 1 << 20
 	limits := fanout.Limits{HistoryEvents: 1000, HistoryBytes: plenty, ClientFrames: plenty, ClientBytes: plenty << 10}
 	x := &dispatcher{flusher: fanout.NewFlusher(1, 0)}
 	x.cache = fanout.NewCache(limits, x.flusher)
-	_, err := x.cache.Replace(nil, 1, time.Now())
+	if _, err := x.cache.Replace(nil, 1, time.Now()); err != nil {
+		return nil, err
+	}
+	nodeName := []framing.Field{{Label: "spec.nodeName", Paths: [][]string{{"spec", "nodeName"}}}}
+	var err error
+	x.template, err = framing.NewScanner(framing.JSON, nodeName).Event([]byte(`{"type":"MODIFIED","object":` +
+		`{"metadata":{"name":"pod","namespace":"bench","uid":"7d6a4f0e-5d3c-4b8f-9a51-0c2f6d1e8b34","resourceVersion":"2"},` +
+		`"spec":{"nodeName":"` + node + `"}}}` + "\n"))
 	return x, err
 }
 
-// subscribe opens n subscriptions. The one in the middle is the one that events concern.
-func (x *dispatcher) subscribe(n int) error {
+// subscribe opens n subscriptions. One of them is the one that events concern.
+func (x *dispatcher) subscribe(n int, choice dispatchChoice) error {
 	for i := range n {
-		selector := fields.OneTermEqualSelector("spec.nodeName", x.coll.node(i))
-		filter, ok := fanout.NewFilter("", nil, selector, []string{"spec.nodeName"})
+		filter, ok := choice(i, n)
 		if !ok {
-			return fmt.Errorf("no filter by spec.nodeName")
+			return fmt.Errorf("no filter for subscription %d of %d", i, n)
 		}
 		sub, err := x.cache.Subscribe(fanout.Request{Filter: filter, Timeout: time.Hour})
 		if err != nil {
 			return err
 		}
 		sink := &x.others
-		if i == n/2 {
+		if filter.Match(x.template.Object) {
 			sink = &x.wanted
 		}
 		x.flusher.Start(sub, sink)
@@ -155,21 +200,13 @@ func (x *dispatcher) subscribe(n int) error {
 	return nil
 }
 
-// apply changes a pod on a node for d, and returns the number of events when all have come.
-func (x *dispatcher) apply(ctx context.Context, node string, d time.Duration) (events int64, err error) {
-	nodeName := []framing.Field{{Label: "spec.nodeName", Paths: [][]string{{"spec", "nodeName"}}}}
-	template, err := framing.NewScanner(framing.JSON, nodeName).Event([]byte(`{"type":"MODIFIED","object":` +
-		`{"metadata":{"name":"pod","namespace":"bench","resourceVersion":"2"},"spec":{"nodeName":"` + node + `"}}}` + "\n"))
-	if err != nil {
-		return 0, err
-	}
+// apply changes the pod for d, and returns the number of events when all have come.
+func (x *dispatcher) apply(ctx context.Context, d time.Duration) (events int64, err error) {
 	const backlog = 128 // events; a longer one would measure the garbage collector
 	start := time.Now()
 	for rv := uint64(2); ctx.Err() == nil && (events%backlog != 0 || time.Since(start) < d); rv++ {
-		o := *template.Object
-		o.ResourceVersion = rv
-		ev := template
-		ev.Object, ev.ResourceVersion = &o, rv
+		ev := x.template
+		ev.Object, ev.ResourceVersion = x.template.Object.Repeated(rv), rv
 		if err := x.cache.Apply(ev, time.Now()); err != nil {
 			return events, err
 		}

@@ -26,6 +26,7 @@ type fleet struct {
 	coll     *collection
 	filters  []filter
 	gzip     bool                       // ask for compression
+	lean     func(i int) bool           // whether watcher i is lean; nil is none
 	dialer   func(i int) measure.Dialer // for watcher i; nil is the zero dialer
 	h2       *multiplex                 // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
 	readers  []*reader
@@ -171,6 +172,7 @@ func (f *fleet) growStreams(ctx context.Context, grown []*watch, rv string, seqs
 func (f *fleet) request(i int, rv string) watchRequest {
 	q := watchRequest{endpoint: f.endpoint, path: f.coll.path(), version: rv, gzip: f.gzip}
 	q.filter = f.filters[i%len(f.filters)]
+	q.lean = f.lean != nil && f.lean(i)
 	if f.dialer != nil {
 		q.dialer = f.dialer(i)
 	}

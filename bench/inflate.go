@@ -44,7 +44,10 @@ const (
 	maxInflated = 64 << 20 // most bytes that wait, or that one piece brings
 )
 
-var syncMarker = []byte{0, 0, 0xff, 0xff}
+var (
+	syncMarker = []byte{0, 0, 0xff, 0xff}
+	errHeader  = errors.New("gzip header with flags, or none") // no name, comment or extra field is read
+)
 
 // feed takes the next piece and returns the decompressed bytes, valid until the next call. After an
 // error the inflater cannot be used.
@@ -61,7 +64,7 @@ func (z *inflater) feed(p []byte) ([]byte, error) {
 				return z.out, nil
 			}
 			if !bytes.HasPrefix(z.in, []byte{0x1f, 0x8b, 8, 0}) {
-				return nil, fmt.Errorf("gzip header % x: not one without name or extra field", z.in[:headerSize])
+				return nil, fmt.Errorf("%w: % x", errHeader, z.in[:headerSize])
 			}
 			z.consume(headerSize)
 			z.window, z.state = z.window[:0], inBlocks

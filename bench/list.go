@@ -121,7 +121,7 @@ func (b *listBench) start(ctx context.Context, say func(string, ...any)) (err er
 	}
 	w := &writer{client: b.cluster.client(), server: b.cluster.url(), token: b.cluster.token}
 	defer w.client.CloseIdleConnections()
-	if err := createPods(ctx, w, b.opts.Pods, newPod, say); err != nil {
+	if err := createPods(ctx, w, 0, b.opts.Pods, newPod, say); err != nil {
 		return err
 	}
 	list, err := b.cluster.get(ctx, podsPath+"?resourceVersion=0")

@@ -20,6 +20,7 @@ type form struct {
 	encoding string // identity or gzip
 	version  string // resourceVersion: "0" accepts the state of a cache, "" asks for the latest
 	protocol protocol
+	lean     bool // without metadata.managedFields
 }
 
 // A protocol is a version of HTTP.
@@ -43,7 +44,7 @@ var forms = func() (all []form) {
 		for _, format := range []string{"json", "protobuf"} {
 			for _, encoding := range []string{"identity", "gzip"} {
 				for _, protocol := range []protocol{http11, http20} {
-					all = append(all, form{format, encoding, version, protocol})
+					all = append(all, form{format, encoding, version, protocol, false})
 				}
 			}
 		}
@@ -60,9 +61,13 @@ func (f form) String() string {
 	if f.protocol == http20 {
 		text += "/protocol=h2"
 	}
+	if f.lean {
+		text += "/lean=true"
+	}
 	return text
 }
 
+// mediaType returns the type of the answer.
 func (f form) mediaType() string {
 	if f.format == "protobuf" {
 		return "application/vnd.kubernetes.protobuf"
@@ -70,12 +75,19 @@ func (f form) mediaType() string {
 	return "application/json"
 }
 
+// accept returns the type that is asked for.
+func (f form) accept() string { return accept(f.mediaType(), f.lean) }
+
 // target returns the request's target.
 func (f form) target(path string) string {
-	if f.version != "" {
-		path += "?resourceVersion=" + f.version
+	if f.version == "" {
+		return path
 	}
-	return path
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	return path + separator + "resourceVersion=" + f.version
 }
 
 // A lister makes lists one after the other over one connection. It uses little CPU: it makes large
@@ -103,7 +115,7 @@ func newLister(e endpoint, f form, path string) (lister, error) {
 		}
 		return l, nil
 	}
-	request := requestHead(e, f.target(path), f.mediaType(), f.encoding == "gzip")
+	request := requestHead(e, f.target(path), f.accept(), f.encoding == "gzip")
 	return &h1Lister{listConn: c, form: f, request: request, br: bufio.NewReader(c.rw)}, nil
 }
 

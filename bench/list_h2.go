@@ -41,7 +41,7 @@ func newH2Lister(c *listConn, e endpoint, f form, path string) (*h2Lister, error
 func (l *h2Lister) list(w io.Writer) (took time.Duration, err error) {
 	start := time.Now()
 	l.body, l.status, l.unpaid, l.ended, l.refuse = w, 0, 0, false, nil
-	if l.id, err = l.ask(l.endpoint, l.target, l.form.mediaType(), l.form.encoding == "gzip"); err == nil {
+	if l.id, err = l.ask(l.endpoint, l.target, l.form.accept(), l.form.encoding == "gzip"); err == nil {
 		err = l.flush()
 	}
 	for err == nil && !l.ended {

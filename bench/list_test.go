@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +53,8 @@ func connectLister(t *testing.T, e endpoint, f form) lister {
 // TestLister: lists of every form arrive whole, one after the other, on one connection.
 func TestLister(t *testing.T) {
 	const pods = 100
-	for _, f := range forms {
+	lean := func(f form) form { f.lean = true; return f }
+	for _, f := range append(slices.Clone(forms), lean(forms[0]), lean(forms[1])) {
 		for _, secure := range []bool{false, true} {
 			if f.protocol == http20 && !secure {
 				continue
@@ -65,7 +67,7 @@ func TestLister(t *testing.T) {
 					query := r.URL.Query()
 					if r.URL.Path != podsPath || query.Get("resourceVersion") != f.version ||
 						query.Has("resourceVersion") != (f.version != "") ||
-						r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Accept") != f.mediaType() ||
+						r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Accept") != f.accept() ||
 						(r.Header.Get("Accept-Encoding") == "gzip") != (f.encoding == "gzip") {
 						t.Errorf("asked for %v with %v", r.URL, r.Header)
 					}
@@ -105,7 +107,7 @@ func TestLister(t *testing.T) {
 func TestListerErrors(t *testing.T) {
 	on := func(p protocol, want string, handler http.HandlerFunc) {
 		t.Helper()
-		l := connectLister(t, serve(t, p == http20, handler), form{"json", "gzip", "0", p})
+		l := connectLister(t, serve(t, p == http20, handler), form{"json", "gzip", "0", p, false})
 		if _, err := l.list(io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", p, err, want)
 		}
@@ -209,16 +211,7 @@ func TestListReport(t *testing.T) {
 	writeListBenchmarks(&got, sampleLists())
 	text := got.String()
 	sameAsGolden(t, "list.golden", text)
-	line := regexp.MustCompile(`^Benchmark[A-Z]\w*(/[a-z]+=[^\s/]+)+-\d+\t1(\t[-+.0-9]+ \S+)+$`)
-	lines := 0
-	for l := range strings.Lines(text) {
-		if strings.HasPrefix(l, "Benchmark") {
-			if lines++; !line.MatchString(strings.TrimSuffix(l, "\n")) {
-				t.Errorf("not in the Go benchmark format: %q", l)
-			}
-		}
-	}
-	if lines != 19 {
+	if lines := benchmarkLines(t, text); lines != 19 {
 		t.Errorf("%d benchmark lines of 20 results, one of which failed", lines)
 	}
 }

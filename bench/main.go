@@ -6,6 +6,7 @@
 //
 //	bench run      measures, prints tables and Go benchmark lines (run_parts.go)
 //	bench list     does the same for lists of all pods
+//	bench scale    compares requests, joins, memory and starts in clusters of several sizes
 //	bench rolling  replaces replicas one after another under their clients
 //	bench demo     shows a thousand watchers live
 //
@@ -17,21 +18,24 @@
 // # Files
 //
 // Each command has a file of its name, and each part of `bench run` has one: traffic, dispatch,
-// stalled, crowd, http2, http2stalled, http2crowd, clientgo, resync, egress, nodes and storm. These
-// files are used by several parts:
+// stalled, crowd, http2, http2stalled, http2crowd, clientgo, resync, egress, nodes, lean, leanlists,
+// leanmemory, shards, selfcheck, storm and slices.
+// These files are used by several parts:
 //
 //	run_parts  section  session  stage     the parts, their reports, one peer's turn, its servers
 //	fleet  watch  reader  scanner          the watchers and how they read
 //	watcher  streams  h2conn               a watch over HTTP/1.1, many over one HTTP/2 connection
 //	writer  ledger  collection  pods       the writes, their numbers and their objects
 //	cluster  peer  child  audit_log        the servers
-//	report  machine  series                figures, conditions, /metrics pages
+//	report  goals  machine  series         figures, targets, conditions, /metrics pages
+//	timeline                               storms on a time axis
 //
 // # Goroutines
 //
 //   - one for each reader, which reads thousands of watchers with its own epoll (reader.go);
 //   - one for each worker of the writer, and those of its net/http connection (writer.go);
 //   - one for each server that is started (child.go);
+//   - one that records a storm (timeline.go);
 //   - in `bench rolling`, one for each client and two for each connection of the balancer.
 package main
 
@@ -49,10 +53,11 @@ const usage = `bench measures the cost of fanning a Kubernetes watch out, next t
 
   bench run [flags]     measures, prints tables and Go benchmark lines
   bench list [flags]    does the same for lists of all pods
+  bench scale [flags]   compares requests, joins, memory and starts in clusters of several sizes
   bench rolling [flags] replaces replicas one after another under their clients
   bench demo [flags]    shows a thousand watchers live
 
-bench run -h, bench list -h, bench rolling -h and bench demo -h list the flags.
+bench run -h, bench list -h, bench scale -h, bench rolling -h and bench demo -h list the flags.
 `
 
 func main() {
@@ -73,6 +78,8 @@ func run(ctx context.Context, args []string) error {
 			return runBench(ctx, args[1:], os.Stdout, os.Stderr)
 		case "list":
 			return runList(ctx, args[1:], os.Stdout, os.Stderr)
+		case "scale":
+			return runScale(ctx, args[1:], os.Stdout, os.Stderr)
 		case "rolling":
 			return runRolling(ctx, args[1:], os.Stdout, os.Stderr)
 		case "demo":

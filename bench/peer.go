@@ -63,12 +63,20 @@ func (e endpoint) url() string {
 
 // get sends a GET and returns the body of the answer, which must be 200.
 func (e endpoint) get(ctx context.Context, path string) ([]byte, error) {
+	return e.getAs(ctx, path, "")
+}
+
+// getAs is get with an Accept, unless that is "".
+func (e endpoint) getAs(ctx context.Context, path, accept string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, "GET", e.url()+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	if e.token != "" {
 		req.Header.Set("Authorization", "Bearer "+e.token)
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
 	}
 	client := e.client()
 	defer client.CloseIdleConnections()

@@ -46,6 +46,13 @@ const podForm = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"$NAME","nam
 	`"imageID":"registry.example.com/$NAMESPACE/$APP@sha256:$DIGEST",` +
 	`"containerID":"containerd://$CONTAINER"}]}}`
 
+// Managers of a pod's fields. A Deployment's pods have these two: kube-apiserver lists the fields of
+// each in metadata.managedFields.
+const (
+	specManager   = "kube-controller-manager"
+	statusManager = "kubelet"
+)
+
 // newPod returns the i-th pod, the same in every run. Each application has ten replicas.
 func newPod(i int) pod {
 	random := rand.NewChaCha8(seed(i))
@@ -70,11 +77,20 @@ func podNamespace(i int) string { return fmt.Sprintf("team-%02d", i) }
 // path returns the path of the pod.
 func (p pod) path() string { return "/api/v1/namespaces/" + p.namespace + "/pods/" + p.name }
 
+// statusPath returns the path to update the pod's status, as its kubelet.
+func (p pod) statusPath() string { return p.path() + "/status?fieldManager=" + statusManager }
+
 var podNode = regexp.MustCompile(`"nodeName":"[^"]*"`)
 
 // on returns the pod with another node.
 func (p pod) on(node string) pod {
 	p.json = podNode.ReplaceAllString(p.json, `"nodeName":"`+node+`"`)
+	return p
+}
+
+// labelled returns the pod with one more label.
+func (p pod) labelled(key, value string) pod {
+	p.json = strings.Replace(p.json, `"labels":{`, fmt.Sprintf(`"labels":{"%s":"%s",`, key, value), 1)
 	return p
 }
 
@@ -97,16 +113,16 @@ func hex(r *rand.ChaCha8, n int) string {
 	return fmt.Sprintf("%x", p)
 }
 
-// createPods creates n pods through the API, a few at once, and reports its progress. form makes a
-// pod.
-func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say func(string, ...any)) error {
-	for i := range podNamespaces {
+// createPods creates the pods from first up to n through the API, a few at once, and reports its
+// progress. form makes a pod. With the first pod it creates the namespaces of all.
+func createPods(ctx context.Context, w *writer, first, n int, form func(i int) pod, say func(string, ...any)) error {
+	for i := 0; first == 0 && i < podNamespaces; i++ {
 		if err := w.createNamespace(ctx, podNamespace(i)); err != nil {
 			return err
 		}
 	}
-	return inParallel(ctx, 0, n, func(ctx context.Context, i int) error {
-		if i%1000 == 0 {
+	return inParallel(ctx, first, n, func(ctx context.Context, i int) error {
+		if step := max(1000, n/10); i%step == 0 {
 			say("creating pods: %d of %d", i, n)
 		}
 		return form(i).create(ctx, w)
@@ -115,10 +131,10 @@ func createPods(ctx context.Context, w *writer, n int, form func(i int) pod, say
 
 // create creates the pod and then sets its status, which a create ignores.
 func (p pod) create(ctx context.Context, w *writer) error {
-	if _, err := w.send(ctx, "POST", path.Dir(p.path()), p.json); err != nil {
+	if _, err := w.send(ctx, "POST", path.Dir(p.path())+"?fieldManager="+specManager, p.json); err != nil {
 		return err
 	}
-	_, err := w.send(ctx, "PUT", p.path()+"/status", p.json)
+	_, err := w.send(ctx, "PUT", p.statusPath(), p.json)
 	return err
 }
 

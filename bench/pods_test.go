@@ -21,6 +21,11 @@ func podList(t *testing.T, f form, n int) []byte {
 			t.Fatal(err)
 		}
 	}
+	return encodePods(t, f, list)
+}
+
+// encodePods returns the body of a list of pods.
+func encodePods(t *testing.T, f form, list *corev1.PodList) []byte {
 	body, err := json.Marshal(list)
 	if f.format == "protobuf" {
 		if body, err = list.Marshal(); err == nil {
@@ -44,7 +49,7 @@ func podList(t *testing.T, f form, n int) []byte {
 func TestDecodePodsErrors(t *testing.T) {
 	f := func(format, encoding, body string) {
 		t.Helper()
-		if _, err := decodePods(form{format, encoding, "0", http11}, strings.NewReader(body)); err == nil {
+		if _, err := decodePods(form{format, encoding, "0", http11, false}, strings.NewReader(body)); err == nil {
 			t.Errorf("%s, %s: decoded %q", format, encoding, body)
 		}
 	}

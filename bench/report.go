@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -150,11 +151,7 @@ func human(v float64) string {
 	case v < 0:
 		return "-" + human(-v)
 	case v >= 1000:
-		s := strconv.FormatFloat(v, 'f', 0, 64)
-		for i := len(s) - 3; i > 0; i -= 3 {
-			s = s[:i] + "," + s[i:]
-		}
-		return s
+		return thousands(int(math.Round(v)))
 	case v >= 100:
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	case v >= 10:
@@ -164,6 +161,15 @@ func human(v float64) string {
 	default:
 		return strconv.FormatFloat(v, 'g', 2, 64)
 	}
+}
+
+// thousands writes a number with a comma between thousands.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // report prints the conditions and the figures of a run, and publishes them under a name. It

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -46,4 +47,31 @@ func sameAsGolden(t *testing.T, name, report string) {
 	if report != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", report, want)
 	}
+}
+
+// benchmarkLines counts the lines of a report in the Go benchmark format
+// (golang.org/design/14313-benchmark-format): a name with the number of cores, an iteration count,
+// and pairs of value and unit, with no unit twice.
+func benchmarkLines(t *testing.T, report string) (n int) {
+	t.Helper()
+	format := regexp.MustCompile(`^Benchmark[A-Z]\w*(/[a-z]+=[^\s/]+)+-\d+\t1(\t[-+.0-9]+ \S+)+$`)
+	for line := range strings.Lines(report) {
+		if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, "Benchmark") {
+			continue
+		}
+		n++
+		if !format.MatchString(line) {
+			t.Errorf("not in the format: %q", line)
+			continue
+		}
+		seen := make(map[string]bool)
+		for _, pair := range strings.Split(line, "\t")[2:] {
+			_, unit, _ := strings.Cut(pair, " ")
+			if seen[unit] {
+				t.Errorf("unit %s twice: %q", unit, line)
+			}
+			seen[unit] = true
+		}
+	}
+	return n
 }

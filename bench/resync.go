@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // Units of resyncs.
@@ -62,7 +60,7 @@ func (p *program) resync(ctx context.Context, st *stage) error {
 }
 
 func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool) ([]metric, string, error) {
-	crowd, err := newSyncers(st.endpoint(), n, gzip, st.coll.objects)
+	crowd, err := newSyncers(st.endpoint(), n, gzip, allPods(st.coll.objects))
 	defer crowd.close()
 	if err != nil {
 		return nil, "", err
@@ -71,25 +69,11 @@ func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool
 	if err := warmSync(ctx, st, gzip); err != nil {
 		return nil, "", err
 	}
-	meter, err := measure.StartMeter(withBench(st))
+	used, wall, err := crowd.measure(ctx, withBench(st))
 	if err != nil {
-		return nil, "", err
-	}
-	if err := crowd.ask(); err != nil {
 		return nil, "", err
 	}
 	remark := ""
-	var used measure.Usage // up to the last bytes
-	wall, err := crowd.await(ctx, func() (err error) {
-		used, err = meter.Read()
-		return err
-	})
-	if err == nil {
-		err = crowd.check()
-	}
-	if err != nil {
-		return nil, "", err
-	}
 	if gzip && !crowd.compressed() {
 		remark = "answered without compression"
 	}
@@ -108,7 +92,7 @@ func (p *program) measureResync(ctx context.Context, st *stage, n int, gzip bool
 
 // warmSync is a resync of one client.
 func warmSync(ctx context.Context, st *stage, gzip bool) error {
-	one, err := newSyncers(st.endpoint(), 1, gzip, st.coll.objects)
+	one, err := newSyncers(st.endpoint(), 1, gzip, allPods(st.coll.objects))
 	defer one.close()
 	if err == nil {
 		err = one.ask()

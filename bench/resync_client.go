@@ -158,23 +158,35 @@ type syncers struct {
 	lost  error // of the first client lost; guarded by mu
 }
 
-// newSyncers connects n clients, which do not ask yet. The first one keeps a compressed stream, to
-// check it.
-func newSyncers(e endpoint, n int, gzip bool, objects int) (*syncers, error) {
+// A podSelection is the pods that a client asks for.
+type podSelection struct {
+	query   string // "" or "&fieldSelector=…", and more parameters
+	objects int    // that there are
+}
+
+// newSyncers connects n clients, which do not ask yet. Client i will ask for the pods of wants(i).
+// The first one keeps a compressed stream, to check it.
+func newSyncers(e endpoint, n int, gzip bool, wants func(i int) podSelection) (*syncers, error) {
 	s := &syncers{stop: func() {}}
 	for i := range n {
 		c, err := open(measure.Dialer{Receive: 128 << 10}, e) // the initial receive buffer of a client
 		if err != nil {
 			return s, fmt.Errorf("client %d: %w", i, err)
 		}
-		s.all = append(s.all, &syncer{conn: c, request: resyncRequest(e, gzip), objects: objects, keep: i == 0})
+		want := wants(i)
+		request := requestHead(e, resyncURI+want.query, "application/json", gzip)
+		s.all = append(s.all, &syncer{conn: c, request: request, objects: want.objects, keep: i == 0})
 	}
 	return s, nil
 }
 
-func resyncRequest(e endpoint, gzip bool) string {
-	const uri = podsPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-	return requestHead(e, uri, "application/json", gzip)
+// resyncURI watches all pods, with initial events of the latest state.
+const resyncURI = podsPath +
+	"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+
+// allPods returns the selection of all n pods.
+func allPods(n int) func(int) podSelection {
+	return func(int) podSelection { return podSelection{objects: n} }
 }
 
 // ask lets all clients ask, one right after the other, and starts to read the answers.
@@ -238,6 +250,27 @@ func (s *syncers) await(ctx context.Context, progress func() error) (time.Durati
 			return last - s.start.Sub(s.reader.acks.start), nil
 		}
 	}
+}
+
+// measure asks, waits until every client has all, and checks what they have. It returns what the
+// processes used until the last bytes came, and how long that took.
+func (s *syncers) measure(ctx context.Context, processes []measure.Process) (
+	used measure.Usage, wall time.Duration, err error) {
+	meter, err := measure.StartMeter(processes)
+	if err != nil {
+		return used, 0, err
+	}
+	if err := s.ask(); err != nil {
+		return used, 0, err
+	}
+	wall, err = s.await(ctx, func() (err error) {
+		used, err = meter.Read()
+		return err
+	})
+	if err == nil {
+		err = s.check()
+	}
+	return used, wall, err
 }
 
 // count returns the number of clients that are done, in words.

@@ -56,7 +56,7 @@ func TestSyncers(t *testing.T) {
 		for _, gzip := range []bool{false, true} {
 			t.Run(fmt.Sprintf("tls=%t/gzip=%t", secure, gzip), func(t *testing.T) {
 				t.Parallel() // waits for a silent stream
-				s, err := newSyncers(serveInitialEvents(t, secure, syncedPods, true), 5, gzip, syncedPods)
+				s, err := newSyncers(serveInitialEvents(t, secure, syncedPods, true), 5, gzip, allPods(syncedPods))
 				defer s.close()
 				if err == nil {
 					err = s.ask()
@@ -83,7 +83,7 @@ func TestSyncersFail(t *testing.T) {
 	f := func(name string, e endpoint, gzip bool, patience time.Duration, want string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := newSyncers(e, 2, gzip, syncedPods)
+			s, err := newSyncers(e, 2, gzip, allPods(syncedPods))
 			defer s.close()
 			if err == nil {
 				err = s.ask()

@@ -42,7 +42,8 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	subtractWrites(results)
 	c := newConditions(o)
 	c.add("took", clock(time.Since(start)))
-	return report(stdout, o.Out, c, err, func(w io.Writer) { writeFigures(w, results, p) })
+	err = report(stdout, o.Out, c, err, func(w io.Writer) { writeFigures(w, results, p) })
+	return errors.Join(err, publishTimelines(o.Out, p.sections[partStorm].timelines()))
 }
 
 // countCases counts the cases of traffic and of all sections, and those of them that failed.

@@ -31,7 +31,7 @@ type Options struct {
 	EventSize int  // bytes of one watch event
 	Writers   int  // most writes in flight
 	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
-	OwnBehind int  // the same for watchfan's watchers, in the parts traffic and http2; 0 is Behind
+	OwnBehind int  // the same for watchfan's watchers, in the parts traffic, http2 and slices; 0 is Behind
 	Readers   int  // goroutines that read watches
 	Mixed     bool // half of the watchers have selectors
 
@@ -55,11 +55,15 @@ type Options struct {
 	EgressRate     rate          // status updates that they get
 	Nodes          int           // watchers of one node each
 	NodesRate      rate          // status updates, each for one of them
+	LeanClients    int           // watchers without managed fields, and as many with them; watchers of each shard
+	LeanRate       rate          // status updates that they get
 	ResyncClients  int           // clients that resync at once
 	ResyncDirect   int           // the same at kube-apiserver
 	ResyncScale    int           // clients to which the CPU time is scaled
 	StormClients   int           // watches that begin at once
 	StormUntouched int           // watchers that get events meanwhile
+	SliceClients   int           // watchers of EndpointSlices
+	SliceRate      rate          // updates of EndpointSlices at a pace
 }
 
 // A rate is a number of writes per second; 0 is as fast as possible.
@@ -80,17 +84,26 @@ func defaults() *Options {
 		Peers:    slices.Clone(peers), Clients: []int{1000, 100, 0}, Rates: []rate{50, unpaced}, Rounds: 3,
 		Window: 3 * time.Second, Warmup: time.Second,
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8, Readers: 1,
-		Parts: slices.Clone(allParts), SectionRounds: 1,
+		Parts: without(allParts, partSelfCheck), SectionRounds: 1, // a self-check is rare, and its measurement long
 		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
 		HTTP2Clients: 1000, Streams: 50, HTTP2Idle: 10_000, HTTP2Crowd: 100_000, ClientGo: 300,
 		EgressClients: 1000, EgressRate: 20, Nodes: 5000, NodesRate: 300,
+		LeanClients: 1000, LeanRate: 10,
 		ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
 		StormClients: 5000, StormUntouched: 500,
+		SliceClients: worstWatchers, SliceRate: 5,
 	}
 }
 
-// quick sets a short first run: the traffic alone, once, in about a minute.
+// without returns the parts but one.
+func without(parts []string, part string) []string {
+	return slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return p == part })
+}
+
+// quick sets a short first run: the traffic alone, once, in about a minute. A later --parts
+// replaces the traffic.
 func (o *Options) quick() {
+	o.SliceClients = worstWatchers / 10
 	o.Clients, o.Rounds, o.Window, o.Parts = []int{1000, 0}, 1, 2*time.Second, []string{partTraffic}
 }
 
@@ -149,14 +162,18 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.HTTP2Idle, "http2-idle", o.HTTP2Idle, "idle watchers that share HTTP/2 connections")
 	fs.IntVar(&o.HTTP2Crowd, "http2-crowd", o.HTTP2Crowd, "the same in the part http2crowd")
 	fs.IntVar(&o.ClientGo, "clientgo-watches", o.ClientGo, "watches of one object each in one client-go program")
-	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster for resync, egress and nodes")
+	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster for the parts that watch pods")
 	fs.IntVar(&o.EgressClients, "egress-clients", o.EgressClients, "watchers of all pods")
 	fs.IntVar(&o.Nodes, "nodes", o.Nodes, "watchers that each select one node")
+	fs.IntVar(&o.LeanClients, "lean-clients", o.LeanClients,
+		"watchers without managed fields, and as many with them; watchers of each of two shards")
 	fs.IntVar(&o.ResyncClients, "resync-clients", o.ResyncClients, "clients that resync at once")
 	fs.IntVar(&o.ResyncDirect, "resync-direct", o.ResyncDirect, "clients that resync at once at kube-apiserver")
 	fs.IntVar(&o.StormClients, "storm-clients", o.StormClients, "watches that begin at once")
 	fs.IntVar(&o.StormUntouched, "storm-untouched", o.StormUntouched, "watchers that get events meanwhile")
-	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
+	fs.IntVar(&o.SliceClients, "slice-clients", o.SliceClients, "watchers of EndpointSlices, each with a connection")
+	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute; "+
+		"before --parts slices, 500 watchers of EndpointSlices",
 		func(string) error { o.quick(); return nil })
 	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour",
 		func(string) error { o.full(); return nil })
@@ -169,7 +186,7 @@ func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.EventSize, "event-size", o.EventSize, "size of one watch event in `bytes`")
 	fs.IntVar(&o.Writers, "writers", o.Writers, "most writes in flight")
 	fs.IntVar(&o.OwnBehind, "watchfan-behind", o.OwnBehind,
-		"`writes` that watchfan's watchers may be behind in the parts traffic and http2: "+
+		"`writes` that watchfan's watchers may be behind in the parts traffic, http2 and slices: "+
 			"it buffers more than ten; 0 is --behind")
 	fs.IntVar(&o.Behind, "behind", o.Behind,
 		"`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is no limit")
@@ -204,6 +221,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--streams-per-connection must be from 1 to %d", mostStreams)
 	case o.StormClients < 1 || o.StormUntouched < 1:
 		return errors.New("--storm-clients and --storm-untouched must be positive")
+	case o.SliceClients < 1 || o.LeanClients < 1:
+		return errors.New("--slice-clients and --lean-clients must be positive")
 	case slices.Contains(o.Parts, partNodes) && o.Pods < min(50, o.Nodes):
 		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
 	}
@@ -223,8 +242,9 @@ func (o *Options) mostClients() int {
 	for part, n := range map[string]int{
 		partTraffic: o.Clients[0], partStalled: o.StalledClients, partEgress: o.EgressClients,
 		partHTTP2: o.HTTP2Clients, partHTTP2Crowd: o.HTTP2Crowd/mostStreams + 1,
-		partNodes: o.Nodes, partStorm: o.StormClients + o.StormUntouched,
-		partResync: max(o.ResyncClients, o.ResyncDirect),
+		partNodes: o.Nodes, partLean: 2 * o.LeanClients, partShards: 2 * o.LeanClients,
+		partStorm:  o.StormClients + o.StormUntouched,
+		partResync: max(o.ResyncClients, o.ResyncDirect), partSlices: o.SliceClients,
 	} {
 		if slices.Contains(o.Parts, part) {
 			most = max(most, n)

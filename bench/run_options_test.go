@@ -3,31 +3,30 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"strings"
 	"testing"
 )
 
-func TestOptions(t *testing.T) {
+// checkOptions parses and validates the options of a command. It returns a function that does so
+// with more arguments, and compares the error with a part of it; "" is none.
+func checkOptions[O options](t *testing.T, defaults func() O) func(want string, args ...string) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := func(want string, args ...string) {
+	return func(want string, args ...string) {
 		t.Helper()
-		o := defaults()
-		fs := flag.NewFlagSet("bench", flag.ContinueOnError)
-		fs.SetOutput(t.Output())
-		o.AddFlags(fs)
-		err := fs.Parse(append([]string{"--devcluster", program, "--watchfan", program}, args...))
-		if err == nil {
-			err = o.Validate()
-		}
+		binaries := []string{"--devcluster", program, "--watchfan", program}
+		err := parseOptions(t.Name(), defaults(), append(binaries, args...), t.Output())
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v: got %v want %q", args, err, want)
 		}
 	}
+}
+
+func TestOptions(t *testing.T) {
+	f := checkOptions(t, defaults)
 	f("")
 	f("", "--quick", "--peers", "watchfan/plain, kube-apiserver/tls", "--clients", "0,10", "--rates", "max,12.5")
 	f("want one of kube-apiserver/tls,watchfan/tls,watchfan/plain", "--peers", "kube-apiserver/plain")
@@ -40,6 +39,10 @@ func TestOptions(t *testing.T) {
 	f("", "--full")
 	f("want one of traffic,dispatch,stalled,crowd,http2,", "--parts", "all")
 	f("percentages", "--stalled", "100")
+	f("", "--quick", "--parts", "slices", "--slice-clients", "10")
+	f("--slice-clients and --lean-clients must be positive", "--slice-clients", "0")
+	f("--slice-clients and --lean-clients must be positive", "--lean-clients", "0")
+	f("", "--parts", "lean,leanlists,leanmemory,shards", "--lean-clients", "10")
 	f("--pods must be at least 50", "--pods", "49")
 	f("", "--pods", "49", "--parts", "resync")
 	f("raise the hard limit", "--clients", "100000000")

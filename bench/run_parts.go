@@ -24,17 +24,25 @@ const (
 	partResync       = "resync"
 	partEgress       = "egress"
 	partNodes        = "nodes"
+	partLean         = "lean"
+	partLeanLists    = "leanlists"
+	partLeanMemory   = "leanmemory"
+	partShards       = "shards"
+	partSelfCheck    = "selfcheck"
 	partStorm        = "storm"
+	partSlices       = "slices"
 )
 
 var allParts = []string{partTraffic, partDispatch, partStalled, partCrowd,
-	partHTTP2, partHTTP2Stalled, partHTTP2Crowd, partClientGo, partResync, partEgress, partNodes, partStorm}
+	partHTTP2, partHTTP2Stalled, partHTTP2Crowd, partClientGo, partResync, partEgress, partNodes,
+	partLean, partLeanLists, partLeanMemory, partShards, partSelfCheck, partStorm, partSlices}
 
 // The parts with servers, by what they watch.
 var (
 	onConfigMaps = []string{partStalled, partCrowd, partHTTP2, partHTTP2Stalled, partHTTP2Crowd, partClientGo,
 		partStorm}
-	onPods = []string{partResync, partEgress, partNodes}
+	onPods = []string{partResync, partEgress, partNodes, partLean, partLeanLists, partLeanMemory, partShards,
+		partSelfCheck}
 )
 
 // A program runs the parts that have a section, and holds their samples.
@@ -44,6 +52,7 @@ type program struct {
 	round    int
 	sections map[string]*section // by part
 	audit    *auditLog           // of ConfigMaps, for storms
+	moments  []moment            // of the last storm, for its sample
 }
 
 func newProgram(o *Options, say func(string, ...any)) *program {
@@ -52,7 +61,9 @@ func newProgram(o *Options, say func(string, ...any)) *program {
 		partHTTP2: http2Section(o), partHTTP2Stalled: http2StalledSection(o), partHTTP2Crowd: http2CrowdSection(),
 		partClientGo: clientGoSection(o),
 		partResync:   resyncSection(o), partEgress: egressSection(o), partNodes: nodesSection(o),
-		partStorm: stormSection(o),
+		partLean: leanSection(o), partLeanLists: leanListsSection(o), partLeanMemory: leanMemorySection(o),
+		partShards: shardsSection(o), partSelfCheck: selfCheckSection(o),
+		partStorm: stormSection(o), partSlices: slicesSection(o),
 	}}
 }
 
@@ -75,7 +86,7 @@ func (p *program) run(ctx context.Context, round int) error {
 			return err
 		}
 	}
-	if !p.wants(onConfigMaps...) && !p.wants(onPods...) {
+	if !p.wants(onConfigMaps...) && !p.wants(onPods...) && !p.wants(partSlices) {
 		return nil
 	}
 	p.say("starting a dev cluster")
@@ -98,6 +109,11 @@ func (p *program) run(ctx context.Context, round int) error {
 	defer cluster.stop()
 	if p.wants(onConfigMaps...) {
 		if err := p.configMaps(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	if p.wants(partSlices) {
+		if err := p.measureSlices(ctx, cluster); err != nil {
 			return err
 		}
 	}
@@ -151,19 +167,27 @@ func (p *program) pods(ctx context.Context, cluster *cluster) error {
 	st := &stage{cluster: cluster, coll: coll, writer: newWriter(cluster, coll, newAcks(), p.opts)}
 	defer st.writer.client.CloseIdleConnections()
 	form := func(i int) pod { return newPod(i).on(coll.node(i)).written(uint64(i), 0) }
-	if err := createPods(ctx, st.writer, coll.objects, form, p.say); err != nil {
+	if err := createPods(ctx, st.writer, 0, coll.objects, form, p.say); err != nil {
 		return err
 	}
 	for _, part := range []struct {
 		name    string
+		flags   []string // of watchfan
 		measure func(context.Context, *stage) error
-	}{{partEgress, p.egress}, {partNodes, p.nodes}, {partResync, p.resync}} {
+	}{
+		{partEgress, nil, p.egress}, {partNodes, nil, p.nodes}, {partResync, nil, p.resync},
+		{partLeanLists, nil, p.leanLists}, {partLean, nil, p.lean}, {partShards, nil, p.shards},
+		{partSelfCheck, []string{"--self-check-interval=" + selfCheckInterval.String()}, p.selfCheck},
+	} {
 		if !p.wants(part.name) {
 			continue
 		}
-		if err := p.behind(ctx, st, nil, part.measure); err != nil {
+		if err := p.behind(ctx, st, part.flags, part.measure); err != nil {
 			return err
 		}
+	}
+	if p.wants(partLeanMemory) {
+		return p.leanMemory(ctx, st)
 	}
 	return nil
 }
@@ -228,7 +252,9 @@ func (o *Options) sectionsEstimate() (d time.Duration) {
 		partHTTP2: 150 * time.Second, partHTTP2Stalled: 60 * time.Second, partHTTP2Crowd: 60 * time.Second,
 		partClientGo: 60 * time.Second,
 		partResync:   70 * time.Second, partEgress: 60 * time.Second, partNodes: 50 * time.Second,
-		partStorm: 200 * time.Second,
+		partLean: 70 * time.Second, partLeanLists: 30 * time.Second, partLeanMemory: 20 * time.Second,
+		partShards: 30 * time.Second, partSelfCheck: 400 * time.Second,
+		partStorm: 200 * time.Second, partSlices: 190 * time.Second,
 	}
 	for _, part := range o.Parts {
 		d += guess[part]

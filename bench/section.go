@@ -18,6 +18,7 @@ type section struct {
 	columns []column // of its table
 	costs   []column // columns with a meaningful ratio to kube-apiserver
 	inside  *inside  // second table; nil is none
+	goals   []goal   // rows of a last table
 	samples []sample
 }
 
@@ -36,6 +37,7 @@ type sample struct {
 	err     error  // why there are no figures
 	remark  string // beside the figures; may be empty
 	metrics []metric
+	moments []moment // of a storm; nil for another case
 }
 
 // An axis is a property of a case, such as stalled=10.
@@ -85,12 +87,16 @@ func (s *section) cases() (cases [][]*sample) {
 }
 
 // ratios divides each round of a case by kube-apiserver's in the same round.
-func (s *section) ratios(rounds []*sample, unit string) (v []float64) {
+func (s *section) ratios(rounds []*sample, unit string) []float64 {
+	return s.quotients(rounds, unit, func(x *sample) string { return s.nameFor(x, direct) })
+}
+
+// quotients divides each round of a case by that of another case, of which other returns the name.
+func (s *section) quotients(rounds []*sample, unit string, other func(*sample) string) (v []float64) {
 	for _, x := range rounds {
 		ours, ok := x.get(unit)
-		i := slices.IndexFunc(s.samples, func(y sample) bool {
-			return y.round == x.round && y.peer == direct && s.name(&y) == s.nameFor(x, direct)
-		})
+		name := other(x)
+		i := slices.IndexFunc(s.samples, func(y sample) bool { return y.round == x.round && s.name(&y) == name })
 		if !ok || i < 0 {
 			continue
 		}
@@ -131,6 +137,7 @@ func (s *section) writeTables(w io.Writer) {
 		ratios := func(rounds []*sample, c column) string { return summarise(s.ratios(rounds, c.unit), 1) }
 		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.costs, none, ratios)
 	}
+	s.writeGoals(w)
 	for i := range s.samples {
 		if x := &s.samples[i]; x.err != nil {
 			fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", s.name(x), x.round, x.err)

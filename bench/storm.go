@@ -112,6 +112,7 @@ func (p *program) storm(ctx context.Context, st *stage) error {
 		x := sample{peer: st.peer, axes: axes}
 		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
 		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, s, n)
+		x.moments, p.moments = p.moments, nil
 		cancel()
 		if err := p.note(ctx, st, partStorm, x, 16); err != nil {
 			return err
@@ -134,11 +135,12 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	if err != nil {
 		return nil, "", err
 	}
-	uri := stormPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + rv
+	uri, objects := stormPath+"?watch=1&allowWatchBookmarks=true&resourceVersion="+rv, 0
 	if x.kind == stormInformers {
+		objects = stormObjects
 		uri = stormPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	}
-	front, err := startStormFront(ctx, x.priority, st.endpoint(), uri, n, x.kind == stormInformers)
+	front, err := startStormFront(ctx, x.priority, st.endpoint(), []string{uri}, n, objects)
 	if err != nil {
 		return nil, "", err
 	}
@@ -152,7 +154,7 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 
 	stop := st.load(ctx, s.fleet, p.opts.pace())
 	r := &stormRun{program: p, stage: st, fleet: s.fleet, front: front, kind: x.kind, clients: n}
-	m, remark, err := r.measure(ctx)
+	m, remark, err := r.recorded(ctx)
 	if stopped := stop(); err == nil {
 		err = stopped
 	}
@@ -170,6 +172,23 @@ type stormRun struct {
 	front   *stormFront
 	kind    string
 	clients int
+	begun   time.Time // when the clients were let loose
+}
+
+// recorded is measure with a timeline, which it leaves in the program. A restart has none, because
+// it has no untouched watchers.
+func (r *stormRun) recorded(ctx context.Context) ([]metric, string, error) {
+	if r.kind == stormRestart {
+		return r.measure(ctx)
+	}
+	timeline := record(r.stage.processes(), momentLength, r.fleet.read, r.front.live)
+	m, remark, err := r.measure(ctx)
+	moments, failed := timeline.end(r.begun)
+	r.moments = moments
+	if err == nil {
+		err = failed
+	}
+	return m, remark, err
 }
 
 // measure returns the figures of the storm, and a remark on attempts that failed.
@@ -238,6 +257,7 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 	}
 	if r.kind != stormRestart {
 		begin = time.Now()
+		r.begun = begin
 		r.front.begin()
 	}
 	o.done, err = r.front.await(ctx, opened, func() error {
@@ -298,11 +318,11 @@ var stormUpstream = []struct {
 	unit  string
 	kinds []string
 }{
-	{"lanes", []string{"lane starts", "lane watches"}},
+	{"lanes", []string{auditLists, auditWatches}},
 	{"history", []string{"replays", "exact lists"}},
 	{"versions", []string{"versions"}},
 	{"proof-lists", []string{"proof lists"}},
-	{"passed", []string{"clients' lists", "clients' watches"}},
+	{"passed", []string{passedLists, passedWatches}},
 }
 
 // upstream adds up requests by stormUpstream.

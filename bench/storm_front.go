@@ -41,11 +41,11 @@ type stormFront struct {
 
 // A stormJob is the task of each client.
 type stormJob struct {
-	Addr    netip.AddrPort
-	TLS     bool
-	Request string
-	Clients int
-	Initial bool // a client is live at the end of its initial events, and not at the begin of its watch
+	Addr     netip.AddrPort
+	TLS      bool
+	Requests []string // that the clients take in turn
+	Clients  int
+	Objects  int // initial events, at whose end a client is live; 0: it is live at the begin of its watch
 }
 
 // A stormState is the state of the clients so far.
@@ -58,14 +58,18 @@ type stormState struct {
 	FirstError string
 }
 
-func startStormFront(ctx context.Context, p priority, e endpoint, uri string, n int,
-	initial bool) (*stormFront, error) {
+// startStormFront starts n clients, which wait for begin. They take the URIs in turn. With objects,
+// a client is live when it has got so many initial events and their end.
+func startStormFront(ctx context.Context, p priority, e endpoint, uris []string, n, objects int) (*stormFront, error) {
 	f := &stormFront{}
 	var err error
 	if f.dir, err = os.MkdirTemp("", "watchfan-bench-storm-"); err != nil {
 		return nil, err
 	}
-	job := stormJob{e.addr, e.tls != nil, requestHead(e, uri, "application/json", false), n, initial}
+	job := stormJob{Addr: e.addr, TLS: e.tls != nil, Clients: n, Objects: objects}
+	for _, uri := range uris {
+		job.Requests = append(job.Requests, requestHead(e, uri, "application/json", false))
+	}
 	if err := f.start(ctx, p, job); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("storm: %w", err)
@@ -161,11 +165,11 @@ func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr i
 		cancel()
 	}()
 	var wg sync.WaitGroup
-	for range s.job.Clients {
+	for i := range s.job.Clients {
 		wg.Go(func() {
 			select {
 			case <-begin:
-				s.client(ctx)
+				s.client(ctx, s.job.Requests[i%len(s.job.Requests)])
 			case <-ctx.Done():
 			}
 		})
@@ -211,9 +215,9 @@ func (s *stormClients) write(name string) error {
 
 // client keeps one watch open until ctx ends. It opens a watch that ended again, as soon as the
 // server can be reached.
-func (s *stormClients) client(ctx context.Context) {
+func (s *stormClients) client(ctx context.Context, request string) {
 	for ctx.Err() == nil {
-		wait, err := s.watch(ctx)
+		wait, err := s.watch(ctx, request)
 		if ctx.Err() != nil {
 			return
 		}
@@ -231,7 +235,7 @@ func (s *stormClients) client(ctx context.Context) {
 
 // watch opens a watch and reads it to its end. It returns the time to wait before the next attempt.
 // It returns an error if the watch never became live, unless the answer was 429.
-func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
+func (s *stormClients) watch(ctx context.Context, request string) (time.Duration, error) {
 	again := 200*time.Millisecond + rand.N(200*time.Millisecond)
 	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", s.job.Addr.String())
 	if err != nil {
@@ -244,7 +248,7 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	}
 	_ = c.SetDeadline(time.Now().Add(stormTime))
-	if _, err := io.WriteString(c, s.job.Request); err != nil {
+	if _, err := io.WriteString(c, request); err != nil {
 		return again, err
 	}
 	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4<<10), nil)
@@ -258,8 +262,8 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	if resp.StatusCode != http.StatusOK {
 		return again, errors.New("answered " + strconv.Itoa(resp.StatusCode))
 	}
-	if s.job.Initial {
-		if err := readInitialEvents(resp.Body); err != nil {
+	if s.job.Objects > 0 {
+		if err := readInitialEvents(resp.Body, s.job.Objects); err != nil {
 			return again, err
 		}
 	}
@@ -272,7 +276,7 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 }
 
 // readInitialEvents reads up to the end bookmark, and checks the number of events.
-func readInitialEvents(body io.Reader) error {
+func readInitialEvents(body io.Reader, objects int) error {
 	lines := bufio.NewReaderSize(body, 32<<10)
 	for added := 0; ; {
 		line, err := lines.ReadSlice('\n')
@@ -281,7 +285,7 @@ func readInitialEvents(body io.Reader) error {
 			return err
 		case bytes.HasPrefix(line, []byte(`{"type":"ADDED"`)):
 			added++
-		case bytes.Contains(line, endMark) && added == stormObjects:
+		case bytes.Contains(line, endMark) && added == objects:
 			return nil
 		default:
 			return fmt.Errorf("after %d objects: %.200q", added, line)

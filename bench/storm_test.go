@@ -35,9 +35,9 @@ func TestStormFront(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const n = 5
-	f := func(want stormState, e endpoint, uri string, initial bool, opened int, asked func() int64) {
+	f := func(want stormState, e endpoint, uri string, objects, opened int, asked func() int64) {
 		t.Helper()
-		front, err := startStormFront(ctx, priorityNormal, e, uri, n, initial)
+		front, err := startStormFront(ctx, priorityNormal, e, []string{uri}, n, objects)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestStormFront(t *testing.T) {
 		}
 	}
 	const informers = "/?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-	f(stormState{Opened: n}, serveInitialEvents(t, true, stormObjects, true), informers, true, n,
+	f(stormState{Opened: n}, serveInitialEvents(t, true, stormObjects, true), informers, stormObjects, n,
 		func() int64 { return 0 })
 
 	var asked atomic.Int64
@@ -80,7 +80,7 @@ func TestStormFront(t *testing.T) {
 		}
 	})
 	f(stormState{Opened: n + 1, Refused: 1, Failed: 1, FirstError: "answered 403"}, plain,
-		"/?watch=1&resourceVersion=7", false, n+1, asked.Load)
+		"/?watch=1&resourceVersion=7", 0, n+1, asked.Load)
 }
 
 // TestStormNotice separates the time before a storm from the storm, for the clients' latencies and

@@ -81,8 +81,9 @@ func (c *streams) begin(r *reader, requests []watchRequest, seqs []uint64, count
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range requests {
-		s := &stream{watch: watch{filter: q.filter, over: c, last: slices.Clone(seqs)}, counts: counts, deaf: !counts}
-		if s.id, err = c.ask(q.endpoint, q.uri(), "application/json", q.gzip); err != nil {
+		s := &stream{counts: counts, deaf: !counts,
+			watch: watch{filter: q.filter, lean: q.lean, over: c, last: slices.Clone(seqs)}}
+		if s.id, err = c.ask(q.endpoint, q.uri(), q.accept(), q.gzip); err != nil {
 			return nil, err
 		}
 		c.all = append(c.all, s)

@@ -228,8 +228,10 @@ func (r *result) metrics() []metric {
 			metric{unitPerCore, n / r.CPU[r.peer.name].Seconds()},
 			metric{unitDeliveries, n / seconds},
 			metric{unitP50, float64(r.got.latency.Quantile(0.50))},
+			metric{"p90-ns", float64(r.got.latency.Quantile(0.90))},
 			metric{unitP99, float64(r.got.latency.Quantile(0.99))},
 			metric{unitP999, float64(r.got.latency.Quantile(0.999))},
+			metric{"p99.99-ns", float64(r.got.latency.Quantile(0.9999))},
 			metric{"early-%", 100 * float64(r.got.early) / n},
 			metric{"B/delivery", float64(r.got.bytes) / n},
 			metric{"RSS-B", float64(r.RSS[r.peer.name])})

@@ -2,13 +2,18 @@
 
 package main
 
-import "fmt"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
 
 // A watch checks that it gets every write of every object that its filter matches, once, in order,
 // and nothing else. It belongs to the holder of its reader's mu.
 type watch struct {
 	scan   scanner
 	filter filter
+	lean   bool     // its objects have no metadata.managedFields
 	last   []uint64 // for each object, the number of the last write
 	over   carrier
 }
@@ -33,11 +38,19 @@ func (w *watch) count(line []byte, t *tally) error {
 	return nil
 }
 
+// managedMark is in each object with managed fields, and in no other of this program.
+var managedMark = []byte(`"managedFields":`)
+
+var errNotLean = errors.New("an object with managedFields, where they were not wanted")
+
 // event takes one event and returns the number of its write. For a bookmark there is no number.
 func (w *watch) event(line []byte) (seq uint64, bookmark bool, err error) {
 	seq, ok, err := seqOf(line)
 	if err != nil || !ok {
 		return 0, err == nil, err
+	}
+	if w.lean && bytes.Contains(line, managedMark) {
+		return 0, false, errNotLean
 	}
 	n := uint64(len(w.last))
 	object := seq % n

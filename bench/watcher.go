@@ -25,6 +25,7 @@ type watchRequest struct {
 	version  string // resourceVersion to watch from
 	filter   filter
 	gzip     bool // ask for compression; the server decides
+	lean     bool // ask for objects without metadata.managedFields
 	dialer   measure.Dialer
 }
 
@@ -35,7 +36,7 @@ func (q watchRequest) open() (*watcher, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w := &watcher{conn: c, watch: watch{filter: q.filter}}
+	w := &watcher{conn: c, watch: watch{filter: q.filter, lean: q.lean}}
 	w.over = w
 	early, err := w.begin(q)
 	if err != nil {
@@ -45,13 +46,16 @@ func (q watchRequest) open() (*watcher, []byte, error) {
 	return w, early, nil
 }
 
+// accept returns the type that is asked for.
+func (q watchRequest) accept() string { return accept("application/json", q.lean) }
+
 // uri returns the target of the request.
 func (q watchRequest) uri() string {
 	return q.path + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + q.version + q.filter.query
 }
 
 func (w *watcher) begin(q watchRequest) (early []byte, err error) {
-	if _, err := io.WriteString(w.rw, requestHead(q.endpoint, q.uri(), "application/json", q.gzip)); err != nil {
+	if _, err := io.WriteString(w.rw, requestHead(q.endpoint, q.uri(), q.accept(), q.gzip)); err != nil {
 		return nil, err
 	}
 	br := bufio.NewReader(w.rw)

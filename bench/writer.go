@@ -56,15 +56,20 @@ func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 		if object > 0 {
 			continue
 		}
-		// The answer to an update is the object of the events.
-		answer, err := w.send(ctx, "PUT", coll.objectPath(0), coll.body(0, 0))
+		without, err := w.eventSize(ctx)
 		if err != nil {
 			return err
 		}
-		without := len(bytes.TrimSpace(answer)) + len(`{"type":"MODIFIED","object":}`) + len("\n")
 		coll.pad = max(coll.pad+eventSize-without, 0)
 	}
 	return nil
+}
+
+// eventSize writes object 0 as it was created, and returns the size of the event in bytes.
+func (w *writer) eventSize(ctx context.Context) (int, error) {
+	// The answer to an update is the object of the events.
+	answer, err := w.send(ctx, "PUT", w.coll.objectPath(0), w.coll.body(0, 0))
+	return len(bytes.TrimSpace(answer)) + len(`{"type":"MODIFIED","object":}`) + len("\n"), err
 }
 
 func (w *writer) createNamespace(ctx context.Context, name string) error {

@@ -10,13 +10,24 @@ GOVULNDB ?= https://vuln.go.dev
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@latest
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.release=$(VERSION) -X main.gitCommit=$(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# Kubernetes versions besides the newest: the oldest that is supported, and one between.
+OLDER := v1.30 v1.33
+OLDEST := $(firstword $(OLDER))
+# Arguments of the newest kube-apiserver that turn its feature gates the other way, for make versions.
+# ConsistentListFromCache can be turned off only where an older version is emulated.
+GATES := "--apiserver-arg=feature-gates=WatchList=false,ListFromCacheSnapshot=false" \
+	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true" \
+	"--apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false"
+VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|ConsistentBurst|Pages|ReadYourWrites|Watch(SelectorTransitions|ListAtVersion|FromNow|Resume|FastWrites|Bookmarks|OneObject))$$
 # The race detector needs a C compiler.
 RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
 PACKAGES := ./...
+# Of a release.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
-DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test unit e2e chaos attack deploytest statustest conformance hollow race fuzz fuzz-short lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test check unit e2e cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow plots release race fuzz fuzz-short lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,36 +46,87 @@ devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and
 # another seed each time.
 test: CHAOS_SEED ?= 5
 test: ATTACK_SEED ?= 5
-test: lint vulncheck unit fuzz-short e2e chaos attack deploytest statustest ## everything: lint, vulncheck, unit, 500 runs of each fuzz target, e2e, five minutes of chaos, half a minute of attack, deploytest, statustest
+test: lint vulncheck unit fuzz-short e2e cachesuite oldest chaos attack deploytest statustest ## everything: lint, vulncheck, unit, 500 runs of each fuzz target, e2e, cachesuite, the oldest kube-apiserver, five minutes of chaos and etcd's judgement of it, half a minute of attack, deploytest, statustest (half an hour)
 
-unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without
-	$(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
+check: lint unit ## what a first change needs: lint and unit (5 minutes)
+
+unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 minutes)
+	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
+	cd bench/plot && $(GO) test .
+	cd deploy/release && $(GO) test .
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/controllers bin/node-clients bin/h2spec ## end-to-end suite: the built binary between a real kube-apiserver and real clients (E2EFLAGS=-http2: all of them over HTTP/2)
-	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## end-to-end suite: the built binary between a real kube-apiserver and real clients (11 minutes; E2EFLAGS=-http2: all of them over HTTP/2)
+	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client \
+		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
-		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec $(GO) test -timeout 20m -count=1 ./proxy/e2e $(E2EFLAGS)
+		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \
+		KUBE_STATE_METRICS_BIN=$(CURDIR)/bin/kube-state-metrics COREDNS_BIN=$(CURDIR)/bin/coredns DISCOVERY_BIN=$(CURDIR)/bin/discovery \
+		KUBEPROXY_BIN=$(CURDIR)/bin/kubeproxy \
+		deploy/progress.sh e2e "11 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e $(E2EFLAGS)
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
-chaos: bin/watchfan-race bin/devcluster ## fault suite: what clients see under faults, compared with etcd's own history (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
+cachesuite: bin/watchfan-race bin/devcluster ## Kubernetes' own suite for watch caches, at kube-apiserver and through watchfan (3 minutes)
+	cd proxy/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		$(GO) test -timeout 40m -count=1 -v .
+
+throughput: bin/watchfan bin/devcluster ## that suite's benchmark of writes beside watches and lists, at kube-apiserver and through watchfan (4 minutes)
+	cd proxy/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		$(GO) test -modfile=v0.37.mod -tags throughput -timeout 30m -run '^$$' -bench WriteThroughput -benchtime 1s .
+
+oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## oracle, reads and linearizability with the oldest kube-apiserver that is supported, and with it and the newest behind one address (3 minutes; the first build takes 4 more)
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
+		deploy/progress.sh oldest "1 minute" $(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^Test(Oracle|Reads|Linearizable)$$'
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
+		$(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^TestUpgrade$$'
+
+versions: bin/watchfan-race bin/watchfan bin/devcluster $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver and its feature gates the other way: oracle, reads, informers, linearizability, a minute of chaos each (20 minutes; CHAOS_SEED=N)
+	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
+	against() { \
+		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
+		deploy/progress.sh "$$1" "3 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e -run '$(VERSION_TESTS)'; \
+		$(GO) test -timeout 20m -count=1 -v ./proxy/chaos -duration=1m $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED)); \
+	}; \
+	for version in $(OLDER); do \
+		DEVCLUSTER_ARGS= against devcluster-$$version; \
+		OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$$version DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+			$(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^TestUpgrade$$'; \
+	done; \
+	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done
+
+chaos: bin/watchfan-race bin/devcluster bin/judge ## fault suite: what clients see under faults, compared with etcd's own history, and then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
+	@rm -f bin/chaos.jsonl.gz
+	status=0; \
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster INFORMERS_BIN=$(CURDIR)/bin \
-		$(GO) test -timeout 3h -count=1 -v ./proxy/chaos -duration=$(or $(CHAOS_DURATION),5m) $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED))
+		$(GO) test -timeout 3h -count=1 -v ./proxy/chaos -duration=$(or $(CHAOS_DURATION),5m) $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED)) \
+		-record=$(CURDIR)/bin/chaos.jsonl.gz || status=1; \
+	$(MAKE) --no-print-directory judge || status=1; exit $$status
+
+judge: RECORD ?= bin/chaos.jsonl.gz
+judge: bin/judge ## etcd's robustness validators judge what clients were told in the last make chaos (RECORD=FILE: in another), after mutants of a good record
+	cd proxy/chaos/judge && $(GO) test -count=1 .
+	@[ -e $(RECORD) ] || { echo "There is no $(RECORD): make chaos records what clients are told."; exit 1; }
+	bin/judge -reports bin/judgements $(RECORD)
+
+soak: bin/watchfan bin/devcluster ## 10,000 watches of all kinds for an hour at two replicas, one of which is replaced each ten minutes: nothing may grow, and nothing may be wrong (SOAK_DURATION=1h; SOAK_WATCHES=10000; SOAK_SEED=N)
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		$(GO) test -timeout 6h -count=1 -v ./proxy/chaos -run '^TestSoak$$' -duration=$(or $(SOAK_DURATION),1h) \
+		-watches=$(or $(SOAK_WATCHES),10000) $(if $(SOAK_SEED),-seed=$(SOAK_SEED))
 
 attack: bin/watchfan bin/devcluster ## attack suite: 60 attackers of all kinds beside 200 honest clients, after a quiet phase (ATTACK_DURATION=30s; ATTACK_SEED=N repeats a run's attacks)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 3h -count=1 -v ./proxy/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
 
-deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, manifests, dashboards, alerts and each command of the READMEs, with a real Helm, kube-apiserver and Prometheus (UPDATE=1 rewrites dashboards and METRICS.md)
-	@deploy/need.sh curl:curl
+deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, manifests, dashboards, alerts and each command of the READMEs, with a real Helm, kube-apiserver and Prometheus (3 minutes; UPDATE=1 rewrites dashboards and METRICS.md)
+	@deploy/need.sh curl:curl zsh:zsh fish:fish script:bsdutils
 	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench PROMETHEUS_BIN=$(CURDIR)/bin/prometheus PROMTOOL_BIN=$(CURDIR)/bin/promtool \
-		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
+		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema ../progress.sh deploytest "3 minutes" $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
-statustest: bin/watchfan bin/devcluster ## status page in a real Chromium, which apt-get installs if it is missing (SCREENSHOTS=DIR keeps pictures)
+statustest: bin/watchfan bin/devcluster ## status page in a real Chromium, which apt-get installs if it is missing (SCREENSHOTS=DIR keeps pictures, UPDATE=1 takes those of deploy/README.md anew)
 	@deploy/need.sh chromium:chromium
 	cd proxy/statustest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
-		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) .
+		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) . $(if $(UPDATE),-update)
 
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, against kube-apiserver and through watchfan (6 minutes)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
@@ -92,8 +154,13 @@ lint: ## gofmt, go vet, staticcheck, imports within proxy, and the modules' chec
 	$(GO) vet -tags capture ./framing
 	cd proxy/e2e/informers && $(GO) vet .
 	cd proxy/e2e/controllers && $(GO) vet .
+	cd proxy/e2e/discovery && $(GO) vet .
+	cd proxy/e2e/cachesuite && $(GO) vet . && $(GO) vet -modfile=v0.37.mod -tags throughput .
+	cd proxy/chaos/judge && $(GO) vet .
 	cd deploy/deploytest && $(GO) vet .
 	cd proxy/statustest && $(GO) vet .
+	cd bench/plot && $(GO) vet .
+	cd deploy/release && $(GO) vet .
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 	proxy/rooms.sh
 	$(GO) mod verify
@@ -109,8 +176,14 @@ vulncheck: ## known vulnerabilities in code that is called (GOVULNDB=file:///DIR
 microbench: ## go test -bench of framing and fanout
 	$(GO) test -run '^$$' -bench . -benchmem ./framing ./fanout
 
-bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (14 minutes; BENCHFLAGS=--full: an hour)
+bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (20 minutes; BENCHFLAGS=--full: an hour)
 	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
+
+plots: ## draw the figures of bench/results anew, as bench/results/plots/*.svg, light and dark
+	cd bench/plot && $(GO) run . ../results ../results/plots
+
+release: bin/helm ## the files of a release, in bin/release: static binaries, bills of materials, the chart, checksums (VERSION=0.2.0)
+	@GO=$(GO) HELM=$(CURDIR)/bin/helm deploy/release/release.sh "$(VERSION)" bin/release $(PLATFORMS)
 
 clean: ## remove what was built
 	rm -rf bin
@@ -122,10 +195,16 @@ bin/watchfan-race: $(SOURCES)
 	$(GO) build $(RACE) -o $@ .
 
 bin/bench: $(SOURCES) $(shell find bench -name '*.go' 2>/dev/null)
-	$(GO) build -o $@ ./bench
+	@GO=$(GO) deploy/build.sh $@ ./bench
 
 bin/devcluster: $(DEVCLUSTER)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" .
+
+# The same source with another version's modules, which also name the version.
+bin/devcluster-%: deploy/devcluster/versions/%.mod deploy/devcluster/versions/%.sum $(DEVCLUSTER)
+	@cd deploy/devcluster; version=$$(awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' versions/$*.mod); \
+	flags=$$(sed -E "s/(gitVersion=)[^ ]*/\1$$version/; s/(gitMinor=)[^ ]*/\1$$(cut -d. -f2 <<<$$version)/" ldflags); \
+	GO=$(GO) ../build.sh $(CURDIR)/$@ -modfile=versions/$*.mod -ldflags "$$flags" .
 
 # The package is unpacked and not installed, because installing it starts a server.
 bin/prometheus:
@@ -148,8 +227,25 @@ bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix dep
 bin/kubemark: $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" k8s.io/kubernetes/cmd/kubemark
 
+bin/kubeproxy: $(wildcard deploy/devcluster/cmd/kubeproxy/*.go) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubeproxy
+
 bin/controllers: $(addprefix proxy/e2e/controllers/,go.mod go.sum main.go)
 	cd proxy/e2e/controllers && $(GO) build -ldflags '-s -w' -o $(CURDIR)/$@ .
+
+PROGRAMS := $(addprefix proxy/e2e/programs/,go.mod go.sum)
+
+bin/kube-state-metrics: $(PROGRAMS)
+	@cd proxy/e2e/programs && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' k8s.io/kube-state-metrics/v2
+
+bin/coredns: $(PROGRAMS)
+	@cd proxy/e2e/programs && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' github.com/coredns/coredns
+
+bin/discovery: $(addprefix proxy/e2e/discovery/,go.mod go.sum main.go)
+	cd proxy/e2e/discovery && $(GO) build -ldflags '-s -w' -o $(CURDIR)/$@ .
+
+bin/judge: $(wildcard proxy/chaos/judge/*.go) $(addprefix proxy/chaos/judge/,go.mod go.sum)
+	@cd proxy/chaos/judge && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' .
 
 bin/h2spec: $(addprefix proxy/e2e/h2spec/,go.mod go.sum)
 	cd proxy/e2e/h2spec && $(GO) build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Installs missing commands that tests need, and nothing else: need.sh COMMAND:PACKAGE..., with
-# Debian's names of packages.
+# Debian's names of packages. In place of a command there may be the path of a file.
 set -eu
 missing=
 for need in "$@"; do
-	command -v "${need%%:*}" >/dev/null 2>&1 || missing="$missing ${need#*:}"
+	command -v "${need%%:*}" >/dev/null 2>&1 || [ -e "${need%%:*}" ] || missing="$missing ${need#*:}"
 done
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then

@@ -76,6 +76,21 @@ serve() {
 	exit 1
 }
 
+# meanwhile shows what can be tried while kube-apiserver is built.
+meanwhile() {
+	cat <<TRY
+
+etcd and kube-apiserver are built now. Meanwhile, try in another terminal, in $PWD:
+
+  bin/watchfan help            the commands, and the flags with their defaults
+  bin/watchfan help caching    one group of flags
+  bin/watchfan config          the same as a configuration file
+  bin/watchfan assess --help   how to ask whether watchfan would help a cluster of yours
+  less README.md               when you need it, and what it promises
+
+TRY
+}
+
 # choose sets cluster to configured or dev, and says why. The codes are those of watchfan check.
 choose() {
 	local found code=0
@@ -115,14 +130,21 @@ choose() {
 	fi
 }
 
-[ -x bin/watchfan ] && [ -x bin/devcluster ] || echo "The first run builds watchfan, and etcd and kube-apiserver unless a cluster of yours is served: some minutes. Later runs take seconds."
+echo "This runs watchfan in front of a cluster, until Ctrl-C."
+if [ -x bin/watchfan ] && [ -x bin/devcluster ]; then
+	echo "It starts in seconds. If sources have changed, they are built first."
+else
+	echo "The first run builds watchfan and, unless a cluster of yours is served, a real etcd and kube-apiserver:"
+	echo "about 4 minutes on 2 cores. Later runs start in seconds."
+fi
 build bin/watchfan
 choose
 kubectl=kubectl
 flags=
 if [ "$cluster" = dev ]; then
-	[ -x bin/devcluster ] || echo "Meanwhile, in another terminal: bin/watchfan help, bin/watchfan config, less README.md"
+	[ -x bin/devcluster ] || meanwhile
 	build bin/devcluster bin/kubectl
+	echo "Starting etcd and kube-apiserver."
 	bin/devcluster up --dir "$state/cluster" --unsafe-no-fsync &
 	children+=($!)
 	until [ -e "$state/cluster/ready" ]; do
@@ -145,7 +167,9 @@ watchfan is ready. Try, each in a terminal of its own, in $PWD:
 TRY
 if [ "$cluster" = dev ]; then
 	echo "  write   $kubectl$flags create configmap hello --from-literal=who=world"
-else
+fi
+echo "  top     bin/watchfan top$([ "$admin" = 8002 ] || echo " --admin http://127.0.0.1:$admin")"
+if [ "$cluster" != dev ]; then
 	echo
 	echo "Requests without a token have your rights, writes too: http://127.0.0.1:$insecure serves programs on this host only."
 fi

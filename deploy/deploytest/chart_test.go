@@ -1,6 +1,7 @@
 package deploytest
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -110,7 +111,7 @@ func TestObjects(t *testing.T) {
 	f("seeds: {enabled: false}", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
 	f(readFile(t, "testdata/everything.yaml"),
-		"ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler "+
+		"ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler "+
 			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service Service ServiceAccount ServiceMonitor")
 }
 
@@ -205,8 +206,13 @@ func TestArgs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"config"}
+		args, file := []string{"config"}, filepath.Join(t.TempDir(), "config.yaml")
 		for _, o := range parse(t, r.Manifest) {
+			if content, ok, _ := unstructured.NestedString(o.Object, "data", "config.yaml"); ok {
+				if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if o.GetKind() == "Deployment" {
 				containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 				more, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
@@ -215,6 +221,9 @@ func TestArgs(t *testing.T) {
 		}
 		if len(args) < 10 {
 			t.Fatalf("got arguments %v", args)
+		}
+		for i, arg := range args { // what the pod mounts
+			args[i] = strings.Replace(arg, "/etc/watchfan/config/config.yaml", file, 1)
 		}
 		got, err := exec.Command(binary(t, "WATCHFAN_BIN"), args...).CombinedOutput()
 		if err != nil {
@@ -226,7 +235,7 @@ func TestArgs(t *testing.T) {
 			}
 		}
 	}
-	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n",
+	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "selfCheckInterval: 5m\n",
 		"historyBytes: 64Mi\n", "maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 20000\n",
 		`memoryLimit: "-1"`)
 	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n",
@@ -239,8 +248,9 @@ func TestArgs(t *testing.T) {
 		"requestHeaderUsernameHeaders:\n  - X-Remote-User\n",
 		"requestHeaderUIDHeaders:\n  - X-Remote-Uid\n", "requestHeaderGroupHeaders:\n  - X-Remote-Group\n",
 		"requestHeaderExtraHeadersPrefix:\n  - X-Remote-Extra-\n",
-		"minRequestTimeout: 10m\n", "logLevel: debug\n",
+		"minRequestTimeout: 10m\n", "selfCheckInterval: 1m30s\n", "logLevel: debug\n",
 		"exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n",
+		"views:\n  - name: agents\n    drop:\n      - fields:\n          - metadata.managedFields\n", "labelSelector: a in (b, c)\n",
 		"cacheAggregatedGroups:\n  - wardle.example.com/v1\n", "auditLogPath: '-'\n", "auditLogMode: blocking\n")
 }
 
@@ -264,6 +274,7 @@ func TestBadValues(t *testing.T) {
 	f("replicas: -1", "/replicas", "minimum")
 	f("cache: {idleTimeout: 10}", "/cache/idleTimeout", "want string")
 	f("cache: {idleTimeout: 10 minutes}", "/cache/idleTimeout", "does not match pattern")
+	f("cache: {selfCheckInterval: 5}", "/cache/selfCheckInterval", "want string")
 	f("cache: {historyBytes: 64MB}", "/cache/historyBytes", "does not match pattern")
 	f("cache: {resident: [Pods]}", "/cache/resident/0", "does not match pattern")
 	f("cache: {exclude: ['*']}", "/cache/exclude/0", "does not match pattern")
@@ -282,6 +293,9 @@ func TestBadValues(t *testing.T) {
 	f("autoscaling: {enabled: true, minReplicas: 5, maxReplicas: 2}", "minReplicas is 5, more than maxReplicas, 2")
 	f("serviceAccount: {create: false}", "give serviceAccount.name")
 	f("clientCertificates: {enabled: true}", "give clientCertificates.configMap")
+	f("views: [{name: Agents, drop: [{fields: [data]}]}]", "/views/0/name", "does not match pattern")
+	f("views: [{name: a, drop: []}]", "/views/0/drop", "minItems")
+	f("views: [{name: a, drop: [{keep: [data]}]}]", "/views/0/drop/0", "additional properties")
 	f("frontProxies: {enabled: true}", "give frontProxies.configMap")
 	f("frontProxies: {usernameHeaders: []}", "/frontProxies/usernameHeaders", "minItems")
 	f("frontProxies: {groupHeaders: ['X-A,X-B']}", "/frontProxies/groupHeaders/0", "does not match pattern")

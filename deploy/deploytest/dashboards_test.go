@@ -161,6 +161,9 @@ var oneResource = newDashboard("resource", "One resource",
 		graph("Time of a proof", "s", "The mean. A consistent read waits for one proof at most.",
 			query{`sum by (resource) (rate(watchfan_freshness_proof_seconds_total{R}` + rate +
 				`)) / sum by (resource) (rate(watchfan_freshness_proofs_total{R}` + rate + `))`, "{{resource}}"}),
+		graph("Self-checks", "none", "Comparisons of the caches with kube-apiserver. A difference means that changes were lost.",
+			query{`sum by (resource, result) (increase(watchfan_lane_self_checks_total{R}` + rate + `))`,
+				"{{resource}} {{result}}"}),
 		graph("Reencodings", "none",
 			"kube-apiserver wrote unchanged objects in other bytes, as after an upgrade. All watchers of the "+
 				"resource got 410 and listed again, from the cache.",

@@ -8,11 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,12 +34,15 @@ func TestDocuments(t *testing.T) {
 	}
 	for _, d := range []struct {
 		name      string
-		noCluster string // the section that finds no cluster
+		noCluster string // the section that finds no cluster; "*": none does
 		commands  int    // at least
 		notRun    int    // blocks
 	}{
-		{"README.md", "Try it", 11, 1},
-		{"deploy/README.md", "", 4, 1},
+		{"README.md", "Try it", 8, 1},
+		{"deploy/PROGRAM.md", "", 14, 0},
+		{"deploy/README.md", "", 6, 1},
+		{"deploy/RECIPES.md", "", 7, 1},
+		{"CONTRIBUTING.md", "*", 5, 2},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			blocks := readBlocks(t, d.name)
@@ -56,7 +61,7 @@ func TestDocuments(t *testing.T) {
 				if b.section != section {
 					closeSection()
 					section = b.section
-					if section != d.noCluster {
+					if section != d.noCluster && d.noCluster != "*" {
 						w.startCluster(t)
 					}
 				}
@@ -82,6 +87,95 @@ func TestDocuments(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The front page is read in two minutes: it is short, and each line of prose is a sentence.
+func TestFrontPage(t *testing.T) {
+	const mostWords, mostColumns = 900, 200
+	words, fenced := 0, false
+	for i, line := range strings.Split(readFile(t, "../../README.md"), "\n") {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+			continue
+		}
+		if fenced || strings.HasPrefix(line, "<") {
+			continue
+		}
+		words += len(strings.Fields(line))
+		if n := utf8.RuneCountInString(line); n > mostColumns && !strings.Contains(line, "](") {
+			t.Errorf("README.md:%d: %d columns", i+1, n)
+		}
+		if !strings.HasPrefix(line, "|") && sentenceEnd.MatchString(line) {
+			t.Errorf("README.md:%d: two sentences on a line", i+1)
+		}
+	}
+	if words > mostWords {
+		t.Errorf("README.md has %d words, want at most %d", words, mostWords)
+	}
+}
+
+var sentenceEnd = regexp.MustCompile(`[a-z)]\. [A-Z]`)
+
+// The front page's figures are those of bench/README.md.
+func TestFrontPageFigures(t *testing.T) {
+	_, page, _ := strings.Cut(readFile(t, "../../README.md"), "## Three figures")
+	page, _, _ = strings.Cut(page, "\n## ")
+	figures := regexp.MustCompile(`([\d.,]+) (ms|µs)`).FindAllStringSubmatch(page, -1)
+	if len(figures) < 9 {
+		t.Errorf("figures: %q", figures)
+	}
+	bench := readFile(t, "../../bench/README.md")
+	for _, f := range figures {
+		if !strings.Contains(bench, " "+f[0]) {
+			t.Errorf("bench/README.md has no %s", f[0])
+		}
+	}
+}
+
+// Each relative link of a document leads to a file, and to a heading or an anchor in it.
+func TestLinks(t *testing.T) {
+	list, err := exec.Command("git", "-C", "../..", "ls-files", "-co", "--exclude-standard", "*.md").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, links := regexp.MustCompile(`\]\(([^)\s]+)\)`), 0
+	for name := range strings.Lines(string(list)) {
+		name = filepath.Join("../..", strings.TrimSpace(name))
+		for _, m := range link.FindAllStringSubmatch(readFile(t, name), -1) {
+			to, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(to, "://") {
+				continue
+			}
+			links++
+			file := filepath.Join(filepath.Dir(name), to)
+			if to == "" {
+				file = name
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if anchor != "" && !slices.Contains(anchors(readFile(t, file)), anchor) {
+				t.Errorf("%s: %s has no #%s", name, file, anchor)
+			}
+		}
+	}
+	if links < 30 {
+		t.Errorf("only %d links were found", links)
+	}
+}
+
+// anchors returns what links into a document may name: its headings, as GitHub writes them, and its
+// own anchors.
+func anchors(document string) (all []string) {
+	for line := range strings.Lines(document) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			all = append(all, strings.ReplaceAll(regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(
+				strings.ToLower(strings.TrimSpace(title)), ""), " ", "-"))
+		}
+		for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(line, -1) {
+			all = append(all, m[1])
+		}
+	}
+	return all
 }
 
 // block is one fenced block.
@@ -210,7 +304,7 @@ func newWorkshop(t *testing.T) *workshop {
 		copyFile(t, filepath.Join(root, name), filepath.Join(w.dir, name))
 	}
 	// After the sources, so that make finds them up to date.
-	for _, name := range []string{"watchfan", "devcluster", "kubectl", "bench"} {
+	for _, name := range []string{"watchfan", "devcluster", "kubectl", "bench", "helm"} {
 		copyFile(t, binary(t, strings.ToUpper(name)+"_BIN"), filepath.Join(w.dir, "bin", name))
 	}
 	for variable, name := range map[string]string{"HELM_BIN": "helm", "KUBECTL_BIN": "kubectl"} {
@@ -299,7 +393,7 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 	t.Helper()
 	term := &terminal{cmd: exec.Command("bash", "-c", c.text), exited: make(chan struct{})}
 	term.cmd.Dir = w.dir
-	term.cmd.Env = []string{"HOME=" + w.home, "PATH=" + w.bin + ":" + os.Getenv("PATH")}
+	term.cmd.Env = append([]string{"HOME=" + w.home, "PATH=" + w.bin + ":" + os.Getenv("PATH")}, goEnvironment(t)...)
 	term.cmd.Stdout, term.cmd.Stderr = term, term
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches all processes of the group
 	term.cmd.WaitDelay = 3 * patience                          // time for processes that it leaves running
@@ -311,6 +405,21 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 		close(term.exited)
 	}()
 	return term
+}
+
+// goEnvironment returns the places of Go's caches, so that a command does not build everything anew for
+// another home directory.
+func goEnvironment(t *testing.T) (environment []string) {
+	t.Helper()
+	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY"}
+	out, err := exec.Command("go", append([]string{"env"}, names...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, value := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		environment = append(environment, names[i]+"="+value)
+	}
+	return environment
 }
 
 // expect waits until the command's output is as the document shows it. Unless the command may

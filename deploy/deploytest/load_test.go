@@ -127,23 +127,30 @@ func (l *load) begin(t *testing.T) {
 	})
 	each(200*time.Millisecond, l.read(ctx))
 	l.stall(t, "parked")
-	for i := 0; l.metric(t, "watchfan_parked_watchers") == 0 || l.metric(t, "watchfan_lag_events") < 3; i++ {
-		if i == 200 {
-			t.Fatal("200 large events did not fill the socket of a client that does not read")
-		}
-		if err := l.grow(ctx, "parked", i); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.growUntil(ctx, t, "parked", 200, "the socket of a client that does not read is full", func() bool {
+		return l.metric(t, "watchfan_parked_watchers") > 0 && l.metric(t, "watchfan_lag_events") >= 3
+	})
 	l.stall(t, "evicted")
-	for i := 0; l.metric(t, "watchfan_watches_ended_total", `reason="evicted"`) == 0; i++ {
-		if i == 400 {
-			t.Fatal("a client that is 400 large events behind was not evicted")
-		}
-		if err := l.grow(ctx, "evicted", i); err != nil {
+	l.growUntil(ctx, t, "evicted", 400, "a client that is 400 large events behind is evicted", func() bool {
+		return l.metric(t, "watchfan_watches_ended_total", `reason="evicted"`) > 0
+	})
+}
+
+// growUntil writes large versions of a secret until done, and up to most of them. Then it waits,
+// because kube-apiserver may send them later than it stores them.
+func (l *load) growUntil(ctx context.Context, t *testing.T, name string, most int, what string, done func() bool) {
+	t.Helper()
+	for i := 0; i < most && !done(); i++ {
+		if err := l.grow(ctx, name, i); err != nil {
 			t.Fatal(err)
 		}
 	}
+	eventually(t, what, func() error {
+		if !done() {
+			return fmt.Errorf("not after %d large events", most)
+		}
+		return nil
+	})
 }
 
 // grow writes a large version of a secret.
@@ -327,6 +334,16 @@ func (l *load) relist(t *testing.T) {
 		}
 		if n := l.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); n != 1 {
 			return fmt.Errorf("%v watches", n)
+		}
+		return nil
+	})
+	// After a slow list, watchfan spares kube-apiserver for some seconds, and consistent lists wait.
+	turns := l.turns.Load()
+	eventually(t, "requests at their usual pace", func() error {
+		time.Sleep(time.Second)
+		before := turns
+		if turns = l.turns.Load(); turns < before+4 {
+			return fmt.Errorf("%d turns in a second", turns-before)
 		}
 		return nil
 	})

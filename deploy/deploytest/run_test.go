@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,9 @@ func TestRun(t *testing.T) {
 	t.Run("no cluster, and two Ctrl-C", func(t *testing.T) {
 		term := w.until(t, "make run", "Stop: Ctrl-C")
 		said := term.output()
-		for _, want := range []string{"No cluster is configured: a dev cluster is started.\n", "  write   bin/kubectl "} {
+		for _, want := range []string{"This runs watchfan in front of a cluster, until Ctrl-C.\nIt starts in seconds.",
+			"No cluster is configured: a dev cluster is started.\n", "Starting etcd and kube-apiserver.\n",
+			"  write   bin/kubectl ", "  top     bin/watchfan top\n"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("it does not say %q:\n%s", want, said)
 			}
@@ -41,11 +44,7 @@ func TestRun(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		term.interrupt(t)
-		for deadline := time.Now().Add(patience); w.left(t) > 0; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d processes are left after two Ctrl-C", w.left(t))
-			}
-		}
+		w.awaitLeft(t, 0)
 	})
 
 	t.Run("a port is taken", func(t *testing.T) {
@@ -86,6 +85,16 @@ func TestRun(t *testing.T) {
 			t.Error(said)
 		}
 	})
+	for answer, want := range map[string]string{"y": "Requests without a token have your rights", "": "Starting etcd and kube-apiserver."} {
+		t.Run("a cluster on a terminal, answered "+strconv.Quote(answer), func(t *testing.T) {
+			before := w.left(t)
+			said := w.says(t, "(echo "+answer+"; exec sleep 300) | script -qec 'make run' /dev/null", "Stop: Ctrl-C")
+			if !strings.Contains(said, "Serve it? y, or n for a dev cluster of its own [n] ") || !strings.Contains(said, want) {
+				t.Errorf("it does not ask, or does not say %q:\n%s", want, said)
+			}
+			w.awaitLeft(t, before)
+		})
+	}
 	t.Run("a cluster with consent", func(t *testing.T) {
 		said := w.says(t, "make run CLUSTER=1", "Stop: Ctrl-C")
 		for _, want := range []string{"\ncontext: production\nserver:  https://", "\nuser:    ", "Requests without a token have your rights"} {
@@ -99,12 +108,40 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestBuild: build.sh counts the packages that must be compiled and those that are, and shows what the
-// compiler says.
+// TestFirstRun: a first run says at once what it does and how long that takes, and what can be tried while
+// kube-apiserver is built. The builds are not real ones.
+func TestFirstRun(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"run.sh", "build.sh"} {
+		copyFile(t, filepath.Join("..", name), filepath.Join(dir, "deploy", name))
+	}
+	// make copies a watchfan that finds no cluster, and fails to build kube-apiserver.
+	for name, script := range map[string]string{
+		"make":          "case $* in *bin/watchfan*) mkdir -p bin; cp \"$0\"-watchfan bin/watchfan ;; *) echo 'no kube-apiserver'; exit 1 ;; esac",
+		"make-watchfan": "exit 3",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "deploy/run.sh"))
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "INSECURE_PORT=0", "SECURE_PORT=0", "ADMIN_PORT=0")
+	out, err := cmd.CombinedOutput()
+	if want := "^This runs watchfan in front of a cluster, until Ctrl-C\\.\n" +
+		"The first run builds watchfan and, .*:\nabout 4 minutes on 2 cores\\. Later runs start in seconds\\.\n" +
+		"No cluster is configured: a dev cluster is started\\.\n" +
+		"\netcd and kube-apiserver are built now\\. Meanwhile, try in another terminal, in .*:\n\n(  bin/watchfan .*\n)+  less README\\.md .*\n\n" +
+		"no kube-apiserver\nThe build failed\\.\n$"; err == nil || !regexp.MustCompile(want).Match(out) {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// TestBuild: build.sh says when it downloads modules, counts the packages that must be compiled and those
+// that are, and shows what the compiler says.
 func TestBuild(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "go")
-	script := "#!/bin/sh\nif [ \"$2\" = -n ]; then for i in $(seq 60); do echo '#'; echo \"# example.com/p$i\"; echo '#'; echo '# import config'; done; exit; fi\n" +
-		"for i in $(seq 60); do echo example.com/p$i; done\n[ \"$5\" = good ] || { echo '# example.com/p60'; echo './x.go:1:2: wrong thing'; exit 1; }\n"
+	script := "#!/bin/sh\nif [ \"$2\" = -n ]; then if [ \"$5\" = new ]; then echo 'go: downloading example.com v1'; sleep 1; fi; for i in $(seq 60); do echo '#'; echo \"# example.com/p$i\"; echo '#'; echo '# import config'; done; exit; fi\n" +
+		"for i in $(seq 60); do echo example.com/p$i; done\n[ \"$5\" != bad ] || { echo '# example.com/p60'; echo './x.go:1:2: wrong thing'; exit 1; }\n"
 	if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +155,7 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	f("good", false, `^Building bin/x: 60 packages to compile, about 1 min\.\nBuilt bin/x in \d+ s\.\n$`)
+	f("new", false, `^Downloading the modules of bin/x\.\nBuilding bin/x: 60 packages`)
 	f("bad", true, `^Building bin/x: 60 packages to compile, about 1 min\.\n# example.com/p60\n\./x.go:1:2: wrong thing\n$`)
 }
 
@@ -175,4 +213,14 @@ func (w *workshop) left(t *testing.T) (n int) {
 		}
 	}
 	return n
+}
+
+// awaitLeft waits until at most so many processes run the workshop's binaries.
+func (w *workshop) awaitLeft(t *testing.T, most int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); w.left(t) > most; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d processes are left after Ctrl-C, %d more than before", w.left(t), w.left(t)-most)
+		}
+	}
 }

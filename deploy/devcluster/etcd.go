@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
+	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 )
 
@@ -29,7 +31,7 @@ func etcdArgs(opts Options, state State) []string {
 		"--quota-backend-bytes=8589934592",
 
 		// As kubeadm does, so that bookmarks come as often as in a real cluster.
-		"--watch-progress-notify-interval=5s",
+		progressNotifyFlag(version.Version) + "=5s",
 
 		// A single member elects itself when the timeout has passed, which
 		// starts it half a second sooner than with the default of 1000.
@@ -43,6 +45,14 @@ func etcdArgs(opts Options, state State) []string {
 		args = append(args, "--log-level=debug")
 	}
 	return args
+}
+
+// progressNotifyFlag returns the name that a version of etcd has for the flag.
+func progressNotifyFlag(etcd string) string {
+	if strings.HasPrefix(etcd, "3.5.") {
+		return "--experimental-watch-progress-notify-interval"
+	}
+	return "--watch-progress-notify-interval"
 }
 
 // runEtcd is the etcd child: it serves until SIGTERM and does not return.

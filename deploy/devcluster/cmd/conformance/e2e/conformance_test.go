@@ -28,8 +28,10 @@ func TestConformance(t *testing.T) {
 	devcluster, watchfan := program(t, "DEVCLUSTER_BIN"), program(t, "WATCHFAN_BIN")
 	conformance, kubectl := program(t, "CONFORMANCE_BIN"), program(t, "KUBECTL_BIN")
 	run := func(t *testing.T, kubeconfig, contentType string) {
-		output, err := exec.CommandContext(t.Context(), conformance, "--kubeconfig", kubeconfig, "--content-type",
-			contentType, "--kubectl", kubectl).CombinedOutput()
+		cmd := exec.CommandContext(t.Context(), conformance, "--kubeconfig", kubeconfig, "--content-type",
+			contentType, "--kubectl", kubectl)
+		cmd.Env = append(os.Environ(), detectors...)
+		output, err := cmd.CombinedOutput()
 		t.Logf("%s", output)
 		if err != nil {
 			t.Errorf("conformance: %v", err)
@@ -51,6 +53,11 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+// detectors let client-go, in the specs and in kubectl, compare its watch-lists
+// with lists of exactly that version. It panics if they differ, and then the
+// specs of that worker have not passed.
+var detectors = []string{"KUBE_WATCHLIST_INCONSISTENCY_DETECTOR=true", "KUBE_LIST_FROM_CACHE_INCONSISTENCY_DETECTOR=true"}
 
 // program returns the absolute path that an environment variable holds.
 func program(t *testing.T, variable string) string {

@@ -84,6 +84,7 @@ func TestDebugWatchers(t *testing.T) {
 	rv := f.cms.Put("ns", "a", "content-of-a", "app", "x")
 	all.AwaitVersion(rv)
 	one.AwaitVersion(rv)
+	f.until("third watch at the last event", func() bool { return f.watchers("").Reasons[diagnose.FilteredOut] == 1 })
 
 	list := f.watchers("sort=id")
 	if list.Total != 3 || list.Matching != 3 || len(list.Watchers) != 3 {

@@ -78,7 +78,8 @@ func (s *Server) HoldSeats() (release func()) {
 }
 
 // HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release
-// is called. A request that looks at one of them waits.
+// is called. A request that looks at one of them waits. A test that calls it is not parallel, because
+// the metrics of any server are those of all servers of the process, and wait too.
 func (s *Server) HoldCaches() (release func()) {
 	var releases []func()
 	for _, held := range []interface{ Hold() (release func()) }{s.cached.Lanes(), s.discovery, s.cached} {

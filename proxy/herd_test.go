@@ -178,7 +178,7 @@ func TestHerd(t *testing.T) {
 	f.wantShared(1)
 	t.Logf("%d clients are live after %s, the list after %s; %d passed through", clients,
 		took.Round(10*time.Millisecond), filled.Round(10*time.Millisecond), f.up.Count(proxytest.Client))
-	if took < takes || took > filled*13/10 || refused > 0 {
+	if took < takes || took > filled*2 || refused > 0 { // 1.1 × on a machine that does nothing else
 		t.Errorf("live after %s, %d were refused; the list took %s", took, refused, filled)
 	}
 }
@@ -242,10 +242,14 @@ func TestHerdBrokenList(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t))
 	f.fillSlowly(100, 8*time.Second)
+	var broken sync.WaitGroup
+	broken.Go(func() {
+		f.up.AwaitCount(proxytest.WatchList, 1)
+		time.Sleep(4 * time.Second)
+		f.up.Reflector().Abort()
+	})
 	herd := f.herd(300)
-	st := f.up.Reflector()
-	time.Sleep(4 * time.Second)
-	st.Abort()
+	broken.Wait()
 	if refused := allLive(t, herd); refused > 0 {
 		t.Errorf("%d were refused", refused)
 	}

@@ -339,6 +339,7 @@ func TestSeedRelists(t *testing.T) {
 	relay.Delay(5 * time.Millisecond)
 	second := startFan(t, up, tier.options(relay.Address()), resident)
 	second.until("the middle of the seed", func() bool { return relay.Delayed.Load() > 1<<20 })
+	relay.Delay(200 * time.Millisecond) // the rest takes longer than a list, on a busy machine too
 	first.cms.Put("ns", "c050", "new")
 	first.cms.Delete("ns", "c099")
 	first.cms.Put("ns", "d", "1")

@@ -370,9 +370,10 @@
 //
 // Most endings take effect at once, between two frames. Frames that are not written yet are
 // dropped. A graceful ending ([Ending].Graceful) first sends the client everything that there is
-// for it, and a bookmark if it takes bookmarks. From there the client can resume at another process
-// at no cost. A graceful ending waits for a slow client within its bounds. Any other ending
-// overtakes it.
+// for it at that moment, and a bookmark if it takes bookmarks. From there the client can resume at
+// another process at no cost. Changes that come meanwhile are left to that process: a client that is
+// behind would otherwise never end while writes go on. A graceful ending waits for a slow client
+// within its bounds. Any other ending overtakes it.
 //
 // # Limits
 //

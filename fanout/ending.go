@@ -28,13 +28,27 @@ var Reasons = []Reason{
 // Ending is how a subscription ends.
 type Ending struct {
 	Reason Reason
-	// Graceful first sends the client everything that there is for it and then, if the client takes
-	// bookmarks, a bookmark. With the bookmark's resourceVersion the client can resume at any
-	// server. Until that is done, an ending that is not graceful may replace this one.
+	// Graceful first sends the client everything that there is for it when the flusher comes to it
+	// and then, if the client takes bookmarks, a bookmark. With the bookmark's resourceVersion the
+	// client can resume at any server. Until that is done, an ending that is not graceful may
+	// replace this one.
 	Graceful bool
 	// Last is written before the end of the stream, if the client can still take it: an ERROR
 	// event, or nothing.
 	Last framing.Frame
+
+	upTo uint64 // see bound; owned by the shard
+}
+
+// bound returns the resourceVersion up to which a graceful ending sends changes to s. That is what
+// the cache had reached when the shard first asked, so the end comes while writes go on. The
+// bookmark before the end has this resourceVersion, so it must not be less than that of a change
+// that has been sent. As long as it would be, bound returns 0.
+func (e *Ending) bound(s *Subscription, progress uint64) uint64 {
+	if e.upTo == 0 && (progress >= s.lastVersion || !s.bookmarks) {
+		e.upTo = progress
+	}
+	return e.upTo
 }
 
 // End ends the subscription. The first call decides how, or the first with an ending that is not

@@ -171,14 +171,14 @@ func (s *Subscription) Step() (left uint64) {
 // replaces a shard: the subscription must not have one.
 func (s *Subscription) FillOnce() (more bool, frames int) {
 	var b batch
-	more, _ = s.fill(&b, make([]*change, 0, replayStep))
+	more, _ = s.fill(&b, make([]*change, 0, replayStep), math.MaxUint64)
 	return more, b.frames
 }
 
 // FillWire is FillOnce that returns what would be written.
 func (s *Subscription) FillWire() (more bool, wire []byte) {
 	var b batch
-	more, _ = s.fill(&b, make([]*change, 0, replayStep))
+	more, _ = s.fill(&b, make([]*change, 0, replayStep), math.MaxUint64)
 	for _, p := range b.slices {
 		wire = append(wire, p...)
 	}

@@ -2,6 +2,7 @@ package fanout_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,46 @@ func TestGracefulEndingOfSlowClient(t *testing.T) {
 	})
 	f(fanout.Revoked, false,
 		func(sub *fanout.Subscription, _ *stuck) { sub.End(fanout.Ending{Reason: fanout.Revoked}) })
+}
+
+// eager is a recorder whose client causes as many changes as it is sent, up to a bound.
+type eager struct {
+	*recorder
+	left  int
+	cause func()
+}
+
+func (e *eager) Write(batch [][]byte) (blocked bool, err error) {
+	for range min(len(batch), e.left) {
+		e.left--
+		e.cause()
+	}
+	return e.recorder.Write(batch)
+}
+
+// A graceful ending comes although changes come as fast as the client takes them. They are after
+// its bookmark.
+func TestGracefulEndingWhileWriting(t *testing.T) {
+	long := strings.Repeat("x", 10<<10) // of which a batch has few
+	for _, r := range []fanout.Request{{}, {Bookmarks: true}, {Bookmarks: true, Gzip: true}} {
+		w := newWorld(t, roomy)
+		began := w.rv
+		sub := w.subscribe(everything(t), r)
+		sink := &eager{newRecorder(), 1000, func() { w.put(named("x", "l", long)) }}
+		sink.gzip = r.Gzip
+		for range 40 {
+			sink.cause()
+		}
+		rv := w.rv
+		sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
+		w.flusher.Start(sub, sink)
+		sink.wantEnd(t, fanout.ShutDown, true)
+		want := w.since(everything(t), began)[:40]
+		if r.Bookmarks {
+			want = append(want, bookmark(rv, false))
+		}
+		sink.wantLines(t, want...)
+	}
 }
 
 // A watch whose connection has reached its maximum age ends gracefully.

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -278,19 +279,23 @@ func (sh *shard) serve(s *Subscription) {
 	}
 	// Loaded before the list is read: see Cache.progress.
 	progress := s.group.cache.Progress()
+	upTo := uint64(math.MaxUint64)
+	if ending != nil {
+		if upTo = ending.bound(s, progress); upTo == 0 {
+			s.next = sh.now // a sweep looks again
+			return
+		}
+	}
 	sh.batch.reset()
-	more, ok := s.fill(&sh.batch, sh.scratch)
+	more, ok := s.fill(&sh.batch, sh.scratch, upTo)
 	if !ok {
 		s.endAs(&Ending{Reason: Expired})
 		sh.sendLast(s, *s.ending.Load())
 		return
 	}
 	graceful := ending != nil && !more
-	if graceful && s.bookmarks && progress < s.lastVersion {
-		graceful, more = false, true // progress is not there yet, and the bookmark before the end waits for it
-	}
 	if graceful {
-		s.lastBookmark(&sh.batch, progress)
+		s.lastBookmark(&sh.batch, upTo)
 		s.endAs(&Ending{Reason: ending.Reason, Last: ending.Last})
 	} else if !more {
 		s.bookmark(&sh.batch, progress, sh.now)

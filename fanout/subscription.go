@@ -237,9 +237,10 @@ func (s *Subscription) release() {
 	s.cursor, s.prelude = nil, nil
 }
 
-// fill adds the next frames to b, as many as fit, and moves the subscription's place past them.
-// more reports whether there are others. ok is false if the history has forgotten some.
-func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
+// fill adds the next frames to b, as many as fit, and moves the subscription's place past them. It
+// stops before a live change after resourceVersion upTo. more reports whether there are others
+// before that. ok is false if the history has forgotten some.
+func (s *Subscription) fill(b *batch, scratch []*change, upTo uint64) (more, ok bool) {
 	if s.prelude != nil {
 		if done, ok := s.fillPrelude(b, scratch); !ok || !done {
 			return true, ok
@@ -248,7 +249,7 @@ func (s *Subscription) fill(b *batch, scratch []*change) (more, ok bool) {
 	}
 	for !b.full() {
 		n := s.cursor.next.Load()
-		if n == nil {
+		if n == nil || n.resourceVersion > upTo {
 			return false, true
 		}
 		prev := s.cursor

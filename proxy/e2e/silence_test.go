@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -121,10 +123,33 @@ func TestUpstreamSilence(t *testing.T) {
 	}
 }
 
-// signal sends a signal to one of c's processes.
+// signal sends a signal to one of c's processes. SIGSTOP takes a while on a busy machine, and signal
+// returns after that.
 func (c *cluster) signal(t testing.TB, process string, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(c.Ready.Pids[process], s); err != nil {
+	pid := c.Ready.Pids[process]
+	if err := syscall.Kill(pid, s); err != nil {
 		t.Fatalf("signal %s: %v", process, err)
 	}
+	if s == syscall.SIGSTOP {
+		eventually(t, 10*time.Second, process+" stands still", func() error { return stopped(pid) })
+	}
+}
+
+// stopped returns an error if a thread of a process may still run.
+func stopped(pid int) error {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return fmt.Errorf("no threads: %v", err)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			return err
+		}
+		if _, after, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(after, "T") {
+			return fmt.Errorf("%.80s", stat)
+		}
+	}
+	return nil
 }

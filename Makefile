@@ -46,24 +46,24 @@ devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and
 # another seed each time.
 test: CHAOS_SEED ?= 5
 test: ATTACK_SEED ?= 5
-test: lint vulncheck unit fuzz-short e2e cachesuite oldest chaos attack deploytest statustest ## everything: lint, vulncheck, unit, 500 runs of each fuzz target, e2e, cachesuite, the oldest kube-apiserver, five minutes of chaos and etcd's judgement of it, half a minute of attack, deploytest, statustest (half an hour)
+test: lint vulncheck unit fuzz-short e2e cachesuite oldest chaos attack deploytest statustest ## everything: lint, vulncheck, unit, 500 runs of each fuzz target, e2e, cachesuite, the oldest kube-apiserver, five minutes of chaos and etcd's judgement of it, half a minute of attack, deploytest, statustest (40 minutes)
 
 check: lint unit ## what a first change needs: lint and unit (5 minutes)
 
 unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 minutes)
-	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 10m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
+	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 20m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 	cd bench/plot && $(GO) test .
 	cd deploy/release && $(GO) test .
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## end-to-end suite: the built binary between a real kube-apiserver and real clients (11 minutes; E2EFLAGS=-http2: all of them over HTTP/2)
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## end-to-end suite: the built binary between a real kube-apiserver and real clients (15 minutes; E2EFLAGS=-http2: all of them over HTTP/2)
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client \
 		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \
 		KUBE_STATE_METRICS_BIN=$(CURDIR)/bin/kube-state-metrics COREDNS_BIN=$(CURDIR)/bin/coredns DISCOVERY_BIN=$(CURDIR)/bin/discovery \
 		KUBEPROXY_BIN=$(CURDIR)/bin/kubeproxy \
-		deploy/progress.sh e2e "11 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e $(E2EFLAGS)
+		deploy/progress.sh e2e "15 minutes" $(GO) test -timeout 40m -count=1 ./proxy/e2e $(E2EFLAGS)
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 cachesuite: bin/watchfan-race bin/devcluster ## Kubernetes' own suite for watch caches, at kube-apiserver and through watchfan (3 minutes)

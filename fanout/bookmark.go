@@ -39,14 +39,13 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now MonotonicTime) {
 }
 
 // lastBookmark adds the bookmark before a graceful end, for the client to resume from. All changes
-// up to resourceVersion progress must have been sent. Two kinds of clients get none, because
-// progress is older than what they know: a client that asked for changes after a resourceVersion in
-// the future, and one that has been sent a change ahead of progress, which may be one of several
-// that a list has shown.
-func (s *Subscription) lastBookmark(b *batch, progress uint64) {
+// up to resourceVersion upTo must have been sent, and none after it; see Ending.bound. A client that
+// asked for changes after a resourceVersion in the future gets none, because upTo is older than what
+// it knows.
+func (s *Subscription) lastBookmark(b *batch, upTo uint64) {
 	form := s.group.cache.bookmarkForm.Load()
-	if s.bookmarks && progress >= s.startVersion && progress >= s.lastVersion && form != nil && form.HasPlain() {
-		f, _ := s.opened(form.Frame(progress, false))
+	if s.bookmarks && upTo >= s.startVersion && form != nil && form.HasPlain() {
+		f, _ := s.opened(form.Frame(upTo, false))
 		s.add(b, f)
 	}
 }

@@ -60,11 +60,56 @@ func TestBackfillQuiet(t *testing.T) {
 	f.passed(0)
 }
 
-// A selector's events may depend on versions from before the replay. Then the watch passes through.
+// A selector's events may depend on versions from before the replay. They are requested one by one,
+// or, if they are a large part of the collection, with the whole collection.
+func TestBackfillPrevious(t *testing.T) {
+	for name, c := range map[string]struct{ objects, changed, byName, lists int }{
+		"few":             {20, 16, 16, 0},
+		"many of a few":   {100, 17, 0, 1},
+		"many of a lot":   {17 * 64, 17, 17, 0},
+		"a little more":   {17*64 - 1, 17, 0, 1},
+		"all that change": {1, 1, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFan(t, proxytest.NewServer(t))
+			for i := range c.objects {
+				f.cms.Put("ns", fmt.Sprintf("o%04d", i), "1", "app", "x")
+			}
+			from := f.up.RV()
+			var want []string
+			for i := range c.changed { // kube-apiserver says DELETED to a client with the selector
+				rv := f.cms.Put("ns", fmt.Sprintf("o%04d", i), "2")
+				want = append(want, fmt.Sprintf("DELETED ns/o%04d %d", i, rv))
+			}
+			f.watch(anyState).Await(c.objects)
+			f.up.Bump(1)
+			w := f.watch(since+"&labelSelector=app", from)
+			wantStrings(t, "watch", proxytest.Strings(w.Await(c.changed)), want...)
+			byName, lists := 0, 0
+			for _, r := range f.up.All() {
+				switch {
+				case r.Query.Get("resourceVersionMatch") != "Exact": // or a further page
+				case r.Query.Get("fieldSelector") != "":
+					byName++
+				default:
+					lists++
+				}
+			}
+			if byName != c.byName || lists != c.lists {
+				t.Errorf("%d objects and %d lists were requested, want %d and %d", byName, lists, c.byName, c.lists)
+			}
+			f.passed(0)
+		})
+	}
+}
+
+// Upstream may not have those versions any more. Then the watch passes through.
 func TestBackfillUndecidable(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	older(f)
 	f.cms.Put("ns", "z", "1")
+	f.up.On(proxytest.Form, 1, func(c *proxytest.Call) { c.Fail(http.StatusGone, "Expired", "compacted", 0) })
 	f.watch(since+"&labelSelector=app", 102).Await(1) // it is not known whether a and b had the label at 102
 	f.passed(1)
 

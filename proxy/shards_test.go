@@ -183,6 +183,7 @@ func TestShardWithheld(t *testing.T) {
 		f := startFan(t, proxytest.NewServer(t))
 		older(f)
 		newest := f.cms.Put("ns", "z", "1")
+		f.up.On(proxytest.Form, 1, func(c *proxytest.Call) { c.Fail(http.StatusGone, "Expired", "compacted", 0) })
 		// It is not known whether a and b had the label at 102; see TestBackfillUndecidable.
 		w := f.watch("%s", sharded(fmt.Sprintf(since, 102)+"&labelSelector=app", halves[0]))
 		if got := w.Await(1)[0]; got.Code != http.StatusGone || w.Ended() != nil {

@@ -3,16 +3,22 @@ package lane
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
 const (
-	// mostNamed is how many objects are requested one by one. For more, the whole collection is
-	// listed, unless it has more than mostListed objects.
-	mostNamed = 16
+	// fewNamed is how many objects are requested one by one whatever the collection's size. Up to
+	// 1/perNamed of the objects are too: a request for one costs about as much as perNamed objects of
+	// a list, 1 ms of kube-apiserver's CPU time and 11 µs. For more the whole collection is listed.
+	fewNamed = 16
+	perNamed = 64
+	// namedAtOnce is how many of those requests are made at a time.
+	namedAtOnce = 8
 	// resolveTimeout bounds all requests for previous versions.
 	resolveTimeout = time.Minute
 )
@@ -70,21 +76,34 @@ func (l *Lane) resolvePreviousOnce(ctx context.Context) error {
 	return nil
 }
 
-// objectsAt returns the objects with the given keys as of resourceVersion rv. It may return more
-// objects.
-func (l *Lane) objectsAt(ctx context.Context, keys []string, rv uint64) (objects []*framing.Object, err error) {
-	if len(keys) > mostNamed {
-		if n := l.Cache.Stats().Objects; n > mostListed {
-			return nil, fmt.Errorf("list %s at %d: %d objects are too many", l, rv, n)
+// objectsAt returns the objects with the given keys as of resourceVersion rv.
+func (l *Lane) objectsAt(ctx context.Context, keys []string, rv uint64) ([]*framing.Object, error) {
+	if len(keys) > max(fewNamed, l.Cache.Stats().Objects/perNamed) {
+		wanted := make(map[string]bool, len(keys))
+		for _, key := range keys {
+			wanted[key] = true
 		}
-		return l.collection.ListAt(ctx, rv)
+		return l.collection.ListAt(ctx, rv, func(key string) bool { return wanted[key] })
 	}
-	for _, key := range keys {
-		found, err := l.collection.GetAt(ctx, key, rv)
-		if err != nil {
-			return nil, err
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	found, places := make([][]*framing.Object, len(keys)), semaphore.New(namedAtOnce)
+	var asking sync.WaitGroup
+	for i, key := range keys {
+		if places.Acquire(ctx) != nil {
+			break
 		}
-		objects = append(objects, found...)
+		asking.Go(func() {
+			defer places.Release()
+			var err error
+			if found[i], err = l.collection.GetAt(ctx, key, rv); err != nil {
+				cancel(err)
+			}
+		})
 	}
-	return objects, nil
+	asking.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return slices.Concat(found...), nil
 }

@@ -142,21 +142,42 @@ func (c *Collection) Restore(rv uint64, names ...string) {
 	}
 }
 
-// sortedLocked returns the objects within a namespace in key order.
-func (c *Collection) sortedLocked(namespace string) []object {
-	var sorted []object
-	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
-		if o := c.objects[key]; namespace == "" || o.namespace == namespace {
-			sorted = append(sorted, o)
+// sorted returns those of objects that are within a namespace in key order.
+func sorted(objects map[string]object, namespace string) []object {
+	var within []object
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
+		if o := objects[key]; namespace == "" || o.namespace == namespace {
+			within = append(within, o)
 		}
 	}
-	return sorted
+	return within
+}
+
+// atLocked returns the objects as of resourceVersion rv, by key. The history must reach back to their
+// creation.
+func (c *Collection) atLocked(rv uint64) map[string]object {
+	objects := make(map[string]object)
+	for _, ch := range c.history {
+		if ch.rv > rv {
+			break
+		}
+		objects[ch.key()] = ch.object
+		if ch.kind == "DELETED" {
+			delete(objects, ch.key())
+		}
+	}
+	return objects
 }
 
 func (c *Collection) list(call *Call, namespace string) {
 	s := c.s
 	s.mu.Lock()
-	objects, rv := c.sortedLocked(namespace), s.rv
+	rv, all := s.rv, c.objects
+	if call.Query.Get("resourceVersionMatch") == "Exact" && call.Query.Get("continue") == "" {
+		rv, _ = strconv.ParseUint(call.Query.Get("resourceVersion"), 10, 64)
+		all = c.atLocked(rv)
+	}
+	objects := sorted(all, namespace)
 	if name, ok := strings.CutPrefix(call.Query.Get("fieldSelector"), "metadata.name="); ok {
 		objects = slices.DeleteFunc(objects, func(o object) bool { return o.name != name })
 	}

@@ -123,7 +123,7 @@ func (st *Stream) beginLocked(initial, bookmarks bool) {
 	switch {
 	case initial:
 		if st.Query.Get("fieldSelector") == "" {
-			for _, o := range c.sortedLocked(st.namespace) {
+			for _, o := range sorted(c.objects, st.namespace) {
 				st.queue = append(st.queue, change{"ADDED", o}.line(c.Resource))
 			}
 		}

@@ -260,24 +260,25 @@ func (c *Collection) ListIdentities(
 	return meta, nil
 }
 
-// ListAt returns all objects as of resourceVersion rv.
-func (c *Collection) ListAt(ctx context.Context, rv uint64) ([]*framing.Object, error) {
-	return c.listAt(ctx, c.path, "", rv)
+// ListAt lists the collection as of resourceVersion rv, and returns the objects whose keys keep
+// reports true for. It holds no others.
+func (c *Collection) ListAt(ctx context.Context, rv uint64, keep func(key string) bool) ([]*framing.Object, error) {
+	return c.listAt(ctx, c.path, "", rv, keep)
 }
 
 // GetAt returns the object with a key as of resourceVersion rv, or nothing if there was none.
 func (c *Collection) GetAt(ctx context.Context, key string, rv uint64) ([]*framing.Object, error) {
 	namespace, name, namespaced := strings.Cut(key, "/")
 	if !namespaced {
-		return c.listAt(ctx, c.path, "metadata.name="+key, rv)
+		return c.listAt(ctx, c.path, "metadata.name="+key, rv, nil)
 	}
-	return c.listAt(ctx, c.namespacePath(url.PathEscape(namespace)), "metadata.name="+name, rv)
+	return c.listAt(ctx, c.namespacePath(url.PathEscape(namespace)), "metadata.name="+name, rv, nil)
 }
 
-// listAt returns the objects at path that a field selector selects, as of resourceVersion rv. "" is
-// no selector.
+// listAt returns the objects at path that a field selector and keep select, as of resourceVersion rv.
+// "" is no selector, and nil keeps all.
 func (c *Collection) listAt(
-	ctx context.Context, path, fieldSelector string, rv uint64,
+	ctx context.Context, path, fieldSelector string, rv uint64, keep func(key string) bool,
 ) (objects []*framing.Object, err error) {
 	scanner, typed := c.scanner(), c.style.Load().typed
 	pairs := []string{"limit", listPage, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact"}
@@ -291,7 +292,9 @@ func (c *Collection) listAt(
 		}
 		meta, err := readList(c.Encoding, resp.Body, func(raw []byte) error {
 			o, err := scanner.Item(raw, typed)
-			objects = append(objects, o)
+			if err == nil && (keep == nil || keep(o.Key)) {
+				objects = append(objects, o)
+			}
 			return err
 		})
 		resp.Body.Close()

@@ -131,9 +131,10 @@
 // lists of lanes (reflector.ListsAtOnce), proofs and backfills (one for each lane at a time), and
 // self-checks (one resource at a time).
 //
-// A read that waits holds no seat, and its connection no turn at the processors. A waiting watch
-// takes 10 KiB with its connection. The waiting reads are bounded for each lane and user, and
-// --max-watches and --max-connections count them.
+// A read that waits holds no seat, and its connection no turn at the processors. A watch takes
+// another turn behind its wait, because all that have waited for the same go on at the same instant.
+// A waiting watch takes 10 KiB with its connection. The waiting reads are bounded for each lane and
+// user, and --max-watches and --max-connections count them.
 //
 // Measured with TestHerd on 2 cores, the clients included: 5,000 watches came at once to a replica
 // that had just started, and a list that took 25.2 s. All were live 0.4 s after the list.

@@ -346,6 +346,8 @@ type read struct {
 	filter *fanout.Filter
 	kept   bool // release leaves the lane to the watch
 
+	turn func() // gives the turn at the processors back; nil without one
+
 	// Set by serveFrom, for gets and lists.
 	seat *fairness.Seat
 }
@@ -392,7 +394,20 @@ func (r *read) acquire(start bool) bool {
 // keep makes release leave the lane to the caller of keep.
 func (r *read) keep() { r.kept = true }
 
+// pause gives the turn at the processors back before a wait, if there is one. resume waits for another
+// behind a wait that many watches share. All of them would otherwise run before the shards, and open
+// watches would get their events late.
+func (r *read) pause() {
+	if r.turn != nil {
+		r.turn()
+		r.turn = nil
+	}
+}
+
+func (r *read) resume() { r.turn = r.conn.Turn() }
+
 func (r *read) release() {
+	r.pause()
 	if r.alone {
 		r.counts.give(r.GVR)
 	}

@@ -30,6 +30,9 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 		c.refuseHandshake(x, r)
 		return true
 	}
+	if r.waited {
+		r.resume()
+	}
 	s := &servedWatch{cached: c, read: r}
 	want := c.wanted(r)
 	want.Into = &s.watcher.Sub

@@ -67,7 +67,10 @@ func (c *Reads) subscribeFresh(ctx context.Context, r *read, want fanout.Request
 	for {
 		if current && !r.filledSince() || l.Cache.Progress() < rv {
 			var err error
-			if want.Proof, err = c.prove(ctx, r, rv); err != nil {
+			r.pause()
+			want.Proof, err = c.prove(ctx, r, rv)
+			r.resume()
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -19,6 +19,11 @@ import (
 // that is slow or silent therefore delays no other client. A connection's first request ends its
 // arrival; later reads take no turn.
 //
+// A watch that has waited together with others, for the same proof or the same list, takes a turn
+// again, or thousands would go on at the same instant. Those turns have a queue of their own. In one
+// queue with the arrivals, 5,000 informers with idle clients took 11 to 13 s until all were live, and
+// 450 MiB, instead of 8 s and 240 MiB.
+//
 // No connection is refused because many come at once. A refusal costs a handshake, and after the
 // handshake the request itself is cheap. Connections within a handshake go first. No connection
 // waits for a turn longer than hurry: clients give up (client-go after 10 s,
@@ -28,7 +33,8 @@ import (
 //
 // The zero value is not usable. All methods may be called from any goroutine.
 type arrivals struct {
-	most func() int // limit of concurrent turns; may be called with mu held
+	most     func() int // limit of concurrent turns; may be called with mu held
+	together *arrivals  // turns of those that have waited together
 
 	mu      sync.Mutex
 	holders []turn
@@ -62,7 +68,9 @@ const hurry = 3 * time.Second
 // the new connections.
 const handshakeTurns = 3
 
-func NewArrivals(most func() int) *arrivals { return &arrivals{most: most} }
+func NewArrivals(most func() int) *arrivals {
+	return &arrivals{most: most, together: &arrivals{most: most}}
+}
 
 // quietFor is how long watches must have been sent no change before arrivals may use all
 // processors.
@@ -203,6 +211,17 @@ func (a *Arrival) End() {
 	if a != nil && a.over.CompareAndSwap(false, true) {
 		a.all.give(a)
 	}
+}
+
+// again waits for a turn with those that have waited together, and returns how to give it back. It may
+// be called after End, and on nil.
+func (a *Arrival) again() (give func()) {
+	if a == nil {
+		return func() {}
+	}
+	back := &Arrival{all: a.all.together}
+	back.all.take(back)
+	return back.End
 }
 
 // arrivingConn is a plaintext connection as the listener accepted it. With TLS, the accepted

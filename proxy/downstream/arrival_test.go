@@ -96,6 +96,58 @@ func TestArrivalOrder(t *testing.T) {
 	})
 }
 
+// TestArrivalAgain: those whose arrival is over go on one at a time behind a common wait. New
+// connections do not wait for them. Giving a turn back twice gives no other turn back.
+func TestArrivalAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := NewArrivals(atMost(1))
+		var mu sync.Mutex
+		var order []string
+		note := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, name)
+		}
+		taken := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(order, want) {
+				t.Errorf("turns were had by %q, want %q", order, want)
+			}
+		}
+		arrived := &Arrival{all: all}
+		all.take(arrived)
+		arrived.End()
+		give := arrived.again()
+		go func() {
+			fresh := &Arrival{all: all}
+			all.take(fresh)
+			note("fresh")
+			fresh.End()
+		}()
+		synctest.Wait()
+		for _, name := range []string{"second", "third"} {
+			go func() {
+				give := arrived.again()
+				note(name)
+				time.Sleep(turnLimit / 2)
+				give()
+			}()
+			synctest.Wait()
+		}
+		taken("fresh")
+		give()
+		taken("fresh", "second")
+		give()
+		taken("fresh", "second")
+		time.Sleep(2 * turnLimit)
+		taken("fresh", "second", "third")
+		(*Arrival)(nil).again()()
+	})
+}
+
 // Who has left while it waited takes no turn.
 func TestArrivalLeft(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -236,3 +236,6 @@ func (c *Conn) Arriving() bool {
 
 // EndArrival ends the connection's arrival.
 func (c *Conn) EndArrival() { arrivalOf(c.accepted).End() }
+
+// Turn waits for a turn at the processors.
+func (c *Conn) Turn() (give func()) { return arrivalOf(c.accepted).again() }

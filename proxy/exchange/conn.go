@@ -27,6 +27,10 @@ type Conn interface {
 	// more than once.
 	Arriving() bool
 	EndArrival()
+	// Turn waits for a turn at the processors, as an arrival does, and returns how to give it back. It is
+	// for a request that has waited for something together with many others, all of which go on at the
+	// same instant.
+	Turn() (give func())
 }
 
 // StreamConn is a [Conn] that is one of several streams of a TCP connection.

@@ -319,6 +319,8 @@ func (st *stream) Remaining() (time.Duration, bool) { return st.conn.shared.Rema
 
 func (st *stream) Arriving() bool { return st.conn.shared.Arriving() }
 
+func (st *stream) Turn() (give func()) { return st.conn.shared.Turn() }
+
 func (st *stream) EndArrival() {
 	st.conn.shared.EndArrival()
 	st.conn.arrival.Do(func() { close(st.conn.arrived) })

@@ -80,3 +80,4 @@ func (Conn) Left() bool                       { return false }
 func (Conn) Remaining() (time.Duration, bool) { return 0, false }
 func (Conn) Arriving() bool                   { return false }
 func (Conn) EndArrival()                      {}
+func (Conn) Turn() (give func())              { return func() {} }

@@ -19,6 +19,8 @@ GATES := "--apiserver-arg=feature-gates=WatchList=false,ListFromCacheSnapshot=fa
 	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true" \
 	"--apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false"
 VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|ConsistentBurst|Pages|ReadYourWrites|Watch(SelectorTransitions|ListAtVersion|FromNow|Resume|FastWrites|Bookmarks|OneObject))$$
+# A program with the informers of each of ClientGoReleases in package proxytest.
+INFORMERS := $(addprefix bin/informers-,v0.37 v0.34 v0.31)
 # The race detector needs a C compiler.
 RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
 PACKAGES := ./...
@@ -56,7 +58,7 @@ unit: ## unit tests and fuzz seeds with the race detector, tests of allocations 
 	cd deploy/release && $(GO) test .
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## end-to-end suite: the built binary between a real kube-apiserver and real clients (15 minutes; E2EFLAGS=-http2: all of them over HTTP/2)
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## end-to-end suite: the built binary between a real kube-apiserver and real clients (15 minutes; E2EFLAGS=-http2: all of them over HTTP/2)
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client \
 		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
@@ -80,7 +82,7 @@ oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## oracle, rea
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
 		$(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^TestUpgrade$$'
 
-versions: bin/watchfan-race bin/watchfan bin/devcluster $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver and its feature gates the other way: oracle, reads, informers, linearizability, a minute of chaos each (20 minutes; CHAOS_SEED=N)
+versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver and its feature gates the other way: oracle, reads, informers, linearizability, a minute of chaos each (20 minutes; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
@@ -94,7 +96,7 @@ versions: bin/watchfan-race bin/watchfan bin/devcluster $(OLDER:%=bin/devcluster
 	done; \
 	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done
 
-chaos: bin/watchfan-race bin/devcluster bin/judge ## fault suite: what clients see under faults, compared with etcd's own history, and then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
+chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## fault suite: what clients see under faults, compared with etcd's own history, and then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
 	@rm -f bin/chaos.jsonl.gz
 	status=0; \
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster INFORMERS_BIN=$(CURDIR)/bin \
@@ -232,6 +234,11 @@ bin/kubeproxy: $(wildcard deploy/devcluster/cmd/kubeproxy/*.go) $(addprefix depl
 
 bin/controllers: $(addprefix proxy/e2e/controllers/,go.mod go.sum main.go)
 	cd proxy/e2e/controllers && $(GO) build -ldflags '-s -w' -o $(CURDIR)/$@ .
+
+# The newest release has the module's own go.mod.
+bin/informers-%: $(wildcard proxy/e2e/informers/*)
+	@cd proxy/e2e/informers && modfile=$*.mod; [ -e $$modfile ] || modfile=go.mod; \
+	GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -modfile=$$modfile -ldflags '-s -w' .
 
 PROGRAMS := $(addprefix proxy/e2e/programs/,go.mod go.sum)
 

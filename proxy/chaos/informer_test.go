@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -25,7 +24,7 @@ type informer struct {
 // informers are three releases of client-go in different ways.
 func informers(t *testing.T) []*informer {
 	t.Helper()
-	programs := proxytest.BuildInformers(t, filepath.Join("..", "e2e", "informers"))
+	programs := proxytest.InformerPrograms(t)
 	var all []*informer
 	for _, i := range []proxytest.Informers{
 		{Release: "v0.37", Client: "typed", Representation: "protobuf", WatchList: true},

@@ -37,7 +37,7 @@ func TestDetectorsNotice(t *testing.T) {
 			value)
 	}))
 	defer server.Close()
-	programs := proxytest.BuildInformers(t, "informers")
+	programs := proxytest.InformerPrograms(t)
 	for _, i := range informerCases() {
 		if i.Client != "typed" || i.Representation != "json" || !i.Detected() {
 			continue

@@ -207,7 +207,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 	t.Parallel()
 	binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	binary(t, "DEVCLUSTER_BIN", "devcluster")
-	programs := proxytest.BuildInformers(t, "informers")
+	programs := proxytest.InformerPrograms(t)
 	c, auditLog := auditedCluster(t, auditPolicy)
 	direct := c.direct(t)
 	createNamespaces(t, direct, churned)

@@ -3,6 +3,7 @@ package proxytest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,29 +20,15 @@ import (
 // newest, the last in which watch-lists are off by default, and an old one that has them.
 var ClientGoReleases = []string{"v0.37", "v0.34", "v0.31"}
 
-// BuildInformers builds the program for each release from the folder source, and returns the files
-// by release. INFORMERS_BIN names a directory that keeps them.
-func BuildInformers(t testing.TB, source string) map[string]string {
+// InformerPrograms returns the program's files by release. make builds them in bin, or INFORMERS_BIN
+// names their directory.
+func InformerPrograms(t testing.TB) map[string]string {
 	t.Helper()
-	dir := os.Getenv("INFORMERS_BIN")
-	if dir == "" {
-		dir = t.TempDir()
-	}
+	dir := cmp.Or(os.Getenv("INFORMERS_BIN"), binaries)
 	programs := make(map[string]string)
-	for i, release := range ClientGoReleases {
-		modFile := release + ".mod"
-		if i == 0 {
-			modFile = "go.mod"
-		}
-		begin := time.Now()
-		programs[release] = filepath.Join(dir, "informers-"+release)
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-modfile="+modFile,
-			"-o", programs[release], ".")
-		cmd.Dir = source
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build informers with client-go %s: %v\n%s", release, err, out)
-		}
-		t.Logf("built informers with client-go %s in %s", release, time.Since(begin).Round(100*time.Millisecond))
+	for _, release := range ClientGoReleases {
+		name := "informers-" + release
+		programs[release] = built(t, filepath.Join(dir, name), name, "test", "INFORMERS_BIN")
 	}
 	return programs
 }

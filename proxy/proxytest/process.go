@@ -1,6 +1,7 @@
 package proxytest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,15 +17,20 @@ import (
 	"time"
 )
 
+// binaries is where make builds programs, for packages two folders below the module's root.
+var binaries = filepath.Join("..", "..", "bin")
+
 // Binary returns the absolute path of a program that make builds: the value of the environment
-// variable env, or name in bin, for packages two folders below the module's root. Without the
-// program the test is skipped, or fails where CI=true. target is the target of make.
+// variable env, or name in binaries. Without the program the test is skipped, or fails where CI=true.
+// target is the target of make.
 func Binary(t testing.TB, env, name, target string) string {
 	t.Helper()
-	path := os.Getenv(env)
-	if path == "" {
-		path = filepath.Join("..", "..", "bin", name)
-	}
+	return built(t, cmp.Or(os.Getenv(env), filepath.Join(binaries, name)), name, target, env)
+}
+
+// built is Binary for a program at path.
+func built(t testing.TB, path, name, target, env string) string {
+	t.Helper()
 	path, err := filepath.Abs(path)
 	if err == nil {
 		_, err = os.Stat(path)

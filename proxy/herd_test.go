@@ -282,7 +282,7 @@ func TestHerdStalledList(t *testing.T) {
 func TestHerdTimeout(t *testing.T) {
 	t.Parallel()
 	f := startFan(t, proxytest.NewServer(t))
-	f.fillSlowly(100, 5*time.Second)
+	f.fillSlowly(100, 3*time.Second) // a watch of 15 s passes through after 6.75 s
 	began := time.Now()
 	w := f.watch(anyState + "&timeoutSeconds=15")
 	waited := time.Since(began)

@@ -170,9 +170,9 @@ func TestSelectableFields(t *testing.T) {
 	type twins struct{ ours, theirs *recording }
 	var pairs []twins
 	for _, s := range selectors {
-		direct := theirs.watch(t, uri(s, 6))
+		direct := theirs.watch(t, uri(s, 15))
 		for _, way := range ways {
-			pairs = append(pairs, twins{way.watch(t, uri(s, 6)), direct})
+			pairs = append(pairs, twins{way.watch(t, uri(s, 15)), direct})
 		}
 	}
 	for _, step := range []struct{ name, spec string }{
@@ -190,7 +190,7 @@ func TestSelectableFields(t *testing.T) {
 	theirs.remove(t, w.uri+"/w0")
 	last := w.patch("w1", `"c":"blue"`)
 	for i, s := range selectors {
-		pairs = append(pairs, twins{ways[0].watch(t, uri(s, 3)), pairs[len(ways)*i].theirs})
+		pairs = append(pairs, twins{ways[0].watch(t, uri(s, 5)), pairs[len(ways)*i].theirs})
 	}
 	events := 0
 	for _, pair := range pairs {

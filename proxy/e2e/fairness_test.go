@@ -87,7 +87,7 @@ func TestFairness(t *testing.T) {
 	close(done)
 	greedy.Wait()
 	t.Logf("%d short lists for %d of the greedy user", served, theirs)
-	if int64(served) < 10*max(theirs, 1) {
+	if int64(served) < 3*max(theirs, 1) { // in turns without regard for users it would be 1/20
 		t.Errorf("%d short lists were served while the greedy user had %d long ones", served, theirs)
 	}
 	if n := p.admin(t).metric(t, "watchfan_read_seat_waits_total"); n == 0 {

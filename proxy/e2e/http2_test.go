@@ -122,14 +122,14 @@ func TestHTTP2Watches(t *testing.T) {
 	rv := s.now()
 	var pairs [][2]*recording
 	for _, query := range []string{
-		"timeoutSeconds=4", "timeoutSeconds=4&resourceVersion=0", fmt.Sprintf("timeoutSeconds=4&resourceVersion=%d", rv),
-		"timeoutSeconds=4&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-		"timeoutSeconds=4&fieldSelector=metadata.name%3Da",
+		"timeoutSeconds=10", "timeoutSeconds=10&resourceVersion=0", fmt.Sprintf("timeoutSeconds=10&resourceVersion=%d", rv),
+		"timeoutSeconds=10&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"timeoutSeconds=10&fieldSelector=metadata.name%3Da",
 	} {
 		pairs = append(pairs, s.twins(query))
 	}
-	zipped := s.ours.zipped().watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=4&resourceVersion=%d", s.uri, rv))
-	pairs = append(pairs, [2]*recording{zipped, s.theirs.watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=4&resourceVersion=%d", s.uri, rv))})
+	zipped := s.ours.zipped().watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=10&resourceVersion=%d", s.uri, rv))
+	pairs = append(pairs, [2]*recording{zipped, s.theirs.watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=10&resourceVersion=%d", s.uri, rv))})
 	for i := range 30 {
 		s.create(fmt.Sprintf("b%d", i), "")
 		s.patch("a", fmt.Sprintf(`{"data":{"x":"%d"}}`, i))
@@ -216,11 +216,12 @@ func TestHTTP2Drain(t *testing.T) {
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c, "--drain-duration=2s", "--shutdown-timeout=1m")
 	p.waitReady(t)
+	createNamespaces(t, c.direct(t), "http2-drain")
 	d := p.secure(t, c.token(t, "admin")).http2()
 	t.Cleanup(d.close)
 	var all []*recording
 	for range 150 {
-		all = append(all, d.watch(t, "/api/v1/configmaps?watch=1&allowWatchBookmarks=true&resourceVersion=0"))
+		all = append(all, d.watch(t, "/api/v1/namespaces/http2-drain/configmaps?watch=1&allowWatchBookmarks=true&resourceVersion=0"))
 	}
 	p.admin(t).awaitWatchers(t, len(all))
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {

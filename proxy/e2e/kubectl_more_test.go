@@ -54,7 +54,7 @@ func sameOutput(out string) string {
 
 var (
 	temporaryFiles = regexp.MustCompile(`/tmp/(LIVE|MERGED)-\S+(\t.*)?`)
-	endedWatches   = regexp.MustCompile(`(?m)^I\d{4} .*context canceled.*\n`)
+	endedWatches   = regexp.MustCompile(`(?m)^[EI]\d{4} .*context canceled.*\n`)
 	manyBlanks     = regexp.MustCompile(` {2,}`)
 )
 

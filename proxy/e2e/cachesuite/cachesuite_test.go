@@ -13,7 +13,8 @@ import (
 
 // TestCacheSuite runs Kubernetes' suite at kube-apiserver and at watchfan. A test must pass at
 // kube-apiserver unless exceptions names it, and have the same outcome at watchfan unless
-// differences names it.
+// differences names it. In a crowd, which reads pass through depends on timing, and a difference may
+// be missing.
 func TestCacheSuite(t *testing.T) {
 	servers := startServers(t)
 	found, names := make([]verdicts, len(servers)), verdicts{}
@@ -41,7 +42,7 @@ func TestCacheSuite(t *testing.T) {
 		for i, v := range found[1:] {
 			got, reason := v.at(name), differences[name]
 			switch {
-			case got.outcome == want.outcome && reason != "":
+			case got.outcome == want.outcome && reason != "" && !servers[i+1].Crowd:
 				t.Errorf("%s: %s at %s and at %s, and is a difference: %s", name, got.outcome, servers[0].Name,
 					servers[i+1].Name, reason)
 			case got.outcome != want.outcome && reason == "":

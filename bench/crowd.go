@@ -64,7 +64,7 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, n int, prepare fu
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
 	var err error
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.Readers); err != nil {
+	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err != nil {
 		return nil, err
 	}
 	prepare(s.fleet)

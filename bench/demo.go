@@ -109,7 +109,7 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 		return err
 	}
 	st := d.stage
-	if d.fleet, err = st.newFleet(st.coll.filters(d.opts.Mixed), d.opts.Readers); err != nil {
+	if d.fleet, err = st.newFleet(st.coll.filters(d.opts.Mixed), d.opts.readers()); err != nil {
 		return err
 	}
 	defer d.fleet.close()

@@ -50,7 +50,7 @@ func (p *program) measureEgress(ctx context.Context, st *stage, gzip bool) ([]me
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
 	var err error
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.Readers); err != nil {
+	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err != nil {
 		return nil, 0, err
 	}
 	s.fleet.gzip = gzip

@@ -47,10 +47,10 @@ type fleet struct {
 }
 
 // newFleet starts the readers of a fleet without watchers. close must be called.
-func newFleet(e endpoint, coll *collection, filters []filter, a *acks, readers int) (*fleet, error) {
+func newFleet(e endpoint, coll *collection, filters []filter, a *acks, many readers) (*fleet, error) {
 	f := &fleet{endpoint: e, coll: coll, filters: filters, fan: make([]int64, coll.objects)}
-	for range readers {
-		r, err := newReader(a, f.lose)
+	for range many.number {
+		r, err := newReader(a, many.nice, f.lose)
 		if err != nil {
 			f.close()
 			return nil, err

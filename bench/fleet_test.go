@@ -98,7 +98,7 @@ func startFleet(t *testing.T, by access, n int, filters []filter) (*scriptedServ
 	t.Helper()
 	s, e := newScriptedServer(t, by != plain)
 	a := newAcks()
-	f, err := newFleet(e, s.coll, filters, a, 2)
+	f, err := newFleet(e, s.coll, filters, a, readers{number: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func TestFloor(t *testing.T) {
 			const objects, size = 7, 1860
 			server := startFloorHere(t, secure, objects, size)
 			coll := &collection{namespace: "bench", objects: objects}
-			watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, 1)
+			watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, readers{number: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestFloor(t *testing.T) {
 func TestFloorStalled(t *testing.T) {
 	server := startFloorHere(t, false, 3, 10_000)
 	st := &stage{peer: floorBare, floor: server, coll: &collection{namespace: "bench", objects: 3}}
-	watchers, err := st.newFleet([]filter{everything}, 1)
+	watchers, err := st.newFleet([]filter{everything}, readers{number: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

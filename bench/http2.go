@@ -110,7 +110,7 @@ func (p *program) http2(ctx context.Context, st *stage) error {
 func (p *program) measureHTTP2(ctx context.Context, st *stage, c http2Case) (m []metric, remark string, err error) {
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.Readers); err != nil {
+	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err != nil {
 		return nil, "", err
 	}
 	s.fleet.h2, s.fleet.gzip = c.multiplex(), c.gzip

@@ -56,7 +56,7 @@ func (p *program) measureHTTP2Stalled(ctx context.Context, st *stage, stalled in
 	s := &session{stage: st, opts: &o, say: p.say}
 	defer s.disband()
 	var err error
-	if s.fleet, err = s.newFleet([]filter{everything}, o.Readers); err != nil {
+	if s.fleet, err = s.newFleet([]filter{everything}, o.readers()); err != nil {
 		return nil, err
 	}
 	healthy := (mostStreams - 1) * o.http2StalledConnections()

@@ -93,7 +93,7 @@ func (p *program) measureLean(ctx context.Context, st *stage, c leanCase) ([]met
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
 	var err error
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.Readers); err != nil {
+	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err != nil {
 		return nil, err
 	}
 	s.fleet.lean = c.isLean

@@ -29,7 +29,7 @@ func TestLeanFleet(t *testing.T) {
 				}
 				serve.ServeHTTP(w, r)
 			})
-			f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), 2)
+			f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), readers{number: 2})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,7 @@ func (p *program) measureNodes(ctx context.Context, st *stage, n int) ([]metric,
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
 	var err error
-	if s.fleet, err = s.newFleet(st.coll.nodeFilters(n), p.opts.Readers); err != nil {
+	if s.fleet, err = s.newFleet(st.coll.nodeFilters(n), p.opts.readers()); err != nil {
 		return nil, err
 	}
 	if err := s.fleet.grow(ctx, n, st.book().seqs); err != nil {

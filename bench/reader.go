@@ -5,7 +5,9 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -72,6 +74,7 @@ func (t *tally) deliver(seq uint64) {
 // A reader reads many connections with one goroutine and one epoll.
 type reader struct {
 	tally
+	nice  int         // of its thread
 	lose  func(error) // called when a client is lost; from any goroutine
 	epoll measure.Epoll
 
@@ -81,14 +84,17 @@ type reader struct {
 	buf     []byte
 }
 
+// readers says how many goroutines read, and with which nice value.
+type readers struct{ number, nice int }
+
 // newReader returns a reader without clients. run must be called, once.
-func newReader(a *acks, lose func(error)) (*reader, error) {
+func newReader(a *acks, nice int, lose func(error)) (*reader, error) {
 	epoll, err := measure.NewEpoll()
 	if err != nil {
 		return nil, err
 	}
 	return &reader{
-		tally: tally{acks: a}, lose: lose, epoll: epoll,
+		tally: tally{acks: a}, nice: nice, lose: lose, epoll: epoll,
 		clients: make(map[int]client), buf: make([]byte, 256<<10),
 	}, nil
 }
@@ -96,6 +102,13 @@ func newReader(a *acks, lose func(error)) (*reader, error) {
 // run reads until stop is set, which it notices within 0.1 s, and closes the epoll.
 func (r *reader) run(stop *atomic.Bool) {
 	defer r.epoll.Close()
+	if r.nice != 0 {
+		runtime.LockOSThread() // the thread ends with this goroutine
+		if err := syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), r.nice); err != nil {
+			r.lose(fmt.Errorf("set the nice value of a reader to %d: %w", r.nice, err))
+			return
+		}
+	}
 	var events [256]syscall.EpollEvent
 	for !stop.Load() {
 		ready, err := r.epoll.Wait(events[:], 100)

@@ -192,7 +192,7 @@ func allPods(n int) func(int) podSelection {
 // ask lets all clients ask, one right after the other, and starts to read the answers.
 func (s *syncers) ask() error {
 	var err error
-	if s.reader, err = newReader(newAcks(), s.lose); err != nil {
+	if s.reader, err = newReader(newAcks(), 0, s.lose); err != nil {
 		return err
 	}
 	stop, done := startReader(s.reader)

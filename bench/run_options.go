@@ -33,6 +33,7 @@ type Options struct {
 	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
 	OwnBehind int  // the same for watchfan's watchers, in the parts traffic, http2 and slices; 0 is Behind
 	Readers   int  // goroutines that read watches
+	Nice      int  // nice value of those; negative needs root
 	Mixed     bool // half of the watchers have selectors
 
 	Parts         []string // of allParts
@@ -191,8 +192,12 @@ func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.Behind, "behind", o.Behind,
 		"`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is no limit")
 	fs.IntVar(&o.Readers, "readers", o.Readers, "goroutines that read the watches")
+	fs.IntVar(&o.Nice, "reader-nice", o.Nice,
+		"nice `value` of those: -15 has them read as soon as clients with machines of their own, and needs root")
 	fs.BoolVar(&o.Mixed, "mixed", o.Mixed, "half of the watchers have selectors; the others see everything")
 }
+
+func (o *Options) readers() readers { return readers{o.Readers, o.Nice} }
 
 // Validate reports options that cannot be used on this machine. It raises the limit on open files
 // to the number that they need.
@@ -206,6 +211,8 @@ func (o *Options) Validate() error {
 		return errors.New("--behind, --watchfan-behind, --event-size and --flush-interval must not be negative")
 	case o.Objects < 1 || o.Writers < 1 || o.Readers < 1:
 		return errors.New("--objects, --writers and --readers must be positive")
+	case o.Nice < -20 || o.Nice > 19:
+		return errors.New("--reader-nice must be from -20 to 19")
 	case slices.Min(o.Clients) < 0 || slices.Min(o.Rates) < 0:
 		return errors.New("--clients and --rates must not be negative")
 	case o.SectionRounds < 1 || o.Offer < 1 || o.Crowd < 2 || o.StalledBound < 1:
@@ -291,6 +298,7 @@ func newConditions(o *Options) conditions {
 	c.add("behind", fmt.Sprint(o.Behind))
 	c.add("watchfan-behind", fmt.Sprint(o.OwnBehind))
 	c.add("readers", fmt.Sprint(o.Readers))
+	c.add("reader-nice", fmt.Sprint(o.Nice))
 	c.add("mixed-selectors", fmt.Sprint(o.Mixed))
 	c.add("window", o.Window.String())
 	c.add("rounds", fmt.Sprint(o.Rounds))

@@ -254,7 +254,7 @@ func (o *Options) sectionsEstimate() (d time.Duration) {
 		partResync:   70 * time.Second, partEgress: 60 * time.Second, partNodes: 50 * time.Second,
 		partLean: 70 * time.Second, partLeanLists: 30 * time.Second, partLeanMemory: 20 * time.Second,
 		partShards: 30 * time.Second, partSelfCheck: 400 * time.Second,
-		partStorm: 200 * time.Second, partSlices: 190 * time.Second,
+		partStorm: 320 * time.Second, partSlices: 190 * time.Second,
 	}
 	for _, part := range o.Parts {
 		d += guess[part]

@@ -25,6 +25,7 @@ type result struct {
 	got           reading       // by the watchers
 	plain         time.Duration // CPU time of the servers for as many writes without a watcher; 0 is unknown
 	batch         float64       // events in one write to a watcher, on average; 0 is unknown
+	own           []metric      // watchfan's part of the latency
 
 	grew   map[string]float64   // bytes per watcher, by process; idle only
 	kernel measure.KernelMemory // growth in bytes for all watchers, of both ends of their connections; idle only
@@ -49,7 +50,7 @@ func (s *session) gather(ctx context.Context, n int, first bool) (err error) {
 	if s.fleet != nil {
 		s.fleet.close()
 	}
-	s.fleet, err = s.newFleet(s.coll.filters(s.opts.Mixed), s.opts.Readers)
+	s.fleet, err = s.newFleet(s.coll.filters(s.opts.Mixed), s.opts.readers())
 	if err != nil || n == 0 {
 		return err
 	}
@@ -132,7 +133,7 @@ func (s *session) window(ctx context.Context, r *result) error {
 	if err := sleep(ctx, s.opts.Warmup); err != nil {
 		return err
 	}
-	writesBefore, err := s.flushes(ctx)
+	before, err := s.counts(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,27 +150,39 @@ func (s *session) window(ctx context.Context, r *result) error {
 	}
 	r.writes, r.got = s.book().acked.Load()-acked, *s.fleet.read()
 	r.got.sub(got)
-	writes, err := s.flushes(ctx)
-	if n := writes.writes - writesBefore.writes; n > 0 {
-		r.batch = (writes.events - writesBefore.events) / n
+	after, err := s.counts(ctx)
+	if err != nil {
+		return err
 	}
+	if n := after.writes - before.writes; n > 0 {
+		r.batch = (after.events - before.events) / n
+	}
+	r.own, err = ownLatency("", before.own, after.own)
 	return err
 }
 
-// flushes counts watchfan's writes to sockets, and the events in them.
-type flushes struct{ events, writes float64 }
+// ownCounts are watchfan's counts of its writes to sockets, of the events in them, and of the time
+// until then.
+type ownCounts struct {
+	events, writes float64
+	own            map[string]buckets
+}
 
-// flushes returns watchfan's count so far, or zero for another peer.
-func (s *session) flushes(ctx context.Context) (f flushes, err error) {
+// counts returns watchfan's counts so far, or none for another peer.
+func (s *session) counts(ctx context.Context) (c ownCounts, err error) {
 	if s.proxy == nil || s.peer == direct {
-		return f, nil
+		return c, nil
 	}
 	page, err := s.proxy.admin.get(ctx, "/metrics")
 	if err != nil {
-		return f, err
+		return c, err
 	}
-	if f.events, err = sumSeries(string(page), "watchfan_delivered_events_total"); err == nil {
-		f.writes, err = sumSeries(string(page), "watchfan_flushes_total")
+	if c.events, err = sumSeries(string(page), "watchfan_delivered_events_total"); err != nil {
+		return c, err
 	}
-	return f, err
+	if c.writes, err = sumSeries(string(page), "watchfan_flushes_total"); err != nil {
+		return c, err
+	}
+	c.own, err = ownHistograms(page)
+	return c, err
 }

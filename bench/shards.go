@@ -67,7 +67,7 @@ func (p *program) measureShards(ctx context.Context, st *stage, filters []filter
 	s := &session{stage: st, opts: p.opts, say: p.say}
 	defer s.disband()
 	var err error
-	if s.fleet, err = s.newFleet(filters, p.opts.Readers); err != nil {
+	if s.fleet, err = s.newFleet(filters, p.opts.readers()); err != nil {
 		return nil, err
 	}
 	n := 2 * p.opts.LeanClients

@@ -185,7 +185,7 @@ func (s *slicesRun) connect(ctx context.Context) (err error) {
 		return nil
 	}
 	s.disband()
-	if s.fleet, err = s.newFleet([]filter{everything}, s.opts.Readers); err != nil {
+	if s.fleet, err = s.newFleet([]filter{everything}, s.opts.readers()); err != nil {
 		return err
 	}
 	s.fleet.gzip = s.gzip

@@ -63,7 +63,7 @@ func (p *program) underSliceLoad(ctx context.Context, coll *collection, load sli
 	f.batch = load.batch
 	s := &session{stage: st, opts: p.opts, round: p.round, say: p.say}
 	defer s.disband()
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.Readers); err == nil {
+	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err == nil {
 		err = s.fleet.grow(ctx, load.watchers, s.book().seqs)
 	}
 	if err != nil {

@@ -117,8 +117,8 @@ func (s *stage) endpoint() endpoint {
 }
 
 // newFleet returns a fleet without watchers.
-func (s *stage) newFleet(filters []filter, readers int) (*fleet, error) {
-	return newFleet(s.endpoint(), s.coll, filters, s.book().acks, readers)
+func (s *stage) newFleet(filters []filter, many readers) (*fleet, error) {
+	return newFleet(s.endpoint(), s.coll, filters, s.book().acks, many)
 }
 
 // alive reports an error if a server has ended.

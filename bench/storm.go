@@ -41,7 +41,9 @@ func stormSection(o *Options) *section {
 			"Idle (SCHED_IDLE): they get only the time that nobody else wants, "+
 			"and the others see the servers' work for the storm without the work of its clients. "+
 			"The storm is then as fast as the remaining time allows (watches/s); "+
-			"a faster one is not measured.", stormObjects),
+			"a faster one is not measured.\n"+
+			"-floor = the others watch the floor instead, a process that only writes and that no client of the storm meets. "+
+			"Their latency is what the storm does to the machine, with whatever server beside it.", stormObjects),
 		columns: []column{
 			{"all live s", unitLive, 1e-9}, {"watches/s", "watches/s", 1},
 			{"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
@@ -78,14 +80,24 @@ const (
 type storm struct {
 	kind     string
 	priority priority
+	floor    bool // the untouched watch the floor
 }
 
 // storms are the storms of one peer, in their order. A restart has no untouched watchers, and
 // clients of another priority would show nothing more.
 var storms = []storm{
-	{stormReconnect, priorityNormal}, {stormReconnect, priorityIdle},
-	{stormInformers, priorityNormal}, {stormInformers, priorityIdle},
-	{stormRestart, priorityNormal},
+	{stormReconnect, priorityNormal, false}, {stormReconnect, priorityNormal, true},
+	{stormReconnect, priorityIdle, false}, {stormReconnect, priorityIdle, true},
+	{stormInformers, priorityNormal, false}, {stormInformers, priorityNormal, true},
+	{stormInformers, priorityIdle, false}, {stormInformers, priorityIdle, true},
+	{stormRestart, priorityNormal, false},
+}
+
+func (s storm) String() string {
+	if s.floor {
+		return s.kind + "-floor"
+	}
+	return s.kind
 }
 
 // createStormObjects creates the objects that the storms watch.
@@ -104,11 +116,11 @@ func createStormObjects(ctx context.Context, w *writer) error {
 // storm measures one peer in each storm.
 func (p *program) storm(ctx context.Context, st *stage) error {
 	for _, s := range storms {
-		if s.kind == stormRestart && st.peer == direct {
-			continue // its restart includes etcd and the watch cache, and does not compare
+		if (s.kind == stormRestart || s.floor) && st.peer == direct {
+			continue // its restart includes etcd and the watch cache, and does not compare; the floor is beside watchfan
 		}
 		n := p.opts.StormClients
-		axes := []axis{{"storm", s.kind}, {"priority", string(s.priority)}, {"clients", strconv.Itoa(n)}}
+		axes := []axis{{"storm", s.String()}, {"priority", string(s.priority)}, {"clients", strconv.Itoa(n)}}
 		x := sample{peer: st.peer, axes: axes}
 		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
 		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, s, n)
@@ -122,11 +134,26 @@ func (p *program) storm(ctx context.Context, st *stage) error {
 }
 
 func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) ([]metric, string, error) {
-	s := &session{stage: st, opts: p.opts, say: p.say}
-	defer s.disband()
 	untouched := p.opts.StormUntouched
 	if x.kind == stormRestart {
 		untouched = 0
+	}
+	s := &session{stage: st, opts: p.opts, say: p.say}
+	defer s.disband()
+	sessions := []*session{s}
+	if x.floor {
+		floor, err := newFloorStage(ctx, p.opts, st.peer)
+		if err != nil {
+			return nil, "", err
+		}
+		defer floor.stop()
+		others := &session{stage: floor, opts: p.opts, say: p.say}
+		defer others.disband()
+		if err := others.gather(ctx, untouched, false); err != nil {
+			return nil, "", err
+		}
+		sessions = append(sessions, others)
+		untouched = 1 // because watchfan gives a storm all processors while it delivers nothing
 	}
 	if err := s.gather(ctx, untouched, false); err != nil {
 		return nil, "", err
@@ -152,14 +179,20 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 		}
 	}
 
-	stop := st.load(ctx, s.fleet, p.opts.pace())
-	r := &stormRun{program: p, stage: st, fleet: s.fleet, front: front, kind: x.kind, clients: n}
-	m, remark, err := r.recorded(ctx)
-	if stopped := stop(); err == nil {
-		err = stopped
+	others := sessions[len(sessions)-1]
+	r := &stormRun{program: p, stage: st, others: others.stage, fleet: others.fleet, front: front, kind: x.kind, clients: n}
+	var stops []func() error
+	for _, s := range sessions {
+		stops = append(stops, s.load(ctx, s.fleet, p.opts.pace()))
 	}
-	if err == nil {
-		err = s.fleet.drain(ctx, time.Minute)
+	m, remark, err := r.recorded(ctx)
+	for i, s := range sessions {
+		if stopped := stops[i](); err == nil {
+			err = stopped
+		}
+		if err == nil {
+			err = s.fleet.drain(ctx, time.Minute)
+		}
 	}
 	return m, remark, err
 }
@@ -168,6 +201,7 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 type stormRun struct {
 	*program
 	stage   *stage
+	others  *stage // what the untouched watch: stage or a floor
 	fleet   *fleet // the untouched
 	front   *stormFront
 	kind    string
@@ -175,10 +209,19 @@ type stormRun struct {
 	begun   time.Time // when the clients were let loose
 }
 
+// processes returns this program and the servers.
+func (r *stormRun) processes() []measure.Process {
+	all := withBench(r.stage)
+	if r.others != r.stage {
+		all = append(all, r.others.processes()...)
+	}
+	return all
+}
+
 // recorded is measure with a timeline, which it leaves in the program. A restart has none, because
-// it has no untouched watchers.
+// it has no untouched watchers, and neither has a storm beside the floor.
 func (r *stormRun) recorded(ctx context.Context) ([]metric, string, error) {
-	if r.kind == stormRestart {
+	if r.kind == stormRestart || r.others != r.stage {
 		return r.measure(ctx)
 	}
 	timeline := record(r.stage.processes(), momentLength, r.fleet.read, r.front.live)
@@ -196,7 +239,7 @@ func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
 	if err := sleep(ctx, r.opts.Warmup); err != nil {
 		return nil, "", err
 	}
-	calm, err := readStormMoment(ctx, r.stage, r.fleet)
+	calm, err := r.moment(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -211,7 +254,7 @@ func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	during, err := readStormMoment(ctx, r.stage, r.fleet)
+	during, err := r.moment(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -239,7 +282,7 @@ func (r *stormRun) momentLater(ctx context.Context) (stormMoment, error) {
 	if err := sleep(ctx, stormCalm); err != nil {
 		return stormMoment{}, err
 	}
-	return readStormMoment(ctx, r.stage, r.fleet)
+	return r.moment(ctx)
 }
 
 // storm lets the clients connect, and returns when all are live.
@@ -251,7 +294,7 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 			return o, err
 		}
 	}
-	meter, err := measure.StartMeter(append(withBench(r.stage), r.front.process()))
+	meter, err := measure.StartMeter(append(r.processes(), r.front.process()))
 	if err != nil {
 		return o, err
 	}

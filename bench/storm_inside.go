@@ -38,33 +38,23 @@ type stormMoment struct {
 	waited map[string]time.Duration // by process
 }
 
-// stormHistograms are watchfan's histograms, by their names in units.
-var stormHistograms = []struct{ of, metric string }{
-	{"first", "watchfan_delivery_duration_seconds"},
-	{"round", "watchfan_flush_round_duration_seconds"},
-}
-
-func readStormMoment(ctx context.Context, st *stage, f *fleet) (m stormMoment, err error) {
-	m = stormMoment{at: time.Now(), got: f.read(), waited: make(map[string]time.Duration)}
-	for _, p := range withBench(st) {
+// moment reads all counters.
+func (r *stormRun) moment(ctx context.Context) (m stormMoment, err error) {
+	m = stormMoment{at: time.Now(), got: r.fleet.read(), waited: make(map[string]time.Duration)}
+	for _, p := range r.processes() {
 		if m.waited[p.Name], err = p.Waited(); err != nil {
 			return m, fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
-	if st.peer == direct {
+	if r.stage.peer == direct {
 		return m, nil
 	}
-	page, err := st.proxy.admin.get(ctx, "/metrics")
+	page, err := r.stage.proxy.admin.get(ctx, "/metrics")
 	if err != nil {
 		return m, err
 	}
-	m.own = make(map[string]buckets)
-	for _, h := range stormHistograms {
-		if m.own[h.of], err = parseBuckets(string(page), h.metric); err != nil {
-			return m, err
-		}
-	}
-	return m, nil
+	m.own, err = ownHistograms(page)
+	return m, err
 }
 
 // stormNotice returns the latency of the untouched before a storm (from calm to before), during it
@@ -75,22 +65,15 @@ func stormNotice(calm, before, during, after stormMoment) (m []metric, err error
 		waited := during.waited[name] - before.waited[name]
 		m = append(m, metric{name + "-wait-%", 100 * waited.Seconds() / period.Seconds()})
 	}
-	for _, h := range stormHistograms {
-		for _, span := range []struct {
-			name     string
-			from, to stormMoment
-		}{{"before", calm, before}, {"during", before, during}} {
-			if span.to.own == nil {
-				continue
-			}
-			own, err := span.to.own[h.of].since(span.from.own[h.of])
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", h.metric, err)
-			}
-			if seconds, ok := own.quantile(0.99); ok {
-				m = append(m, metric{h.of + "-" + span.name + "-p99-ns", seconds * 1e9})
-			}
+	for _, span := range []struct {
+		name     string
+		from, to stormMoment
+	}{{"before-", calm, before}, {"during-", before, during}} {
+		own, err := ownLatency(span.name, span.from.own, span.to.own)
+		if err != nil {
+			return nil, err
 		}
+		m = append(m, own...)
 	}
 	after.got.sub(during.got)
 	during.got.sub(before.got)

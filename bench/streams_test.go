@@ -24,7 +24,7 @@ func TestStreamsShare(t *testing.T) {
 		}
 		serve.ServeHTTP(w, r)
 	})
-	f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), 2)
+	f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), readers{number: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestStreamsShare(t *testing.T) {
 // TestStreamsRefused: the reason why a watch is refused reaches the caller.
 func TestStreamsRefused(t *testing.T) {
 	s, e := newScriptedServer(t, true)
-	r, err := newReader(newAcks(), func(err error) { t.Error(err) })
+	r, err := newReader(newAcks(), 0, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,8 @@ var columns = []column{
 	{"p50 ms", unitP50, 1e-6},
 	{"p99 ms", unitP99, 1e-6},
 	{"p99.9 ms", unitP999, 1e-6},
+	{"first write p99 ms", "first-p99-ns", 1e-6},
+	{"round p99 ms", "round-p99-ns", 1e-6},
 }
 
 // writeTables writes medians over the rounds, with the smallest and the largest round in brackets,
@@ -241,6 +243,7 @@ func (r *result) metrics() []metric {
 		if r.plain > 0 {
 			m = append(m, metric{unitNetCPU, float64(all-r.plain) / n})
 		}
+		m = append(m, r.own...)
 	} else if r.writes > 0 {
 		m = append(m, metric{unitWriteCPU, float64(all) / float64(r.writes)})
 	}

@@ -237,15 +237,13 @@ func joinPicture(runs []*run) (*picture, bool) {
 	return nil, false
 }
 
-// stormPicture compares what others feel before, during and after a storm.
+// stormPicture compares what others feel before, during and after a storm: the newest report that
+// has storms of several peers.
 func stormPicture(runs []*run) (*picture, bool) {
 	for _, r := range runs {
 		cases := r.pick(func(b *benchmark) bool {
 			return b.name == "Storm" && b.axes["storm"] == "informers" && b.axes["priority"] == "idle"
 		})
-		if len(cases) == 0 {
-			continue
-		}
 		var all []series
 		var ticks []plot.Tick
 		for i, when := range []string{"before", "during", "after"} {
@@ -258,12 +256,15 @@ func stormPicture(runs []*run) (*picture, bool) {
 			}
 			ticks = append(ticks, plot.Tick{Value: float64(i), Label: when})
 		}
+		if len(all) < 2 {
+			continue
+		}
 		clients, _ := cases[0].number("clients")
 		title := thousands(clients) + " informers list at once: what other watchers feel"
 		return &picture{name: "storm", title: title, legend: names(all),
 			body:  &chart{x: "the storm", y: "p99 of the others, ms", series: all, xTicks: ticks, linearX: true},
 			notes: []string{stormLengths(cases) + " The storm's clients get only the time that the servers leave."},
-			from:  []*run{r}}, len(all) > 1
+			from:  []*run{r}}, true
 	}
 	return nil, false
 }

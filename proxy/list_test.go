@@ -169,6 +169,41 @@ func TestListPages(t *testing.T) {
 	f.passed(0)
 }
 
+// A field selector for a namespace selects what a list within the namespace has, and the two share
+// compressed items. But only the list without a selector says how many items remain.
+func TestListPagesShared(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t))
+	w := f.watch(anyState)
+	var rv uint64
+	for _, name := range []string{"a", "b", "c", "d"} {
+		rv = f.cms.Put("ns", name, large)
+	}
+	w.AwaitVersion(rv)
+	const page = "limit=1&resourceVersion=100&resourceVersionMatch=NotOlderThan"
+	const selected, within = cmsPath + "?fieldSelector=metadata.namespace%3Dns&" + page, "/api/v1/namespaces/ns/configmaps?" + page
+	for _, path := range []string{selected, within, selected, within} {
+		_, body := f.get(path, "Accept-Encoding", "gzip")
+		z, err := gzip.NewReader(strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct {
+			Metadata struct{ RemainingItemCount int }
+		}
+		if err := json.NewDecoder(z).Decode(&list); err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if path == within {
+			want = 3
+		}
+		if got := list.Metadata.RemainingItemCount; got != want {
+			t.Errorf("%s: %d remaining, want %d", path, got, want)
+		}
+	}
+	f.passed(0)
+}
+
 func TestGet(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	w := f.watch(anyState)

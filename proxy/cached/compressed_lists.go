@@ -35,6 +35,7 @@ type listKey struct {
 	filter string
 	after  string
 	limit  int64
+	counts bool // it says how many items remain behind its limit
 }
 
 type compressedList struct {

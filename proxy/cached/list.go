@@ -70,6 +70,7 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	if r.ResourceVersion == "0" {
 		key.limit = 0 // kube-apiserver's cache ignores the limit too
 	}
+	key.counts = key.limit > 0 && r.unselective() // of two lists with equal filters, one may have a selector
 	if r.ContinueToken != "" {
 		key.after = r.NamespacePrefix() + r.Page.After
 	}

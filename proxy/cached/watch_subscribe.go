@@ -65,6 +65,7 @@ var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
 func (c *Reads) subscribeFresh(ctx context.Context, r *read, want fanout.Request, rv uint64, current bool) (*fanout.Subscription, error) {
 	l := r.lane
 	for {
+		want.Proof = fanout.Proof{} // the last one may be about a state that the cache has left
 		if current && !r.filledSince() || l.Cache.Progress() < rv {
 			var err error
 			r.pause()

@@ -191,8 +191,11 @@ func (p *prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 		pr, err := l.proveByList(ctx, nil)
 		return pr, "list", err
 	}
-	epoch := l.Cache.Epoch()
+	epoch, before := l.Cache.Epoch(), l.Cache.Progress()
 	rv, err := l.collection.CurrentVersion(ctx)
+	if err == nil {
+		err = l.reached(rv, before)
+	}
 	if err != nil {
 		return fanout.Proof{}, "stream", fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
@@ -232,6 +235,16 @@ func (p *prover) await(ctx context.Context, timeout time.Duration, rv uint64) er
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// reached returns an error if upstream, whose state is that of rv, is behind what the cache held
+// before upstream was asked: etcd has been restored. Resuming the lane's watch shows that.
+func (l *Lane) reached(rv, before uint64) error {
+	if rv >= before {
+		return nil
+	}
+	l.reflector.BreakWatch()
+	return fmt.Errorf("upstream is at %d, the cache at %d", rv, before)
 }
 
 // ProvesSlowly reports whether a proof may take longer than kube-apiserver takes for a page.

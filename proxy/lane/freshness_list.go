@@ -197,9 +197,8 @@ func (l *Lane) proveByList(ctx context.Context, part *Part) (fanout.Proof, error
 	if err != nil {
 		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
-	if asOf < before {
-		l.reflector.BreakWatch() // resuming it shows whether upstream went back in time
-		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: upstream is at %d, the cache at %d", l, asOf, before)
+	if err := l.reached(asOf, before); err != nil {
+		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
 	}
 	for {
 		epoch := l.Cache.Epoch()

@@ -215,3 +215,19 @@ func (l *modelLane) change(ctx context.Context) {
 		}
 	}
 }
+
+// After a restore of etcd from a backup, upstream is behind the cache until the lane notices it. The
+// cache's state is then no longer upstream's, whatever its resourceVersion.
+func TestProofAfterRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, true)
+		l.put("a", "-")
+		l.apply(l.events[1], "")
+		l.mu.Lock()
+		l.rv = l.Cache.Progress() - 1
+		l.mu.Unlock()
+		if proof, err := l.Prove(t.Context(), 3*time.Second, nil); err == nil {
+			t.Errorf("proved by an upstream at %d: %+v", l.Cache.Progress()-1, proof)
+		}
+	})
+}

@@ -2,7 +2,10 @@ package lane
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -307,3 +311,38 @@ func TestFillingLeft(t *testing.T) {
 }
 
 var fillingPods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
+// refusing is an upstream that refuses every request with this status.
+type refusing int
+
+func (refusing) URL(path, query string) *url.URL { return &url.URL{Path: path, RawQuery: query} }
+
+func (status refusing) DoAs(auth.Identity, *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: int(status), Header: make(http.Header), Body: http.NoBody}, nil
+}
+
+// Nobody waits for a lane that has ended: here its resource is redefined before it is filled, while
+// kube-apiserver fills its own cache of the new definition, or is away.
+func TestFillingEnds(t *testing.T) {
+	for _, status := range []refusing{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		t.Run(http.StatusText(int(status)), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ls := NewLanes(t.Context(), status, nil, nil, fanout.NewFlusher(1, 0), Memory{}, &Options{}, slog.New(slog.DiscardHandler))
+				l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}),
+					slots: make(chan *Slot, 1000)}
+				defer l.Unregister()
+				l.come(4*MostThrough, watchPods)
+				synctest.Wait()
+				l.outdated.Store(true)
+				if err := l.reflector.Run(t.Context()); !errors.Is(err, reflector.ErrRedefined) {
+					t.Errorf("the reflector ended with %v", err)
+				}
+				synctest.Wait()
+				if n := l.filling.room.Len(); n != 0 {
+					t.Errorf("%d clients wait for a lane that has ended", n)
+				}
+				l.clients.Wait()
+			})
+		})
+	}
+}

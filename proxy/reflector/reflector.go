@@ -130,6 +130,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 		}
 		switch o := r.outcome(a); o.next {
 		case nextStop:
+			r.filling.Fail(false) // there is no next attempt
 			return o.err
 		case nextRetry:
 			r.pause(ctx, o)

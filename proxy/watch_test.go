@@ -106,6 +106,7 @@ func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t))
 	f.cms.Put("ns", "a", "1")
 	f.watch(anyState).Await(2)
+	started := time.Now()
 	none := f.watch(since+"&timeoutSeconds=3&labelSelector=none", 100)
 	without := f.watch(cmsPath + "?watch=1&resourceVersion=101&timeoutSeconds=3")
 	ahead := f.watch(since+"&timeoutSeconds=3", 1000)
@@ -113,7 +114,6 @@ func TestWatchBookmarkBeforeTimeout(t *testing.T) {
 	quiet := f.watch(since+"&timeoutSeconds=3", 150)
 	f.up.Bump(49)
 	f.cms.SendBookmark(proxytest.WatchList)
-	started := time.Now()
 	none.Await(1)
 	if took := time.Since(started); took < 700*time.Millisecond {
 		t.Errorf("bookmark after %s, want 1 s", took)
@@ -244,9 +244,9 @@ func TestBookmarkInterval(t *testing.T) {
 	t.Parallel()
 	const interval = 5 * time.Second
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) { o.Lane.BookmarkInterval = interval })
+	began := time.Now()
 	w := f.watch(anyState)
 	w.Await(1)
-	began := time.Now()
 	rv := f.cms.Put("ns", "a", "1")
 	events := w.Await(4)
 	bookmark := fmt.Sprintf("BOOKMARK %d", rv)

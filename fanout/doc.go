@@ -119,6 +119,11 @@
 //     it is a part of the search for the objects of initial events or the changes of a replay that
 //     the filter selects: 1 ms, or 20,000 of them, each counted with the cost of the filter.
 //     Changes with the same resourceVersion are never split.
+//   - Preludes make way for events. A shard that has got events while it serves preludes sends the
+//     events after one turn, until it owes the preludes 50 ms. While clients are sent changes, half
+//     of the shards serve preludes at a time. Go runs goroutines first come, first served, and looks
+//     at the network only every 10 ms while all processors are busy. If all of them served preludes,
+//     an event would wait for 20 ms and more before anybody here has read it from upstream.
 //
 // Locks are taken in this order: the cache's mutex, then a shard's. The mutexes of searches that
 // are shared, of the demand for indexes and of the [Indexer] come last.

@@ -14,8 +14,8 @@ const (
 	BookmarkEvery    = bookmarkEvery
 	BookmarkBefore   = bookmarkBefore
 	SweepEvery       = sweepEvery
+	QuietFor         = quietFor
 	LastBytesTimeout = lastBytesTimeout
-	LeastCatchUp     = leastCatchUp
 	MaxBatchFrames   = maxBatchFrames
 	MaxBatchBytes    = maxBatchBytes
 	Overload         = overloadFactor

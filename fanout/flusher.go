@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,9 @@ type Flusher struct {
 	shards []*shard
 	next   atomic.Uint32
 	runs   compressedRuns
+
+	// Each holds a token for each shard that serves preludes now: at most half of the shards, or all.
+	half, all chan struct{}
 }
 
 // NewFlusher returns a Flusher with n shards; one for each processor is right. interval is not
@@ -25,12 +29,12 @@ type Flusher struct {
 // more events in one write. So an event waits for at most the interval, and not at all if the
 // interval before it had no event. Everything else is sent at once.
 func NewFlusher(n int, interval time.Duration) *Flusher {
-	f := &Flusher{}
+	f := &Flusher{half: make(chan struct{}, max(1, n/2)), all: make(chan struct{}, n)}
 	for i := range n {
 		f.shards = append(f.shards, &shard{
+			flusher:  f,
 			index:    i,
 			interval: interval,
-			runs:     &f.runs,
 			wakec:    make(chan struct{}, 1),
 			parts:    make(map[*group]*part),
 			scratch:  make([]*change, 0, replayStep),
@@ -51,13 +55,26 @@ func (f *Flusher) Lag() (events, bytes uint64) {
 	return events, bytes
 }
 
-// LastChange returns when a change was last written to any client; 0 is never. Initial events and
-// bookmarks don't count. It may be called from any goroutine.
-func (f *Flusher) LastChange() (last MonotonicTime) {
-	for _, sh := range f.shards {
-		last = max(last, MonotonicTime(sh.lastChange.Load()))
+// Quiet reports whether no client has been sent a change for a second, as after a restart. Initial
+// events and bookmarks don't count. It may be called from any goroutine.
+func (f *Flusher) Quiet() bool {
+	now := MonotonicNow()
+	return !slices.ContainsFunc(f.shards, func(sh *shard) bool {
+		last := MonotonicTime(sh.lastChange.Load())
+		return last != 0 && now-last <= MonotonicTime(quietFor)
+	})
+}
+
+// quietFor is how long clients must have been sent no change before others that begin may use all
+// processors.
+const quietFor = time.Second
+
+// permits returns the channel that takes the token of a shard that is to serve preludes.
+func (f *Flusher) permits() chan struct{} {
+	if f.Quiet() {
+		return f.all
 	}
-	return last
+	return f.half
 }
 
 // Run serves subscriptions until ctx ends, which should be after all of them have ended. Those that

@@ -87,30 +87,27 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// Only changes count as the last change, and not what a subscription begins with.
-func TestLastChange(t *testing.T) {
-	w := newWorld(t, roomy)
-	w.put(thing{namespace: "ns", name: "before"})
-	_, r := w.client(everything(t), fanout.Request{Timeout: time.Hour, Start: fanout.FromSnapshot})
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("no %s", what)
+// Only changes count, and not what a subscription begins with.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		quiet := func(what string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.flusher.Quiet(); got != want {
+				t.Errorf("%s: quiet %v, want %v", what, got, want)
 			}
 		}
-	}
-	until("initial event", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.writes > 0
+		w.put(thing{namespace: "ns", name: "before"})
+		w.client(everything(t), fanout.Request{Timeout: time.Hour, Start: fanout.FromSnapshot})
+		quiet("initial event", true)
+		w.put(thing{namespace: "ns", name: "x"})
+		quiet("change", false)
+		time.Sleep(fanout.QuietFor)
+		quiet("within a second", false)
+		time.Sleep(1)
+		quiet("after a second", true)
 	})
-	if got := w.flusher.LastChange(); got != 0 {
-		t.Errorf("a change at %v, want none", got.Time())
-	}
-	before := fanout.MonotonicNow()
-	w.put(thing{namespace: "ns", name: "x"})
-	until("change", func() bool { return w.flusher.LastChange() >= before })
 }
 
 // With an interval, an event that comes alone is written at once, and events that follow closely

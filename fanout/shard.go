@@ -10,10 +10,10 @@ import (
 
 // shard is one goroutine of a Flusher, and the subscriptions that it owns.
 type shard struct {
+	flusher  *Flusher
 	index    int
-	interval time.Duration   // between two rounds of events
-	runs     *compressedRuns // the Flusher's
-	wakec    chan struct{}   // one token: the queues are not empty; never closed
+	interval time.Duration // between two rounds of events
+	wakec    chan struct{} // one token: the queues are not empty; never closed
 
 	mu          sync.Mutex // guards the queues, which any goroutine fills and run empties
 	ready       []*part
@@ -26,7 +26,10 @@ type shard struct {
 	// Owned by run.
 	subs        []*Subscription
 	parts       map[*group]*part
-	catchingUp  []*Subscription // have more to send than one batch holds, or have a prelude; in the order of turns
+	behind      []*Subscription // have more events to send than one batch holds; in the order of turns
+	beginning   []*Subscription // have more of a prelude to send; in the order of turns
+	owed        time.Duration   // how long the beginning have been left aside for events
+	permit      chan struct{}   // holds this shard's token, with which it may serve the beginning; nil for none
 	batch       batch
 	due         []*Carrier // written to in this round; those without writes since have been flushed
 	dueBytes    int        // what has been written to them since
@@ -103,30 +106,40 @@ func (sh *shard) run(ctx context.Context) {
 		sh.now = MonotonicOf(began)
 		sh.do(&work)
 		sh.flushDue()
-		sh.catchUp(max(time.Since(began), leastCatchUp))
+		sh.catchUp(max(time.Since(began), leastTurn))
 		sh.flushDue()
 		if !sh.firstWrite.IsZero() {
 			roundSeconds.observe(time.Since(sh.firstWrite).Seconds())
+		}
+		if len(sh.beginning) > 0 {
+			sh.owe(time.Since(began))
+		}
+		if sh.permit != nil {
+			sh.begin()
+			sh.flushDue()
+			<-sh.permit
+			sh.permit = nil
 		}
 	}
 	sh.stop()
 }
 
-// await waits until there may be work, or returns at once if some is left over. It sweeps when that
+// await waits until there may be work, or for a permit to serve the beginning. It sweeps when that
 // is due. It reports false when ctx ends.
 func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
-	if len(sh.catchingUp) > 0 {
-		select {
-		case now := <-tick:
-			sh.sweep(now)
-		case <-ctx.Done():
-			return false
-		default:
-		}
-		return true
+	var behind <-chan struct{}
+	if len(sh.behind) > 0 {
+		behind = atOnce
+	}
+	var permits chan struct{}
+	if len(sh.beginning) > 0 {
+		permits = sh.flusher.permits()
 	}
 	select {
 	case <-sh.wakec:
+	case <-behind:
+	case permits <- struct{}{}:
+		sh.permit = permits
 	case <-sh.gatherTimer.C:
 	case now := <-tick:
 		sh.sweep(now)
@@ -135,6 +148,13 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	}
 	return true
 }
+
+// atOnce is closed.
+var atOnce = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // shardWork is what a shard's queues held at the beginning of a round. run owns it, and swaps its
 // slices with those of the queues.
@@ -188,36 +208,81 @@ func (sh *shard) do(w *shardWork) {
 	clear(w.endings)
 }
 
-// leastCatchUp is how long, at least, each round serves subscriptions that have more to send than
-// one batch holds.
-const leastCatchUp = time.Millisecond
+// leastTurn is how long, at least, a shard serves the subscriptions that are behind, and those that
+// are beginning.
+const leastTurn = time.Millisecond
 
-// catchUp serves subscriptions that have more to send than one batch holds, in turn, for the
-// duration d. So new events do not wait for thousands of subscriptions that begin with all objects,
-// and those get half of a busy shard's time.
+// catchUp serves subscriptions that have more events to send than one batch holds, in turn, for the
+// duration d. They get half of a busy shard's time.
 func (sh *shard) catchUp(d time.Duration) {
-	for until := time.Now().Add(d); len(sh.catchingUp) > 0; {
-		s := sh.catchingUp[0]
-		sh.catchingUp[0] = nil
-		sh.catchingUp = sh.catchingUp[1:]
-		s.queued = false
-		if s.sink != nil { // it has not ended
-			sh.serve(s)
-		}
+	for until := time.Now().Add(d); len(sh.behind) > 0; {
+		sh.serveNext(&sh.behind)
 		if !time.Now().Before(until) {
 			return
 		}
 	}
 }
 
-// begin serves a subscription, or queues it for its turn if it has a prelude.
-func (sh *shard) begin(s *Subscription) {
+// begin serves subscriptions that have more of their preludes to send, in turn, until they have got
+// what they are owed. They make way for events as long as they are owed less than mostOwed. So
+// events do not wait for thousands of subscriptions that begin with all objects, and those get a
+// share of a busy shard's time.
+func (sh *shard) begin() {
+	sh.owed = max(sh.owed, leastTurn)
+	for last := time.Now(); len(sh.beginning) > 0 && sh.owed > 0; {
+		sh.serveNext(&sh.beginning)
+		now := time.Now()
+		sh.owed -= now.Sub(last)
+		last = now
+		if sh.owed < mostOwed && sh.eventsReady() {
+			return
+		}
+	}
+	sh.owed = 0
+}
+
+// mostOwed is how long the beginning are left aside for events. If they are owed more, events wait
+// for them, for as long again at most.
+const mostOwed = 50 * time.Millisecond
+
+// owe notes that the shard has served events for the duration d.
+func (sh *shard) owe(d time.Duration) { sh.owed = min(sh.owed+d, 2*mostOwed) }
+
+// eventsReady reports whether a round would send events that have come since the last one began.
+func (sh *shard) eventsReady() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return len(sh.ready) > 0 && time.Since(sh.lastRound) >= sh.interval
+}
+
+// serveNext serves the first subscription of a queue.
+func (sh *shard) serveNext(queue *[]*Subscription) {
+	s := (*queue)[0]
+	(*queue)[0] = nil
+	*queue = (*queue)[1:]
+	s.queued = false
+	if s.sink != nil { // it has not ended
+		sh.serve(s)
+	}
+}
+
+// enqueue puts a subscription that has more to send than one batch holds into its queue.
+func (sh *shard) enqueue(s *Subscription) {
+	s.queued = true
+	if s.prelude != nil {
+		sh.beginning = append(sh.beginning, s)
+	} else {
+		sh.behind = append(sh.behind, s)
+	}
+}
+
+// resume serves a subscription, or queues it for its turn if it has a prelude.
+func (sh *shard) resume(s *Subscription) {
 	if s.blocked || s.queued || s.ending.Load() != nil || s.prelude == nil {
 		sh.serve(s)
 		return
 	}
-	s.queued = true
-	sh.catchingUp = append(sh.catchingUp, s)
+	sh.enqueue(s)
 }
 
 // gatheringLocked reports whether the ready parts wait for more events. If they do not, a round
@@ -243,7 +308,7 @@ func (sh *shard) takeUp(s *Subscription) {
 	if s.inShard == 0 {
 		sh.adopt(s)
 	}
-	sh.begin(s)
+	sh.resume(s)
 }
 
 // adopt makes the shard own a subscription. It publishes the part before the list is first read. So
@@ -307,8 +372,7 @@ func (sh *shard) serve(s *Subscription) {
 		sh.sendLast(s, *s.ending.Load())
 	}
 	if more {
-		s.queued = true
-		sh.catchingUp = append(sh.catchingUp, s)
+		sh.enqueue(s)
 	}
 	sh.flushWritten(s)
 }
@@ -362,12 +426,12 @@ func (sh *shard) unpark(d drained) {
 		sh.fail(s, Ending{Reason: Gone})
 		return
 	}
-	sh.begin(s)
+	sh.resume(s)
 }
 
 // sweep enforces deadlines and bounds, and sends the bookmarks that are due.
 func (sh *shard) sweep(now time.Time) {
-	sh.runs.sweep(now)
+	sh.flusher.runs.sweep(now)
 	var lagEvents, lagBytes uint64
 	sh.now = MonotonicOf(now)
 	for i := len(sh.subs) - 1; i >= 0; i-- {

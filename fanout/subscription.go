@@ -100,7 +100,7 @@ type Subscription struct {
 	bookmarks bool // immutable, as aging is
 	aging     bool // at its deadline it ends as Aged
 	blocked   bool // the sink is draining
-	queued    bool // in shard.catchingUp
+	queued    bool // in shard.behind or shard.beginning
 	lastSent  bool // the sink has been given what ends the stream
 	unopened  bool // its first event, which will have column definitions, is still to come
 	expiring  bool // a sweep has found it ending

@@ -176,7 +176,7 @@ func (s *Server) listen() error {
 	limited := func(ln net.Listener) net.Listener {
 		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9), Open: s.conns.Count, Spent: s.memory.spent}
 	}
-	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().LastChange))
+	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().Quiet))
 	if s.opts.InsecurePort != 0 {
 		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
 		if err != nil {

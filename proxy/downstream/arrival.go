@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
 )
 
 // arrivals gives new connections turns at the processors: a few at a time, in the order in which
@@ -72,16 +70,12 @@ func NewArrivals(most func() int) *arrivals {
 	return &arrivals{most: most, together: &arrivals{most: most}}
 }
 
-// quietFor is how long watches must have been sent no change before arrivals may use all
-// processors.
-const quietFor = time.Second
-
 // ShareOf returns a limit of concurrent turns for arrivals. The limit is half of the processors, at
 // least one; open watches keep the rest. It is all processors while watches are sent nothing, as
 // after a restart.
-func ShareOf(processors int, lastChange func() fanout.MonotonicTime) func() int {
+func ShareOf(processors int, quiet func() bool) func() int {
 	return func() int {
-		if fanout.MonotonicNow()-lastChange() > fanout.MonotonicTime(quietFor) {
+		if quiet() {
 			return processors
 		}
 		return max(1, processors/2)

@@ -2,15 +2,13 @@ package downstream
 
 import (
 	"context"
+	"github.com/watchfan/watchfan/proxy/request"
 	"net"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Turns come in the order in which they were asked for, and no more than so many at a time.
@@ -270,21 +268,14 @@ func waitUntil(t *testing.T, what string, is func() bool) {
 
 // A crowd has half of the processors while watches are sent changes, and all when they are not.
 func TestShareOf(t *testing.T) {
-	var last fanout.MonotonicTime
-	share, alone := ShareOf(5, func() fanout.MonotonicTime { return last }), ShareOf(1, fanout.MonotonicNow)
-	if got := share(); got != 5 {
-		t.Errorf("%d turns before any change, want 5", got)
-	}
-	last = fanout.MonotonicNow() + fanout.MonotonicTime(time.Minute) // however slow this test is
-	if got := share(); got != 2 {
-		t.Errorf("%d turns beside changes, want 2", got)
-	}
-	last = fanout.MonotonicNow() - fanout.MonotonicTime(quietFor) - 1
-	if got := share(); got != 5 {
-		t.Errorf("%d turns after changes, want 5", got)
-	}
-	if got := alone(); got != 1 {
-		t.Errorf("%d turns of one processor, want 1", got)
+	for _, c := range []struct {
+		processors int
+		quiet      bool
+		want       int
+	}{{5, true, 5}, {5, false, 2}, {1, false, 1}} {
+		if got := ShareOf(c.processors, func() bool { return c.quiet })(); got != c.want {
+			t.Errorf("%+v: %d turns", c, got)
+		}
 	}
 }
 

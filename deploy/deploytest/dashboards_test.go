@@ -44,8 +44,9 @@ var overview = newDashboard("overview", "Overview",
 		stat("Reads served here", "percentunit",
 			"Share of gets, lists and watches that the cache answers. It is low if clients read what may not be "+
 				"cached, or list tables.",
-			`sum(rate(watchfan_cached_requests_total{}`+rate+`)) / (sum(rate(watchfan_cached_requests_total{}`+
-				rate+`)) + sum(rate(watchfan_passthrough_requests_total{verb=~"get|list|watch",}`+rate+`)))`, 0.8, 0.3),
+			`(sum(rate(watchfan_cached_requests_total{}`+rate+`)) or vector(0)) / `+
+				`((sum(rate(watchfan_cached_requests_total{}`+rate+`)) or vector(0)) + `+
+				`(sum(rate(watchfan_passthrough_requests_total{verb=~"get|list|watch",}`+rate+`)) or vector(0)))`, 0.8, 0.3),
 		stat("Memory of its limit", "percentunit",
 			"Resident memory of the replica that is nearest to its soft limit (GOMEMLIMIT). Near 1 the garbage "+
 				"collector works hard. Above it the pod may be killed.",

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -233,6 +235,42 @@ func withoutThresholds(e metricsql.Expr) []string {
 		return []string{string(b.Left.AppendString(nil))}
 	}
 	return []string{string(e.AppendString(nil))}
+}
+
+// TestReadsServedHere: the panel shows a share also where one of the two kinds of reads has no series,
+// as cached reads have none without a lane.
+func TestReadsServedHere(t *testing.T) {
+	promtool := binary(t, "PROMTOOL_BIN")
+	var expr string
+	for _, each := range overview.Panels {
+		if panel, ok := each.(*panel); ok && panel.Title == "Reads served here" {
+			expr = substitute(panel.Targets[0].Expr)
+		}
+	}
+	const passed = `watchfan_passthrough_requests_total{job="watchfan",instance="i",verb="list",code="200"}`
+	const cached = `watchfan_cached_requests_total{job="watchfan",instance="i",verb="list"}`
+	for name, c := range map[string]struct {
+		series []string
+		want   string
+	}{
+		"none": {[]string{passed}, "0"},
+		"half": {[]string{passed, cached}, "0.5"},
+		"all":  {[]string{cached}, "1"},
+	} {
+		text := "evaluation_interval: 1s\ntests:\n  - interval: 1s\n    input_series:\n      - {series: up, values: 1x60}\n"
+		for _, series := range c.series {
+			text += fmt.Sprintf("      - {series: '%s', values: 0+10x60}\n", series)
+		}
+		text += fmt.Sprintf("    promql_expr_test:\n      - {eval_time: 30s, expr: '%s', exp_samples: [{labels: '{}', value: %s}]}\n",
+			expr, c.want)
+		file := filepath.Join(t.TempDir(), "test.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
 }
 
 // TestAlertsFire: promtool runs the unit tests of deploy/alerts. Each alert has a test in which it

@@ -496,7 +496,9 @@ func TestActAs(t *testing.T) {
 			"admin": "yes", "jane": "no", "ill": "500",
 			"jane impersonate users  joe": "yes", "jane impersonate groups  dev": "yes",
 			"jane impersonate serviceaccounts ns sa": "yes", "jane impersonate uids  u": "yes",
-			"jane impersonate userextrasa/b  v": "yes",
+			"jane impersonate userextrasa/b  v": "yes", "deputy": "no",
+			"deputy impersonate serviceaccounts ns SA": "yes", "deputy impersonate serviceaccounts Ns sa": "yes",
+			"deputy impersonate serviceaccounts a.b sa": "yes",
 		}.answer})
 		f := func(want string, id Identity, headers ...string) {
 			t.Helper()
@@ -529,6 +531,11 @@ func TestActAs(t *testing.T) {
 			"Impersonate-Group: system:masters")
 		f(`403 serviceaccounts "other" is forbidden: User "jane" cannot impersonate resource "serviceaccounts" in `+
 			`API group "" in the namespace "ns"`, jane, "Impersonate-User: system:serviceaccount:ns:other")
+		for _, name := range []string{"ns:SA", "Ns:sa", "a.b:sa", "ns:sa:sa", "ns:", ":sa"} { // no account's
+			name = "system:serviceaccount:" + name
+			f(`403 users "`+name+`" is forbidden: User "deputy" cannot impersonate resource "users" in API group "" at `+
+				`the cluster scope`, byCertificate("deputy"), "Impersonate-User: "+name)
+		}
 		f(`403 uids.authentication.k8s.io "w" is forbidden: User "jane" cannot impersonate resource "uids" in API `+
 			`group "authentication.k8s.io" at the cluster scope`, jane, "Impersonate-User: joe", "Impersonate-Uid: w")
 		f(`403 userextras.authentication.k8s.io "w" is forbidden: User "jane" cannot impersonate resource `+

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -109,14 +110,15 @@ func impersonation(u *UserInfo) []resourceAttributes {
 }
 
 // serviceAccount splits the user name of a service account (k8s.io/apiserver
-// pkg/authentication/serviceaccount).
+// pkg/authentication/serviceaccount). A name that no service account can have is a user's: whoever
+// may impersonate service accounts may not act as that user.
 func serviceAccount(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, "system:serviceaccount:")
 	if !ok {
 		return "", "", false
 	}
-	namespace, name, ok = strings.Cut(rest, ":")
-	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
+	namespace, name, _ = strings.Cut(rest, ":")
+	return namespace, name, len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0
 }
 
 // mayNotImpersonate is kube-apiserver's refusal (k8s.io/apiserver

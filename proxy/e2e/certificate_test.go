@@ -341,7 +341,8 @@ func (s *certificateTest) checkImpersonation(t *testing.T) {
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"imp"},`+
 			`"rules":[{"apiGroups":[""],"resources":["users"],"verbs":["impersonate"],"resourceNames":["joe"]},`+
-			`{"apiGroups":[""],"resources":["groups"],"verbs":["impersonate"],"resourceNames":["devs"]}]}`)
+			`{"apiGroups":[""],"resources":["groups"],"verbs":["impersonate"],"resourceNames":["devs"]},`+
+			`{"apiGroups":[""],"resources":["serviceaccounts"],"verbs":["impersonate"],"resourceNames":["SA"]}]}`)
 	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"imp"},`+
 			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"imp"},`+
@@ -378,6 +379,7 @@ func (s *certificateTest) checkImpersonation(t *testing.T) {
 		{"Impersonate-User", "joe", "Impersonate-Uid", "u"},
 		{"Impersonate-User", "joe", "Impersonate-Extra-K", "v"},
 		{"Impersonate-User", "system:serviceaccount:a:default"},
+		{"Impersonate-User", "system:serviceaccount:a:SA"}, // no account can have this name, so it is a user's
 	} {
 		h := row{}.with(headers...).header
 		got, want := ours.do(t, whoami.method, whoami.uri, h, whoami.body), theirs.do(t, whoami.method,

@@ -143,9 +143,7 @@ func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review
 	return d
 }
 
-// ask asks kube-apiserver when the queue of reviews permits it, and remembers the decision. A yes
-// that is then used is asked for again before its time ends. A client that keeps reading so waits
-// for its first review alone.
+// ask asks kube-apiserver when the queue of reviews permits it, and remembers the decision.
 func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []byte) Decision {
 	end, err := a.queue.begin(ctx, id)
 	if errors.Is(err, errReviewsBusy) {
@@ -155,15 +153,18 @@ func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []
 		return Decision{}
 	}
 	defer end()
-	d := a.answer(ctx, q, id, review)
-	if d.outcome == allowed && len(review) <= maxRenewed {
-		time.AfterFunc(time.Until(d.asked.Add(a.allowedTTL-a.allowedTTL/renewedPart)), func() {
-			if a.decisions.Used(q) {
-				a.calls.Start(q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
-			}
-		})
-	}
-	return d
+	return a.answer(ctx, q, id, review)
+}
+
+// renewUsed has a yes asked for again before its time ends, if it has been used by then. A client
+// that keeps reading so waits for its first review alone.
+func (a *Authorizer) renewUsed(q Question, yes Decision, id Identity, review []byte) {
+	soon := yes.asked.Add(a.allowedTTL - a.allowedTTL/renewedPart)
+	a.decisions.CallAt(q, soon, func() {
+		if a.decisions.Used(q) {
+			a.calls.Start(q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
+		}
+	})
 }
 
 // remember keeps a yes or a no. A yes renews the open watches with the same question, and a no

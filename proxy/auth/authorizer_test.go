@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -361,6 +363,31 @@ func TestDecisionsAreBounded(t *testing.T) {
 			t.Errorf("got %d decisions, %d in the list", len(a.decisions.byQuestion), a.Remembered())
 		}
 	})
+}
+
+// TestForgottenDecisionIsFreed: what would renew a yes is kept no longer than the yes itself. A client
+// that asks ever new questions takes no memory for each of them.
+func TestForgottenDecisionIsFreed(t *testing.T) {
+	a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes"}.answer})
+	a.allowedTTL = time.Hour
+	list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+	ask := func() weak.Pointer[UserInfo] {
+		id := byCertificate("jane")
+		if !a.allowed(t.Context(), id, list) {
+			t.Fatal("not allowed")
+		}
+		return weak.Make(id.User)
+	}
+	user := ask()
+	if runtime.GC(); user.Value() == nil {
+		t.Error("freed while the decision is remembered: nothing would renew it")
+	}
+	for i := range maxCached {
+		a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
+	}
+	if runtime.GC(); user.Value() != nil {
+		t.Error("kept after the decision was forgotten")
+	}
 }
 
 // BenchmarkDecide measures a decision from memory; see the package's documentation.

@@ -30,7 +30,9 @@ type answer[V any] struct {
 	value    V
 	asked    time.Time
 	expires  time.Time
-	used     bool // Get has returned it
+	used     bool        // Get has returned it
+	call     func()      // of CallAt; nil for none
+	timer    *time.Timer // calls it; nil for none
 }
 
 // Get returns an answer that has not expired.
@@ -65,6 +67,32 @@ func (c *TTLCache[V]) Used(q Question) bool {
 	return e != nil && e.Value.(*answer[V]).used
 }
 
+// CallAt calls f on a goroutine of its own at a time, unless the answer is forgotten or replaced
+// before. Each answer has one call. So no more calls are kept than answers.
+func (c *TTLCache[V]) CallAt(q Question, at time.Time, f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byQuestion[q]
+	if e == nil {
+		return
+	}
+	known := e.Value.(*answer[V])
+	known.stop()
+	known.call = f
+	known.timer = time.AfterFunc(time.Until(at), func() { c.run(known) })
+}
+
+// run makes the call of an answer, unless the answer was forgotten at this moment.
+func (c *TTLCache[V]) run(known *answer[V]) {
+	c.mu.Lock()
+	f := known.call
+	known.call = nil
+	c.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
 // Put remembers the answer to a question that was asked at the time asked. The answer expires ttl
 // after that time. It replaces the earlier answer, unless that one was asked for later: a late
 // answer must not undo a newer one. A ttl of 0 forgets the earlier answer and keeps none.
@@ -90,7 +118,17 @@ func (c *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duratio
 }
 
 func (c *TTLCache[V]) forgetLocked(e *list.Element) {
-	delete(c.byQuestion, c.recent.Remove(e).(*answer[V]).question)
+	known := c.recent.Remove(e).(*answer[V])
+	known.stop()
+	delete(c.byQuestion, known.question)
+}
+
+// stop drops the call, if there is one. Go may keep a timer that has stopped, and what it calls.
+func (a *answer[V]) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.call = nil
 }
 
 // Len returns the number of answers, expired ones included.

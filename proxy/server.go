@@ -375,12 +375,13 @@ func (s *Server) shutdown() {
 
 // handle answers one request from a cache, or passes it through.
 func (s *Server) handle(x *exchange.Exchange) {
+	nobody := auth.Identity{Kind: auth.KindNobody}
 	in, noView := s.views.Enter(x) // before anything else reads the target
 	req, cacheable := request.Parse(x)
 	req.View = in
 	if !x.Conn.Secure() && !localExchange(x) {
 		rejectedForeignHost.Inc()
-		s.refuse(x, auth.Identity{}, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+		s.refuse(x, nobody, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
 		return
 	}
@@ -388,13 +389,13 @@ func (s *Server) handle(x *exchange.Exchange) {
 		if req.Seed == "" { // a replica finds itself among its siblings
 			rejectedLoop.Inc()
 		}
-		s.refuse(x, auth.Identity{}, req, upstream.LoopDetected())
+		s.refuse(x, nobody, req, upstream.LoopDetected())
 		return
 	}
 	id, st := s.clients.Identify(x)
 	if st != nil {
 		auth.RejectedUnauthorized.Inc()
-		s.refuse(x, id, req, st)
+		s.refuse(x, nobody, req, st)
 		return
 	}
 	id.From = auth.SourceOf(x)

@@ -231,7 +231,6 @@ func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request
 		uri:       x.URI(),
 		userAgent: strings.Clone(x.Header.Get("User-Agent")),
 		remote:    x.Conn.RemoteAddr(),
-		kind:      id.Kind,
 		user:      id.User,
 
 		forwardedFor: strings.Clone(x.Header.Get("X-Forwarded-For")),
@@ -240,7 +239,10 @@ func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request
 	if id.By != nil {
 		e.user, e.impersonated = id.By, id.User
 	}
-	if id.Kind == auth.KindOwn || id.Kind == auth.KindToken && id.Token != "" {
+	switch {
+	case id.Kind == auth.KindAnonymous:
+		e.user = auth.Anonymous
+	case id.Kind == auth.KindOwn, id.Kind == auth.KindToken && id.Token != "":
 		e.owner = a.owners.Of(id)
 	}
 	return e

@@ -48,7 +48,6 @@ type Event struct {
 	decision       auth.Decision // allows a read from a cache; otherwise empty
 	passed         bool          // passed through; kube-apiserver audits it too
 
-	kind         auth.Kind
 	user         *auth.UserInfo // nil if owner provides the user, or if there is none
 	impersonated *auth.UserInfo // the user that user acts as; nil without impersonation
 	owner        *auth.Owner    // the user of a token, or the proxy's; nil if user is enough
@@ -170,7 +169,7 @@ func (e *Event) who() (user auditUser, unknown string) {
 	if e.owner != nil {
 		u, unknown = e.owner.Wait()
 	}
-	if u == nil { // unknown, or a refused request without a user; anonymous requests pass through
+	if u == nil { // unknown, or nobody
 		return auditUser{}, unknown
 	}
 	return auditUser{u.Name, u.UID, u.Groups, u.Extra}, ""

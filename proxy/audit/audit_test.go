@@ -194,7 +194,7 @@ func TestAuditRefused(t *testing.T) {
 			x.Target = target
 			x.Header.Set("Authorization", "Basic c2VjcmV0")
 			apistatus.Write(x, apistatus.Unauthorized())
-			a.Refused(x, auth.Identity{}, asked(x), apistatus.Unauthorized())
+			a.Refused(x, auth.Identity{Kind: auth.KindNobody}, asked(x), apistatus.Unauthorized())
 			synctest.Wait()
 			var line struct {
 				AuditID, Stage, Verb, RequestURI string
@@ -236,6 +236,13 @@ func TestAuditRefused(t *testing.T) {
 		g("GET", "http://elsewhere/api/v1/nodes", "list  v1 nodes   ")
 		g("OPTIONS", "*", "options")
 		g("GET", "/%zz?%", "get")
+
+		x := proxytest.MustRead(t, "/")
+		a.Refused(x, auth.Identity{}, asked(x), apistatus.TooManyRequests("later"))
+		synctest.Wait()
+		if want := `"user":{"username":"system:anonymous","groups":["system:unauthenticated"]},`; !strings.Contains(f.b.String(), want) {
+			t.Errorf("without a credential: got %s, want %s", f.b.String(), want)
+		}
 	})
 }
 

@@ -27,10 +27,13 @@ const (
 	KindCertificate             // the subject of a client certificate
 	KindFrontProxy              // a user that a front proxy names
 	Kinds                       // the number of kinds
+
+	// KindNobody is of a request that is refused before its client is identified, or because it is not.
+	KindNobody = Kinds
 )
 
 func (k Kind) String() string {
-	return [Kinds]string{"anonymous", "own", "token", "certificate", "front-proxy"}[k]
+	return [...]string{"anonymous", "own", "token", "certificate", "front-proxy", "nobody"}[k]
 }
 
 // Identity is the user that a request is made as. Its token is a secret: it goes into the

@@ -40,6 +40,9 @@ const (
 	groupUnauthenticated = "system:unauthenticated"
 )
 
+// Anonymous is the user of requests without a credential. It does not change.
+var Anonymous = &UserInfo{Name: AnonymousUser, Groups: []string{groupUnauthenticated}}
+
 // addAuthenticated adds the group of all authenticated users (k8s.io/apiserver
 // pkg/authentication/group).
 func (u *UserInfo) addAuthenticated() {

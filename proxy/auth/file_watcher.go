@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// statInterval is the least time between two looks at the modification times of files.
+// statInterval is the least time between two looks at the attributes of files.
 const statInterval = 10 * time.Second
 
 // FileWatcher holds what files contain, and reads them again when they change. If the files cannot
@@ -23,7 +23,7 @@ type FileWatcher[T any] struct {
 
 	mu      sync.Mutex
 	value   T
-	stamps  []time.Time // the files' modification times when value was read; nil before that
+	stamps  []os.FileInfo // of the files when value was read; nil before that
 	checked time.Time
 }
 
@@ -61,15 +61,15 @@ func (w *FileWatcher[T]) Expire() {
 
 // readLocked reads the files if they have changed.
 func (w *FileWatcher[T]) readLocked() (changed bool, err error) {
-	stamps := make([]time.Time, len(w.files))
+	stamps := make([]os.FileInfo, len(w.files))
 	for i, name := range w.files {
 		info, err := os.Stat(name)
 		if err != nil {
 			return false, err
 		}
-		stamps[i] = info.ModTime()
+		stamps[i] = info
 	}
-	if slices.Equal(stamps, w.stamps) {
+	if slices.EqualFunc(stamps, w.stamps, unchanged) {
 		return false, nil
 	}
 	value, err := w.read()
@@ -78,4 +78,10 @@ func (w *FileWatcher[T]) readLocked() (changed bool, err error) {
 	}
 	w.value, w.stamps = value, stamps
 	return true, nil
+}
+
+// unchanged reports whether a file is the same as before. A file that replaces another may have the
+// same time, if a program has kept it or the file system has one time for all files.
+func unchanged(now, before os.FileInfo) bool {
+	return os.SameFile(now, before) && now.Size() == before.Size() && now.ModTime().Equal(before.ModTime())
 }

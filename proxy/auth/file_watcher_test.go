@@ -1,0 +1,59 @@
+package auth
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestFileWatcher: a file is read again when it is another one, or has another size or time. Some
+// programs that replace files keep their times, and some file systems have one time for all files.
+func TestFileWatcher(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	epoch := time.Unix(1, 0)
+	write := func(name, content string, at time.Time) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(file, "one", epoch)
+	reads := 0
+	w, err := WatchFiles("text", func() (string, error) {
+		reads++
+		content, err := os.ReadFile(file)
+		return string(content), err
+	}, slog.New(slog.DiscardHandler), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(content string, wantReads int) {
+		t.Helper()
+		w.Expire()
+		if got := w.Current(); got != content || reads != wantReads {
+			t.Errorf("got %q after %d reads, want %q after %d", got, reads, content, wantReads)
+		}
+	}
+	want("one", 1)
+	write(file+".new", "two", epoch)
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	want("two", 2)
+	write(file, "three", epoch)
+	want("three", 3)
+	write(file, "eight", epoch.Add(time.Second))
+	want("eight", 4)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	want("eight", 4)
+	write(file, "eight", epoch)
+	want("eight", 5)
+	want("eight", 5)
+}

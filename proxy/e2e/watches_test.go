@@ -82,8 +82,8 @@ func types(events []event) string {
 func TestWatchSelectorTransitions(t *testing.T) {
 	s := newStage(t, "transitions")
 	rv := s.now()
-	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=3", rv)),
-		s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
+	all, one := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=8", rv)),
+		s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=8", rv))
 	s.create("o", "")
 	s.patch("o", `{"metadata":{"labels":{"sel":"1"}}}`)
 	s.patch("o", `{"data":{"k":"1"}}`)
@@ -101,7 +101,7 @@ func TestWatchSelectorTransitions(t *testing.T) {
 	if got := s.equal(all); types(got) != "ADDED MODIFIED MODIFIED MODIFIED MODIFIED DELETED" {
 		t.Errorf("got %s", types(got))
 	}
-	late := s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=1", rv))
+	late := s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1&timeoutSeconds=3", rv))
 	if err := compare(s.equal(late), got); err != nil {
 		t.Errorf("from history: %v", err)
 	}
@@ -116,14 +116,33 @@ func TestWatchListAtVersion(t *testing.T) {
 	s.patch("o", `{"data":{"k":"1"}}`)
 	s.create("p", "")
 	last := s.patch("o", `{"data":{"k":"2"}}`)
+	var watches []*recording
 	for _, version := range []string{"", fmt.Sprintf("&resourceVersion=%d", rv),
 		fmt.Sprintf("&resourceVersion=%d", last)} {
-		got := s.equal(s.twins("sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
-			"&allowWatchBookmarks=true&timeoutSeconds=1" + version))
+		pair := s.twins("sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
+			"&allowWatchBookmarks=true&timeoutSeconds=600" + version)
+		got, want := pair[0].initial(t), pair[1].initial(t)
+		if err := compare(withoutBookmarks(got), withoutBookmarks(want)); err != nil {
+			t.Errorf("from %q: %v", version, err)
+		}
+		watches = append(watches, pair[0])
+		pair[1].stop()
 		if types(got) != "ADDED ADDED BOOKMARK" || !got[2].end ||
 			version != fmt.Sprintf("&resourceVersion=%d", rv) && got[2].rv < last {
 			t.Errorf("from %q got %v", version, got)
 		}
+	}
+	next := s.patch("o", `{"data":{"k":"3"}}`)
+	for _, r := range watches {
+		for n := 1; ; n++ {
+			if events := withoutBookmarks(r.wait(t, n)); len(events) > 2 {
+				if events[2].rv != next {
+					t.Errorf("behind the initial events comes %s, want the change of %d", events[2], next)
+				}
+				break
+			}
+		}
+		r.stop()
 	}
 }
 
@@ -136,10 +155,10 @@ func TestWatchFromNow(t *testing.T) {
 	var pairs [][2]*recording
 	for _, q := range []string{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
 		"sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0"} {
-		pairs = append(pairs, s.twins(q+"&timeoutSeconds=4"))
+		pairs = append(pairs, s.twins(q+"&timeoutSeconds=8"))
 	}
 	other := "/api/v1/namespaces/fromnow-later/configmaps"
-	later := s.ours.watch(t, other+"?watch=1&timeoutSeconds=4")
+	later := s.ours.watch(t, other+"?watch=1&timeoutSeconds=8")
 	time.Sleep(300 * time.Millisecond)
 	s.create("new", "")
 	createNamespaces(t, s.theirs, "fromnow-later")
@@ -159,8 +178,8 @@ func TestWatchFromNow(t *testing.T) {
 func TestWatchResume(t *testing.T) {
 	s := newStage(t, "resume")
 	rv := s.now()
-	full := s.theirs.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=60", s.uri, rv))
-	live := s.watch(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=60", rv))
+	full := s.theirs.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=600", s.uri, rv))
+	live := s.watch(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=600", rv))
 	for i := range 10 {
 		name := fmt.Sprintf("o%d", i%3)
 		s.create(name, fmt.Sprintf(`"n":"%d"`, i))
@@ -174,7 +193,7 @@ func TestWatchResume(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, e := range want {
 		wg.Go(func() {
-			r := s.watch(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=1", e.rv))
+			r := s.watch(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=4", e.rv))
 			if err := compare(r.finish(t, 10*time.Second), want[i+1:]); err != nil {
 				t.Errorf("resumed behind event %d: %v", i, err)
 			}
@@ -197,7 +216,7 @@ func TestWatchResume(t *testing.T) {
 	})
 	last := want[29].rv
 	var seen []event
-	for range 8 {
+	for n := 0; n < 8 || len(seen) < 20 && n < 80; n++ {
 		r := s.watch(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true&timeoutSeconds=60", last))
 		time.Sleep(150 * time.Millisecond)
 		r.stop()
@@ -221,7 +240,7 @@ func TestWatchResume(t *testing.T) {
 func TestWatchFastWrites(t *testing.T) {
 	s := newStage(t, "fast")
 	rv := s.now()
-	query := fmt.Sprintf("resourceVersion=%d&timeoutSeconds=60", rv)
+	query := fmt.Sprintf("resourceVersion=%d&timeoutSeconds=600", rv)
 	live := s.watch(query)
 	var wg sync.WaitGroup
 	for w := range 8 {
@@ -296,7 +315,7 @@ func bookmarksOf(events []event) []event {
 // kube-apiserver's own delay is the measure.
 func TestWatchLatency(t *testing.T) {
 	s := newStage(t, "latency")
-	pair := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=60", s.now()))
+	pair := s.twins(fmt.Sprintf("resourceVersion=%d&timeoutSeconds=600", s.now()))
 	if took := pair[0].headed.Sub(pair[0].opened); took > apart(time.Second) {
 		t.Errorf("the head of an idle watch took %s", took)
 	}
@@ -319,7 +338,7 @@ func TestWatchLatency(t *testing.T) {
 // W35, W46, W47: finalizers, recreation, and an update that changes nothing.
 func TestWatchOneObject(t *testing.T) {
 	s := newStage(t, "one")
-	pair := s.twins(fmt.Sprintf("resourceVersion=%d&fieldSelector=metadata.name%%3Dx&timeoutSeconds=4", s.now()))
+	pair := s.twins(fmt.Sprintf("resourceVersion=%d&fieldSelector=metadata.name%%3Dx&timeoutSeconds=8", s.now()))
 	s.create("x", "")
 	s.create("y", "")
 	s.patch("x", `{"data":{"k":"0"}}`) // nothing

@@ -401,8 +401,8 @@ func testCBORLean(t *testing.T, c *cluster, p *watchfan) {
 	now := fmt.Sprint(theirs.version(t, "/api/v1/configmaps"))
 	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/apis/ex.io/v1/foos?resourceVersion=0",
 		"/api/v1/namespaces/a/configmaps/x?resourceVersion=0", "/apis/ex.io/v1/namespaces/a/foos/f0?resourceVersion=0",
-		"/api/v1/configmaps?watch=1&timeoutSeconds=2&resourceVersion=" + now,
-		"/apis/ex.io/v1/foos?watch=1&timeoutSeconds=2&resourceVersion=" + now} {
+		"/api/v1/configmaps?watch=1&timeoutSeconds=4&resourceVersion=" + now,
+		"/apis/ex.io/v1/foos?watch=1&timeoutSeconds=4&resourceVersion=" + now} {
 		for _, accepts := range []string{cborType, cborPartial} {
 			if list := !strings.Contains(uri, "watch") && !strings.Contains(uri, "/namespaces/"); list &&
 				accepts == cborPartial {

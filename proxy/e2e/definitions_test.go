@@ -355,7 +355,7 @@ func TestRedefined(t *testing.T) {
 	}
 	again := watchAll(
 		fmt.Sprintf("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"+
-			"&allowWatchBookmarks=true&timeoutSeconds=5", late))
+			"&allowWatchBookmarks=true&timeoutSeconds=15", late))
 	for _, r := range again {
 		r.wait(t, 4)
 	}
@@ -577,7 +577,7 @@ func TestTwoVersions(t *testing.T) {
 	var pairs [][2]*recording
 	for _, w := range []*widgets{one, two} {
 		for _, s := range []string{"", selected[w]} {
-			uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=4&fieldSelector=%s", w.uri, rv, escape(s))
+			uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=10&fieldSelector=%s", w.uri, rv, escape(s))
 			pairs = append(pairs, [2]*recording{ours.watch(t, uri), theirs.watch(t, uri)})
 		}
 	}

@@ -122,14 +122,14 @@ func TestHTTP2Watches(t *testing.T) {
 	rv := s.now()
 	var pairs [][2]*recording
 	for _, query := range []string{
-		"timeoutSeconds=10", "timeoutSeconds=10&resourceVersion=0", fmt.Sprintf("timeoutSeconds=10&resourceVersion=%d", rv),
-		"timeoutSeconds=10&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-		"timeoutSeconds=10&fieldSelector=metadata.name%3Da",
+		"timeoutSeconds=20", "timeoutSeconds=20&resourceVersion=0", fmt.Sprintf("timeoutSeconds=20&resourceVersion=%d", rv),
+		"timeoutSeconds=20&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"timeoutSeconds=20&fieldSelector=metadata.name%3Da",
 	} {
 		pairs = append(pairs, s.twins(query))
 	}
-	zipped := s.ours.zipped().watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=10&resourceVersion=%d", s.uri, rv))
-	pairs = append(pairs, [2]*recording{zipped, s.theirs.watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=10&resourceVersion=%d", s.uri, rv))})
+	zipped := s.ours.zipped().watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=20&resourceVersion=%d", s.uri, rv))
+	pairs = append(pairs, [2]*recording{zipped, s.theirs.watch(t, fmt.Sprintf("%s?watch=1&timeoutSeconds=20&resourceVersion=%d", s.uri, rv))})
 	for i := range 30 {
 		s.create(fmt.Sprintf("b%d", i), "")
 		s.patch("a", fmt.Sprintf(`{"data":{"x":"%d"}}`, i))
@@ -159,7 +159,7 @@ func TestHTTP2Connections(t *testing.T) {
 		defer own.close()
 		var all []*recording
 		for range watches {
-			r := own.watch(t, s.uri+"?watch=1&timeoutSeconds=60")
+			r := own.watch(t, s.uri+"?watch=1&timeoutSeconds=600")
 			all = append(all, r)
 		}
 		if d == s.ours {

@@ -374,14 +374,15 @@ func testLeanReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 func testLeanInitialEvents(t *testing.T, theirs *target, ways []*target) {
 	theirs.needs(t, watchList)
 	const uri = "/api/v1/namespaces/lean/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
-		"&allowWatchBookmarks=true&timeoutSeconds=1"
+		"&allowWatchBookmarks=true&timeoutSeconds=600"
 	initial := func(d *target, accepts string, leanly bool) map[string]string {
 		r, err := d.tryWatch(t.Context(), uri, accept(accepts))
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, ended := make(map[string]string), false
-		for _, e := range r.finish(t, 20*time.Second) {
+		defer r.stop()
+		objects := make(map[string]string)
+		for _, e := range r.initial(t) {
 			line := []byte(e.line)
 			if leanly {
 				if line, err = leanJSON(line); err != nil {
@@ -391,10 +392,6 @@ func testLeanInitialEvents(t *testing.T, theirs *target, ways []*target) {
 			if e.typ == "ADDED" {
 				objects[e.key] = string(line)
 			}
-			ended = ended || e.end
-		}
-		if !ended {
-			t.Errorf("%s as %s: no bookmark ends the initial events", d.name, accepts)
 		}
 		return objects
 	}
@@ -415,7 +412,7 @@ func testLeanInitialEvents(t *testing.T, theirs *target, ways []*target) {
 // testLeanSocket compares lean watches as messages of a WebSocket with whole ones.
 func testLeanSocket(t *testing.T, theirs *target, ways []*target) {
 	const configMaps = "/api/v1/namespaces/lean/configmaps"
-	uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=3", configMaps, theirs.version(t, configMaps))
+	uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=8", configMaps, theirs.version(t, configMaps))
 	forms := []string{jsonType, jsonType + drop, protoType, protoType + drop}
 	sockets := make([]*proxytest.WebSocket, len(forms))
 	for i, accepts := range forms {

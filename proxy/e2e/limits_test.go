@@ -56,7 +56,7 @@ func TestWatchLimits(t *testing.T) {
 		t.Errorf("a list is answered %d", got.status)
 	}
 	end()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(hangTime(20 * time.Second)); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithCancel(t.Context())
 		resp, err := own.open(ctx, http.MethodGet, served, nil, "")
 		if err != nil {

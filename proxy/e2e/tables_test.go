@@ -287,7 +287,7 @@ func TestTablesRights(t *testing.T) {
 			t.Errorf("the user is sent %d events, among them %s", len(events), e.line)
 		}
 	}
-	if n := len(everything.all()); n < len(events)+2 {
+	if n := len(everything.finish(t, 20*time.Second)); n < len(events)+2 {
 		t.Errorf("the admin is sent %d events beside %d of one namespace", n, len(events))
 	}
 }
@@ -306,7 +306,7 @@ func TestTablesResume(t *testing.T) {
 	plain := p.plain(t)
 	uri := "/api/v1/namespaces/resume/configmaps?watch=true&timeoutSeconds=4&resourceVersion="
 	from := direct.version(t, "/api/v1/configmaps")
-	first := plain.watchTables(t, uri+fmt.Sprint(from))
+	first := plain.watchTables(t, strings.Replace(uri, "timeoutSeconds=4", "timeoutSeconds=600", 1)+fmt.Sprint(from))
 	patch := func(k int) uint64 {
 		return direct.patch(t, "/api/v1/namespaces/resume/configmaps/x", fmt.Sprintf(`{"data":{"k":"%d"}}`, k))
 	}

@@ -246,7 +246,7 @@ func viewedEvents(t testing.TB, lines []byte) (events []byte) {
 // testViewSocket reads a watch in a view as messages of a WebSocket.
 func testViewSocket(t *testing.T, theirs *target, way *target) {
 	const configMaps = "/api/v1/namespaces/views/configmaps"
-	uri := fmt.Sprintf("/views/lean%s?watch=1&resourceVersion=%d&timeoutSeconds=5", configMaps, theirs.version(t, configMaps))
+	uri := fmt.Sprintf("/views/lean%s?watch=1&resourceVersion=%d&timeoutSeconds=600", configMaps, theirs.version(t, configMaps))
 	socket, err := way.socket(uri, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -223,7 +223,7 @@ func TestWebSocketEvents(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "sockets")
 	const uri = "/api/v1/namespaces/sockets/configmaps"
-	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=8", uri, direct.version(t, uri))
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=15", uri, direct.version(t, uri))
 	theirs := *direct
 	theirs.token = c.token(t, "admin")
 	ways := []*target{&theirs, p.secure(t, theirs.token), p.plain(t)}

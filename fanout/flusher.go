@@ -92,10 +92,10 @@ func (f *Flusher) Run(ctx context.Context) {
 func (f *Flusher) Start(s *Subscription, sink Sink) {
 	s.sink = sink
 	sh := f.place(s)
-	s.shard.Store(sh)
 	sh.mu.Lock()
 	stopped := sh.stopped
 	if !stopped {
+		s.shard.Store(sh) // not before: End posts to the shard that it finds, and that may stop meanwhile
 		s.count(1)
 		sh.posted = append(sh.posted, s)
 	}

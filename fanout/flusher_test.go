@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -364,6 +365,47 @@ func TestEndRaces(t *testing.T) {
 		}
 	}
 }
+
+// A sink is told once of the end too if its subscription starts, is ended, and loses its Flusher at
+// the same instant.
+func TestStartRaces(t *testing.T) {
+	for round := range 10_000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := fanout.NewFlusher(1, 0)
+		stopped := make(chan struct{})
+		go func() { f.Run(ctx); close(stopped) }()
+		c := fanout.NewCache(roomy, f)
+		if _, err := c.Replace(nil, 100, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t: t, cache: c, flusher: f, rv: 100, things: make(map[string]*thing)}
+		var wg sync.WaitGroup
+		var sinks [8]onceEnded
+		for i := range sinks {
+			sub := w.subscribe(everything(t), fanout.Request{})
+			wg.Go(func() { f.Start(sub, &sinks[i]) })
+			wg.Go(func() { sub.End(fanout.Ending{Reason: fanout.Gone}) })
+		}
+		wg.Go(cancel)
+		wg.Wait()
+		<-stopped
+		for i := range sinks {
+			if n := sinks[i].ends.Load(); n != 1 {
+				t.Errorf("round %d: sink %d was told %d times", round, i, n)
+			}
+		}
+		if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
+			t.Fatalf("round %d: left over: %+v", round, s)
+		}
+	}
+}
+
+// onceEnded is a sink that counts its ends.
+type onceEnded struct{ ends atomic.Int32 }
+
+func (s *onceEnded) Write([][]byte) (blocked bool, err error) { return false, nil }
+func (s *onceEnded) Drain(func(error))                        { panic("Drain of a sink that never blocks") }
+func (s *onceEnded) End(fanout.Reason, bool)                  { s.ends.Add(1) }
 
 // A Flusher that stops ends all remaining subscriptions, including those that it has not taken up,
 // and those that are started later.

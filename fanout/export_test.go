@@ -28,6 +28,7 @@ const (
 	MaxBatchPlain    = maxBatchPlain
 	InspectAtOnce    = inspectAtOnce
 	MaxDueBytes      = maxDueBytes
+	MostGaps         = mostGaps
 )
 
 // Change is one change, as the history keeps it.
@@ -117,6 +118,9 @@ func (h *History) Bytes() int64         { return h.bytes }
 func (h *History) Size(e *change) int64 { return e.size() }
 
 func (h *History) Read(rv, end uint64, max int) ([]*change, bool) { return h.read(nil, rv, end, max) }
+
+// Gaps returns the number of relist gaps.
+func (c *Cache) Gaps() int { return len(c.history.gaps) }
 
 // HistorySince returns the changes after resourceVersion rv, as a replay reads them.
 func (c *Cache) HistorySince(rv uint64) (events []*change, ok bool) {

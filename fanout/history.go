@@ -50,6 +50,24 @@ func (h *history) inGap(rv uint64) bool {
 	return slices.ContainsFunc(h.gaps, func(g relistGap) bool { return g.has(rv) })
 }
 
+// mostGaps bounds the relist gaps. A collection that does not change fills no history, so nothing
+// else would forget them.
+const mostGaps = 1024
+
+// addGap adds a relist gap, which is later than the others. If there are too many, the history
+// begins behind the oldest of them.
+func (h *history) addGap(g relistGap) {
+	h.gaps = append(h.gaps, g)
+	if len(h.gaps) <= mostGaps {
+		return
+	}
+	after := h.gaps[0].to
+	for h.first < h.next && h.at(h.first).ResourceVersion <= after {
+		h.forget()
+	}
+	h.beginAfter(after)
+}
+
 const (
 	// window is how long kube-apiserver keeps events under load by default.
 	window     = 75 * time.Second
@@ -90,13 +108,19 @@ func (h *history) resize(n int) {
 // forget drops the oldest change.
 func (h *history) forget() {
 	slot := &h.ring[h.first%uint64(len(h.ring))]
-	h.after = (*slot).ResourceVersion
+	after := (*slot).ResourceVersion
 	h.bytes -= (*slot).size()
 	for _, x := range h.indexes {
 		x.forget(h.first, *slot)
 	}
 	*slot = nil
 	h.first++
+	h.beginAfter(after)
+}
+
+// beginAfter drops what came before the ring. Nothing is missing after resourceVersion after.
+func (h *history) beginAfter(after uint64) {
+	h.after = after
 	if h.replayed != nil {
 		h.changeReplayed(nil)
 	}

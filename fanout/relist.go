@@ -72,7 +72,7 @@ func (c *Cache) relistFromLocked(list uint64) uint64 {
 func (c *Cache) noteRelistLocked(r relist) {
 	for _, g := range []relistGap{{r.before, r.from}, {r.from, r.to}} {
 		if g.to > g.from+1 {
-			c.history.gaps = append(c.history.gaps, g)
+			c.history.addGap(g)
 		}
 	}
 	for s, at := range c.ahead {

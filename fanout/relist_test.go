@@ -474,6 +474,42 @@ func TestReplaceRelistGap(t *testing.T) {
 	}
 }
 
+// However often a collection is listed that does not change, its relist gaps take bounded memory. The
+// history then begins behind the oldest of them.
+func TestRelistGapsBound(t *testing.T) {
+	w := newWorld(t, roomy)
+	w.put(named("x")) // 101
+	const lists = 3 * fanout.MostGaps
+	for range lists {
+		w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv + 2 })
+		if n := w.cache.Gaps(); n > fanout.MostGaps {
+			t.Fatalf("%d gaps at %d", n, w.rv)
+		}
+	}
+	w.put(named("x"))
+	oldest := w.rv - 1 - 2*fanout.MostGaps
+	if s := w.cache.Stats(); s.Oldest != oldest || s.HistoryEvents != 1 {
+		t.Errorf("the history has %d changes, and begins behind %d, want 1 behind %d", s.HistoryEvents, s.Oldest, oldest)
+	}
+	for rv, want := range map[uint64]error{
+		100: fanout.ErrExpired, oldest - 1: fanout.ErrExpired, oldest: nil, oldest + 1: fanout.ErrRelistGap, oldest + 2: nil,
+	} {
+		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
+			ResourceVersion: rv, Timeout: time.Hour})
+		if !errors.Is(err, want) || errors.Is(err, fanout.ErrRelistGap) != (want == fanout.ErrRelistGap) {
+			t.Errorf("from %d: %v, want %v", rv, err, want)
+		}
+		if err == nil {
+			r := newRecorder()
+			w.flusher.Start(sub, r)
+			r.wantLines(t, w.since(everything(t), rv)...)
+		}
+	}
+	if !w.cache.Extend([]framing.Event{event("ADDED", w.history[0].after)}, 100, oldest) {
+		t.Error("the history is not extended")
+	}
+}
+
 // A history that begins among a relist's differences is not extended, because the changes that the
 // relist skipped would be missing.
 func TestReplaceExtend(t *testing.T) {

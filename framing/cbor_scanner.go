@@ -193,7 +193,7 @@ func (s *cborScanner) object(c *itemCursor) scanned {
 	for start, name := range c.entries() {
 		switch string(name) {
 		case "kind", "apiVersion":
-			c.skip()
+			s.walk(c, s.tree.members[string(name)])
 			s.types = append(s.types, span{start, c.at})
 		case "metadata":
 			objectMetaOfCBOR(c, &f, &s.fields.texts)

@@ -247,7 +247,7 @@ func (s *jsonScanner) object() (scanned, error) {
 		switch string(name) {
 		case `"kind"`, `"apiVersion"`:
 			f.hasKind = true
-			err := s.dec.SkipValue()
+			err := s.walk(s.tree.member(name))
 			if leading {
 				f.item = s.offset() + 1 // after the comma
 			}

@@ -77,6 +77,25 @@ func TestScannerFields(t *testing.T) {
 	f(`"spec":{"type":"inner"},"type":"Opaque"`, "", "false", "", "", "", "d", "0", "Opaque")
 }
 
+// A CustomResourceDefinition may make kind and apiVersion selectable.
+func TestScannerTypeFields(t *testing.T) {
+	fields := []framing.Field{
+		{Label: "kind", Paths: [][]string{{"kind"}}}, {Label: "apiVersion", Paths: [][]string{{"apiVersion"}}},
+	}
+	for e, event := range map[framing.Encoding][]byte{
+		framing.JSON: []byte(`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","resourceVersion":"7"}}}`),
+		framing.CBOR: cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", "7"))),
+	} {
+		ev, err := framing.NewScanner(e, fields).Event(event)
+		if err != nil {
+			t.Fatalf("%s: %v", e, err)
+		}
+		if got, want := ev.Object.Fields, []string{"Pod", "v1"}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", e, got, want)
+		}
+	}
+}
+
 // Everything that is not a watch event is an error, because the stream can no longer be trusted.
 func TestScannerErrors(t *testing.T) {
 	f := func(line, want string) {

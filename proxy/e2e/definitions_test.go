@@ -42,7 +42,7 @@ func (v widgetVersion) String() string {
 		deprecated = fmt.Sprintf(`"deprecated":true,"deprecationWarning":%q,`, v.deprecated)
 	}
 	return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,%s"selectableFields":[%s],
-"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","default":{},
+"schema":{"openAPIV3Schema":{"type":"object","properties":{"kind":{"type":"string"},"spec":{"type":"object","default":{},
 "properties":{"c":{"type":"string"},"n":{"type":"integer"},"b":{"type":"boolean"},"deep-er":{"type":"object",
 "properties":{"x_1":{"type":"string"}}}%s}}}}}}`,
 		v.name, !v.hidden, v.stored, deprecated, strings.Join(fields, ","), filler)
@@ -152,14 +152,15 @@ func TestSelectableFields(t *testing.T) {
 	createNamespaces(t, theirs, "selectable")
 	const group = "selectable.example.com"
 	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true,
-		fields: ".spec.c .spec.n .spec.b .spec.deep-er.x_1"})
+		fields: ".spec.c .spec.n .spec.b .spec.deep-er.x_1 .kind"})
 	w := newWidgets(t, theirs, group, "v1", "selectable")
 	rv := w.create("w0", `"c":"red","n":-7`)
 
 	selectors := []string{"", "spec.c=red", "spec.c!=red", "spec.c=", "spec.n=9007199254740993", "spec.n=-7",
 		"spec.n!=-7", "spec.n=", "spec.n=1",
 		"spec.b=true", "spec.b=false", "spec.b=", "spec.deep-er.x_1=<&>", "spec.c=red,spec.b!=true",
-		"spec.c=red,metadata.name=w1", "metadata.namespace=selectable,spec.c=blue"}
+		"spec.c=red,metadata.name=w1", "metadata.namespace=selectable,spec.c=blue", "kind=Widget,spec.c=red",
+		"kind!=Widget"}
 	uri := func(selector string, timeout int) string {
 		return fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=%d&fieldSelector=%s", w.uri, rv,
 			timeout, escape(selector))

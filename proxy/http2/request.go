@@ -190,12 +190,12 @@ func (st *stream) handle(x *exchange.Exchange, wrong *metav1.Status) {
 		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
 			request.ErrPanicked.Error()))
 	})
+	defer st.EndArrival() // the response may wait for a WINDOW_UPDATE, and then the reader must read
 	if wrong != nil {
 		apistatus.RejectedMalformed.Inc()
 		apistatus.Write(x, wrong)
 		return
 	}
-	defer st.EndArrival()
 	st.conn.server.handler(x)
 	x.Continue()
 }

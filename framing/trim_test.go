@@ -129,7 +129,10 @@ func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Objec
 			t.Fatalf("without %v:\n got %q\nwant %q", paths, got, want)
 		}
 	case framing.Protobuf:
-		if want := trimmedMessage(t, o.Bytes(), paths); !bytes.Equal(got, want) && c.file != "" {
+		if c.file == "" { // apimachinery's types would not have written it, or cannot read it
+			break
+		}
+		if want := trimmedMessage(t, o.Bytes(), paths); !bytes.Equal(got, want) {
 			t.Fatalf("without %v:\n got %q\nwant %q", paths, got, want)
 		}
 	case framing.CBOR:
@@ -375,6 +378,8 @@ func FuzzTrimProtobuf(f *testing.F) {
 	name, rv, managed := text(1, "x"), text(6, "7"), message(17, text(1, strings.Repeat("m", 200)))
 	f.Add(protobufEvent(f, "ADDED", message(1, name, rv, message(12, text(1, "a"), text(2, "b")), managed), message(2, text(10, "n1"))),
 		"metadata.managedFields,@a")
+	unreadable := text(17, "m") // for apimachinery's types
+	f.Add(protobufEvent(f, "ADDED", message(1, name, rv, message(12, text(1, "a"), text(2, "b")), unreadable)), "@a")
 	form := asProtobuf.captured(f)[0].form(f)
 	f.Fuzz(func(t *testing.T, event []byte, paths string) {
 		c := captured{representation: asProtobuf}

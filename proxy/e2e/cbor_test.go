@@ -174,6 +174,11 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		inA  = "/api/v1/namespaces/a/configmaps"
 		foos = "/apis/ex.io/v1/foos"
 	)
+	for _, a := range []string{cborType, cborPartials} { // a lane may know no older resourceVersions than its own
+		for _, uri := range []string{all, foos} {
+			p.plain(t).do(t, http.MethodGet, uri+"?resourceVersion=0", accept(a), "")
+		}
+	}
 	now := fmt.Sprint(direct.version(t, all))
 	token := func(page int) string {
 		var list struct{ Metadata struct{ Continue string } }

@@ -223,19 +223,24 @@ func TestWebSocketEvents(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "sockets")
 	const uri = "/api/v1/namespaces/sockets/configmaps"
+	accepts := []string{jsonType, protoType, partial, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+	for _, a := range accepts { // a lane may know no older resourceVersions than its own
+		lists := strings.Replace(a, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;", 1)
+		p.plain(t).do(t, http.MethodGet, uri+"?resourceVersion=0", accept(lists), "")
+	}
 	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=15", uri, direct.version(t, uri))
 	theirs := *direct
 	theirs.token = c.token(t, "admin")
 	ways := []*target{&theirs, p.secure(t, theirs.token), p.plain(t)}
 	open := make(map[string][]*proxytest.WebSocket)
-	for _, accept := range []string{jsonType, protoType, partial, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
+	for _, a := range accepts {
 		for _, way := range ways {
-			w, err := way.socket(since, nil, "Accept: "+accept)
+			w, err := way.socket(since, nil, "Accept: "+a)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			open[accept] = append(open[accept], w)
+			open[a] = append(open[a], w)
 		}
 	}
 	direct.create(t, uri, `{"metadata":{"name":"o"},"data":{"k":"<&>é😀"}}`)

@@ -78,6 +78,7 @@ func TestNodeClients(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "node-clients")
 	const uri = "/api/v1/namespaces/node-clients/configmaps"
+	p.plain(t).get(t, uri+"?resourceVersion=0") // a lane may know no older resourceVersions than its own
 	query := fmt.Sprintf("resourceVersion=%d&timeoutSeconds=600", direct.version(t, uri))
 	theirs := *direct
 	theirs.name, theirs.token = "kube-apiserver", c.token(t, "admin")

@@ -187,8 +187,8 @@ func TestHerd(t *testing.T) {
 func TestHerdMemory(t *testing.T) {
 	const clients, most = 1000, 20 << 10
 	f := startFan(t, proxytest.NewServer(t))
-	f.herd(1)
 	f.fillSlowly(100, time.Minute)
+	f.herd(1)
 	f.up.AwaitCount(proxytest.WatchList, 1)
 	before := memory()
 	f.herd(clients)
@@ -331,7 +331,7 @@ func (f *fan) mostAtOnce() *atomic.Int32 {
 
 // Reads that have waited in vain take turns at kube-apiserver, whatever they have waited for.
 func TestHerdInVain(t *testing.T) {
-	const clients = 200
+	const clients = 100
 	for name, c := range map[string]struct {
 		path    string
 		prepare func(f *fan)

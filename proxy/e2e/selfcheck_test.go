@@ -18,7 +18,7 @@ import (
 // forms.
 const (
 	checkedObjects = 150
-	checkedSize    = 250_000
+	checkedSize    = 120_000
 	checksPassed   = 5 // of each lane, before a test believes that there is no false alarm
 )
 
@@ -89,7 +89,7 @@ func (f *checkedFan) noAlarm(t *testing.T) {
 
 // writeAll writes ConfigMaps, events and leases until the returned function is called, which waits
 // for the end. Writes may fail while kube-apiserver restarts.
-func writeAll(direct *target, pause time.Duration) (stop func()) {
+func writeAll(direct *target) (stop func()) {
 	var wg sync.WaitGroup
 	stopc := make(chan struct{})
 	wg.Go(func() {
@@ -97,7 +97,7 @@ func writeAll(direct *target, pause time.Duration) (stop func()) {
 			select {
 			case <-stopc:
 				return
-			case <-time.After(pause):
+			case <-time.After(100 * time.Millisecond):
 			}
 			name := fmt.Sprintf("/c%03d", i*37%checkedObjects)
 			_, _ = direct.write(http.MethodPatch, checkedNamespace+name, "application/merge-patch+json",
@@ -157,7 +157,7 @@ func TestSelfCheck(t *testing.T) {
 	t.Parallel()
 	c := privateCluster(t, endWatches...)
 	f, _ := startChecked(t, c)
-	stop := writeAll(f.direct, 10*time.Millisecond)
+	stop := writeAll(f.direct)
 	f.awaitEqual(t, checksPassed)
 	f.noAlarm(t)
 	c.restart(t)
@@ -195,7 +195,7 @@ func TestSelfCheckCompaction(t *testing.T) {
 	f, name := startChecked(t, c)
 	f.awaitEqual(t, 1)
 	failed := f.checks(t, "configmaps", "json", "failed")
-	stop := writeAll(f.direct, 50*time.Millisecond)
+	stop := writeAll(f.direct)
 	eventually(t, 60*time.Second, "comparison that fails", func() error {
 		c.command(t, "compact")
 		if n := f.checks(t, "configmaps", "json", "failed"); n <= failed {

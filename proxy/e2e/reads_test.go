@@ -507,13 +507,11 @@ var (
 	continues = regexp.MustCompile(`"continue":\s?"([^"]+)"`)
 	bookmarks = regexp.MustCompile(`(?m)^(\{"type":"BOOKMARK",.*"resourceVersion":)"\d+"`)
 	currentRV = regexp.MustCompile(`current: \d+`)
-	tokens    = regexp.MustCompile(`eyJ2Ijoi[\w-]+`)
 	// of a token
 	tokenVersion = regexp.MustCompile(`"rv":\d+`)
 	ages         = regexp.MustCompile(`"(\d+[dhms])+"|"<unknown>"`)
 	// For a list, whose metadata comes first.
-	protoVersion = regexp.MustCompile(`^(k8s\x00(?s:.)*?\x0a\x00\x12.)\d{1,9}\x1a`)
-	protoMark    = regexp.MustCompile(`(\x0a\x08BOOKMARK(?s:.)*?2.)\d{1,9}\x38\x00\x42\x00`)
+	protoVersion = regexp.MustCompile(`^k8s\x00(?s:.)*?\x0a\x00\x12.\d{1,9}\x1a`)
 )
 
 // normal returns the body without what may differ: the list's own resourceVersion, those of
@@ -559,28 +557,22 @@ func (r row) normal(resp response) []byte {
 		b = listYAML.ReplaceAll(b, []byte(`$1"RV"`))
 	case strings.HasPrefix(kind, protoType):
 		b = onceMoreProtobuf(b, strings.HasSuffix(kind, "stream=watch"))
-		b = protoVersion.ReplaceAll(b, []byte("${1}RV"))
-		if tokens.Match(b) {
-			b = normalPage(b)
+		if protoVersion.Match(b) {
+			b = normalList(b)
 		}
 		b = currentRV.ReplaceAll(b, []byte("current: N"))
 	}
 	return b
 }
 
-// normalPage is normal for a page in protobuf, the lengths in which depend on its token.
-func normalPage(b []byte) []byte {
+// normalList is normal for a list in protobuf, where lengths depend on resourceVersions and tokens.
+func normalList(b []byte) []byte {
 	var body runtime.Unknown
-	var meta metav1.ListMeta
-	err := body.Unmarshal(bytes.TrimPrefix(b, []byte("k8s\x00")))
-	if err != nil {
+	if err := body.Unmarshal(bytes.TrimPrefix(b, []byte("k8s\x00"))); err != nil {
 		return []byte(err.Error())
 	}
-	_, _, tag := protowire.ConsumeTag(body.Raw) // the metadata's, which comes first
-	head, n := protowire.ConsumeBytes(body.Raw[max(tag, 0):])
-	if tag < 0 || n < 0 {
-		return []byte("no page")
-	}
+	var meta metav1.ListMeta
+	head, rest := cutMetadata(body.Raw)
 	if err := meta.Unmarshal(head); err != nil {
 		return []byte(err.Error())
 	}
@@ -588,7 +580,20 @@ func normalPage(b []byte) []byte {
 	meta.Continue = string(tokenVersion.ReplaceAll(bytes.Replace(raw, []byte(`"start":"/`), []byte(`"start":"`), 1),
 		[]byte(`"rv":RV`)))
 	meta.ResourceVersion = "RV"
-	return fmt.Appendf(nil, "%s %s %s", body.TypeMeta, &meta, body.Raw[tag+n:])
+	return fmt.Appendf(nil, "%s %s %s", body.TypeMeta, &meta, rest)
+}
+
+// cutMetadata divides a message behind its first field, the metadata.
+func cutMetadata(raw []byte) (metadata, rest []byte) {
+	_, _, tag := protowire.ConsumeTag(raw)
+	if tag < 0 {
+		return nil, raw
+	}
+	metadata, n := protowire.ConsumeBytes(raw[tag:])
+	if n < 0 {
+		return nil, raw
+	}
+	return metadata, raw[tag+n:]
 }
 
 // onceMoreProtobuf is onceMore for protobuf. It also removes the resourceVersions of bookmarks.
@@ -599,7 +604,7 @@ func onceMoreProtobuf(b []byte, watch bool) []byte {
 	var events [][]byte
 	for len(b) >= 4 {
 		n := min(4+int(bigendian.BigEndian.Uint32(b)), len(b))
-		events = append(events, protoMark.ReplaceAll(b[:n], []byte("${1}RV")))
+		events = append(events, normalBookmark(b[:n]))
 		b = b[n:]
 	}
 	events = append(events, b)
@@ -607,6 +612,24 @@ func onceMoreProtobuf(b []byte, watch bool) []byte {
 		return bytes.Equal(x, y) && bytes.Contains(x, []byte("BOOKMARK"))
 	})
 	return bytes.Join(events, nil)
+}
+
+// normalBookmark returns an event in protobuf unchanged, or a bookmark without what depends on its
+// resourceVersion.
+func normalBookmark(frame []byte) []byte {
+	var e metav1.WatchEvent
+	var object runtime.Unknown
+	var meta metav1.ObjectMeta
+	if e.Unmarshal(frame[4:]) != nil || e.Type != "BOOKMARK" ||
+		object.Unmarshal(bytes.TrimPrefix(e.Object.Raw, []byte("k8s\x00"))) != nil {
+		return frame
+	}
+	head, rest := cutMetadata(object.Raw)
+	if meta.Unmarshal(head) != nil {
+		return frame
+	}
+	meta.ResourceVersion = "RV"
+	return fmt.Appendf(nil, "%s %s %s %s", e.Type, object.TypeMeta, &meta, rest)
 }
 
 // onceMore drops each line that repeats the bookmark before it.

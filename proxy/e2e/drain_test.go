@@ -135,13 +135,20 @@ func TestDrain(t *testing.T) {
 	createNamespaces(t, direct, ns...)
 
 	reference := direct.watch(t, "/api/v1/configmaps?watch=1&allowWatchBookmarks=true")
-	initial := reference.initial(t)
-	d := &drainTest{watches: 300, first: initial[len(initial)-1].rv}
+	reference.initial(t)
+	d := &drainTest{watches: 300}
 	d.selections = slices.DeleteFunc(selections(ns), func(s selection) bool { return s.legacy })
-	work := &churn{target: direct, namespaces: ns, rate: 40, names: 24, seed: *seed}
+	work := &churn{target: direct, namespaces: ns, rate: 15, names: 24, seed: *seed}
 	stop, written := make(chan struct{}), make(chan error, 1)
 	began := time.Now()
 	go func() { written <- work.run(stop) }()
+	eventually(t, 20*time.Second, "objects that change later", func() error {
+		if n := work.writes.Load(); n < 50 {
+			return fmt.Errorf("%d writes", n)
+		}
+		return nil
+	})
+	d.first = work.last.Load()
 
 	ways := p.ways(t, c.token(t, "reader"))
 	streams := d.open(t, ways, func(int) uint64 { return d.first })
@@ -149,6 +156,9 @@ func TestDrain(t *testing.T) {
 	raw, silent := dialPlain(t, p), dialPlain(t, p)
 	raw.send(t, "/api/v1/configmaps?watch=1&resourceVersion=0")
 	admin.awaitWatchers(t, d.watches+2)
+	// A slow drain outlasts kube-apiserver's own history, so next asks for it before.
+	early := next.plain(t).watch(t, fmt.Sprintf("/api/v1/configmaps?watch=1&labelSelector=app&resourceVersion=%d", d.first))
+	defer early.stop()
 
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

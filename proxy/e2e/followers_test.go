@@ -50,11 +50,18 @@ func TestFollowers(t *testing.T) {
 			theirs, ours := programWays(t, c, p)
 			createFollowed(t, theirs.target)
 			user := &api.AuthInfo{Token: theirs.token}
+			others := f.upstreamWatches(t, theirs.target)
 			straight := f.start(t, theirs.kubeconfig(t, user))
 			first := f.start(t, ours.kubeconfig(t, user))
 			f.agree(t, []string{`first`}, straight, first)
 
-			upstream := f.upstreamWatches(t, theirs.target)
+			var upstream int
+			eventually(t, 20*time.Second, "the watches behind the first lists", func() error {
+				if upstream = f.upstreamWatches(t, theirs.target); upstream < others+2*len(f.resources) {
+					return fmt.Errorf("%d watches, %d before", upstream, others)
+				}
+				return nil
+			})
 			second := f.start(t, ours.kubeconfig(t, user))
 			f.agree(t, []string{`first`}, straight, second)
 			if n := f.upstreamWatches(t, theirs.target); n != upstream {

@@ -287,23 +287,27 @@ func TestLeanSeed(t *testing.T) {
 		d := p.secure(t, c.token(t, "admin"))
 		startLeanLanes(t, d, maps)
 		sameLean(t, d, theirs, maps)
-		var debug struct {
-			Lanes []struct {
-				Resource, Encoding string
-				Filled             struct{ Source string }
+		admin := p.admin(t)
+		eventually(t, 10*time.Second, "lean lanes that are filled from the "+source, func() error {
+			var debug struct {
+				Lanes []struct {
+					Resource, Encoding string
+					Filled             struct{ Source string }
+				}
 			}
-		}
-		if err := json.Unmarshal(p.admin(t).get(t, "/debug/lanes?format=json").body, &debug); err != nil {
-			t.Fatal(err)
-		}
-		filled := 0
-		for _, l := range debug.Lanes {
-			if l.Resource == "configmaps" && strings.HasSuffix(l.Encoding, "-lean") && l.Filled.Source == source {
-				filled++
+			if err := json.Unmarshal(admin.get(t, "/debug/lanes?format=json").body, &debug); err != nil {
+				return err
 			}
-		}
-		if filled != 2 {
-			t.Errorf("%d lean lanes are filled from the %s, want 2", filled, source)
-		}
+			filled := 0
+			for _, l := range debug.Lanes {
+				if l.Resource == "configmaps" && strings.HasSuffix(l.Encoding, "-lean") && l.Filled.Source == source {
+					filled++
+				}
+			}
+			if filled != 2 {
+				return fmt.Errorf("%d, want 2", filled)
+			}
+			return nil
+		})
 	}
 }

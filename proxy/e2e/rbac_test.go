@@ -71,6 +71,8 @@ func TestRBAC(t *testing.T) {
 	var work sync.WaitGroup
 	var stall atomic.Int64 // the longest time of something that takes no time on a quiet machine
 	work.Go(func() { written.run(stop, &stall) })
+	through := s.proxy.secure(t, s.cluster.token(t, "admin"))
+	work.Go(func() { probe(t, through, stop, &stall) })
 	for i, r := range readers {
 		work.Go(func() { r.readAll(stop, w, rand.New(rand.NewPCG(*seed, uint64(100+i)))) })
 		for j := range 5 {
@@ -241,6 +243,24 @@ func reviewed(admin *target, p person, d demand, want bool, stall *atomic.Int64)
 		return fmt.Errorf("%s %+v is allowed: %v", p.name, d, review.Status.Allowed)
 	}
 	return nil
+}
+
+// probe sends requests through watchfan until stop is closed, and notes what is slow: a watchfan that
+// gets no processor ends watches late.
+func probe(t *testing.T, through *target, stop <-chan struct{}, stall *atomic.Int64) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		resp, err := through.try(http.MethodGet, "/version", nil, "")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		longest(stall, resp.took)
+	}
 }
 
 func longest(of *atomic.Int64, d time.Duration) {

@@ -36,23 +36,25 @@ type floor struct {
 
 const orderSize = 16
 
-// startFloor runs a floor for a collection of n objects, with events of size bytes.
-func startFloor(ctx context.Context, secure bool, n, size int) (*floor, error) {
+// startFloor runs a floor for a collection of n objects, with events of size bytes. Its HTTP/2
+// connections have streams watches each; 0 is HTTP/1.1.
+func startFloor(ctx context.Context, secure bool, n, size, streams int) (*floor, error) {
 	f := &floor{ledger: newLedger(newAcks(), n), batch: 1}
 	var err error
 	if f.dir, err = os.MkdirTemp("", "watchfan-bench-floor-"); err != nil {
 		return nil, err
 	}
-	if err := f.start(ctx, secure, n, size); err != nil {
+	if err := f.start(ctx, secure, n, size, streams); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("floor: %w", err)
 	}
 	return f, nil
 }
 
-func (f *floor) start(ctx context.Context, secure bool, n, size int) error {
+func (f *floor) start(ctx context.Context, secure bool, n, size, streams int) error {
 	ready := filepath.Join(f.dir, "ready")
-	args := []string{"floor", "--ready", ready, "--objects", strconv.Itoa(n), "--event-size", strconv.Itoa(size)}
+	args := []string{"floor", "--ready", ready, "--objects", strconv.Itoa(n), "--event-size", strconv.Itoa(size),
+		"--streams", strconv.Itoa(streams)}
 	cert, err := makeCertificate(f.dir)
 	if err != nil {
 		return err
@@ -169,4 +171,47 @@ func floorTwins(results []result, p peer, round int, all bool) (twins []result) 
 		}
 	}
 	return twins
+}
+
+// A floorLoad is what watchfan has written in a case.
+type floorLoad struct {
+	watchers int
+	streams  int     // watches on each HTTP/2 connection; 0 is HTTP/1.1
+	rate     rate    // of writes
+	batch    float64 // events in one write to a watcher, at least 1
+	bytes    int     // of an event on the wire, without TLS
+}
+
+// floorLoadOf returns the load of a sample, without its watchers.
+func floorLoadOf(x *sample) floorLoad {
+	get := func(unit string) float64 {
+		v, _ := x.get(unit)
+		return v
+	}
+	return floorLoad{rate: rate(get(unitWrites)), batch: max(get(unitBatch), 1), bytes: int(get(unitBytes))}
+}
+
+// underFloorLoad starts a floor with TLS and returns its figures under a load.
+func (p *program) underFloorLoad(ctx context.Context, coll *collection, load floorLoad) (result, error) {
+	f, err := startFloor(ctx, true, coll.objects, load.bytes, load.streams)
+	if err != nil {
+		return result{}, err
+	}
+	st := &stage{peer: floorTLS, floor: f, coll: coll}
+	defer st.stop()
+	f.batch = load.batch
+	s := &session{stage: st, opts: p.opts, round: p.round, say: p.say}
+	defer s.disband()
+	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err == nil {
+		if load.streams > 0 {
+			s.fleet.h2 = &multiplex{load.streams, largeSteps}
+		}
+		err = s.fleet.grow(ctx, load.watchers, s.book().seqs)
+	}
+	if err != nil {
+		return result{}, fmt.Errorf("%v: %w", st.peer, err)
+	}
+	r := s.measure(ctx, load.watchers, load.rate)
+	r.batch = load.batch
+	return r, r.err
 }

@@ -25,11 +25,12 @@ import (
 // runFloorServer is `bench floor`: see floor. It ends with its standard input.
 func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error {
 	var ready, cert, key string
-	var objects, size int
+	var objects, size, streams int
 	if err := parseFlags("floor", func(fs *flag.FlagSet) {
 		fs.StringVar(&ready, "ready", "", "`file` for the address, as JSON")
 		fs.IntVar(&objects, "objects", 1, "objects in the list")
 		fs.IntVar(&size, "event-size", 0, "size of one watch event in `bytes`")
+		fs.IntVar(&streams, "streams", 0, "watches on each HTTP/2 connection; 0 is HTTP/1.1")
 		fs.StringVar(&cert, "cert", "", "`file` with a certificate, for TLS")
 		fs.StringVar(&key, "key", "", "`file` with its private key")
 	}, args, stderr); err != nil {
@@ -37,14 +38,14 @@ func runFloorServer(_ context.Context, args []string, _, stderr io.Writer) error
 	}
 	runtime.GOMAXPROCS(1)
 	runtime.LockOSThread()
-	s := &floorServer{chunk: newFloorChunk(size), objects: objects, conns: make(map[int]*floorConn)}
+	s := &floorServer{chunk: newFloorChunk(size), objects: objects, streams: streams, conns: make(map[int]*floorConn)}
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
 			return err
 		}
 		s.tls = &tls.Config{
-			Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, DynamicRecordSizingDisabled: true,
+			Certificates: []tls.Certificate{pair}, NextProtos: floorProtocols, DynamicRecordSizingDisabled: true,
 		}
 	}
 	addr, err := s.listen()
@@ -95,6 +96,7 @@ func (c floorChunk) appendTo(dst []byte, seq uint64) []byte {
 type floorServer struct {
 	chunk    floorChunk
 	objects  int
+	streams  int         // watches on each HTTP/2 connection
 	tls      *tls.Config // nil is plaintext
 	orders   int         // file descriptor of the pipe
 	epoll    measure.Epoll
@@ -102,6 +104,7 @@ type floorServer struct {
 	conns    map[int]*floorConn // by file descriptor
 	batch    []byte             // of the current order
 	iovecs   []syscall.Iovec    // its events
+	frames   []byte             // its events for all streams of an HTTP/2 connection
 }
 
 // A floorConn is one watcher.
@@ -109,6 +112,7 @@ type floorConn struct {
 	sock    *measure.Sock
 	tls     *tls.Conn   // over sealed and sock; nil in plaintext
 	sealed  *sealedConn // nil in plaintext
+	h2      bool        // it has s.streams watches
 	pending []byte      // bytes that the socket did not take
 	waiting bool        // epoll watches for room in the socket
 }
@@ -189,8 +193,13 @@ func (s *floorServer) order() error {
 		v.SetLen(size)
 		s.iovecs = append(s.iovecs, v)
 	}
+	s.frames = s.appendFrames(s.frames[:0], size)
 	for _, c := range s.conns {
-		if !c.deliver(s.batch, s.iovecs) {
+		batch := s.batch
+		if c.h2 {
+			batch = s.frames
+		}
+		if !c.deliver(batch, s.iovecs) {
 			s.drop(c)
 		} else if len(c.pending) > 0 && !c.waiting {
 			c.waiting = true
@@ -291,6 +300,15 @@ func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 		c.sealed = &sealedConn{Sock: c.sock}
 		c.tls = tls.Server(c.sealed, s.tls)
 		rw = c.tls
+		if err := c.tls.Handshake(); err != nil {
+			return false, err
+		}
+		if c.h2 = c.tls.ConnectionState().NegotiatedProtocol == "h2"; c.h2 {
+			if err := s.answerStreams(c.tls); err != nil {
+				return false, err
+			}
+			return true, s.begin(c)
+		}
 	}
 	head := make([]byte, 0, 8<<10)
 	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
@@ -311,13 +329,18 @@ func (s *floorServer) answer(c *floorConn) (watches bool, err error) {
 	if _, err = io.WriteString(rw, head200); err != nil {
 		return false, err
 	}
+	return true, s.begin(c)
+}
+
+// begin makes a watcher whose answer has begun one that is written to without waiting.
+func (s *floorServer) begin(c *floorConn) error {
 	if c.sealed != nil {
 		c.sealed.gathering = true
 	}
 	if err := c.sock.Nonblocking(); err != nil {
-		return false, err
+		return err
 	}
-	return true, s.epoll.Add(c.sock.FD, syscall.EPOLLRDHUP)
+	return s.epoll.Add(c.sock.FD, syscall.EPOLLRDHUP)
 }
 
 // A pipe is a file descriptor that is read without the Go runtime's poller: the poller would wait

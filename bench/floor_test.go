@@ -12,13 +12,14 @@ import (
 )
 
 // startFloorHere serves a floor in this process.
-func startFloorHere(t *testing.T, secure bool, objects, size int) *floor {
+func startFloorHere(t *testing.T, secure bool, objects, size, streams int) *floor {
 	t.Helper()
 	in, orders, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &floorServer{chunk: newFloorChunk(size), objects: objects, orders: int(in.Fd()), conns: make(map[int]*floorConn)}
+	s := &floorServer{chunk: newFloorChunk(size), objects: objects, streams: streams, orders: int(in.Fd()),
+		conns: make(map[int]*floorConn)}
 	f := &floor{ledger: newLedger(newAcks(), objects), orders: orders, batch: 1}
 	if secure {
 		cert, err := makeCertificate(t.TempDir())
@@ -29,7 +30,7 @@ func startFloorHere(t *testing.T, secure bool, objects, size int) *floor {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: floorProtocols}
 		f.endpoint.tls = &tls.Config{ServerName: "127.0.0.1", RootCAs: cert.roots}
 	}
 	if f.endpoint.addr, err = s.listen(); err != nil {
@@ -49,16 +50,22 @@ func startFloorHere(t *testing.T, secure bool, objects, size int) *floor {
 
 // TestFloor: watchers of a floor get each event once and in order, singly and in batches.
 func TestFloor(t *testing.T) {
-	for name, secure := range map[string]bool{"plain": false, "tls": true} {
+	for name, c := range map[string]struct {
+		secure  bool
+		streams int
+	}{"plain": {}, "tls": {secure: true}, "h2": {true, 4}} {
 		t.Run(name, func(t *testing.T) {
 			const objects, size = 7, 1860
-			server := startFloorHere(t, secure, objects, size)
+			server := startFloorHere(t, c.secure, objects, size, c.streams)
 			coll := &collection{namespace: "bench", objects: objects}
 			watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, readers{number: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer watchers.close()
+			if c.streams > 0 {
+				watchers.h2 = &multiplex{c.streams, largeSteps}
+			}
 			if err := watchers.grow(t.Context(), 20, server.seqs); err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +97,7 @@ func TestFloor(t *testing.T) {
 // TestFloorStalled: a watcher that does not read delays no other, and gets all events when it reads
 // again.
 func TestFloorStalled(t *testing.T) {
-	server := startFloorHere(t, false, 3, 10_000)
+	server := startFloorHere(t, false, 3, 10_000, 0)
 	st := &stage{peer: floorBare, floor: server, coll: &collection{namespace: "bench", objects: 3}}
 	watchers, err := st.newFleet([]filter{everything}, readers{number: 1})
 	if err != nil {

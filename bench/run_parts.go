@@ -151,6 +151,11 @@ func (p *program) configMaps(ctx context.Context, cluster *cluster) error {
 		if err := p.behind(ctx, st, part.flags, part.measure); err != nil {
 			return err
 		}
+		if part.name == partHTTP2 {
+			if err := p.http2Floor(ctx, st.coll); err != nil {
+				return err
+			}
+		}
 	}
 	if p.wants(partStorm) {
 		if err := createStormObjects(ctx, st.writer); err != nil {

@@ -114,7 +114,7 @@ func TestSliceTwins(t *testing.T) {
 		if x.round != 2 || x.peer != watchfanTLS || x.axes[0].value != "h1" || x.axes[2].value != []string{"identity", "gzip"}[i] {
 			t.Errorf("twin %d is %s of round %d", i, s.name(&x), x.round)
 		}
-		if got, want := sliceLoadOf(&x), (sliceLoad{2500, 27.5, 2.4, 1429}); got != want {
+		if got, want := sliceLoadOf(&x), (floorLoad{watchers: 2500, rate: 27.5, batch: 2.4, bytes: 1429}); got != want {
 			t.Errorf("the load is %v, want %v", got, want)
 		}
 	}

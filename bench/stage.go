@@ -61,7 +61,7 @@ func (s *stage) start(ctx context.Context, o *Options) (err error) {
 
 // newFloorStage starts a floor. stop must be called.
 func newFloorStage(ctx context.Context, o *Options, p peer) (*stage, error) {
-	f, err := startFloor(ctx, p.tls, o.Objects, o.EventSize)
+	f, err := startFloor(ctx, p.tls, o.Objects, o.EventSize, 0)
 	if err != nil {
 		return nil, err
 	}

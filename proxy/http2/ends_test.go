@@ -380,6 +380,49 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// heldSlot tells when it is released.
+type heldSlot struct{ released chan struct{} }
+
+func (s heldSlot) Release() {
+	select {
+	case s.released <- struct{}{}:
+	default:
+	}
+}
+
+// A slot is held until the last byte of a body that comes little by little: it may be a watch that is
+// passed through. A body that is there already needs no slot.
+func TestSlot(t *testing.T) {
+	slot := heldSlot{make(chan struct{}, 1)}
+	bodies := make(chan *io.PipeWriter, 1)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Slot = slot
+		if x.Target == "/body" {
+			x.Response.Body = exchange.BodySlices{[]byte("hello")}
+			return
+		}
+		r, w := io.Pipe()
+		x.Response.Reader, x.Response.Length = r, -1
+		bodies <- w
+	})
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 5})
+	p.get(1, "/reader")
+	body := <-bodies
+	_, _ = io.WriteString(body, "hello")
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len("hello"))
+	select {
+	case <-slot.released:
+		t.Error("the slot is released within the body")
+	default:
+	}
+	body.Close()
+	<-slot.released
+	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	p.get(3, "/body")
+	<-slot.released
+}
+
 // A panic in what sends ends the connection and nothing else. It leaves nothing locked: a shard
 // waits for the same lock.
 func TestPanicInSend(t *testing.T) {

@@ -49,7 +49,7 @@ func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
 		return false
 	}
 	defer written()
-	if r.slot != nil {
+	if r.slot != nil && resp.Reader == nil { // a Reader may be a watch that is passed through
 		r.slot.Release()
 	}
 	if body := r.stream.body; body != nil && resp.Reader == nil {

@@ -227,7 +227,7 @@ func appendHead(b []byte, r *exchange.Response, f framed) []byte {
 	case !f.http11:
 		own.Add("Connection", "keep-alive")
 	}
-	if !f.chunked && f.length >= 0 && status >= 200 && status != http.StatusNoContent {
+	if !f.chunked && f.length >= 0 && status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified {
 		own.Add("Content-Length", strconv.FormatInt(f.length, 10))
 	}
 	if r.Header.Get("Date") == "" {

@@ -19,6 +19,8 @@ func TestAppendHead(t *testing.T) {
 			framed{chunked: true, length: -1, http11: true, warningsFirst: true}),
 		"404 Not Found|Connection|Content-Length|Date|X": appendHead(nil, &exchange.Response{Status: 404, Header: dated},
 			framed{length: 3, keepAlive: true}),
+		"304 Not Modified|Date|X": appendHead(nil, &exchange.Response{Status: 304, Header: dated},
+			framed{length: 0, keepAlive: true, http11: true}),
 		"204 No Content|Date": appendHead(nil, &exchange.Response{Status: 204}, framed{length: 0, keepAlive: true, http11: true}),
 	} {
 		var names []string

@@ -11,7 +11,7 @@ import (
 )
 
 // Connections holds every client connection, of every protocol. Shutdown waits for all of them and
-// leaves none behind.
+// leaves none behind. It closes connections while it holds mu, so no close may wait for a client.
 type Connections struct {
 	maxAge time.Duration // Options.MaxConnectionAge
 
@@ -59,7 +59,7 @@ func (cs *Connections) wait(c net.Conn, state connState) {
 	defer cs.mu.Unlock()
 	cs.setLocked(c, state)
 	if cs.closing {
-		_ = c.Close()
+		closeNow(c)
 	}
 }
 
@@ -159,7 +159,7 @@ func (cs *Connections) CloseSilent() {
 func (cs *Connections) closeLocked(state connState) {
 	for c, known := range cs.open {
 		if known.state == state {
-			_ = c.Close()
+			closeNow(c)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (cs *Connections) CloseAll() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for c := range cs.open {
-		_ = c.Close()
+		closeNow(c)
 	}
 	return len(cs.open)
 }

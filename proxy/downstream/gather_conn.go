@@ -4,9 +4,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // gatherConn is the connection under TLS. While it holds, it gathers the records that TLS seals. A
@@ -17,6 +19,7 @@ type gatherConn struct {
 	arrival *Arrival    // nil is none
 	ready   atomic.Bool // Read reads what is ready, and does not wait
 	sealing atomic.Bool // seal runs
+	ending  atomic.Bool // the connection is being closed: Write does not wait
 
 	mu      sync.Mutex // TLS answers some of the client's messages from its reading side
 	holding bool
@@ -58,8 +61,42 @@ func (g *gatherConn) Write(p []byte) (int, error) {
 		return 0, err
 	case held:
 		return len(p), nil
+	case g.ending.Load():
+		return g.writeReady(p)
 	}
 	return g.TCPConn.Write(p)
+}
+
+// writeReady writes what the socket takes at once. A rest is an error.
+func (g *gatherConn) writeReady(p []byte) (n int, err error) {
+	raw, err := g.TCPConn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := raw.Control(func(fd uintptr) {
+		var rest [][]byte
+		if rest, err = writev(fd, [][]byte{p}); len(rest) == 0 {
+			n = len(p)
+		} else if n = len(p) - len(rest[0]); err == nil {
+			err = os.ErrDeadlineExceeded
+		}
+	}); cerr != nil {
+		return 0, cerr
+	}
+	return n, err
+}
+
+// closeNow closes c, a connection as the listener accepted it, and does not wait for the client. TLS
+// tells the client that the connection ends, if the socket has room for that. TLS would wait for
+// room, and for a write in progress, such as the answer to a client that asks for a new key.
+func closeNow(c net.Conn) {
+	if t, ok := c.(*tls.Conn); ok {
+		if g, ok := t.NetConn().(*gatherConn); ok {
+			g.ending.Store(true)
+			_ = g.TCPConn.SetWriteDeadline(time.Unix(1, 0)) // ends a write in progress
+		}
+	}
+	_ = c.Close()
 }
 
 // gather takes p if g holds.

@@ -1,0 +1,125 @@
+package downstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// fill writes to a socket until it takes nothing more.
+func fill(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	for size := 64 << 10; size > 0; size /= 16 {
+		for n := 1; n > 0; {
+			_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+			var err error
+			if n, err = c.Write(make([]byte, size)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.SetWriteDeadline(time.Time{})
+}
+
+// A client that does not read does not keep the proxy from closing its connection and those of
+// others, whatever the connection was about to write.
+func TestCloseUnread(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, served *tls.Conn, records *tlsRecords)
+		close   func(cs *Connections, c net.Conn)
+	}{
+		"between two requests": {
+			func(t *testing.T, served *tls.Conn, _ *tlsRecords) { fill(t, TCPConn(served)) },
+			func(cs *Connections, c net.Conn) { cs.Resting(c); cs.BeginClosing() },
+		},
+		"a request that ends in the shutdown": {
+			func(t *testing.T, served *tls.Conn, _ *tlsRecords) { fill(t, TCPConn(served)) },
+			func(cs *Connections, c net.Conn) { cs.Serving(c); cs.BeginClosing(); cs.Resting(c) },
+		},
+		"no request": {
+			func(t *testing.T, served *tls.Conn, _ *tlsRecords) { fill(t, TCPConn(served)) },
+			func(cs *Connections, _ net.Conn) { cs.CloseSilent() },
+		},
+		"within a long body": {
+			func(t *testing.T, served *tls.Conn, _ *tlsRecords) {
+				written := make(chan error, 1)
+				go func() {
+					body := exchange.BodySlices{bytes.Repeat([]byte("x"), 8<<20)}
+					_, err := WriteSlices(served, body, new(countedTurn))
+					written <- err
+				}()
+				t.Cleanup(func() {
+					if err := <-written; err == nil {
+						t.Error("8 MB are written to a client that has not read")
+					}
+				})
+				time.Sleep(100 * time.Millisecond)
+			},
+			func(cs *Connections, _ net.Conn) { cs.CloseAll() },
+		},
+		"an answer of TLS": {
+			func(t *testing.T, served *tls.Conn, records *tlsRecords) {
+				fill(t, TCPConn(served))
+				read := make(chan error, 1)
+				go func() { _, err := served.Read(make([]byte, 1)); read <- err }()
+				t.Cleanup(func() {
+					if err := <-read; err == nil {
+						t.Error("the client has sent nothing, and something is read")
+					}
+				})
+				if err := records.askForKey(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			},
+			func(cs *Connections, c net.Conn) { cs.Resting(c); cs.BeginClosing() },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var keys bytes.Buffer
+			_, conn, client, tap := sinkPair(t, sinkWay{secure: true, polled: true, keys: &keys})
+			_, line, _ := strings.Cut(keys.String(), "CLIENT_TRAFFIC_SECRET_0 ")
+			secret, err := hex.DecodeString(strings.Fields(line)[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := conn.(*tls.Conn)
+			if suite := served.ConnectionState().CipherSuite; suite != tls.TLS_AES_128_GCM_SHA256 {
+				t.Skipf("the cipher suite is %s", tls.CipherSuiteName(suite))
+			}
+			cs := NewConnections(0)
+			cs.Opened(conn)
+			c.prepare(t, served, &tlsRecords{Conn: tap, secret: secret})
+			closed := make(chan struct{})
+			go func() { defer close(closed); c.close(cs, conn) }()
+			select {
+			case <-closed:
+			case <-time.After(2 * time.Second):
+				t.Error("the proxy waits for the client")
+				client.Close()
+				<-closed
+			}
+		})
+	}
+}
+
+// A client that reads is told that its connection ends.
+func TestCloseNotifies(t *testing.T) {
+	_, conn, client, _ := sinkPair(t, sinkWay{secure: true, polled: true})
+	cs := NewConnections(0)
+	cs.Opened(conn)
+	cs.Resting(conn)
+	cs.BeginClosing()
+	if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("got %v, want EOF behind a close_notify", err)
+	}
+}

@@ -160,9 +160,7 @@ func (c *conn) roomAgain() {
 	}
 	c.flushLocked() // the rest
 	c.sendLocked()
-	if !c.full {
-		c.wakeAllLocked()
-	}
+	c.wakeAllLocked()
 }
 
 // wakeAllLocked wakes the goroutines that wait for room in the socket or in the client's window.

@@ -9,6 +9,7 @@ import (
 
 	wire "golang.org/x/net/http2"
 
+	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -225,12 +226,17 @@ func (st *stream) setPendingLocked(p [][]byte) {
 	st.sendingLocked().pending = p
 }
 
-// awaitRoom waits until bytes of st can be sealed at once.
+// awaitRoom waits until bytes of st can be sealed at once. Other streams may take all the room as
+// it comes. When as much of them has been sent meanwhile as is sealed at a time, it is the turn of
+// st: its bytes may be offered, and wait for room among those of the others.
 func (st *stream) awaitRoom() error {
 	c := st.conn
 	c.mu.Lock()
 	defer c.unlock()
-	return st.awaitLocked(func() bool { return !c.full && st.window > 0 && c.window > 0 })
+	began := c.sent
+	return st.awaitLocked(func() bool {
+		return st.window > 0 && (!c.full && c.window > 0 || c.sent-began >= downstream.SealedAtOnce)
+	})
 }
 
 // awaitLocked waits until done. It fails when the client leaves. It resets st when nothing can be

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -237,6 +239,75 @@ func TestUnreadConnection(t *testing.T) {
 	}
 	if err := drained(t, sink); err != nil {
 		t.Error(err)
+	}
+}
+
+// A long response gets its share of a connection whose watches always have more to send than the
+// client reads.
+func TestLongResponseBesideWatches(t *testing.T) {
+	const length = 4 * downstream.SealedAtOnce
+	for name, window := range map[string]uint32{"socket": maxWindow - defaultWindow, "window": 1} {
+		t.Run(name, func(t *testing.T) {
+			streams := make(chan *testStream, 1)
+			w := newWorld(t, func(x *exchange.Exchange) {
+				_ = x.Conn.TCP().SetWriteBuffer(64 << 10)
+				if x.Target == "/list" {
+					x.Response.Body = exchange.BodySlices{make([]byte, length)}
+					x.Response.Turn = &testTurn{}
+					return
+				}
+				s := newTestStream()
+				x.Response.Stream = s
+				streams <- s
+			})
+			p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
+			_ = p.framer.WriteWindowUpdate(0, window)
+			var writing sync.WaitGroup
+			for i := range uint32(4) {
+				sink, _ := p.open(2*i+1, streams)
+				writing.Go(func() { writeAlways(w, sink) })
+			}
+			p.get(9, "/list")
+			list, others := 0, 0
+			for frames := 0; list < length; frames++ {
+				d, ok := p.next().(*wire.DataFrame)
+				switch {
+				case !ok:
+				case d.StreamID == 9:
+					list += len(d.Data())
+				default:
+					others += len(d.Data())
+				}
+				if others > 40*length {
+					t.Fatalf("the response was sent %d bytes of %d, the watches %d", list, length, others)
+				}
+				if ok && window == 1 {
+					_ = p.framer.WriteWindowUpdate(0, d.Length)
+				}
+				if frames%10 == 0 {
+					time.Sleep(time.Millisecond) // the socket fills up
+				}
+			}
+			p.conn.Close()
+			writing.Wait()
+		})
+	}
+}
+
+// writeAlways writes to a watch until the client leaves, as a shard that always has more to write.
+func writeAlways(w *world, sink *watch) {
+	for {
+		batch, _ := event(250_000)
+		blocked, err := sink.Write(batch)
+		w.flush(sink)
+		if blocked {
+			done := make(chan error, 1)
+			sink.Drain(func(err error) { done <- err })
+			err = <-done
+		}
+		if err != nil {
+			return
+		}
 	}
 }
 

@@ -134,6 +134,30 @@ func TestSelfCheckBusy(t *testing.T) {
 	f.wantAlarms(0, 0)
 }
 
+// A difference in the first page is found although the objects there change all the time.
+func TestSelfCheckBusyDifferent(t *testing.T) {
+	f := startChecked(t)
+	for i := range 5 {
+		f.cms.Put("ns", fmt.Sprint("a", i), "1")
+	}
+	f.watch(anyState).Await(6)
+	f.cms.Reflector().Send(proxytest.ConfigMaps.Event("ADDED", "ns", "a00", f.up.Bump(1)))
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				f.cms.Put("ns", "a0", "1")
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	f.awaitLog("Self-check found objects that differ", "[ns/a00: kube-apiserver does not have it]")
+}
+
 // corruption is a lane that has lost or made up something, and what its client is told.
 type corruption struct {
 	name  string

@@ -91,9 +91,9 @@ func (ls *Lanes) MemoryShort() bool { return ls.memory.short() }
 
 // ListIdentities lists a page of what upstream has; see [reflector.Collection].
 func (l *Lane) ListIdentities(
-	ctx context.Context, limit int, token string, f func(framing.Identity) error,
+	ctx context.Context, limit int, token string, rv uint64, f func(framing.Identity) error,
 ) (framing.ListMeta, error) {
-	return l.collection.ListIdentities(ctx, limit, token, f)
+	return l.collection.ListIdentities(ctx, limit, token, rv, f)
 }
 
 // Reach waits until the cache has reached resourceVersion rv. Scouts see to that, so a quiet

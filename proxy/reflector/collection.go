@@ -232,16 +232,21 @@ func (c *Collection) listMetadata(
 	return resp.Body, e, nil
 }
 
-// ListIdentities requests one page of the collection, of up to limit objects: for an empty token
-// the first page, of a consistent list, and otherwise the page that the token leads to. It calls f
-// with the identity of each object, in upstream's order, which is that of the keys. The identity is
-// valid until f returns. An error of f ends the call.
+// ListIdentities requests one page of the collection, of up to limit objects. For an empty token it
+// is the first page, of the list as of resourceVersion rv, or of a consistent list if rv is 0.
+// Otherwise it is the page that the token leads to. It calls f with the identity of each object, in
+// upstream's order, which is that of the keys. The identity is valid until f returns. An error of f
+// ends the call.
 func (c *Collection) ListIdentities(
-	ctx context.Context, limit int, token string, f func(framing.Identity) error,
+	ctx context.Context, limit int, token string, rv uint64, f func(framing.Identity) error,
 ) (framing.ListMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	body, encoding, err := c.listMetadata(ctx, c.path, upstream.Query("limit", strconv.Itoa(limit), "continue", token))
+	pairs := []string{"limit", strconv.Itoa(limit), "continue", token}
+	if token == "" && rv != 0 {
+		pairs = append(pairs, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact")
+	}
+	body, encoding, err := c.listMetadata(ctx, c.path, upstream.Query(pairs...))
 	if err != nil {
 		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
 	}

@@ -31,8 +31,9 @@
 //
 // A page is kept as the range of its keys and a digest. The digest is the sum of a hash of each
 // object's key, uid and resourceVersion, so the order does not matter and nothing else is kept. If
-// the digests of a page differ, this page is requested again and compared object by object. So
-// memory is bounded by the number of pages, and by what changes while the snapshot is held.
+// the digests of a page differ, this page is requested again, as of R, and compared object by
+// object. So memory is bounded by the number of pages, and by what changes while the snapshot is
+// held.
 //
 // # What follows
 //

@@ -81,12 +81,13 @@ func (x *list) lastKey() string {
 }
 
 // read calls f for each object of a page, whose keys are behind after, and sets last to the last
-// key. key is valid until f returns.
+// key. key is valid until f returns. Once the list has a resourceVersion, a page that is read again
+// is as of that one, and not of changes since.
 func (x *list) read(
 	ctx context.Context, token, after string, f func(key []byte, id framing.Identity), last *string,
 ) (framing.ListMeta, error) {
 	before, key := []byte(after), []byte(nil)
-	meta, err := x.lane.ListIdentities(ctx, x.limit, token, func(id framing.Identity) error {
+	meta, err := x.lane.ListIdentities(ctx, x.limit, token, x.rv, func(id framing.Identity) error {
 		key = id.AppendKey(key[:0])
 		if bytes.Compare(key, before) <= 0 {
 			return errOrder

@@ -297,6 +297,27 @@ func TestDefinitionsBroken(t *testing.T) {
 	}
 }
 
+// Definitions that could be listed, but never watched, are no better than those whose watch is
+// broken.
+func TestDefinitionsNeverWatched(t *testing.T) {
+	f := startCustomFan(t)
+	f.up.SetWatchList(false)
+	f.up.On(proxytest.Watch, 1000, func(c *proxytest.Call) {
+		if strings.HasPrefix(c.R.URL.Path, foosPath) {
+			c.Serve()
+			return
+		}
+		c.Fail(http.StatusForbidden, "Forbidden", "no", 0)
+	})
+	if _, passed := f.list(selectsRed); passed {
+		t.Error("new definitions are not trusted")
+	}
+	f.until("pass-through of selectors", func() bool {
+		_, passed := f.list(selectsRed)
+		return passed
+	})
+}
+
 // Definitions are not followed while custom resources have no lanes.
 func TestDefinitionsLetGo(t *testing.T) {
 	t.Parallel()

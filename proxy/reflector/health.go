@@ -12,7 +12,7 @@ import (
 // watched yet.
 type health struct {
 	watchBegan  moment // when the current or last watch began
-	brokenSince moment // when the last watch ended; no time while there is a watch
+	brokenSince moment // since when a filled cache has no watch; no time while it has one
 	lastHeard   moment // when the watch last brought anything, or began
 	lastChange  moment // when the watch last brought a change
 
@@ -35,6 +35,13 @@ func (h *health) began() {
 	h.lastHeard.set(now)
 }
 
+// unwatched notes that the cache has been filled by a list, and that no watch follows it yet.
+func (h *health) unwatched() {
+	if h.brokenSince.time().IsZero() {
+		h.brokenSince.set(time.Now())
+	}
+}
+
 // heard notes that the watch brought something.
 func (h *health) heard(received time.Time) { h.lastHeard.set(received) }
 
@@ -54,7 +61,7 @@ func (h *health) broke(err error, relist bool) {
 // Counters count from the beginning of the reflector.
 type Status struct {
 	WatchBegan  time.Time // when the current or last upstream watch began
-	BrokenSince time.Time // when the last watch ended; zero while there is a watch
+	BrokenSince time.Time // since when a filled cache has no watch; zero while it has one
 	LastHeard   time.Time // when the watch last brought anything, or began
 	LastChange  time.Time // when the watch last brought a change
 	LastBreak   *Break    // nil for never

@@ -192,6 +192,7 @@ func (r *Reflector) follow(ctx context.Context) error {
 	if err := r.fillByList(ctx); err != nil {
 		return err
 	}
+	r.health.unwatched()
 	listed()
 	return r.watch(ctx, r.cache.Progress())
 }

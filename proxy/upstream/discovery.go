@@ -328,13 +328,19 @@ func (d *Discovery) preferredVersion(ctx context.Context, group, resource string
 	return "", fmt.Errorf("%s has no resource %s: %w", group, resource, ErrNotFound)
 }
 
-// WhyNot returns the reason why Lookup has just reported false.
+// WhyNot returns the reason why Lookup has just reported false. It asks kube-apiserver again.
 func (d *Discovery) WhyNot(ctx context.Context, gvr schema.GroupVersionResource) error {
 	if err := d.refresh(ctx, gvr.GroupVersion()); err != nil {
 		return err
 	}
+	if _, found, _ := d.known(gvr); found {
+		return errAnswersAgain
+	}
 	return ErrNotFound
 }
+
+// errAnswersAgain says that there is the resource, and that kube-apiserver did not say so at first.
+var errAnswersAgain = errors.New("kube-apiserver has only just answered")
 
 // End ends the requests under way and waits for them.
 func (d *Discovery) End() {

@@ -1,0 +1,44 @@
+package registry
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/upstream"
+)
+
+// If kube-apiserver fails the first question about APIServices, and answers the second, that does
+// not say that it has none.
+func TestAPIServicesFailOnce(t *testing.T) {
+	const group = "/apis/apiregistration.k8s.io/v1"
+	failed := false
+	up := &proxytest.FakeUpstream[auth.Identity]{Answer: func(_ auth.Identity, path string, _ []byte) (int, string, error) {
+		switch {
+		case path == "/apis":
+			return http.StatusOK, `{"kind":"APIGroupList","groups":[{"name":"apiregistration.k8s.io","versions":[{"version":"v1"}]}]}`, nil
+		case path == group && failed:
+			return http.StatusOK, `{"kind":"APIResourceList","resources":[{"name":"apiservices","kind":"APIService","verbs":["list","watch"]}]}`, nil
+		}
+		failed = failed || path == group
+		return http.StatusServiceUnavailable, "", nil
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	log := slog.New(slog.DiscardHandler)
+	discovery := upstream.NewDiscovery(up, log)
+	lanes := lane.NewLanes(ctx, up, nil, discovery, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{}, log)
+	a := NewAggregation(lanes, discovery, nil, log)
+	if by := a.Served(ctx, schema.GroupVersion{Group: "example.com", Version: "v1"}, false); by != byUnknown {
+		t.Errorf("example.com is answered by %d, want it to be unknown", by)
+	}
+	cancel()
+	lanes.Run(ctx)
+	discovery.End()
+}

@@ -128,6 +128,26 @@ func TestSeedIsNoProof(t *testing.T) {
 	}
 }
 
+// A replica that knows that its cache is wrong fills no other, until it has listed again.
+func TestSeedKnownWrong(t *testing.T) {
+	t.Parallel()
+	up, tier := proxytest.NewTLSServer(t), newTier(t)
+	first := startFan(t, up, tier.options(), func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = checkEvery })
+	first.cms.Put("ns", "a", "1")
+	first.watch(anyState).Await(2)
+	up.On(proxytest.WatchList, 1, (*proxytest.Call).Hang) // the list that would mend it
+	first.cms.Reflector().Send(proxytest.ConfigMaps.Event("ADDED", "ns", "ghost", up.Bump(1)))
+	first.awaitLog("The cache is not what upstream is")
+	up.AwaitCount(proxytest.WatchList, 2)
+	second := tier.replica(t, up, addressOf(first))
+	if got := second.anyList(); strings.Contains(got, "ghost") {
+		t.Errorf("the second replica lists %s", got)
+	}
+	if f := second.theLane().Filled; f == nil || f.NoSibling != "unfilled" {
+		t.Errorf("the second replica's lane: filled %+v", f)
+	}
+}
+
 // scriptedSibling serves what source has as a sibling with the tier's certificate does. before may
 // answer in its place; it reports whether it has.
 func scriptedSibling(

@@ -133,10 +133,12 @@ func (l *Lane) Ready(ctx context.Context) bool { return l.filling.ready(ctx) }
 // FilledAfter reports whether the whole content of the cache is newer than t. The lane is synced.
 func (l *Lane) FilledAfter(t time.Time) bool { return l.filling.listed.After(t) }
 
-// Seeds reports whether a sibling replica may be filled from the lane: its cache is filled, and it
-// has not lost upstream. build is the build of kube-apiserver that wrote what the cache has.
+// Seeds reports whether a sibling replica may be filled from the lane: its cache is filled and not
+// known to be wrong, and it has not lost upstream. build is the build of kube-apiserver that wrote
+// what the cache has.
 func (l *Lane) Seeds() (build upstream.Build, ok bool) {
-	if wrote := l.reflector.Build(); wrote != nil && l.Synced() && l.BrokenFor() < seedsBroken && !l.outdated.Load() {
+	wrote := l.reflector.Build()
+	if wrote != nil && l.Synced() && l.BrokenFor() < seedsBroken && !l.reflector.KnownWrong() && !l.outdated.Load() {
 		return *wrote, true
 	}
 	return build, false

@@ -11,6 +11,7 @@ type breaker struct {
 	cancel atomic.Pointer[context.CancelFunc] // ends the attempt that is under way; nil before the first
 	last   moment                             // when a watch was last broken
 	relist atomic.Bool                        // the collection must be listed again
+	wrong  atomic.Bool                        // the same, until it has been listed
 }
 
 // breakInterval is the least time between two watches that are broken: upstream may just be slow.
@@ -35,8 +36,13 @@ func (r *Reflector) BreakWatch() {
 // from the cache. This happens if etcd was restored, and its resourceVersions passed those of the
 // cache before the restore was noticed. It may be called from any goroutine.
 func (r *Reflector) RequireRelist(rv uint64) {
+	r.breaker.wrong.Store(true)
 	if !r.breaker.relist.Swap(true) {
 		r.log.Error("The cache is not what upstream is, listing again", "resourceVersion", rv)
 	}
 	r.BreakWatch()
 }
+
+// KnownWrong reports whether RequireRelist has been called and the collection has not been listed
+// since. It may be called from any goroutine.
+func (r *Reflector) KnownWrong() bool { return r.breaker.wrong.Load() }

@@ -156,6 +156,7 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	if err != nil {
 		return fmt.Errorf("list %s: %w", r.collection, err)
 	}
+	r.breaker.wrong.Store(false)
 	relisted := r.filled
 	r.relist, r.filled, r.compared = false, true, time.Now()
 	r.wrote.Store(new(r.build))

@@ -66,14 +66,7 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	if !r.seat.Begin() {
 		return false
 	}
-	key := listKey{lane: r.lane.Key, trim: r.variant.Trim, filter: r.filter.Key(), limit: r.Limit}
-	if r.ResourceVersion == "0" {
-		key.limit = 0 // kube-apiserver's cache ignores the limit too
-	}
-	key.counts = key.limit > 0 && r.unselective() // of two lists with equal filters, one may have a selector
-	if r.ContinueToken != "" {
-		key.after = r.NamespacePrefix() + r.Page.After
-	}
+	key := r.listKey()
 	if r.Gzip {
 		if extent, items, ok := c.compressed.get(r.seat, key, snapshot.Identity()); ok {
 			head, tail := r.envelope(snapshot, extent)
@@ -90,6 +83,19 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	}
 	writeBody(x, r, slices.Concat(exchange.BodySlices{head}, items, exchange.BodySlices{tail}))
 	return true
+}
+
+// listKey identifies the items that the list asks for.
+func (r *read) listKey() listKey {
+	key := listKey{lane: r.lane.Key, trim: r.variant.Trim, filter: r.filter.Key(), limit: r.Limit}
+	if r.ResourceVersion == "0" || r.wantsOne() {
+		key.limit = 0 // kube-apiserver ignores the limit too: in its cache, and when it reads one key
+	}
+	key.counts = key.limit > 0 && r.unselective() // of two lists with equal filters, one may have a selector
+	if r.ContinueToken != "" {
+		key.after = r.NamespacePrefix() + r.Page.After
+	}
+	return key
 }
 
 // writeBody makes b the response.

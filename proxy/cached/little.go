@@ -110,11 +110,16 @@ func (r *read) sizeQuestion() auth.Question {
 	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.RawLabels, r.RawFields))
 }
 
+// wantsOne reports whether the list is of one name, which at most one object has.
+func (r *read) wantsOne() bool {
+	return r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced)
+}
+
 // wantsLittle reports whether the list is small in the current cache. If the search exceeds its
 // bounds, the list counts as large.
 func (r *read) wantsLittle(ctx context.Context) bool {
-	if r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced) {
-		return true // at most one object
+	if r.wantsOne() {
+		return true
 	}
 	most := smallAnswer
 	if r.Limit > 0 && r.lane.ProvesSlowly() {

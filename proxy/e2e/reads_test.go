@@ -178,6 +178,7 @@ func rows() []row {
 	add("L19", "C?resourceVersion=99999999&resourceVersionMatch=Exact")
 	add("L19", "Ca/x?resourceVersion=99999999")
 	add("L20", "/api/v1/events?resourceVersion=99999999")
+	add("L22", "/api/v1/namespaces?fieldSelector=metadata.name%3Da&limit=1&resourceVersion=R0&resourceVersionMatch=NotOlderThan")
 	for _, rv := range []string{"", "&resourceVersion=0", "&resourceVersion=R0"} {
 		add("L22", "Ca?fieldSelector=metadata.name%3Dx&limit=1"+rv)
 		add("L23", "C?fieldSelector=metadata.name%3Dx"+rv)

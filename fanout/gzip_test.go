@@ -163,6 +163,42 @@ func TestGzipTurns(t *testing.T) {
 	})
 }
 
+// A client whose replay is overtaken by the history gets a complete member of what it was sent,
+// even if the history forgets changes while a batch is being filled.
+func TestGzipExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := roomy
+		limits.HistoryEvents = 200
+		w := newWorld(t, limits)
+		for range 200 {
+			w.put(named("x"))
+		}
+		want := w.since(everything(t), 100)
+		overtaken := false
+		overtake := framing.NewTrim(framing.Drop{
+			Fields: [][]string{{"nothing"}},
+			Selects: func(map[string]string) bool { // the first frame of the replay is being made
+				if !overtaken {
+					overtaken = true
+					for range 200 {
+						w.put(named("y"))
+					}
+				}
+				return false
+			},
+		})
+		_, r := w.client(everything(t), fanout.Request{
+			Start: fanout.FromVersion, ResourceVersion: 100, Gzip: true, Variant: &fanout.Variant{Trim: overtake},
+		})
+		r.wantEnd(t, fanout.Expired, true)
+		got := r.lines(t)
+		if len(got) == 0 || len(got) >= len(want) {
+			t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(want))
+		}
+		diff(t, got, want[:len(got)])
+	})
+}
+
 // A stream that is cut off has no end.
 func TestGzipCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ type prelude struct {
 }
 
 // fillPrelude adds what comes before the group's list, and reports whether that was all. ok is false
-// if the history has forgotten some of it.
+// if the history has forgotten some of it. Then nothing has been added.
 func (s *Subscription) fillPrelude(b *batch, scratch []*change) (done, ok bool) {
 	if s.prelude.search != nil && !s.fillSnapshot(b) {
 		return false, true
@@ -57,7 +57,8 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 }
 
 // fillReplay adds changes from the history and reports whether those were the last. It never splits
-// changes with the same resourceVersion.
+// changes with the same resourceVersion. ok is false if it adds nothing because the history has
+// forgotten some of them.
 func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	defer s.endRun(b)
 	budget := newSearchBudget()
@@ -67,7 +68,8 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	for !over() {
 		changes, ok := s.group.cache.replay(scratch[:0], s.group.filter, s.prelude.from, s.prelude.end)
 		if !ok {
-			return false, false
+			added := b.frames > 0 || len(b.run) > 0
+			return false, added // what has been added is sent first, and the next batch comes to this again
 		}
 		if len(changes) == 0 {
 			s.prelude.replay = false

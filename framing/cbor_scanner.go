@@ -86,7 +86,7 @@ func bookmarkOfCBOR(whole []byte, found scanned) (Event, error) {
 	if found.rv == 0 {
 		return Event{}, errors.New("BOOKMARK without resourceVersion")
 	}
-	found.start -= len(selfDescribed)
+	found.start = found.end - len(whole) // of the tag, whose head may be longer than needed
 	// If the annotation is the only one, all annotations go, and metadata has one entry less.
 	// Otherwise the annotations have one entry less.
 	cut, inMap := found.endAnnotation, found.annotationsMap

@@ -290,6 +290,27 @@ func TestCBORBookmarkForm(t *testing.T) {
 	})
 }
 
+// A bookmark is made in its places even if the object's tag takes more bytes than needed.
+func TestCBORBookmarkOfLongTag(t *testing.T) {
+	const end = framing.InitialEventsEnd
+	for _, tag := range []string{selfDescribed, "\xda\x00\x00\xd9\xf7", "\xdb\x00\x00\x00\x00\x00\x00\xd9\xf7"} {
+		bookmark := func(metadata cbor.RawMessage) []byte {
+			event := cborEvent("BOOKMARK", cborPod("metadata", metadata))
+			at := bytes.LastIndex(event, []byte(selfDescribed))
+			return slices.Concat(event[:at], []byte(tag), event[at+len(selfDescribed):])
+		}
+		form := scanCBOR(t, bookmark(cborMap("resourceVersion", "7", "annotations", cborMap(end, "true")))).Form
+		for last, want := range map[bool][]byte{
+			false: bookmark(cborMap("resourceVersion", "123")),
+			true:  bookmark(cborMap("resourceVersion", "123", "annotations", cborMap(end, "true"))),
+		} {
+			if got := payload(t, form.Frame(123, last)); !bytes.Equal(got, want) {
+				t.Errorf("tag %x: bookmark %q\nwant %q", tag, got, want)
+			}
+		}
+	}
+}
+
 // An event shares no memory with the bytes that it was read from, because the reader reuses them.
 func TestCBORCopies(t *testing.T) {
 	for _, c := range asCBOR.captured(t) {

@@ -242,25 +242,22 @@ func unquote(v []byte) string {
 // object reads an API object: its metadata, and the values of the fields.
 func (s *jsonScanner) object() (scanned, error) {
 	f := scanned{item: -1, uidHash: hashOfNothing}
-	leading := true // only kind and apiVersion so far
 	at, err := s.members(func(name []byte) error {
 		switch string(name) {
 		case `"kind"`, `"apiVersion"`:
 			f.hasKind = true
-			err := s.walk(s.tree.member(name))
-			if leading {
-				f.item = s.offset() + 1 // after the comma
-			}
-			return err
-		case `"metadata"`:
-			leading = false
+			return s.walk(s.tree.member(name))
+		}
+		if f.item < 0 { // the first other member
+			f.item = s.offset() - len(name)
+		}
+		if string(name) == `"metadata"` {
 			return s.metadata(&f)
 		}
-		leading = false
 		return s.walk(s.tree.member(name))
 	})
 	f.start, f.end = at.start, at.end
-	if f.item < 0 || f.item >= f.end {
+	if f.item < 0 {
 		f.item = f.start + 1
 	}
 	f.itemEnd = f.end

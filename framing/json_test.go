@@ -154,6 +154,30 @@ func TestScannerTakesWhatIsSent(t *testing.T) {
 	}
 }
 
+// White space between an object's members does not get into a list instead of a part of an item.
+func TestListItemWithSpace(t *testing.T) {
+	form, meta, err := framing.ParseListForm(framing.JSON,
+		[]byte(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`+"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, members := range []string{
+		`"kind":"Pod","apiVersion":"v1",METADATA,"spec":{}`,
+		`"kind" : "Pod" , "apiVersion" : "v1" , METADATA , "spec" : {}`,
+		` "kind":"Pod", "apiVersion":"v1"` + "\n\t," + ` METADATA, "spec":{} `,
+		` METADATA,"spec":{}`,
+	} {
+		object := "{" + strings.Replace(members, "METADATA", `"metadata":{"name":"x","resourceVersion":"7"}`, 1) + "}"
+		o := scan(t, []byte(`{"type":"ADDED","object":`+object+"}\n")).Object
+		list := assemble(form, meta, []*framing.Object{o, o})
+		const item = `{"metadata":{"name":"x","resourceVersion":"7"},"spec":{}}`
+		want := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + item + "," + item + `]}`
+		if !json.Valid(list) || string(compact(t, list)) != want {
+			t.Errorf("%s:\n got %s\nwant %s", members, list, want)
+		}
+	}
+}
+
 // An event shares no memory with the line, because the reader reuses it.
 func TestScannerCopies(t *testing.T) {
 	line := bytes.Clone(readTestdata(t)[0].events("all")[0])

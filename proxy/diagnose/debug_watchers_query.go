@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/option"
 )
@@ -60,7 +58,6 @@ func parseWatchersQuery(r *http.Request, one bool) (q watchersQuery, err error) 
 }
 
 func (q *watchersQuery) set(key, value string) (err error) {
-	var quantity resource.Quantity
 	switch key {
 	case "format":
 		q.json, err = parseFormat(value)
@@ -93,10 +90,11 @@ func (q *watchersQuery) set(key, value string) (err error) {
 			err = errors.New("give a number")
 		}
 	case "minLagBytes":
-		if quantity, err = resource.ParseQuantity(value); err != nil || quantity.Sign() < 0 {
+		var size int64
+		if size, err = option.ParseSize(value); err != nil || size < 0 {
 			err = errors.New("give a number of bytes, for example 1048576 or 1Mi")
 		}
-		q.minLagBytes = uint64(quantity.Value())
+		q.minLagBytes = uint64(size)
 	case "minAge":
 		q.minAge, err = option.ParseDuration(value)
 	}

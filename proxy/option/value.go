@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,13 +108,28 @@ func (v *sizeValue) String() string {
 }
 
 func (v *sizeValue) Set(s string) error {
-	q, err := resource.ParseQuantity(s)
-	if err != nil || q.CmpInt64(math.MaxInt64) > 0 || q.CmpInt64(-math.MaxInt64) < 0 {
-		return errors.New(wantBytes)
+	n, err := ParseSize(s)
+	if err != nil {
+		return err
 	}
-	*v = sizeValue(q.Value())
+	*v = sizeValue(n)
 	return nil
 }
+
+// ParseSize reads a number of bytes, spelled as a Kubernetes quantity. It accepts no exponent of more
+// than two digits: package resource computes with as many digits as an exponent says.
+func ParseSize(s string) (int64, error) {
+	if longExponent.MatchString(s) {
+		return 0, errors.New(wantBytes)
+	}
+	q, err := resource.ParseQuantity(s)
+	if err != nil || q.CmpInt64(math.MaxInt64) > 0 || q.CmpInt64(-math.MaxInt64) < 0 {
+		return 0, errors.New(wantBytes)
+	}
+	return q.Value(), nil
+}
+
+var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
 // listValue is a comma-separated list. The first time it is given, it replaces the values. After
 // that, it adds to them.

@@ -1,14 +1,25 @@
 package proxy_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
+	"io"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -132,5 +143,64 @@ func TestLongRequests(t *testing.T) {
 	}
 	if reviews.Load() != 2 {
 		t.Errorf("%d reviews for two tokens", reviews.Load())
+	}
+}
+
+// A request that is refused while it waits to pass through has the same Audit-Id in its response and in
+// the audit log.
+func TestPassthroughRefusedAudit(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	file := filepath.Join(t.TempDir(), "audit.log")
+	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}), func(o *proxy.Options, _ *clientcmdapi.Config) {
+		o.Audit.AuditLogPath, o.Audit.AuditLogMode = file, "blocking"
+	})
+	var want []string
+	answered := func(resp *http.Response, err error, code int) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != code {
+			t.Errorf("got %s, want %d", resp.Status, code)
+		}
+		want = append(want, resp.Header.Get("Audit-Id"))
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.insecure+longTarget, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer garbage")
+	resp, err := http.DefaultClient.Do(req)
+	answered(resp, err, http.StatusUnauthorized)
+
+	c, err := net.Dial("tcp", f.insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = io.WriteString(c, "POST "+cmsPath+" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err = http.ReadResponse(bufio.NewReader(c), nil)
+	answered(resp, err, http.StatusBadRequest)
+
+	log, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range bytes.Lines(log) {
+		var event struct{ AuditID string }
+		if err := json.Unmarshal(line, &event); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, event.AuditID)
+	}
+	if !slices.Equal(got, want) || slices.Contains(want, "") {
+		t.Errorf("the log has %q, the responses %q", got, want)
 	}
 }

@@ -86,14 +86,12 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	if x.Body != nil {
 		body = &requestBody{Body: x.Body, log: p.log}
 		if failed := body.receive(); failed != nil {
-			p.audit.Refused(x, id, asked, failed)
-			apistatus.Write(x, failed)
+			p.refuse(x, id, asked, failed)
 			return
 		}
 	}
-	audit, sent, refused := p.admit(x, id, asked)
-	if refused != nil {
-		apistatus.Write(x, refused)
+	audit, sent, ok := p.admit(x, id, asked)
+	if !ok {
 		return
 	}
 	r := &passing{id: id, asked: asked, audit: audit, sent: sent, recall: x.Recall}
@@ -123,19 +121,29 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 }
 
 // admit waits until the request may be sent, and begins its line in the audit log. The caller must
-// call sent once kube-apiserver has begun to answer. refused is the response to a rejected request,
-// nil for an admitted one.
+// call sent once kube-apiserver has begun to answer. If admit reports false, x has the response to a
+// rejected request.
 func (p *Forwarder) admit(x *exchange.Exchange, id auth.Identity, asked *request.Request) (
-	audit *audit.Passed, sent func(), refused *metav1.Status,
+	audit *audit.Passed, sent func(), ok bool,
 ) {
-	if sent, refused = p.long.admit(x, id); refused != nil {
-		p.audit.Refused(x, id, asked, refused)
-		return nil, nil, refused
+	sent, refused := p.long.admit(x, id)
+	if refused != nil {
+		p.refuse(x, id, asked, refused)
+		return nil, nil, false
 	}
 	if audit, refused = p.audit.Passing(x, id, asked); refused != nil {
 		sent()
+		apistatus.Write(x, refused)
+		return nil, nil, false
 	}
-	return audit, sent, refused
+	return audit, sent, true
+}
+
+// refuse answers a request that is not passed through, and then records it with the Audit-Id of that
+// answer.
+func (p *Forwarder) refuse(x *exchange.Exchange, id auth.Identity, asked *request.Request, st *metav1.Status) {
+	apistatus.Write(x, st)
+	p.audit.Refused(x, id, asked, st)
 }
 
 // target returns the upstream URL of a request target, with the path and the query exactly as sent.

@@ -13,9 +13,11 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -900,5 +902,39 @@ func TestPortsFile(t *testing.T) {
 	want := fmt.Sprintf(`{"insecure":%q,"admin":%q,"pid":%d}`+"\n", f.insecure, f.admin, os.Getpid())
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
+}
+
+// The kubeconfig of a gateway has a path, as https://gateway/clusters/a. A request stays below it, even if
+// the gateway resolves dots. It carries the proxy's credentials.
+func TestBasePath(t *testing.T) {
+	var got atomic.Value
+	f := startFront(t, upstreamFunc(t, func(_ http.ResponseWriter, r *http.Request) {
+		if at := path.Clean(r.URL.Path); at != "/clusters/a/readyz" {
+			got.Store(at)
+		}
+	}), func(_ *proxy.Options, config *clientcmdapi.Config) { config.Clusters["c"].Server += "/clusters/a" })
+	for target, want := range map[string]string{
+		"/":                                "/clusters/a",
+		"/version":                         "/clusters/a/version",
+		"/x/../version":                    "/clusters/a/version",
+		"/..":                              "",
+		"/../b/version":                    "",
+		"/x/../../b/version?watch=1":       "",
+		"/%2e%2e/b/version":                "",
+		"/..%2fb%2fversion":                "",
+		"/api/v1/watch/..//../../../../ab": "",
+		"/../ab":                           "",
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			got.Store("")
+			code := http.StatusNotFound
+			if want != "" {
+				code = http.StatusOK
+			}
+			if resp := f.do(method, target, nil); resp.StatusCode != code || got.Load() != want {
+				t.Errorf("%s %s: %s, upstream got %q, want %q", method, target, resp.Status, got.Load(), want)
+			}
+		}
 	}
 }

@@ -82,6 +82,11 @@ func (p *Forwarder) Watches() *Watches { return &p.watches }
 // not answered from a cache.
 func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) {
 	x.Conn.EndArrival() // from here on the request waits for other parties
+	if target, _ := exchange.CutTarget(x.Target); !p.upstream.Within(target.Path) {
+		p.refuse(x, id, asked, apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
+			"the server could not find the requested resource"))
+		return
+	}
 	var body *requestBody
 	if x.Body != nil {
 		body = &requestBody{Body: x.Body, log: p.log}

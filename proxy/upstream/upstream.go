@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -148,6 +149,21 @@ func (u *Upstream) URL(path, rawQuery string) *url.URL {
 		to.Path, to.RawPath = u.base.Path+path, ""
 	}
 	return &to
+}
+
+// Within reports whether a path, escaped as in a request line, stays below the server's base path when
+// its dots are resolved. Proxies in front of kube-apiserver resolve them. Another path may lead to
+// another server, which must not be asked with the proxy's credentials.
+func (u *Upstream) Within(escaped string) bool {
+	if u.base.Path == "" {
+		return true
+	}
+	read, err := url.PathUnescape(escaped)
+	if err != nil {
+		read = escaped
+	}
+	base := path.Clean(u.base.Path)
+	return strings.HasPrefix(path.Clean(u.base.Path+read)+"/", base+"/")
 }
 
 // Do sends req with the proxy's own credentials. The caller must not use req afterwards.

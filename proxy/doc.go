@@ -185,7 +185,8 @@
 //     and one while more is sent than the socket takes at once;
 //   - one for each watch that waits for its lane;
 //   - two for each passed-through stream, one of which waits for the client to leave, and one more
-//     for a watch that returns to its lane.
+//     for a watch that returns to its lane. A stream whose request has a body has one, which looks
+//     each second whether the client has left.
 //
 // A panic in the work for one client is logged and counted. It ends only that client's connection;
 // see request.Caught.

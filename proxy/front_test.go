@@ -407,16 +407,19 @@ func TestExpectContinue(t *testing.T) {
 }
 
 // The proxy notices that a client has left even while nothing is sent, before and after upstream's
-// head.
+// head, and also if the request has a body, short or long.
 func TestDisconnectCancelsUpstream(t *testing.T) {
 	for _, upstreamKind := range []func(*testing.T, http.HandlerFunc) *httptest.Server{upstreamFunc, upstreamTLS} {
-		for _, headFirst := range []bool{true, false} {
-			t.Run(fmt.Sprint("headFirst=", headFirst), func(t *testing.T) {
+		for i := range 6 {
+			headFirst, body := i%2 == 0, strings.Repeat("x", []int{0, 2, upstream.MaxKeptBody + 2}[i/2])
+			t.Run(fmt.Sprintf("headFirst=%v,body=%d", headFirst, len(body)), func(t *testing.T) {
+				t.Parallel()
 				began, ended := make(chan struct{}), make(chan struct{})
 				f := startFront(t, upstreamKind(t, func(w http.ResponseWriter, r *http.Request) {
 					if !strings.HasSuffix(r.URL.Path, "/log") {
 						return
 					}
+					_, _ = io.Copy(io.Discard, r.Body) // net/http notices no client's end before
 					if headFirst {
 						flush(w)
 					}
@@ -425,7 +428,7 @@ func TestDisconnectCancelsUpstream(t *testing.T) {
 					close(ended)
 				}))
 				c := f.dial()
-				c.send("GET %s HTTP/1.1\nHost: localhost\n\n", followLog)
+				c.send("GET %s HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", followLog, len(body), body)
 				awaitClosed(t, "the request's arrival", began)
 				if headFirst {
 					c.head("GET")
@@ -434,6 +437,36 @@ func TestDisconnectCancelsUpstream(t *testing.T) {
 				awaitClosed(t, "the upstream request's end", ended)
 			})
 		}
+	}
+}
+
+// A stream that its client resets ends upstream too, with a body in its request as well.
+func TestResetCancelsUpstream(t *testing.T) {
+	for _, body := range []string{"", "{}"} {
+		began, ended := make(chan struct{}), make(chan struct{})
+		f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/log") {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			flush(w)
+			close(began)
+			<-r.Context().Done()
+			close(ended)
+		}), func(o *proxy.Options, _ *clientcmdapi.Config) { o.SecurePort = proxy.AnyPort })
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+f.secure+followLog, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http2Client(t).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitClosed(t, "the request's arrival", began)
+		cancel()
+		resp.Body.Close()
+		awaitClosed(t, "the upstream request's end", ended)
 	}
 }
 

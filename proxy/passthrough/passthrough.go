@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,7 +29,8 @@ import (
 //
 // An ordinary request is answered before its handler returns. A request that may last (a watch, a
 // log, an upgrade) is detached before it goes upstream; see [exchange.Response]. A client that
-// leaves is then noticed even while nothing is sent, and its upstream request is cancelled. If
+// leaves is then noticed even while nothing is sent, and its upstream request is cancelled. Such a
+// request with a body is not detached, but its client is noticed as well; see attend. If
 // kube-apiserver breaks off a response, the client's response is broken off too, never ended
 // properly.
 type Forwarder struct {
@@ -207,11 +209,17 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	if body != nil {
 		r.req.Body, r.req.ContentLength, r.req.GetBody = &bodyAttempt{body: body}, x.ContentLength, body.again
 	}
-	resp, err := p.upstream.DoAs(r.id, r.req.WithContext(p.requests))
+	ctx, end := p.requests, func() {}
+	if r.asked.MayLast() {
+		ctx, end = p.attend(x.Conn)
+	}
+	resp, err := p.upstream.DoAs(r.id, r.req.WithContext(ctx))
 	r.sent()
 	if err != nil {
 		inFlight.Add(-1)
-		p.unanswered(x, r, body, err)
+		left := ctx.Err() != nil && p.requests.Err() == nil
+		end()
+		p.unanswered(x, r, body, err, left)
 		return
 	}
 	countPassthrough(r.asked, resp.StatusCode)
@@ -219,19 +227,55 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	removeHopByHop(resp.Header)
 	x.Response.Status = resp.StatusCode
 	addFields(&x.Response.Header, resp.Header)
-	x.Response.Reader, x.Response.Length = &responseBody{resp.Body}, resp.ContentLength
+	x.Response.Reader, x.Response.Length = &responseBody{resp.Body, end}, resp.ContentLength
 	trim(x, r.asked, resp)
 }
 
-// unanswered answers x when kube-apiserver has not answered, because of err.
-func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBody, err error) {
+// leftEvery is the time between two looks whether the client of a request that may last has left.
+const leftEvery = time.Second
+
+// attend returns a context for a request that may last and is not detached, because it has a body. It
+// ends when the client leaves, which nothing else shows while kube-apiserver sends nothing. The caller
+// calls end when the response has ended.
+func (p *Forwarder) attend(client exchange.Conn) (ctx context.Context, end func()) {
+	ctx, cancel := context.WithCancel(p.requests)
+	var attending sync.WaitGroup
+	attending.Go(func() {
+		look := time.NewTicker(leftEvery)
+		defer look.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+			if client.Left() {
+				cancel()
+			}
+		}
+	})
+	return ctx, func() {
+		cancel()
+		attending.Wait()
+	}
+}
+
+// unanswered answers x when kube-apiserver has not answered, because of err. left says that the client
+// has left.
+func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBody, err error, left bool) {
 	st := body.failure()
-	if st == nil {
+	switch {
+	case st != nil:
+		r.audit.Failed(st)
+	case left:
+		st = unreachable(r.req, err) // nobody reads it
+		r.audit.Left()
+	default:
 		p.failed(r.req, err)
 		st = unreachable(r.req, err)
+		r.audit.Failed(st)
 	}
 	apistatus.Write(x, st)
-	r.audit.Failed(st)
 }
 
 // addFields adds the fields of from, sorted by name.

@@ -11,11 +11,14 @@ import (
 )
 
 // responseBody is the body of an ordinary response while it is sent to the client.
-type responseBody struct{ io.ReadCloser }
+type responseBody struct {
+	io.ReadCloser
+	end func() // called by Close
+}
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF && !errors.Is(err, context.Canceled) {
 		passthroughBroken.Inc()
 	}
 	return n, err
@@ -23,6 +26,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 
 func (b *responseBody) Close() error {
 	inFlight.Add(-1)
+	defer b.end()
 	return b.ReadCloser.Close()
 }
 

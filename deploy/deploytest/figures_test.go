@@ -122,6 +122,18 @@ func TestFigures(t *testing.T) {
 	says("deploy/README.md", "a watch then takes %.1f KiB, and %.1f µs of CPU for an event at 50 events/s.",
 		http2.median(t, "HTTP2"+w+"/protocol=h2/clients=10000/streams=100/windows=seldom/rate=idle/asked=identity", "B/watcher", kib), fan[0])
 
+	floored := report(t, "http2-floor")
+	for streams, row := range map[int]string{50: "CPU per delivery, 50 updates/s, 50 watches on a connection",
+		1: "the same, a connection for each watch"} {
+		axes := fmt.Sprintf("/protocol=h2/clients=1000/streams=%d/windows=seldom/rate=50/asked=identity", streams)
+		figures := []any{}
+		for _, peer := range []string{k, w, "/peer=writev/tls=true"} {
+			f := floored.spread(t, "HTTP2"+peer+axes, "cpu-ns/delivery", µs)
+			figures = append(figures, f[0], "µs", f[1], f[2])
+		}
+		says("bench/README.md", "| "+row+" |"+strings.Repeat(one, 3), figures...)
+	}
+
 	storm := report(t, "storm")
 	during := storm.median(t, "Storm"+w+"/storm=informers/priority=normal/clients=5000", "during-p99-ns", ms)
 	says("README.md", "while 5,000 informers come at once | it ended all of them | %.0f ms |", during)

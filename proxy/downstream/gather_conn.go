@@ -93,7 +93,7 @@ func closeNow(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		if g, ok := t.NetConn().(*gatherConn); ok {
 			g.ending.Store(true)
-			_ = g.TCPConn.SetWriteDeadline(time.Unix(1, 0)) // ends a write in progress
+			_ = g.TCPConn.SetWriteDeadline(time.Now()) // ends a write in progress
 		}
 	}
 	_ = c.Close()

@@ -118,10 +118,8 @@ func memoryOf(t *testing.T, change ...func(*proxy.Options)) (f *fan, percent *at
 // A list is abandoned if memory becomes full while it is read. A lane that was never filled stops.
 // So does a lane that lists again, and its clients' streams end properly.
 func TestMemoryFullWhileFilling(t *testing.T) {
-	t.Parallel()
 	for _, watchList := range []bool{true, false} {
 		t.Run(fmt.Sprintf("watchList %t", watchList), func(t *testing.T) {
-			t.Parallel()
 			f, percent := memoryOf(t)
 			f.up.SetWatchList(watchList)
 			fills := proxytest.WatchList
@@ -146,7 +144,6 @@ func TestMemoryFullWhileFilling(t *testing.T) {
 		})
 	}
 	t.Run("relist", func(t *testing.T) {
-		t.Parallel()
 		f, percent := memoryOf(t)
 		for i := range 4 {
 			f.cms.Put("ns", fmt.Sprint("a", i), strings.Repeat("x", 1<<20))

@@ -241,14 +241,7 @@ func (p *Forwarder) attend(client exchange.Conn) (ctx context.Context, end func(
 	ctx, cancel := context.WithCancel(p.requests)
 	var attending sync.WaitGroup
 	attending.Go(func() {
-		look := time.NewTicker(leftEvery)
-		defer look.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-look.C:
-			}
+		for request.Sleep(ctx, leftEvery) {
 			if client.Left() {
 				cancel()
 			}

@@ -9,6 +9,7 @@
 // them stand proxytest, which tests share, and the suites e2e, chaos, attack and statustest.
 //
 //	semaphore    a bound on how many goroutines do something at a time
+//	account      the memory that clients make the proxy hold, each byte for one source
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	exchange     one request and its answer, for any protocol

@@ -1,0 +1,120 @@
+package account
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// A source that would exceed its own bound is refused, and its other entries go on.
+func TestEach(t *testing.T) {
+	l := New(Limits{Each: 100})
+	a := l.Open(Source{Name: "a"}, Bodies, func() { t.Error("cut") })
+	if !a.Set(60) || a.Add(50) || !a.Add(40) {
+		t.Fatal("the bound of a source is not its bound")
+	}
+	if other := l.Open(Source{Name: "b"}, Bodies, nil); !other.Set(100) {
+		t.Fatal("another source has no room")
+	}
+	a.Close()
+	if again := l.Open(Source{Name: "a"}, Answers, nil); !again.Set(100) {
+		t.Fatal("a closed entry counts")
+	}
+}
+
+// When strangers fill what they share, the largest is cut, and not the next comer. Known clients do
+// not feel it.
+func TestStrangers(t *testing.T) {
+	l := New(Limits{Strangers: 100})
+	cut := make(map[string]int)
+	open := func(source Source) *Entry {
+		return l.Open(source, Bodies, func() { cut[source.Name]++ })
+	}
+	known, large := open(Source{Name: "known"}), open(Source{Name: "large", Stranger: true})
+	small, comer := open(Source{Name: "small", Stranger: true}), open(Source{Name: "comer", Stranger: true})
+	if !known.Set(1000) || !large.Set(60) || !small.Set(40) || large.Add(10) {
+		t.Fatal("the largest gets more when all is taken")
+	}
+	if !comer.Set(50) {
+		t.Fatal("the next comer is refused")
+	}
+	if len(cut) != 1 || cut["large"] != 1 {
+		t.Fatalf("cut %v, want the largest alone, once", cut)
+	}
+	if large.Set(61) {
+		t.Fatal("an entry that was cut grows")
+	}
+	if got := l.Totals(); got.Held[Bodies] != 1150 || got.Cut[Bodies] != 60 {
+		t.Fatalf("got %+v", got)
+	}
+	large.Close()
+	if got := l.Totals(); got.Held[Bodies] != 1090 || got.Strangers != 90 || got.Cut[Bodies] != 60 {
+		t.Fatalf("got %+v", got)
+	}
+}
+
+// Relieve cuts the largest source, a known one too.
+func TestRelieve(t *testing.T) {
+	l := New(Limits{})
+	ended := 0
+	large := l.Open(Source{Name: "large"}, Answers, func() { ended++ })
+	kept := l.Open(Source{Name: "large"}, Lanes, nil)
+	small := l.Open(Source{Name: "small", Stranger: true}, Bodies, func() { t.Error("cut the smaller source") })
+	if !large.Set(10) || !kept.Set(5) || !small.Set(9) {
+		t.Fatal("refused without a bound")
+	}
+	if _, freed := l.Relieve(100); freed != 0 {
+		t.Fatal("cut a source that holds little")
+	}
+	source, freed := l.Relieve(1)
+	if source.Name != "large" || freed != 10 || ended != 1 {
+		t.Fatalf("cut %v, %d bytes, %d times", source, freed, ended)
+	}
+}
+
+// Whatever happens, sums are those of the entries, and nothing is left behind.
+func TestSums(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	draw := rand.New(rand.NewPCG(seed, 0))
+	l := New(Limits{Each: 1000, Strangers: 2000, All: 4000})
+	var open []*Entry
+	sources := []Source{{Name: "a"}, {Name: "b"}, {Name: "c"}, {"x", true}, {"y", true}, {"z", true}}
+	for range 20_000 {
+		switch n := draw.IntN(10); {
+		case n < 3:
+			var e *Entry
+			e = l.Open(sources[draw.IntN(len(sources))], Kind(draw.IntN(int(kinds))), func() { e.gone = true })
+			open = append(open, e)
+		case len(open) == 0:
+		case n < 8:
+			open[draw.IntN(len(open))].Set(draw.Int64N(800))
+		default:
+			i := draw.IntN(len(open))
+			open[i].Close()
+			open = append(open[:i], open[i+1:]...)
+		}
+		var held, live, strangers int64
+		for _, e := range open {
+			held += e.bytes
+			if !e.gone {
+				live += e.bytes
+				if e.of.source.Stranger {
+					strangers += e.bytes
+				}
+			}
+		}
+		var sum int64
+		for _, bytes := range l.held {
+			sum += bytes
+		}
+		if sum != held || l.live != live || l.strangers != strangers || live > 4000 || strangers > 2000 {
+			t.Fatalf("sums %d %d %d, want %d %d %d", sum, l.live, l.strangers, held, live, strangers)
+		}
+	}
+	for _, e := range open {
+		e.Close()
+	}
+	if got := l.Totals(); got.Sources != 0 || got.Held != [kinds]int64{} || got.Strangers != 0 {
+		t.Fatalf("%+v is left", got)
+	}
+}

@@ -1,0 +1,30 @@
+package auth
+
+import (
+	"fmt"
+	"hash/maphash"
+
+	"github.com/watchfan/watchfan/proxy/account"
+)
+
+// sourceSeed makes the sums that tell tokens apart useless to others.
+var sourceSeed = maphash.MakeSeed()
+
+// Source returns the party whose account pays for a request of id. It is the user, where the proxy
+// knows its name. A service account's token that kube-apiserver has accepted names its owner truly.
+// Other accepted tokens are told apart by a sum. All others are strangers, and count by address.
+// All clients of the insecure port that bring no token are one source.
+func (a *Authorizer) Source(id Identity) account.Source {
+	switch {
+	case id.User != nil:
+		return account.Source{Name: id.User.Name}
+	case id.Kind == KindOwn:
+		return account.Source{Name: id.ShownName()}
+	case a.Known(id):
+		if name, ok := TokenSubject(id.Token); ok {
+			return account.Source{Name: name}
+		}
+		return account.Source{Name: fmt.Sprintf("(token %08x)", uint32(maphash.String(sourceSeed, id.Token)))}
+	}
+	return account.Source{Name: id.From.Addr().String(), Stranger: true}
+}

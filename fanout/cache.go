@@ -81,6 +81,9 @@ type Cache struct {
 	deliveredEvents, deliveredBytes atomic.Uint64
 	_                               [64]byte
 
+	// givenUp counts the bytes of all versions that the collection has held and holds no longer.
+	givenUp atomic.Uint64
+
 	mu          sync.Mutex
 	objects     collection
 	shared      *instant // clone of objects, for snapshots; nil until needed
@@ -248,6 +251,7 @@ func (c *Cache) storeLocked(e *change) {
 	c.shared = nil
 	if prev != nil {
 		c.bytes -= int64(prev.Size())
+		c.givenUp.Add(uint64(prev.Size()))
 	}
 	if cur != nil {
 		c.bytes += int64(cur.Size())
@@ -346,6 +350,7 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	c.epoch++
 	c.lineage++
 	c.wantAgainLocked()
+	c.givenUp.Add(uint64(c.bytes))
 	c.objects, c.shared, c.bytes, c.build = newCollection(), nil, 0, nil
 	for _, o := range objects {
 		c.objects.tree.ReplaceOrInsert(o)

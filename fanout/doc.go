@@ -355,8 +355,8 @@
 //     kept.
 //   - An object keeps the trimmed frames that clients have been sent. Each has a copy of the object's
 //     bytes before the last of the fields. A form for a view takes about a hundred bytes more.
-//   - Snapshots share everything but what has changed since. So a client that is stuck within its
-//     initial events holds the objects of that time.
+//   - Snapshots share everything but what has changed since. A client that is stuck within its
+//     initial events holds the objects of that time that its filter selects, and no others.
 //   - A compressed run holds the versions in it, until nobody has asked for the run for a minute.
 //     All runs of a Flusher hold at most 64 MiB of compressed bytes.
 //
@@ -370,6 +370,10 @@
 // client takes the rest of its batch within five seconds, and is cut off otherwise. The client can
 // resume from the last resourceVersion that it has seen and misses nothing, as with kube-apiserver
 // (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
+//
+// What a parked subscription keeps is counted each second, and its sink may refuse it ([Keeper]);
+// then it is evicted too. Within its initial events it is also evicted when it has taken nothing for
+// a minute. It can't resume then, as it has no resourceVersion yet.
 //
 // # Endings
 //

@@ -198,6 +198,11 @@ func (f *Filter) inScope(o *framing.Object) bool {
 		(f.name == "" || f.name == o.Name)
 }
 
+// partial reports whether the filter may select less than the whole collection.
+func (f *Filter) partial() bool {
+	return f.nothing || f.namespace != "" || f.name != "" || f.selective()
+}
+
 // Scope returns a filter that selects the namespace and name of f, whatever its other selectors
 // are. Without a namespace it selects everything.
 func (f *Filter) Scope() *Filter {

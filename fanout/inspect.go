@@ -139,7 +139,7 @@ func (s *Subscription) state() State {
 		return State{Phase: Unserved}
 	case s.ends():
 		st.Phase = Stopping
-	case s.prelude != nil && s.prelude.search != nil:
+	case s.prelude != nil && s.prelude.initial:
 		st.Phase = InitialEvents
 	case s.prelude != nil && s.prelude.replay:
 		st.Phase = Replaying

@@ -4,10 +4,18 @@ import "github.com/watchfan/watchfan/framing"
 
 // prelude is what a subscription sends before its group's list.
 type prelude struct {
-	search      *search // for the initial events; nil when done
+	initial     bool    // initial events are to be sent: those that search finds, or rest
+	search      *search // nil once rest is set; see settle
 	after       string  // key of the last object that was looked at
 	endBookmark bool    // sent after them
 	endVersion  uint64  // the resourceVersion of the end bookmark
+
+	// Of initial events; see countParked.
+	since     MonotonicTime // when the prelude began
+	base      uint64        // Cache.givenUp at that time
+	settled   string        // key of the last object that settle has looked at
+	rest      []*framing.Object
+	restBytes uint64 // of rest when it was set
 
 	replay bool   // changes of the history after from, up to the number end
 	from   uint64 // the resourceVersion of the last one
@@ -17,7 +25,7 @@ type prelude struct {
 // fillPrelude adds what comes before the group's list, and reports whether that was all. ok is false
 // if the history has forgotten some of it. Then nothing has been added.
 func (s *Subscription) fillPrelude(b *batch, scratch []*change) (done, ok bool) {
-	if s.prelude.search != nil && !s.fillSnapshot(b) {
+	if s.prelude.initial && !s.fillSnapshot(b) {
 		return false, true
 	}
 	if s.prelude.replay {
@@ -30,16 +38,17 @@ func (s *Subscription) fillPrelude(b *batch, scratch []*change) (done, ok bool) 
 func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
 	budget := newSearchBudget()
-	if !s.prelude.search.prepare(&budget) {
+	p := s.prelude
+	if p.search != nil && !p.search.prepare(&budget) {
 		return false
 	}
-	s.prelude.search.ascend(s.prelude.after, func(o *framing.Object, selected bool) bool {
+	p.ascend(func(o *framing.Object, selected bool) bool {
 		if b.full() || budget.spent() {
 			done = false
 			return false
 		}
 		budget.spend(s.group.filter.cost)
-		s.prelude.after = o.Key
+		p.after = o.Key
 		if selected {
 			s.addRun(b, o.TrimmedFrame(s.group.variant.Trim, framing.Added), o.ResourceVersion)
 		}
@@ -49,9 +58,9 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	if !done {
 		return false
 	}
-	s.prelude.search = nil
-	if form := s.group.cache.bookmarkForm.Load(); s.prelude.endBookmark && form != nil && form.HasEnd() {
-		s.add(b, form.Frame(s.prelude.endVersion, true))
+	p.initial, p.search, p.rest = false, nil, nil
+	if form := s.group.cache.bookmarkForm.Load(); p.endBookmark && form != nil && form.HasEnd() {
+		s.add(b, form.Frame(p.endVersion, true))
 	}
 	return true
 }

@@ -45,8 +45,10 @@ type shard struct {
 	lastChange atomic.Int64
 
 	// Owned by run.
-	now   MonotonicTime // when the round, or the last sweep, began
-	tally tally
+	now    MonotonicTime   // when the round, or the last sweep, began
+	sweeps int             // that there were
+	held   []*Subscription // its memory
+	tally  tally
 }
 
 // partEnding asks the shard to end all members of a part.
@@ -451,16 +453,12 @@ func (sh *shard) sweep(now time.Time) {
 		case sh.now >= s.deadline && s.endAs(s.timedOut()):
 			sh.serve(s)
 		case s.blocked && s.pastBounds(1) || s.pastBounds(overloadFactor):
-			if e, ok := s.sink.(Evictee); ok {
-				e.Evicted(s.state())
-			}
-			s.endAs(&Ending{Reason: Evicted})
-			s.release()
-			sh.serve(s)
+			sh.evict(s)
 		case s.bookmarks && sh.now >= s.next:
 			sh.serve(s)
 		}
 	}
+	sh.countParked()
 	sh.lagEvents.Store(lagEvents)
 	sh.lagBytes.Store(lagBytes)
 }

@@ -104,6 +104,7 @@ type Subscription struct {
 	lastSent  bool // the sink has been given what ends the stream
 	unopened  bool // its first event, which will have column definitions, is still to come
 	expiring  bool // a sweep has found it ending
+	kept      bool // the sink has been told of memory that it keeps
 }
 
 // Subscribe begins a subscription. It covers all changes from now on, once it is given to
@@ -159,6 +160,9 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	case FromSnapshot:
 		s.skipTo = r.Proof.AsOf
 		s.prelude = &prelude{
+			initial:     true,
+			since:       MonotonicNow(),
+			base:        c.givenUp.Load(),
 			search:      &search{in: c.snapshotLocked().instant, filter: r.Filter},
 			endBookmark: r.EndBookmark && r.Bookmarks,
 			endVersion:  s.startVersion,

@@ -18,6 +18,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
@@ -133,6 +134,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark),
 		Discovery:   s.discovery,
 		Authorizer:  authorizer,
+		Ledger:      account.New(account.LimitsOf(s.memory.limit)),
 		Audit:       audit,
 		PassThrough: s.passthrough.Serve,
 		TooMany:     func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },

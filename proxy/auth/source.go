@@ -28,3 +28,11 @@ func (a *Authorizer) Source(id Identity) account.Source {
 	}
 	return account.Source{Name: id.From.Addr().String(), Stranger: true}
 }
+
+// WatchSource returns the party whose account pays for an open watch.
+func (a *Authorizer) WatchSource(w *OpenWatch) account.Source {
+	if w.grant == nil {
+		return a.Source(Identity{Kind: KindOwn})
+	}
+	return a.Source(w.grant.id)
+}

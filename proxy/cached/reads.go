@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
@@ -35,6 +36,7 @@ type Config struct {
 	Siblings    *seed.Siblings
 	Discovery   *upstream.Discovery
 	Authorizer  *auth.Authorizer
+	Ledger      *account.Ledger
 	Audit       *audit.Log
 	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason)
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
@@ -56,6 +58,7 @@ type Reads struct {
 	crds        *registry.CRDWatcher
 	aggregation *registry.Aggregation
 	auth        *auth.Authorizer
+	ledger      *account.Ledger
 	audit       *audit.Log
 	pass        func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason) // to kube-apiserver
 	tooMany     func(message string) *metav1.Status
@@ -86,6 +89,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
 		sharding:  upstream.NewSharding(cfg.Upstream),
 		auth:      cfg.Authorizer,
+		ledger:    cfg.Ledger,
 		audit:     cfg.Audit,
 		pass:      cfg.PassThrough,
 		tooMany:   cfg.TooMany,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
@@ -175,6 +176,7 @@ type servedWatch struct {
 	grant   auth.OpenWatch     // once the watch has begun
 	event   *audit.Event       // the audit event of the start; nil without an audit log
 	read    *read              // nil once the watch has begun
+	account *account.Entry     // what the watch keeps because its client does not read; nil for nothing yet
 	evicted *diagnose.Evidence // why the watch was evicted; nil if it was not
 }
 
@@ -193,6 +195,15 @@ func (s *servedWatch) Revoke() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.
 // Gone implements exchange.Stream.
 func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Gone}) }
 
+// Keep implements exchange.Stream. What the watch keeps counts for its user.
+func (s *servedWatch) Keep(bytes int64) bool {
+	if s.account == nil {
+		evict := func() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Evicted}) }
+		s.account = s.cached.ledger.Open(s.cached.auth.WatchSource(&s.grant), account.Watches, evict)
+	}
+	return s.account.Set(bytes)
+}
+
 // Evict notes why the watch is being evicted, while its state is still there.
 func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st) }
 
@@ -204,6 +215,9 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	} else {
 		c.watchers.Remove(&s.watcher)
 		because = c.auth.Release(&s.grant)
+	}
+	if s.account != nil {
+		s.account.Close()
 	}
 	if reason == fanout.Evicted && s.evicted != nil {
 		s.watcher.LogEvicted(s.evicted, c.log)

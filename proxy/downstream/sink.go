@@ -43,6 +43,7 @@ type sink struct {
 type SinkEvents struct {
 	Gone  func()                                    // client left or sink panicked: ends the watch
 	Drop  func()                                    // Ended panicked: closes the connection
+	Keep  func(int64) bool                          // the watch keeps so many bytes; reports whether it may
 	Evict func(fanout.State)                        // the watch is being evicted
 	Ended func(reason fanout.Reason, complete bool) // called once, on its own goroutine
 }
@@ -242,6 +243,12 @@ func (s *sink) wait() error {
 		err = s.err
 	}
 	return err
+}
+
+// Kept implements fanout.Keeper.
+func (s *sink) Kept(bytes int64) (ok bool) {
+	defer request.Caught(s.log, "watch's account", func() { ok = false })
+	return s.Keep(bytes)
 }
 
 // Evicted implements fanout.Evictee.

@@ -105,6 +105,9 @@ type Stream interface {
 	Begin(fanout.Sink)
 	// Gone says that the client has left, or that the sink cannot go on. The stream must end.
 	Gone()
+	// Keep says how many bytes of memory the stream keeps because its client does not read. It
+	// reports false if those are too many; then the stream is evicted.
+	Keep(bytes int64) (ok bool)
 	// Evict says that the stream is being ended because its client is too far behind.
 	Evict(fanout.State)
 	// End is called after the last write, or when the head could not be written. complete says

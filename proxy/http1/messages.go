@@ -14,6 +14,7 @@ import (
 type connection interface {
 	fanout.Sink
 	fanout.Evictee
+	fanout.Keeper
 	Begin(head []byte, read func()) error
 	Read(p []byte) (int, error)
 	ReadAgain(read func())

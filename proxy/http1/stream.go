@@ -47,7 +47,7 @@ func (st *stream) begin(head []byte) (began bool) {
 		}
 	}()
 	server := st.conn.server
-	events := downstream.SinkEvents{Gone: st.source.Gone, Drop: st.conn.Close, Evict: st.source.Evict, Ended: st.end}
+	events := downstream.SinkEvents{Gone: st.source.Gone, Drop: st.conn.Close, Keep: st.source.Keep, Evict: st.source.Evict, Ended: st.end}
 	if st.messages != nil {
 		sink := downstream.NewSink(st.conn.conn, server.poller, "", server.log, events)
 		w := &webSocket{messages: messages{connection: sink, form: *st.messages}, gone: st.source.Gone}

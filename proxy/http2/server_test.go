@@ -63,6 +63,7 @@ func (s *testStream) Gone() {
 	}
 }
 
+func (s *testStream) Keep(int64) bool                    { return true }
 func (s *testStream) Evict(fanout.State)                 {}
 func (s *testStream) End(_ fanout.Reason, complete bool) { s.ends <- complete }
 

@@ -148,6 +148,12 @@ func (w *watch) Drain(done func(error)) {
 	}
 }
 
+// Kept implements fanout.Keeper.
+func (w *watch) Kept(bytes int64) (ok bool) {
+	defer request.Caught(w.conn.server.log, "watch's account", func() { ok = false })
+	return w.source.Keep(bytes)
+}
+
 // Evicted implements fanout.Evictee.
 func (w *watch) Evicted(st fanout.State) {
 	defer request.Caught(w.conn.server.log, "watch's eviction", nil) // the watch ends in any case

@@ -467,5 +467,6 @@ func (s *subscribed) Begin(sink fanout.Sink) {
 	s.began <- struct{}{}
 }
 func (s *subscribed) Gone()                   { s.sub.End(fanout.Ending{Reason: fanout.Gone}) }
+func (s *subscribed) Keep(int64) bool         { return true }
 func (s *subscribed) Evict(fanout.State)      {}
 func (s *subscribed) End(fanout.Reason, bool) {}

@@ -66,7 +66,7 @@ func TestParkedKeepsItsPart(t *testing.T) {
 				limits.HistoryEvents = 10
 				w := newWorld(t, limits)
 				w.fill("theirs", 40)
-				for i := range 40 {
+				for i := range 100 {
 					o := large("mine", fmt.Sprintf("o%03d", i), 4000)
 					o.labels, o.node = map[string]string{"app": "mine"}, "mine"
 					w.put(o)
@@ -82,7 +82,9 @@ func TestParkedKeepsItsPart(t *testing.T) {
 				slow := newKeeper(10)
 				w.flusher.Start(w.subscribe(of, fanout.Request{Start: fanout.FromSnapshot}), slow)
 				time.Sleep(3 * time.Second)
-				w.fill("theirs", 40)
+				for range 10 {
+					w.fill("theirs", 40)
+				}
 				slow.read(10)
 				for i := range 5 { // of its own, before and behind its place
 					o := large("mine", fmt.Sprintf("o%03d", i*8), 100)
@@ -104,7 +106,7 @@ func TestParkedKeepsItsPart(t *testing.T) {
 				if alive > 0 {
 					t.Errorf("%d of %d objects of another namespace are kept", alive, len(theirs))
 				}
-				if got := slow.kept.Load(); got < fanout.MaxBatchBytes || got > fanout.MaxBatchBytes+41*5000 {
+				if got := slow.kept.Load(); got < fanout.MaxBatchBytes || got > fanout.MaxBatchBytes+100*5000 {
 					t.Errorf("keeps %d bytes", got)
 				}
 				slow.read(1 << 30)

@@ -121,10 +121,30 @@ func (p *Port) showProfile(w http.ResponseWriter, r *http.Request, name string) 
 	}
 }
 
-// fromHere reports whether the client is on this host, or comes through kubectl port-forward.
+// fromHere reports whether the client is on this host, or comes through kubectl port-forward. These
+// come from 127.0.0.1 or ::1. The sidecar of a service mesh brings the requests of other hosts from
+// another loopback address, as Istio's from 127.0.0.6, or with the headers of a proxy.
 func (p *Port) fromHere(r *http.Request) bool {
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && client.Addr().Unmap().IsLoopback() && p.config.Local(r)
+	if err != nil || forwarded(r.Header) {
+		return false
+	}
+	address := client.Addr().Unmap()
+	return (address == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || address == netip.IPv6Loopback()) && p.config.Local(r)
+}
+
+// forwarded reports whether a request has come through a proxy that says so.
+func forwarded(h http.Header) bool {
+	for name := range h {
+		switch name {
+		case "Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip":
+			return true
+		}
+		if strings.HasPrefix(name, "X-Envoy-") || strings.HasPrefix(name, "L5d-") {
+			return true
+		}
+	}
+	return false
 }
 
 func refuse(w http.ResponseWriter, message string) {

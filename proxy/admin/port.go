@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -18,7 +17,6 @@ import (
 )
 
 const (
-	maxConnections = 256
 	maxHeaderBytes = 4 << 10 // net/http allows 4 KiB more
 	maxBodyBytes   = 4 << 10
 
@@ -52,7 +50,7 @@ type Port struct {
 	pages  map[string]http.HandlerFunc // by path
 	server *http.Server
 
-	open atomic.Int32 // connections
+	connections connections
 }
 
 // New returns a port that config describes. It does not listen.
@@ -66,7 +64,7 @@ func New(config Config, log *slog.Logger) *Port {
 		WriteTimeout:      downstream.StallTimeout, // net/http/pprof adds the duration of a profile
 		IdleTimeout:       downstream.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         p.count,
+		ConnState:         p.connections.note,
 		ErrorLog:          newErrorLog(log),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is checked like every other request
@@ -89,18 +87,6 @@ func (p *Port) Shutdown() {
 	defer cancel()
 	if p.server.Shutdown(ctx) != nil {
 		_ = p.server.Close()
-	}
-}
-
-// count counts the open connections, and closes a new one if there are too many.
-func (p *Port) count(c net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		if p.open.Add(1) > maxConnections {
-			_ = c.Close() // net/http then reports it as closed
-		}
-	case http.StateClosed:
-		p.open.Add(-1)
 	}
 }
 

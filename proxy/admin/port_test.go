@@ -158,46 +158,6 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A connection above the limit is closed at once. When another connection ends, a new one is
-// accepted.
-func TestConnections(t *testing.T) {
-	p := startPort(t, Config{})
-	var open []net.Conn
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", p.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(patience))
-		return conn
-	}
-	const head = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	answered := func(conn net.Conn) bool {
-		_, _ = io.WriteString(conn, head)
-		n, _ := conn.Read(make([]byte, 1000))
-		return n > 0
-	}
-	for i := range maxConnections {
-		open = append(open, dial())
-		if !answered(open[i]) {
-			t.Fatalf("connection %d is not answered", i)
-		}
-	}
-	if answered(dial()) {
-		t.Error("one connection too many is answered")
-	}
-	open[0].Close()
-	for deadline := time.Now().Add(patience); !answered(dial()); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("there is no room again")
-		}
-	}
-	if !answered(open[1]) {
-		t.Error("a connection within the bound has ended")
-	}
-}
-
 // A profile may last longer than the timeouts of the port.
 func TestLongProfile(t *testing.T) {
 	p := startPort(t, Config{Profiling: true}, func(s *http.Server) {
@@ -247,7 +207,7 @@ func TestShutdown(t *testing.T) {
 	}()
 	<-begun
 	// The page reuses the idle connection.
-	for deadline := time.Now().Add(patience); p.open.Load() < 2; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); p.connections.count() < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the profile has no connection")
 		}

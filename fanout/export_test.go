@@ -93,6 +93,22 @@ func (x *Index) HashEntries() (n int) {
 	return n
 }
 
+// HashEntriesCounted reports whether the entries of all look-ups by hash are as many as they say.
+func (x *Index) HashEntriesCounted() bool {
+	for _, sc := range x.scopes {
+		for i := range sc.byHash {
+			n := 0
+			for _, s := range sc.byHash[i].segments {
+				n += len(s.groups)
+			}
+			if n != sc.byHash[i].entries {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Cost is the cost of evaluating the filter.
 func (f *Filter) Cost() int { return f.cost }
 

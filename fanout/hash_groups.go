@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 )
@@ -27,10 +28,13 @@ type segment struct {
 	ends  int // number of ranges that begin here, or end just before
 }
 
-// mostHashEntries bounds the memory of hashGroups, and the time that a group takes to join: 1 ms. N
-// parts that do not overlap have N entries. A group for which there is no room is asked about every
-// change.
-const mostHashEntries = 8192
+const (
+	// mostHashEntries bounds the memory of hashGroups. N parts that do not overlap have N entries.
+	mostHashEntries = 8192
+	// mostEntriesOfOne bounds the entries that one group adds, and so the time that it takes to join.
+	// A part of a collection that is divided evenly adds one or two.
+	mostEntriesOfOne = 1024
+)
 
 // at returns the groups that a hash concerns. There must be a group.
 func (s *hashGroups) at(hash uint64) *bucket {
@@ -46,61 +50,104 @@ func (s *hashGroups) search(hash uint64) (i int, found bool) {
 	return slices.BinarySearchFunc(s.segments, hash, func(s segment, hash uint64) int { return cmp.Compare(s.first, hash) })
 }
 
-// add takes a group in. It reports false, and takes nothing in, if there is no room.
+// add takes a group in. It reports false, and changes nothing, if there is no room: such a group is
+// asked about every change. The work is one pass over the segments, and mostEntriesOfOne at most.
 func (s *hashGroups) add(g *group) bool {
 	if s.segments == nil {
 		s.segments = []segment{{}}
 	}
-	for _, r := range g.filter.part.ranges {
-		i := s.begin(r.First)
-		if r.Last < math.MaxUint64 {
-			s.begin(r.Last + 1)
-		}
-		for ; i < len(s.segments) && s.segments[i].first <= r.Last; i++ {
-			s.segments[i].groups = append(s.segments[i].groups, g)
-			s.entries++
-		}
-	}
-	if s.entries > mostHashEntries {
-		s.remove(g)
+	cuts := g.filter.part.cuts()
+	more := s.growth(cuts, g.filter.part.ranges)
+	if more > mostEntriesOfOne || s.entries+more > mostHashEntries {
 		return false
+	}
+	s.entries += more
+	s.cut(cuts)
+	for i := range s.within(g.filter.part.ranges) {
+		s.segments[i].groups = append(s.segments[i].groups, g)
 	}
 	return true
 }
 
-// begin makes a segment begin at a hash, for one more range, and returns its index.
-func (s *hashGroups) begin(hash uint64) int {
-	i, found := s.search(hash)
-	if !found {
-		before := s.segments[i-1].groups
-		s.segments = slices.Insert(s.segments, i, segment{bucket: bucket{groups: slices.Clone(before)}, first: hash})
-		s.entries += len(before)
+// cuts returns where the ranges begin, and where the hashes behind them begin, in order.
+func (p *HashRanges) cuts() []uint64 {
+	cuts := make([]uint64, 0, 2*len(p.ranges))
+	for _, r := range p.ranges {
+		if cuts = append(cuts, r.First); r.Last < math.MaxUint64 {
+			cuts = append(cuts, r.Last+1)
+		}
 	}
-	s.segments[i].ends++
-	return i
+	return cuts
 }
 
-// remove takes a group out.
+// growth returns how many entries a group with these ranges would add: its own, and those of the
+// groups whose segments it would divide.
+func (s *hashGroups) growth(cuts []uint64, ranges []HashRange) (more int) {
+	for _, hash := range cuts {
+		if i, found := s.search(hash); !found {
+			more += len(s.segments[i-1].groups)
+		}
+	}
+	for _, r := range ranges {
+		from, begins := s.search(r.First)
+		to, ends := s.search(r.Last)
+		more += to - from // segments that begin in the range, but for one at its last hash
+		if ends {
+			more++
+		}
+		if !begins {
+			more++ // will begin with the range
+		}
+	}
+	return more
+}
+
+// cut makes segments begin at the cuts.
+func (s *hashGroups) cut(cuts []uint64) {
+	all := make([]segment, 0, len(s.segments)+len(cuts))
+	rest := s.segments
+	for _, hash := range cuts {
+		for len(rest) > 0 && rest[0].first <= hash {
+			all, rest = append(all, rest[0]), rest[1:]
+		}
+		if last := &all[len(all)-1]; last.first < hash {
+			all = append(all, segment{bucket: bucket{groups: slices.Clone(last.groups)}, first: hash})
+		}
+		all[len(all)-1].ends++
+	}
+	s.segments = append(all, rest...)
+}
+
+// within yields the indexes of the segments in the ranges, at whose ends segments begin.
+func (s *hashGroups) within(ranges []HashRange) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, r := range ranges {
+			i, _ := s.search(r.First)
+			for ; i < len(s.segments) && s.segments[i].first <= r.Last; i++ {
+				if !yield(i) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// remove takes a group out. A segment with no range's end at its beginning has the same groups as the
+// one before, and goes.
 func (s *hashGroups) remove(g *group) {
-	for _, r := range g.filter.part.ranges {
-		i, _ := s.search(r.First)
-		for ; i < len(s.segments) && s.segments[i].first <= r.Last; i++ {
-			s.segments[i].leave(g)
-			s.entries--
-		}
-		s.end(r.First)
-		if r.Last < math.MaxUint64 {
-			s.end(r.Last + 1)
-		}
+	for i := range s.within(g.filter.part.ranges) {
+		s.segments[i].leave(g)
+		s.entries--
 	}
-}
-
-// end takes back what begin has done for one range. A segment with no range's end at its beginning
-// has the same groups as the one before.
-func (s *hashGroups) end(hash uint64) {
-	i, _ := s.search(hash)
-	if s.segments[i].ends--; s.segments[i].ends == 0 && i > 0 {
-		s.entries -= len(s.segments[i].groups)
-		s.segments = slices.Delete(s.segments, i, i+1)
+	for _, hash := range g.filter.part.cuts() {
+		i, _ := s.search(hash)
+		s.segments[i].ends--
 	}
+	s.segments = slices.DeleteFunc(s.segments, func(x segment) bool {
+		gone := x.ends == 0 && x.first > 0
+		if gone {
+			s.entries -= len(x.groups)
+		}
+		return gone
+	})
 }

@@ -202,3 +202,74 @@ func TestHashRangesCrowd(t *testing.T) {
 		t.Error("the index is not empty after all have left")
 	}
 }
+
+// Whatever joins and leaves, the groups of a hash are those whose ranges have it, and the entries are
+// counted.
+func TestHashGroupsModel(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var x fanout.Index
+	var in []*fanout.Filter
+	for range 2000 {
+		if len(in) > 30 || len(in) > 0 && rng.IntN(3) == 0 {
+			i := rng.IntN(len(in))
+			x.Remove(in[i])
+			in = append(in[:i], in[i+1:]...)
+		} else {
+			var ranges []fanout.HashRange
+			for range 1 + rng.IntN(4) { // few different ends, so that many meet
+				first, n := rng.Uint64N(16), rng.Uint64N(4)
+				ranges = append(ranges, fanout.HashRange{First: first << 60, Last: min(first+n, 15)<<60 + 1<<60 - 1})
+			}
+			f := everything(t).shard(fanout.HashedUID, ranges...).filter(t)
+			if x.Add(f) {
+				in = append(in, f)
+			}
+		}
+		if !x.HashEntriesCounted() {
+			t.Fatal("the entries are not counted")
+		}
+		o := named("x")
+		o.uid = fmt.Sprint(rng.Uint64())
+		want := make(map[*fanout.Filter]int)
+		for _, f := range in {
+			if f.Match(object(o.at(1))) {
+				want[f] = 1
+			}
+		}
+		got := x.Concerned(&fanout.Change{Type: framing.Added, Object: object(o.at(1)), ResourceVersion: 1})
+		for f := range got {
+			if f.Cost() == 1 && want[f] == 0 { // it was found by its hash
+				delete(got, f)
+			}
+		}
+		for f := range want {
+			if got[f] != 1 {
+				t.Fatalf("a group with the hash is visited %d times", got[f])
+			}
+		}
+	}
+	for _, f := range in {
+		x.Remove(f)
+	}
+	if !x.Empty() || x.HashEntries() != 0 {
+		t.Error("something is left")
+	}
+}
+
+// A group with so many ranges that it would take long to join is not found by its hash, and joins at
+// once.
+func TestHashGroupsOfOne(t *testing.T) {
+	var x fanout.Index
+	for i := range 3000 {
+		if !x.Add(nth(everything(t), i, 3000).filter(t)) {
+			t.Fatal("a part is refused")
+		}
+	}
+	before := x.HashEntries()
+	x.Add(everything(t).shard(fanout.HashedUID, half).filter(t))
+	if got := x.HashEntries(); got != before {
+		t.Errorf("%d entries, before %d", got, before)
+	}
+}

@@ -109,9 +109,9 @@ func (c *Reads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout
 // [min-request-timeout, 2×min-request-timeout), as in kube-apiserver
 // (k8s.io/apiserver/pkg/endpoints/handlers/get.go, ListResource).
 func (c *Reads) watchTimeout(req *request.Request) time.Duration {
-	if req.TimeoutSeconds != nil && *req.TimeoutSeconds != 0 {
-		const most = 1 << 31 // seconds: 68 years
-		return time.Duration(min(*req.TimeoutSeconds, most)) * time.Second
+	if timeout := req.WatchTimeout(); timeout != 0 {
+		const most = 10 * 365 * 24 * time.Hour // the end must not overflow
+		return min(timeout, most)
 	}
 	least := c.opts.MinRequestTimeout
 	return least + rand.N(max(least, 1))

@@ -87,8 +87,18 @@ func (req *Request) Unserved() Reason {
 // Sharded reports whether the client has sent a shardSelector, understood or not.
 func (req *Request) Sharded() bool { return req.Shard.Text != "" || req.Shard.Err != nil }
 
+// WatchTimeout returns how long a watch asks to last; 0 if it does not say. It is negative for a watch
+// that ends before it begins. kube-apiserver multiplies timeoutSeconds in the same way: from 292 years
+// on the product overflows, and may be anything.
+func (req *Request) WatchTimeout() time.Duration {
+	if req.TimeoutSeconds == nil {
+		return 0
+	}
+	return time.Duration(*req.TimeoutSeconds) * time.Second
+}
+
 // endsAtOnce reports whether a watch's timeout ends it before it begins.
-func (req *Request) endsAtOnce() bool { return req.TimeoutSeconds != nil && *req.TimeoutSeconds < 0 }
+func (req *Request) endsAtOnce() bool { return req.WatchTimeout() < 0 }
 
 // Exact reports whether a list asks for the state at exactly its resourceVersion.
 func (req *Request) Exact() bool {
@@ -108,7 +118,7 @@ func (req *Request) Resumes() bool {
 func (req *Request) Patience(most time.Duration) time.Duration {
 	own := req.Timeout
 	if req.Verb == "watch" && req.TimeoutSeconds != nil {
-		own = time.Duration(min(*req.TimeoutSeconds, int64(most/time.Second)*2)) * time.Second
+		own = req.WatchTimeout()
 	}
 	if own <= 0 {
 		return most

@@ -66,6 +66,9 @@ type Authorizer struct {
 
 	calls     Coalescer[Question, Decision]
 	decisions TTLCache[Decision]
+	// strangers has the decisions about tokens that kube-apiserver does not accept. Strangers bring
+	// any number of them, and must not make it forget those about known clients.
+	strangers TTLCache[Decision]
 
 	mu       sync.Mutex
 	grants   map[Question]*grant
@@ -129,13 +132,13 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 // decide says whether id may do what a review asks. It remembers decisions for a while. It says
 // busy at once if too many other reviews wait.
 func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review []byte) Decision {
-	if d, ok := a.decisions.Get(q); ok {
+	if d, ok := a.remembered(q); ok {
 		authorizedFromMemory.Inc()
 		return d
 	}
 	authorizedFromUpstream.Inc()
 	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision {
-		if d, ok := a.decisions.Get(q); ok { // a call that has just ended asked the same
+		if d, ok := a.remembered(q); ok { // a call that has just ended asked the same
 			return d
 		}
 		return a.ask(ctx, q, id, review)
@@ -167,21 +170,35 @@ func (a *Authorizer) renewUsed(q Question, yes Decision, id Identity, review []b
 	})
 }
 
-// remember keeps a yes or a no. A yes renews the open watches with the same question, and a no
-// revokes them.
-func (a *Authorizer) remember(q Question, d Decision) {
+// remembered returns the decision in memory.
+func (a *Authorizer) remembered(q Question) (Decision, bool) {
+	if d, ok := a.decisions.Get(q); ok {
+		return d, true
+	}
+	return a.strangers.Get(q)
+}
+
+// remember keeps a yes or a no to a question of id. A yes renews the open watches with the same
+// question, and a no revokes them.
+func (a *Authorizer) remember(id Identity, q Question, d Decision) {
+	source := a.Source(id)
 	switch d.outcome {
 	case allowed:
-		a.decisions.Put(q, d, d.asked, a.allowedTTL)
+		a.decisions.PutFor(source, q, d, d.asked, a.allowedTTL)
 		a.renewGrant(q, d)
 	case denied:
-		a.decisions.Put(q, d, d.asked, a.deniedTTL)
+		if source.Stranger {
+			a.decisions.Put(q, d, d.asked, 0) // a yes from when the token was accepted
+			a.strangers.PutFor(source, q, d, d.asked, a.deniedTTL)
+		} else {
+			a.decisions.PutFor(source, q, d, d.asked, a.deniedTTL)
+		}
 		a.denyGrant(q, d)
 	}
 }
 
 // Remembered returns the number of decisions in memory.
-func (a *Authorizer) Remembered() int { return a.decisions.Len() }
+func (a *Authorizer) Remembered() int { return a.decisions.Len() + a.strangers.Len() }
 
 // BelievedFor returns how long the yes to a request is believed while the request waits. A watch
 // that waits shows nothing that an open watch would not have shown, so its yes is believed for as

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -353,7 +354,11 @@ func TestDecisionsAreBounded(t *testing.T) {
 		id := Identity{Kind: KindToken, Token: "t"}
 		a.allowed(t.Context(), id, list)
 		for i := range maxCached + 100 {
-			a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
+			other := Identity{Kind: KindOwn} // each source has an eighth at most
+			if i%16 > 0 {
+				other = byCertificate(fmt.Sprint(i % 16))
+			}
+			a.remember(other, Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
 			a.allowed(t.Context(), id, list) // the one in use stays
 		}
 		if got := up.Count(); got != 1 {
@@ -361,6 +366,28 @@ func TestDecisionsAreBounded(t *testing.T) {
 		}
 		if len(a.decisions.byQuestion) != maxCached || a.Remembered() != maxCached {
 			t.Errorf("got %d decisions, %d in the list", len(a.decisions.byQuestion), a.Remembered())
+		}
+	})
+}
+
+// However many tokens strangers bring, and from however many addresses, the decisions about known
+// clients stay.
+func TestStrangersPushNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
+		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		id := Identity{Kind: KindToken, Token: "t"}
+		a.allowed(t.Context(), id, list)
+		for i := range 2 * maxCached {
+			stranger := Identity{Kind: KindToken, Token: fmt.Sprint(i),
+				From: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)}
+			a.remember(stranger, Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
+		}
+		if a.allowed(t.Context(), id, list); up.Count() != 1 {
+			t.Errorf("asked %d times, want 1", up.Count())
+		}
+		if n := a.strangers.Len(); n != maxCached {
+			t.Errorf("%d decisions about strangers", n)
 		}
 	})
 }
@@ -383,7 +410,7 @@ func TestForgottenDecisionIsFreed(t *testing.T) {
 		t.Error("freed while the decision is remembered: nothing would renew it")
 	}
 	for i := range maxCached {
-		a.remember(Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
+		a.remember(byCertificate(fmt.Sprint(i%16)), Question{byte(i), byte(i >> 8), 1}, Decision{outcome: denied, asked: time.Now()})
 	}
 	if runtime.GC(); user.Value() != nil {
 		t.Error("kept after the decision was forgotten")

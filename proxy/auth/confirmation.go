@@ -30,7 +30,7 @@ func (a *Authorizer) answer(ctx context.Context, q Question, id Identity, review
 		}
 	}
 	d.asked = asked
-	a.remember(q, d)
+	a.remember(id, q, d)
 	if d.outcome == allowed && len(review) <= maxRenewed {
 		a.renewUsed(q, d, id, review)
 	}

@@ -14,7 +14,8 @@ const (
 	selfSubjectPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	selfSubjectKind = "SelfSubjectReview"
 
-	maxOwnerBytes = 64 << 10 // of a review, and so of what is remembered of one token
+	maxOwnerBytes  = 64 << 10 // of a review, and so of what is remembered of one token
+	maxOwnersBytes = 16 << 20 // of all tokens; a few hundred bytes each are usual
 )
 
 // Owners knows the owners of tokens. It asks kube-apiserver with the token itself
@@ -42,6 +43,7 @@ type Owners struct {
 
 func newOwners(server APIServer, queue *reviewQueue, ttl time.Duration) *Owners {
 	o := &Owners{server: server, queue: queue, ttl: ttl}
+	o.known.mostBytes, o.known.size = maxOwnersBytes, func(w *Owner) int { return w.size }
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
@@ -54,6 +56,7 @@ type Owner struct {
 	user    *UserInfo // nil: unknown, or nobody
 	unknown string    // why there is no user; nothing of kube-apiserver's answer
 	nobody  bool      // kube-apiserver does not accept the token
+	size    int       // of user, in bytes
 }
 
 // Wait waits until the owner is known. It returns a user, or the reason why there is none.
@@ -108,6 +111,9 @@ func (o *Owners) ask(q Question, id Identity, w *Owner) {
 		w.unknown = "too many reviews wait for kube-apiserver"
 	default:
 		w.unknown = "kube-apiserver did not answer in time"
+	}
+	if w.user != nil {
+		w.size = w.user.Size()
 	}
 	o.known.Put(q, w, time.Now(), ttl)
 }

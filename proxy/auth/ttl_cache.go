@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 // maxCached bounds a TTLCache that has no bound of its own. As many decisions take 2 MB.
@@ -18,11 +20,16 @@ type Question [sha256.Size]byte
 // TTLCache remembers answers to questions, each for a time. When it is full, it forgets the least
 // recently used answer. The zero value is empty. Its methods may be called from any goroutine.
 type TTLCache[V any] struct {
-	most int // answers at a time; 0 is maxCached; immutable
+	// Immutable.
+	most      int         // answers at a time; 0 is maxCached
+	mostBytes int         // of all answers together; 0 is no bound
+	size      func(V) int // of an answer, in bytes; nil if mostBytes is 0
 
 	mu         sync.Mutex
 	byQuestion map[Question]*list.Element // of *answer[V]
 	recent     list.List                  // the answers, the last used one first
+	bytes      int                        // of the answers
+	owned      map[account.Source]int     // how many answers each source has
 }
 
 type answer[V any] struct {
@@ -30,6 +37,8 @@ type answer[V any] struct {
 	value    V
 	asked    time.Time
 	expires  time.Time
+	owner    account.Source
+	size     int         // in bytes
 	used     bool        // Get has returned it
 	call     func()      // of CallAt; nil for none
 	timer    *time.Timer // calls it; nil for none
@@ -97,6 +106,12 @@ func (c *TTLCache[V]) run(known *answer[V]) {
 // after that time. It replaces the earlier answer, unless that one was asked for later: a late
 // answer must not undo a newer one. A ttl of 0 forgets the earlier answer and keeps none.
 func (c *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duration) {
+	c.PutFor(account.Source{}, q, value, asked, ttl)
+}
+
+// PutFor is Put of an answer that one source has caused. A source has at most an eighth of a full
+// cache: beyond that, its own answers make room.
+func (c *TTLCache[V]) PutFor(owner account.Source, q Question, value V, asked time.Time, ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.byQuestion[q]; e != nil {
@@ -109,18 +124,40 @@ func (c *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duratio
 		return
 	}
 	if c.byQuestion == nil {
-		c.byQuestion = make(map[Question]*list.Element)
+		c.byQuestion, c.owned = make(map[Question]*list.Element), make(map[account.Source]int)
 	}
-	c.byQuestion[q] = c.recent.PushFront(&answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl)})
-	if c.recent.Len() > cmp.Or(c.most, maxCached) {
-		c.forgetLocked(c.recent.Back())
+	a := &answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl), owner: owner}
+	if c.size != nil {
+		a.size = c.size(value)
 	}
+	c.byQuestion[q] = c.recent.PushFront(a)
+	c.owned[owner]++
+	c.bytes += a.size
+	for most := cmp.Or(c.most, maxCached); c.recent.Len() > most || c.mostBytes > 0 && c.bytes > c.mostBytes && c.recent.Len() > 1; {
+		c.forgetLocked(c.oldestLocked(owner, most))
+	}
+}
+
+// oldestLocked returns the answer that makes room for one of owner.
+func (c *TTLCache[V]) oldestLocked(owner account.Source, most int) *list.Element {
+	if owner != (account.Source{}) && c.owned[owner] > most/8 {
+		for e := c.recent.Back(); e != nil; e = e.Prev() {
+			if e.Value.(*answer[V]).owner == owner {
+				return e
+			}
+		}
+	}
+	return c.recent.Back()
 }
 
 func (c *TTLCache[V]) forgetLocked(e *list.Element) {
 	known := c.recent.Remove(e).(*answer[V])
 	known.stop()
 	delete(c.byQuestion, known.question)
+	c.bytes -= known.size
+	if c.owned[known.owner]--; c.owned[known.owner] == 0 {
+		delete(c.owned, known.owner)
+	}
 }
 
 // stop drops the call, if there is one. Go may keep a timer that has stopped, and what it calls.

@@ -1,9 +1,13 @@
 package auth
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 // A late answer does not replace the answer to a later question.
@@ -22,4 +26,44 @@ func TestAnswersInOrder(t *testing.T) {
 			t.Error("still good")
 		}
 	})
+}
+
+// A source that fills the cache makes room among its own answers, and others' stay.
+func TestShareOfACache(t *testing.T) {
+	c := TTLCache[int]{most: 80}
+	put := func(owner string, n int) Question {
+		q := Question{byte(n), byte(n >> 8), owner[0]}
+		c.PutFor(account.Source{Name: owner}, q, n, time.Now(), time.Hour)
+		return q
+	}
+	var kept []Question
+	for i := range 40 {
+		kept = append(kept, put(fmt.Sprint(i%8), i))
+	}
+	for i := range 1000 {
+		put("x", i)
+	}
+	for _, q := range kept {
+		if _, ok := c.Get(q); !ok {
+			t.Fatal("an answer of another source is forgotten")
+		}
+	}
+	if c.Len() != 80 || c.owned[account.Source{Name: "x"}] != 40 {
+		t.Errorf("%d answers, %v", c.Len(), c.owned)
+	}
+}
+
+// Answers are bounded by their bytes, too.
+func TestBytesOfACache(t *testing.T) {
+	c := TTLCache[string]{mostBytes: 1000, size: func(s string) int { return len(s) }}
+	for i := range 100 {
+		c.Put(Question{byte(i)}, strings.Repeat("x", 90), time.Now(), time.Hour)
+	}
+	if c.Len() != 11 || c.bytes != 990 {
+		t.Errorf("%d answers of %d bytes", c.Len(), c.bytes)
+	}
+	c.Put(Question{200}, strings.Repeat("x", 5000), time.Now(), time.Hour)
+	if _, ok := c.Get(Question{200}); !ok || c.Len() != 1 {
+		t.Error("a long answer is not kept alone")
+	}
 }

@@ -176,7 +176,8 @@ func (s *Server) listen() error {
 		return downstream.PatientListener{Listener: ln}, nil
 	}
 	limited := func(ln net.Listener) net.Listener {
-		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9), Open: s.conns.Count, Spent: s.memory.spent}
+		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9),
+			Open: s.conns.Count, From: s.conns.From, Spent: s.memory.spent}
 	}
 	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().Quiet))
 	if s.opts.InsecurePort != 0 {
@@ -313,6 +314,9 @@ func (s *Server) Run(ctx context.Context) error {
 		background.Go(func() { s.history.Run(s.ctx) })
 	}
 	background.Go(func() { s.poller.Run(s.ctx) })
+	if s.certificate != nil && s.opts.Downstream.TLSCertFile == "" {
+		background.Go(func() { downstream.KeepSelfSigned(s.ctx, s.opts.Downstream.CertDir, s.log) })
+	}
 	background.Go(s.cached.Run)
 	background.Go(func() { s.memory.run(s.ctx, s.cached.Shed) })
 

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 const (
@@ -23,12 +25,12 @@ const (
 type connections struct {
 	mu        sync.Mutex
 	open      map[net.Conn]*visit
-	addresses map[netip.Addr]int
+	addresses map[netip.Prefix]int
 }
 
 // visit is one connection. connections.mu guards it.
 type visit struct {
-	from   netip.Addr
+	from   netip.Prefix
 	active bool      // a request is read or answered
 	since  time.Time // when that began, or when the connection was opened
 }
@@ -48,9 +50,9 @@ func (cs *connections) change(c net.Conn, state http.ConnState) (closing net.Con
 	switch {
 	case state == http.StateNew:
 		if cs.open == nil {
-			cs.open, cs.addresses = make(map[net.Conn]*visit), make(map[netip.Addr]int)
+			cs.open, cs.addresses = make(map[net.Conn]*visit), make(map[netip.Prefix]int)
 		}
-		v = &visit{from: addressOf(c), since: time.Now()}
+		v = &visit{from: account.AddressOf(c.RemoteAddr()), since: time.Now()}
 		closing = cs.oneTooManyLocked(v.from)
 		cs.open[c] = v
 		cs.addresses[v.from]++
@@ -65,7 +67,7 @@ func (cs *connections) change(c net.Conn, state http.ConnState) (closing net.Con
 
 // oneTooManyLocked returns the connection that makes way for a new one, nil if there is room. It is
 // no longer counted.
-func (cs *connections) oneTooManyLocked(comer netip.Addr) net.Conn {
+func (cs *connections) oneTooManyLocked(comer netip.Prefix) net.Conn {
 	from := comer
 	if cs.addresses[comer] < maxOfAddress {
 		if len(cs.open) < maxConnections {
@@ -114,18 +116,4 @@ func (cs *connections) count() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return len(cs.open)
-}
-
-// addressOf returns a client's address; of IPv6 its /64 network, because one host may have all of its
-// addresses.
-func addressOf(c net.Conn) netip.Addr {
-	remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	address := remote.Addr().Unmap()
-	if network, err := address.Prefix(64); address.Is6() && err == nil {
-		return network.Addr()
-	}
-	return address
 }

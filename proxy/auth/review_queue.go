@@ -11,6 +11,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/exposition"
@@ -201,20 +202,8 @@ func (c *reviewClass) wait(n int) {
 	c.gauge.Add(int64(n))
 }
 
-// SourceOf returns a client's address, as the source of a stranger's reviews. Of an IPv6 address it
-// is the /64 network, because one host may have all of its addresses.
-func SourceOf(x *exchange.Exchange) netip.Prefix {
-	address, ok := netip.AddrFromSlice(x.RemoteIP())
-	if !ok {
-		return netip.Prefix{}
-	}
-	bits := 64
-	if address = address.Unmap(); address.Is4() {
-		bits = 32
-	}
-	source, _ := address.Prefix(bits) // never more bits than the address has
-	return source
-}
+// SourceOf returns a client's address, as the source of a stranger's reviews.
+func SourceOf(x *exchange.Exchange) netip.Prefix { return account.AddressOf(x.Conn.RemoteAddr()) }
 
 // TooManyReviews tells a client to try again later.
 func TooManyReviews() *metav1.Status {

@@ -11,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/registry"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -40,7 +41,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 		return r.passed(request.Aggregated)
 	}
 	r.decided = time.Now()
-	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), c.askTables(x, r))
+	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), fairness.FlowOf(r.id, r.conn.RemoteAddr()), c.askTables(x, r))
 	if !ok {
 		return r.passed(request.Form)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
@@ -19,6 +20,8 @@ const (
 	// Each has at most maxSharedList bytes. A page of 500 rows, as kubectl's, has about 1 MiB.
 	mostSharedLists = 8
 	maxSharedList   = 8 << 20
+	// mostSharedOfOne bounds those that one user has begun. Clients that do not read keep them.
+	mostSharedOfOne = mostSharedLists / 2
 	// mostAsked bounds the different lists that are remembered.
 	mostAsked = 1024
 )
@@ -32,6 +35,7 @@ type sharedLists struct {
 
 	mu    sync.Mutex
 	asked map[auth.Question]*askedList
+	begun map[fairness.Flow]int // how many of the kept lists each user has begun
 }
 
 // askedList is a list that clients ask for. sharedLists.mu guards it.
@@ -43,6 +47,7 @@ type askedList struct {
 
 // sharedList is one list for all clients that came before it began.
 type sharedList struct {
+	by    fairness.Flow // the user that began it
 	users int           // the clients, and the list itself while it is under way; guarded by sharedLists.mu
 	donec chan struct{} // closed when the answer is set; never sent on
 	sharedAnswer
@@ -60,7 +65,8 @@ type askList func(context.Context) sharedAnswer
 
 // newSharedLists returns no lists yet. spawn reports false once the server stops.
 func newSharedLists(spawn func(func(context.Context)) bool) *sharedLists {
-	return &sharedLists{spawn: spawn, kept: semaphore.New(mostSharedLists), asked: make(map[auth.Question]*askedList)}
+	return &sharedLists{spawn: spawn, kept: semaphore.New(mostSharedLists), asked: make(map[auth.Question]*askedList),
+		begun: make(map[fairness.Flow]int)}
 }
 
 // first reports whether a client is the first to ask for a list in its instant, so that it has
@@ -93,10 +99,11 @@ func (ls *sharedLists) makeRoomLocked(now time.Time) bool {
 	return len(ls.asked) < mostAsked
 }
 
-// get returns the answer to the next list with question q, which ask requests. ok is false if there
-// is none to share, or if ctx ends first. The caller calls done once it needs the answer no longer.
-func (ls *sharedLists) get(ctx context.Context, q auth.Question, ask askList) (answer sharedAnswer, done func(), ok bool) {
-	l := ls.join(q, ask)
+// get returns the answer for a user to the next list with question q, which ask requests. ok is false
+// if there is none to share, or if ctx ends first. The caller calls done once it needs the answer no
+// longer.
+func (ls *sharedLists) get(ctx context.Context, q auth.Question, user fairness.Flow, ask askList) (answer sharedAnswer, done func(), ok bool) {
+	l := ls.join(q, user, ask)
 	if l == nil {
 		return answer, nil, false
 	}
@@ -113,9 +120,9 @@ func (ls *sharedLists) get(ctx context.Context, q auth.Question, ask askList) (a
 	return answer, nil, false
 }
 
-// join makes the caller a user of the next list, and has that list run. It returns nil if there may
-// be no other list.
-func (ls *sharedLists) join(q auth.Question, ask askList) *sharedList {
+// join makes a client of the user share the next list, and has that list run. It returns nil if there
+// may be no other list.
+func (ls *sharedLists) join(q auth.Question, user fairness.Flow, ask askList) *sharedList {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	a := ls.asked[q]
@@ -123,14 +130,15 @@ func (ls *sharedLists) join(q auth.Question, ask askList) *sharedList {
 		return nil
 	}
 	if a.next == nil {
-		if !ls.kept.TryAcquire() {
+		if ls.begun[user] >= mostSharedOfOne || !ls.kept.TryAcquire() {
 			return nil
 		}
 		if !a.running && !ls.spawn(func(ctx context.Context) { ls.run(ctx, a, ask) }) {
 			ls.kept.Release()
 			return nil
 		}
-		a.running, a.next = true, &sharedList{users: 1, donec: make(chan struct{})}
+		a.running, a.next = true, &sharedList{by: user, users: 1, donec: make(chan struct{})}
+		ls.begun[user]++
 	}
 	a.next.users++
 	return a.next
@@ -140,8 +148,12 @@ func (ls *sharedLists) join(q auth.Question, ask askList) *sharedList {
 func (ls *sharedLists) leave(l *sharedList) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l.users--; l.users == 0 {
-		ls.kept.Release()
+	if l.users--; l.users > 0 {
+		return
+	}
+	ls.kept.Release()
+	if ls.begun[l.by]--; ls.begun[l.by] == 0 {
+		delete(ls.begun, l.by)
 	}
 }
 

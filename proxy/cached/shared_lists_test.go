@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/fairness"
 )
 
 // sharing is sharedLists whose lists take a second each, and say when they began.
@@ -51,9 +52,11 @@ func (s *sharing) ask(context.Context) sharedAnswer {
 
 // list is one client's list. It reports whether the client has an answer to share, and fails the
 // test if that is older than the client.
-func (s *sharing) list(q byte) (done func(), ok bool) {
+func (s *sharing) list(q byte) (done func(), ok bool) { return s.listOf(userOf(q), q) }
+
+func (s *sharing) listOf(user fairness.Flow, q byte) (done func(), ok bool) {
 	came := time.Now()
-	answer, done, ok := s.get(s.t.Context(), auth.Question{q}, s.ask)
+	answer, done, ok := s.get(s.t.Context(), auth.Question{q}, user, s.ask)
 	if began, err := time.Parse(time.RFC3339Nano, string(answer.body)); ok && (err != nil || began.Before(came)) {
 		s.t.Errorf("a client that came at %s shares the list of %s", came, began)
 	}
@@ -124,7 +127,7 @@ func TestSharedListsBounded(t *testing.T) {
 		s.fails = false
 		ctx, cancel := context.WithTimeout(t.Context(), listTook/2)
 		defer cancel()
-		if _, _, ok := s.get(ctx, auth.Question{100}, s.ask); ok {
+		if _, _, ok := s.get(ctx, auth.Question{100}, userOf(100), s.ask); ok {
 			t.Error("a client waits for longer than it wants to")
 		}
 		time.Sleep(listTook)
@@ -144,6 +147,39 @@ func TestSharedListsBounded(t *testing.T) {
 	})
 }
 
+// userOf returns the nth user.
+func userOf(n byte) fairness.Flow {
+	return fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: string(n)}, nil)
+}
+
+// One user has half of the lists at most, and others have the rest.
+func TestSharedListsOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t)
+		var reading []func()
+		for q := range byte(mostSharedLists) {
+			s.first(auth.Question{q})
+			done, ok := s.listOf(userOf(1), q)
+			if ok != (q < mostSharedOfOne) {
+				t.Errorf("list %d of one user is shared: %t", q, ok)
+			}
+			if ok {
+				reading = append(reading, done)
+			}
+		}
+		done, ok := s.listOf(userOf(2), mostSharedOfOne)
+		if !ok {
+			t.Fatal("another user has no list to share")
+		}
+		for _, done := range append(reading, done) {
+			done()
+		}
+		if len(s.begun) > 0 || s.kept.Free() != mostSharedLists {
+			t.Errorf("%v, %d lists are kept", s.begun, mostSharedLists-s.kept.Free())
+		}
+	})
+}
+
 // Clients can't make the proxy remember any number of different lists.
 func TestSharedListsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +190,7 @@ func TestSharedListsForgotten(t *testing.T) {
 		if n := len(s.sharedLists.asked); n != mostAsked {
 			t.Errorf("%d lists are remembered, want %d", n, mostAsked)
 		}
-		if _, _, ok := s.get(t.Context(), auth.Question{7, 7, 7}, s.ask); ok {
+		if _, _, ok := s.get(t.Context(), auth.Question{7, 7, 7}, userOf(7), s.ask); ok {
 			t.Error("a list that is not remembered is shared")
 		}
 		time.Sleep(listInstant)

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Certificate is the serving certificate.
@@ -42,12 +44,28 @@ func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, e
 // Get implements a tls.Config's GetCertificate.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Current(), nil }
 
+const (
+	// renewBefore is how long before its end a self-signed certificate is replaced.
+	renewBefore = 24 * time.Hour
+	renewEvery  = time.Hour
+)
+
+// KeepSelfSigned replaces the self-signed certificate in dir in time, until ctx ends. Open connections
+// go on. A [Certificate] reads the new files at the next handshake.
+func KeepSelfSigned(ctx context.Context, dir string, log *slog.Logger) {
+	for request.Sleep(ctx, renewEvery) {
+		if _, _, err := SelfSigned(dir); err != nil {
+			log.Error("Could not renew the self-signed certificate", "err", err, "retryIn", renewEvery)
+		}
+	}
+}
+
 // SelfSigned returns the files of a self-signed certificate for this host in dir. An existing pair
 // that is valid for another day is kept: clients that trust it continue to work.
 func SelfSigned(dir string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key")
 	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && pair.Leaf != nil &&
-		time.Until(pair.Leaf.NotAfter) > 24*time.Hour {
+		time.Until(pair.Leaf.NotAfter) > renewBefore {
 		return certFile, keyFile, nil
 	}
 	host, err := os.Hostname()

@@ -2,10 +2,12 @@ package downstream
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -89,4 +91,36 @@ func served(t *testing.T, c *Certificate) []byte {
 		t.Fatal(err)
 	}
 	return pair.Certificate[0]
+}
+
+// The certificate is replaced while the server runs, a day before its end, and not before.
+func TestKeepSelfSigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		certFile, _, err := SelfSigned(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := func() string {
+			content, err := os.ReadFile(certFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(content)
+		}
+		first := read()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); KeepSelfSigned(ctx, dir, slog.New(slog.DiscardHandler)) }()
+		time.Sleep(certificateAge - renewBefore - 3*time.Hour) // it began an hour ago
+		if read() != first {
+			t.Error("replaced too early")
+		}
+		time.Sleep(4 * time.Hour)
+		if read() == first {
+			t.Error("not replaced")
+		}
+		cancel()
+		<-done
+	})
 }

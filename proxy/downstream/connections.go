@@ -4,10 +4,12 @@ import (
 	"crypto/tls"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 // Connections holds every client connection, of every protocol. Shutdown waits for all of them and
@@ -19,8 +21,9 @@ type Connections struct {
 	Empty     chan struct{} // closed once closing is set and open is empty; never sent on
 
 	mu      sync.Mutex
-	open    map[net.Conn]*Conn // keyed by the accepted connection
-	closing bool               // a kept-alive connection serves no new request
+	open    map[net.Conn]*Conn   // keyed by the accepted connection
+	from    map[netip.Prefix]int // how many there are of each address
+	closing bool                 // a kept-alive connection serves no new request
 }
 
 // connState is the state of a connection.
@@ -44,7 +47,7 @@ type Conn struct {
 // NewConnections returns an empty set of connections. maxAge is the maximum age of a connection,
 // give or take a tenth; 0 is no limit.
 func NewConnections(maxAge time.Duration) *Connections {
-	return &Connections{maxAge: maxAge, open: make(map[net.Conn]*Conn), Empty: make(chan struct{})}
+	return &Connections{maxAge: maxAge, open: make(map[net.Conn]*Conn), from: make(map[netip.Prefix]int), Empty: make(chan struct{})}
 }
 
 // Opened records a connection that the listener has accepted.
@@ -95,6 +98,7 @@ func (cs *Connections) setLocked(c net.Conn, state connState) *Conn {
 			known.old = fanout.MonotonicOf(time.Now().Add(cs.maxAge - cs.maxAge/10 + rand.N(cs.maxAge/5+1)))
 		}
 		cs.open[c] = known
+		cs.from[account.AddressOf(c.RemoteAddr())]++
 	}
 	known.state = state
 	return known
@@ -106,6 +110,10 @@ func (cs *Connections) Closed(c net.Conn) {
 	defer cs.mu.Unlock()
 	if _, ok := cs.open[c]; ok {
 		delete(cs.open, c)
+		address := account.AddressOf(c.RemoteAddr())
+		if cs.from[address]--; cs.from[address] == 0 {
+			delete(cs.from, address)
+		}
 		cs.checkEmptyLocked()
 	}
 }
@@ -121,6 +129,13 @@ func (cs *Connections) Count() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return len(cs.open)
+}
+
+// From returns the number of connections of one address.
+func (cs *Connections) From(address netip.Prefix) int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.from[address]
 }
 
 // BeginClosing closes the connections that are between two requests. The others end with their

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -123,3 +125,55 @@ func TestCloseNotifies(t *testing.T) {
 		t.Errorf("got %v, want EOF behind a close_notify", err)
 	}
 }
+
+// One address leaves a quarter of the connections to others, and others may have it.
+func TestShareOfConnections(t *testing.T) {
+	cs := NewConnections(0)
+	l := LimitedListener{Most: 40, Open: cs.Count, From: cs.From, Spent: func() bool { return false }}
+	arrive := func(from string) (net.Conn, bool) {
+		a, err := net.ResolveTCPAddr("tcp", from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &addressed{from: a}
+		if !l.admits(c) {
+			return nil, false
+		}
+		cs.Opened(c)
+		return c, true
+	}
+	var first net.Conn
+	for i := range 30 {
+		c, ok := arrive("10.0.0.1:5")
+		if !ok {
+			t.Fatalf("connection %d is refused", i)
+		}
+		first = c
+	}
+	if _, ok := arrive("10.0.0.1:5"); ok {
+		t.Error("one address has more than three quarters")
+	}
+	for i := range 10 {
+		if _, ok := arrive(fmt.Sprintf("10.0.1.%d:5", i)); !ok {
+			t.Fatal("another address is refused")
+		}
+	}
+	if _, ok := arrive("10.0.2.1:5"); ok {
+		t.Error("there are more connections than the limit")
+	}
+	cs.Closed(first)
+	if _, ok := arrive("10.0.2.1:5"); !ok {
+		t.Error("no room after a connection has ended")
+	}
+	if n := cs.From(account.AddressOf(first.RemoteAddr())); n != 29 {
+		t.Errorf("%d connections of the first address", n)
+	}
+}
+
+// addressed is a connection that only has an address.
+type addressed struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c *addressed) RemoteAddr() net.Addr { return c.from }

@@ -3,8 +3,11 @@ package downstream
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 // PatientListener waits while the process or the system is out of file descriptors or memory.
@@ -24,13 +27,14 @@ func (l PatientListener) Accept() (net.Conn, error) {
 }
 
 // LimitedListener resets connections beyond the limit, and all new connections while memory is
-// spent. A reset costs nothing, while an answer would take a TLS handshake and a wait. A connection
+// spent. A quarter of the connections is kept from an address that has all others. A reset costs nothing, while an answer would take a TLS handshake and a wait. A connection
 // left in the backlog would keep its client from trying another replica. Kubernetes clients try
 // again.
 type LimitedListener struct {
 	net.Listener
 	Most int
-	Open func() int // the number of open connections
+	Open func() int             // the number of open connections
+	From func(netip.Prefix) int // those of one address
 
 	Spent func() bool // reports whether memory is spent
 }
@@ -38,7 +42,7 @@ type LimitedListener struct {
 func (l LimitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
-		if err != nil || l.Open() < l.Most && !l.Spent() {
+		if err != nil || l.admits(c) {
 			return c, err
 		}
 		rejectedConnections.Inc()
@@ -47,6 +51,15 @@ func (l LimitedListener) Accept() (net.Conn, error) {
 		}
 		_ = c.Close()
 	}
+}
+
+func (l LimitedListener) admits(c net.Conn) bool {
+	open := l.Open()
+	if open >= l.Most || l.Spent() {
+		return false
+	}
+	quarter := l.Most / 4
+	return open < l.Most-quarter || l.From(account.AddressOf(c.RemoteAddr())) < l.Most-quarter
 }
 
 // ClientListener wraps the connections that it accepts: their arrivals take turns. If TLS is set,

@@ -14,7 +14,12 @@
 //	bodies   request bodies that have been received and not yet sent on
 //	answers  answers that kube-apiserver has sent and the client has not read
 //	watches  batches and objects that only a parked watch keeps
-//	lanes    caches that only one source uses
+//	copies   caches that only one source uses, of resources that another cache holds too
+//	lanes    other caches that only one source uses
+//
+// The first four pass. The bounds are about them. Copies have a bound of their own for each source.
+// Lanes have none, because the next client of the resource uses the same lane. They are given up
+// last.
 //
 // # Concurrency
 //

@@ -24,38 +24,49 @@ const (
 	Bodies
 	Answers
 	Watches
+	Copies
 	Lanes
 	kinds // their number
 )
 
 // String returns the kind as metrics and pages name it.
 func (k Kind) String() string {
-	return [...]string{"heads", "bodies", "answers", "watches", "lanes"}[k]
+	return [...]string{"heads", "bodies", "answers", "watches", "copies", "lanes"}[k]
 }
 
 // Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{Heads, Bodies, Answers, Watches, Lanes} }
+func Kinds() []Kind { return []Kind{Heads, Bodies, Answers, Watches, Copies, Lanes} }
 
-// Limits bound what is held, in bytes. 0 is no limit.
+// Passing returns the kinds that pass: what is held until a client sends on, or reads.
+func Passing() []Kind { return []Kind{Heads, Bodies, Answers, Watches} }
+
+// cache reports whether what is held is a cache. It serves others as soon as they come.
+func (k Kind) cache() bool { return k >= Copies }
+
+// Limits bound what is held, in bytes. 0 is no limit. Each, Strangers and All are about the kinds
+// that pass. Lanes have no limit but the memory: caches are what it is for.
 type Limits struct {
 	Each      int64 // of one source
 	Strangers int64 // of all strangers together
 	All       int64 // of all sources together
+	Copies    int64 // the copies of one source
 }
 
-// LimitsOf returns the limits for a process that may use so many bytes of memory.
+// LimitsOf returns the limits for a process that may use so many bytes of memory. What has been cut
+// is freed a moment later, so as much again may be held: strangers together hold at most a tenth.
 func LimitsOf(memory int64) Limits {
-	return Limits{Each: memory / 8, Strangers: memory / 20, All: memory / 4}
+	return Limits{Each: memory / 8, Strangers: memory / 20, All: memory / 4, Copies: memory / 4}
 }
 
 // Ledger holds the accounts of all sources.
 type Ledger struct {
-	limits Limits // immutable
+	limits Limits    // immutable
+	told   func(Cut) // called for each cut, if not nil; immutable once used
 
 	mu        sync.Mutex
 	sources   map[Source]*balance // those with an open entry
 	held      [kinds]int64        // by all
-	live      int64               // by all, without what has been cut, and is about to be given back
+	live      int64               // of the kinds that pass, by all, without what has been cut
 	strangers int64               // the same by all strangers
 	cut       [kinds]int64        // bytes that have been cut, in all
 	refused   [kinds]int64        // entries that were refused, in all
@@ -65,14 +76,35 @@ type Ledger struct {
 type balance struct {
 	source  Source
 	held    [kinds]int64
-	total   int64 // without what has been cut, and is about to be given back
+	total   int64        // of the kinds that pass, without what has been cut, and is about to be given back
+	ends    [kinds]int64 // held by entries that can be cut, and have not been
 	entries map[*Entry]struct{}
+}
+
+// freed returns what a cut of some kinds frees.
+func (b *balance) freed(some []Kind) (bytes int64) {
+	for _, k := range some {
+		bytes += b.ends[k]
+	}
+	return bytes
 }
 
 // New returns an empty ledger.
 func New(limits Limits) *Ledger {
 	return &Ledger{limits: limits, sources: make(map[Source]*balance)}
 }
+
+// Cut is what one source held that has been cut.
+type Cut struct {
+	Source Source
+	Bytes  int64
+	// Short says that memory was short. Otherwise a bound that sources share was reached.
+	Short bool
+}
+
+// Tell makes the ledger call f for each cut, on the goroutine that caused it. f must not wait. Tell
+// is called before the ledger is used.
+func (l *Ledger) Tell(f func(Cut)) { l.told = f }
 
 // Entry is something that one source holds. It is held until Close.
 type Entry struct {
@@ -111,9 +143,9 @@ func (e *Entry) Set(bytes int64) bool {
 	l := e.ledger
 	l.mu.Lock()
 	victim, ok := l.setLocked(e, bytes)
-	cuts := l.cutLocked(victim)
+	cuts, done := l.cutLocked(victim, Passing(), false)
 	l.mu.Unlock()
-	call(cuts)
+	l.call(cuts, done)
 	return ok
 }
 
@@ -122,9 +154,9 @@ func (e *Entry) Add(bytes int64) bool {
 	l := e.ledger
 	l.mu.Lock()
 	victim, ok := l.setLocked(e, e.bytes+bytes)
-	cuts := l.cutLocked(victim)
+	cuts, done := l.cutLocked(victim, Passing(), false)
 	l.mu.Unlock()
-	call(cuts)
+	l.call(cuts, done)
 	return ok
 }
 
@@ -138,7 +170,7 @@ func (l *Ledger) setLocked(e *Entry, bytes int64) (victim *balance, ok bool) {
 		return nil, false
 	}
 	if more > 0 {
-		if victim, ok = l.roomLocked(e.of, more); !ok {
+		if victim, ok = l.roomLocked(e.of, e.kind, more); !ok {
 			l.refused[e.kind]++
 			return nil, false
 		}
@@ -147,17 +179,20 @@ func (l *Ledger) setLocked(e *Entry, bytes int64) (victim *balance, ok bool) {
 	return victim, true
 }
 
-// roomLocked looks whether b may hold more bytes, and which source must be cut for that.
-func (l *Ledger) roomLocked(b *balance, more int64) (victim *balance, ok bool) {
+// roomLocked looks whether b may hold more bytes of a kind, and which source must be cut for that.
+func (l *Ledger) roomLocked(b *balance, kind Kind, more int64) (victim *balance, ok bool) {
+	if kind.cache() {
+		return nil, kind == Lanes || l.limits.Copies <= 0 || b.ends[Copies]+more <= l.limits.Copies
+	}
 	if l.limits.Each > 0 && b.total+more > l.limits.Each {
 		return nil, false
 	}
 	if b.source.Stranger && l.limits.Strangers > 0 && l.strangers+more > l.limits.Strangers {
-		victim = l.largestLocked(true)
+		victim = l.largestLocked(true, Passing())
 	} else if l.limits.All > 0 && l.live+more > l.limits.All {
-		victim = l.largestLocked(false)
+		victim = l.largestLocked(false, Passing())
 	}
-	return victim, victim == nil || victim != b && victim.total >= more
+	return victim, victim == nil || victim != b && victim.freed(Passing()) >= more
 }
 
 // moveLocked adds to what an entry holds.
@@ -168,50 +203,66 @@ func (l *Ledger) moveLocked(e *Entry, more int64) {
 	if e.gone {
 		return
 	}
-	e.of.total += more
+	l.liveLocked(e, more)
+}
+
+// liveLocked adds to what an entry holds that has not been cut.
+func (l *Ledger) liveLocked(e *Entry, more int64) {
+	b := e.of
+	if e.ends != nil {
+		b.ends[e.kind] += more
+	}
+	if e.kind.cache() {
+		return
+	}
+	b.total += more
 	l.live += more
-	if e.of.source.Stranger {
+	if b.source.Stranger {
 		l.strangers += more
 	}
 }
 
-// largestLocked returns the source, or the stranger, that holds most.
-func (l *Ledger) largestLocked(strangers bool) (largest *balance) {
+// largestLocked returns the source, or the stranger, whose cut of some kinds frees most.
+func (l *Ledger) largestLocked(strangers bool, some []Kind) (largest *balance) {
+	most := int64(-1)
 	for _, b := range l.sources {
 		if strangers && !b.source.Stranger {
 			continue
 		}
-		if largest == nil || b.total > largest.total {
-			largest = b
+		if bytes := b.freed(some); bytes > most {
+			largest, most = b, bytes
 		}
 	}
 	return largest
 }
 
-// cutLocked marks what a source holds as cut, and returns the functions that end it. b may be nil.
-func (l *Ledger) cutLocked(b *balance) (cuts []func()) {
+// cutLocked marks what a source holds of some kinds as cut, and returns the functions that end it. b
+// may be nil.
+func (l *Ledger) cutLocked(b *balance, some []Kind, short bool) (cuts []func(), done Cut) {
 	if b == nil {
-		return nil
+		return nil, done
 	}
 	for e := range b.entries {
-		if e.gone || e.ends == nil {
+		if e.gone || e.ends == nil || !slices.Contains(some, e.kind) {
 			continue
 		}
-		b.total -= e.bytes
-		l.live -= e.bytes
-		if b.source.Stranger {
-			l.strangers -= e.bytes
-		}
+		l.liveLocked(e, -e.bytes)
 		l.cut[e.kind] += e.bytes
+		done.Bytes += e.bytes
 		e.gone = true
 		cuts = append(cuts, e.ends)
 	}
-	return cuts
+	done.Source, done.Short = b.source, short
+	return cuts, done
 }
 
-func call(cuts []func()) {
+// call ends what has been cut. The lock is not held.
+func (l *Ledger) call(cuts []func(), done Cut) {
 	for _, cut := range cuts {
 		cut()
+	}
+	if len(cuts) > 0 && l.told != nil {
+		l.told(done)
 	}
 }
 
@@ -231,27 +282,26 @@ func (e *Entry) Close() {
 	}
 }
 
-// Relieve cuts the largest source, if it holds at least so many bytes. It returns the source and
-// the bytes that it held; 0 if none was cut.
-func (l *Ledger) Relieve(least int64) (Source, int64) {
+// Relieve cuts the source that holds most of some kinds, if that is at least so many bytes. It cuts
+// these kinds only, and returns the bytes; 0 if nothing was cut.
+func (l *Ledger) Relieve(least int64, some ...Kind) int64 {
 	l.mu.Lock()
-	b := l.largestLocked(false)
-	if b == nil || b.total < max(1, least) {
+	b := l.largestLocked(false, some)
+	if b == nil || b.freed(some) < max(1, least) {
 		l.mu.Unlock()
-		return Source{}, 0
+		return 0
 	}
-	before := b.total
-	cuts := l.cutLocked(b)
-	source, freed := b.source, before-b.total
+	cuts, done := l.cutLocked(b, some, true)
 	l.mu.Unlock()
-	call(cuts)
-	return source, freed
+	l.call(cuts, done)
+	return done.Bytes
 }
 
 // Holder is what one source holds, in bytes by Kind.
 type Holder struct {
-	Source Source
-	Held   [kinds]int64
+	Source  Source
+	Held    [kinds]int64
+	Entries int // things that it holds
 }
 
 // Total returns the bytes of all kinds.
@@ -267,7 +317,7 @@ func (l *Ledger) Largest(n int) []Holder {
 	l.mu.Lock()
 	all := make([]Holder, 0, len(l.sources))
 	for _, b := range l.sources {
-		all = append(all, Holder{b.source, b.held})
+		all = append(all, Holder{b.source, b.held, len(b.entries)})
 	}
 	l.mu.Unlock()
 	slices.SortFunc(all, func(a, b Holder) int {
@@ -279,11 +329,14 @@ func (l *Ledger) Largest(n int) []Holder {
 // Totals is a summary of a ledger. Arrays are by Kind.
 type Totals struct {
 	Sources   int
-	Strangers int64        // bytes that strangers hold, without what has been cut
+	Strangers int64        // bytes that strangers hold, of the kinds that pass, without what has been cut
 	Held      [kinds]int64 // bytes
 	Cut       [kinds]int64 // bytes, since New
 	Refused   [kinds]int64 // times, since New
 }
+
+// Limits returns the limits of New.
+func (l *Ledger) Limits() Limits { return l.limits }
 
 // Totals returns the summary.
 func (l *Ledger) Totals() Totals {

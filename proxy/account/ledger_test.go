@@ -57,17 +57,38 @@ func TestRelieve(t *testing.T) {
 	l := New(Limits{})
 	ended := 0
 	large := l.Open(Source{Name: "large"}, Answers, func() { ended++ })
-	kept := l.Open(Source{Name: "large"}, Lanes, nil)
+	kept := l.Open(Source{Name: "large"}, Bodies, nil)
+	lane := l.Open(Source{Name: "lane"}, Lanes, func() { ended += 10 })
 	small := l.Open(Source{Name: "small", Stranger: true}, Bodies, func() { t.Error("cut the smaller source") })
-	if !large.Set(10) || !kept.Set(5) || !small.Set(9) {
+	if !large.Set(10) || !kept.Set(5) || !small.Set(9) || !lane.Set(100) {
 		t.Fatal("refused without a bound")
 	}
-	if _, freed := l.Relieve(100); freed != 0 {
+	var told []Cut
+	l.Tell(func(c Cut) { told = append(told, c) })
+	if l.Relieve(100, Passing()...) != 0 {
 		t.Fatal("cut a source that holds little")
 	}
-	source, freed := l.Relieve(1)
-	if source.Name != "large" || freed != 10 || ended != 1 {
-		t.Fatalf("cut %v, %d bytes, %d times", source, freed, ended)
+	if freed := l.Relieve(1, Passing()...); freed != 10 || ended != 1 {
+		t.Fatalf("cut %d bytes, %d times", freed, ended)
+	}
+	if want := (Cut{Source{Name: "large"}, 10, true}); len(told) != 1 || told[0] != want {
+		t.Fatalf("told %v, want %v", told, want)
+	}
+	if freed := l.Relieve(1, Lanes); freed != 100 || ended != 11 {
+		t.Fatalf("cut lanes of %d bytes, %d times", freed, ended)
+	}
+}
+
+// Copies have a bound of their own, lanes have none, and neither takes room from what passes.
+func TestCaches(t *testing.T) {
+	l := New(Limits{Each: 10, All: 10, Copies: 100})
+	a := Source{Name: "a"}
+	lane, one, two, body := l.Open(a, Lanes, nil), l.Open(a, Copies, func() {}), l.Open(a, Copies, func() {}), l.Open(a, Bodies, nil)
+	if !lane.Set(1000) || !one.Set(60) || two.Set(50) || !two.Set(40) || !body.Set(10) {
+		t.Fatal("the bounds of caches are not their own")
+	}
+	if got := l.Largest(1); len(got) != 1 || got[0].Total() != 1110 || got[0].Entries != 4 {
+		t.Fatalf("the largest is %+v", got)
 	}
 }
 
@@ -76,7 +97,7 @@ func TestSums(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	draw := rand.New(rand.NewPCG(seed, 0))
-	l := New(Limits{Each: 1000, Strangers: 2000, All: 4000})
+	l := New(Limits{Each: 1000, Strangers: 2000, All: 4000, Copies: 1000})
 	var open []*Entry
 	sources := []Source{{Name: "a"}, {Name: "b"}, {Name: "c"}, {"x", true}, {"y", true}, {"z", true}}
 	for range 20_000 {
@@ -96,7 +117,7 @@ func TestSums(t *testing.T) {
 		var held, live, strangers int64
 		for _, e := range open {
 			held += e.bytes
-			if !e.gone {
+			if !e.gone && !e.kind.cache() {
 				live += e.bytes
 				if e.of.source.Stranger {
 					strangers += e.bytes

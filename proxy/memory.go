@@ -13,24 +13,26 @@ import (
 // compares the kernel's count of the memory in use with the limit:
 //
 //	from 70%  the garbage collector works harder; a lower GOMEMLIMIT in the environment has priority
-//	from 80%  lanes without clients stop, and compressed lists are forgotten;
+//	from 80%  memory is given back, see relief;
 //	          no lane begins, and requests that would start one are passed through
-//	from 90%  new watches and lists are refused too;
+//	from 90%  new watches and lists are refused too, once nothing more can be given back;
 //	          a lane that is being filled, or lists anew, is given up
 //	from 95%  new connections are reset, because a TLS handshake and a head that does not end take
 //	          up to 134 KiB for a while
 //
-// Each level from 80% ends when the use is 5% of the limit below its mark. Open watches continue.
-// If they were ended, their clients would come back at once, with lists.
+// Each level from 80% ends when the use is 5% of the limit below its mark. Watches that are read
+// continue, except those on a lane that is given up. Their clients would come back at once, with
+// lists.
 type memory struct {
 	limit int64 // bytes; 0 is no limit
 	read  func() (int64, error)
 	log   *slog.Logger
 
-	freed time.Time // when memory was last given back; owned by run
+	relief relief // owned by run
 
-	level atomic.Int32
-	used  atomic.Int64
+	level    atomic.Int32
+	refusing atomic.Bool // watches and lists, because nothing more can be given back
+	used     atomic.Int64
 }
 
 // memoryLevel is how short memory is.
@@ -52,7 +54,6 @@ const (
 	spentPercent = 95
 	easePercent  = 5 // of hysteresis
 	memoryEvery  = time.Second
-	freeEvery    = 5 * time.Second // a collection takes 0.1 s for some hundred MiB
 )
 
 // next returns the level that follows l when used of limit bytes are in use.
@@ -86,8 +87,8 @@ func newMemory(opts *Options, log *slog.Logger) *memory {
 	return m
 }
 
-// run checks the memory until ctx ends. shed frees memory and returns the number of lanes stopped.
-func (m *memory) run(ctx context.Context, shed func() int) {
+// run checks the memory until ctx ends. It gives memory back through from.
+func (m *memory) run(ctx context.Context, from reliever) {
 	if m.limit == 0 {
 		return
 	}
@@ -97,17 +98,22 @@ func (m *memory) run(ctx context.Context, shed func() int) {
 	debug.SetMemoryLimit(min(before, m.limit/100*softPercent))
 	defer debug.SetMemoryLimit(before)
 	m.log.Info("Limited memory", "limitBytes", m.limit)
+	m.relief = relief{from: from, least: m.limit / 100}
 	tick := time.NewTicker(memoryEvery)
 	defer tick.Stop()
 	for failed := false; ; {
+		if m.relief.freed {
+			m.relief.freed = false
+			debug.FreeOSMemory()
+		}
 		used, err := m.read()
 		if err != nil && !failed {
-			m.log.Error("Read no memory use, nothing is shed or refused for want of it", "err", err)
+			m.log.Error("Read no memory use, nothing is given back or refused for want of it", "err", err)
 		}
 		if failed = err != nil; failed {
 			used = 0
 		}
-		m.look(used, shed)
+		m.look(used)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -116,25 +122,21 @@ func (m *memory) run(ctx context.Context, shed func() int) {
 	}
 }
 
-// look updates the level for the bytes in use. It sheds and frees memory if memory is short.
-func (m *memory) look(used int64, shed func() int) {
+// look updates the level for the bytes in use, and gives memory back if memory is short.
+func (m *memory) look(used int64) {
 	m.used.Store(used)
 	level := memoryLevel(m.level.Load())
 	now := level.next(used, m.limit)
 	m.level.Store(int32(now))
-	stopped := 0
-	if now >= memoryShort {
-		stopped = shed()
-		memorySheds.Add(stopped)
-		// Freed objects count until they are collected, and without allocations no collection
-		// starts. A stopped lane frees its objects a little later.
-		if time.Since(m.freed) >= freeEvery {
-			debug.FreeOSMemory()
-			m.freed = time.Now()
-		}
+	did, spent := m.relief.at(now)
+	if now < memoryFull {
+		m.refusing.Store(false)
+	} else if spent {
+		m.refusing.Store(true)
 	}
-	if now != level {
-		m.log.Warn("Memory use crossed a mark", "memory", now.String(), "usedBytes", used, "limitBytes", m.limit, "lanesStopped", stopped)
+	if now != level || did.cut > 0 {
+		m.log.Warn("Memory use crossed a mark, or memory was given back", "memory", now.String(), "usedBytes", used,
+			"limitBytes", m.limit, "cutBytes", did.cut, "lanesStopped", did.stopped)
 	}
 }
 
@@ -155,11 +157,11 @@ func (m *memory) inUse() int64 {
 func (m *memory) short() bool { return m.level.Load() >= int32(memoryShort) }
 
 // refuses reports whether no watch or list may begin.
-func (m *memory) refuses() bool { return m.level.Load() >= int32(memoryFull) }
+func (m *memory) refuses() bool { return m.refusing.Load() }
 
 // full reports whether no lane may be filled. It reads the use anew.
 func (m *memory) full() bool {
-	if m.limit == 0 || m.refuses() {
+	if m.limit == 0 || m.level.Load() >= int32(memoryFull) {
 		return m.limit != 0
 	}
 	used, err := m.read() // run logs a failure

@@ -34,21 +34,25 @@ func TestMemoryLevels(t *testing.T) {
 	}
 }
 
-// Lanes are shed for as long as memory is short, and only then.
+// Lanes without clients stop for as long as memory is short. Newcomers are refused while it is full,
+// unless something could be given back.
 func TestMemorySheds(t *testing.T) {
-	sheds := 0
-	m := &memory{limit: 100, log: slog.New(slog.DiscardHandler)}
+	h := &holders{}
+	m := &memory{limit: 100, log: slog.New(slog.DiscardHandler), relief: relief{from: h}}
 	for _, step := range []struct {
 		used                  int64
-		sheds                 int
+		unused                int
 		short, refuses, spent bool
 	}{
-		{50, 0, false, false, false}, {80, 1, true, false, false}, {80, 2, true, false, false},
-		{95, 3, true, true, true}, {86, 4, true, true, false}, {10, 4, false, false, false},
+		{50, 1, false, false, false}, {80, 1, true, false, false}, {80, 1, true, false, false},
+		{95, 1, true, false, true}, {95, 0, true, false, true}, {95, 0, true, true, true},
+		{86, 1, true, true, false}, {10, 1, false, false, false},
 	} {
-		m.look(step.used, func() int { sheds++; return 1 })
-		if sheds != step.sheds || m.short() != step.short || m.refuses() != step.refuses || m.spent() != step.spent {
-			t.Errorf("at %d%%: %d sheds, short %t, refuses %t, spent %t; want %+v", step.used, sheds, m.short(),
+		h.unused = step.unused
+		m.look(step.used)
+		if stopped := h.unused < step.unused; stopped != (step.short && step.unused > 0) || m.short() != step.short ||
+			m.refuses() != step.refuses || m.spent() != step.spent {
+			t.Errorf("at %d%%: stopped %t, short %t, refuses %t, spent %t; want %+v", step.used, stopped, m.short(),
 				m.refuses(), m.spent(), step)
 		}
 	}

@@ -54,6 +54,7 @@ type Server struct {
 	admission   *admission
 	views       *view.Views
 	memory      *memory
+	ledger      *account.Ledger // what is held for clients
 	check       *admin.UpstreamCheck
 	history     *diagnose.History
 	front       *http1.Server           // the insecure and the secure port
@@ -117,13 +118,14 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	var streams context.Context
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
+	s.memory = newMemory(&s.opts, log)
+	s.ledger = newLedger(s.memory.limit, log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge)
 	if s.front, err = http1.New(s.handle, s.conns, poller, log); err != nil {
 		return nil, err
 	}
 	s.front.Also(http2.Protocol, http2.New(s.handle, &opts.HTTP2, s.conns, poller, log).Serve)
 	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
-	s.memory = newMemory(&s.opts, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:     &s.opts.Cached,
@@ -134,7 +136,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark),
 		Discovery:   s.discovery,
 		Authorizer:  authorizer,
-		Ledger:      account.New(account.LimitsOf(s.memory.limit)),
+		Ledger:      s.ledger,
 		Audit:       audit,
 		PassThrough: s.passthrough.Serve,
 		TooMany:     func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
@@ -318,7 +320,7 @@ func (s *Server) Run(ctx context.Context) error {
 		background.Go(func() { downstream.KeepSelfSigned(s.ctx, s.opts.Downstream.CertDir, s.log) })
 	}
 	background.Go(s.cached.Run)
-	background.Go(func() { s.memory.run(s.ctx, s.cached.Shed) })
+	background.Go(func() { s.memory.run(s.ctx, givers{s.ledger, s.cached}) })
 
 	failed := make(chan error, 3)
 	serve := func(server interface{ Serve(net.Listener) error }, ln net.Listener) {

@@ -158,12 +158,14 @@ func (c *Reads) Hold() (release func()) {
 	}
 }
 
-// Shed frees memory: it forgets compressed lists and stops lanes without clients. It returns the
-// number of lanes stopped.
-func (c *Reads) Shed() int {
+// Forget frees memory: it forgets compressed lists and indexes.
+func (c *Reads) Forget() {
 	c.compressed.forget()
-	return c.lanes.Shed()
+	c.lanes.ForgetIndexes()
 }
+
+// StopUnused stops the lanes without clients, and returns their number.
+func (c *Reads) StopUnused() int { return c.lanes.StopUnused() }
 
 // End ends all watches that are served from a cache. No other begins after that.
 func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }

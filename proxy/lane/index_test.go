@@ -44,7 +44,7 @@ func TestLaneIndexes(t *testing.T) {
 			t.Fatalf("found %d objects, and there is no index", found)
 		}
 	}
-	ls.Shed()
+	ls.ForgetIndexes()
 	if got := l.Cache.Stats().Indexes; got != 0 {
 		t.Errorf("%d indexes while memory is short", got)
 	}

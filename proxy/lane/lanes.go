@@ -248,10 +248,11 @@ func (ls *Lanes) stopIdle() {
 	}
 }
 
-// Shed stops all lanes that nobody uses, and returns how many those were. It gives up the indexes
-// of all lanes.
-func (ls *Lanes) Shed() (n int) {
-	ls.indexer.Shed()
+// ForgetIndexes gives up the indexes of all lanes.
+func (ls *Lanes) ForgetIndexes() { ls.indexer.Shed() }
+
+// StopUnused stops all lanes that nobody uses, and returns how many those were.
+func (ls *Lanes) StopUnused() (n int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.byKey {

@@ -172,6 +172,13 @@ func (c *Cache) Stats() Stats {
 	}
 }
 
+// Bytes returns how many bytes of memory the objects, the history and the indexes take.
+func (c *Cache) Bytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes + c.history.bytes + c.history.replayedBytes + c.indexBytesLocked()
+}
+
 // Delivered returns how much has been written to all subscriptions together since NewCache,
 // including initial events and bookmarks.
 func (c *Cache) Delivered() (events, bytes uint64) {

@@ -131,7 +131,7 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 		Options:     &s.opts.Cached,
 		Lane:        &s.opts.Lane,
 		SelfCheck:   &s.opts.SelfCheck,
-		Memory:      lane.Memory{Short: s.memory.short, Full: s.memory.full},
+		Memory:      lane.Memory{Short: s.memory.short, Full: s.memory.full, Ledger: s.ledger},
 		Upstream:    up,
 		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark),
 		Discovery:   s.discovery,

@@ -261,7 +261,7 @@ func TestTablesManySelectors(t *testing.T) {
 	}
 	open.Wait()
 	f.passed(2)
-	if passed := f.watchers("").Passed; passed.Total != 2 || passed.Reasons[request.NoLane] != 2 {
+	if passed := f.watchers("").Passed; passed.Total != 2 || passed.Reasons[request.LaneBound] != 2 {
 		t.Errorf("%d pass through because %v", passed.Total, passed.Reasons)
 	}
 }

@@ -172,7 +172,7 @@ func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown
 
 // Serve answers req from a cache if possible, and otherwise passes req through.
 func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
-	r := &read{Request: req, id: id, arrived: time.Now(), lanes: c.lanes, counts: c.alone, conn: x.Conn}
+	r := &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, counts: c.alone, conn: x.Conn}
 	later := false
 	defer func() {
 		if !later {
@@ -328,6 +328,7 @@ type read struct {
 	id      auth.Identity
 	arrived time.Time
 	conn    exchange.Conn
+	auth    *auth.Authorizer
 	lanes   *lane.Lanes
 	counts  *aloneReads
 	why     request.Reason // why it is passed through, unless it is answered here
@@ -381,13 +382,14 @@ func (r *read) acquire(start bool) bool {
 	if r.form.Table != "" {
 		return r.acquireTables()
 	}
-	l, ok := r.lanes.Acquire(r.info, r.form, start)
-	if !ok {
-		return r.passed(request.NoLane)
+	l, why := r.lanes.Acquire(r.info, r.form, start, r)
+	if l == nil {
+		return r.passed(why)
 	}
 	if start {
 		r.counts.noteFollowed(r.GVR)
 	}
+	var ok bool
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
 		r.lanes.Release(l)
 		return r.passed(request.Selector)
@@ -396,6 +398,9 @@ func (r *read) acquire(start bool) bool {
 	r.lane = l
 	return true
 }
+
+// Source implements lane.By.
+func (r *read) Source() account.Source { return r.auth.Source(r.id) }
 
 // keep makes release leave the lane to the caller of keep.
 func (r *read) keep() { r.kept = true }

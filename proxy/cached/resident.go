@@ -51,7 +51,7 @@ func (r *resident) keep() {
 		}
 		info, _ := c.discovery.Lookup(c.ctx, gvr)
 		info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
-		if l, ok := c.lanes.Acquire(info, request.Representation{}, true); ok {
+		if l, _ := c.lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
 			kept = l
 			r.setLane(l)
 		}

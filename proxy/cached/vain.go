@@ -51,7 +51,7 @@ func (r *read) inVain() bool {
 		return !r.through && !r.lane.Uncached() && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
 	case request.Form:
 		return r.listsTables() && time.Since(r.arrived) >= vainWait // for a list that others share
-	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane,
+	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane, request.LaneBound,
 		request.LaneFilling, request.History:
 		return !r.through && time.Since(r.arrived) >= vainWait
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/websocket"
 )
@@ -133,7 +134,7 @@ func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 		c.lanes.Release(r.lane)
 		return
 	}
-	s.event = event
+	s.event, s.keeper = event, c.lanes.Keep(r.lane, r.Source())
 	x.Response.Stream = s
 	if r.WebSocket {
 		form := r.messages()
@@ -176,6 +177,7 @@ type servedWatch struct {
 	grant   auth.OpenWatch     // once the watch has begun
 	event   *audit.Event       // the audit event of the start; nil without an audit log
 	read    *read              // nil once the watch has begun
+	keeper  *lane.Keeper       // of the lane
 	account *account.Entry     // what the watch keeps because its client does not read; nil for nothing yet
 	evicted *diagnose.Evidence // why the watch was evicted; nil if it was not
 }
@@ -222,7 +224,7 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	if reason == fanout.Evicted && s.evicted != nil {
 		s.watcher.LogEvicted(s.evicted, c.log)
 	}
-	c.lanes.Release(s.watcher.Lane)
+	c.lanes.Leave(s.keeper)
 	c.audit.WatchEnded(s.event, reason, because)
 }
 

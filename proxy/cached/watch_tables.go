@@ -27,8 +27,9 @@ func (r *read) acquireTables() (ok bool) {
 		r.filter, _ = fanout.NewFilter("", nil, nil, nil) // of all that the lane has
 	}
 	from, _ := parseVersion(r.ResourceVersion) // request.Parse has parsed it
-	if r.lane, ok = r.lanes.AcquireTables(r.info, r.form, selection, from); !ok {
-		return r.passed(request.NoLane)
+	var why request.Reason
+	if r.lane, why = r.lanes.AcquireTables(r.info, r.form, selection, from, r); r.lane == nil {
+		return r.passed(why)
 	}
 	return true
 }

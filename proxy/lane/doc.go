@@ -11,6 +11,7 @@
 //	backfill.go           history from before the lane began
 //	resolve_previous.go   whether a selector matched an object before that history
 //	quarantine.go         resources that cannot be cached
+//	keepers.go            whose account a lane counts for
 //	tables.go             lanes of Tables, which keep events and no objects
 //	checked.go            comparisons with upstream (package selfcheck)
 //	status.go             a lane as an operator sees it; metrics.go: as Prometheus does

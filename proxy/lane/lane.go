@@ -46,7 +46,11 @@ type Lane struct {
 	// checked is the last comparison with upstream; nil before the first.
 	checked atomic.Pointer[Checked]
 
+	held        atomic.Int64 // bytes of memory at the last count
+	surrendered atomic.Bool  // given up, because of what the source holds that alone keeps it
+
 	laneUse // guarded by lanes.mu
+	keeping // guarded by lanes.mu
 }
 
 // laneUse says who uses a lane.

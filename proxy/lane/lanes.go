@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -40,7 +41,9 @@ type Lanes struct {
 	byKey       map[Key]*Lane
 	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when; see quarantine.go
+	givenUp     map[keptBy]time.Time                          // until when; see keepers.go
 
+	lastLane      uint64 // order of the last lane
 	lastSelection uint64 // number of the last lane with a selection
 
 	// aggregated are the versions that another server answers for, with the zero time, and those
@@ -49,10 +52,11 @@ type Lanes struct {
 	aggregated map[schema.GroupVersion]time.Time
 }
 
-// Memory says how short memory is. nil is never.
+// Memory says how short memory is, and counts it. nil is never, and counts nothing.
 type Memory struct {
-	Short func() bool // then no lane begins
-	Full  func() bool // then a list that is being read is given up
+	Short  func() bool // then no lane begins
+	Full   func() bool // then a list that is being read is given up
+	Ledger *account.Ledger
 }
 
 func (m Memory) short() bool { return m.Short != nil && m.Short() }
@@ -81,6 +85,7 @@ func NewLanes(
 		byKey:         make(map[Key]*Lane),
 		defined:       make(map[schema.GroupResource]*upstream.Definition),
 		quarantines:   make(map[Key]time.Time),
+		givenUp:       make(map[keptBy]time.Time),
 		aggregated:    make(map[schema.GroupVersion]time.Time),
 	}
 }
@@ -89,45 +94,61 @@ func NewLanes(
 func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
 
 // Acquire returns the lane of a resource in a representation, and counts the caller as its user
-// until it calls Release. It starts the lane if there is none and start is true. ok is false if
-// there is no lane, if the resource has been redefined since the caller looked info up, if an
-// aggregated server answers for it, and once the server stops.
-func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool) (l *Lane, ok bool) {
-	return ls.acquire(info, Key{GVR: info.GVR, Representation: rep}, start, 0)
+// until it calls Release, or Leave if the caller has called Keep. It starts the lane if there is none
+// and start is true; the lane then counts for by, until others keep it.
+//
+// It returns nil, and why, if there is no lane, if the resource has been redefined since the caller
+// looked info up, if an aggregated server answers for it, and once the server stops.
+func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool, by By) (*Lane, request.Reason) {
+	return ls.acquire(info, Key{GVR: info.GVR, Representation: rep}, start, 0, by)
 }
 
-func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from uint64) (l *Lane, ok bool) {
+func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from uint64, by By) (*Lane, request.Reason) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
 		ls.outsourcedLocked(info.GVR.GroupVersion()) {
-		return nil, false
+		return nil, request.NoLane
 	}
-	l = ls.byKey[key]
-	if l != nil && l.info.Definition != info.Definition {
+	l := ls.byKey[key]
+	if l != nil && (l.info.Definition != info.Definition || l.surrendered.Load()) {
 		ls.stopLocked(l)
 		l = nil
 	}
 	if l == nil {
-		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) || !ls.mayStartLocked(key) {
-			return nil, false
+		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
+			return nil, request.NoLane
 		}
-		l = ls.startLocked(key, info, from)
+		var source account.Source
+		if by != nil {
+			source = by.Source()
+		}
+		if !ls.mayStartLocked(key) || by != nil && !ls.mayKeepLocked(key, source) {
+			return nil, request.LaneBound
+		}
+		l = ls.startLocked(key, info, from, source)
+	}
+	if by == nil && !l.own {
+		l.own = true
+		ls.attributeLocked(l)
 	}
 	if first := l.from.Load(); from != 0 && from < first {
 		l.from.Store(from)
 	}
 	l.users++
-	return l, true
+	return l, ""
 }
 
-// startLocked starts a lane. A lane of Tables begins at resourceVersion from.
-func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64) *Lane {
+// startLocked starts a lane for a source. A lane of Tables begins at resourceVersion from.
+func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64, by account.Source) *Lane {
 	l := NewLane(ls, key, info)
 	l.from.Store(from)
 	ls.byKey[key] = l
 	ctx, cancel := context.WithCancel(ls.ctx)
 	l.stop = cancel
+	ls.lastLane++
+	l.order, l.last = ls.lastLane, by
+	ls.copiesLocked(key)
 	ls.running.Go(func() {
 		ls.follow(ctx, l)
 		ls.remove(l)
@@ -140,6 +161,7 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 	l.Log.Info("Started lane")
 	err := l.reflector.Run(ctx)
 	switch {
+	case l.surrendered.Load(): // remove logs it
 	case err == nil:
 		l.Log.Info("Stopped lane", "elapsed", time.Since(l.started).Round(time.Second))
 	case errors.Is(err, reflector.ErrRedefined):
@@ -160,7 +182,12 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 func (ls *Lanes) remove(l *Lane) {
 	ls.mu.Lock()
 	if ls.byKey[l.Key] == l {
-		delete(ls.byKey, l.Key)
+		ls.stopLocked(l)
+	}
+	if l.surrendered.Load() {
+		source := ls.surrenderLocked(l)
+		defer l.Log.Warn("Gave lane up, one source alone used it and holds too much", "source", source.Name,
+			"bytes", l.held.Load(), "retryIn", memoryQuarantine)
 	}
 	ls.mu.Unlock()
 	ending := fanout.Ending{Reason: fanout.LaneClosed}
@@ -216,10 +243,14 @@ func (ls *Lanes) Run(ctx context.Context) {
 	ls.running.Go(func() { ls.indexer.Run(ctx) })
 	tick := time.NewTicker(max(ls.idleTimeout/10, time.Second))
 	defer tick.Stop()
+	count := time.NewTicker(countEvery)
+	defer count.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
 			ls.stopIdle()
+		case <-count.C:
+			ls.count()
 		case <-ctx.Done():
 		}
 	}
@@ -244,6 +275,11 @@ func (ls *Lanes) stopIdle() {
 	for key, until := range ls.quarantines {
 		if l := ls.byKey[key]; l != nil && l.Synced() || l == nil && time.Since(until) >= ls.idleTimeout {
 			delete(ls.quarantines, key)
+		}
+	}
+	for kept, until := range ls.givenUp {
+		if !time.Now().Before(until) {
+			delete(ls.givenUp, kept)
 		}
 	}
 }
@@ -297,6 +333,8 @@ func (ls *Lanes) Started(key Key) bool {
 func (ls *Lanes) stopLocked(l *Lane) {
 	delete(ls.byKey, l.Key)
 	l.stop()
+	ls.attributeLocked(l)
+	ls.copiesLocked(l.Key)
 }
 
 // Hold keeps everyone who looks at a lane waiting until release is called. It is for tests.

@@ -39,7 +39,8 @@ type Status struct {
 	HistoryEvents         int    `json:"historyEvents"`
 	HistoryBytes          int64  `json:"historyBytes"`
 	Clients               int    `json:"clients"`
-	Filters               int    `json:"filters"` // of the clients, each counted once
+	Filters               int    `json:"filters"`          // of the clients, each counted once
+	KeptAs                string `json:"keptAs,omitempty"` // "lane" or "copy" if it counts for one source, which alone uses it
 
 	LastChange *time.Time `json:"lastChange,omitempty"`
 	LastHeard  *time.Time `json:"lastHeard,omitempty"`  // when the upstream watch last brought anything, or began
@@ -107,16 +108,19 @@ func (ls *Lanes) Status() []Status {
 		*Lane
 		users     int
 		idleSince time.Time
+		kept      string
 	}
 	ls.mu.Lock()
 	all := make([]used, 0, len(ls.byKey))
 	for _, l := range ls.byKey {
-		all = append(all, used{l, l.users, l.idleSince})
+		all = append(all, used{l, l.users, l.idleSince, l.keptAs()})
 	}
 	ls.mu.Unlock()
 	lanes := make([]Status, 0, len(all))
 	for _, l := range all {
-		lanes = append(lanes, l.status(l.users, l.idleSince))
+		status := l.status(l.users, l.idleSince)
+		status.KeptAs = l.kept
+		lanes = append(lanes, status)
 	}
 	slices.SortFunc(lanes, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource),

@@ -29,9 +29,9 @@ const (
 // the whole resource. A lane that is starting begins at from, unless another client wants to begin
 // earlier.
 func (ls *Lanes) AcquireTables(
-	info upstream.ResourceInfo, rep request.Representation, selection reflector.Selection, from uint64,
-) (l *Lane, ok bool) {
-	return ls.acquire(info, Key{info.GVR, rep, selection}, true, from)
+	info upstream.ResourceInfo, rep request.Representation, selection reflector.Selection, from uint64, by By,
+) (*Lane, request.Reason) {
+	return ls.acquire(info, Key{info.GVR, rep, selection}, true, from, by)
 }
 
 // newCache returns the cache for a representation.

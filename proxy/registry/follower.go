@@ -115,8 +115,8 @@ func (f *follower) open(ctx context.Context) (*lane.Lane, error) {
 	if !info.Watchable {
 		return nil, upstream.ErrNotFound
 	}
-	l, ok := f.lanes.Acquire(info, request.Representation{}, true)
-	if !ok {
+	l, _ := f.lanes.Acquire(info, request.Representation{}, true, nil)
+	if l == nil {
 		return nil, errors.New("there is no room for them, or the server stops")
 	}
 	if !l.Ready(ctx) {

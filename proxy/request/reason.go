@@ -22,6 +22,7 @@ const (
 	Definition  Reason = "definition"   // the custom resource is being redefined
 	Selector    Reason = "selector"     // a field that is not known here, or too costly
 	NoLane      Reason = "no_lane"      // quarantine, short memory, or the proxy stops
+	LaneBound   Reason = "lane_bound"   // the resource has as many caches as it may, or the client's own ones hold too much
 	LaneFilling Reason = "lane_filling" // the collection is being listed for the first time
 	History     Reason = "history"      // the events that it asks for are not known, or no longer new
 	Freshness   Reason = "freshness"    // the cache was not proved to be new enough in time
@@ -30,4 +31,4 @@ const (
 
 // Reasons lists all reasons for which a watch is passed through.
 var Reasons = []Reason{Path, Headers, Parameters, Form, Probe, TableRows, TableNoObjects, Anonymous,
-	Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, NoLane, LaneFilling, History, Freshness}
+	Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, NoLane, LaneBound, LaneFilling, History, Freshness}

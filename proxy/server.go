@@ -386,6 +386,9 @@ func (s *Server) handle(x *exchange.Exchange) {
 	nobody := auth.Identity{Kind: auth.KindNobody}
 	in, noView := s.views.Enter(x) // before anything else reads the target
 	req, cacheable := request.Parse(x)
+	if !req.MayLast() && request.UpgradeType(x) == "" {
+		x.Due = x.Received.Add(req.AnswerTime(downstream.RequestTimeout))
+	}
 	req.View = in
 	if !x.Conn.Secure() && !localExchange(x) {
 		rejectedForeignHost.Inc()

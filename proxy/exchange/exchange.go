@@ -25,6 +25,9 @@ type Exchange struct {
 
 	Conn     Conn
 	Received time.Time // when the head had been read
+	// Due is when an ordinary request must have been answered. The zero time is no limit, as for a watch
+	// or a log. See WriteBy.
+	Due time.Time
 
 	// Response is the handler's response.
 	Response Response
@@ -80,6 +83,30 @@ func (x *Exchange) Continue() {
 		x.Response.Later = nil
 		later(x)
 	}
+}
+
+const (
+	// leastWrite is the least time for writing a response.
+	leastWrite = 5 * time.Second
+	// leastPassed is the same for a response that passes through. kube-apiserver limits its own part,
+	// and its --request-timeout may be longer than ours.
+	leastPassed = 60 * time.Second
+)
+
+// WriteBy returns when a response that begins now must have been written. The zero time is no limit.
+func (x *Exchange) WriteBy() time.Time {
+	if x.Due.IsZero() {
+		return x.Due
+	}
+	least := leastWrite
+	if x.Response.Reader != nil {
+		least = leastPassed
+	}
+	at := time.Now().Add(least)
+	if x.Due.After(at) {
+		return x.Due
+	}
+	return at
 }
 
 // URI returns the target as the client sent it.

@@ -1,9 +1,12 @@
 package exchange
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Fields are found in any case, in the order in which they were sent.
@@ -68,4 +71,28 @@ func TestResponseReset(t *testing.T) {
 			t.Errorf("%d has a body: %v", code, got)
 		}
 	}
+}
+
+// An ordinary response must have been written when its request is due. One that begins late has a
+// moment, and one that passes through a minute from its beginning.
+func TestWriteBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		passed := io.NopCloser(http.NoBody)
+		for _, test := range []struct{ due, reader, want time.Duration }{
+			{20 * time.Second, 0, 20 * time.Second}, {time.Second, 0, leastWrite}, {-time.Hour, 0, leastWrite},
+			{20 * time.Second, 1, leastPassed}, {2 * leastPassed, 1, 2 * leastPassed},
+		} {
+			x := Exchange{Due: now.Add(test.due)}
+			if test.reader > 0 {
+				x.Response.Reader = passed
+			}
+			if got := x.WriteBy().Sub(now); got != test.want {
+				t.Errorf("due in %s, passed %d: %s, want %s", test.due, test.reader, got, test.want)
+			}
+		}
+		if by := new(Exchange).WriteBy(); !by.IsZero() {
+			t.Errorf("a watch is due at %s", by)
+		}
+	})
 }

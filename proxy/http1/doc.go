@@ -36,7 +36,8 @@
 //	too many unknown tokens to review            reviewQueue in package auth: 429
 //	a body that does not come, or breaks off     requestBody: 408, 400; never sent on as a whole one
 //	a WebSocket's frames                         read and dropped; one batch of pongs waits for a client that does not read
-//	a client that does not read                  60 s for each write; watches have bounds of their own, see package fanout
+//	a client that reads slowly, or not at all    60 s from its request on, or its own ?timeout=; 60 s for each write of what
+//	                                             passes through and may last; watches have bounds of their own, see package fanout
 //	a user who lists all the time                package fairness: users take turns; 429 for reads that wait beyond its bounds
 //
 // A proxy in front of watchfan, watchfan, and kube-apiserver behind it must all see the same

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 )
 
 // keptConn is a connection as fasthttp sees it. It returns the kept bytes first, then reads the
@@ -36,14 +37,33 @@ func withKept(c net.Conn, kept []byte) net.Conn {
 	return &keptConn{Conn: c, replay: replay{kept: kept}}
 }
 
+// SetWriteDeadline is the connection's, limited by when the response is due.
+func (c *keptConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.limited(t)) }
+func (c *keptTLSConn) SetWriteDeadline(t time.Time) error {
+	return c.tlsConn.SetWriteDeadline(c.limited(t))
+}
+
 func (c *keptConn) Read(p []byte) (int, error)    { return c.read(c.Conn, p) }
 func (c *keptTLSConn) Read(p []byte) (int, error) { return c.read(c.tlsConn, p) }
 
-// replay is what a client has sent already, and whether it has sent anything. The goroutine that
+// replay is what a client has sent already, whether it has sent anything, and by when it must have
+// read. The goroutine that
 // reads the connection owns it.
 type replay struct {
 	kept  []byte
 	begun bool
+	due   time.Time // of the response that is being written; zero for no limit
+}
+
+// setDue sets when the response must have been written.
+func (r *replay) setDue(at time.Time) { r.due = at }
+
+// limited returns the earlier of a deadline and due. The zero time is no deadline.
+func (r *replay) limited(deadline time.Time) time.Time {
+	if deadline.IsZero() || r.due.IsZero() || deadline.Before(r.due) {
+		return deadline
+	}
+	return r.due
 }
 
 func (r *replay) read(c net.Conn, p []byte) (n int, err error) {

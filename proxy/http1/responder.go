@@ -22,8 +22,9 @@ import (
 type responder struct {
 	conn   *hijacked
 	method string
-	http11 bool // the client reads chunked bodies
-	last   bool // the client sends no further request
+	http11 bool      // the client reads chunked bodies
+	last   bool      // the client sends no further request
+	due    time.Time // when the response must have been written; zero for no limit
 
 	reusable bool // the response is complete, and the connection can carry another request
 }
@@ -35,7 +36,7 @@ func (s *Server) detach(ctx *fasthttp.RequestCtx, x *exchange.Exchange, answer f
 }
 
 func newResponder(x *exchange.Exchange) *responder {
-	return &responder{method: x.Method, http11: x.Protocol >= exchange.HTTP11, last: x.Close}
+	return &responder{method: x.Method, http11: x.Protocol >= exchange.HTTP11, last: x.Close, due: x.WriteBy()}
 }
 
 // run has answer write the response on a connection. Then the connection carries another request,
@@ -145,8 +146,11 @@ func (r *responder) copy(from io.Reader, chunked bool) error {
 }
 
 func (r *responder) write(p []byte) error {
-	c := r.conn.conn
-	_ = c.SetWriteDeadline(time.Now().Add(downstream.StallTimeout))
+	c, deadline := r.conn.conn, time.Now().Add(downstream.StallTimeout)
+	if !r.due.IsZero() && r.due.Before(deadline) {
+		deadline = r.due
+	}
+	_ = c.SetWriteDeadline(deadline)
 	_, err := c.Write(p)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -77,6 +78,9 @@ const copiedBody = 16 << 10
 // write copies the response of x to ctx.
 func (s *Server) write(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	r, to := &x.Response, &ctx.Response
+	if c, ok := ctx.Conn().(interface{ setDue(time.Time) }); ok {
+		c.setDue(x.WriteBy())
+	}
 	to.SetStatusCode(r.Code())
 	for _, f := range r.Header {
 		to.Header.Add(f.Name, f.Value)

@@ -58,7 +58,8 @@
 //	a client that does not read our answers            the connection ends beyond 100 of them, or
 //	                                                   beyond 16 KiB of those of TLS
 //	a client that does not read when all has ended     cut off after 5 s
-//	windows that stay closed                           60 s for a response; watches are parked
+//	windows that stay closed, or open slowly           60 s from the request on, or its own ?timeout=;
+//	                                                   watches are parked
 //	bodies that nobody reads                           256 KiB for each, 4 MiB for each connection
 //	a connection without requests                      GOAWAY after 90 s, or 32 s before the first
 //

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -283,6 +284,66 @@ func TestStalledResponse(t *testing.T) {
 	}
 	if <-left > 0 {
 		t.Error("the bytes may still be sent")
+	}
+}
+
+// A client that reads steadily is cut when its response is due.
+func TestDueResponse(t *testing.T) {
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			st.setDue(time.Now().Add(100 * time.Millisecond))
+			shared := make([]byte, 1<<20)
+			if err := st.send(slices.Repeat([][]byte{shared}, 10_000), true); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 4096})
+	p.get(1, "/")
+	for {
+		switch f := p.next().(type) {
+		case *wire.DataFrame:
+			_ = p.framer.WriteWindowUpdate(0, f.Length)
+			_ = p.framer.WriteWindowUpdate(1, f.Length)
+		case *wire.RSTStreamFrame:
+			if f.ErrCode != wire.ErrCodeInternal {
+				t.Errorf("reset with %s", f.ErrCode)
+			}
+			return
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+}
+
+// dueBody notes when the response of its stream must have been sent.
+type dueBody struct {
+	stream *stream
+	due    chan time.Time
+}
+
+func (b dueBody) Read([]byte) (int, error) {
+	b.stream.conn.mu.Lock()
+	defer b.stream.conn.mu.Unlock()
+	b.due <- b.stream.sending.due
+	return 0, io.EOF
+}
+
+func (dueBody) Close() error { return nil }
+
+// A response is due when its request is.
+func TestDueRequest(t *testing.T) {
+	body := dueBody{due: make(chan time.Time, 1)}
+	due := time.Now().Add(time.Hour)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Due, body.stream = due, x.Conn.(*stream)
+		x.Response.Reader, x.Response.Length = body, -1
+	})
+	p := w.dial()
+	p.get(1, "/")
+	if got := <-body.due; !got.Equal(due) {
+		t.Errorf("the response is due at %s, want %s", got, due)
 	}
 }
 

@@ -49,6 +49,7 @@ func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
 		return false
 	}
 	defer written()
+	r.stream.setDue(x.WriteBy())
 	if r.slot != nil && resp.Reader == nil { // a Reader may be a watch that is passed through
 		r.slot.Release()
 	}

@@ -52,6 +52,7 @@ type sending struct {
 	sent    int64         // bytes since the stream has a sending
 	drained func(error)   // of a watch that is parked; nil for none
 	gone    func()        // called on a goroutine of its own when the client leaves; nil for none
+	due     time.Time     // when the response must have been sent; zero for no limit
 	wrote   chan struct{} // one token: something has been sent, or cannot be; nil until somebody waits
 }
 
@@ -183,6 +184,16 @@ func (st *stream) wake() {
 	}
 }
 
+// setDue sets when the response must have been sent. The zero time is no limit.
+func (st *stream) setDue(at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	st.conn.mu.Lock()
+	defer st.conn.unlock()
+	st.sendingLocked().due = at
+}
+
 // send sends p, and END_STREAM behind it if last is set. It waits until the connection has taken
 // everything. It may change p's outer slice.
 func (st *stream) send(p [][]byte, last bool) error {
@@ -239,9 +250,17 @@ func (st *stream) awaitRoom() error {
 	})
 }
 
-// awaitLocked waits until done. It fails when the client leaves. It resets st when nothing can be
-// sent for too long: nothing of st if its window is closed, and nothing at all if st waits for its
-// turn. In any case, what st was given to send is not used afterwards. It gives the lock back while
+// patience returns how long nothing may be sent, at most until the response is due.
+func (s *sending) patience(stall time.Duration) time.Duration {
+	if s.due.IsZero() {
+		return stall
+	}
+	return min(stall, time.Until(s.due))
+}
+
+// awaitLocked waits until done. It fails when the client leaves. It resets st when the response is
+// due, and when nothing can be sent for too long: nothing of st if its window is closed, and nothing
+// at all if st waits for its turn. In any case, what st was given to send is not used afterwards. It gives the lock back while
 // it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
@@ -254,7 +273,8 @@ func (st *stream) awaitLocked(done func() bool) error {
 	}
 	c.waiters++
 	defer func() { c.waiters-- }()
-	stalled := time.NewTimer(c.server.stall)
+	stall := c.server.stall
+	stalled := time.NewTimer(s.patience(stall))
 	defer stalled.Stop()
 	for all := c.sent; !st.closed && !done(); {
 		sent := s.sent
@@ -267,9 +287,9 @@ func (st *stream) awaitLocked(done func() bool) error {
 			if done() {
 				return nil
 			}
-			if st.window > 0 && c.sent != all {
+			if st.window > 0 && c.sent != all && s.patience(stall) > 0 {
 				all = c.sent
-				stalled.Reset(c.server.stall)
+				stalled.Reset(s.patience(stall))
 				continue
 			}
 			c.resetLocked(st, wire.ErrCodeInternal)
@@ -278,7 +298,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 		}
 		if s.sent != sent {
 			all = c.sent
-			stalled.Reset(c.server.stall)
+			stalled.Reset(s.patience(stall))
 		}
 	}
 	if done() {

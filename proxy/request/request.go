@@ -113,6 +113,14 @@ func (req *Request) Resumes() bool {
 	return req.Verb == "watch" && req.ResourceVersion != "" && req.ResourceVersion != "0" && !initial
 }
 
+// AnswerTime returns how long the whole answer may take: what the client gives, at most the given time.
+func (req *Request) AnswerTime(most time.Duration) time.Duration {
+	if req.Timeout <= 0 {
+		return most
+	}
+	return min(most, req.Timeout)
+}
+
 // Patience returns how long the request may wait for its answer: nine tenths of the client's own
 // timeout, at most the given time. The last tenth is left for the answer itself.
 func (req *Request) Patience(most time.Duration) time.Duration {

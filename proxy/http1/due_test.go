@@ -1,0 +1,81 @@
+package http1
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// zeros is a body without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+func (zeros) Close() error               { return nil }
+
+// trickle reads a little each second, until the test ends.
+func trickle(c net.Conn) {
+	for buf := make([]byte, 100); ; time.Sleep(time.Second) {
+		if _, err := c.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// A client that reads slowly and steadily is cut when its response is due, whoever writes: fasthttp,
+// or the responder of a connection that has been taken over.
+func TestSlowReader(t *testing.T) {
+	const due = 20 * time.Second
+	writers := map[string]func(net.Conn, time.Time) error{
+		"fasthttp": func(c net.Conn, by time.Time) error {
+			kept := withKept(c, nil).(*keptConn)
+			kept.setDue(by)
+			b := &responseBody{ReadCloser: zeros{}, conn: kept}
+			_, err := b.WriteTo(kept)
+			return err
+		},
+		"taken over": func(c net.Conn, by time.Time) error {
+			r := newResponder(&exchange.Exchange{Method: "GET", Protocol: exchange.HTTP11, Due: by})
+			r.conn = &hijacked{conn: c}
+			return r.copy(zeros{}, true)
+		},
+	}
+	for name, write := range writers {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, client := net.Pipe()
+				left := make(chan struct{})
+				go func() { trickle(client); close(left) }()
+				began := time.Now()
+				err := write(c, began.Add(due))
+				if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took != due {
+					t.Errorf("ended after %s with %v, want %s and a deadline", took, err, due)
+				}
+				_ = c.Close()
+				<-left
+			})
+		})
+	}
+}
+
+// The time of one response does not limit what is written for the next one, and no deadline stays
+// none.
+func TestDueOfOneResponse(t *testing.T) {
+	var r replay
+	now := time.Now()
+	r.setDue(now)
+	if got := r.limited(now.Add(time.Hour)); !got.Equal(now) {
+		t.Errorf("a response that is due: %s", got)
+	}
+	if got := r.limited(time.Time{}); !got.IsZero() {
+		t.Errorf("no deadline: %s", got)
+	}
+	r.setDue(new(exchange.Exchange).WriteBy())
+	if got := r.limited(now.Add(time.Hour)); !got.Equal(now.Add(time.Hour)) {
+		t.Errorf("the next response: %s", got)
+	}
+}

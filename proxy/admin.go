@@ -38,8 +38,9 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 		Digests: diagnose.DigestsPage(func(resource string, rv uint64) []selfcheck.LaneDigest {
 			return selfcheck.Digests(s.cached.Lanes(), resource, rv)
 		}),
-		Local:   localToAdmin,
-		Foreign: rejectedForeignHost,
+		Accounts: diagnose.AccountsPage(s.ledger),
+		Local:    localToAdmin,
+		Foreign:  rejectedForeignHost,
 	}, log)
 }
 
@@ -115,6 +116,7 @@ func (s *Server) totals() diagnose.DebugTotals {
 		UpstreamEvents:      reflector.Changes(),
 		ProcessorSeconds:    processorTime().Seconds(),
 		MemoryBytes:         s.memory.inUse(),
+		HeldBytes:           s.ledger.Passing(),
 		PassthroughRequests: passthrough.Requests.Load(),
 		PassthroughStreams:  passthrough.Streams.Load(),
 		PassthroughErrors:   passthrough.Errors.Get(),

@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"fmt"
+
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exposition"
@@ -60,6 +63,34 @@ var (
 		"End of the serving certificate's validity, in seconds since the Unix epoch.")
 )
 
+// These are of the ledger, by kind; see package account.
+var (
+	accountHeld = exposition.Describe("gauge", "watchfan_account_held_bytes",
+		"Memory held for clients, by kind. /debug/accounts says for whom.")
+	accountCut = exposition.Describe("counter", "watchfan_account_cut_bytes_total",
+		"Bytes held for clients that were cut, because memory was short or a shared bound was reached and they were the largest holder's.")
+	accountRefused = exposition.Describe("counter", "watchfan_account_refused_total",
+		"Times that a client could not make the proxy hold more, because of its own bound or a shared one.")
+	accountSources = exposition.Describe("gauge", "watchfan_account_sources",
+		"Users, tokens and addresses of strangers that something is held for.")
+	accountStrangers = exposition.Describe("gauge", "watchfan_account_strangers_bytes",
+		"Memory held for clients whose credential kube-apiserver has not accepted. At 5% of --memory-limit the largest is cut.")
+)
+
+// addAccounts adds the ledger's series to a set.
+func addAccounts(set *metrics.Set, l *account.Ledger) {
+	set.NewGauge(accountSources, func() float64 { return float64(l.Totals().Sources) })
+	set.NewGauge(accountStrangers, func() float64 { return float64(l.Totals().Strangers) })
+	for _, k := range account.Kinds() {
+		of := func(metric string, value func(account.Totals) int64) {
+			set.NewGauge(fmt.Sprintf("%s{kind=%q}", metric, k), func() float64 { return float64(value(l.Totals())) })
+		}
+		of(accountHeld, func(t account.Totals) int64 { return t.Held[k] })
+		of(accountCut, func(t account.Totals) int64 { return t.Cut[k] })
+		of(accountRefused, func(t account.Totals) int64 { return t.Refused[k] })
+	}
+}
+
 // registerMetrics adds the server's own gauges. unregister removes them.
 func (s *Server) registerMetrics() (unregister func()) {
 	set := metrics.NewSet()
@@ -78,6 +109,7 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Remembered()) })
 	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness().Held()) })
 	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.Fairness().Waiting()) })
+	addAccounts(set, s.ledger)
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.Current().Leaf.NotAfter.Unix()) })
 	}

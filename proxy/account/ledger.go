@@ -335,6 +335,16 @@ type Totals struct {
 	Refused   [kinds]int64 // times, since New
 }
 
+// Passing returns the bytes that are held of the kinds that pass.
+func (l *Ledger) Passing() (bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range Passing() {
+		bytes += l.held[k]
+	}
+	return bytes
+}
+
 // Limits returns the limits of New.
 func (l *Ledger) Limits() Limits { return l.limits }
 

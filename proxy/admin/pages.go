@@ -63,6 +63,10 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		p.showWatchers(w, r, id)
 		return
 	}
+	if path == diagnose.AccountsPath {
+		p.config.Accounts(w, r, p.config.Profiling || p.fromHere(r))
+		return
+	}
 	if path == diagnose.DigestsPath {
 		p.showDigests(w, r)
 		return
@@ -72,7 +76,7 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	diagnose.WriteText(w, http.StatusNotFound,
-		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/digests and /debug/pprof/\n")
+		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/accounts, /debug/digests and /debug/pprof/\n")
 }
 
 func showMetrics(w http.ResponseWriter, _ *http.Request) {

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -72,6 +73,7 @@ type DebugTotals struct {
 
 	ProcessorSeconds float64 `json:"processorSeconds"` // that the process has used
 	MemoryBytes      int64   `json:"memoryBytes"`      // in use; 0 if unknown
+	HeldBytes        int64   `json:"heldBytes"`        // of these, for clients; /debug/accounts says for whom
 
 	PassthroughRequests uint64 `json:"passthroughRequests"`
 	PassthroughStreams  int64  `json:"passthroughStreams"` // watches, logs and upgrades that are passed through now
@@ -162,15 +164,15 @@ func (d *DebugState) writeTotals(w io.Writer) {
 	}
 	fmt.Fprintf(w, "reached    %d connections, %d of them HTTP/2; %s, %d of them compressed\n",
 		t.Connections, t.HTTP2, strings.Join(watches, ", "), d.Watches.Gzip)
-	fmt.Fprintf(w, "process    %.1f s of processor time, %d processors, %d bytes of memory, limit %d\n\n",
-		t.ProcessorSeconds, d.Processors, t.MemoryBytes, d.MemoryLimitBytes)
+	fmt.Fprintf(w, "process    %.1f s of processor time, %d processors, %d bytes of memory, limit %d, %d held for clients\n\n",
+		t.ProcessorSeconds, d.Processors, t.MemoryBytes, d.MemoryLimitBytes, t.HeldBytes)
 }
 
 func (d *DebugState) writeLanes(w io.Writer) {
 	age := d.age
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tENCODING\tSTATE\tSINCE\tCLIENTS\tFILTERS\tOBJECTS\tBYTES\tVERSION\tOLDEST\t"+
-		"HISTORY\tHISTORY BYTES\tLAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tFILLED FROM\tSELF-CHECK\tNEXT\tLAST ERROR")
+		"HISTORY\tHISTORY BYTES\tLAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tFILLED FROM\tSELF-CHECK\tNEXT\tKEPT AS\tLAST ERROR")
 	for _, l := range d.Lanes {
 		lastError := "-"
 		if l.LastError != nil {
@@ -187,11 +189,11 @@ func (d *DebugState) writeLanes(w io.Writer) {
 		if l.SelfCheckDue != nil {
 			next = "in " + duration.HumanDuration(max(l.SelfCheckDue.Sub(d.Time), 0))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n",
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n",
 			strings.TrimPrefix(l.Group+"/"+l.Version+"/"+l.Resource, "/"), l.Encoding, l.State, age(&l.Since),
 			l.Clients, l.Filters, l.Objects, l.Bytes, l.ResourceVersion, l.OldestResourceVersion,
 			l.HistoryEvents, l.HistoryBytes, age(l.LastChange), age(l.LastHeard), age(l.WatchBegan),
-			l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, from, selfCheck, next, lastError)
+			l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, from, selfCheck, next, cmp.Or(l.KeptAs, "-"), lastError)
 	}
 	table.Flush()
 }

@@ -105,6 +105,9 @@ func (d *DebugState) headline() string {
 		if n.Memory > 0 {
 			text += "  memory " + size(uint64(n.Memory))
 		}
+		if held := d.Totals.HeldBytes; held > 0 {
+			text += "  held " + size(uint64(held))
+		}
 	}
 	return text
 }

@@ -151,7 +151,8 @@ const plots = [
   {
     id: "memory", title: "Memory", show: bytes,
     value: (s) => s.totals.memoryBytes || undefined,
-    note: () => state.memoryLimitBytes > 0 ? "limit " + bytes(state.memoryLimitBytes) : "no limit",
+    note: () => (state.memoryLimitBytes > 0 ? "limit " + bytes(state.memoryLimitBytes) : "no limit") +
+      (state.totals.heldBytes > 0 ? " · " + bytes(state.totals.heldBytes) + " held for clients" : ""),
   },
 ];
 

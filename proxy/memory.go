@@ -134,9 +134,8 @@ func (m *memory) look(used int64) {
 	} else if spent {
 		m.refusing.Store(true)
 	}
-	if now != level || did.cut > 0 {
-		m.log.Warn("Memory use crossed a mark, or memory was given back", "memory", now.String(), "usedBytes", used,
-			"limitBytes", m.limit, "cutBytes", did.cut, "lanesStopped", did.stopped)
+	if now != level {
+		m.log.Warn("Memory use crossed a mark", "memory", now.String(), "usedBytes", used, "limitBytes", m.limit, "lanesStopped", did.stopped)
 	}
 }
 

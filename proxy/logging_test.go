@@ -24,6 +24,7 @@ import (
 // logKeys are the keys of all log lines.
 var logKeys = map[string]string{
 	"address":             "host and port",
+	"bytes":               "a number",
 	"certificate":         "a file's name",
 	"client":              "a host and port",
 	"clients":             "the hosts that reach a port, in words",
@@ -53,6 +54,7 @@ var logKeys = map[string]string{
 	"limitBytes":          "a number",
 	"maxProcs":            "a number of CPUs",
 	"memory":              "enough, short, full or spent",
+	"memoryShort":         "whether something happened because memory was short",
 	"message":             "a verdict's, in words",
 	"method":              "of HTTP",
 	"objects":             "a number",
@@ -73,7 +75,9 @@ var logKeys = map[string]string{
 	"selection":           "the number of a lane of Tables with a selector",
 	"served":              "whether kube-apiserver serves it",
 	"signal":              "a signal's name",
+	"source":              "a user's name, a token's sum or an address, as /debug/accounts shows it",
 	"stack":               "of a goroutine",
+	"stranger":            "whether kube-apiserver has not accepted the client of a source",
 	"timeout":             "a duration",
 	"unackedSegments":     "of a socket",
 	"upstreamDigest":      "of upstream's objects",

@@ -121,11 +121,11 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.memory = newMemory(&s.opts, log)
 	s.ledger = newLedger(s.memory.limit, log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge)
-	if s.front, err = http1.New(s.handle, s.conns, poller, log); err != nil {
+	if s.front, err = http1.New(s.handle, s.ledger, s.conns, poller, log); err != nil {
 		return nil, err
 	}
-	s.front.Also(http2.Protocol, http2.New(s.handle, &opts.HTTP2, s.conns, poller, log).Serve)
-	s.passthrough = passthrough.New(s.ctx, streams, up, &clients.Front, passthrough.NewLongRequests(s.ctx, authorizer), audit, log)
+	s.front.Also(http2.Protocol, http2.New(s.handle, &opts.HTTP2, s.ledger, s.conns, poller, log).Serve)
+	s.passthrough = passthrough.New(s.ctx, streams, up, authorizer, &clients.Front, s.ledger, audit, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:     &s.opts.Cached,
@@ -417,6 +417,7 @@ func (s *Server) handle(x *exchange.Exchange) {
 		return
 	}
 	identified[id.Kind].Inc()
+	x.Response.Close = x.Response.Close || x.Protocol == exchange.HTTP20 && client.Unauthenticated() // as kube-apiserver
 	if noView != nil {
 		s.refuse(x, id, req, noView)
 		return

@@ -15,5 +15,9 @@ func Rejections(reason string) *metrics.Counter {
 	return metrics.NewCounter(rejectedRequests + `{reason="` + reason + `"}`)
 }
 
-// RejectedMalformed counts requests whose heads are not valid.
-var RejectedMalformed = Rejections("malformed")
+var (
+	// RejectedMalformed counts requests whose heads are not valid.
+	RejectedMalformed = Rejections("malformed")
+	// RejectedHeld counts requests of clients for which the proxy holds too much already.
+	RejectedHeld = Rejections("held_memory")
+)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,14 @@ type Identity struct {
 // String and GoString keep tokens and names out of logs and messages.
 func (id Identity) String() string   { return id.Kind.String() }
 func (id Identity) GoString() string { return id.String() }
+
+// Unauthenticated reports whether kube-apiserver counts the client as anonymous
+// (k8s.io/apiserver pkg/endpoints/filters/authentication.go). It ends an HTTP/2 connection, with
+// GOAWAY, when it answers such a client.
+func (id Identity) Unauthenticated() bool {
+	return id.Kind == KindAnonymous ||
+		id.User != nil && (id.User.Name == "system:anonymous" || slices.Contains(id.User.Groups, "system:unauthenticated"))
+}
 
 // RejectedUnauthorized counts the requests that are refused because their client is not identified.
 var RejectedUnauthorized = apistatus.Rejections("unauthorized")

@@ -3,8 +3,10 @@ package auth
 import (
 	"fmt"
 	"hash/maphash"
+	"net/netip"
 
 	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // sourceSeed makes the sums that tell tokens apart useless to others.
@@ -26,7 +28,17 @@ func (a *Authorizer) Source(id Identity) account.Source {
 		}
 		return account.Source{Name: fmt.Sprintf("(token %08x)", uint32(maphash.String(sourceSeed, id.Token)))}
 	}
-	return account.Source{Name: id.From.Addr().String(), Stranger: true}
+	return strangerAt(id.From)
+}
+
+// StrangerAt returns the party whose account pays for what comes over a connection until its client
+// is known.
+func StrangerAt(c exchange.Conn) account.Source {
+	return strangerAt(SourceOf(&exchange.Exchange{Conn: c}))
+}
+
+func strangerAt(address netip.Prefix) account.Source {
+	return account.Source{Name: address.Addr().String(), Stranger: true}
 }
 
 // WatchSource returns the party whose account pays for an open watch.

@@ -221,6 +221,9 @@ func (c *Conn) RemoteAddr() net.Addr { return c.accepted.RemoteAddr() }
 // Left reports whether the client has left, as far as can be told without reading.
 func (c *Conn) Left() bool { return HasLeft(c.TCP()) }
 
+// Break closes the connection, and does not wait for the client.
+func (c *Conn) Break() { closeNow(c.accepted) }
+
 // TCP returns the TCP connection below.
 func (c *Conn) TCP() *net.TCPConn { return TCPConn(c.accepted) }
 

@@ -19,6 +19,9 @@ type Conn interface {
 
 	// Left reports whether the client has left, as far as that can be told without reading.
 	Left() bool
+	// Break makes the request end without a whole response, and does not wait: a stream is reset, a
+	// connection that carries one request at a time is closed.
+	Break()
 	// Remaining is how long the connection may still be used; ok is false if there is no limit.
 	Remaining() (d time.Duration, ok bool)
 

@@ -57,15 +57,28 @@ type Slot interface{ Release() }
 // Body is a request's body while it comes. One goroutine at a time calls Read, no longer than until
 // the response has ended; then the protocol releases the body. The other methods may be called from
 // any goroutine.
+//
+// The protocol holds a little of the body before it is read. That counts for the client's address,
+// as a stranger's (package account), until Own is called.
 type Body interface {
 	// Read fails with an error that is [os.ErrDeadlineExceeded] if the client sends nothing for too
-	// long, with [io.ErrUnexpectedEOF] if it breaks off, and with [ErrBodyReleased] after Release.
-	// io.EOF means that the body is whole.
+	// long or the body is late, with [io.ErrUnexpectedEOF] if it breaks off, and with
+	// [ErrBodyReleased] after Release. io.EOF means that the body is whole.
 	io.Reader
+	// Own says that the handler knows the client, and counts from now on what the protocol holds of
+	// the body: at most [MostBodyHeld] bytes, which may now come before they are read. It may be
+	// called more than once.
+	Own()
+	// Due sets the time by which the whole body must have come. Without it, only a client that sends
+	// nothing for too long is late.
+	Due(time.Time)
 	// Release makes a waiting Read and all later ones fail. It reads a little of the rest, and
 	// reports whether the whole body has been read. It may be called more than once.
 	Release() (whole bool)
 }
+
+// MostBodyHeld is how many bytes of a body a protocol holds at most before they are read.
+const MostBodyHeld = 256 << 10
 
 // ErrBodyReleased is Read's error after Release.
 var ErrBodyReleased = errors.New("request body released: the response is complete")

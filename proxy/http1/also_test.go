@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -18,7 +19,7 @@ import (
 func TestAlso(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil)
 	defer certificates.Close()
-	server, err := New(func(*exchange.Exchange) {}, downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -22,7 +23,7 @@ func TestIdleAfterTakeOver(t *testing.T) {
 		if x.Target == "/taken-over" {
 			x.Response.Detached = func(to exchange.Responder) { to.Respond(new(exchange.Response)) }
 		}
-	}, downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestIdleAfterTakeOver(t *testing.T) {
 
 // A new connection that brings nothing is closed without an answer.
 func TestSilentConnection(t *testing.T) {
-	server, err := New(func(*exchange.Exchange) {}, downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -67,7 +68,7 @@ func TestLater(t *testing.T) {
 			}
 			fill(later)
 		}
-	}, downstream.NewConnections(0), poller, slog.New(slog.DiscardHandler))
+	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -16,15 +18,46 @@ import (
 // Release must be called between the two.
 type requestBody struct {
 	conn   net.Conn
-	length int // chunkedLength for a chunked body
+	length int            // chunkedLength for a chunked body
+	entry  *account.Entry // what a body without owner holds; for the client's address; nil for a bad head
 
 	atEnd     atomic.Bool // the body has been read to its end
 	releasing atomic.Bool
 
 	mu     sync.Mutex
+	due    time.Time // by when the whole body must have come; zero for never
 	stream io.Reader // fasthttp's; nil once released
 	err    error     // the error that stream ended with
 	total  int       // bytes read from stream
+}
+
+// mostAhead is how many bytes of a body fasthttp may hold before they are read: a read buffer, and 8 KiB
+// that it reads ahead of the handler.
+const mostAhead = exchange.MaxHeaderBytes + 8<<10
+
+// count counts what fasthttp may hold of the body, for the client's address. It reports false if
+// that may not be held.
+func (b *requestBody) count(ledger *account.Ledger, client exchange.Conn) bool {
+	most := int64(mostAhead)
+	if b.length >= 0 {
+		most = min(most, int64(b.length))
+	}
+	b.entry = ledger.Open(auth.StrangerAt(client), account.Bodies, client.Break)
+	return b.entry.Set(most)
+}
+
+// Own implements exchange.Body.
+func (b *requestBody) Own() {
+	if b.entry != nil {
+		b.entry.Close()
+	}
+}
+
+// Due implements exchange.Body.
+func (b *requestBody) Due(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.due = at
 }
 
 // Read implements exchange.Body.
@@ -37,7 +70,11 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if b.stream == nil {
 		return 0, exchange.ErrBodyReleased
 	}
-	_ = b.conn.SetReadDeadline(time.Now().Add(downstream.StallTimeout))
+	stalled := time.Now().Add(downstream.StallTimeout)
+	if !b.due.IsZero() && b.due.Before(stalled) {
+		stalled = b.due
+	}
+	_ = b.conn.SetReadDeadline(stalled)
 	if b.releasing.Load() { // Release's deadline may have been overwritten by this one
 		return 0, exchange.ErrBodyReleased
 	}
@@ -78,6 +115,7 @@ func (b *requestBody) Release() (whole bool) {
 		b.atEnd.Store(true)
 	}
 	b.stream = nil
+	b.Own()
 	return b.atEnd.Load()
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -28,7 +29,7 @@ func BenchmarkServe(b *testing.B) {
 				x.Response.Header.Add("Cache-Control", "no-cache, private")
 				x.Response.Header.Add("Content-Type", "application/json")
 				x.Response.Body = body
-			}, downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+			}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
 			}

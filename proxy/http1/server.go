@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -27,21 +28,23 @@ const Protocol = "http/1.1"
 type Server struct {
 	// Immutable once serving.
 	handler func(*exchange.Exchange)
+	ledger  *account.Ledger
 	conns   *downstream.Connections
 	poller  *downstream.Poller
 	log     *slog.Logger
 	fast    fasthttp.Server
 }
 
-// New returns a server that calls handler for each request. It fails in a build with an unsuitable
-// version of fasthttp.
+// New returns a server that calls handler for each request. What it holds for clients counts in
+// ledger. New fails in a build with an unsuitable version of fasthttp.
 func New(
-	handler func(*exchange.Exchange), conns *downstream.Connections, poller *downstream.Poller, log *slog.Logger,
+	handler func(*exchange.Exchange), ledger *account.Ledger, conns *downstream.Connections,
+	poller *downstream.Poller, log *slog.Logger,
 ) (*Server, error) {
 	if err := checkBodyEnd(); err != nil {
 		return nil, err
 	}
-	s := &Server{handler: handler, conns: conns, poller: poller, log: log}
+	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, log: log}
 	s.fast = fasthttp.Server{
 		Handler:        s.serve,
 		HeaderReceived: settleExpectation,
@@ -120,6 +123,9 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	}()
 	body := s.handle(ctx, x)
 	s.respond(ctx, x, body)
+	if body != nil && x.Response.Reader == nil {
+		body.Own() // nobody reads it any more
+	}
 }
 
 // handle calls the handler for a request whose head is good, and rejects other requests. body is
@@ -143,6 +149,12 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 		return body
 	}
 	defer conn.EndArrival()
+	if body != nil && !body.count(s.ledger, conn) {
+		apistatus.RejectedHeld.Inc()
+		apistatus.Write(x, apistatus.TooManyRequests("too many bytes of requests wait"))
+		x.Response.Close = true
+		return body
+	}
 	s.handler(x)
 	x.Response.Close = x.Response.Close || x.Close || conn.Last()
 	return body

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -71,7 +72,7 @@ func TestPanicEndsItsClientAlone(t *testing.T) {
 		case "/handler":
 			panic("in the handler")
 		}
-	}, downstream.NewConnections(0), poller, log)
+	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,6 +138,7 @@ func TestBodiesNobodyReads(t *testing.T) {
 		<-ctx.Done()
 	})
 	defer cancel()
+	w.server.receive = connWindow
 	p := w.dial()
 	p.head(1, "POST", "/", false)
 	for range streamWindow/maxFrame + 1 {

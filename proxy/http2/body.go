@@ -7,28 +7,63 @@ import (
 
 	wire "golang.org/x/net/http2"
 
+	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // body is a request's body while it comes. It holds at most streamWindow bytes that were not read,
-// and all bodies of a connection hold at most connWindow. It implements [exchange.Body].
+// and all bodies of a connection hold at most the window of the connection. It implements
+// [exchange.Body].
 type body struct {
 	stream *stream
-	came   chan struct{} // one token: something has come, or nothing more will
+	came   chan struct{}  // one token: something has come, or nothing more will
+	entry  *account.Entry // what a body without owner holds; for the client's address
 
 	// Guarded by conn.mu.
-	length   int64  // as the head says; -1 if it does not
-	total    int64  // bytes so far
-	data     []byte // not yet read
-	room     int64  // of the stream's window: what the client may still send
-	expects  bool   // the client waits for 100 Continue
-	whole    bool   // the whole body has come
+	length   int64     // as the head says; -1 if it does not
+	total    int64     // bytes so far
+	data     []byte    // not yet read
+	room     int64     // of the stream's window: what the client may still send
+	due      time.Time // by when the whole body must have come; zero for never
+	expects  bool      // the client waits for 100 Continue
+	whole    bool      // the whole body has come
+	owned    bool      // the handler counts what the body holds
 	released bool
 	err      error // what Read returns behind data; nil while more may come
 }
 
 func newBody(st *stream, length int64, expects bool) *body {
-	return &body{stream: st, came: make(chan struct{}, 1), length: length, room: streamWindow, expects: expects}
+	b := &body{stream: st, came: make(chan struct{}, 1), length: length, room: streamWindow, expects: expects}
+	b.entry = st.conn.server.ledger.Open(st.conn.stranger, account.Bodies, b.cut)
+	return b
+}
+
+// cut ends a body that may no longer be held.
+func (b *body) cut() { b.stream.reset(wire.ErrCodeEnhanceYourCalm) }
+
+// Own implements exchange.Body.
+func (b *body) Own() {
+	c := b.stream.conn
+	c.mu.Lock()
+	defer c.unlock()
+	if b.owned {
+		return
+	}
+	b.owned = true
+	b.entry.Close()
+	if !b.whole && !b.released {
+		c.widenLocked()
+		c.sendLocked()
+	}
+}
+
+// Due implements exchange.Body.
+func (b *body) Due(at time.Time) {
+	c := b.stream.conn
+	c.mu.Lock()
+	defer c.unlock()
+	b.due = at
 }
 
 // Read implements exchange.Body.
@@ -44,6 +79,9 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.data = b.data[n:]; len(b.data) == 0 {
 		b.data = nil
 	}
+	if !b.owned {
+		b.entry.Add(-int64(n))
+	}
 	b.returnLocked(n)
 	c.sendLocked()
 	return n, nil
@@ -56,7 +94,11 @@ func (b *body) awaitLocked() error {
 		return nil
 	}
 	c := b.stream.conn
-	stalled := time.NewTimer(c.server.stall)
+	wait := c.server.stall
+	if !b.due.IsZero() {
+		wait = min(wait, time.Until(b.due))
+	}
+	stalled := time.NewTimer(wait)
 	defer stalled.Stop()
 	for len(b.data) == 0 && b.err == nil {
 		b.continueLocked()
@@ -115,6 +157,7 @@ func (b *body) breakLocked() {
 func (b *body) dropLocked() {
 	b.stream.conn.returnLocked(len(b.data))
 	b.data = nil
+	b.entry.Close()
 	b.wake()
 }
 
@@ -141,22 +184,42 @@ func (b *body) returnLocked(n int) {
 // returnLocked gives n bytes of the connection's window back.
 func (c *conn) returnLocked(n int) {
 	c.unread -= int64(n)
-	if c.unreturned += int64(n); c.unreturned >= connWindow/4 {
+	if c.unreturned += int64(n); c.unreturned >= c.receive/4 {
 		_ = c.framer.WriteWindowUpdate(0, uint32(c.unreturned))
 		c.unreturned = 0
 	}
 }
 
+// widenLocked opens the connection's window to its full width, because a client on it is known.
+func (c *conn) widenLocked() {
+	if c.receive < connWindow {
+		_ = c.framer.WriteWindowUpdate(0, uint32(connWindow-c.receive))
+		c.receive = connWindow
+	}
+}
+
 // readData handles a DATA frame.
 func (c *conn) readData(f *wire.DataFrame) error {
+	counted := c.countData(f)
 	c.mu.Lock()
 	defer c.unlock()
 	err := c.spendDataLocked(f)
 	if err == nil {
-		err = c.dataLocked(f)
+		err = c.dataLocked(f, counted)
 	}
 	c.reader.due = true
 	return err
+}
+
+// countData counts the bytes of f for the client's address, unless their body has an owner or nobody
+// reads it. It reports false if they may not be held. Another body may be cut for them, so the lock
+// is not held.
+func (c *conn) countData(f *wire.DataFrame) bool {
+	c.mu.Lock()
+	st := c.streams.find(f.StreamID)
+	counts := st != nil && st.body != nil && !st.body.owned && st.body.err == nil
+	c.mu.Unlock()
+	return !counts || st.body.entry.Add(int64(len(f.Data())))
 }
 
 // spendDataLocked counts a DATA frame that brings little.
@@ -172,9 +235,10 @@ func (c *conn) spendDataLocked(f *wire.DataFrame) error {
 	return nil
 }
 
-func (c *conn) dataLocked(f *wire.DataFrame) error {
+// dataLocked handles a DATA frame. counted says that its bytes may be held.
+func (c *conn) dataLocked(f *wire.DataFrame, counted bool) error {
 	// Padding counts for the windows (RFC 9113, section 6.1).
-	if c.unread += int64(f.Length); c.unread+c.unreturned > connWindow {
+	if c.unread += int64(f.Length); c.unread+c.unreturned > c.receive {
 		return wire.ConnectionError(wire.ErrCodeFlowControl)
 	}
 	st := c.streams.find(f.StreamID)
@@ -192,9 +256,14 @@ func (c *conn) dataLocked(f *wire.DataFrame) error {
 		c.returnLocked(int(f.Length))
 		return c.refuseLocked(st.id, wire.ErrCodeProtocol)
 	}
-	if b.err != nil { // nobody reads it
+	switch {
+	case b.err != nil: // nobody reads it
 		c.returnLocked(int(f.Length))
-	} else {
+	case !counted && !b.owned:
+		c.returnLocked(int(f.Length))
+		apistatus.RejectedHeld.Inc()
+		return c.refuseLocked(st.id, wire.ErrCodeEnhanceYourCalm)
+	default:
 		b.data = append(b.data, f.Data()...)
 		b.returnLocked(int(f.Length) - len(f.Data()))
 		b.wake()

@@ -10,7 +10,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -20,11 +23,12 @@ const (
 	maxFrame = 16 << 10
 	// streamWindow is how many bytes of a request's body may come before they are read; the same as
 	// kube-apiserver's.
-	streamWindow = 256 << 10
+	streamWindow = exchange.MostBodyHeld
 	// connWindow bounds the unread bodies of all requests of a connection. kube-apiserver's is 26
-	// MB.
+	// MB. It is the window from the first body with an owner on, see [exchange.Body]. Before that,
+	// the window is defaultWindow: strangers have no more, whatever the number of their streams.
 	connWindow = 4 << 20
-	// defaultWindow is every window before SETTINGS (RFC 9113, section 6.9.2).
+	// defaultWindow is every window before SETTINGS and WINDOW_UPDATE (RFC 9113, section 6.9.2).
 	defaultWindow = 65535
 	// maxWindow is the largest window.
 	maxWindow = 1<<31 - 1
@@ -42,6 +46,8 @@ type conn struct {
 	tls     *tls.Conn // as the listener accepted it
 	shared  *downstream.Conn
 	carrier *fanout.Carrier
+
+	stranger account.Source // pays for what has no owner; set before the first frame is read
 
 	arrival sync.Once      // closes arrived
 	arrived chan struct{}  // closed when the arrival has ended; see downstream.Arrival
@@ -80,7 +86,8 @@ type conn struct {
 	frameSize  int   // the client's MAX_FRAME_SIZE
 	sent       int64 // bytes of DATA so far
 	credit     int   // bytes of DATA since the reader last counted them; see type calm
-	unread     int64 // of connWindow, taken by bodies that were not read yet
+	receive    int64 // the client's window for bodies: defaultWindow, later connWindow
+	unread     int64 // of receive, taken by bodies that were not read yet
 	unreturned int64 // read since the last WINDOW_UPDATE
 
 	ending   ending
@@ -95,6 +102,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 		tls:       t,
 		arrived:   make(chan struct{}),
 		window:    defaultWindow,
+		receive:   s.receive,
 		initial:   defaultWindow,
 		frameSize: maxFrame,
 		idleFrom:  fanout.MonotonicNow(),
@@ -118,7 +126,9 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 		wire.Setting{ID: wire.SettingInitialWindowSize, Val: streamWindow},
 		wire.Setting{ID: wire.SettingMaxHeaderListSize, Val: maxHeaderList},
 	)
-	_ = c.framer.WriteWindowUpdate(0, connWindow-defaultWindow)
+	if c.receive > defaultWindow {
+		_ = c.framer.WriteWindowUpdate(0, uint32(c.receive-defaultWindow))
+	}
 	c.sendLocked()
 	return c, nil
 }
@@ -126,6 +136,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 // serve reads the connection until it ends, and waits until nothing works for it.
 func (c *conn) serve() {
 	c.shared = c.server.conns.Shared(c.tls, c.goAway)
+	c.stranger = auth.StrangerAt(c.shared)
 	c.end(c.readCaught())
 	c.reader.giveBack()
 	c.working.Wait()

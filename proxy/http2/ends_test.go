@@ -214,6 +214,7 @@ func TestContinue(t *testing.T) {
 // rest of the body has taken are given back.
 func TestEarlyResponse(t *testing.T) {
 	w := newWorldEcho(t)
+	w.server.receive = connWindow
 	p := w.dial()
 	for id := uint32(1); id < 60; id += 2 {
 		p.head(id, "POST", "/body", false)
@@ -385,6 +386,7 @@ func TestUnreadBodiesOfWatches(t *testing.T) {
 		<-came
 		x.Response.Stream = newTestStream()
 	})
+	w.server.receive = connWindow
 	p := w.dial()
 	const streams = connWindow / 4 / streamWindow
 	for i := range uint32(streams) {

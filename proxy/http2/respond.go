@@ -216,7 +216,7 @@ func (st *stream) sendHead(resp *exchange.Response, length int64, last bool) err
 func (st *stream) headLocked(resp *exchange.Response, length int64, last bool) {
 	c := st.conn
 	code := resp.Code()
-	if code == http.StatusUnauthorized || c.shared.Last() {
+	if code == http.StatusUnauthorized || resp.Close || c.shared.Last() {
 		// kube-apiserver also makes clients without a valid credential leave.
 		c.goAwayLocked()
 	}

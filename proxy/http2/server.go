@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -18,21 +19,24 @@ const Protocol = "h2"
 type Server struct {
 	// Immutable.
 	handler    func(*exchange.Exchange)
+	ledger     *account.Ledger
 	conns      *downstream.Connections
 	poller     *downstream.Poller
 	log        *slog.Logger
 	maxStreams int
 	stall      time.Duration // downstream.StallTimeout, except in tests
+	receive    int64         // a connection's window for bodies without owner: defaultWindow, except in tests
 }
 
-// New returns a server that calls handler for each request, on a goroutine of its own.
+// New returns a server that calls handler for each request, on a goroutine of its own. What it holds
+// for clients counts in ledger.
 func New(
-	handler func(*exchange.Exchange), opts *Options, conns *downstream.Connections, poller *downstream.Poller,
-	log *slog.Logger,
+	handler func(*exchange.Exchange), opts *Options, ledger *account.Ledger, conns *downstream.Connections,
+	poller *downstream.Poller, log *slog.Logger,
 ) *Server {
 	return &Server{
-		handler: handler, conns: conns, poller: poller, log: log,
-		maxStreams: opts.HTTP2MaxStreamsPerConnection, stall: downstream.StallTimeout,
+		handler: handler, ledger: ledger, conns: conns, poller: poller, log: log,
+		maxStreams: opts.HTTP2MaxStreamsPerConnection, stall: downstream.StallTimeout, receive: defaultWindow,
 	}
 }
 

@@ -341,6 +341,8 @@ func (st *stream) Left() bool {
 	return left || c.shared.Left()
 }
 
+func (st *stream) Break() { st.reset(wire.ErrCodeInternal) }
+
 func (st *stream) Remaining() (time.Duration, bool) { return st.conn.shared.Remaining() }
 
 func (st *stream) Arriving() bool { return st.conn.shared.Arriving() }

@@ -14,6 +14,7 @@ import (
 	wire "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -22,6 +23,7 @@ import (
 type world struct {
 	t      testing.TB
 	conns  *downstream.Connections
+	ledger *account.Ledger
 	addr   string
 	server *Server
 	ln     net.Listener
@@ -48,9 +50,9 @@ func newWorld(t testing.TB, handler func(*exchange.Exchange)) *world {
 func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*exchange.Exchange)) *world {
 	t.Helper()
 	ln, poller := listenTLS(t, Protocol)
-	w := &world{t: t, conns: downstream.NewConnections(maxAge), addr: ln.Addr().String(), ln: ln}
+	w := &world{t: t, conns: downstream.NewConnections(maxAge), ledger: account.New(account.Limits{}), addr: ln.Addr().String(), ln: ln}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	w.server = New(handler, &opts, w.conns, poller, log)
+	w.server = New(handler, &opts, w.ledger, w.conns, poller, log)
 	w.serving.Go(w.accept)
 	t.Cleanup(func() {
 		w.ln.Close()

@@ -39,8 +39,8 @@ type longRequests struct {
 	turns *fairness.Queue
 }
 
-// NewLongRequests returns the admission of long requests. All waits end with ctx.
-func NewLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
+// newLongRequests returns the admission of long requests. All waits end with ctx.
+func newLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
 	return &longRequests{ctx: ctx, auth: auth, turns: fairness.New(ctx, mostLong, fairness.Purpose{
 		Message: "too many requests with long selectors wait",
 		Refused: rejectedLong,

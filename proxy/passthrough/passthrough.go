@@ -16,10 +16,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -35,8 +37,11 @@ import (
 // properly.
 type Forwarder struct {
 	upstream *upstream.Upstream
+	auth     *auth.Authorizer
+	ledger   *account.Ledger
 	front    *auth.FrontProxies // the headers that they set are not forwarded
 	long     *longRequests
+	turns    *fairness.Queue // of strangers
 	audit    *audit.Log
 	log      *slog.Logger
 	watches  Watches
@@ -46,14 +51,18 @@ type Forwarder struct {
 }
 
 // New returns a Forwarder to upstream. Ordinary requests end with requests; watches, logs and
-// upgrades end with streams. The headers that front's proxies set are not forwarded.
-func New(requests, streams context.Context, upstream *upstream.Upstream, front *auth.FrontProxies,
-	long *longRequests, audit *audit.Log, log *slog.Logger,
+// upgrades end with streams. The headers that front's proxies set are not forwarded. What is held
+// for clients counts in ledger.
+func New(requests, streams context.Context, upstream *upstream.Upstream, authorizer *auth.Authorizer,
+	front *auth.FrontProxies, ledger *account.Ledger, audit *audit.Log, log *slog.Logger,
 ) *Forwarder {
 	return &Forwarder{
 		upstream: upstream,
+		auth:     authorizer,
+		ledger:   ledger,
 		front:    front,
-		long:     long,
+		long:     newLongRequests(requests, authorizer),
+		turns:    newStrangersTurns(requests),
 		audit:    audit,
 		log:      log,
 		requests: requests,
@@ -67,8 +76,10 @@ type passing struct {
 	asked   *request.Request
 	req     *http.Request
 	audit   *audit.Passed
+	holding *holding
 	sent    func() // called once kube-apiserver has begun to answer
 	upgrade bool
+	leave   bool            // the client is to use another connection from now on
 	watch   *Watch          // nil for other requests
 	recall  <-chan struct{} // see exchange.Exchange
 
@@ -89,27 +100,30 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 			"the server could not find the requested resource"))
 		return
 	}
-	var body *requestBody
-	if x.Body != nil {
-		body = &requestBody{Body: x.Body, log: p.log}
-		if failed := body.receive(); failed != nil {
-			p.refuse(x, id, asked, failed)
-			return
-		}
+	upgrade := request.UpgradeType(x)
+	lasts, ends := asked.MayLast() || upgrade != "", p.requests
+	detached := lasts && x.ContentLength == 0
+	if detached {
+		ends = p.streams
 	}
-	audit, sent, ok := p.admit(x, id, asked)
-	if !ok {
+	holding, refused := p.hold(x, p.auth.Source(id), ends, lasts)
+	if refused != nil {
+		p.refuse(x, id, asked, refused)
 		return
 	}
-	r := &passing{id: id, asked: asked, audit: audit, sent: sent, recall: x.Recall}
+	r := &passing{id: id, asked: asked, holding: holding, recall: x.Recall, leave: x.Response.Close}
+	body := p.newBody(x, r)
+	if !p.admit(x, r, body) {
+		holding.close()
+		return
+	}
 	r.req = &http.Request{
 		Method: x.Method,
 		URL:    p.target(x.Target),
 		Header: p.forwardHeader(x),
 		Body:   http.NoBody,
 	}
-	upgrade := request.UpgradeType(x)
-	if x.ContentLength != 0 || upgrade == "" && !asked.MayLast() {
+	if !detached {
 		p.forward(x, r, body)
 		return
 	}
@@ -122,28 +136,37 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	r.auditID, r.pretty = apistatus.AuditID(x), apistatus.PrettyStatus(x)
 	x.Response.Detached = func(to exchange.Responder) {
-		defer sent()
+		defer r.sent()
 		p.serveDetached(to, r)
 	}
 }
 
 // admit waits until the request may be sent, and begins its line in the audit log. The caller must
-// call sent once kube-apiserver has begun to answer. If admit reports false, x has the response to a
-// rejected request.
-func (p *Forwarder) admit(x *exchange.Exchange, id auth.Identity, asked *request.Request) (
-	audit *audit.Passed, sent func(), ok bool,
-) {
-	sent, refused := p.long.admit(x, id)
+// call r.sent once kube-apiserver has begun to answer. If admit reports false, x has the response to
+// a rejected request.
+func (p *Forwarder) admit(x *exchange.Exchange, r *passing, body *requestBody) bool {
+	refused := p.receive(x, r, body)
+	if refused == nil {
+		r.sent, refused = p.long.admit(x, r.id)
+	}
+	if refused == nil && r.holding.source.Stranger {
+		if refused = p.takeTurn(x, r); refused == nil {
+			refused = p.receive(x, r, body)
+		}
+		if refused != nil {
+			r.sent()
+		}
+	}
 	if refused != nil {
-		p.refuse(x, id, asked, refused)
-		return nil, nil, false
+		p.refuse(x, r.id, r.asked, refused)
+		return false
 	}
-	if audit, refused = p.audit.Passing(x, id, asked); refused != nil {
-		sent()
+	if r.audit, refused = p.audit.Passing(x, r.id, r.asked); refused != nil {
+		r.sent()
 		apistatus.Write(x, refused)
-		return nil, nil, false
+		return false
 	}
-	return audit, sent, true
+	return true
 }
 
 // refuse answers a request that is not passed through, and then records it with the Audit-Id of that
@@ -206,20 +229,31 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody) {
 	defer r.sent()
 	inFlight.Add(1)
+	h := r.holding
+	ctx, end := h.ctx, h.close
 	if body != nil {
 		r.req.Body, r.req.ContentLength, r.req.GetBody = &bodyAttempt{body: body}, x.ContentLength, body.again
+		if h.source.Stranger {
+			ctx = p.expect(r, body)
+		}
 	}
-	ctx, end := p.requests, func() {}
-	if r.asked.MayLast() {
-		ctx, end = p.attend(x.Conn)
+	if h.lasts {
+		end = p.attend(h)
 	}
-	resp, err := p.upstream.DoAs(r.id, r.req.WithContext(ctx))
+	resp, err := p.upstream.Pass(r.id, h.source.Stranger, r.req.WithContext(ctx))
 	r.sent()
+	if err == nil {
+		resp, err = p.begin(r, resp)
+	}
 	if err != nil {
 		inFlight.Add(-1)
 		left := ctx.Err() != nil && p.requests.Err() == nil
+		failed := h.failure(r.req.Method)
+		if errors.Is(err, errCut) {
+			failed = unheld(r.req.Method)
+		}
 		end()
-		p.unanswered(x, r, body, err, left)
+		p.unanswered(x, r, body, err, left, failed)
 		return
 	}
 	countPassthrough(r.asked, resp.StatusCode)
@@ -234,29 +268,47 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 // leftEvery is the time between two looks whether the client of a request that may last has left.
 const leftEvery = time.Second
 
-// attend returns a context for a request that may last and is not detached, because it has a body. It
-// ends when the client leaves, which nothing else shows while kube-apiserver sends nothing. The caller
+// attend watches a request that may last and is not detached, because it has a body. The request ends
+// when the client leaves, which nothing else shows while kube-apiserver sends nothing. The caller
 // calls end when the response has ended.
-func (p *Forwarder) attend(client exchange.Conn) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancel(p.requests)
+func (p *Forwarder) attend(h *holding) (end func()) {
 	var attending sync.WaitGroup
 	attending.Go(func() {
-		for request.Sleep(ctx, leftEvery) {
-			if client.Left() {
-				cancel()
+		for request.Sleep(h.ctx, leftEvery) {
+			if h.client.Left() {
+				h.cancel(nil)
 			}
 		}
 	})
-	return ctx, func() {
-		cancel()
+	return func() {
+		h.close()
 		attending.Wait()
 	}
 }
 
+// begin counts the response to r whose head has come, and says who pays for it.
+func (p *Forwarder) begin(r *passing, resp *http.Response) (*http.Response, error) {
+	h := r.holding
+	if h.source.Stranger {
+		h.move(p.auth.Source(r.id))
+	}
+	if !h.began(resp) {
+		_ = resp.Body.Close()
+		return nil, errCut
+	}
+	if h.lasts && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = &heldBody{resp.Body, h}
+	}
+	return resp, nil
+}
+
 // unanswered answers x when kube-apiserver has not answered, because of err. left says that the client
-// has left.
-func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBody, err error, left bool) {
+// has left. failed is the response if the request was ended here, nil otherwise.
+func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBody, err error, left bool, failed *metav1.Status) {
 	st := body.failure()
+	if st == nil {
+		st = failed
+	}
 	switch {
 	case st != nil:
 		r.audit.Failed(st)
@@ -292,12 +344,32 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 	st := apistatus.ServiceUnavailable("kube-apiserver cannot be reached through this proxy at the moment; " +
 		"if this lasts, see the proxy's /readyz and its log for the reason")
 	var dial *net.OpError
-	safe := req.Method == http.MethodGet || req.Method == http.MethodHead || errors.As(err, &dial) && dial.Op == "dial"
-	if !safe {
+	if !safe(req.Method) && !(errors.As(err, &dial) && dial.Op == "dial") {
 		st.Details = nil
 		st.Message = "kube-apiserver broke off the connection before it answered; the request may or may not have taken effect"
 	}
 	return st
+}
+
+// unheld returns the response for a request whose response may not be held.
+func unheld(method string) *metav1.Status {
+	if safe(method) {
+		return tooMuch()
+	}
+	return apistatus.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+		"too many responses to this client wait to be read; the request has been processed, but its response is lost")
+}
+
+// safe reports whether a request with this method changes nothing.
+func safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
+// send sends a request that may last.
+func (p *Forwarder) send(r *passing) (*http.Response, error) {
+	req := r.req.WithContext(r.holding.ctx)
+	if r.upgrade {
+		return p.upstream.DoUpgrade(r.id, req)
+	}
+	return p.upstream.Pass(r.id, r.holding.source.Stranger, req)
 }
 
 // serveDetached forwards a request that may last.
@@ -306,25 +378,30 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	defer inFlight.Add(-1)
 	Streams.Add(1)
 	defer Streams.Add(-1)
-	ctx, cancel := context.WithCancel(p.streams)
-	defer cancel()
+	h := r.holding
+	defer h.close()
+	ctx, cancel := h.ctx, func() { h.cancel(nil) }
 	to.OnGone(cancel)
 
-	send := p.upstream.DoAs
-	if r.upgrade {
-		send = p.upstream.DoUpgrade
-	}
-	resp, err := send(r.id, r.req.WithContext(ctx))
+	resp, err := p.send(r)
 	r.sent()
+	if err == nil {
+		resp, err = p.begin(r, resp)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			r.audit.Left()
-			return // the client is gone, or the proxy is stopping
+			return // the client is gone, the proxy is stopping, or the request has been cut
 		}
-		p.failed(r.req, err)
-		st := unreachable(r.req, err)
+		st := tooMuch()
+		if !errors.Is(err, errCut) {
+			p.failed(r.req, err)
+			st = unreachable(r.req, err)
+		}
 		r.audit.Failed(st)
-		to.Respond(apistatus.Response(st, r.auditID, r.pretty))
+		answer := apistatus.Response(st, r.auditID, r.pretty)
+		answer.Close = r.leave
+		to.Respond(answer)
 		return
 	}
 	countPassthrough(r.asked, resp.StatusCode)
@@ -352,7 +429,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		defer cancel()
 	}
 	answer.Reader = body
-	answer.Close = r.upgrade && resp.Close                   // later bytes may be meant for the other protocol
+	answer.Close = r.leave || r.upgrade && resp.Close        // later bytes may be meant for the other protocol
 	answer.Bare = r.upgrade && resp.Header.Get("Date") == "" // a refused handshake of a WebSocket
 	to.Respond(answer)
 }

@@ -19,22 +19,55 @@ import (
 // requestBody is a request's body while net/http sends it upstream. net/http may still read it when
 // the response has begun, and even when it has ended. The protocol releases the body at that point.
 //
-// The body's beginning is received before the request is sent. Otherwise a client could begin many
-// requests, send no bodies, and hold a connection to kube-apiserver for each of them.
+// The beginning of a known client's body is received before the request is sent. Otherwise a client
+// could begin many requests, send no bodies, and hold a stream to kube-apiserver for each of them.
+// It counts for the client. If it is short, it can be sent again from its beginning. kube-apiserver
+// ends a connection (HTTP/2's GOAWAY) when a request on it fails to authenticate, as with a known
+// token that has expired. It may not have processed the last requests on that connection; net/http
+// sends those again, or they fail.
 //
-// A short body can be sent again from its beginning. kube-apiserver ends a connection (HTTP/2's
-// GOAWAY) when a request on it fails to authenticate. It may not have processed the last requests
-// on that connection; net/http sends those again, or they fail. Strangers share a connection, and
-// one stranger must not make another's request fail. Package upstream sends a stranger's longer
-// body on a connection of its own.
+// A stranger's body is not read before kube-apiserver reads it, which it does only if it has accepted
+// the credential; see expect. It can be sent again only while nothing of it has been read.
 type requestBody struct {
 	exchange.Body
-	log *slog.Logger
+	log  *slog.Logger
+	most int64 // what may be held of it, the protocol's part included
 
 	mu    sync.Mutex
+	keep  int    // how much of it can be sent again
 	err   error  // the error that Body ended with
 	total int    // bytes read from Body
-	kept  []byte // those bytes, up to upstream.MaxKeptBody; nil beyond it
+	kept  []byte // those bytes, up to keep; nil beyond it
+}
+
+// newBody returns the request's body; nil for none. An ordinary request's body has as much time as
+// the request.
+func (p *Forwarder) newBody(x *exchange.Exchange, r *passing) *requestBody {
+	if x.Body == nil {
+		return nil
+	}
+	if !r.holding.lasts {
+		x.Body.Due(x.Received.Add(requestTime))
+	}
+	b := &requestBody{Body: x.Body, log: p.log, most: exchange.MostBodyHeld}
+	if x.ContentLength >= 0 {
+		b.most = min(b.most, x.ContentLength)
+	}
+	return b
+}
+
+// receive receives the beginning of a known client's body. It returns the response to a request that
+// may not go on.
+func (p *Forwarder) receive(x *exchange.Exchange, r *passing, body *requestBody) *metav1.Status {
+	if body == nil || r.holding.source.Stranger {
+		return nil
+	}
+	if st := p.room(x, r.holding.addBody(), body.most+min(body.most, upstream.MaxKeptBody)); st != nil {
+		return st
+	}
+	body.Own()
+	body.keep = upstream.MaxKeptBody
+	return body.receive()
 }
 
 var errBodyNotKept = errors.New("request body is too long to be sent again")
@@ -58,7 +91,7 @@ type bodyAttempt struct {
 func (b *requestBody) again() (io.ReadCloser, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.total > upstream.MaxKeptBody {
+	if b.total > b.keep {
 		return nil, errBodyNotKept
 	}
 	return &bodyAttempt{body: b}, nil
@@ -89,7 +122,7 @@ func (b *requestBody) readAt(p []byte, at int) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.Body.Read(p)
-	if b.total += n; b.total <= upstream.MaxKeptBody {
+	if b.total += n; b.total <= b.keep {
 		b.kept = append(b.kept, p[:n]...)
 	} else {
 		b.kept = nil

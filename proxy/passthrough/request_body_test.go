@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -22,7 +23,7 @@ func TestRequestBodyAgain(t *testing.T) {
 	for _, size := range []int{0, 1, 1000, upstream.MaxKeptBody, upstream.MaxKeptBody + 1} {
 		sent := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
 		for _, before := range []int{0, 1, size / 2, size} {
-			b := &requestBody{Body: &scriptedBody{Reader: bytes.NewReader(sent)}}
+			b := &requestBody{keep: upstream.MaxKeptBody, Body: &scriptedBody{Reader: bytes.NewReader(sent)}}
 			first := &bodyAttempt{body: b}
 			if _, err := io.ReadFull(first, make([]byte, min(before, size))); err != nil {
 				t.Fatal(err)
@@ -54,7 +55,7 @@ func TestRequestBodyReceived(t *testing.T) {
 	for _, size := range []int{0, 1, 1000, upstream.MaxKeptBody, upstream.MaxKeptBody + 1, 3 * upstream.MaxKeptBody} {
 		sent := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
 		from := bytes.NewReader(sent)
-		b := &requestBody{Body: &scriptedBody{Reader: iotest.OneByteReader(from)}}
+		b := &requestBody{keep: upstream.MaxKeptBody, Body: &scriptedBody{Reader: iotest.OneByteReader(from)}}
 		if st := b.receive(); st != nil {
 			t.Fatalf("%d bytes: %+v", size, st)
 		}
@@ -72,6 +73,9 @@ type scriptedBody struct {
 	io.Reader
 	released bool
 }
+
+func (b *scriptedBody) Own()          {}
+func (b *scriptedBody) Due(time.Time) {}
 
 func (b *scriptedBody) Release() (whole bool) {
 	b.released = true
@@ -92,7 +96,7 @@ func TestRequestBodyFailure(t *testing.T) {
 		408: fmt.Errorf("read: %w", os.ErrDeadlineExceeded),
 	} {
 		body := &scriptedBody{Reader: io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(err))}
-		b := &requestBody{Body: body}
+		b := &requestBody{keep: upstream.MaxKeptBody, Body: body}
 		if got, readErr := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(readErr, err) {
 			t.Errorf("read %q, %v; want %v", got, readErr, err)
 		}
@@ -104,7 +108,7 @@ func TestRequestBodyFailure(t *testing.T) {
 
 // net/http reads a request's body on its own goroutines: a panic there fails that request.
 func TestPanicInRequestBody(t *testing.T) {
-	b := &requestBody{Body: &scriptedBody{Reader: panickingBody{}}, log: slog.New(slog.DiscardHandler)}
+	b := &requestBody{keep: upstream.MaxKeptBody, Body: &scriptedBody{Reader: panickingBody{}}, log: slog.New(slog.DiscardHandler)}
 	if _, err := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(err, request.ErrPanicked) {
 		t.Errorf("%v, want %v", err, request.ErrPanicked)
 	}

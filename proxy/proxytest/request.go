@@ -77,6 +77,7 @@ func (c Conn) Secure() bool                   { return c.State != nil }
 func (c Conn) TLS() *tls.ConnectionState      { return c.State }
 func (Conn) TCP() *net.TCPConn                { return nil }
 func (Conn) Left() bool                       { return false }
+func (Conn) Break()                           {}
 func (Conn) Remaining() (time.Duration, bool) { return 0, false }
 func (Conn) Arriving() bool                   { return false }
 func (Conn) EndArrival()                      {}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -26,11 +27,20 @@ import (
 // certificate never accompanies a client's token. A client that is known by name only is
 // impersonated: the request carries the proxy's credential and names the user.
 //
-// Strangers share no HTTP/2 connection with known clients (see auth.KnownTokens). kube-apiserver
-// ends the connection (GOAWAY) of every anonymous request and of every request that it answers with
-// 401. A request on that connection that it has not begun to answer has to be sent again, and a
-// long body cannot be. So a stranger's long body goes over HTTP/1.1, on a connection of its own.
-// The first write of an honest client is thus safe from other strangers too.
+// Strangers share no HTTP/2 connection with known clients, nor with each other (see
+// auth.KnownTokens). kube-apiserver ends an HTTP/2 connection (GOAWAY) with every anonymous request
+// and with every request that it answers with 401. A request on that connection that it has not
+// begun to answer has to be sent again, and a long body cannot be. It leaves connections of HTTP/1.1
+// open. So strangers' requests go over HTTP/1.1, one at a time on a connection. They wait for no TLS
+// handshake and not for each other, and the first write of an honest client is safe from other
+// strangers. From its first acceptance on, a token uses the shared HTTP/2 connection.
+//
+// A stranger's request may say Expect: 100-continue. Its body is then sent when kube-apiserver begins
+// to read it, which it does after it has authenticated and authorized the request. A refused
+// request costs that connection, because its body was not sent.
+//
+// What a client does not read stays in a buffer here: at most [Window] bytes of each response to a
+// client. The proxy's own requests have Go's larger windows, because they read at once.
 //
 // A peer that has gone without closing its connections is noticed within about ten seconds. Then
 // every request on its connections fails. Over TLS the protocol is HTTP/2: a connection on which
@@ -47,9 +57,10 @@ type Upstream struct {
 	base *url.URL
 	Via  via // the proxy's name in requests
 
-	own, ownUpgrade             http.RoundTripper // with the proxy's credentials
-	known                       http.RoundTripper // with none, for known tokens
-	anonymous, anonymousUpgrade http.RoundTripper // with none, for all others
+	// With the proxy's credentials: for the proxy itself, for clients that it names, and for upgrades.
+	own, naming, ownUpgrade http.RoundTripper
+	// With none: for known tokens, and for strangers and upgrades.
+	known, strangers http.RoundTripper
 
 	tokens *auth.KnownTokens
 }
@@ -90,18 +101,72 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	for _, t := range []struct {
 		rt  *http.RoundTripper
 		cfg *rest.Config
+		set func(*http.Transport)
 	}{
-		{&u.own, cfg},
-		{&u.ownUpgrade, http1(cfg)},
-		{&u.known, anonymous},
-		{&u.anonymous, anonymous},
-		{&u.anonymousUpgrade, http1(anonymous)},
+		{&u.own, cfg, nil},
+		{&u.naming, cfg, forClients},
+		{&u.ownUpgrade, http1(cfg), nil},
+		{&u.known, anonymous, forClients},
+		{&u.strangers, http1(anonymous), forStrangers},
 	} {
-		if *t.rt, err = rest.TransportFor(t.cfg); err != nil {
+		if *t.rt, err = rest.TransportFor(t.cfg); err == nil && t.set != nil {
+			err = configure(*t.rt, t.set)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("upstream transport: %w", err)
 		}
 	}
 	return u, nil
+}
+
+const (
+	// Window is how many bytes of a response wait for their reader at most. It bounds a stream's
+	// window of HTTP/2. That of the connection is never closed (1 GiB), so a response that nobody
+	// reads does not hold up the others. A response of any length takes 4 s for 1 GiB where
+	// kube-apiserver is 1 ms away.
+	Window = 256 << 10
+
+	// continueWait is how long a stranger's body waits for 100 Continue. After that it is sent
+	// without, because a proxy in front of kube-apiserver may not pass Expect on (RFC 9110, section
+	// 10.1.1). kube-apiserver refuses strangers much sooner.
+	continueWait = 5 * time.Second
+	// strangersIdle is how long a connection for strangers is kept open. It is less than
+	// kube-apiserver's own 90 s, and than the usual 60 s of proxies in front of it: a write on a
+	// connection that the other side is just closing would fail.
+	strangersIdle = 30 * time.Second
+	// mostStrangersIdle is how many connections for strangers are kept open.
+	mostStrangersIdle = 64
+)
+
+// forClients configures a transport that clients share.
+func forClients(t *http.Transport) {
+	t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: Window}
+}
+
+// forStrangers configures the transport for strangers.
+func forStrangers(t *http.Transport) {
+	t.ExpectContinueTimeout = continueWait
+	t.IdleConnTimeout = strangersIdle
+	t.MaxIdleConnsPerHost = mostStrangersIdle
+	if t.TLSClientConfig != nil {
+		t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	}
+}
+
+// configure calls set for the transport that client-go has made, below its wrappers and before its
+// first use. When a CA certificate changes, client-go clones it with its settings.
+func configure(rt http.RoundTripper, set func(*http.Transport)) error {
+	for {
+		switch t := rt.(type) {
+		case *http.Transport:
+			set(t)
+			return nil
+		case utilnet.RoundTripperWrapper:
+			rt = t.WrappedRoundTripper()
+		default:
+			return fmt.Errorf("%T cannot be configured", rt)
+		}
+	}
 }
 
 // deadPeer is how long a peer may leave data or probes unanswered.
@@ -171,12 +236,29 @@ func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
 	return u.send(u.own, req)
 }
 
-// DoAs sends req as id: with the proxy's credential, with the client's token alone, with no
-// credential, or in a user's name. It replaces any Authorization header of req. In a user's name,
-// it replaces Impersonate-* headers too.
+// DoAs sends req as id, for the proxy itself: with the proxy's credential, with the client's token
+// alone, with no credential, or in a user's name. It replaces any Authorization header of req. In a
+// user's name, it replaces Impersonate-* headers too.
 func (u *Upstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, error) {
-	method, token := req.Method, u.tokens.Of(id)
-	resp, err := u.send(as(id, req, u.own, u.withoutCredential(token, req)), req)
+	token := u.tokens.Of(id)
+	return u.do(id, token, !token.Known(), req, u.own)
+}
+
+// Pass is DoAs for a client's request, whose response the client may read as slowly as it likes.
+// stranger says that the client is not known: see [auth.Authorizer.Source].
+func (u *Upstream) Pass(id auth.Identity, stranger bool, req *http.Request) (*http.Response, error) {
+	return u.do(id, u.tokens.Of(id), stranger, req, u.naming)
+}
+
+func (u *Upstream) do(
+	id auth.Identity, token auth.KnownToken, stranger bool, req *http.Request, own http.RoundTripper,
+) (*http.Response, error) {
+	without := u.known
+	if stranger {
+		without = u.strangers
+	}
+	method := req.Method
+	resp, err := u.send(as(id, req, own, without), req)
 	if err == nil {
 		token.Answered(method, resp.StatusCode)
 	}
@@ -187,22 +269,11 @@ func (u *Upstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, er
 // shorter.
 const MaxKeptBody = 64 << 10
 
-// withoutCredential returns the transport for a request with a client's token or with nothing.
-func (u *Upstream) withoutCredential(token auth.KnownToken, req *http.Request) http.RoundTripper {
-	switch {
-	case token.Known():
-		return u.known
-	case req.Body != nil && req.Body != http.NoBody && (req.ContentLength < 0 || req.ContentLength > MaxKeptBody):
-		return u.anonymousUpgrade
-	}
-	return u.anonymous
-}
-
 // DoUpgrade is DoAs for a request that asks to change protocols. When the response's code is 101
 // its Body is the connection, an io.ReadWriteCloser, which no longer ends with the request's
 // context.
 func (u *Upstream) DoUpgrade(id auth.Identity, req *http.Request) (*http.Response, error) {
-	return u.send(as(id, req, u.ownUpgrade, u.anonymousUpgrade), req)
+	return u.send(as(id, req, u.ownUpgrade, u.strangers), req)
 }
 
 // as prepares req to be sent as id and returns the transport for it.
@@ -234,7 +305,7 @@ var userAgent = rest.DefaultKubernetesUserAgent()
 
 // CloseIdleConnections closes connections without a request on them.
 func (u *Upstream) CloseIdleConnections() {
-	for _, rt := range []http.RoundTripper{u.own, u.ownUpgrade, u.known, u.anonymous, u.anonymousUpgrade} {
+	for _, rt := range []http.RoundTripper{u.own, u.naming, u.ownUpgrade, u.known, u.strangers} {
 		utilnet.CloseIdleConnectionsFor(rt)
 	}
 }
@@ -245,6 +316,6 @@ func (u *Upstream) Tokens() *auth.KnownTokens { return u.tokens }
 // UseTransports replaces the transports with the proxy's credentials, and those without. It is for
 // tests.
 func (u *Upstream) UseTransports(own, others http.RoundTripper) {
-	u.own, u.ownUpgrade = own, own
-	u.known, u.anonymous, u.anonymousUpgrade = others, others, others
+	u.own, u.naming, u.ownUpgrade = own, own, own
+	u.known, u.strangers = others, others
 }

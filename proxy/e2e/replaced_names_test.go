@@ -1,0 +1,124 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+const rolesPath = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+
+// TestReplacedNames: Roles whose names JSON cannot express, and so may confuse, are what
+// kube-apiserver says they are, in each encoding. No client loses an event or an object, and a right
+// to one name is no right to another.
+func TestReplacedNames(t *testing.T) {
+	t.Parallel()
+	c := privateCluster(t)
+	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	ours, theirs := p.secure(t, c.token(t, "admin")), c.direct(t)
+	theirs.create(t, rolesPath, `{"metadata":{"name":"first"}}`)
+	rv := theirs.version(t, rolesPath)
+	whole := func(d *target, c chan<- []string) { c <- watchUntil(t, d, rolesPath, rv, "z-last") }
+	got, want := make(chan []string, 1), make(chan []string, 1)
+	go whole(theirs, want)
+	go whole(ours, got)
+	p.admin(t).awaitWatchers(t, 1)
+
+	for _, name := range []string{"u\xff", "u\xfe", "u\x80", "u\ufffd", "ué"} {
+		createRole(t, theirs, name)
+	}
+	theirs.remove(t, rolesPath+"/u%FF")
+	theirs.create(t, rolesPath, `{"metadata":{"name":"z-last"}}`)
+	if g, w := <-got, <-want; !slices.Equal(g, w) {
+		t.Errorf("a watch of JSON brought\n%swant\n%s", strings.Join(g, ""), strings.Join(w, ""))
+	}
+
+	createRole(t, theirs, "u\xff")
+	grantName(t, theirs, "u\ufffd")
+	user := [2]*target{p.secure(t, c.token(t, "user")), c.as(t, "user")}
+	for _, accepts := range []string{jsonType, protoType, partials, strings.Replace(partials, "json", "vnd.kubernetes.protobuf", 1)} {
+		for _, name := range []string{"u%FF", "u%FD", "u%EF%BF%BD", "u%C3%A9"} {
+			one := strings.Replace(accepts, "MetadataList", "Metadata", 1)
+			for _, query := range []string{"", "?resourceVersion=0"} {
+				row{uri: rolesPath + "/" + name + query, header: accept(one)}.check(t, ours, theirs)
+			}
+			for _, query := range []string{"?", "?resourceVersion=0&"} {
+				r := row{uri: rolesPath + query + "fieldSelector=metadata.name%3D" + name, header: accept(accepts)}
+				r.check(t, ours, theirs)
+				r.check(t, user[0], user[1])
+			}
+		}
+		for _, query := range []string{"", "?resourceVersion=0", "?limit=3", "?fieldSelector=metadata.name%21%3Du%FE"} {
+			row{uri: rolesPath + query, header: accept(accepts)}.check(t, ours, theirs)
+		}
+	}
+	if list := ours.do(t, http.MethodGet, rolesPath+"?resourceVersion=0", accept(protoType), ""); !proxytest.FromCache(list.header) {
+		t.Error("a list in protobuf is not served from the cache")
+	}
+}
+
+// watchUntil watches in JSON from a resourceVersion until an event about the object last, and returns
+// all events. A watch that ends properly is resumed, as any client does.
+func watchUntil(t *testing.T, d *target, path string, rv uint64, last string) (lines []string) {
+	for range 10 {
+		r, err := d.tryWatch(t.Context(), fmt.Sprintf("%s?watch=1&resourceVersion=%d", path, rv), nil)
+		if err != nil {
+			t.Errorf("watch %s at %s: %v", path, d.name, err)
+			return lines
+		}
+		for n := 0; ; n++ {
+			events, open := r.all(), r.open()
+			if n < len(events) {
+				lines, rv = append(lines, events[n].line), events[n].rv
+				if strings.HasSuffix(events[n].key, "/"+last) || events[n].typ == "ERROR" {
+					r.stop()
+					return lines
+				}
+				continue
+			}
+			n--
+			if !open {
+				break
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		if r.err != nil {
+			t.Errorf("a watch of %s at %s ended with %v", path, d.name, r.err)
+			return lines
+		}
+	}
+	t.Errorf("watches of %s at %s end before the object %s", path, d.name, last)
+	return lines
+}
+
+// createRole creates a Role in protobuf, where a name may have any bytes.
+func createRole(t *testing.T, d *target, name string) {
+	t.Helper()
+	field := func(number protowire.Number, value string) string {
+		return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value))
+	}
+	body := "k8s\x00" + field(1, field(1, "rbac.authorization.k8s.io/v1")+field(2, "Role")) +
+		field(2, field(1, field(1, name)+field(3, "default")))
+	resp := d.do(t, http.MethodPost, rolesPath, http.Header{"Content-Type": {protoType}}, body)
+	if resp.status != http.StatusCreated {
+		t.Fatalf("create role %q: %d: %s", name, resp.status, resp.body)
+	}
+}
+
+// grantName lets dev-user list the Roles of one name.
+func grantName(t *testing.T, d *target, name string) {
+	t.Helper()
+	d.create(t, rolesPath, fmt.Sprintf(`{"metadata":{"name":"granted"},"rules":[{"apiGroups":["rbac.authorization.k8s.io"],`+
+		`"resources":["roles"],"verbs":["list"],"resourceNames":["%s"]}]}`, name))
+	d.create(t, strings.TrimSuffix(rolesPath, "roles")+"rolebindings", `{"metadata":{"name":"granted"},`+
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"granted"},`+
+		`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
+}

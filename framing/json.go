@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -90,7 +92,7 @@ func errorEvent(status []byte) (Event, error) {
 }
 
 func (s *jsonScanner) changed(t EventType, found scanned, raw []byte) (Event, error) {
-	o, err := found.identify(JSON, &s.fields)
+	o, err := s.identify(found)
 	if err != nil {
 		return Event{}, fmt.Errorf("read watch event: %s: %w", t, err)
 	}
@@ -109,7 +111,7 @@ func (s *jsonScanner) Item(raw, typeMeta []byte) (*Object, error) {
 		return nil, fmt.Errorf("read list item: %w", jsonError(err))
 	}
 	found.managed = withComma(raw, found.managed)
-	o, err := found.identify(JSON, &s.fields)
+	o, err := s.identify(found)
 	if err != nil {
 		return nil, fmt.Errorf("read list item: %w", err)
 	}
@@ -121,6 +123,20 @@ func (s *jsonScanner) Item(raw, typeMeta []byte) (*Object, error) {
 	o.layout = o.moved(span{1, 1}, len(typeMeta))
 	o.frame(Added, raw[:1], typeMeta, raw[1:])
 	return o, nil
+}
+
+// ErrReplaced is returned for a JSON object whose namespace, name or uid contains U+FFFD, the
+// replacement character. JSON cannot express bytes that are not UTF-8, and kube-apiserver writes
+// U+FFFD in their place. So two objects may have the same name in JSON, and their order is not
+// known. Protobuf and CBOR have the bytes themselves. Names of RBAC's kinds may be such bytes.
+var ErrReplaced = errors.New("name, namespace or uid that JSON cannot express")
+
+// identify returns the object that was found, unless JSON may have changed its identity.
+func (s *jsonScanner) identify(found scanned) (*Object, error) {
+	if found.replaced {
+		return nil, ErrReplaced
+	}
+	return found.identify(JSON, &s.fields)
 }
 
 func (s *jsonScanner) reset(input []byte) {
@@ -208,8 +224,16 @@ func (s *jsonScanner) text() (string, error) {
 	return "", fmt.Errorf("found %s, expected a string", v.Kind())
 }
 
-// hash reads a value and returns the hash of the string; that of "" for any other value.
-func (s *jsonScanner) hash() (uint64, error) {
+// identity is text for a part of an object's identity; see ErrReplaced.
+func (s *jsonScanner) identity(f *scanned) (string, error) {
+	text, err := s.text()
+	f.replaced = f.replaced || replaced(text)
+	return text, err
+}
+
+// hash reads a value and returns the hash of the string; that of "" for any other value. The string
+// is a part of an object's identity.
+func (s *jsonScanner) hash(f *scanned) (uint64, error) {
 	v, err := s.dec.ReadValue()
 	switch {
 	case err != nil:
@@ -217,9 +241,22 @@ func (s *jsonScanner) hash() (uint64, error) {
 	case v.Kind() != '"':
 		return hashOfNothing, nil
 	case bytes.IndexByte(v, '\\') < 0:
-		return HashOf(v[1 : len(v)-1]), nil
+		v = v[1 : len(v)-1]
+	default:
+		v = jsontext.Value(unquote(v))
 	}
-	return HashOf(unquote(v)), nil
+	f.replaced = f.replaced || replaced(v)
+	return HashOf(v), nil
+}
+
+// replaced reports whether text contains U+FFFD, or bytes that are not UTF-8.
+func replaced[T ~string | ~[]byte](text T) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return strings.ContainsRune(string(text[i:]), utf8.RuneError)
+		}
+	}
+	return false
 }
 
 // repeated is unquote for a string that other objects may have too.
@@ -268,13 +305,13 @@ func (s *jsonScanner) metadata(f *scanned) error {
 	_, err := s.members(func(name []byte) (err error) {
 		switch string(name) {
 		case `"namespace"`:
-			f.namespace, err = s.text()
+			f.namespace, err = s.identity(f)
 		case `"name"`:
-			f.name, err = s.text()
+			f.name, err = s.identity(f)
 		case `"resourceVersion"`:
 			f.rv, err = s.resourceVersion(f)
 		case `"uid"`:
-			f.uidHash, err = s.hash()
+			f.uidHash, err = s.hash(f)
 		case `"labels"`:
 			f.labels, err = s.labels()
 		case `"annotations"`:

@@ -3,6 +3,8 @@ package framing_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
@@ -151,6 +153,46 @@ func TestScannerTakesWhatIsSent(t *testing.T) {
 		if items, _ := readList(t, form, []byte(list)); len(items) != 1 {
 			t.Errorf("%s: %d items, want 1", raw, len(items))
 		}
+	}
+}
+
+// Two objects may have the same identity in JSON if it has bytes that JSON cannot express. Protobuf
+// and CBOR have the bytes themselves.
+func TestReplacedIdentity(t *testing.T) {
+	f := func(metadata string, replaced bool) {
+		t.Helper()
+		object := []byte(`{"metadata":{` + metadata + `,"resourceVersion":"7"}}`)
+		line := slices.Concat([]byte(`{"type":"MODIFIED","object":`), object, []byte("}\n"))
+		s := framing.NewScanner(framing.JSON, nil)
+		if _, err := s.Event(line); errors.Is(err, framing.ErrReplaced) != replaced {
+			t.Errorf("event with %s: error %v", metadata, err)
+		}
+		if _, err := s.Item(object, nil); errors.Is(err, framing.ErrReplaced) != replaced {
+			t.Errorf("item with %s: error %v", metadata, err)
+		}
+	}
+	for _, member := range []string{`"name":"u%s"`, `"name":"x","namespace":"%s"`, `"uid":"%s","name":"x"`} {
+		for _, text := range []string{`\ufffd`, `a\uFFFDb`, "a\ufffd", "a\xff", `\u0061` + "\xfe", `\ud800`} {
+			f(fmt.Sprintf(member, text), true)
+		}
+		for _, text := range []string{"a", "é😀", `\u00e9\ud83d\ude00`, `\n\u0000`} {
+			f(fmt.Sprintf(member, text), false)
+		}
+	}
+	f(`"name":"x","labels":{"l":"\ufffd"},"annotations":{"a":"\ufffd"}`, false)
+
+	for name, item := range map[string][]byte{
+		"u\xff": cborMap("metadata", cborMap("name", "u\xff", "resourceVersion", "7")),
+		"u\xfe": cborMap("metadata", cborMap("name", "u\xfe", "resourceVersion", "7")),
+	} {
+		o, err := framing.NewScanner(framing.CBOR, nil).Item(item, nil)
+		if err != nil || o.Key != name {
+			t.Errorf("CBOR: got %v, error %v, want %q", o, err, name)
+		}
+	}
+	item := []byte("\x0a\x07\x0a\x02u\xff\x32\x017")
+	if o, err := framing.NewScanner(framing.Protobuf, nil).Item(item, nil); err != nil || o.Key != "u\xff" {
+		t.Errorf("protobuf: got %v, error %v", o, err)
 	}
 }
 

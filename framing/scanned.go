@@ -12,6 +12,7 @@ type scanned struct {
 	rv              uint64
 	rvStart, rvEnd  int
 	uidHash         uint64 // see Object.UIDHash
+	replaced        bool   // in JSON; see ErrReplaced
 	labels          map[string]string
 	hasKind         bool // in JSON: the object names its type
 	item, itemEnd   int  // see layout

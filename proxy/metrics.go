@@ -54,7 +54,7 @@ var (
 	memoryUsedBytes = exposition.Describe("gauge", "watchfan_memory_used_bytes",
 		"Memory in use that counts towards the limit. At 80% caches are given up, at 90% new watches and lists are rejected. 0 without a limit.")
 	avoidedLanes = exposition.Describe("gauge", "watchfan_avoided_lanes",
-		"Resources, each in one encoding, passed through for a while because an object is too large or too deep to cache, or because memory was full. The log names them.")
+		"Resources, each in one encoding, passed through for a while because an object is too large or too deep to cache or has a name that JSON cannot express, or because memory was full. The log names them.")
 	readSeatsInUse = exposition.Describe("gauge", "watchfan_read_seats_in_use",
 		"Cached reads that are being searched, collected, compressed or sealed. One user never has all seats.")
 	readsWaiting = exposition.Describe("gauge", "watchfan_reads_waiting",

@@ -21,6 +21,7 @@ var uncachable = map[string]func(c *proxytest.Collection) uint64{
 	"too deep": func(c *proxytest.Collection) uint64 {
 		return c.PutMembers("big", 1, `"x":`+strings.Repeat("[", 10_000)+strings.Repeat("]", 10_000))
 	},
+	"name that JSON cannot express": func(c *proxytest.Collection) uint64 { return c.Put("ns", "big\ufffd", "1") },
 }
 
 // A resource with an object that cannot be cached passes through, without a list each time. The

@@ -172,7 +172,7 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 		ls.quarantine(l.Key, memoryQuarantine)
 	default:
-		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, or no Table, so its requests are passed through",
+		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, or has a name that JSON cannot express, or is no Table, so its requests are passed through",
 			"err", err, "retryIn", ls.quarantineFor)
 		ls.quarantine(l.Key, ls.quarantineFor)
 	}

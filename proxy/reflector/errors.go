@@ -60,11 +60,13 @@ func eventError(ev framing.Event) error {
 	return &statusError{Status: ev.Status, retryAfter: time.Duration(seconds) * time.Second}
 }
 
-// uncachable reports whether err comes from an object that is too large or too deep for framing.
+// uncachable reports whether err comes from an object that is too large or too deep for framing, or
+// that JSON may confuse with another.
 // Only a list proves that there is such an object: one that a watch brings may be gone when the
 // collection is listed.
 func uncachable(err error) bool {
-	return errors.Is(err, framing.ErrTooLong) || errors.Is(err, framing.ErrTooDeep)
+	return errors.Is(err, framing.ErrTooLong) || errors.Is(err, framing.ErrTooDeep) ||
+		errors.Is(err, framing.ErrReplaced)
 }
 
 // hangs reports whether err comes from an upstream that answers, but not as it should. If there are
@@ -115,6 +117,8 @@ func errorKind(err error) string {
 		return "TooLong"
 	case errors.Is(err, framing.ErrTooDeep):
 		return "TooDeep"
+	case errors.Is(err, framing.ErrReplaced):
+		return "NameReplaced"
 	case errors.As(err, &certificate):
 		return "CertificateRefused"
 	case errors.As(err, &name):

@@ -22,6 +22,7 @@ func TestErrorKind(t *testing.T) {
 		"WentBackwards": fmt.Errorf("x: %w", fanout.ErrBackwards),
 		"TooLong":       fmt.Errorf("x: %w", framing.ErrTooLong),
 		"TooDeep":       fmt.Errorf("x: %w", framing.ErrTooDeep),
+		"NameReplaced":  fmt.Errorf("x: %w", framing.ErrReplaced),
 		"CertificateRefused": &url.Error{Op: "Get", URL: "https://secret",
 			Err: &tls.CertificateVerificationError{Err: errors.New("secret")}},
 		"NameNotFound": &url.Error{Op: "Get", URL: "https://secret",
@@ -53,7 +54,7 @@ func TestTroubled(t *testing.T) {
 			t.Errorf("%v is not taken for trouble", err)
 		}
 	}
-	uncached := []error{framing.ErrTooLong, fmt.Errorf("%w: %w", errSilent, framing.ErrTooDeep), ErrNoRoom}
+	uncached := []error{framing.ErrTooLong, fmt.Errorf("%w: %w", errSilent, framing.ErrTooDeep), framing.ErrReplaced, ErrNoRoom}
 	for _, err := range append(uncached, nil, status(401), status(403), status(404), status(406),
 		errors.New("the list makes no sense")) {
 		if troubled(err) {

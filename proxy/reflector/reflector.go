@@ -114,7 +114,7 @@ func (r *Reflector) Changes() uint64 { return r.metrics.events.Get() }
 func (r *Reflector) Build() *upstream.Build { return r.wrote.Load() }
 
 // Run follows the collection until ctx ends, when it returns nil, or until one of these stops it:
-// ErrRedefined, ErrNotServed, ErrNoRoom, or the error of an object that is too large or too deep to
+// ErrRedefined, ErrNotServed, ErrNoRoom, or the error of an object that cannot
 // be cached. It is called once.
 func (r *Reflector) Run(ctx context.Context) error {
 	started := time.Now()

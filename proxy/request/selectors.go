@@ -1,7 +1,9 @@
 package request
 
 import (
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,7 +30,7 @@ func commas(rawLabels, rawFields string) int {
 }
 
 // parseSelectors returns a request's selectors. ok is false if kube-apiserver would refuse them, or
-// if they are too large to be evaluated here.
+// if they are too large to be evaluated here, or have replaced values.
 func parseSelectors(rawLabels, rawFields string) (ls labels.Selector, fs fields.Selector, ok bool) {
 	if len(rawLabels)+len(rawFields) > MaxSelectorBytes || commas(rawLabels, rawFields) > maxSelectorCommas {
 		return nil, nil, false
@@ -37,9 +39,18 @@ func parseSelectors(rawLabels, rawFields string) (ls labels.Selector, fs fields.
 	if err != nil {
 		return nil, nil, false
 	}
-	if fs, err = fields.ParseSelector(rawFields); err != nil {
+	if fs, err = fields.ParseSelector(rawFields); err != nil || replaced(fs) {
 		return nil, nil, false
 	}
 	requirements, _ := ls.Requirements()
 	return ls, fs, len(requirements)+len(fs.Requirements()) <= MaxRequirements
+}
+
+// replaced reports whether a selector has a value that JSON may confuse with another: one with bytes
+// that are not UTF-8, or with U+FFFD, which JSON has in their place. Objects in JSON would have the
+// wrong value, and the access review would ask about another name. Labels have only ASCII.
+func replaced(fs fields.Selector) bool {
+	return slices.ContainsFunc(fs.Requirements(), func(r fields.Requirement) bool {
+		return strings.ContainsRune(r.Value, utf8.RuneError)
+	})
 }

@@ -38,3 +38,19 @@ func TestSelectorBounds(t *testing.T) {
 	f("l in ("+list(400, "a-value-of-some-length-%d")+")", "", false)
 	f("l notin ("+list(5000, "%d")+")", "", false)
 }
+
+// A value that JSON cannot express would be another one in the access review, and in objects.
+func TestReplacedSelector(t *testing.T) {
+	for fs, want := range map[string]bool{
+		"metadata.name%3Dx":                 true,
+		"metadata.name%3D%C3%A9":            true,
+		"metadata.name%3Du%FF":              false,
+		"metadata.name%3Du%EF%BF%BD":        false,
+		"reason%21%3D%80,metadata.name%3Dx": false,
+	} {
+		x := &exchange.Exchange{Method: http.MethodGet, Target: "/api/v1/events?fieldSelector=" + fs, Protocol: exchange.HTTP11}
+		if req, ok := Parse(x); ok != want || !ok && req.Uncacheable != Parameters {
+			t.Errorf("%s: served %v (%s), want %v", fs, ok, req.Uncacheable, want)
+		}
+	}
+}

@@ -67,29 +67,22 @@ func (cs *connections) change(c net.Conn, state http.ConnState) (closing net.Con
 
 // oneTooManyLocked returns the connection that makes way for a new one, nil if there is room. It is
 // no longer counted.
-func (cs *connections) oneTooManyLocked(comer netip.Prefix) net.Conn {
-	from := comer
-	if cs.addresses[comer] < maxOfAddress {
-		if len(cs.open) < maxConnections {
-			return nil
-		}
-		for address, n := range cs.addresses {
-			if n > cs.addresses[from] {
-				from = address
-			}
-		}
+func (cs *connections) oneTooManyLocked(comer netip.Prefix) (last net.Conn) {
+	own := cs.addresses[comer] >= maxOfAddress
+	if !own && len(cs.open) < maxConnections {
+		return nil
 	}
-	var last net.Conn
+	most := 0
+	for _, n := range cs.addresses {
+		most = max(most, n)
+	}
 	for c, v := range cs.open {
-		if v.from == from && (last == nil || v.before(cs.open[last])) {
-			last = c
+		makesWay := cs.addresses[v.from] == most
+		if own {
+			makesWay = v.from == comer
 		}
-	}
-	if last == nil { // each address has one connection, and the comer has none
-		for c, v := range cs.open {
-			if last == nil || v.before(cs.open[last]) {
-				last = c
-			}
+		if makesWay && (last == nil || v.before(cs.open[last])) {
+			last = c
 		}
 	}
 	cs.removeLocked(last, cs.open[last])

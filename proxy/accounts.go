@@ -16,7 +16,8 @@ type givers struct {
 }
 
 // newLedger returns the ledger for a process that may use so many bytes of memory; 0 is no limit. Of
-// the cuts it logs one in ten seconds.
+// the cuts it logs one in ten seconds, on a goroutine of its own: what causes a cut may serve others,
+// and must not wait for the log.
 func newLedger(memory int64, log *slog.Logger) *account.Ledger {
 	l := account.New(account.LimitsOf(memory))
 	var mu sync.Mutex

@@ -185,6 +185,7 @@
 //   - for each HTTP/2 connection one that reads, one for each request until it has been answered,
 //     and one while more is sent than the socket takes at once;
 //   - one for each watch that waits for its lane;
+//   - one for each line of the log about a cut (package account), of which there is one in 10 s;
 //   - two for each passed-through stream, one of which waits for the client to leave, and one more
 //     for a watch that returns to its lane. A stream whose request has a body has one, which looks
 //     each second whether the client has left.

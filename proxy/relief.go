@@ -26,10 +26,10 @@ type reliever interface {
 //	the source that alone uses most copies of resources loses them; its requests pass through
 //	from 90%: the source that alone uses most lanes loses them
 //
-// What is given back is freed a moment later, by the end of a connection or a lane, and counts until it is
-// collected. Without allocations no collection starts. So one runs before the look that follows, and
-// only then, because it takes 0.1 s for some hundred MiB. A source that comes back at once, to be cut
-// again, does not keep relief from the rest.
+// What is given back is freed a moment later, by the end of a connection or a lane, and counts until
+// it is collected. Without allocations no collection starts. So one runs before the look that
+// follows, and only then, because it takes 0.1 s for some hundred MiB. A source that comes back at
+// once, to be cut again, does not keep relief from the rest.
 //
 // Memory may be short for long, with nothing to give back but what is needed again at once. So lists
 // and indexes are forgotten when a level is reached, and then ever more rarely.

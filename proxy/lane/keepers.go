@@ -135,7 +135,8 @@ func (ls *Lanes) copiesLocked(key Key) {
 	}
 }
 
-// mayKeepLocked reports whether a source may start a lane like key.
+// mayKeepLocked reports whether a source may start a lane like key. If the resource has as many lanes
+// as it may, the source that alone keeps most of them loses its newest, so that nobody takes all.
 func (ls *Lanes) mayKeepLocked(key Key, source account.Source) bool {
 	if until, ok := ls.givenUp[keptBy{source, key}]; ok && time.Now().Before(until) {
 		return false
@@ -143,16 +144,38 @@ func (ls *Lanes) mayKeepLocked(key Key, source account.Source) bool {
 	if key.Table != "" {
 		return true
 	}
-	forms, ofOne := 0, 0
+	forms, kept, newest := 0, make(map[account.Source]int), make(map[account.Source]*Lane)
 	for _, l := range ls.byKey {
-		if l.GVR == key.GVR && l.Table == "" {
-			forms++
-			if l.entry != nil && l.counts == source {
-				ofOne++
-			}
+		if l.GVR != key.GVR || l.Table != "" {
+			continue
+		}
+		forms++
+		if l.entry == nil {
+			continue
+		}
+		kept[l.counts]++
+		if n := newest[l.counts]; n == nil || n.order < l.order {
+			newest[l.counts] = l
 		}
 	}
-	return forms < mostForms && ofOne < mostFormsOfOne
+	most := source
+	for other, n := range kept {
+		if n > kept[most] {
+			most = other
+		}
+	}
+	switch {
+	case kept[source] >= mostFormsOfOne:
+		return false
+	case forms < mostForms:
+		return true
+	case kept[most] <= kept[source]+1:
+		return false
+	}
+	newest[most].giveUp()
+	ls.surrenderLocked(newest[most])
+	ls.stopLocked(newest[most])
+	return true
 }
 
 // giveUp ends the lane. It takes no lock.
@@ -192,8 +215,8 @@ func (ls *Lanes) refused(l *Lane, entry *account.Entry) {
 	}
 }
 
-// surrenderLocked notes that a lane that has ended was given up: the source that kept it may not
-// start it again for a while. It returns the source.
+// surrenderLocked notes that a lane was given up: the source that kept it may not start it again for a
+// while. It returns the source.
 func (ls *Lanes) surrenderLocked(l *Lane) account.Source {
 	ls.givenUp[keptBy{l.counts, l.Key}] = time.Now().Add(memoryQuarantine)
 	return l.counts

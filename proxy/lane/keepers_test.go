@@ -173,28 +173,48 @@ func TestCopiesBound(t *testing.T) {
 	})
 }
 
-// One source keeps a few lanes of a resource. Others may have more, until the resource has as many as
-// it may.
+// One source keeps a few lanes of a resource. When the resource has as many as it may, another source
+// gets a lane from the one that has most.
 func TestForms(t *testing.T) {
 	keep(t, 0, func(k *keptLanes) {
 		started := 0
-		start := func(by user) (why request.Reason) {
-			var l *Lane
-			for range mostForms {
-				rep := request.Representation{Metadata: fmt.Sprint("v", started)}
-				if l, why = k.Acquire(upstream.ResourceInfo{GVR: fillingPods}, rep, true, by); l == nil {
-					return why
-				}
+		start := func(by user) (l *Lane, why request.Reason) {
+			rep := request.Representation{Metadata: fmt.Sprint("v", started)}
+			if l, why = k.Acquire(upstream.ResourceInfo{GVR: fillingPods}, rep, true, by); l != nil {
 				started++
 			}
-			return why
+			return l, why
 		}
-		if why := start("ann"); started != mostFormsOfOne || why != request.LaneBound {
-			t.Errorf("one source has %d lanes (%q), want %d", started, why, mostFormsOfOne)
+		var newest *Lane
+		for _, by := range []user{"ann", "bob"} {
+			for range mostFormsOfOne {
+				newest, _ = start(by)
+			}
+			if l, why := start(by); l != nil || why != request.LaneBound {
+				t.Errorf("%s gets more than %d lanes (%q)", by, mostFormsOfOne, why)
+			}
 		}
-		start("bob")
-		if why := start("eve"); started != mostForms || why != request.LaneBound {
-			t.Errorf("the resource has %d lanes (%q), want %d", started, why, mostForms)
+		if started != mostForms {
+			t.Fatalf("%d lanes, want %d", started, mostForms)
+		}
+		if l, why := start("eve"); l == nil {
+			t.Fatalf("others take all lanes: %s", why)
+		}
+		synctest.Wait()
+		left := 0
+		for _, s := range k.Status() {
+			if s.KeptAs != "" {
+				left++
+			}
+		}
+		if left != mostForms {
+			t.Errorf("%d lanes, want %d", left, mostForms)
+		}
+		for range mostFormsOfOne {
+			newest, _ = start("eve")
+		}
+		if newest != nil {
+			t.Error("a source with as many lanes as the others takes more from them")
 		}
 	})
 }

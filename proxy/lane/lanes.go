@@ -112,6 +112,9 @@ func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from u
 	}
 	l := ls.byKey[key]
 	if l != nil && (l.info.Definition != info.Definition || l.surrendered.Load()) {
+		if l.surrendered.Load() {
+			ls.surrenderLocked(l)
+		}
 		ls.stopLocked(l)
 		l = nil
 	}
@@ -186,7 +189,7 @@ func (ls *Lanes) remove(l *Lane) {
 	}
 	if l.surrendered.Load() {
 		source := ls.surrenderLocked(l)
-		defer l.Log.Warn("Gave lane up, one source alone used it and holds too much", "source", source.Name,
+		defer l.Log.Warn("Gave lane up, one source alone used it, and holds most", "source", source.Name,
 			"bytes", l.held.Load(), "retryIn", memoryQuarantine)
 	}
 	ls.mu.Unlock()

@@ -47,8 +47,7 @@ func (c *keptConn) Read(p []byte) (int, error)    { return c.read(c.Conn, p) }
 func (c *keptTLSConn) Read(p []byte) (int, error) { return c.read(c.tlsConn, p) }
 
 // replay is what a client has sent already, whether it has sent anything, and by when it must have
-// read. The goroutine that
-// reads the connection owns it.
+// read. The goroutine that serves the connection owns it.
 type replay struct {
 	kept  []byte
 	begun bool

@@ -260,8 +260,8 @@ func (s *sending) patience(stall time.Duration) time.Duration {
 
 // awaitLocked waits until done. It fails when the client leaves. It resets st when the response is
 // due, and when nothing can be sent for too long: nothing of st if its window is closed, and nothing
-// at all if st waits for its turn. In any case, what st was given to send is not used afterwards. It gives the lock back while
-// it waits.
+// at all if st waits for its turn. In any case, what st was given to send is not used afterwards. It
+// gives the lock back while it waits.
 func (st *stream) awaitLocked(done func() bool) error {
 	c := st.conn
 	if done() {

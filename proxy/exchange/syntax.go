@@ -2,14 +2,11 @@ package exchange
 
 // Limits of a request's head, in every protocol.
 const (
-	// MaxHeaderBytes is the limit of its bytes. kube-apiserver's limit is 1 MiB. Tokens have a few
-	// KiB. The longest headers are lists of groups and selectors; none is known that comes near the
-	// limit.
-	MaxHeaderBytes = 64 << 10
-	// MaxHeaderLines is the limit of its lines. Some of the work on them grows with the square of
-	// their number. The limit leaves room for a user in hundreds of groups, which a front proxy
-	// sends as one line each.
-	MaxHeaderLines = 1000
+	// MaxHeaderBytes is the limit of its bytes; the same as kube-apiserver's, which has net/http's.
+	MaxHeaderBytes = 1 << 20
+	// MaxHeaderLines is the limit of its lines. kube-apiserver has none up to 1.37, and later this
+	// one.
+	MaxHeaderLines = 16384
 )
 
 // TokenLength returns how many bytes at the beginning of line are a token (RFC 9110, section

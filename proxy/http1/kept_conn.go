@@ -52,6 +52,22 @@ type replay struct {
 	kept  []byte
 	begun bool
 	due   time.Time // of the response that is being written; zero for no limit
+
+	head  []byte // what has been read of a head, up to smallHead bytes
+	past  bool   // the head has been read
+	large bool   // the second server serves the connection
+	taken bool   // the second server has it: nothing is written to it, and it is not closed
+}
+
+// replayOf returns the replay of a connection as fasthttp sees it; nil for another one.
+func replayOf(c net.Conn) *replay {
+	switch c := c.(type) {
+	case *keptConn:
+		return &c.replay
+	case *keptTLSConn:
+		return &c.replay
+	}
+	return nil
 }
 
 // setDue sets when the response must have been written.
@@ -65,7 +81,39 @@ func (r *replay) limited(deadline time.Time) time.Time {
 	return r.due
 }
 
+// Write and Close leave a connection alone that the second server has.
+func (c *keptConn) Write(p []byte) (int, error) {
+	if c.taken {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *keptTLSConn) Write(p []byte) (int, error) {
+	if c.taken {
+		return len(p), nil
+	}
+	return c.tlsConn.Write(p)
+}
+
+func (c *keptConn) Close() error {
+	if c.taken {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+func (c *keptTLSConn) Close() error {
+	if c.taken {
+		return nil
+	}
+	return c.tlsConn.Close()
+}
+
 func (r *replay) read(c net.Conn, p []byte) (n int, err error) {
+	if r.endedBare() {
+		return 0, errBareLineFeed
+	}
 	if len(r.kept) > 0 {
 		n = copy(p, r.kept)
 		if r.kept = r.kept[n:]; len(r.kept) == 0 {
@@ -75,6 +123,7 @@ func (r *replay) read(c net.Conn, p []byte) (n int, err error) {
 		err = io.EOF
 	}
 	r.begun = r.begun || n > 0
+	r.note(p[:n])
 	return n, err
 }
 

@@ -32,7 +32,8 @@ type Server struct {
 	conns   *downstream.Connections
 	poller  *downstream.Poller
 	log     *slog.Logger
-	fast    fasthttp.Server
+	fast    *fasthttp.Server
+	large   *fasthttp.Server // see large_head.go
 }
 
 // New returns a server that calls handler for each request. What it holds for clients counts in
@@ -45,15 +46,21 @@ func New(
 		return nil, err
 	}
 	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, log: log}
-	s.fast = fasthttp.Server{
+	s.fast, s.large = s.newFastServer(), s.newLargeServer()
+	return s, nil
+}
+
+// newFastServer returns the server for usual requests.
+func (s *Server) newFastServer() *fasthttp.Server {
+	return &fasthttp.Server{
 		Handler:        s.serve,
 		HeaderReceived: settleExpectation,
 		ExpectHandler:  s.expect,
 		ErrorHandler:   s.refuse,
 		ConnState:      s.stateChanged,
-		Logger:         fasthttpLogger{log},
+		Logger:         fasthttpLogger{s.log},
 
-		ReadBufferSize: exchange.MaxHeaderBytes, // also the limit of a request's head
+		ReadBufferSize: smallHead, // also the limit of a request's head
 		ReadTimeout:    downstream.HeaderTimeout,
 		WriteTimeout:   downstream.StallTimeout, // not of streams; kube-apiserver's value
 		IdleTimeout:    downstream.IdleTimeout,
@@ -68,11 +75,10 @@ func New(
 		NoDefaultContentType:  true,
 		SecureErrorLogMessage: true, // heads hold tokens
 	}
-	return s, nil
 }
 
 // SetHeaderTimeout changes the time limit of a request's head. It must be called before Serve.
-func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout = d }
+func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout, s.large.ReadTimeout = d, d }
 
 // Also makes connections whose TLS has negotiated another protocol be served by serve. serve gets the
 // connection as the listener accepted it, and may block until the connection has ended. The server
@@ -95,6 +101,10 @@ func (s *Server) Shutdown(ctx context.Context) { _ = s.fast.ShutdownWithContext(
 
 // stateChanged is fasthttp's ConnState hook.
 func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
+	read := replayOf(c)
+	if read != nil && read.taken {
+		return
+	}
 	switch state {
 	case fasthttp.StateNew:
 		s.conns.Opened(accepted(c))
@@ -102,6 +112,9 @@ func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
 		// fasthttp leaves the last response's write deadline in place. It would fail a later "100
 		// Continue".
 		_ = c.SetWriteDeadline(time.Time{})
+		if read != nil {
+			read.beginHead()
+		}
 		s.conns.Resting(accepted(c))
 	case fasthttp.StateClosed:
 		s.conns.Closed(accepted(c))
@@ -136,6 +149,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 			request.ErrPanicked.Error()))
 		x.Response.Close = true
 	})
+	if read := replayOf(ctx.Conn()); read != nil {
+		read.endHead()
+	}
 	conn := s.conns.Serving(accepted(ctx.Conn()))
 	x.Conn, x.Received = conn, ctx.Time()
 	if stream := ctx.RequestBodyStream(); stream != nil {
@@ -182,9 +198,14 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 	if errors.As(err, &network) && !network.Timeout() {
 		return // the client is gone
 	}
+	if errors.As(err, &tooLong) && s.serveLarge(ctx.Conn()) {
+		return // what fasthttp writes goes nowhere
+	}
 	var st *metav1.Status
 	switch {
-	case errors.As(err, &tooLong):
+	case errors.Is(err, errBareLineFeed):
+		st = apistatus.BadRequest(errBareLineFeed.Error())
+	case tooLong != nil:
 		st = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
 			fmt.Sprintf("the request's header is longer than %d bytes", exchange.MaxHeaderBytes))
 	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):

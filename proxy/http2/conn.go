@@ -57,6 +57,7 @@ type conn struct {
 	reader *reader
 	framer *wire.Framer // its writing side is guarded by mu, and appends to control
 	heads  headDecoder
+	held   *account.Entry // of a long head that is being read; nil for none
 	calm   calm
 
 	mu     sync.Mutex // guards the rest and all streams; taken before a shard's
@@ -111,7 +112,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 	c.framer = wire.NewFramer(&c.control, c.reader)
 	c.framer.SetMaxReadFrameSize(maxFrame)
 	c.framer.SetReuseFrames()
-	c.heads.init()
+	c.heads.init(c.holdHead)
 	c.calm.init(s.maxStreams)
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.carrier = fanout.NewCarrier(c.flush)

@@ -14,16 +14,18 @@ import (
 )
 
 const (
-	// maxHeaderList is the limit of a head as HPACK counts it, with 32 bytes for each field: the
-	// limits of package exchange together.
-	maxHeaderList = exchange.MaxHeaderBytes + 32*exchange.MaxHeaderLines
-	// maxString is the longest string that is decoded. A string between it and MaxHeaderBytes is
-	// answered with 431. A longer one ends the connection.
-	maxString = 2 * exchange.MaxHeaderBytes
+	// maxHeaderList is the limit of a head as HPACK counts it, with 32 bytes for each field. It is
+	// kube-apiserver's, which has net/http's. A longer head is answered with 431 on its stream.
+	maxHeaderList = exchange.MaxHeaderBytes + 10*32
+	// maxString is the longest string that is decoded, as in net/http. A longer one ends the
+	// connection.
+	maxString = maxHeaderList
 	// maxBlock is the limit of a header block's encoded bytes, and maxContinuations of its
-	// CONTINUATION frames (CVE-2023-45288).
+	// CONTINUATION frames (CVE-2023-45288): four times as many as a head of the longest needs.
 	maxBlock         = 2 * maxHeaderList
-	maxContinuations = 32
+	maxContinuations = 4 * maxHeaderList / maxFrame
+	// usualHead is the size from which a head counts for the client's address.
+	usualHead = 16 << 10
 	// maxTable is the size of the dynamic tables, the default of HPACK.
 	maxTable = 4096
 )
@@ -33,13 +35,14 @@ const (
 // for very many fields (CVE-2026-49975).
 type headDecoder struct {
 	hpack *hpack.Decoder
+	hold  func(bytes int) bool // says how large the head is, and reports whether it may be held
 
 	// Of the block that is being decoded.
 	fields    []exchange.Field // without pseudo-header fields and cookies
 	cookies   []string
 	bytes     int
 	lines     int
-	over      bool   // more bytes or lines than the limits; fields is cut off
+	over      bool   // more bytes or lines than the limits, or than may be held; fields is cut off
 	malformed string // why the head is malformed; "" if it is not
 	pseudo    [pseudoFields]string
 	has       [pseudoFields]bool
@@ -58,7 +61,8 @@ const (
 
 var pseudoNames = map[string]int{":method": method, ":scheme": scheme, ":path": path, ":authority": authority}
 
-func (d *headDecoder) init() {
+func (d *headDecoder) init(hold func(bytes int) bool) {
+	d.hold = hold
 	d.hpack = hpack.NewDecoder(maxTable, d.emit)
 	d.hpack.SetMaxStringLength(maxString)
 }
@@ -70,15 +74,15 @@ func (d *headDecoder) reset() {
 	if cap(fields) > 64 {
 		fields = nil
 	}
-	*d = headDecoder{hpack: d.hpack, fields: fields}
+	*d = headDecoder{hpack: d.hpack, hold: d.hold, fields: fields}
 	d.hpack.SetEmitEnabled(true)
 }
 
 // emit takes one field.
 func (d *headDecoder) emit(f hpack.HeaderField) {
 	d.lines++
-	d.bytes += len(f.Name) + len(f.Value) + len(": \r\n")
-	if d.bytes > exchange.MaxHeaderBytes || d.lines > exchange.MaxHeaderLines {
+	d.bytes += int(f.Size())
+	if d.bytes > maxHeaderList || d.lines > exchange.MaxHeaderLines || !d.hold(d.bytes) {
 		d.over = true
 		d.hpack.SetEmitEnabled(false)
 		return

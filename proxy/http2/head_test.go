@@ -108,7 +108,9 @@ func TestBadHeads(t *testing.T) {
 		"many fields":              {many(exchange.MaxHeaderLines - 4), "200"},
 		"too many fields":          {many(exchange.MaxHeaderLines - 3), "431"},
 		"long":                     {with("a", strings.Repeat("b", exchange.MaxHeaderBytes-200)), "200"},
-		"too long":                 {with("a", strings.Repeat("b", exchange.MaxHeaderBytes)), "431"},
+		"too long":                 {with("a", strings.Repeat("b", exchange.MaxHeaderBytes+200)), "431"},
+		"long path":                {set(":path", "/"+strings.Repeat("p", 140_000)), "404"},
+		"too long a path":          {set(":path", "/"+strings.Repeat("p", exchange.MaxHeaderBytes+200)), "431"},
 	} {
 		p.longBlock(id, p.fields(c.pairs...))
 		if got := p.status(id); got != c.want {
@@ -172,6 +174,25 @@ func TestHeadForgotten(t *testing.T) {
 	}
 }
 
+// A long head for which its address has no room is refused, and the connection's other streams go on.
+// Once it is over, nothing counts.
+func TestLongHeadsBounded(t *testing.T) {
+	held := int64(0)
+	d := new(headDecoder)
+	d.init(func(bytes int) bool { held = int64(bytes); return bytes < 100_000 })
+	p := &peer{}
+	p.hpack = hpack.NewEncoder(&p.block)
+	if _, err := d.hpack.Write(p.fields(":method", "GET", "a", strings.Repeat("b", 90_000), "c", strings.Repeat("d", 90_000))); err != nil {
+		t.Fatal(err)
+	}
+	if !d.over || len(d.fields) != 1 || held < 180_000 {
+		t.Errorf("over %t, %d fields, %d bytes", d.over, len(d.fields), held)
+	}
+	if _, wrong := d.readHead(&exchange.Exchange{}); wrong == nil || wrong.Code != 431 {
+		t.Errorf("answered with %v", wrong)
+	}
+}
+
 // FuzzHead decodes header blocks. Whatever is accepted is a head that HTTP/1.1 could have sent.
 func FuzzHead(f *testing.F) {
 	for _, pairs := range [][]string{
@@ -184,11 +205,11 @@ func FuzzHead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, block []byte) {
 		var d headDecoder
-		d.init()
+		d.init(func(int) bool { return true })
 		if _, err := d.hpack.Write(block); err != nil || d.hpack.Close() != nil {
 			return
 		}
-		if d.bytes > exchange.MaxHeaderBytes+maxString && !d.over {
+		if d.bytes > maxHeaderList && !d.over {
 			t.Error("not over")
 		}
 		if d.checkPseudo() != "" {

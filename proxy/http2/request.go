@@ -8,6 +8,7 @@ import (
 	wire "golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -18,6 +19,7 @@ func (c *conn) readHead(f *wire.HeadersFrame) error {
 	id, last := f.StreamID, f.StreamEnded()
 	self := f.HasPriority() && f.Priority.StreamDep == id
 	defer c.heads.reset()
+	defer c.dropHead()
 	if err := c.readBlock(f); err != nil {
 		return err
 	}
@@ -38,7 +40,8 @@ func (c *conn) readBlock(f *wire.HeadersFrame) error {
 	}
 	fragment, ends := f.HeaderBlockFragment(), f.HeadersEnded()
 	for frames, bytes := 0, 0; ; frames++ {
-		if bytes += len(fragment); bytes > maxBlock || frames > maxContinuations {
+		bytes += len(fragment)
+		if bytes > maxBlock || frames > maxContinuations || !c.holdHead(bytes+c.heads.bytes) {
 			return errCalm
 		}
 		if _, err := c.heads.hpack.Write(fragment); err != nil {
@@ -58,6 +61,25 @@ func (c *conn) readBlock(f *wire.HeadersFrame) error {
 		return wire.ConnectionError(wire.ErrCodeCompression)
 	}
 	return nil
+}
+
+// holdHead counts a long head for the client's address. It reports whether the head may be held.
+func (c *conn) holdHead(bytes int) bool {
+	if bytes <= usualHead {
+		return true
+	}
+	if c.held == nil {
+		c.held = c.server.ledger.Open(c.stranger, account.Heads, func() { go c.fail(errCalm) })
+	}
+	return c.held.Set(int64(bytes))
+}
+
+// dropHead forgets a head that has become no request.
+func (c *conn) dropHead() {
+	if c.held != nil {
+		c.held.Close()
+		c.held = nil
+	}
 }
 
 // headLocked handles the head that has been decoded.
@@ -82,7 +104,7 @@ func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
 	case len(c.streams)+c.zombies >= c.server.maxStreams:
 		rejectedStreams.Inc()
 		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
-	case dependsOnItself, c.heads.checkPseudo() != "":
+	case dependsOnItself, !c.heads.over && c.heads.checkPseudo() != "":
 		apistatus.RejectedMalformed.Inc()
 		return c.refuseLocked(id, wire.ErrCodeProtocol)
 	}
@@ -150,7 +172,9 @@ func (c *conn) requestLocked(id uint32, last bool) error {
 	if c.shared.Last() {
 		c.goAwayLocked()
 	}
-	go st.serve(x, wrong)
+	held := c.held
+	c.held = nil
+	go st.serve(x, wrong, held)
 	if st.Arriving() {
 		c.queued = append(c.queued, func() { <-c.arrived })
 	}
@@ -159,7 +183,10 @@ func (c *conn) requestLocked(id uint32, last bool) error {
 
 // serve answers a request. It runs on a goroutine of its own, and returns when the response has
 // been written or is left to a shard.
-func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status) {
+func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status, head *account.Entry) {
+	if head != nil {
+		defer head.Close()
+	}
 	c := st.conn
 	release := true // nothing works for the stream any more
 	defer func() {

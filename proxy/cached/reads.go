@@ -170,9 +170,14 @@ func (c *Reads) StopUnused() int { return c.lanes.StopUnused() }
 // End ends all watches that are served from a cache. No other begins after that.
 func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
+// newRead returns a read that has just arrived. The caller releases it.
+func (c *Reads) newRead(x *exchange.Exchange, id auth.Identity, req *request.Request) *read {
+	return &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, counts: c.alone, conn: x.Conn}
+}
+
 // Serve answers req from a cache if possible, and otherwise passes req through.
 func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
-	r := &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, counts: c.alone, conn: x.Conn}
+	r := c.newRead(x, id, req)
 	later := false
 	defer func() {
 		if !later {

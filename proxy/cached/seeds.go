@@ -3,7 +3,6 @@ package cached
 import (
 	"context"
 	"net/http"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,7 +17,7 @@ import (
 // answers from the cache or refuses: nothing is passed through, no lane starts, and nobody waits
 // for a lane. cacheable is as for Serve, but requests of all clients come here.
 func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.Request, cacheable bool) {
-	r := &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, counts: c.alone, conn: x.Conn}
+	r := c.newRead(x, id, req)
 	defer r.release()
 	identity, refused := "", notSeeded()
 	switch {

@@ -139,7 +139,7 @@ func (h *hijacked) resume() {
 		h.Close()
 		return
 	}
-	if err := h.server.fast.ServeConn(withKept(h.conn, h.kept)); err == fasthttp.ErrConcurrencyLimit {
+	if err := h.server.fast[0].ServeConn(withKept(h.conn, h.kept)); err == fasthttp.ErrConcurrencyLimit {
 		h.Close() // the one error without a call of stateChanged
 	}
 }
@@ -151,7 +151,7 @@ func (h *hijacked) awaitRequest() bool {
 	if len(h.kept) > 0 {
 		return true
 	}
-	_ = h.conn.SetReadDeadline(time.Now().Add(h.server.fast.IdleTimeout))
+	_ = h.conn.SetReadDeadline(time.Now().Add(h.server.fast[0].IdleTimeout))
 	first := make([]byte, 512)
 	n, _ := h.conn.Read(first)
 	h.kept = first[:n]

@@ -27,7 +27,7 @@ func TestIdleAfterTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.fast.ReadTimeout, server.fast.IdleTimeout = header, idle
+	server.fast[0].ReadTimeout, server.fast[0].IdleTimeout = header, idle
 	for _, path := range []string{"/ordinary", "/taken-over"} {
 		t.Run(path[1:], func(t *testing.T) {
 			client, served := tcpPair(t)

@@ -53,10 +53,10 @@ type replay struct {
 	begun bool
 	due   time.Time // of the response that is being written; zero for no limit
 
-	head  []byte // what has been read of a head, up to smallHead bytes
+	size  int    // of headSizes: the server that reads it
+	head  []byte // what has been read of a head, as much as that server takes
 	past  bool   // the head has been read
-	large bool   // the second server serves the connection
-	taken bool   // the second server has it: nothing is written to it, and it is not closed
+	taken bool   // another server has the connection: nothing is written to it, and it is not closed
 }
 
 // replayOf returns the replay of a connection as fasthttp sees it; nil for another one.
@@ -81,7 +81,7 @@ func (r *replay) limited(deadline time.Time) time.Time {
 	return r.due
 }
 
-// Write and Close leave a connection alone that the second server has.
+// Write and Close leave a connection alone that another server has.
 func (c *keptConn) Write(p []byte) (int, error) {
 	if c.taken {
 		return len(p), nil

@@ -12,67 +12,74 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// fasthttp keeps a buffer for the head of each connection's request, and nearly all heads have a few
-// KiB. So there are two servers: the usual one reads heads of up to smallHead bytes. A longer one is
-// read by a second, for this one request, after which the connection closes. What has been read of
-// it is kept for that, see [replay]. The second buffer counts for the client's address.
-const (
-	smallHead = 16 << 10
-	// largeHead is net/http's limit, as kube-apiserver has it: MaxHeaderBytes and 4 KiB more.
-	largeHead = exchange.MaxHeaderBytes + 4<<10
-)
+// fasthttp has a buffer of one size for the head of each connection's request, and nearly all heads
+// have a few KiB. So there is a server for each of these sizes. What has been read of a head that is
+// longer is kept, see [replay], and the next server reads it again. A connection that needs the second
+// stays there. One that needs the third closes after its request, and counts for the client's address
+// until then.
+var headSizes = [...]int{16 << 10, 64 << 10, largeHead}
 
-// newLargeServer returns the second server.
-func (s *Server) newLargeServer() *fasthttp.Server {
-	large := s.newFastServer()
-	large.ReadBufferSize, large.DisableKeepalive = largeHead, true
-	return large
+// largeHead is net/http's limit, as kube-apiserver has it: MaxHeaderBytes and 4 KiB more.
+const largeHead = exchange.MaxHeaderBytes + 4<<10
+
+// newFastServers returns the servers for the sizes.
+func (s *Server) newFastServers() (all [len(headSizes)]*fasthttp.Server) {
+	for i, size := range headSizes {
+		all[i] = s.newFastServer()
+		all[i].ReadBufferSize = size // also the limit of a request's head
+		all[i].DisableKeepalive = size == largeHead
+	}
+	return all
 }
 
-// serveLarge serves the request on c whose head is longer than smallHead, and reports whether it did.
-// Then c belongs to others, or is closed.
-func (s *Server) serveLarge(c net.Conn) bool {
+// serveLonger serves the request on c whose head is too long for the server that has read it, and
+// reports whether it did. Then c belongs to others, or is closed.
+func (s *Server) serveLonger(c net.Conn) bool {
 	from := replayOf(c)
-	if from == nil || from.large || len(from.head) < smallHead {
+	if from == nil || from.size+1 == len(headSizes) || len(from.head) < headSizes[from.size] {
 		return false // or the beginning is not known, because the client had sent it early
 	}
 	conn := accepted(c)
-	address := account.Source{Name: account.AddressOf(conn.RemoteAddr()).Addr().String(), Stranger: true}
-	entry := s.ledger.Open(address, account.Heads, s.conns.Serving(conn).Break)
-	defer entry.Close()
-	if !entry.Set(largeHead) {
-		return false
+	if from.size+2 == len(headSizes) {
+		address := account.Source{Name: account.AddressOf(conn.RemoteAddr()).Addr().String(), Stranger: true}
+		entry := s.ledger.Open(address, account.Heads, s.conns.Serving(conn).Break)
+		defer entry.Close()
+		if !entry.Set(largeHead) {
+			return false
+		}
 	}
 	again := withKept(conn, bytes.Clone(from.head))
-	replayOf(again).large = true
+	replayOf(again).size = from.size + 1
 	from.taken = true
 	from.endHead()
-	_ = s.large.ServeConn(again)
+	_ = s.fast[from.size+1].ServeConn(again)
 	return true
 }
 
-// heads holds memory for the beginnings of heads.
-var heads = sync.Pool{New: func() any { return new([smallHead]byte) }}
+// heads holds memory for the beginnings of usual heads.
+var heads = sync.Pool{New: func() any { return new(usualHead) }}
+
+type usualHead [16 << 10]byte
 
 // note keeps what has been read of a head.
 func (r *replay) note(p []byte) {
-	if r.large || r.past || len(p) == 0 {
+	if r.past || len(p) == 0 || r.size+1 == len(headSizes) {
 		return
 	}
-	if r.head == nil {
-		r.head = heads.Get().(*[smallHead]byte)[:0]
+	if r.head == nil && r.size == 0 {
+		r.head = heads.Get().(*usualHead)[:0]
 	}
-	r.head = append(r.head, p[:min(len(p), smallHead-len(r.head))]...)
+	r.head = append(r.head, p[:min(len(p), headSizes[r.size]-len(r.head))]...)
 }
 
 // beginHead is called when the next head may come, and endHead when one has been read.
 func (r *replay) beginHead() { r.past = false }
 
 func (r *replay) endHead() {
-	if r.past = true; r.head != nil {
-		heads.Put((*[smallHead]byte)(r.head[:smallHead]))
-		r.head = nil
+	if r.head != nil && r.size == 0 {
+		heads.Put((*usualHead)(r.head[:len(usualHead{})]))
 	}
+	r.past, r.head = true, nil
 }
 
 // errBareLineFeed is the error of a head whose last lines end in a line feed alone. fasthttp waits for

@@ -67,11 +67,12 @@ func TestLargeHeads(t *testing.T) {
 		want []string
 	}{
 		"usual heads":      {small + last, []string{"200 target 6 lines 1 body 0 held 0", "200 target 5 lines 2 body 0 held 0"}},
+		"a longer line":    {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(20_000) + "\r\n\r\n" + small + last, []string{"200 target 2 lines 2 body 0 held 0", "200 target 6 lines 1 body 0 held 0", "200 target 5 lines 2 body 0 held 0"}},
 		"one long line":    {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(70_000) + "\r\n\r\n", []string{"200 target 2 lines 2 body 0" + held}},
 		"a megabyte":       {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(exchange.MaxHeaderBytes) + "\r\n\r\n", []string{"200 target 2 lines 2 body 0" + held}},
 		"a long target":    {"GET /" + long(160_000) + " HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 target 160001 lines 1 body 0" + held}},
 		"many lines":       {"GET /a HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", 16_000) + "\r\n", []string{"200 target 2 lines 16001 body 0" + held}},
-		"with a body":      {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\nA: " + long(20_000) + "\r\n\r\n" + long(100_000), []string{"200 target 2 lines 3 body 100000" + held}},
+		"with a body":      {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\nA: " + long(70_000) + "\r\n\r\n" + long(100_000), []string{"200 target 2 lines 3 body 100000" + held}},
 		"too long":         {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(exchange.MaxHeaderBytes+8<<10) + "\r\n\r\n", []string{"431 "}},
 		"too many lines":   {"GET /a HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", exchange.MaxHeaderLines) + "\r\n", []string{"431 "}},
 		"bare line feeds":  {"GET /a HTTP/1.1\nHost: h\n\n", []string{"400 "}},

@@ -32,8 +32,7 @@ type Server struct {
 	conns   *downstream.Connections
 	poller  *downstream.Poller
 	log     *slog.Logger
-	fast    *fasthttp.Server
-	large   *fasthttp.Server // see large_head.go
+	fast    [len(headSizes)]*fasthttp.Server
 }
 
 // New returns a server that calls handler for each request. What it holds for clients counts in
@@ -46,11 +45,11 @@ func New(
 		return nil, err
 	}
 	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, log: log}
-	s.fast, s.large = s.newFastServer(), s.newLargeServer()
+	s.fast = s.newFastServers()
 	return s, nil
 }
 
-// newFastServer returns the server for usual requests.
+// newFastServer returns a server for heads of one size.
 func (s *Server) newFastServer() *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:        s.serve,
@@ -60,11 +59,10 @@ func (s *Server) newFastServer() *fasthttp.Server {
 		ConnState:      s.stateChanged,
 		Logger:         fasthttpLogger{s.log},
 
-		ReadBufferSize: smallHead, // also the limit of a request's head
-		ReadTimeout:    downstream.HeaderTimeout,
-		WriteTimeout:   downstream.StallTimeout, // not of streams; kube-apiserver's value
-		IdleTimeout:    downstream.IdleTimeout,
-		Concurrency:    1 << 20, // more than --max-connections may be
+		ReadTimeout:  downstream.HeaderTimeout,
+		WriteTimeout: downstream.StallTimeout, // not of streams; kube-apiserver's value
+		IdleTimeout:  downstream.IdleTimeout,
+		Concurrency:  1 << 20, // more than --max-connections may be
 
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
@@ -78,26 +76,30 @@ func (s *Server) newFastServer() *fasthttp.Server {
 }
 
 // SetHeaderTimeout changes the time limit of a request's head. It must be called before Serve.
-func (s *Server) SetHeaderTimeout(d time.Duration) { s.fast.ReadTimeout, s.large.ReadTimeout = d, d }
+func (s *Server) SetHeaderTimeout(d time.Duration) {
+	for _, fast := range s.fast {
+		fast.ReadTimeout = d
+	}
+}
 
 // Also makes connections whose TLS has negotiated another protocol be served by serve. serve gets the
 // connection as the listener accepted it, and may block until the connection has ended. The server
 // then closes the connection. Also must be called before Serve.
 func (s *Server) Also(protocol string, serve func(net.Conn)) {
-	s.fast.NextProto(protocol, func(c net.Conn) error {
+	s.fast[0].NextProto(protocol, func(c net.Conn) error {
 		serve(accepted(c))
 		return nil
 	})
 }
 
 // Serve serves the connections that ln accepts, until Shutdown.
-func (s *Server) Serve(ln net.Listener) error { return s.fast.Serve(frontListener{ln}) }
+func (s *Server) Serve(ln net.Listener) error { return s.fast[0].Serve(frontListener{ln}) }
 
 // ServeConn serves one connection until it is closed or taken over.
-func (s *Server) ServeConn(c net.Conn) error { return s.fast.ServeConn(c) }
+func (s *Server) ServeConn(c net.Conn) error { return s.fast[0].ServeConn(c) }
 
 // Shutdown closes the listeners. It waits until fasthttp has no connection left or ctx ends.
-func (s *Server) Shutdown(ctx context.Context) { _ = s.fast.ShutdownWithContext(ctx) }
+func (s *Server) Shutdown(ctx context.Context) { _ = s.fast[0].ShutdownWithContext(ctx) }
 
 // stateChanged is fasthttp's ConnState hook.
 func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
@@ -198,7 +200,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 	if errors.As(err, &network) && !network.Timeout() {
 		return // the client is gone
 	}
-	if errors.As(err, &tooLong) && s.serveLarge(ctx.Conn()) {
+	if errors.As(err, &tooLong) && s.serveLonger(ctx.Conn()) {
 		return // what fasthttp writes goes nowhere
 	}
 	var st *metav1.Status

@@ -47,7 +47,7 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		lineEnds   = "another server may not take a bare LF for a line's end"
 		folding    = "RFC 9112, section 5.2, has a server refuse it; another may see two headers"
 		trailers   = "these are no trailers (RFC 9110, section 6.5.1)"
-		size       = "a connection may hold 64 KiB and 1000 lines, not a MiB"
+		size       = "a connection whose head was longer than 64 KiB holds a MiB, so this is its last request"
 		hosts      = "no client has such a host in its URL"
 		targets    = "nothing of the API is there"
 		versions   = "nothing is said of it"
@@ -134,6 +134,7 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 
 		// The lines of the head.
 		{"bare LF everywhere", "GET /version HTTP/1.1␊Host: localhost␊AUTH␊\n\n", "400 closed", "200 400 closed", lineEnds},
+		{"bare LF to the end", "GET /version HTTP/1.1␊Host: localhost␊AUTH␊␊", "400 closed", "200 open", lineEnds},
 		{"bare LF behind the request line", "GET /version HTTP/1.1␊Host: localhost\nAUTH\n", "200 open", "", ""},
 		{"bare LF behind a header", "GET /version HTTP/1.1\nHost: localhost␊AUTH\n", "400 closed", "200 open", lineEnds},
 		{"bare CR behind a header", "GET /version HTTP/1.1\nHost: localhost␍A: b\nAUTH\n", "400 closed", "", ""},
@@ -157,11 +158,11 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"name that is not ASCII", get("/version", "Ä: b\n"), "400 closed", "", ""},
 		{"value that is not ASCII", get("/version", "A: ä\n"), "200 open", "", ""},
 		{"name in quotes", get("/version", "\"A\": b\n"), "400 closed", "", ""},
-		{"9000 headers", get("/version", strings.Repeat("A: b\n", 9000)), "431 closed", "200 open", size},
+		{"9000 headers", get("/version", strings.Repeat("A: b\n", 9000)), "200 open", "", ""},
 		{"900 headers", get("/version", strings.Repeat("A: b\n", 900)), "200 open", "", ""},
-		{"4000 cookies", get("/version", strings.Repeat("Cookie: a=b\n", 4000)), "431 closed", "200 open", size},
-		{"header of 70 KB", get("/version", "A: "+strings.Repeat("b", 70000)+"\n"), "431 closed", "200 open", size},
-		{"URL of 70 KB", get("/version?"+strings.Repeat("b", 70000), ""), "431 closed", "200 open", size},
+		{"4000 cookies", get("/version", strings.Repeat("Cookie: a=b\n", 4000)), "200 open", "", ""},
+		{"header of 70 KB", get("/version", "A: "+strings.Repeat("b", 70000)+"\n"), "200 closed", "200 open", size},
+		{"URL of 70 KB", get("/version?"+strings.Repeat("b", 70000), ""), "200 closed", "200 open", size},
 		{"URL of 30 KB", get("/version?"+strings.Repeat("b", 30000), ""), "200 open", "", ""},
 
 		// The host.

@@ -134,7 +134,7 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 
 		// The lines of the head.
 		{"bare LF everywhere", "GET /version HTTP/1.1␊Host: localhost␊AUTH␊\n\n", "400 closed", "200 400 closed", lineEnds},
-		{"bare LF to the end", "GET /version HTTP/1.1␊Host: localhost␊AUTH␊␊", "400 closed", "200 open", lineEnds},
+		{"bare LF to the end", "GET /version HTTP/1.1␊Host: localhost␊AUTH␊␊", "400 closed", "200 400 closed", lineEnds},
 		{"bare LF behind the request line", "GET /version HTTP/1.1␊Host: localhost\nAUTH\n", "200 open", "", ""},
 		{"bare LF behind a header", "GET /version HTTP/1.1\nHost: localhost␊AUTH\n", "400 closed", "200 open", lineEnds},
 		{"bare CR behind a header", "GET /version HTTP/1.1\nHost: localhost␍A: b\nAUTH\n", "400 closed", "", ""},

@@ -136,7 +136,7 @@ func HTTP2Attacks(token string) []HTTP2Attack {
 				err = errors.Join(err, w.WriteContinuation(1, false, []byte(strings.Repeat("\x00\x01a\x01b", 3000))))
 			}
 			return err
-		}, "GOAWAY ENHANCE_YOUR_CALM", "GOAWAY PROTOCOL_ERROR", calm},
+		}, "GOAWAY PROTOCOL_ERROR", "", ""},
 
 		// Bodies.
 		{"a body", body("", `{"kind":"SelfSubjectReview",`, `"apiVersion":"authentication.k8s.io/v1"}`), "201 open", "", ""},

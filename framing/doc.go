@@ -135,5 +135,10 @@
 // event. JSON nests at most 10,000 levels ([ErrTooDeep]). So do groups of protobuf, which
 // Kubernetes does not use. Protobuf messages and CBOR maps are entered only as deep as a selectable
 // field lies. Everything else in them is skipped without recursion, in time linear in its bytes.
+//
+// JSON has U+FFFD in place of bytes that are not UTF-8. An object whose namespace, name or uid
+// contains it is an error in JSON, because it may look like another object ([ErrReplaced]). In labels
+// and selectable fields U+FFFD does no harm: no selector that is evaluated here has it.
+//
 // Every parser here returns an error for input that it does not understand, and has a fuzz target.
 package framing

@@ -407,6 +407,9 @@ func (s *Server) handle(x *exchange.Exchange) {
 	if st != nil {
 		auth.RejectedUnauthorized.Inc()
 		s.refuse(x, nobody, req, st)
+		if st.Code == http.StatusUnauthorized {
+			auth.WarnUnauthorized(x)
+		}
 		return
 	}
 	id.From = auth.SourceOf(x)

@@ -57,6 +57,10 @@ func (f *fan) tableHerd(round int, came func()) map[string]string {
 			mu.Lock()
 			defer mu.Unlock()
 			answers[token] = fmt.Sprintf("%d %s %s", resp.StatusCode, resp.Header.Get("Content-Type"), body)
+			warnings := []string{tokenWarning("Bearer " + token), "299 - \"resource\""}
+			if got := resp.Header["Warning"]; resp.StatusCode == http.StatusOK && !slices.Equal(got, warnings) {
+				f.t.Errorf("%s: Warning %q, want %q", token, got, warnings)
+			}
 		})
 	}
 	f.until("review of each, or its own list", func() bool {
@@ -73,6 +77,14 @@ func (f *fan) tableHerd(round int, came func()) map[string]string {
 	return answers
 }
 
+// tokenWarning returns the Warning about a credential in the form of an Authorization header.
+func tokenWarning(authorization string) string { return fmt.Sprintf("299 - %q", authorization) }
+
+// warn adds the Warning about the request's credential.
+func warn(c *proxytest.Call) {
+	c.W.Header().Add("Warning", tokenWarning(c.R.Header.Get("Authorization")))
+}
+
 // answerTables answers a list as kube-apiserver does, and refuses the client that may not list.
 func answerTables(table string) func(*proxytest.Call) {
 	return func(c *proxytest.Call) {
@@ -80,17 +92,28 @@ func answerTables(table string) func(*proxytest.Call) {
 			c.Fail(http.StatusForbidden, "Forbidden", "no", 0)
 			return
 		}
+		warn(c)
+		c.W.Header().Add("Warning", "299 - \"resource\"")
 		c.W.Header().Set("Content-Type", "application/json")
 		c.Write(table)
 	}
 }
 
+// startHerd starts a proxy whose kube-apiserver warns each client, and the proxy, about its own
+// credential.
 func startHerd(t *testing.T) *fan {
-	return startFan(t, proxytest.NewTLSServer(t), both, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
+	up := proxytest.NewTLSServer(t)
+	for _, kind := range []proxytest.Kind{proxytest.Review, proxytest.Other} {
+		up.On(kind, 1<<30, func(c *proxytest.Call) {
+			warn(c)
+			c.Serve()
+		})
+	}
+	return startFan(t, up, both, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
 }
 
-// Kubectls that list at the same instant share kube-apiserver's answer. Who may not list is told so
-// by kube-apiserver.
+// Kubectls that list at the same instant share kube-apiserver's answer, but no Warning about a
+// credential. Who may not list is told so by kube-apiserver.
 func TestTableListsShared(t *testing.T) {
 	t.Parallel()
 	f := startHerd(t)

@@ -92,8 +92,8 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 		as, path = Identity{Kind: KindOwn}, reviewPath
 	}
 	defer func() { accessReviews[d.outcome].Inc() }()
-	code, answer, err := postReview(ctx, a.server, as, path, review, maxReviewBytes)
-	switch code {
+	answer, err := postReview(ctx, a.server, as, path, review, maxReviewBytes)
+	switch answer.code {
 	case http.StatusCreated, http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
 		if as.Kind == KindOwn {
@@ -111,7 +111,7 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 			Reason          string
 		}
 	}
-	if err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != reviewKind(id) {
+	if err != nil || json.Unmarshal(answer.body, &reviewed) != nil || reviewed.Kind != reviewKind(id) {
 		return Decision{}
 	}
 	d.outcome = denied
@@ -121,27 +121,40 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 	if a.reasons {
 		d.reason = unique.Make(Truncated(reviewed.Status.Reason, maxReason))
 	}
+	if id.User == nil {
+		d = d.warned(answer.warnings)
+	}
 	return d
 }
 
-// postReview sends a review as an identity. code is 0 if kube-apiserver does not answer. answer is
-// the first most bytes of a good answer.
-func postReview(ctx context.Context, server APIServer, as Identity, path string, review []byte, most int64) (code int, answer []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL(path, "").String(), bytes.NewReader(review))
+// reviewAnswer is kube-apiserver's answer to a review.
+type reviewAnswer struct {
+	code     int      // 0 if there is none
+	body     []byte   // of a good answer
+	warnings []string // its Warning headers, which concern the credential alone
+}
+
+// postReview sends a review as an identity, and reads the first most bytes of a good answer.
+// kube-apiserver is told not to warn about fields that an old one does not know, because that
+// would be no concern of the client.
+func postReview(ctx context.Context, server APIServer, as Identity, path string, review []byte, most int64) (answer reviewAnswer, err error) {
+	to := server.URL(path, "fieldValidation=Ignore").String()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(review))
 	if err != nil {
-		return 0, nil, err
+		return answer, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	resp, err := server.DoAs(as, req)
 	if err != nil {
-		return 0, nil, err
+		return answer, err
 	}
 	defer resp.Body.Close()
+	answer.code, answer.warnings = resp.StatusCode, resp.Header.Values("Warning")
 	if resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusOK {
-		answer, err = io.ReadAll(io.LimitReader(resp.Body, most))
+		answer.body, err = io.ReadAll(io.LimitReader(resp.Body, most))
 	}
-	return resp.StatusCode, answer, err
+	return answer, err
 }
 
 // resourceAttributes say what a client wants to do, in an access review.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"strings"
 	"time"
 	"unique"
 )
@@ -27,6 +28,9 @@ type Decision struct {
 	// reason is zero if there is none, or if nobody reads it. Thousands of decisions share one
 	// reason, which is in memory once, for as long as one of them has it.
 	reason unique.Handle[string]
+	// warnings are the Warning headers of the answer to a review with the client's own token, with
+	// "\n" between them; zero if there are none. As reason, they are in memory once.
+	warnings unique.Handle[string]
 }
 
 // Allow returns the decision that a client may do something.
@@ -46,6 +50,27 @@ func (d Decision) Reason() string {
 		return ""
 	}
 	return d.reason.Value()
+}
+
+// maxWarnings bounds what is kept of Warnings, in bytes. kube-apiserver's about a credential has 150.
+const maxWarnings = 1 << 10
+
+// warned returns d with the Warnings of a review's answer. None is kept if they are too long.
+func (d Decision) warned(warnings []string) Decision {
+	if all := strings.Join(warnings, "\n"); all != "" && len(all) <= maxWarnings {
+		d.warnings = unique.Make(all)
+	}
+	return d
+}
+
+// Warnings returns the Warning headers that kube-apiserver adds to each answer to the client because
+// of its token, as for a token of a Secret that was made for its service account. Nobody else may be
+// sent them.
+func (d Decision) Warnings() []string {
+	if d.warnings == (unique.Handle[string]{}) {
+		return nil
+	}
+	return strings.Split(d.warnings.Value(), "\n")
 }
 
 // ownRights is why the proxy itself may read.

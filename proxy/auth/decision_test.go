@@ -1,7 +1,12 @@
 package auth
 
 import (
+	"errors"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -43,6 +48,51 @@ func TestReasons(t *testing.T) {
 						}
 					}
 				}
+			}
+		}
+	})
+}
+
+// warner is a kube-apiserver that says yes, and warns by credential.
+type warner map[Kind][]string
+
+func (w warner) DoAs(id Identity, req *http.Request) (*http.Response, error) {
+	if req.URL.Query().Get("fieldValidation") != "Ignore" {
+		return nil, errors.New("may warn about fields")
+	}
+	kind := "SelfSubjectAccessReview"
+	if strings.Contains(req.URL.Path, "/subject") {
+		kind = "SubjectAccessReview"
+	}
+	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Warning": w[id.Kind]},
+		Body: io.NopCloser(strings.NewReader(`{"kind":"` + kind + `","status":{"allowed":true}}`))}, nil
+}
+
+func (w warner) URL(path, query string) *url.URL { return &url.URL{Path: path, RawQuery: query} }
+
+// TestDecisionWarnings: a decision about a token has the Warnings that concern the token, also from
+// memory. One about a user has none: what its review brings concerns the proxy.
+func TestDecisionWarnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		watch := proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1&resourceVersion=5")
+		long := strings.Repeat("x", maxWarnings)
+		for _, sent := range [][]string{nil, {`299 - "one"`}, {`299 - "one"`, `299 a "two"`}, {"a", long}} {
+			a := authorizerOf(warner{KindToken: sent, KindOwn: {`299 - "own"`}})
+			want := sent
+			if slices.Contains(sent, long) {
+				want = nil
+			}
+			for _, req := range []*request.Request{list, list, watch, watch} {
+				if d := a.Authorize(t.Context(), byToken("t"), req); !d.Allowed() || !slices.Equal(d.Warnings(), want) {
+					t.Errorf("a token: allowed %v, %.100q, want %.100q", d.Allowed(), d.Warnings(), want)
+				}
+				if d := a.Authorize(t.Context(), byCertificate("jane"), req); !d.Allowed() || d.Warnings() != nil {
+					t.Errorf("a user: allowed %v, %q, want none", d.Allowed(), d.Warnings())
+				}
+			}
+			if d := a.Authorize(t.Context(), Identity{Kind: KindOwn}, list); d.Warnings() != nil {
+				t.Errorf("the proxy itself: %q, want none", d.Warnings())
 			}
 		}
 	})

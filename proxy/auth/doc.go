@@ -100,6 +100,18 @@
 // their own (reviewQueue). Known tokens have a connection to kube-apiserver of their own (package
 // upstream).
 //
+// # Warnings
+//
+// kube-apiserver adds Warning headers to every answer because of the client's token, as for a token
+// of a Secret that was made for a service account. The answer to a review with that token has them
+// too. So a decision keeps them ([Decision.Warnings]), and each answer from a cache has those of its
+// own client. A webhook that warns about each creation of a SelfSubjectAccessReview cannot be told
+// from that. Decisions about users of certificates and front proxies have none: their reviews are
+// made with the proxy's credential.
+//
+// Extra space before a token gets a Warning as well, because kube-apiserver ignores such a token. No
+// header without a token is sent on, so the proxy adds the Warning itself (Identity.Warning).
+//
 // # Revocation
 //
 // Open watches are reviewed again each minute (--authorization-recheck-interval). A watch whose

@@ -45,6 +45,9 @@ type Identity struct {
 	User  *UserInfo    // of KindCertificate and KindFrontProxy, nil for the others; immutable
 	By    *UserInfo    // the user that acts as User, nil if it is the same; immutable, and for the audit log only
 	From  netip.Prefix // the client's address; it is used for fairness only
+	// Warning is the Warning that kube-apiserver's answers have because of an Authorization header
+	// without a token; "" for none. That header is not sent on.
+	Warning string
 
 	certificate *verifiedCertificate // of KindCertificate and KindFrontProxy, the client's or the front proxy's
 }
@@ -129,11 +132,11 @@ func (a *Authenticator) Identify(x *exchange.Exchange) (Identity, *metav1.Status
 		return Identity{}, apistatus.Unauthorized()
 	case protocol.token != "":
 		protocol.removeFrom(x)
-		return Identity{Kind: KindToken, Token: protocol.token}, nil
+		return Identity{Kind: KindToken, Token: protocol.token, Warning: spaceWarningOf(x.Header)}, nil
 	case !secure && !given && !protocol.given:
 		return Identity{Kind: KindOwn}, nil
 	case secure && a.anonymous && len(certificates) == 0:
-		return Identity{}, nil
+		return Identity{Warning: spaceWarningOf(x.Header)}, nil
 	}
 	return Identity{}, apistatus.Unauthorized()
 }
@@ -182,6 +185,27 @@ func bearerToken(h exchange.Header) (token string, given, bearer bool) {
 		return "", given, false
 	}
 	return strings.Clone(parts[1]), true, true // it is kept, and the rest of the head is not
+}
+
+// spaceWarning is kube-apiserver's Warning about an Authorization header with extra space (the same
+// package).
+const spaceWarning = `299 - "the provided Authorization header contains extra space before the bearer token, and is ignored"`
+
+// spaceWarningOf returns spaceWarning if it applies, else "".
+func spaceWarningOf(h exchange.Header) string {
+	header, _ := h.First("Authorization")
+	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
+	if len(parts) == 3 && strings.EqualFold(parts[0], "bearer") && parts[1] == "" {
+		return spaceWarning
+	}
+	return ""
+}
+
+// WarnUnauthorized adds that Warning to the answer to x, which is 401.
+func WarnUnauthorized(x *exchange.Exchange) {
+	if w := spaceWarningOf(x.Header); w != "" {
+		x.Response.Header.Add("Warning", w)
+	}
 }
 
 // ShownName is the name of an identity on the pages about watches: the user's name, where the proxy

@@ -109,6 +109,44 @@ func TestWebSocketTokenIsRemoved(t *testing.T) {
 	f([]string{"a, " + one}, "Authorization: Bearer t2", "Sec-WebSocket-Protocol: a, "+one)
 }
 
+// kube-apiserver warns about extra space before a token, which it ignores.
+func TestExtraSpace(t *testing.T) {
+	f := func(header string, warns bool) {
+		t.Helper()
+		for _, subprotocol := range []bool{false, true} {
+			headers := []string{"Authorization: " + header}
+			if subprotocol {
+				headers = append(headers, "Connection: Upgrade", "Upgrade: websocket",
+					"Sec-WebSocket-Protocol: a, base64url.bearer.authorization.k8s.io.dDE")
+			}
+			x := proxytest.MustRead(t, "/api/v1/pods?watch=1", headers...)
+			x.Conn = proxytest.Conn{State: &tls.ConnectionState{}}
+			id, st := (&Authenticator{anonymous: true}).Identify(x)
+			if st != nil || (id.Warning != "") != warns || (id.Kind == KindToken) != subprotocol {
+				t.Errorf("%q: got %v with Warning %q, status %v", header, id.Kind, id.Warning, st)
+			}
+			x.Response.Reset()
+			if WarnUnauthorized(x); x.Response.Header.Has("Warning") != warns {
+				t.Errorf("%q: warns %v with 401, want %v", header, !warns, warns)
+			}
+		}
+	}
+	f("Bearer  t1", true)
+	f("bEARER   t1", true)
+	f("Bearer  t1 t2", true)
+	f("Bearer \t", false)
+	f("Bearer\t t1", false)
+	f("Bearer", false)
+	f("Bearer ", false)
+	f("Basic  dTpw", false)
+	f("", false)
+
+	x := proxytest.MustRead(t, "/api/v1/pods", "Authorization: Bearer t1")
+	if id, _ := (&Authenticator{}).Identify(x); id.Warning != "" {
+		t.Errorf("a token has the Warning %q", id.Warning)
+	}
+}
+
 func TestIdentityHidesToken(t *testing.T) {
 	for _, format := range []string{"%v", "%s", "%+v", "%#v"} {
 		for _, id := range []Identity{{Kind: KindToken, Token: "secret"},

@@ -125,8 +125,8 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 		return false
 	}
 	review := `{"kind":"` + selfSubjectKind + `","apiVersion":"authentication.k8s.io/v1"}`
-	code, answer, err := postReview(ctx, o.server, id, selfSubjectPath, []byte(review), maxOwnerBytes)
-	switch code {
+	answer, err := postReview(ctx, o.server, id, selfSubjectPath, []byte(review), maxOwnerBytes)
+	switch answer.code {
 	case http.StatusCreated, http.StatusOK:
 	case 0:
 		w.unknown = "kube-apiserver did not answer"
@@ -141,7 +141,7 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 		w.unknown = "the client may not create a SelfSubjectReview, which system:basic-user allows"
 		return true
 	default:
-		w.unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", code)
+		w.unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", answer.code)
 		return false
 	}
 	var reviewed struct {
@@ -155,7 +155,7 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 		}
 	}
 	u := &reviewed.Status.UserInfo
-	if err != nil || json.Unmarshal(answer, &reviewed) != nil || reviewed.Kind != selfSubjectKind || u.Username == "" {
+	if err != nil || json.Unmarshal(answer.body, &reviewed) != nil || reviewed.Kind != selfSubjectKind || u.Username == "" {
 		w.unknown = "kube-apiserver's SelfSubjectReview could not be read"
 		return false
 	}

@@ -36,7 +36,7 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 			return false // the Status's form is negotiated separately from the object's
 		}
 		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))
-		r.lane.WriteWarnings(&x.Response)
+		c.addWarnings(x, r, r.lane.Warnings())
 		return true
 	}
 	body := exchange.BodySlices{o.Bytes()}
@@ -50,10 +50,10 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 		if !r.seat.Begin() {
 			return false
 		}
-		writeCompressed(x, r, framing.Deflate(gzipLevel, r.seat.Pieces(slices.Values(body))))
+		c.writeCompressed(x, r, framing.Deflate(gzipLevel, r.seat.Pieces(slices.Values(body))))
 		return true
 	}
-	writeBody(x, r, body)
+	c.writeBody(x, r, body)
 	return true
 }
 
@@ -70,7 +70,7 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	if r.Gzip {
 		if extent, items, ok := c.compressed.get(r.seat, key, snapshot.Identity()); ok {
 			head, tail := r.envelope(snapshot, extent)
-			writeCompressed(x, r, framing.Stored(head), items, framing.Stored(tail))
+			c.writeCompressed(x, r, framing.Stored(head), items, framing.Stored(tail))
 			return true
 		}
 	}
@@ -78,10 +78,10 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	head, tail := r.envelope(snapshot, extent)
 	if r.Gzip && len(head)+extent.bytes+len(tail) > gzipThreshold {
 		shared := c.compressed.add(r.seat, key, snapshot.Identity(), extent, items)
-		writeCompressed(x, r, framing.Stored(head), shared, framing.Stored(tail))
+		c.writeCompressed(x, r, framing.Stored(head), shared, framing.Stored(tail))
 		return true
 	}
-	writeBody(x, r, slices.Concat(exchange.BodySlices{head}, items, exchange.BodySlices{tail}))
+	c.writeBody(x, r, slices.Concat(exchange.BodySlices{head}, items, exchange.BodySlices{tail}))
 	return true
 }
 
@@ -99,10 +99,10 @@ func (r *read) listKey() listKey {
 }
 
 // writeBody makes b the response.
-func writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) {
+func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) {
 	apistatus.AddCommonHeader(x)
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
-	r.lane.WriteWarnings(&x.Response)
+	c.addWarnings(x, r, r.lane.Warnings())
 	x.Response.Body, x.Response.Turn = b, r.seat
 	if a := r.variant.Account; a != nil {
 		a.Bytes.Add(b.Size())
@@ -110,10 +110,10 @@ func writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) {
 }
 
 // writeCompressed makes parts the response, as one gzip stream.
-func writeCompressed(x *exchange.Exchange, r *read, parts ...framing.Deflated) {
+func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, parts ...framing.Deflated) {
 	x.Response.Header.Add("Content-Encoding", "gzip")
 	x.Response.Header.Add("Vary", "Accept-Encoding")
-	writeBody(x, r, framing.GzipMember(parts...))
+	c.writeBody(x, r, framing.GzipMember(parts...))
 }
 
 // appendItem appends an item of a list in its serialized form.

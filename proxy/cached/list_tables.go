@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/registry"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // A list in Tables can't be answered from a cache, because only kube-apiserver knows the ages in its
@@ -51,11 +52,12 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	}
 	x.Until = closeFunc(done)
 	apistatus.AddCommonHeader(x)
-	for _, name := range []string{"Content-Encoding", "Content-Type", "Vary", "Warning"} {
+	for _, name := range []string{"Content-Encoding", "Content-Type", "Vary"} {
 		for _, value := range answer.header.Values(name) {
 			x.Response.Header.Add(name, value)
 		}
 	}
+	c.addWarnings(x, r, answer.warnings)
 	r.seat = c.seat(r)
 	x.Response.Body, x.Response.Turn = exchange.BodySlices{answer.body}, r.seat
 	listsShared.Inc()
@@ -88,6 +90,10 @@ func (c *Reads) askTables(x *exchange.Exchange, r *read) askList {
 		if err != nil || resp.StatusCode != http.StatusOK || len(body) > maxSharedList {
 			return answer
 		}
-		return sharedAnswer{header: resp.Header, body: body}
+		warnings, err := upstream.WithoutOwn(ctx, c.upstream, resp.Header.Values("Warning"))
+		if err != nil {
+			return answer
+		}
+		return sharedAnswer{header: resp.Header, warnings: warnings, body: body}
 	}
 }

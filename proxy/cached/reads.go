@@ -204,10 +204,8 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 // answer completes the answer to r: served says that x has it. Otherwise it is refused, or r passes
 // through.
 func (c *Reads) answer(x *exchange.Exchange, r *read, served bool, refused *metav1.Status) {
-	id, req := r.id, r.Request
 	if refused != nil {
-		apistatus.Write(x, refused)
-		c.audit.Refused(x, id, req, refused)
+		c.refuse(x, r, refused)
 		return
 	}
 	if !served {
@@ -215,11 +213,18 @@ func (c *Reads) answer(x *exchange.Exchange, r *read, served bool, refused *meta
 		return
 	}
 	if r.lane != nil { // the answer is not shared with others
-		r.lane.CountServed(req.Verb)
+		r.lane.CountServed(r.Verb)
 	}
-	if req.Verb != "watch" {
+	if r.Verb != "watch" {
 		c.audit.Served(x, r.audited())
 	}
+}
+
+// refuse answers r with st, and records that.
+func (c *Reads) refuse(x *exchange.Exchange, r *read, st *metav1.Status) {
+	apistatus.Write(x, st)
+	c.addWarnings(x, r, nil)
+	c.audit.Refused(x, r.id, r.Request, st)
 }
 
 // passThrough passes r through. A read that has waited in vain waits for its turn.
@@ -230,8 +235,7 @@ func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
 	if r.inVain() {
 		turn, refused := c.vain.take(r, c.patience(r)-time.Since(r.arrived))
 		if refused != nil {
-			apistatus.Write(x, refused)
-			c.audit.Refused(x, r.id, r.Request, refused)
+			c.refuse(x, r, refused)
 			return
 		}
 		x.Until = turn

@@ -75,8 +75,7 @@ func (c *Reads) withholds(x *exchange.Exchange, r *read) bool {
 		refused = apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
 			"The resourceVersion for the provided list is too old.")
 	}
-	apistatus.Write(x, refused)
-	c.audit.Refused(x, r.id, r.Request, refused)
+	c.refuse(x, r, refused)
 	return true
 }
 

@@ -56,8 +56,9 @@ type sharedList struct {
 // sharedAnswer is kube-apiserver's answer to a list. The zero sharedAnswer is none that may be
 // shared.
 type sharedAnswer struct {
-	header http.Header
-	body   []byte
+	header   http.Header
+	warnings []string // those of header that concern the resource
+	body     []byte
 }
 
 // askList requests a list from kube-apiserver.

@@ -127,7 +127,7 @@ func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 		Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields, Shard: r.Shard.Text,
 		View: r.View.Name()}
 	s.watcher.Describe(x, r.lane, r.id.ShownName(), scope, diagnose.WatchForm{Gzip: gzip, WebSocket: r.WebSocket})
-	id := addWatchHeader(x, r, gzip)
+	id := c.addWatchHeader(x, r, gzip)
 	event, ok := c.began(x, r, id)
 	if !ok {
 		s.watcher.Sub.Cancel()
@@ -152,7 +152,7 @@ func (r *read) messages() exchange.Messages {
 
 // addWatchHeader adds the headers of a watch's response, and returns the Audit-Id. The response to a
 // handshake has no more headers than it needs.
-func addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
+func (c *Reads) addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
 	if r.WebSocket {
 		return apistatus.AuditID(x)
 	}
@@ -161,7 +161,7 @@ func addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditID string) {
 		x.Response.Header.Add("Content-Encoding", "gzip")
 	}
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(true))
-	r.lane.WriteWarnings(&x.Response)
+	c.addWarnings(x, r, r.lane.Warnings())
 	if gzip {
 		x.Response.Header.Add("Vary", "Accept-Encoding")
 	}
@@ -259,7 +259,7 @@ func (c *Reads) compresses(r *read) bool {
 func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
 	l := r.lane
 	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it
-	id := addWatchHeader(x, r, false)
+	id := c.addWatchHeader(x, r, false)
 	event := apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, l.Cache.Progress())).Payload(nil)
 	if r.WebSocket {
 		x.Response.Body = exchange.BodySlices{websocket.Message(r.messages(), event), []byte(websocket.CloseNormal)}

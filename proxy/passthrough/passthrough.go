@@ -259,6 +259,7 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	countPassthrough(r.asked, resp.StatusCode)
 	r.audit.Answered(resp.StatusCode)
 	removeHopByHop(resp.Header)
+	r.warn(resp.Header)
 	x.Response.Status = resp.StatusCode
 	addFields(&x.Response.Header, resp.Header)
 	x.Response.Reader, x.Response.Length = &responseBody{resp.Body, end}, resp.ContentLength
@@ -321,6 +322,13 @@ func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBo
 		r.audit.Failed(st)
 	}
 	apistatus.Write(x, st)
+}
+
+// warn adds the Warning about a header that kube-apiserver has not seen, before all others.
+func (r *passing) warn(h http.Header) {
+	if r.id.Warning != "" {
+		h["Warning"] = append([]string{r.id.Warning}, h["Warning"]...)
+	}
 }
 
 // addFields adds the fields of from, sorted by name.
@@ -419,6 +427,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		return
 	}
 	removeHopByHop(resp.Header)
+	r.warn(resp.Header)
 	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
 	addFields(&answer.Header, resp.Header)
 	body := newLastingBody(resp, p.streams)

@@ -37,7 +37,7 @@ type Collection struct {
 type style struct {
 	form     framing.ListForm
 	typed    []byte   // what a list leaves out of each object; see framing.ListForm.TypeMeta
-	warnings []string // the Warning headers of each response, as for deprecated resources
+	warnings []string // the Warning headers of each response to anybody, as for deprecated resources
 }
 
 const (
@@ -75,7 +75,7 @@ func (c *Collection) Form() *framing.ListForm {
 	return nil
 }
 
-// Warnings returns the Warning headers that upstream adds to each response.
+// Warnings returns the Warning headers that upstream adds to each response, whoever asks.
 func (c *Collection) Warnings() []string {
 	if s := c.style.Load(); s != nil {
 		return s.warnings
@@ -103,7 +103,11 @@ func (c *Collection) learn(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", c, err)
 	}
-	c.style.Store(&style{form: form, typed: form.TypeMeta(c.info.Kind), warnings: resp.Header.Values("Warning")})
+	warnings, err := upstream.WithoutOwn(ctx, c.source.upstream, resp.Header.Values("Warning"))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	c.style.Store(&style{form: form, typed: form.TypeMeta(c.info.Kind), warnings: warnings})
 	return nil
 }
 

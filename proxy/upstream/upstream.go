@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -62,7 +63,8 @@ type Upstream struct {
 	// With none: for known tokens, and for strangers and upgrades.
 	known, strangers http.RoundTripper
 
-	tokens *auth.KnownTokens
+	tokens      *auth.KnownTokens
+	ownWarnings atomic.Pointer[[]string] // nil until they are known; see OwnWarnings
 }
 
 // NewUpstream returns the Upstream that cfg describes. It connects to nothing yet.
@@ -231,9 +233,14 @@ func (u *Upstream) Within(escaped string) bool {
 	return strings.HasPrefix(path.Clean(u.base.Path+read)+"/", base+"/")
 }
 
-// Do sends req with the proxy's own credentials. The caller must not use req afterwards.
+// Do sends req with the proxy's own credentials. It is for requests about no resource: the answer
+// shows which Warnings concern the credential. The caller must not use req afterwards.
 func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
-	return u.send(u.own, req)
+	resp, err := u.send(u.own, req)
+	if err == nil {
+		u.noteOwnWarnings(resp)
+	}
+	return resp, err
 }
 
 // DoAs sends req as id, for the proxy itself: with the proxy's credential, with the client's token
@@ -261,6 +268,7 @@ func (u *Upstream) do(
 	resp, err := u.send(as(id, req, own, without), req)
 	if err == nil {
 		token.Answered(method, resp.StatusCode)
+		u.heard(id, resp)
 	}
 	return resp, err
 }
@@ -273,7 +281,18 @@ const MaxKeptBody = 64 << 10
 // its Body is the connection, an io.ReadWriteCloser, which no longer ends with the request's
 // context.
 func (u *Upstream) DoUpgrade(id auth.Identity, req *http.Request) (*http.Response, error) {
-	return u.send(as(id, req, u.ownUpgrade, u.strangers), req)
+	resp, err := u.send(as(id, req, u.ownUpgrade, u.strangers), req)
+	if err == nil {
+		u.heard(id, resp)
+	}
+	return resp, err
+}
+
+// heard removes from an answer what does not concern id.
+func (u *Upstream) heard(id auth.Identity, resp *http.Response) {
+	if id.User != nil {
+		u.hideOwnWarnings(resp.Header)
+	}
 }
 
 // as prepares req to be sent as id and returns the transport for it.

@@ -152,35 +152,17 @@ func memory() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// A herd that comes to a replica that has just started waits for one list, however long it takes,
-// and is live soon after it.
+// A herd that comes to a replica that has just started waits for one list. Package lane has larger
+// ones, and slower lists, in virtual time.
 func TestHerd(t *testing.T) {
 	t.Parallel()
-	clients, takes := 5000, 25*time.Second
-	if testing.Short() {
-		clients = 500
-	}
+	const clients, takes = 100, 2 * time.Second
 	f := startFan(t, proxytest.NewServer(t))
 	f.fillSlowly(100, takes)
-	began := time.Now()
-	herd := f.herd(clients)
-	var filled time.Duration // on a busy machine longer than takes
-	var listed sync.WaitGroup
-	listed.Go(func() {
-		for len(f.log.with("Listed", "configmaps")) == 0 && time.Since(began) < 2*proxytest.Patience {
-			time.Sleep(10 * time.Millisecond)
-		}
-		filled = time.Since(began)
-	})
-	refused := allLive(t, herd)
-	took := time.Since(began)
-	listed.Wait()
-	f.wantShared(1)
-	t.Logf("%d clients are live after %s, the list after %s; %d passed through", clients,
-		took.Round(10*time.Millisecond), filled.Round(10*time.Millisecond), f.up.Count(proxytest.Client))
-	if took < takes || took > filled*2 || refused > 0 { // 1.1 × on a machine that does nothing else
-		t.Errorf("live after %s, %d were refused; the list took %s", took, refused, filled)
+	if refused := allLive(t, f.herd(clients)); refused > 0 {
+		t.Errorf("%d were refused", refused)
 	}
+	f.wantShared(1)
 }
 
 // A watch that waits for its lane takes little memory.

@@ -24,7 +24,8 @@ import (
 // continue, except those on a lane that is given up. Their clients would come back at once, with
 // lists.
 type memory struct {
-	limit int64 // bytes; 0 is no limit
+	limit int64  // bytes; 0 is no limit
+	of    string // what the limit is, for the log
 	read  func() (int64, error)
 	log   *slog.Logger
 
@@ -72,13 +73,15 @@ func (l memoryLevel) next(used, limit int64) memoryLevel {
 
 // newMemory returns a memory with the limit of opts. A limit in bytes applies to the resident
 // memory of the process. A container's limit applies to the container's use without the file pages
-// that can be dropped, as in the kernel.
+// that can be dropped, as in the kernel. Without one, the process may have half of the machine's
+// memory: the bounds on what clients make it hold are parts of a limit.
 func newMemory(opts *Options, log *slog.Logger) *memory {
-	m := &memory{limit: opts.MemoryLimit, read: residentMemory, log: log}
+	m := &memory{limit: opts.MemoryLimit, of: "--memory-limit", read: residentMemory, log: log}
 	if opts.MemoryLimit == CgroupMemory {
-		m.limit = 0
 		if group, ok := ownCgroup(); ok {
-			m.limit, m.read = group.limit, group.used
+			m.limit, m.read, m.of = group.limit, group.used, "this container's memory"
+		} else {
+			m.limit, m.of = machineMemory()/2, "half of this machine's memory"
 		}
 	}
 	if opts.readMemory != nil {
@@ -97,7 +100,7 @@ func (m *memory) run(ctx context.Context, from reliever) {
 	before := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(before, m.limit/100*softPercent))
 	defer debug.SetMemoryLimit(before)
-	m.log.Info("Limited memory", "limitBytes", m.limit)
+	m.log.Info("Limited memory", "limitBytes", m.limit, "limit", m.of)
 	m.relief = relief{from: from, least: m.limit / 100}
 	tick := time.NewTicker(memoryEvery)
 	defer tick.Stop()

@@ -24,6 +24,28 @@ func residentMemory() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
+// machineMemory returns the memory of this machine in bytes (proc_meminfo(5)); 0 if it is not known.
+func machineMemory() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	return totalMemory(string(text))
+}
+
+// totalMemory reads MemTotal in a content of /proc/meminfo.
+func totalMemory(text string) int64 {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "MemTotal:" && fields[2] == "kB" {
+			n, err := strconv.ParseInt(fields[1], 10, 64)
+			if err == nil && n > 0 && n < noLimit>>10 {
+				return n << 10
+			}
+		}
+	}
+	return 0
+}
+
 // cgroup is a control group whose memory is limited.
 type cgroup struct {
 	limit       int64

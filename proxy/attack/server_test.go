@@ -19,6 +19,7 @@ import (
 // server is under attack: a watchfan, or kube-apiserver itself for comparison.
 type server struct {
 	secure, insecure string  // host:port; insecure is "" at kube-apiserver
+	admin            string  // the same
 	pid              int     // of the process
 	apiserver        int     // process of kube-apiserver
 	metrics          *client // of the process
@@ -26,7 +27,7 @@ type server struct {
 }
 
 // startServer starts a watchfan in front of the cluster, or returns the cluster's kube-apiserver.
-func startServer(t *testing.T, w *world) *server {
+func startServer(t *testing.T, w *world, args ...string) *server {
 	t.Helper()
 	apiserver := w.cluster.Ready.Pids["kube-apiserver"]
 	if *target == "kube-apiserver" {
@@ -38,12 +39,12 @@ func startServer(t *testing.T, w *world) *server {
 	}
 	program := proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack")
 	// Lanes that only attackers read end soon after them, and are cold again for the next.
-	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience,
-		"--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
+	args = append(args, "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
+	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, pid: p.Cmd.Process.Pid, apiserver: apiserver,
+	s := &server{secure: p.Ports.Secure, insecure: p.Ports.Insecure, admin: p.Ports.Admin, pid: p.Cmd.Process.Pid, apiserver: apiserver,
 		metrics: newClient(way{base: "http://" + p.Ports.Admin}), watchfan: p}
 	t.Cleanup(func() {
 		s.metrics.close()

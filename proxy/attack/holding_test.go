@@ -57,7 +57,7 @@ func TestHoldings(t *testing.T) {
 func (h holding) test(t *testing.T, w *world, without float64) (resident float64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := startServer(t, w, fmt.Sprintf("--memory-limit=%d", memoryLimit))
+	s := startServer(t, w, fmt.Sprintf("--memory-limit=%d", memoryLimit), "--history-bytes=8Mi")
 	g := &guests{server: s, world: w, counts: make(map[string]int)}
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -229,11 +229,13 @@ func garbageTokens(ctx context.Context, a *attacker) {
 }
 
 // adminConnections take 256 connections to the admin port, in four ways: with nothing, with half a
-// head, with a request whose answer is not read, and idle after an answer.
+// head, with a request whose answer is not read, and idle after an answer. They come from another
+// address than the probes, as a pod does.
 func adminConnections(ctx context.Context, a *attacker) {
+	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	a.crowd(256, func(i int) {
 		for ctx.Err() == nil {
-			conn, err := a.dial(ctx, a.Admin, false)
+			conn, err := elsewhere.DialContext(ctx, "tcp", a.Admin)
 			if err != nil {
 				a.note(ending(err))
 				proxytest.Sleep(ctx, 100*time.Millisecond)
@@ -253,6 +255,7 @@ func adminConnections(ctx context.Context, a *attacker) {
 			}
 			stop()
 			conn.Close()
+			proxytest.Sleep(ctx, 100*time.Millisecond)
 		}
 	})
 }

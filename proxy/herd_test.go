@@ -335,7 +335,7 @@ func TestHerdInVain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFan(t, proxytest.NewServer(t), proxy.SpareLists, proxy.NoneAlone)
+			f := startFan(t, proxytest.NewServer(t), impatient, proxy.SpareLists, proxy.NoneAlone)
 			c.prepare(f)
 			most := f.mostAtOnce()
 			var all sync.WaitGroup

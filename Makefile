@@ -29,7 +29,7 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test check unit e2e cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow plots release race fuzz fuzz-short lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow plots release race fuzz lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,26 +39,55 @@ build: bin/watchfan ## build bin/watchfan
 run: ## run in front of a dev cluster, or of the kubeconfig's cluster if you agree (CLUSTER=1: yes; WATCHFAN_DEV=1: no)
 	@deploy/run.sh
 
-demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of updates, live in the terminal (DURATION=30s to limit it)
+demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of updates, live in the terminal (DURATION=30s)
 	@bin/bench demo --watchfan bin/watchfan --devcluster bin/devcluster $(if $(DURATION),--duration $(DURATION))
 
-devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 minutes the first time)
+devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 min the first time)
 
-# With one seed, each change meets the same faults and attacks. make chaos and make attack draw
-# another seed each time.
-test: CHAOS_SEED ?= 5
-test: ATTACK_SEED ?= 5
-test: lint vulncheck unit fuzz-short e2e cachesuite oldest chaos attack deploytest statustest ## everything: lint, vulncheck, unit, 500 runs of each fuzz target, e2e, cachesuite, the oldest kube-apiserver, five minutes of chaos and etcd's judgement of it, half a minute of attack, deploytest, statustest (40 minutes)
+# The three tiers. CONTRIBUTING.md has their times by stage.
+QUICK_E2E := ^Test(Oracle|Linearizable|ReadYourWrites|WatchResume|WatchBookmarks|Kubectl|KubectlWatch|Identity|Revocation|UpstreamRestarts|Shutdown)$$
+NOT_SUITES := grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack
+# One set of build flags, that of bin/watchfan: nothing is compiled twice.
+QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath
 
-check: lint unit ## what a first change needs: lint and unit (5 minutes)
+test: bin/watchfan bin/devcluster bin/kubectl ## begin here: formatting, vet, unit tests, a dozen end-to-end tests (4 min; 12 the first time)
+	@$(MAKE) --no-print-directory format
+	$(QUICK) $(GO) vet $(PACKAGES)
+	proxy/rooms.sh
+	@$(QUICK) deploy/progress.sh unit "2 minutes" $(GO) test -short -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
+	@$(QUICK) WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
+		deploy/progress.sh e2e "2 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
+	@echo
+	@echo "All rooms' unit tests pass. In front of a real etcd and kube-apiserver, watchers see every event once and in order,"
+	@echo "reads are as new as they promise, kubectl works, rights are each client's own, and kube-apiserver's restarts stay upstream."
+	@echo "Before a change lands: make verify (30 min). Before a release: make nightly. While you work: go test ./fanout."
 
-unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 minutes)
-	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 20m $$($(GO) list $(PACKAGES) | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
+# With one seed, each change meets the same faults. make chaos draws another seed each time.
+verify: CHAOS_SEED ?= 5
+verify: CHAOS_DURATION ?= 1m
+verify: lint unit e2e cachesuite chaos deploytest statustest ## before a change lands, after make test: race detector, all of e2e, Kubernetes' suites, chaos (30 min)
+
+nightly: CHAOS_DURATION ?= 1h
+nightly: ATTACK_DURATION ?= 10m
+nightly: vulncheck unit-again versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
+
+unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 min)
+	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
 	cd bench/plot && $(GO) test .
 	cd deploy/release && $(GO) test .
-	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack)
+	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | $(NOT_SUITES))
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## end-to-end suite: the built binary between a real kube-apiserver and real clients (15 minutes; E2EFLAGS=-http2: all of them over HTTP/2)
+unit-again:
+	$(GO) test -count=5 -shuffle=on -timeout 2h $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
+
+stress: PKG ?= ./fanout ./proxy/lane ./proxy/auth ./proxy/http1 ./proxy/http2 ./proxy/cached ./proxy/admin ./proxy
+stress: ## flake rates: tests run N times quiet, beside busy loops, with one processor (PKG=./fanout; RUN=^TestX; N=10)
+	@mkdir -p bin; $(GO) build -o bin/stress ./proxy/proxytest/stress; status=0; for package in $(PKG); do \
+		echo "=== $$package"; $(GO) test -c $(RACE) -o bin/stress.test $$package; \
+		bin/stress -n $(or $(N),10) -dir $$package bin/stress.test -test.timeout=20m $(if $(RUN),-test.run='$(RUN)') || status=1; \
+	done; exit $$status
+
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (15 min; E2EFLAGS=-http2)
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client \
 		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
@@ -68,21 +97,21 @@ e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/
 		deploy/progress.sh e2e "15 minutes" $(GO) test -timeout 40m -count=1 ./proxy/e2e $(E2EFLAGS)
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
-cachesuite: bin/watchfan-race bin/devcluster ## Kubernetes' own suite for watch caches, at kube-apiserver and through watchfan (3 minutes)
+cachesuite: bin/watchfan-race bin/devcluster ## Kubernetes' own suite for watch caches, at kube-apiserver and through watchfan (3 min)
 	cd proxy/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 40m -count=1 -v .
 
-throughput: bin/watchfan bin/devcluster ## that suite's benchmark of writes beside watches and lists, at kube-apiserver and through watchfan (4 minutes)
+throughput: bin/watchfan bin/devcluster ## that suite's benchmark of writes beside watches and lists (4 min)
 	cd proxy/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -modfile=v0.37.mod -tags throughput -timeout 30m -run '^$$' -bench WriteThroughput -benchtime 1s .
 
-oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## oracle, reads and linearizability with the oldest kube-apiserver that is supported, and with it and the newest behind one address (3 minutes; the first build takes 4 more)
+oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## some of e2e with the oldest kube-apiserver that is supported (3 min)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
 		deploy/progress.sh oldest "1 minute" $(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^Test(Oracle|Reads|Linearizable)$$'
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
 		$(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^TestUpgrade$$'
 
-versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver and its feature gates the other way: oracle, reads, informers, linearizability, a minute of chaos each (20 minutes; CHAOS_SEED=N)
+versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (20 min; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
@@ -96,7 +125,7 @@ versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=b
 	done; \
 	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done
 
-chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## fault suite: what clients see under faults, compared with etcd's own history, and then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N repeats a run's faults)
+chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## faults, every event compared with etcd's history; then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N)
 	@rm -f bin/chaos.jsonl.gz
 	status=0; \
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster INFORMERS_BIN=$(CURDIR)/bin \
@@ -105,43 +134,38 @@ chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## fault suite: w
 	$(MAKE) --no-print-directory judge || status=1; exit $$status
 
 judge: RECORD ?= bin/chaos.jsonl.gz
-judge: bin/judge ## etcd's robustness validators judge what clients were told in the last make chaos (RECORD=FILE: in another), after mutants of a good record
+judge: bin/judge ## etcd's robustness validators judge the last make chaos (RECORD=FILE: another)
 	cd proxy/chaos/judge && $(GO) test -count=1 .
 	@[ -e $(RECORD) ] || { echo "There is no $(RECORD): make chaos records what clients are told."; exit 1; }
 	bin/judge -reports bin/judgements $(RECORD)
 
-soak: bin/watchfan bin/devcluster ## 10,000 watches of all kinds for an hour at two replicas, one of which is replaced each ten minutes: nothing may grow, and nothing may be wrong (SOAK_DURATION=1h; SOAK_WATCHES=10000; SOAK_SEED=N)
+soak: bin/watchfan bin/devcluster ## 10,000 watches for an hour: nothing may grow (SOAK_DURATION=1h; SOAK_WATCHES=10000; SOAK_SEED=N)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 6h -count=1 -v ./proxy/chaos -run '^TestSoak$$' -duration=$(or $(SOAK_DURATION),1h) \
 		-watches=$(or $(SOAK_WATCHES),10000) $(if $(SOAK_SEED),-seed=$(SOAK_SEED))
 
-attack: bin/watchfan bin/devcluster ## attack suite: 60 attackers of all kinds beside 200 honest clients, after a quiet phase (ATTACK_DURATION=30s; ATTACK_SEED=N repeats a run's attacks)
+attack: bin/watchfan bin/devcluster ## attackers of all kinds beside honest clients (4 min; ATTACK_DURATION=30s; ATTACK_SEED=N)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 3h -count=1 -v ./proxy/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
 
-deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, manifests, dashboards, alerts and each command of the READMEs, with a real Helm, kube-apiserver and Prometheus (3 minutes; UPDATE=1 rewrites dashboards and METRICS.md)
+deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, dashboards, alerts, each command of the READMEs (3 min; UPDATE=1 rewrites METRICS.md)
 	@deploy/need.sh curl:curl zsh:zsh fish:fish script:bsdutils
 	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench PROMETHEUS_BIN=$(CURDIR)/bin/prometheus PROMTOOL_BIN=$(CURDIR)/bin/promtool \
 		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema ../progress.sh deploytest "3 minutes" $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
-statustest: bin/watchfan bin/devcluster ## status page in a real Chromium, which apt-get installs if it is missing (SCREENSHOTS=DIR keeps pictures, UPDATE=1 takes those of deploy/README.md anew)
+statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium (1 min; SCREENSHOTS=DIR; UPDATE=1)
 	@deploy/need.sh chromium:chromium
 	cd proxy/statustest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) . $(if $(UPDATE),-update)
 
-conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, against kube-apiserver and through watchfan (6 minutes)
+conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, through watchfan (6 min)
 	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
 		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
 
-hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers whose pods mount 50 and 120 objects each, at kube-apiserver and through watchfan: connections, watches, access reviews (3 minutes)
+hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers, at kube-apiserver and through watchfan (3 min)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBEMARK_BIN=$(CURDIR)/bin/kubemark \
 		$(GO) test -timeout 20m -count=1 -v ./proxy/e2e -run '^TestHollowKubelets$$'
-
-# A number of executions and not a time: go test may report the end of a time as a failure, "context
-# deadline exceeded".
-fuzz-short:
-	@$(MAKE) --no-print-directory fuzz FUZZTIME=500x
 
 fuzz: ## every fuzz target for FUZZTIME (default 20s)
 	@for package in $$($(GO) list $(PACKAGES)); do \
@@ -150,8 +174,10 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 		done; \
 	done
 
-lint: ## gofmt, go vet, staticcheck, imports within proxy, and the modules' checksums
+format:
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
+
+lint: format ## gofmt, go vet and staticcheck of all modules, imports within proxy, checksums (1 min)
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
 	cd proxy/e2e/informers && $(GO) vet .
@@ -169,7 +195,7 @@ lint: ## gofmt, go vet, staticcheck, imports within proxy, and the modules' chec
 
 # If the database cannot be reached, the change is not to blame: the target says so, and make test
 # goes on.
-vulncheck: ## known vulnerabilities in code that is called (GOVULNDB=file:///DIRECTORY: a copy of the database); goes on without a database
+vulncheck: ## known vulnerabilities in code that is called (GOVULNDB=file:///DIRECTORY: a copy)
 	@found=$$($(GO) run $(GOVULNCHECK) -db $(GOVULNDB) $(PACKAGES) 2>&1) && status=0 || status=$$?; echo "$$found"; \
 	if grep -q "fetching vulnerabilities" <<<"$$found"; then \
 		echo "Nothing was checked: the vulnerability database $(GOVULNDB) cannot be reached. Give a copy with GOVULNDB=file:///DIRECTORY."; status=0; fi; \
@@ -178,13 +204,13 @@ vulncheck: ## known vulnerabilities in code that is called (GOVULNDB=file:///DIR
 microbench: ## go test -bench of framing and fanout
 	$(GO) test -run '^$$' -bench . -benchmem ./framing ./fanout
 
-bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev: CPU, latency, memory, slow clients, resyncs (20 minutes; BENCHFLAGS=--full: an hour)
+bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev (20 min; BENCHFLAGS=--full: an hour)
 	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
 
-plots: ## draw the figures of bench/results anew, as bench/results/plots/*.svg, light and dark
+plots: ## draw the figures of bench/results anew, as SVG
 	cd bench/plot && $(GO) run . ../results ../results/plots
 
-release: bin/helm ## the files of a release, in bin/release: static binaries, bills of materials, the chart, checksums (VERSION=0.2.0)
+release: bin/helm ## the files of a release, in bin/release (VERSION=0.2.0)
 	@GO=$(GO) HELM=$(CURDIR)/bin/helm deploy/release/release.sh "$(VERSION)" bin/release $(PLATFORMS)
 
 clean: ## remove what was built

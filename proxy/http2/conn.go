@@ -25,9 +25,11 @@ const (
 	// kube-apiserver's.
 	streamWindow = exchange.MostBodyHeld
 	// connWindow bounds the unread bodies of all requests of a connection. kube-apiserver's is 26
-	// MB. It is the window from the first body with an owner on, see [exchange.Body]. Before that,
-	// the window is defaultWindow: strangers have no more, whatever the number of their streams.
+	// MB. It is the window from the first body with an owner on, see [exchange.Body].
 	connWindow = 4 << 20
+	// strangersWindow is that window before. Strangers have no more, whatever the number of their
+	// streams. One body has as much on its stream.
+	strangersWindow = streamWindow
 	// defaultWindow is every window before SETTINGS and WINDOW_UPDATE (RFC 9113, section 6.9.2).
 	defaultWindow = 65535
 	// maxWindow is the largest window.
@@ -87,7 +89,7 @@ type conn struct {
 	frameSize  int   // the client's MAX_FRAME_SIZE
 	sent       int64 // bytes of DATA so far
 	credit     int   // bytes of DATA since the reader last counted them; see type calm
-	receive    int64 // the client's window for bodies: defaultWindow, later connWindow
+	receive    int64 // the client's window for bodies: strangersWindow, later connWindow
 	unread     int64 // of receive, taken by bodies that were not read yet
 	unreturned int64 // read since the last WINDOW_UPDATE
 
@@ -127,9 +129,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 		wire.Setting{ID: wire.SettingInitialWindowSize, Val: streamWindow},
 		wire.Setting{ID: wire.SettingMaxHeaderListSize, Val: maxHeaderList},
 	)
-	if c.receive > defaultWindow {
-		_ = c.framer.WriteWindowUpdate(0, uint32(c.receive-defaultWindow))
-	}
+	_ = c.framer.WriteWindowUpdate(0, uint32(c.receive-defaultWindow))
 	c.sendLocked()
 	return c, nil
 }

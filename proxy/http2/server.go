@@ -25,7 +25,7 @@ type Server struct {
 	log        *slog.Logger
 	maxStreams int
 	stall      time.Duration // downstream.StallTimeout, except in tests
-	receive    int64         // a connection's window for bodies without owner: defaultWindow, except in tests
+	receive    int64         // a connection's window for bodies without owner: strangersWindow, except in tests
 }
 
 // New returns a server that calls handler for each request, on a goroutine of its own. What it holds
@@ -36,7 +36,7 @@ func New(
 ) *Server {
 	return &Server{
 		handler: handler, ledger: ledger, conns: conns, poller: poller, log: log,
-		maxStreams: opts.HTTP2MaxStreamsPerConnection, stall: downstream.StallTimeout, receive: defaultWindow,
+		maxStreams: opts.HTTP2MaxStreamsPerConnection, stall: downstream.StallTimeout, receive: strangersWindow,
 	}
 }
 

@@ -55,6 +55,7 @@ func (p *Forwarder) takeTurn(x *exchange.Exchange, r *passing) *metav1.Status {
 // request that is refused costs no memory for its body, however slowly the client sends it.
 func (p *Forwarder) expect(r *passing, body *requestBody) context.Context {
 	r.req.Header.Set("Expect", "100-continue")
+	r.req.ProtoMajor, r.req.ProtoMinor = 1, 1 // net/http waits in HTTP/1.1 only
 	return httptrace.WithClientTrace(r.holding.ctx, &httptrace.ClientTrace{Got100Continue: func() {
 		r.sent()
 		if entry := r.holding.addBody(); entry != nil && entry.Set(body.most) {

@@ -1,0 +1,230 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// TestWritesOfNewTokens: a token that kube-apiserver has not accepted yet writes objects, short and
+// long, at the same time as strangers are refused and over both protocols. Each write happens once.
+func TestWritesOfNewTokens(t *testing.T) {
+	t.Parallel()
+	c, p := sharedCluster(t), sharedWatchfan(t)
+	p.waitReady(t)
+	admin := c.direct(t)
+	createNamespaces(t, admin, "new-tokens")
+	serviceAccountToken(t, admin, "new-tokens", "writer")
+	admin.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/new-tokens/rolebindings",
+		`{"metadata":{"name":"writer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
+			`"subjects":[{"kind":"ServiceAccount","name":"writer","namespace":"new-tokens"}]}`)
+	const path, each = "/api/v1/namespaces/new-tokens/configmaps", 6
+	awaitRight(t, admin, "system:serviceaccount:new-tokens:writer", "new-tokens")
+	done := make(chan struct{})
+	var strangers, writers sync.WaitGroup
+	for _, token := range []string{"bad", ""} {
+		stranger := p.secure(t, token)
+		strangers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_, _ = stranger.try(http.MethodPost, path, nil, strings.Repeat("x", 100_000))
+				}
+			}
+		})
+	}
+	sizes := []int{10, 20_000, 70_000, 600_000}
+	for i := range 24 {
+		client := p.secure(t, requestToken(t, admin, "/api/v1/namespaces/new-tokens/serviceaccounts/writer"))
+		if i%2 == 0 {
+			client = client.http2()
+		}
+		for n := range each { // all of them begin as a stranger's
+			writers.Go(func() {
+				body := fmt.Sprintf(`{"metadata":{"generateName":"w%d-%d-"},"data":{"x":%q}}`, i, n,
+					strings.Repeat("x", sizes[(i+n)%len(sizes)]))
+				if resp, err := client.try(http.MethodPost, path, nil, body); err != nil || resp.status != http.StatusCreated {
+					t.Errorf("write %d of client %d: %d %.300s, %v", n, i, resp.status, resp.body, err)
+				}
+			})
+		}
+	}
+	writers.Wait()
+	close(done)
+	strangers.Wait()
+	got := make(map[string]int)
+	names := regexp.MustCompile(`"name":"(w\d+-\d+)-`)
+	for _, found := range names.FindAllSubmatch(admin.get(t, path).body, -1) {
+		got[string(found[1])]++
+	}
+	for i := range 24 {
+		for n := range each {
+			if name := fmt.Sprintf("w%d-%d", i, n); got[name] != 1 {
+				t.Errorf("%s was created %d times", name, got[name])
+			}
+		}
+	}
+}
+
+// awaitRight waits until kube-apiserver knows that a user may create ConfigMaps in a namespace.
+func awaitRight(t *testing.T, admin *target, user, namespace string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the right to create", func() error {
+		resp := admin.do(t, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", nil, fmt.Sprintf(
+			`{"spec":{"user":%q,"resourceAttributes":{"verb":"create","resource":"configmaps","namespace":%q}}}`, user, namespace))
+		if !strings.Contains(string(resp.body), `"allowed":true`) {
+			return fmt.Errorf("%s", resp.body)
+		}
+		return nil
+	})
+}
+
+// TestAnswersToStrangers: what a stranger is told, it is told by kube-apiserver, and so is whether its
+// HTTP/2 connection goes on.
+func TestAnswersToStrangers(t *testing.T) {
+	t.Parallel()
+	c, p := sharedCluster(t), sharedWatchfan(t)
+	p.waitReady(t)
+	differs := map[string]bool{"Audit-Id": true, "Date": true}
+	for _, token := range []string{"bad", ""} {
+		straight, through := c.as(t, ""), p.secure(t, token)
+		straight.token = token
+		for _, ways := range [][2]*target{{straight, through}, {straight.http2(), through.http2()}} {
+			for _, body := range []string{"", "{}", strings.Repeat("x", 300_000)} {
+				for _, path := range []string{"/api/v1/nodes", "/api/v1/namespaces/default/configmaps", "/version", "/nosuch"} {
+					method := http.MethodGet
+					if body != "" {
+						method = http.MethodPost
+					}
+					want, got := ways[0].do(t, method, path, nil, body), ways[1].do(t, method, path, nil, body)
+					if got.status != want.status || string(got.body) != string(want.body) {
+						t.Errorf("%s %s, %d bytes: %d %s\nwant %d %s", method, path, len(body), got.status, got.body, want.status, want.body)
+					}
+					for name := range want.header {
+						if !differs[name] && got.header.Get(name) != want.header.Get(name) {
+							t.Errorf("%s %s, %d bytes: %s: %q, want %q", method, path, len(body), name, got.header.Get(name), want.header.Get(name))
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, token := range []string{"bad", "", c.token(t, "user")} {
+		fields := proxytest.RequestFields("GET", "/version")
+		if token != "" {
+			fields = append(fields, "authorization", "Bearer "+token)
+		}
+		want, got := sentAway(t, c.Address(), fields), sentAway(t, p.ports.Secure, fields)
+		if want != got {
+			t.Errorf("token %.3q: sent away: %v, want %v", token, got, want)
+		}
+	}
+}
+
+// sentAway sends a request, and reports whether GOAWAY comes with the answer.
+func sentAway(t *testing.T, address string, fields []string) (away bool) {
+	t.Helper()
+	w, err := proxytest.DialHTTP2(t.Context(), address, 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	_ = w.Ask(1, true, fields...)
+	_ = w.Flush()
+	for {
+		f, err := w.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch f := f.(type) {
+		case *wire.GoAwayFrame:
+			away = true
+		case *wire.PingFrame:
+			return away // the answer to the one behind the response
+		case *wire.DataFrame:
+			if f.StreamEnded() {
+				_ = w.WritePing(false, [8]byte{1})
+				_ = w.Flush()
+			}
+		}
+	}
+}
+
+// hoard opens connections with streams that hold what they can and stay. body is what each stream
+// sends of its body; the client's windows let it read one byte of each answer. It returns when all
+// has been sent.
+func hoard(t *testing.T, address string, conns, streams int, fields []string, body int) {
+	t.Helper()
+	var sending sync.WaitGroup
+	for range conns {
+		w, err := proxytest.DialHTTP2(t.Context(), address, 2*time.Minute, wire.Setting{ID: wire.SettingInitialWindowSize, Val: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		sending.Go(func() {
+			for i := range uint32(streams) {
+				_ = w.Ask(2*i+1, body == 0, fields...)
+				for left := body; left > 0; left -= 16 << 10 {
+					_ = w.WriteData(2*i+1, false, make([]byte, min(left, 16<<10)))
+				}
+				if w.Flush() != nil {
+					return // cut
+				}
+			}
+		})
+	}
+	sending.Wait()
+}
+
+// TestHoarders: clients that send bodies without their ends, or do not read their answers, do not make
+// watchfan hold more than their share of its memory. Others are served meanwhile.
+func TestHoarders(t *testing.T) {
+	c := sharedCluster(t)
+	const limit = 400 << 20
+	auth := []string{"authorization", "Bearer " + c.token(t, "admin")}
+	for name, a := range map[string]struct {
+		conns, body int
+		fields      []string
+		most        int64 // bytes
+	}{
+		"bodies of strangers": {49, 65_500, proxytest.RequestFields("POST", "/api/v1/namespaces/default/configmaps",
+			"content-length", "65536"), limit / 10},
+		"answers": {3, 0, proxytest.RequestFields("GET", "/openapi/v2", auth...), limit / 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plainWatchfan(t, c, "--memory-limit=400Mi")
+			p.waitReady(t)
+			honest := p.secure(t, c.token(t, "user"))
+			honest.get(t, "/version")
+			before := p.residentMemory(t)
+			hoard(t, p.ports.Secure, a.conns, 100, a.fields, a.body)
+			var most int64
+			for range 100 {
+				if resp := honest.get(t, "/version"); resp.status != http.StatusOK {
+					t.Fatalf("an honest client got %d %s", resp.status, resp.body)
+				}
+				other := p.secure(t, c.token(t, "reader"))
+				if resp := other.get(t, "/version"); resp.status != http.StatusOK { // over a connection of its own
+					t.Fatalf("a new connection got %d %s", resp.status, resp.body)
+				}
+				other.close()
+				most = max(most, p.residentMemory(t)-before)
+			}
+			t.Logf("%d MiB more than %d MiB", most>>20, before>>20)
+			if most > a.most {
+				t.Errorf("watchfan holds %d MiB more, and at most %d MiB are theirs", most>>20, a.most>>20)
+			}
+		})
+	}
+}

@@ -33,8 +33,9 @@
 //
 // A complete response ends with END_STREAM. What cannot be completed is reset with INTERNAL_ERROR;
 // clients ask again. If the response is complete before the request is, the client is told to stop
-// with NO_ERROR. When the proxy stops, when a connection reaches its maximum age, and after a
-// response 401, the client is sent GOAWAY: it opens new streams elsewhere, and open streams go on
+// with NO_ERROR. When the proxy stops, when a connection reaches its maximum age, and with
+// the answer to a client without a valid credential (401, or anonymous; as in kube-apiserver), the
+// client is sent GOAWAY: it opens new streams elsewhere, and open streams go on
 // to their own ends. The second GOAWAY follows when the client has answered a PING, or after a
 // second. What was under way then is ignored.
 //
@@ -60,7 +61,10 @@
 //	a client that does not read when all has ended     cut off after 5 s
 //	windows that stay closed, or open slowly           60 s from the request on, or its own ?timeout=;
 //	                                                   watches are parked
-//	bodies that nobody reads                           256 KiB for each, 4 MiB for each connection
+//	bodies that nobody reads                           256 KiB for each connection, and for each
+//	                                                   body; 4 MiB for a connection with a known
+//	                                                   client; in all as package account bounds
+//	a body that comes slowly                           60 s in all, for an ordinary request
 //	a connection without requests                      GOAWAY after 90 s, or 32 s before the first
 //
 // proxy/e2e sends a table of such attacks to kube-apiserver too and compares the ends

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -74,8 +75,38 @@ func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, p
 	return s.came[path], resp.StatusCode
 }
 
-// TestStrangersConnections: strangers never share an HTTP/2 connection with a known token or with
-// the proxy itself. A stranger's long body has a connection of its own.
+// A stranger's body is not read before the server reads it, so not at all if the server refuses the
+// credential. The body of an accepted one is sent whole.
+func TestStrangersBodies(t *testing.T) {
+	s := newGoawayServer(t)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	u, err := NewUpstream(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.CloseIdleConnections()
+	const size = 3 * Window
+	for token, want := range map[string]int{"bad": 0, "good": size} {
+		body := bytes.NewReader(make([]byte, size))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, u.URL("/", "").String(), io.NopCloser(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = size
+		req.Header.Set("Expect", "100-continue")
+		resp, err := u.Pass(bringing(token), true, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if read := size - body.Len(); read != want {
+			t.Errorf("%s: %s, and %d bytes were read, want %d", token, resp.Status, read, want)
+		}
+	}
+}
+
+// TestStrangersConnections: strangers never share an HTTP/2 connection, neither with a known token or
+// the proxy itself nor with each other.
 func TestStrangersConnections(t *testing.T) {
 	s := newGoawayServer(t)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -92,6 +123,9 @@ func TestStrangersConnections(t *testing.T) {
 		conn, code := s.connection(t, u, id, path, body)
 		if code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)
+		}
+		if !strings.HasSuffix(conn, " HTTP/1") {
+			t.Errorf("%s: a stranger came over %s", path, conn)
 		}
 		strangers[conn] = path
 	}

@@ -1,0 +1,72 @@
+package http2
+
+import (
+	"testing"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// What comes of bodies counts for the client's address until the handler knows the client. Beyond the
+// bound the stream is reset, and the connection goes on.
+func TestBodiesOfStrangers(t *testing.T) {
+	own, owned, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Conn.EndArrival()
+		if x.Target == "/known" {
+			<-own
+			x.Body.Own()
+			close(owned)
+			<-done
+		} else if x.Target == "/stranger" {
+			<-done
+		}
+	})
+	w.server.ledger = account.New(account.Limits{Each: 3 * maxFrame})
+	defer close(done)
+	p := w.dial()
+	send := func(id uint32, frames int) {
+		for range frames {
+			_ = p.framer.WriteData(id, false, make([]byte, maxFrame))
+		}
+		_ = p.framer.WritePing(false, [8]byte{byte(id)})
+	}
+	held := func() int64 { return w.server.ledger.Totals().Held[account.Bodies] }
+	p.head(1, "POST", "/known", false)
+	send(1, 2)
+	p.pinged([8]byte{1})
+	if got := held(); got != 2*maxFrame {
+		t.Errorf("%d bytes are counted, want %d", got, 2*maxFrame)
+	}
+	p.head(3, "POST", "/stranger", false)
+	send(3, 2)
+	if got := p.status(3); got != wire.ErrCodeEnhanceYourCalm.String() {
+		t.Errorf("a body beyond the bound: %s", got)
+	}
+	p.pinged([8]byte{3})
+	if got := held(); got != 2*maxFrame {
+		t.Errorf("%d bytes are counted after the reset, want %d", got, 2*maxFrame)
+	}
+	close(own)
+	<-owned
+	if got := held(); got != 0 {
+		t.Errorf("%d bytes of a body with an owner are counted", got)
+	}
+	send(1, 4) // the connection's window is wide now, and the handler counts
+	p.pinged([8]byte{1})
+	p.head(5, "POST", "/stranger", false)
+	send(5, 1)
+	p.pinged([8]byte{5})
+	if source, freed := w.server.ledger.Relieve(1); freed != maxFrame || !source.Stranger {
+		t.Errorf("cut %d bytes of %v", freed, source)
+	}
+	if got := p.status(5); got != wire.ErrCodeEnhanceYourCalm.String() {
+		t.Errorf("a body that is cut: %s", got)
+	}
+	p.get(7, "/")
+	if got := p.status(7); got != "200" {
+		t.Errorf("the connection's next request: %s", got)
+	}
+}

@@ -117,7 +117,7 @@ func TestHoldingEnds(t *testing.T) {
 		if lasting.ctx.Err() != nil || lastingClient.broken.Load() {
 			t.Fatal("a response that may last has ended")
 		}
-		p.ledger.Relieve(1)
+		p.ledger.Relieve(1, account.Passing()...)
 		if lasting.ctx.Err() == nil || !lastingClient.broken.Load() {
 			t.Error("a response that is cut goes on")
 		}

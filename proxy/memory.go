@@ -76,7 +76,7 @@ func (l memoryLevel) next(used, limit int64) memoryLevel {
 // that can be dropped, as in the kernel. Without one, the process may have half of the machine's
 // memory: the bounds on what clients make it hold are parts of a limit.
 func newMemory(opts *Options, log *slog.Logger) *memory {
-	m := &memory{limit: opts.MemoryLimit, of: "--memory-limit", read: residentMemory, log: log}
+	m := &memory{limit: opts.MemoryLimit, of: "--memory-limit is given", read: residentMemory, log: log}
 	if opts.MemoryLimit == CgroupMemory {
 		if group, ok := ownCgroup(); ok {
 			m.limit, m.read, m.of = group.limit, group.used, "this container's memory"
@@ -100,7 +100,7 @@ func (m *memory) run(ctx context.Context, from reliever) {
 	before := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(before, m.limit/100*softPercent))
 	defer debug.SetMemoryLimit(before)
-	m.log.Info("Limited memory", "limitBytes", m.limit, "limit", m.of)
+	m.log.Info("Limited memory", "limitBytes", m.limit, "reason", m.of)
 	m.relief = relief{from: from, least: m.limit / 100}
 	tick := time.NewTicker(memoryEvery)
 	defer tick.Stop()

@@ -64,7 +64,7 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 		r.Close = true
 	}
 	if r.Reader != nil {
-		r.Reader = &responseBody{ReadCloser: r.Reader, conn: ctx.Conn(), request: body, slot: x.Slot, log: s.log}
+		r.Reader = &responseBody{ReadCloser: r.Reader, length: r.Length, conn: ctx.Conn(), request: body, slot: x.Slot, log: s.log}
 	}
 	s.write(ctx, x)
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
@@ -17,6 +16,7 @@ const copyBufferSize = 32 << 10
 // responseBody is a response's Reader while fasthttp sends it to the client.
 type responseBody struct {
 	io.ReadCloser
+	length  int64 // -1 if not known
 	conn    net.Conn
 	request *requestBody  // nil for none; it may be read while the response is being sent
 	slot    exchange.Slot // released by Close; nil for none
@@ -30,11 +30,12 @@ func (*responseBody) SupportsBodyWriteTo() bool { return true }
 // only for bodies of unknown length.
 func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
-	buf := copyBuffers.Get().(*[copyBufferSize]byte)
-	defer copyBuffers.Put(buf)
+	taken := exchange.TakeCopyBuffer(b.length)
+	defer exchange.GiveCopyBuffer(taken)
+	buf := *taken
 	flusher, _ := w.(interface{ Flush() error })
 	for {
-		read, readErr := b.Read(buf[:])
+		read, readErr := b.Read(buf)
 		if read > 0 {
 			_ = b.conn.SetWriteDeadline(time.Now().Add(downstream.StallTimeout))
 			written, err := w.Write(buf[:read])
@@ -67,5 +68,3 @@ func (b *responseBody) Close() (err error) {
 	}
 	return err
 }
-
-var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	wire "golang.org/x/net/http2"
@@ -163,10 +162,11 @@ var errLength = errors.New("the response's body is not as long as its head says"
 
 // copy sends the bytes of from, each read at once, and the end of the body.
 func (st *stream) copy(from io.Reader, length int64) error {
-	buf := copyBuffers.Get().(*[copyBufferSize]byte)
-	defer copyBuffers.Put(buf)
+	taken := exchange.TakeCopyBuffer(length)
+	defer exchange.GiveCopyBuffer(taken)
+	buf := *taken
 	for total := int64(0); ; {
-		n, err := from.Read(buf[:])
+		n, err := from.Read(buf)
 		total += int64(n)
 		if length >= 0 && total > length {
 			return errLength
@@ -188,10 +188,6 @@ func (st *stream) copy(from io.Reader, length int64) error {
 		}
 	}
 }
-
-const copyBufferSize = 32 << 10
-
-var copyBuffers = sync.Pool{New: func() any { return new([copyBufferSize]byte) }}
 
 // sendHead sends the head of a response, and END_STREAM if nothing follows. length is the body's,
 // -1 if it is not known.

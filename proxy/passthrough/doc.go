@@ -23,8 +23,8 @@
 //
 // What a request can hold counts for its source from its admission to its end (package account): a
 // few KiB for itself, the received part of its body, and the part of the response that waits to be
-// read. That is at most [upstream.Window] and a copy buffer, and no more than the response's length
-// for each of them. A response that may last counts while the client is being written to. A source
+// read. That is at most [upstream.Window], no more than the response is long, and a copy buffer that
+// fits it. A response that may last counts while the client is being written to. A source
 // that holds its share waits for up to 5 s, and is then told to try again (429). A request that is
 // cut ends here and upstream: its stream is reset, or its HTTP/1.1 connection closed.
 //

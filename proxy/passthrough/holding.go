@@ -22,9 +22,6 @@ const (
 	heldByRequest = 8 << 10
 	// heldByStranger is the same of a stranger, whose request has an upstream connection to itself.
 	heldByStranger = 32 << 10
-	// copied is the size of the buffer between the two connections, see http1 and http2.
-	copied = 32 << 10
-
 	// roomWait is how long a request waits while its source holds too much, and roomEvery the time
 	// between two looks. A request beyond that is told to try again.
 	roomWait, roomEvery = 5 * time.Second, 200 * time.Millisecond
@@ -136,10 +133,11 @@ func (h *holding) began(resp *http.Response) bool {
 
 // held is how much of a response of some length the proxy can hold; -1 is any length.
 func held(length int64) int64 {
-	if length < 0 {
-		return upstream.Window + copied
+	window := int64(upstream.Window)
+	if length >= 0 {
+		window = min(window, length)
 	}
-	return min(length, upstream.Window) + min(length, copied)
+	return window + int64(exchange.CopyBufferSize(length))
 }
 
 // cut ends the request because its account is cut.

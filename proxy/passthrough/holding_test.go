@@ -67,17 +67,17 @@ func TestHoldingWaits(t *testing.T) {
 // What a response holds is bounded by its length, and counts until the request's end. The one that
 // may not be held is not begun.
 func TestHoldingAnswer(t *testing.T) {
-	inBubble(t, account.Limits{Each: 2 * (upstream.Window + copied)}, func(t *testing.T, p *Forwarder) {
+	inBubble(t, account.Limits{Each: 2 * held(-1)}, func(t *testing.T, p *Forwarder) {
 		answer := func(length int64) (*holding, bool) {
 			h, _ := heldFor(t, p, known, false)
 			return h, h.began(&http.Response{ContentLength: length, Body: io.NopCloser(strings.NewReader(""))})
 		}
 		short, ok := answer(100)
-		if got := p.ledger.Totals().Held[account.Answers]; !ok || got != heldByRequest+200 {
+		if got := p.ledger.Totals().Held[account.Answers]; !ok || got != heldByRequest+100+4<<10 {
 			t.Errorf("%d bytes for a response of 100", got)
 		}
 		long, ok := answer(-1)
-		if got := p.ledger.Totals().Held[account.Answers]; !ok || got != 2*heldByRequest+200+upstream.Window+copied {
+		if got := p.ledger.Totals().Held[account.Answers]; !ok || got != 2*heldByRequest+100+4<<10+held(-1) {
 			t.Errorf("%d bytes with a response of unknown length", got)
 		}
 		more, ok := answer(1 << 30)

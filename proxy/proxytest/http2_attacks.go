@@ -77,7 +77,6 @@ func HTTP2Attacks(token string) []HTTP2Attack {
 		targets  = "nothing of the API is there"
 		methods  = "RFC 9110, section 9.1, has it be a token"
 		bodies   = "kube-apiserver takes it for its own error"
-		calm     = "the error says that it is too much, and not that it is wrong"
 		noLength = "what is announced does not come"
 		frames   = "RFC 9113, section 6.2, has it be a connection error"
 		status   = "a client sees why, as over HTTP/1.1"

@@ -106,7 +106,7 @@ func TestHoldingEnds(t *testing.T) {
 		if early.ctx.Err() != nil || late.ctx.Err() != nil {
 			t.Fatal("ended before its time")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if st := early.failure(http.MethodPost); early.ctx.Err() == nil || earlyClient.broken.Load() || st == nil || st.Code != http.StatusGatewayTimeout {
 			t.Errorf("before the response: %+v", st)

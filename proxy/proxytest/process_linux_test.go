@@ -79,5 +79,5 @@ func launchAndStay(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Fprintln(stdin, "alive")
-	select {}
+	time.Sleep(10 * time.Minute) // without cgo, a program without a timer would end as deadlocked
 }

@@ -38,14 +38,14 @@
 //
 // # The path of a request
 //
-//	http1, http2 ─▶ Server.handle ─▶ request.Parse ─▶ auth.Identify ─▶ cached.Reads.Serve ─▶ lane.Lane
+//	http1, http2 ─▶ Server.Handle ─▶ request.Parse ─▶ auth.Identify ─▶ cached.Reads.Serve ─▶ lane.Lane
 //	                                                     │ 401               │ not cacheable, not allowed,
 //	                                                     ▼                   │ not proven, not known
 //	                                                                         └─▶ passthrough.Forwarder
 //
-// Server.handle takes the prefix of a view from the target first (view/views.go).
+// Server.Handle takes the prefix of a view from the target first (view/views.go).
 //
-// A LIST: readHead (http1/head.go), Server.handle (server.go), admission.begin (admission.go),
+// A LIST: readHead (http1/head.go), Server.Handle (server.go), admission.begin (admission.go),
 // Reads.Serve, prepare, resolve, acquire, serveLane, serveFrom (cached/reads.go), awaitLane
 // (cached/waiting.go), serveList (cached/list.go), state (cached/consistency.go). respond
 // (http1/response.go, http2/respond.go) writes the body. Over HTTP/2 a head is read by headDecoder

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/admin"
@@ -85,6 +86,11 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return NewFor(cfg, opts, log)
+}
+
+// NewFor is New with valid opts for the cluster of cfg. It ignores opts.Upstream.
+func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	up, err := upstream.NewUpstream(cfg)
 	if err != nil {
 		return nil, err
@@ -121,10 +127,10 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 	s.memory = newMemory(&s.opts, log)
 	s.ledger = newLedger(s.memory.limit, log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge)
-	if s.front, err = http1.New(s.handle, s.ledger, s.conns, poller, log); err != nil {
+	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, log); err != nil {
 		return nil, err
 	}
-	s.front.Also(http2.Protocol, http2.New(s.handle, &opts.HTTP2, s.ledger, s.conns, poller, log).Serve)
+	s.front.Also(http2.Protocol, http2.New(s.Handle, &opts.HTTP2, s.ledger, s.conns, poller, log).Serve)
 	s.passthrough = passthrough.New(s.ctx, streams, up, authorizer, &clients.Front, s.ledger, audit, log)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
 	s.cached = cached.New(s.ctx, cached.Config{
@@ -300,10 +306,16 @@ func addr(ln net.Listener) string {
 // returns nil after that, and leaves no goroutine behind, except those that the package's
 // documentation names. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.cancel()
 	if err := s.Listen(); err != nil {
+		s.cancel()
 		return err
 	}
+	return s.RunDetached(ctx)
+}
+
+// RunDetached is Run, but opens no port. Without Listen, requests come from callers of Handle only.
+func (s *Server) RunDetached(ctx context.Context) error {
+	defer s.cancel()
 	defer s.registerMetrics()()
 	defer s.authorizer.Owners().End()
 	if s.audit != nil {
@@ -315,7 +327,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.adminLn != nil {
 		background.Go(func() { s.history.Run(s.ctx) })
 	}
-	background.Go(func() { s.poller.Run(s.ctx) })
+	if s.insecureLn != nil || s.secureLn != nil {
+		background.Go(func() { s.poller.Run(s.ctx) })
+	}
 	if s.certificate != nil && s.opts.Downstream.TLSCertFile == "" {
 		background.Go(func() { downstream.KeepSelfSigned(s.ctx, s.opts.Downstream.CertDir, s.log) })
 	}
@@ -381,8 +395,12 @@ func (s *Server) shutdown() {
 	s.log.Info("Stopped", "elapsed", time.Since(begin).Round(time.Millisecond), "connectionsCut", cut)
 }
 
-// handle answers one request from a cache, or passes it through.
-func (s *Server) handle(x *exchange.Exchange) {
+// Admin serves what the admin port serves.
+func (s *Server) Admin() http.Handler { return s.admin }
+
+// Handle answers one request from a cache, or passes it through. A protocol calls it; see package
+// exchange. It may be called from any goroutine.
+func (s *Server) Handle(x *exchange.Exchange) {
 	nobody := auth.Identity{Kind: auth.KindNobody}
 	in, noView := s.views.Enter(x) // before anything else reads the target
 	req, cacheable := request.Parse(x)

@@ -15,6 +15,9 @@
 // and count what followed. [FakeUpstream] is smaller: a func answers each request. [OwnersUpstream]
 // knows the owners of tokens.
 //
+// Package bubble runs a whole proxy in front of a [Server] in virtual time. Most tests of what the
+// proxy does, as opposed to how it speaks to a socket, begin there.
+//
 // # Clients
 //
 // [Open] and [OpenHTTP2] start a watch and return a [Watcher], which keeps every event with its

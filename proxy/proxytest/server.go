@@ -13,7 +13,8 @@ import (
 // Server is a scripted kube-apiserver. Its methods may be called from any goroutine.
 type Server struct {
 	*httptest.Server
-	t testing.TB
+	Pipes *Pipes // its listener in a bubble, else nil
+	t     testing.TB
 
 	mu            sync.Mutex
 	rv, uids      uint64
@@ -50,6 +51,16 @@ func NewTLSServer(t testing.TB) *Server {
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.Server.EnableHTTP2 = true
 	s.Server.StartTLS()
+	t.Cleanup(s.stop)
+	return s
+}
+
+// NewBubbleServer starts a server over HTTP/1.1 in a bubble of testing/synctest. Only Pipes lead to it.
+func NewBubbleServer(t testing.TB) *Server {
+	s := newServer(t)
+	s.Pipes = NewPipes()
+	s.Server = &httptest.Server{Listener: s.Pipes, Config: &http.Server{Handler: http.HandlerFunc(s.serve)}}
+	s.Server.Start()
 	t.Cleanup(s.stop)
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ type Watcher struct {
 	Code   int
 	Header http.Header
 	t      testing.TB
-	cancel context.CancelFunc
+	cancel func()
 
 	mu      sync.Mutex
 	events  []Event
@@ -136,6 +137,11 @@ func open(t testing.TB, client *http.Client, url string, header ...string) (*Wat
 		cancel()
 		return nil, err
 	}
+	return NewWatcher(t, resp, cancel), nil
+}
+
+// NewWatcher reads the events of a response. cancel makes its body end.
+func NewWatcher(t testing.TB, resp *http.Response, cancel func()) *Watcher {
 	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}),
 		donec: make(chan struct{})}
 	body := resp.Body
@@ -144,7 +150,7 @@ func open(t testing.TB, client *http.Client, url string, header ...string) (*Wat
 	}
 	go w.read(body)
 	t.Cleanup(w.Close)
-	return w, nil
+	return w
 }
 
 func (w *Watcher) read(body io.ReadCloser) {
@@ -196,6 +202,14 @@ func Strings(events []Event) []string {
 		s[i] = e.String()
 	}
 	return s
+}
+
+// WantStrings fails the test unless got is want.
+func WantStrings(t testing.TB, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
 }
 
 // Await waits until n events have come, and returns all.

@@ -1,0 +1,151 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+// The proxy's own token, and that of the clients of these tests.
+const (
+	OwnToken    = "own-token"
+	ClientToken = "client-token"
+)
+
+// Targets of requests for ConfigMaps.
+const (
+	CMs      = "/api/v1/configmaps"
+	Fresh    = CMs + "?watch=1&allowWatchBookmarks=true"                   // the current state, then events
+	AnyState = CMs + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, then events
+	Since    = CMs + "?watch=1&allowWatchBookmarks=true&resourceVersion=%d"
+)
+
+// Proxy is a proxy in front of a scripted kube-apiserver.
+type Proxy struct {
+	T      *testing.T
+	Up     *proxytest.Server
+	CMs    *proxytest.Collection // Up's ConfigMaps
+	Server *proxy.Server
+	Log    *Log
+	// Stop stops the proxy and waits for it. The test's end does the same.
+	Stop func()
+}
+
+// Start runs a proxy in front of up until the test ends. Waits for freshness do not end before the
+// tests' patience, unless change says otherwise.
+func Start(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)) *Proxy {
+	t.Helper()
+	opts := proxy.NewOptions()
+	opts.InsecurePort, opts.AdminPort = proxy.AnyPort, 0
+	opts.ShutdownTimeout = 2 * time.Second
+	opts.Lane.FreshnessTimeout = proxytest.Patience
+	for _, c := range change {
+		c(&opts)
+	}
+	if err := opts.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{T: t, Up: up, CMs: up.Collection(proxytest.ConfigMaps), Log: &Log{t: t}}
+	cfg := &rest.Config{Host: up.URL, BearerToken: OwnToken, Dial: up.Pipes.Dial}
+	server, err := proxy.NewFor(cfg, opts, slog.New(slog.NewTextHandler(p.Log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Server = server
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.RunDetached(ctx) }()
+	p.Stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the proxy ended with %v", err)
+		}
+	})
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// Watch opens a watch as a client of the insecure port. The target is formatted with args.
+func (p *Proxy) Watch(target string, args ...any) *proxytest.Watcher {
+	p.T.Helper()
+	return p.Send(Request{Target: fmt.Sprintf(target, args...)}).Watch()
+}
+
+// Get sends a GET as a client of the insecure port, and reads the whole answer.
+func (p *Proxy) Get(target string, header ...string) (*http.Response, string) {
+	p.T.Helper()
+	return p.Send(Request{Target: target, Header: header}).Read()
+}
+
+// Admin sends a GET to the admin port.
+func (p *Proxy) Admin(target string) (code int, body string) {
+	p.T.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(p.T.Context(), http.MethodGet, target, nil)
+	r.Host, r.RemoteAddr = "127.0.0.1", "127.0.0.1:1"
+	p.Server.Admin().ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// Passed fails the test unless exactly n requests were passed through.
+func (p *Proxy) Passed(n int) {
+	p.T.Helper()
+	if got := p.Up.Count(proxytest.Client); got != n {
+		p.T.Errorf("%d requests were passed through, want %d", got, n)
+	}
+}
+
+// Until waits until a condition holds.
+func (p *Proxy) Until(what string, ok func() bool) {
+	p.T.Helper()
+	for deadline := time.Now().Add(proxytest.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.T.Fatalf("no %s", what)
+		}
+	}
+}
+
+// AwaitLog waits for a line of the log that contains all of parts.
+func (p *Proxy) AwaitLog(parts ...string) {
+	p.T.Helper()
+	p.Until(fmt.Sprintf("log line %q", parts), func() bool { return len(p.Log.With(parts...)) > 0 })
+}
+
+// Log keeps the lines of the proxy's log.
+type Log struct {
+	t     *testing.T
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *Log) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(line))
+	return l.t.Output().Write(line)
+}
+
+// With returns the lines that contain all of parts.
+func (l *Log) With(parts ...string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lines []string
+	for _, line := range l.lines {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}

@@ -31,6 +31,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 	return admin.New(admin.Config{
 		Loopback:  net.ParseIP(s.opts.AdminBindAddress).IsLoopback(),
 		Profiling: s.opts.Profiling,
+		Metrics:   s.set,
 		Checks:    checks,
 		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.passthrough.Watches(), s.cached.Flusher(), s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
@@ -40,7 +41,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 		}),
 		Accounts: diagnose.AccountsPage(s.ledger),
 		Local:    localToAdmin,
-		Foreign:  rejectedForeignHost,
+		Foreign:  s.metrics.foreignHost,
 	}, log)
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/selfcheck"
@@ -16,7 +18,8 @@ import (
 // if the admin port is open to other hosts.
 func TestProfilesStayHere(t *testing.T) {
 	none := diagnose.DigestsPage(func(string, uint64) []selfcheck.LaneDigest { return nil })
-	p := admin.New(admin.Config{Profiling: true, Local: localToAdmin, Digests: none}, slog.New(slog.DiscardHandler))
+	p := admin.New(admin.Config{Profiling: true, Metrics: metrics.NewSet(), Local: localToAdmin, Digests: none},
+		slog.New(slog.DiscardHandler))
 	for _, c := range []struct {
 		ip, host, path string
 		want           int

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -23,6 +24,7 @@ type admission struct {
 	maxWatches, maxPerUser int // 0 is no limit
 	memory                 *memory
 	auth                   *auth.Authorizer // identifies users
+	refused                map[rejection]*metrics.Counter
 	log                    *slog.Logger
 
 	mu      sync.Mutex
@@ -48,9 +50,9 @@ const (
 // of a core, and triple the latency of everybody's events.
 const mostLarge = 4
 
-func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, log *slog.Logger) *admission {
+func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, refused map[rejection]*metrics.Counter, log *slog.Logger) *admission {
 	return &admission{
-		maxWatches: opts.MaxWatches, maxPerUser: opts.MaxWatchesPerUser, memory: m, auth: auth, log: log,
+		maxWatches: opts.MaxWatches, maxPerUser: opts.MaxWatchesPerUser, memory: m, auth: auth, refused: refused, log: log,
 		holders: make(map[holder]*place), logged: make(map[rejection]time.Time),
 	}
 }
@@ -147,7 +149,7 @@ func (a *admission) refuse(why rejection, message string) *metav1.Status {
 
 // refuseLocked counts a refusal, and logs at most one a minute for each reason.
 func (a *admission) refuseLocked(why rejection, message string) *metav1.Status {
-	rejectedTooMany[why].Inc()
+	a.refused[why].Inc()
 	if now := time.Now(); now.Sub(a.logged[why]) >= time.Minute {
 		a.logged[why] = now
 		a.log.Warn("Refused requests", "reason", string(why), "watches", a.watches)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -19,12 +20,12 @@ import (
 // Watches are counted, those that pass through too: all together, and for each user. A user's
 // watches count together, whatever the user's credentials are.
 func TestAdmission(t *testing.T) {
-	m := &memory{limit: 100, log: slog.New(slog.DiscardHandler)}
+	m := &memory{limit: 100, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler)}
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
 	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)),
-		slog.New(slog.DiscardHandler))
+		newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler))
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
@@ -84,7 +85,8 @@ func TestAdmission(t *testing.T) {
 func TestAdmissionLargeSelectors(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = 0
-	a := newAdmission(&opts, &memory{}, admissionAuthorizer(proxytest.OwnersUpstream(nil, tokenOf)), slog.New(slog.DiscardHandler))
+	a := newAdmission(&opts, &memory{}, admissionAuthorizer(proxytest.OwnersUpstream(nil, tokenOf)),
+		newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler))
 	begin := func(user, selector string) (*watchSlot, *metav1.Status) {
 		req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1&labelSelector="+selector))
 		return a.begin(t.Context(), auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: user}}, req, cacheable)
@@ -138,7 +140,7 @@ func TestAdmissionTokens(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = most
 	up := proxytest.OwnersUpstream(owners, tokenOf)
-	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), slog.New(slog.DiscardHandler))
+	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler))
 	req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1"))
 	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), id, req, cacheable) }
 

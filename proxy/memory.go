@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/VictoriaMetrics/metrics"
 )
 
 // memory keeps the requests of clients from exhausting the process's memory. Each second it
@@ -27,6 +29,7 @@ type memory struct {
 	limit int64  // bytes; 0 is no limit
 	of    string // what the limit is, for the log
 	read  func() (int64, error)
+	sheds *metrics.Counter // lanes that stopped
 	log   *slog.Logger
 
 	relief relief // owned by run
@@ -75,8 +78,8 @@ func (l memoryLevel) next(used, limit int64) memoryLevel {
 // memory of the process. A container's limit applies to the container's use without the file pages
 // that can be dropped, as in the kernel. Without one, the process may have half of the machine's
 // memory: the bounds on what clients make it hold are parts of a limit.
-func newMemory(opts *Options, log *slog.Logger) *memory {
-	m := &memory{limit: opts.MemoryLimit, of: "--memory-limit is given", read: residentMemory, log: log}
+func newMemory(opts *Options, sheds *metrics.Counter, log *slog.Logger) *memory {
+	m := &memory{limit: opts.MemoryLimit, of: "--memory-limit is given", read: residentMemory, sheds: sheds, log: log}
 	if opts.MemoryLimit == CgroupMemory {
 		if group, ok := ownCgroup(); ok {
 			m.limit, m.read, m.of = group.limit, group.used, "this container's memory"
@@ -132,6 +135,7 @@ func (m *memory) look(used int64) {
 	now := level.next(used, m.limit)
 	m.level.Store(int32(now))
 	did, spent := m.relief.at(now)
+	m.sheds.Add(did.stopped)
 	if now < memoryFull {
 		m.refusing.Store(false)
 	} else if spent {

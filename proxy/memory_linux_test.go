@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/VictoriaMetrics/metrics"
 )
 
 // Each level of memory use begins at its limit and ends below it, so the level does not change all
@@ -38,7 +40,7 @@ func TestMemoryLevels(t *testing.T) {
 // unless something could be given back.
 func TestMemorySheds(t *testing.T) {
 	h := &holders{}
-	m := &memory{limit: 100, log: slog.New(slog.DiscardHandler), relief: relief{from: h}}
+	m := &memory{limit: 100, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler), relief: relief{from: h}}
 	for _, step := range []struct {
 		used                  int64
 		unused                int
@@ -55,6 +57,9 @@ func TestMemorySheds(t *testing.T) {
 			t.Errorf("at %d%%: stopped %t, short %t, refuses %t, spent %t; want %+v", step.used, stopped, m.short(),
 				m.refuses(), m.spent(), step)
 		}
+	}
+	if n := m.sheds.Get(); n != 4 {
+		t.Errorf("%d lanes counted, want 4", n)
 	}
 }
 

@@ -14,31 +14,8 @@ import (
 var (
 	identifiedRequests = exposition.Describe("counter", "watchfan_identified_requests_total",
 		"Requests that were not rejected, by how the client shows its identity.")
-	identified = [auth.Kinds]*metrics.Counter{
-		auth.KindAnonymous:   metrics.NewCounter(identifiedRequests + `{identity="anonymous"}`),
-		auth.KindOwn:         metrics.NewCounter(identifiedRequests + `{identity="own"}`),
-		auth.KindToken:       metrics.NewCounter(identifiedRequests + `{identity="token"}`),
-		auth.KindCertificate: metrics.NewCounter(identifiedRequests + `{identity="certificate"}`),
-		auth.KindFrontProxy:  metrics.NewCounter(identifiedRequests + `{identity="front-proxy"}`),
-	}
-
-	rejectedImpersonation = apistatus.Rejections("impersonation")
-	rejectedForeignHost   = apistatus.Rejections("foreign_host")
-	rejectedLoop          = apistatus.Rejections("loop")
-	rejectedTooMany       = map[rejection]*metrics.Counter{
-		rejectedWatches:     apistatus.Rejections("max_watches"),
-		rejectedUserWatches: apistatus.Rejections("max_watches_per_user"),
-		rejectedLarge:       apistatus.Rejections("max_large_selectors_per_user"),
-		rejectedMemory:      apistatus.Rejections("memory"),
-		rejectedFilling:     apistatus.Rejections("lane_filling"),
-	}
-
-	memorySheds = metrics.NewCounter(exposition.Describe("counter", "watchfan_memory_sheds_total",
-		"Lanes without clients stopped because memory was short."))
-)
-
-// These are the gauges of one server; see registerMetrics.
-var (
+	memorySheds = exposition.Describe("counter", "watchfan_memory_sheds_total",
+		"Lanes without clients stopped because memory was short.")
 	clientConnections = exposition.Describe("gauge", "watchfan_client_connections",
 		"Open connections of clients.")
 	draining = exposition.Describe("gauge", "watchfan_draining",
@@ -77,6 +54,33 @@ var (
 		"Memory held for clients whose credential kube-apiserver has not accepted. At 5% of --memory-limit the largest is cut.")
 )
 
+// serverMetrics are the metrics that package proxy itself counts, for one server.
+type serverMetrics struct {
+	identified [auth.Kinds]*metrics.Counter
+	shedLanes  *metrics.Counter
+
+	// Of rejected requests.
+	impersonation, foreignHost, loop *metrics.Counter
+	tooMany                          map[rejection]*metrics.Counter
+}
+
+func newServerMetrics(set *metrics.Set) *serverMetrics {
+	m := &serverMetrics{
+		shedLanes:     set.NewCounter(memorySheds),
+		impersonation: apistatus.Rejections(set, "impersonation"),
+		foreignHost:   apistatus.Rejections(set, "foreign_host"),
+		loop:          apistatus.Rejections(set, "loop"),
+		tooMany:       make(map[rejection]*metrics.Counter),
+	}
+	for kind := range auth.Kinds {
+		m.identified[kind] = set.NewCounter(fmt.Sprintf("%s{identity=%q}", identifiedRequests, kind))
+	}
+	for _, r := range []rejection{rejectedWatches, rejectedUserWatches, rejectedLarge, rejectedMemory, rejectedFilling} {
+		m.tooMany[r] = apistatus.Rejections(set, string(r))
+	}
+	return m
+}
+
 // addAccounts adds the ledger's series to a set.
 func addAccounts(set *metrics.Set, l *account.Ledger) {
 	set.NewGauge(accountSources, func() float64 { return float64(l.Totals().Sources) })
@@ -91,9 +95,8 @@ func addAccounts(set *metrics.Set, l *account.Ledger) {
 	}
 }
 
-// registerMetrics adds the server's own gauges. unregister removes them.
-func (s *Server) registerMetrics() (unregister func()) {
-	set := metrics.NewSet()
+// addGauges adds the server's own gauges.
+func (s *Server) addGauges(set *metrics.Set) {
 	set.NewGauge(clientConnections, func() float64 { return float64(s.conns.Count()) })
 	set.NewGauge(draining, func() float64 {
 		if s.stopping.Load() {
@@ -110,9 +113,7 @@ func (s *Server) registerMetrics() (unregister func()) {
 	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness().Held()) })
 	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.Fairness().Waiting()) })
 	addAccounts(set, s.ledger)
-	if s.certificate != nil {
+	if s.opts.SecurePort != 0 { // Listen sets the certificate before it opens the admin port
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.Current().Leaf.NotAfter.Unix()) })
 	}
-	metrics.RegisterSet(set)
-	return func() { metrics.UnregisterSet(set, true) }
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	_ "github.com/watchfan/watchfan/proxy" // describes its metrics
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
@@ -12,7 +14,7 @@ import (
 // TestMetricHelp: the help text of each metric is one statement or more.
 func TestMetricHelp(t *testing.T) {
 	var text bytes.Buffer
-	exposition.Write(&text)
+	exposition.Write(&text, metrics.NewSet())
 	described := make(map[string]bool)
 	for line := range strings.Lines(text.String()) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4)

@@ -81,7 +81,6 @@ func (r *relief) at(level memoryLevel) (did relieved, spent bool) {
 // rest gives back one thing that does not pass.
 func (r *relief) rest(level memoryLevel) (did relieved) {
 	if did.stopped = r.from.StopUnused(); did.stopped > 0 {
-		memorySheds.Add(did.stopped)
 		return did
 	}
 	if level > r.reached || time.Since(r.forgot) >= r.wait {

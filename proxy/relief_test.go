@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/account"
 )
 
@@ -48,7 +50,7 @@ func (h *holders) Forget() { h.did = append(h.did, "forget") }
 
 // reliefOf returns a memory of 1000 bytes whose relief gives back what h has.
 func reliefOf(h *holders) *memory {
-	return &memory{limit: 1000, log: slog.New(slog.DiscardHandler), relief: relief{from: h, least: 10}}
+	return &memory{limit: 1000, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler), relief: relief{from: h, least: 10}}
 }
 
 // The largest holder is cut first. One thing is given back at a time, lanes in use at the end, and

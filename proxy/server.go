@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -45,6 +46,8 @@ type Server struct {
 	opts        Options
 	started     time.Time
 	log         *slog.Logger
+	set         *metrics.Set // its metrics
+	metrics     *serverMetrics
 	upstream    *upstream.Upstream
 	discovery   *upstream.Discovery
 	clients     *auth.Authenticator
@@ -108,10 +111,13 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	set := metrics.NewSet()
 	s := &Server{
 		opts:       opts,
 		started:    time.Now(),
 		log:        log,
+		set:        set,
+		metrics:    newServerMetrics(set),
 		clients:    clients,
 		upstream:   up,
 		discovery:  upstream.NewDiscovery(up, log),
@@ -124,7 +130,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	var streams context.Context
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
-	s.memory = newMemory(&s.opts, log)
+	s.memory = newMemory(&s.opts, s.metrics.shedLanes, log)
 	s.ledger = newLedger(s.memory.limit, log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge)
 	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, log); err != nil {
@@ -132,7 +138,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	}
 	s.front.Also(http2.Protocol, http2.New(s.Handle, &opts.HTTP2, s.ledger, s.conns, poller, log).Serve)
 	s.passthrough = passthrough.New(s.ctx, streams, up, authorizer, &clients.Front, s.ledger, audit, log)
-	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, log)
+	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, s.metrics.tooMany, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:     &s.opts.Cached,
 		Lane:        &s.opts.Lane,
@@ -151,6 +157,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.history = diagnose.NewHistory(s.totals)
 	s.admin = newAdmin(s, log)
+	s.addGauges(set)
 	return s, nil
 }
 
@@ -316,7 +323,6 @@ func (s *Server) Run(ctx context.Context) error {
 // RunDetached is Run, but opens no port. Without Listen, requests come from callers of Handle only.
 func (s *Server) RunDetached(ctx context.Context) error {
 	defer s.cancel()
-	defer s.registerMetrics()()
 	defer s.authorizer.Owners().End()
 	if s.audit != nil {
 		go s.audit.Run() // may hang on a file when all else has ended; Close waits for a bounded time
@@ -409,14 +415,14 @@ func (s *Server) Handle(x *exchange.Exchange) {
 	}
 	req.View = in
 	if !x.Conn.Secure() && !localExchange(x) {
-		rejectedForeignHost.Inc()
+		s.metrics.foreignHost.Inc()
 		s.refuse(x, nobody, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
 		return
 	}
 	if s.upstream.Via.Marked(x) {
 		if req.Seed == "" { // a replica finds itself among its siblings
-			rejectedLoop.Inc()
+			s.metrics.loop.Inc()
 		}
 		s.refuse(x, nobody, req, upstream.LoopDetected())
 		return
@@ -433,11 +439,11 @@ func (s *Server) Handle(x *exchange.Exchange) {
 	id.From = auth.SourceOf(x)
 	client, wait := id, request.WithArrival(s.ctx, x.Conn)
 	if id, st = s.authorizer.ActAs(wait, client, x.Header); st != nil {
-		rejectedImpersonation.Inc()
+		s.metrics.impersonation.Inc()
 		s.refuse(x, client, req, st)
 		return
 	}
-	identified[id.Kind].Inc()
+	s.metrics.identified[id.Kind].Inc()
 	x.Response.Close = x.Response.Close || x.Protocol == exchange.HTTP20 && client.Unauthenticated() // as kube-apiserver
 	if noView != nil {
 		s.refuse(x, id, req, noView)

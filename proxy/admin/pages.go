@@ -23,7 +23,7 @@ func (p *Port) newPages() map[string]http.HandlerFunc {
 		"/livez":         health("livez", nil),
 		"/healthz":       health("livez", nil),
 		"/readyz":        health("readyz", p.config.Checks),
-		"/metrics":       showMetrics,
+		"/metrics":       p.showMetrics,
 		"/debug/lanes":   diagnose.LanesPage(p.config.State),
 		"/debug/history": diagnose.HistoryPage(p.config.History),
 	}
@@ -79,9 +79,9 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/accounts, /debug/digests and /debug/pprof/\n")
 }
 
-func showMetrics(w http.ResponseWriter, _ *http.Request) {
+func (p *Port) showMetrics(w http.ResponseWriter, _ *http.Request) {
 	var text bytes.Buffer
-	exposition.Write(&text)
+	exposition.Write(&text, p.config.Metrics)
 	diagnose.Write(w, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", text.Bytes())
 }
 

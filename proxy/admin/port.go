@@ -29,6 +29,7 @@ type Config struct {
 	Loopback  bool // the port is bound to a loopback address
 	Profiling bool // serve profiles, and show watches to all clients
 
+	Metrics  *metrics.Set               // /metrics shows them beside those of the process
 	Checks   []Check                    // of /readyz, in this order
 	Watchers *diagnose.WatchersPage     // /debug/watchers
 	State    func() diagnose.DebugState // /debug/lanes; may be called from any goroutine

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -50,6 +52,7 @@ func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testP
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.Metrics = metrics.NewSet()
 	if config.Local == nil {
 		config.Local = func(*http.Request) bool { return true }
 	}

@@ -9,15 +9,15 @@ import (
 var rejectedRequests = exposition.Describe("counter", "watchfan_rejected_requests_total",
 	"Requests rejected by this proxy, by reason.")
 
-// Rejections returns the counter of requests rejected for one reason. It is called once for each
-// reason, while package variables are initialized.
-func Rejections(reason string) *metrics.Counter {
-	return metrics.NewCounter(rejectedRequests + `{reason="` + reason + `"}`)
+// Rejections returns the counter of a server's requests rejected for one reason, which packages may
+// share. set is the server's.
+func Rejections(set *metrics.Set, reason string) *metrics.Counter {
+	return set.GetOrCreateCounter(rejectedRequests + `{reason="` + reason + `"}`)
 }
 
 var (
 	// RejectedMalformed counts requests whose heads are not valid.
-	RejectedMalformed = Rejections("malformed")
+	RejectedMalformed = Rejections(metrics.GetDefaultSet(), "malformed")
 	// RejectedHeld counts requests of clients for which the proxy holds too much already.
-	RejectedHeld = Rejections("held_memory")
+	RejectedHeld = Rejections(metrics.GetDefaultSet(), "held_memory")
 )

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -65,7 +66,7 @@ func (id Identity) Unauthenticated() bool {
 }
 
 // RejectedUnauthorized counts the requests that are refused because their client is not identified.
-var RejectedUnauthorized = apistatus.Rejections("unauthorized")
+var RejectedUnauthorized = apistatus.Rejections(metrics.GetDefaultSet(), "unauthorized")
 
 // Authenticator identifies clients. Its order is kube-apiserver's: front proxy, client
 // certificate, bearer token, anonymous (k8s.io/kubernetes

@@ -212,7 +212,7 @@ func TooManyReviews() *metav1.Status {
 }
 
 var (
-	rejectedReviews = apistatus.Rejections("access_reviews")
+	rejectedReviews = apistatus.Rejections(metrics.GetDefaultSet(), "access_reviews")
 
 	knownReviewsWaiting, strangersReviewsWaiting atomic.Int64
 

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	readsRefused = apistatus.Rejections("max_waiting_reads")
+	readsRefused = apistatus.Rejections(metrics.GetDefaultSet(), "max_waiting_reads")
 
 	listsShared = metrics.NewCounter(exposition.Describe("counter", "watchfan_shared_lists_total",
 		"Lists of Tables answered with a list that clients share who asked for it at the same instant."))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -80,6 +81,6 @@ func (c *Reads) withholds(x *exchange.Exchange, r *read) bool {
 }
 
 var (
-	invalidShards  = apistatus.Rejections("invalid_shard")
-	withheldShards = apistatus.Rejections("shard")
+	invalidShards  = apistatus.Rejections(metrics.GetDefaultSet(), "invalid_shard")
+	withheldShards = apistatus.Rejections(metrics.GetDefaultSet(), "shard")
 )

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -98,4 +99,4 @@ func (v *vainReads) leave(gvr schema.GroupVersionResource, line *vainLine) {
 	}
 }
 
-var vainRefused = apistatus.Rejections("waited_in_vain")
+var vainRefused = apistatus.Rejections(metrics.GetDefaultSet(), "waited_in_vain")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -64,4 +65,4 @@ func (r *read) unfit() *metav1.Status {
 		r.View.Name(), request.ResourceText(r.GVR)))
 }
 
-var unfitForms = apistatus.Rejections("view_encoding")
+var unfitForms = apistatus.Rejections(metrics.GetDefaultSet(), "view_encoding")

@@ -24,11 +24,12 @@ func Describe(kind, name, help string) string {
 	return name
 }
 
-// Write writes all metrics in Prometheus' text format. Described metrics come first, sorted by
-// name, each with its help text and its type above its series, even where it has no series yet. The
-// metrics of the process and of Go follow, as the library writes them.
-func Write(w io.Writer) {
+// Write writes the metrics of set, of the process and of Go in Prometheus' text format. Described
+// metrics come first, sorted by name, each with its help text and its type above its series, even
+// where it has no series yet. Others follow, as the library writes them.
+func Write(w io.Writer, set *metrics.Set) {
 	var text bytes.Buffer
+	set.WritePrometheus(&text)
 	metrics.WritePrometheus(&text, true)
 	metrics.WriteFDMetrics(&text)
 	series := make(map[string][]string)

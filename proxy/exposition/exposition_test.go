@@ -20,10 +20,8 @@ func TestWrite(t *testing.T) {
 	set.NewCounter(pairs + `{resource="one"}`)
 	set.NewCounter("watchfan_other_total")
 	set.NewCounter(pairs + `{resource="two"}`)
-	metrics.RegisterSet(set)
-	defer metrics.UnregisterSet(set, true)
 	var text bytes.Buffer
-	exposition.Write(&text)
+	exposition.Write(&text, set)
 
 	head := make(map[string]int)
 	under, strangers := "", 0

@@ -13,7 +13,7 @@ var (
 	brokenConnections = metrics.NewCounter(exposition.Describe("counter", "watchfan_http2_broken_connections_total",
 		"HTTP/2 connections that were ended because the client broke the protocol "+
 			"or sent too many frames or requests in vain."))
-	rejectedStreams = apistatus.Rejections("max_streams")
+	rejectedStreams = apistatus.Rejections(metrics.GetDefaultSet(), "max_streams")
 )
 
 // Connections returns how many HTTP/2 connections are open in the process. It may be called from

@@ -29,7 +29,7 @@ var (
 	_ = metrics.NewGauge(exposition.Describe("gauge", "watchfan_passthrough_streams",
 		"Open watches, logs and upgrades that are passed through."), func() float64 { return float64(Streams.Load()) })
 
-	rejectedLong = apistatus.Rejections("max_long_requests")
+	rejectedLong = apistatus.Rejections(metrics.GetDefaultSet(), "max_long_requests")
 	longWaiting  atomic.Int64
 	_            = metrics.NewGauge(exposition.Describe("gauge", "watchfan_long_requests_waiting",
 		"Requests with selectors of more than 8 KiB that wait for their turn at kube-apiserver."), func() float64 { return float64(longWaiting.Load()) })

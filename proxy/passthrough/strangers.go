@@ -5,6 +5,7 @@ import (
 	"net/http/httptrace"
 	"sync"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -17,7 +18,7 @@ import (
 // a connection of its own meanwhile. kube-apiserver answers a refused one within a few milliseconds.
 const mostStrangers = 256
 
-var rejectedStrangers = apistatus.Rejections("strangers")
+var rejectedStrangers = apistatus.Rejections(metrics.GetDefaultSet(), "strangers")
 
 // newStrangersTurns returns the turns of strangers. Addresses share them fairly, and none has all of
 // them.

@@ -62,6 +62,6 @@ var (
 	sentBytes = exposition.Describe("counter", "watchfan_view_sent_bytes_total",
 		"Bytes of answers from caches to clients in a view, compressed if they are sent as gzip.")
 
-	rejectedWrites  = apistatus.Rejections("view_read_only")
-	rejectedUnknown = apistatus.Rejections("view_unknown")
+	rejectedWrites  = apistatus.Rejections(metrics.GetDefaultSet(), "view_read_only")
+	rejectedUnknown = apistatus.Rejections(metrics.GetDefaultSet(), "view_unknown")
 )

@@ -1,152 +1,14 @@
 package proxy_test
 
 import (
-	"encoding/pem"
-	"fmt"
-	"io"
-	"log/slog"
-	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
-
-// fan is a proxy in front of a scripted kube-apiserver.
-type fan struct {
-	t                *testing.T
-	up               *proxytest.Server
-	cms              *proxytest.Collection // up's ConfigMaps
-	log              *logLines
-	insecure, secure string // URLs
-	admin            string // URL
-	server           *proxy.Server
-	stop             func() // stops the proxy and waits for it
-}
-
-// startFan runs a proxy in front of up.
-func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)) *fan {
-	t.Helper()
-	cluster := clientcmdapi.Cluster{Server: up.URL}
-	if up.TLS != nil {
-		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
-			Bytes: up.Certificate().Raw})
-	}
-	opts := optionsFor(t, cluster, func(o *proxy.Options, _ *clientcmdapi.Config) {
-		for _, c := range change {
-			c(o)
-		}
-	})
-	f := &fan{t: t, up: up, cms: up.Collection(proxytest.ConfigMaps), log: &logLines{out: t.Output()}}
-	server, err := proxy.New(opts, slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(),
-		"http://"+server.AdminAddr()
-	f.server, f.stop = server, runServer(t, server)
-	return f
-}
-
-// logLines keeps the lines of the log.
-type logLines struct {
-	out   io.Writer
-	mu    sync.Mutex
-	lines []string
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, string(p))
-	return l.out.Write(p)
-}
-
-// with returns the lines that contain all of parts.
-func (l *logLines) with(parts ...string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var lines []string
-	for _, line := range l.lines {
-		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-func (f *fan) awaitLog(parts ...string) {
-	f.t.Helper()
-	f.until(fmt.Sprintf("log line %q", parts), func() bool { return len(f.log.with(parts...)) > 0 })
-}
-
-// until polls until a condition holds.
-func (f *fan) until(what string, ok func() bool) {
-	f.t.Helper()
-	for deadline := time.Now().Add(proxytest.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			f.t.Fatalf("no %s", what)
-		}
-	}
-}
-
-const (
-	cmsPath  = "/api/v1/configmaps"
-	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the current state, then events
-	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, then events
-)
-
-// watch opens a watch as a client of the insecure port.
-func (f *fan) watch(path string, args ...any) *proxytest.Watcher {
-	f.t.Helper()
-	w := proxytest.Open(f.t, f.insecure+fmt.Sprintf(path, args...))
-	if w.Code != http.StatusOK {
-		f.t.Fatalf("GET %s: got status %d", path, w.Code)
-	}
-	return w
-}
-
-// get sends a GET to the insecure port.
-func (f *fan) get(path string, header ...string) (*http.Response, string) {
-	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.insecure+path, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	req.Header.Set("User-Agent", proxytest.ClientAgent)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := (&http.Transport{DisableCompression: true, DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return resp, bodyOf(f.t, resp)
-}
-
-// passed fails the test unless exactly n requests were passed through.
-func (f *fan) passed(n int) {
-	f.t.Helper()
-	if got := f.up.Count(proxytest.Client); got != n {
-		f.t.Errorf("%d requests were passed through, want %d", got, n)
-	}
-}
-
-func wantStrings(t *testing.T, what string, got []string, want ...string) {
-	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: got\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
-}
 
 // A resource is watched once for any number of clients. Its lane starts with the first of them.
 func TestLaneOneUpstreamWatch(t *testing.T) {
@@ -315,6 +177,3 @@ func TestLaneShutdown(t *testing.T) {
 	f.until("end of the upstream watch", func() bool { return f.up.Open(proxytest.WatchList) == 0 })
 	awaitGoroutines(t)
 }
-
-// both opens the secure port too.
-func both(o *proxy.Options) { o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1" }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
@@ -22,7 +22,7 @@ import (
 )
 
 // newAdmin returns the admin port of s.
-func newAdmin(s *Server, log *slog.Logger) *admin.Port {
+func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 	checks := []admin.Check{
 		{Name: "resident-resources", OK: s.cached.ResidentSynced},
 		{Name: "shutdown", OK: s.notStopping},
@@ -42,7 +42,7 @@ func newAdmin(s *Server, log *slog.Logger) *admin.Port {
 		Accounts: diagnose.AccountsPage(s.ledger),
 		Local:    localToAdmin,
 		Foreign:  s.metrics.foreignHost,
-	}, log)
+	}, guard)
 }
 
 // localToAdmin is local for a request to the admin port.

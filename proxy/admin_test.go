@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/selfcheck"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestProfilesStayHere(t *testing.T) {
 	none := diagnose.DigestsPage(func(string, uint64) []selfcheck.LaneDigest { return nil })
 	p := admin.New(admin.Config{Profiling: true, Metrics: metrics.NewSet(), Local: localToAdmin, Digests: none},
-		slog.New(slog.DiscardHandler))
+		proxytest.Guard())
 	for _, c := range []struct {
 		ip, host, path string
 		want           int

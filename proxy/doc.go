@@ -191,5 +191,5 @@
 //     each second whether the client has left.
 //
 // A panic in the work for one client is logged and counted. It ends only that client's connection;
-// see request.Caught.
+// see exchange.Guard.
 package proxy

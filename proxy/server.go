@@ -94,6 +94,8 @@ func New(opts Options, log *slog.Logger) (*Server, error) {
 
 // NewFor is New with valid opts for the cluster of cfg. It ignores opts.Upstream.
 func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
+	set := metrics.NewSet()
+	guard := exchange.NewGuard(set, log)
 	up, err := upstream.NewUpstream(cfg)
 	if err != nil {
 		return nil, err
@@ -102,7 +104,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := auth.NewAuthorizer(up, up.Tokens(), &opts.Auth, opts.Audit.AuditLogPath != "", log)
+	authorizer := auth.NewAuthorizer(up, up.Tokens(), &opts.Auth, opts.Audit.AuditLogPath != "", guard)
 	audit, err := audit.NewLog(&opts.Audit, authorizer.Owners(), log)
 	if err != nil {
 		return nil, err
@@ -111,7 +113,6 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := metrics.NewSet()
 	s := &Server{
 		opts:       opts,
 		started:    time.Now(),
@@ -120,7 +121,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		metrics:    newServerMetrics(set),
 		clients:    clients,
 		upstream:   up,
-		discovery:  upstream.NewDiscovery(up, log),
+		discovery:  upstream.NewDiscovery(up, guard),
 		authorizer: authorizer,
 		audit:      audit,
 		poller:     poller,
@@ -133,11 +134,11 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.memory = newMemory(&s.opts, s.metrics.shedLanes, log)
 	s.ledger = newLedger(s.memory.limit, log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge)
-	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, log); err != nil {
+	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, guard); err != nil {
 		return nil, err
 	}
-	s.front.Also(http2.Protocol, http2.New(s.Handle, &opts.HTTP2, s.ledger, s.conns, poller, log).Serve)
-	s.passthrough = passthrough.New(s.ctx, streams, up, authorizer, &clients.Front, s.ledger, audit, log)
+	s.front.Also(http2.Protocol, http2.New(s.Handle, &opts.HTTP2, s.ledger, s.conns, poller, guard).Serve)
+	s.passthrough = passthrough.New(s.ctx, streams, up, authorizer, &clients.Front, s.ledger, audit, guard)
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, s.metrics.tooMany, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:     &s.opts.Cached,
@@ -145,18 +146,18 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		SelfCheck:   &s.opts.SelfCheck,
 		Memory:      lane.Memory{Short: s.memory.short, Full: s.memory.full, Ledger: s.ledger},
 		Upstream:    up,
-		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark),
+		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, guard),
 		Discovery:   s.discovery,
 		Authorizer:  authorizer,
 		Ledger:      s.ledger,
 		Audit:       audit,
 		PassThrough: s.passthrough.Serve,
 		TooMany:     func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
-		Log:         log,
+		Guard:       guard,
 	})
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.history = diagnose.NewHistory(s.totals)
-	s.admin = newAdmin(s, log)
+	s.admin = newAdmin(s, guard)
 	s.addGauges(set)
 	return s, nil
 }
@@ -437,7 +438,7 @@ func (s *Server) Handle(x *exchange.Exchange) {
 		return
 	}
 	id.From = auth.SourceOf(x)
-	client, wait := id, request.WithArrival(s.ctx, x.Conn)
+	client, wait := id, exchange.WithArrival(s.ctx, x.Conn)
 	if id, st = s.authorizer.ActAs(wait, client, x.Header); st != nil {
 		s.metrics.impersonation.Inc()
 		s.refuse(x, client, req, st)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // testConn is a connection that only has an address.
@@ -105,7 +107,7 @@ func TestProbesGetIn(t *testing.T) {
 
 // Clients of this host come from 127.0.0.1 or ::1, and through no proxy.
 func TestFromHere(t *testing.T) {
-	p := New(Config{Local: func(*http.Request) bool { return true }}, nil)
+	p := New(Config{Local: func(*http.Request) bool { return true }}, proxytest.Guard())
 	for _, c := range []struct {
 		from, header string
 		want         bool

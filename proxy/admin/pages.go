@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/exposition"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const profilesPath = "/debug/pprof"
@@ -33,9 +33,9 @@ func (p *Port) newPages() map[string]http.HandlerFunc {
 
 // ServeHTTP answers one request. A panic ends that request and its connection.
 func (p *Port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	defer request.Caught(p.log, "admin request", func() {
+	defer p.guard.Caught("admin request", func() {
 		closeAfter(w)
-		diagnose.WriteText(w, http.StatusInternalServerError, request.ErrPanicked.Error()+"\n")
+		diagnose.WriteText(w, http.StatusInternalServerError, exchange.ErrPanicked.Error()+"\n")
 	})
 	if r.ContentLength > maxBodyBytes {
 		closeAfter(w)

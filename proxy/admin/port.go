@@ -14,6 +14,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 const (
@@ -50,7 +51,7 @@ type Config struct {
 type Port struct {
 	// Immutable after New.
 	config Config
-	log    *slog.Logger
+	guard  *exchange.Guard
 	pages  map[string]http.HandlerFunc // by path
 	server *http.Server
 
@@ -58,8 +59,8 @@ type Port struct {
 }
 
 // New returns a port that config describes. It does not listen.
-func New(config Config, log *slog.Logger) *Port {
-	p := &Port{config: config, log: log}
+func New(config Config, guard *exchange.Guard) *Port {
+	p := &Port{config: config, guard: guard}
 	p.pages = p.newPages()
 	p.server = &http.Server{
 		Handler:           p,
@@ -69,7 +70,7 @@ func New(config Config, log *slog.Logger) *Port {
 		IdleTimeout:       downstream.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState:         p.connections.note,
-		ErrorLog:          newErrorLog(log),
+		ErrorLog:          newErrorLog(guard.Log),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is checked like every other request
 	}

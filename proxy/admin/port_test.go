@@ -16,7 +16,8 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 const patience = 10 * time.Second
@@ -58,7 +59,8 @@ func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testP
 	}
 	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: &http.Transport{}},
 		served: make(chan error, 1)}
-	p.Port = New(config, slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	p.Port = New(config, exchange.NewGuard(config.Metrics,
+		slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	for _, f := range change {
 		f(p.server)
 	}
@@ -109,12 +111,11 @@ func (p *testPort) raw(bytes string) string {
 // A panic of a page is answered with 500, logged and counted. Other requests continue.
 func TestPanic(t *testing.T) {
 	p := startPort(t, Config{State: func() diagnose.DebugState { panic("page") }})
-	before := request.HandlerPanics.Get()
 	resp, body := p.do(http.MethodGet, "/debug/lanes", nil)
-	if resp.StatusCode != http.StatusInternalServerError || !resp.Close || body != request.ErrPanicked.Error()+"\n" {
+	if resp.StatusCode != http.StatusInternalServerError || !resp.Close || body != exchange.ErrPanicked.Error()+"\n" {
 		t.Errorf("%s, Connection: close %t, %q; want 500 and the connection's end", resp.Status, resp.Close, body)
 	}
-	if n := request.HandlerPanics.Get() - before; n != 1 || !strings.Contains(p.logged(), "Handler panicked") {
+	if n := p.guard.Panics.Get(); n != 1 || !strings.Contains(p.logged(), "Handler panicked") {
 		t.Errorf("%d panics counted, logged %s", n, p.logged())
 	}
 	if resp, _ := p.do(http.MethodGet, "/livez", nil); resp.StatusCode != http.StatusOK {
@@ -244,7 +245,7 @@ func TestShutdownBeforeServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := New(Config{}, slog.New(slog.DiscardHandler))
+	p := New(Config{}, proxytest.Guard())
 	p.Shutdown()
 	if err := p.Serve(ln); err != nil {
 		t.Error(err)

@@ -65,7 +65,7 @@ func ofCertificate(name string, groups ...string) auth.Identity {
 func ownersFor(says proxytest.Owners, ttl time.Duration) *auth.Owners {
 	up := proxytest.OwnersUpstream(says, func(id auth.Identity) string { return id.Token })
 	opts := &auth.Options{AuthenticationTokenWebhookCacheTTL: ttl}
-	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, slog.New(slog.DiscardHandler)).Owners()
+	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, proxytest.Guard()).Owners()
 }
 
 // newTestAudit returns an audit log that runs, and its file and log.
@@ -163,7 +163,7 @@ func TestAuditForm(t *testing.T) {
 
 		x, r = readOf(t, auth.Identity{Kind: auth.KindOwn}, "/api/v1/pods")
 		r.Decision = auth.NewAuthorizer(nil, auth.NewKnownTokens(), &auth.Options{}, false,
-			slog.New(slog.DiscardHandler)).Authorize(t.Context(), r.ID, r.Request)
+			proxytest.Guard()).Authorize(t.Context(), r.ID, r.Request)
 		a.Served(x, r)
 		a.Close()
 		line := f.b.String()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -77,17 +78,18 @@ type Authorizer struct {
 
 // NewAuthorizer returns an authorizer that asks server. tokens are those that server has accepted.
 // Decisions have their reasons if reasons is true.
-func NewAuthorizer(server APIServer, tokens *KnownTokens, opts *Options, reasons bool, log *slog.Logger) *Authorizer {
+func NewAuthorizer(server APIServer, tokens *KnownTokens, opts *Options, reasons bool, guard *exchange.Guard) *Authorizer {
 	queue := newReviewQueue(tokens)
 	return &Authorizer{
 		server:     server,
-		log:        log,
+		log:        guard.Log,
 		allowedTTL: opts.AuthorizationWebhookCacheAuthorizedTTL,
 		deniedTTL:  opts.AuthorizationWebhookCacheUnauthorizedTTL,
 		interval:   opts.AuthorizationRecheckInterval,
 		reasons:    reasons,
 		queue:      queue,
 		owners:     newOwners(server, queue, opts.AuthenticationTokenWebhookCacheTTL),
+		calls:      Coalescer[Question, Decision]{Guard: guard},
 		grants:     make(map[Question]*grant),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"runtime"
@@ -64,7 +63,7 @@ func defaultOptions() (o Options) {
 // authorizerOf returns an authorizer with the default options.
 func authorizerOf(server APIServer) *Authorizer {
 	opts := defaultOptions()
-	return NewAuthorizer(server, NewKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
+	return NewAuthorizer(server, NewKnownTokens(), &opts, false, proxytest.Guard())
 }
 
 func newTestAuthorizer(r fakeReviews) (*Authorizer, *proxytest.FakeUpstream[Identity]) {
@@ -242,7 +241,7 @@ func TestAnswerTimes(t *testing.T) {
 		opts.AuthorizationWebhookCacheAuthorizedTTL = time.Minute
 		opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
-		a := NewAuthorizer(up, NewKnownTokens(), &opts, false, slog.New(slog.DiscardHandler))
+		a := NewAuthorizer(up, NewKnownTokens(), &opts, false, proxytest.Guard())
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
 			before := up.Count()

@@ -5,12 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
-// Coalescer lets callers that want the same thing at the same time share one call. The zero value
-// is ready for use. Its methods may be called from any goroutine.
+// Coalescer lets callers that want the same thing at the same time share one call. Its methods may
+// be called from any goroutine.
 type Coalescer[K comparable, V any] struct {
+	Guard *exchange.Guard // of the calls; immutable
+
 	running sync.WaitGroup // the goroutines of calls
 
 	mu    sync.Mutex
@@ -40,7 +42,7 @@ func (c *Coalescer[K, V]) Do(ctx context.Context, key K, timeout time.Duration, 
 	}
 	cl.waiters++
 	c.mu.Unlock()
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 
 	select {
 	case <-cl.donec:
@@ -88,7 +90,7 @@ func (c *Coalescer[K, V]) startLocked(key K, timeout time.Duration, fn func(cont
 			c.endLocked(key, cl)
 		}()
 		cl.failed = true
-		defer request.Caught(nil, "shared call", nil)
+		defer c.Guard.Caught("shared call", nil)
 		cl.value = fn(ctx)
 		cl.failed = false
 	})

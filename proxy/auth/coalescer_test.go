@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 func TestCoalescerShares(t *testing.T) {
@@ -91,11 +93,14 @@ func TestCoalescerTimeout(t *testing.T) {
 
 // A call that panics has no value for its callers. The next caller gets a new call.
 func TestCoalescerPanic(t *testing.T) {
-	var c Coalescer[string, error]
+	c := Coalescer[string, error]{Guard: proxytest.Guard()}
 	for range 2 {
 		if _, ok := c.Do(t.Context(), "key", time.Minute, func(context.Context) error { panic("call") }); ok {
 			t.Error("it has a value")
 		}
+	}
+	if n := c.Guard.Panics.Get(); n != 2 {
+		t.Errorf("%d panics counted, want 2", n)
 	}
 	if err, ok := c.Do(t.Context(), "key", time.Minute, func(context.Context) error { return nil }); err != nil || !ok {
 		t.Errorf("afterwards: %v, %t", err, ok)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // A kube-apiserver that starts serves before it has read the roles and their bindings, and says no to
@@ -64,5 +64,5 @@ func (a *Authorizer) confirmable(ctx context.Context) bool {
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return false
 	}
-	return request.Sleep(ctx, confirmPause)
+	return exchange.Sleep(ctx, confirmPause)
 }

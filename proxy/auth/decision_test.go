@@ -3,7 +3,6 @@ package auth
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -37,7 +36,7 @@ func TestReasons(t *testing.T) {
 						up := &proxytest.FakeUpstream[Identity]{
 							Answer: func(Identity, string, []byte) (int, string, error) { return 201, answer, nil },
 						}
-						a := NewAuthorizer(up, NewKnownTokens(), &opts, reasons, slog.New(slog.DiscardHandler))
+						a := NewAuthorizer(up, NewKnownTokens(), &opts, reasons, proxytest.Guard())
 						for range 2 {
 							d := a.Authorize(t.Context(), id, list)
 							if d.outcome != v || reasons && d.Reason() != want ||

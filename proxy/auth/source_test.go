@@ -1,19 +1,19 @@
 package auth
 
 import (
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // A token counts for its address until kube-apiserver has accepted it, and for its owner after that.
 // No address counts for a user.
 func TestSource(t *testing.T) {
 	tokens := NewKnownTokens()
-	a := NewAuthorizer(nil, tokens, &Options{}, false, slog.New(slog.DiscardHandler))
+	a := NewAuthorizer(nil, tokens, &Options{}, false, proxytest.Guard())
 	from := netip.MustParsePrefix("10.1.2.3/32")
 	stranger := account.Source{Name: "10.1.2.3", Stranger: true}
 	service := Identity{Kind: KindToken, From: from, Token: "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c"}

@@ -3,7 +3,7 @@ package auth
 import (
 	"context"
 
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // UserKey is one user, as limits count users. All identities with the same user name have the same
@@ -28,7 +28,7 @@ func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok 
 		return UserKey{Name: AnonymousUser}, true
 	}
 	w := a.owners.Of(id)
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 	select {
 	case <-w.donec:
 	case <-ctx.Done():

@@ -11,8 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"go.uber.org/goleak"
 
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -120,7 +122,7 @@ func TestWhyRevoked(t *testing.T) {
 			Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`),
 		}
 		opts := defaultOptions()
-		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, slog.New(slog.NewTextHandler(&log, nil)))
+		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(&log, nil))))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
 			return a.watchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -25,7 +26,7 @@ import (
 //
 // ok is false if the state can't be provided, or proved to be fresh, in time.
 func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
-	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.proofWait(r))
+	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
 	switch {
 	case r.ContinueToken != "":

@@ -7,7 +7,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // drainPace is the longest time between the ends of two watches. It keeps the drain of a few
@@ -30,7 +30,7 @@ func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	begin := time.Now()
 	c.log.Info("Draining", "watches", len(open), "drain", length)
 	for i, w := range open {
-		request.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
+		exchange.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
 		w.Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
 			c.log.Info("Draining", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
@@ -45,6 +45,6 @@ func (c *Reads) AwaitEnds(d time.Duration) {
 	ctx, cancel := context.WithTimeout(c.ctx, d)
 	defer cancel()
 	for c.watchers.Count() > 0 && ctx.Err() == nil {
-		request.Sleep(ctx, 10*time.Millisecond)
+		exchange.Sleep(ctx, 10*time.Millisecond)
 	}
 }

@@ -3,7 +3,6 @@ package cached
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ import (
 func largeLane(t *testing.T, n int) *lane.Lane {
 	t.Helper()
 	ls := lane.NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{},
-		slog.New(slog.DiscardHandler))
+		proxytest.Guard())
 	l := lane.NewLane(ls, lane.Key{GVR: alonePods}, upstream.ResourceInfo{GVR: alonePods, Namespaced: true})
 	t.Cleanup(l.Unregister)
 	objects := make([]*framing.Object, n)

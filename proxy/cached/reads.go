@@ -42,7 +42,7 @@ type Config struct {
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
 	// gives the reason.
 	TooMany func(message string) *metav1.Status
-	Log     *slog.Logger
+	Guard   *exchange.Guard
 }
 
 // Reads answers gets, lists and watches from the lanes' caches. Its methods may be called from any
@@ -86,8 +86,8 @@ func New(ctx context.Context, cfg Config) *Reads {
 		siblings:  cfg.Siblings,
 		discovery: cfg.Discovery,
 		upstream:  cfg.Upstream,
-		encodings: upstream.NewSupportedEncodings(cfg.Upstream),
-		sharding:  upstream.NewSharding(cfg.Upstream),
+		encodings: upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
+		sharding:  upstream.NewSharding(cfg.Upstream, cfg.Guard),
 		auth:      cfg.Authorizer,
 		ledger:    cfg.Ledger,
 		audit:     cfg.Audit,
@@ -96,9 +96,9 @@ func New(ctx context.Context, cfg Config) *Reads {
 		flusher:   flusher,
 		alone:     newAloneReads(cfg.Options.Tuning.MostAlone),
 		vain:      newVainReads(ctx),
-		log:       cfg.Log,
+		log:       cfg.Guard.Log,
 		ctx:       ctx,
-		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Siblings, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Log),
+		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Siblings, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Guard),
 	}
 	c.fairness = fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
 		Message: "this client's reads take more time than its share",
@@ -107,8 +107,8 @@ func New(ctx context.Context, cfg Config) *Reads {
 	})
 	c.selfcheck = selfcheck.New(c.lanes, cfg.SelfCheck)
 	c.shared = newSharedLists(c.lanes.Spawn)
-	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Log)
-	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Log)
+	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Guard.Log)
+	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Guard.Log)
 	for _, name := range cfg.Options.ResidentResources {
 		c.residents = append(c.residents, &resident{name: name, reads: c})
 	}
@@ -252,7 +252,7 @@ func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
 // the proxy can ask. The cost and the duration of a request must not depend on data that its client
 // may not read.
 func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1.Status) {
-	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
+	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if why := c.neverCached(r); why != "" {
 		return r.passed(why), nil

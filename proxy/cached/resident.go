@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/registry"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -32,7 +33,7 @@ func (r *resident) keep() {
 	c := r.reads
 	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
-		if !request.Sleep(c.ctx, wait) {
+		if !exchange.Sleep(c.ctx, wait) {
 			return
 		}
 		if kept != nil && c.lanes.Has(kept) {

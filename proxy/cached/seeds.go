@@ -46,7 +46,7 @@ func asksForSeed(req *request.Request) bool {
 // serveSeed answers the request, or returns the Status that refuses it. The review comes first, as
 // in serveCached. identity is that of the lane's content, "" if it was not looked at.
 func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refused *metav1.Status) {
-	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
+	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if c.neverCached(r) != "" {
 		return "", notSeeded()

@@ -59,7 +59,7 @@ func (c *Reads) withholds(x *exchange.Exchange, r *read) bool {
 	default:
 		return false
 	}
-	ctx, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), lane.Wait)
+	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if c.sharding.Served(ctx) {
 		return false

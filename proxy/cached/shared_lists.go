@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
@@ -109,7 +109,7 @@ func (ls *sharedLists) get(ctx context.Context, q auth.Question, user fairness.F
 		return answer, nil, false
 	}
 	done = sync.OnceFunc(func() { ls.leave(l) })
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 	select {
 	case <-l.donec:
 		if l.header != nil {

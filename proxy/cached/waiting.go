@@ -19,7 +19,7 @@ import (
 // too long, or has left, gets refused.
 func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *metav1.Status) {
 	r.waited = !r.lane.Synced()
-	end, slot := r.lane.Await(request.WithArrival(c.ctx, r.conn), lane.Waiter{
+	end, slot := r.lane.Await(exchange.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,
 		User:     fairness.FlowOf(r.id, r.conn.RemoteAddr()),
 		Arrived:  r.arrived,

@@ -38,7 +38,7 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	s := &servedWatch{cached: c, read: r}
 	want := c.wanted(r)
 	want.Into = &s.watcher.Sub
-	wait, cancel := context.WithTimeout(request.WithArrival(c.ctx, r.conn), c.proofWait(r))
+	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
 	begin := c.subscribe
 	if r.form.Table != "" {

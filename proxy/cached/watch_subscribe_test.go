@@ -3,7 +3,6 @@ package cached
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -51,7 +50,7 @@ func TestProofOvertaken(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	opts := &lane.Options{FreshnessTimeout: time.Second}
-	lanes := lane.NewLanes(ctx, onePod{}, nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, opts, slog.New(slog.DiscardHandler))
+	lanes := lane.NewLanes(ctx, onePod{}, nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, opts, proxytest.Guard())
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	l := lane.NewLane(lanes, lane.Key{GVR: pods}, upstream.ResourceInfo{GVR: pods, Namespaced: true})
 	defer l.Unregister()

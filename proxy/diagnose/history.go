@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 const (
@@ -62,7 +62,7 @@ func NewHistory(read func() DebugTotals) *History { return &History{read: read} 
 // Run takes samples until ctx ends.
 func (h *History) Run(ctx context.Context) {
 	h.take(reading{time.Now(), h.read()})
-	for request.Sleep(ctx, sampleEvery) {
+	for exchange.Sleep(ctx, sampleEvery) {
 		h.take(reading{time.Now(), h.read()})
 	}
 }

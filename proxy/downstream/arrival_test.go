@@ -2,13 +2,14 @@ package downstream
 
 import (
 	"context"
-	"github.com/watchfan/watchfan/proxy/request"
 	"net"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Turns come in the order in which they were asked for, and no more than so many at a time.
@@ -44,7 +45,7 @@ func TestArrivals(t *testing.T) {
 		conns[1].End() // it has none any more
 		taken(0, 1, 2)
 		all.give(conns[0])
-		request.Waits(request.WithWait(context.Background(), conns[2].End))
+		exchange.Waits(exchange.WithWait(context.Background(), conns[2].End))
 		taken(0, 1, 2, 3, 4)
 
 		// Who keeps its turn loses it, so that one that waits for something unforeseen does not keep out all others.

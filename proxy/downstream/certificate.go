@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Certificate is the serving certificate.
@@ -53,7 +53,7 @@ const (
 // KeepSelfSigned replaces the self-signed certificate in dir in time, until ctx ends. Open connections
 // go on. A [Certificate] reads the new files at the next handshake.
 func KeepSelfSigned(ctx context.Context, dir string, log *slog.Logger) {
-	for request.Sleep(ctx, renewEvery) {
+	for exchange.Sleep(ctx, renewEvery) {
 		if _, _, err := SelfSigned(dir); err != nil {
 			log.Error("Could not renew the self-signed certificate", "err", err, "retryIn", renewEvery)
 		}

@@ -3,14 +3,13 @@ package downstream
 import (
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // sink writes to one client's socket and never waits for it. It keeps the part of one batch that
@@ -23,7 +22,7 @@ type sink struct {
 	gather *gatherConn // what tls writes to; nil in plaintext
 	poller *Poller     // nil if it cannot poll the connection
 	last   string      // follows the events of a complete response
-	log    *slog.Logger
+	guard  *exchange.Guard
 	SinkEvents
 
 	read    atomic.Pointer[func()]      // called once when readable; nil after that or End
@@ -50,8 +49,8 @@ type SinkEvents struct {
 
 // NewSink returns the sink of a watch on conn, as the listener accepted it. Begin must be called
 // first. last follows the events of a watch that ends properly; "" for nothing.
-func NewSink(conn net.Conn, p *Poller, last string, log *slog.Logger, events SinkEvents) *sink {
-	s := &sink{poller: p, last: last, log: log, SinkEvents: events}
+func NewSink(conn net.Conn, p *Poller, last string, guard *exchange.Guard, events SinkEvents) *sink {
+	s := &sink{poller: p, last: last, guard: guard, SinkEvents: events}
 	if t, ok := conn.(*tls.Conn); ok {
 		s.tls = t
 		s.gather = t.NetConn().(*gatherConn) // see proxy.Server.Listen
@@ -124,7 +123,7 @@ func (s *sink) readable() {
 	s.missed.Store(true)
 	if read := s.read.Swap(nil); read != nil {
 		go func() {
-			defer request.Caught(s.log, "watch's reader", s.Gone)
+			defer s.guard.Caught("watch's reader", s.Gone)
 			s.missed.Store(false)
 			(*read)()
 		}()
@@ -133,7 +132,7 @@ func (s *sink) readable() {
 
 // Write implements fanout.Sink.
 func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
-	defer request.Caught(s.log, "watch's write", func() { blocked, err = false, request.ErrPanicked })
+	defer s.guard.Caught("watch's write", func() { blocked, err = false, exchange.ErrPanicked })
 	if s.tls != nil {
 		if err := s.seal(batch); err != nil {
 			return false, err
@@ -193,12 +192,12 @@ func (s *sink) seal(batch [][]byte) error {
 func (s *sink) Drain(done func(error)) {
 	if s.poller == nil {
 		go func() {
-			defer request.Caught(s.log, "watch's drain", func() { done(request.ErrPanicked) })
+			defer s.guard.Caught("watch's drain", func() { done(exchange.ErrPanicked) })
 			done(s.wait())
 		}()
 		return
 	}
-	defer request.Caught(s.log, "watch's drain", func() { done(request.ErrPanicked) })
+	defer s.guard.Caught("watch's drain", func() { done(exchange.ErrPanicked) })
 	s.drain(&done)
 }
 
@@ -224,7 +223,7 @@ func (s *sink) drain(done *func(error)) {
 
 // writable implements pollable.
 func (s *sink) writable() {
-	defer request.Caught(s.log, "watch's drain", s.Gone) // all clients share the poller's goroutine
+	defer s.guard.Caught("watch's drain", s.Gone) // all clients share the poller's goroutine
 	s.room.Store(true)
 	if done := s.drained.Swap(nil); done != nil {
 		s.drain(done)
@@ -247,13 +246,13 @@ func (s *sink) wait() error {
 
 // Kept implements fanout.Keeper.
 func (s *sink) Kept(bytes int64) (ok bool) {
-	defer request.Caught(s.log, "watch's account", func() { ok = false })
+	defer s.guard.Caught("watch's account", func() { ok = false })
 	return s.Keep(bytes)
 }
 
 // Evicted implements fanout.Evictee.
 func (s *sink) Evicted(st fanout.State) {
-	defer request.Caught(s.log, "watch's eviction", nil) // the watch ends in any case
+	defer s.guard.Caught("watch's eviction", nil) // the watch ends in any case
 	s.Evict(st)
 }
 
@@ -268,7 +267,7 @@ func (s *sink) End(reason fanout.Reason, complete bool) {
 	}
 	s.read.Store(nil)
 	go func() {
-		defer request.Caught(s.log, "watch's end", s.Drop)
+		defer s.guard.Caught("watch's end", s.Drop)
 		if s.poller != nil {
 			s.poller.remove(s.raw, s)
 		}

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -19,7 +18,8 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 var testCertificate = sync.OnceValues(func() (tls.Certificate, error) {
@@ -430,19 +430,19 @@ func (panickingRaw) Write(func(uintptr) bool) error { panic("write") }
 func TestPanicInSink(t *testing.T) {
 	for _, polled := range []bool{true, false} {
 		s, _, _, _ := sinkPair(t, sinkWay{polled: polled})
-		s.log = slog.New(slog.DiscardHandler)
+		s.guard = proxytest.Guard()
 		if !polled {
 			s.poller = nil
 		}
 		gone, dropped := make(chan bool, 4), make(chan bool, 4)
 		s.Gone, s.Drop = func() { gone <- true }, func() { dropped <- true }
 		s.raw = panickingRaw{}
-		if blocked, err := s.Write([][]byte{[]byte("event")}); blocked || !errors.Is(err, request.ErrPanicked) {
+		if blocked, err := s.Write([][]byte{[]byte("event")}); blocked || !errors.Is(err, exchange.ErrPanicked) {
 			t.Errorf("Write: %t, %v", blocked, err)
 		}
 		drained := make(chan error, 1)
 		s.Drain(func(err error) { drained <- err })
-		if err := <-drained; !errors.Is(err, request.ErrPanicked) {
+		if err := <-drained; !errors.Is(err, exchange.ErrPanicked) {
 			t.Errorf("Drain: %v", err)
 		}
 		done := func(error) {}

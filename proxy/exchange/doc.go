@@ -3,6 +3,9 @@
 //
 // It knows HTTP's methods, fields and bodies. It knows no connection's bytes, no user and no cache.
 //
+// It also contains two things that all steps of a request share. A context reports when the request
+// begins to wait ([Waits]). A [Guard] ends a client whose request panics.
+//
 // # What a protocol does
 //
 //	head and body read ──▶ Exchange ──▶ handler fills Response ──▶ written after the handler has returned

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
-	"log/slog"
 	"net"
 	"net/http/httptest"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // Another protocol is given the connection that the listener accepted: it needs the TLS connection
@@ -19,7 +19,7 @@ import (
 func TestAlso(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil)
 	defer certificates.Close()
-	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0), nil, proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // maxKept is how many bytes a client may send ahead while its connection is taken over: the head of
@@ -48,7 +47,7 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve fu
 		h := s.takeOver(c)
 		h.slot = held
 		go func() {
-			defer request.Caught(s.log, "connection taken over", h.Close)
+			defer s.guard.Caught("connection taken over", h.Close)
 			serve(h)
 		}()
 	})

@@ -3,7 +3,6 @@ package http1
 import (
 	"bufio"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // A connection waits for a next request for the idle timeout, also after a response that has taken
@@ -23,7 +23,7 @@ func TestIdleAfterTakeOver(t *testing.T) {
 		if x.Target == "/taken-over" {
 			x.Response.Detached = func(to exchange.Responder) { to.Respond(new(exchange.Response)) }
 		}
-	}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	}, account.New(account.Limits{}), downstream.NewConnections(0), nil, proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestIdleAfterTakeOver(t *testing.T) {
 
 // A new connection that brings nothing is closed without an answer.
 func TestSilentConnection(t *testing.T) {
-	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0), nil, proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}

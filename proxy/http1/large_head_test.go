@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // echo answers with the sizes of what it gets. The connection is served until the test ends.
@@ -28,7 +28,7 @@ func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []str
 		}
 		x.Response.Body = exchange.BodySlices{fmt.Appendf(nil, "target %d lines %d body %d held %d", len(x.Target), len(x.Header), body,
 			ledger.Totals().Held[account.Heads])}
-	}, ledger, downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+	}, ledger, downstream.NewConnections(0), nil, proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}

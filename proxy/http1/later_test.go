@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -15,7 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // ends counts how often a slot is released and an Until closed.
@@ -59,6 +58,7 @@ func TestLater(t *testing.T) {
 			panic("later")
 		}
 	}
+	guard := proxytest.Guard()
 	server, err := New(func(x *exchange.Exchange) {
 		x.Slot = count
 		agent := x.Header.Get("User-Agent")
@@ -68,7 +68,7 @@ func TestLater(t *testing.T) {
 			}
 			fill(later)
 		}
-	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, slog.New(slog.DiscardHandler))
+	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, guard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,6 @@ func TestLater(t *testing.T) {
 			t.Errorf("%s: %d slots released and %d Untils closed", path, count.slots.Load(), count.untils.Load())
 		}
 	}
-	before := request.HandlerPanics.Get()
 	send("/panic")
 	if _, err := in.ReadByte(); err != io.EOF {
 		t.Errorf("after a panic: %v", err)
@@ -116,7 +115,7 @@ func TestLater(t *testing.T) {
 	for deadline := time.Now().Add(20 * time.Second); count.slots.Load() < 7 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond) // the last slot may be released after the connection has ended
 	}
-	if request.HandlerPanics.Get() != before+1 || count.slots.Load() < 7 || count.untils.Load() != 7 {
+	if guard.Panics.Get() != 1 || count.slots.Load() < 7 || count.untils.Load() != 7 {
 		t.Errorf("after a panic %d slots were released and %d Untils closed", count.slots.Load(), count.untils.Load())
 	}
 }

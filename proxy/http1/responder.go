@@ -14,7 +14,6 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // responder writes the response to one request on a connection that has been taken over. It
@@ -84,7 +83,7 @@ func (s *Server) later(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 // OnGone implements exchange.Responder.
 func (r *responder) OnGone(gone func()) {
 	go func() {
-		defer request.Caught(r.conn.server.log, "stream's reader", gone)
+		defer r.conn.server.guard.Caught("stream's reader", gone)
 		r.conn.waitRead(gone)
 	}()
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -13,13 +12,12 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // respond sends the response of x when fasthttp's handler has returned. Either fasthttp sends it,
 // or it is written on the connection taken over from fasthttp. body is the request's, nil for none.
 func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *requestBody) {
-	defer request.Caught(s.log, "response", func() {
+	defer s.guard.Caught("response", func() {
 		ctx.Hijack(nil)
 		ctx.Response.Reset()
 		ctx.SetStatusCode(http.StatusInternalServerError)
@@ -64,7 +62,7 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 		r.Close = true
 	}
 	if r.Reader != nil {
-		r.Reader = &responseBody{ReadCloser: r.Reader, length: r.Length, conn: ctx.Conn(), request: body, slot: x.Slot, log: s.log}
+		r.Reader = &responseBody{ReadCloser: r.Reader, length: r.Length, conn: ctx.Conn(), request: body, slot: x.Slot, guard: s.guard}
 	}
 	s.write(ctx, x)
 }
@@ -100,7 +98,7 @@ func (s *Server) write(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 		to.ImmediateHeaderFlush = r.Length < 0
 		to.SetBodyStream(r.Reader, int(r.Length))
 	case size > copiedBody:
-		to.SetBodyStream(&slicesBody{conn: accepted(ctx.Conn()), slices: r.Body, turn: r.Turn, log: s.log}, size)
+		to.SetBodyStream(&slicesBody{conn: accepted(ctx.Conn()), slices: r.Body, turn: r.Turn, guard: s.guard}, size)
 	default:
 		for _, slice := range r.Body {
 			to.AppendBody(slice)
@@ -114,7 +112,7 @@ type slicesBody struct {
 	conn   net.Conn // as the listener accepted it
 	slices exchange.BodySlices
 	turn   exchange.Turn // not held
-	log    *slog.Logger
+	guard  *exchange.Guard
 }
 
 // SupportsBodyWriteTo makes fasthttp use WriteTo.
@@ -122,7 +120,7 @@ func (b *slicesBody) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo writes the body to the connection, after it has flushed w.
 func (b *slicesBody) WriteTo(w io.Writer) (n int64, err error) {
-	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
+	defer b.guard.Caught("response body", func() { err = exchange.ErrPanicked }) // fasthttp closes the connection
 	if buffered, ok := w.(*bufio.Writer); ok {
 		if err := buffered.Flush(); err != nil {
 			return 0, err

@@ -2,13 +2,11 @@ package http1
 
 import (
 	"io"
-	"log/slog"
 	"net"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const copyBufferSize = 32 << 10
@@ -20,7 +18,7 @@ type responseBody struct {
 	conn    net.Conn
 	request *requestBody  // nil for none; it may be read while the response is being sent
 	slot    exchange.Slot // released by Close; nil for none
-	log     *slog.Logger
+	guard   *exchange.Guard
 }
 
 // SupportsBodyWriteTo makes fasthttp use WriteTo.
@@ -29,7 +27,7 @@ func (*responseBody) SupportsBodyWriteTo() bool { return true }
 // WriteTo sends each read on at once, with a deadline for each write. fasthttp's own loop does this
 // only for bodies of unknown length.
 func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
-	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked }) // fasthttp closes the connection
+	defer b.guard.Caught("response body", func() { err = exchange.ErrPanicked }) // fasthttp closes the connection
 	taken := exchange.TakeCopyBuffer(b.length)
 	defer exchange.GiveCopyBuffer(taken)
 	buf := *taken
@@ -58,7 +56,7 @@ func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
 
 // Close ends the response, and releases the request's body and slot.
 func (b *responseBody) Close() (err error) {
-	defer request.Caught(b.log, "response body", func() { err = request.ErrPanicked })
+	defer b.guard.Caught("response body", func() { err = exchange.ErrPanicked })
 	err = b.ReadCloser.Close()
 	if b.request != nil {
 		b.request.Release()

@@ -3,11 +3,11 @@ package http1
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"testing"
 
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // panickingBody panics as soon as anything of it is used.
@@ -20,11 +20,11 @@ func (panickingBody) Close() error             { panic("close") }
 func TestPanicInResponseBody(t *testing.T) {
 	c, other := net.Pipe()
 	t.Cleanup(func() { c.Close(); other.Close() })
-	b := &responseBody{ReadCloser: panickingBody{}, conn: c, request: &requestBody{conn: c}, log: slog.New(slog.DiscardHandler)}
-	if _, err := b.WriteTo(io.Discard); !errors.Is(err, request.ErrPanicked) {
-		t.Errorf("WriteTo: %v, want %v", err, request.ErrPanicked)
+	b := &responseBody{ReadCloser: panickingBody{}, conn: c, request: &requestBody{conn: c}, guard: proxytest.Guard()}
+	if _, err := b.WriteTo(io.Discard); !errors.Is(err, exchange.ErrPanicked) {
+		t.Errorf("WriteTo: %v, want %v", err, exchange.ErrPanicked)
 	}
-	if err := b.Close(); !errors.Is(err, request.ErrPanicked) {
-		t.Errorf("Close: %v, want %v", err, request.ErrPanicked)
+	if err := b.Close(); !errors.Is(err, exchange.ErrPanicked) {
+		t.Errorf("Close: %v, want %v", err, exchange.ErrPanicked)
 	}
 }

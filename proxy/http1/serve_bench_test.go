@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // BenchmarkServe is what a request of client-go's costs here, with a client that allocates nothing
@@ -29,7 +29,7 @@ func BenchmarkServe(b *testing.B) {
 				x.Response.Header.Add("Cache-Control", "no-cache, private")
 				x.Response.Header.Add("Content-Type", "application/json")
 				x.Response.Body = body
-			}, account.New(account.Limits{}), downstream.NewConnections(0), nil, slog.New(slog.DiscardHandler))
+			}, account.New(account.Limits{}), downstream.NewConnections(0), nil, proxytest.Guard())
 			if err != nil {
 				b.Fatal(err)
 			}

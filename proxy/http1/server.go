@@ -17,7 +17,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Protocol is the name of HTTP/1.1 in TLS.
@@ -31,7 +30,7 @@ type Server struct {
 	ledger  *account.Ledger
 	conns   *downstream.Connections
 	poller  *downstream.Poller
-	log     *slog.Logger
+	guard   *exchange.Guard
 	fast    [len(headSizes)]*fasthttp.Server
 }
 
@@ -39,12 +38,12 @@ type Server struct {
 // ledger. New fails in a build with an unsuitable version of fasthttp.
 func New(
 	handler func(*exchange.Exchange), ledger *account.Ledger, conns *downstream.Connections,
-	poller *downstream.Poller, log *slog.Logger,
+	poller *downstream.Poller, guard *exchange.Guard,
 ) (*Server, error) {
 	if err := checkBodyEnd(); err != nil {
 		return nil, err
 	}
-	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, log: log}
+	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, guard: guard}
 	s.fast = s.newFastServers()
 	return s, nil
 }
@@ -57,7 +56,7 @@ func (s *Server) newFastServer() *fasthttp.Server {
 		ExpectHandler:  s.expect,
 		ErrorHandler:   s.refuse,
 		ConnState:      s.stateChanged,
-		Logger:         fasthttpLogger{s.log},
+		Logger:         fasthttpLogger{s.guard.Log},
 
 		ReadTimeout:  downstream.HeaderTimeout,
 		WriteTimeout: downstream.StallTimeout, // not of streams; kube-apiserver's value
@@ -146,9 +145,9 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 // handle calls the handler for a request whose head is good, and rejects other requests. body is
 // the request's, nil for none. A panic of the handler ends the request only.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *requestBody) {
-	defer request.Caught(s.log, "request", func() {
+	defer s.guard.Caught("request", func() {
 		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
-			request.ErrPanicked.Error()))
+			exchange.ErrPanicked.Error()))
 		x.Response.Close = true
 	})
 	if read := replayOf(ctx.Conn()); read != nil {
@@ -181,7 +180,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 // expect is fasthttp's ExpectHandler. It rejects a request with a bad head before the client sends
 // the body.
 func (s *Server) expect(ctx *fasthttp.RequestCtx) (code int) {
-	defer request.Caught(s.log, "expectation", func() { code = http.StatusExpectationFailed })
+	defer s.guard.Caught("expectation", func() { code = http.StatusExpectationFailed })
 	x := new(exchange.Exchange)
 	st := readHead(&ctx.Request.Header, x)
 	if st == nil {
@@ -194,7 +193,7 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) (code int) {
 // refuse is fasthttp's ErrorHandler. It answers a request that fasthttp could not read. fasthttp
 // then closes the connection.
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
-	defer request.Caught(s.log, "malformed request", nil) // the connection is closed anyway
+	defer s.guard.Caught("malformed request", nil) // the connection is closed anyway
 	var tooLong *fasthttp.ErrSmallBuffer
 	var network net.Error
 	if errors.As(err, &network) && !network.Timeout() {

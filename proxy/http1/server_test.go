@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -16,7 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // panicker panics as soon as anything of it is used.
@@ -34,16 +33,16 @@ func (panickingStream) End(fanout.Reason, bool) {}
 
 // A body of slices that panics ends its connection.
 func TestPanicInSlices(t *testing.T) {
-	b := &slicesBody{conn: panicker{}, slices: exchange.BodySlices{[]byte("body")}, log: slog.New(slog.DiscardHandler)}
-	if _, err := b.WriteTo(io.Discard); !errors.Is(err, request.ErrPanicked) {
-		t.Errorf("%v, want %v", err, request.ErrPanicked)
+	b := &slicesBody{conn: panicker{}, slices: exchange.BodySlices{[]byte("body")}, guard: proxytest.Guard()}
+	if _, err := b.WriteTo(io.Discard); !errors.Is(err, exchange.ErrPanicked) {
+		t.Errorf("%v, want %v", err, exchange.ErrPanicked)
 	}
 }
 
 // A panic in what is done for one client, on whichever goroutine, ends that client's connection and
 // nothing else: the stream of another client goes on, and new clients are served.
 func TestPanicEndsItsClientAlone(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
+	guard := proxytest.Guard()
 	poller, err := downstream.NewPoller()
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +71,7 @@ func TestPanicEndsItsClientAlone(t *testing.T) {
 		case "/handler":
 			panic("in the handler")
 		}
-	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, log)
+	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, guard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +105,11 @@ func TestPanicEndsItsClientAlone(t *testing.T) {
 	}
 	echo := make([]byte, 1)
 	for _, path := range []string{"/taken-over", "/watch", "/passed", "/handler"} {
-		before := request.HandlerPanics.Get()
+		before := guard.Panics.Get()
 		if _, err := io.ReadAll(dial(path)); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Errorf("%s: the connection goes on", path)
 		}
-		if request.HandlerPanics.Get() == before {
+		if guard.Panics.Get() == before {
 			t.Errorf("%s: the panic was not counted", path)
 		}
 		if _, err := honest.Write([]byte("x")); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const (
@@ -148,7 +147,7 @@ func (c *conn) serve() {
 
 // readCaught is read, and ends the connection after a panic.
 func (c *conn) readCaught() (err error) {
-	defer request.Caught(c.server.log, "HTTP/2 connection", func() { err = wire.ConnectionError(wire.ErrCodeInternal) })
+	defer c.server.guard.Caught("HTTP/2 connection", func() { err = wire.ConnectionError(wire.ErrCodeInternal) })
 	return c.read()
 }
 
@@ -164,7 +163,7 @@ func (c *conn) unlock() {
 
 // roomAgain goes on when the socket has room.
 func (c *conn) roomAgain() {
-	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
+	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	if c.failed != nil {
@@ -202,7 +201,7 @@ func (c *conn) restLocked() {
 
 // flush sends what is due. It is the carrier's.
 func (c *conn) flush() {
-	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
+	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	c.sendLocked()

@@ -7,7 +7,7 @@ import (
 
 	wire "golang.org/x/net/http2"
 
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // ending is how far the end of a connection has come.
@@ -74,7 +74,7 @@ func (c *conn) fail(err error) {
 }
 
 // abort ends the connection after a panic.
-func (c *conn) abort() { c.fail(request.ErrPanicked) }
+func (c *conn) abort() { c.fail(exchange.ErrPanicked) }
 
 // stopReading makes the reader return.
 func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
@@ -83,7 +83,7 @@ func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
 // proxy stops. RFC 9113, section 6.8: streams that the client has opened before it sees the first
 // GOAWAY are served.
 func (c *conn) goAway() {
-	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
+	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	c.goAwayLocked()
@@ -107,7 +107,7 @@ var goAwayPing = [8]byte{'g', 'o', 'i', 'n', 'g'}
 // refuseNew sends the second GOAWAY. Later streams are ignored. The client sends their requests
 // again on another connection.
 func (c *conn) refuseNew() {
-	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
+	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	if c.ending != warned {

@@ -11,7 +11,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // readHead handles HEADERS and the CONTINUATION frames behind it: a request or trailers.
@@ -196,7 +195,7 @@ func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status, head *accoun
 		}
 	}()
 	defer st.EndArrival()
-	defer request.Caught(c.server.log, "response", func() { st.reset(wire.ErrCodeInternal) })
+	defer c.server.guard.Caught("response", func() { st.reset(wire.ErrCodeInternal) })
 	st.handle(x, wrong)
 	r := &responder{stream: st, method: x.Method}
 	if x.Slot != nil {
@@ -213,9 +212,9 @@ func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status, head *accoun
 // handle calls the handler for a request whose head is good, and rejects other requests. A panic of
 // the handler ends the request only.
 func (st *stream) handle(x *exchange.Exchange, wrong *metav1.Status) {
-	defer request.Caught(st.conn.server.log, "request", func() {
+	defer st.conn.server.guard.Caught("request", func() {
 		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
-			request.ErrPanicked.Error()))
+			exchange.ErrPanicked.Error()))
 	})
 	defer st.EndArrival() // the response may wait for a WINDOW_UPDATE, and then the reader must read
 	if wrong != nil {

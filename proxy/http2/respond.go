@@ -13,7 +13,6 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // responder writes the response to one request. It implements [exchange.Responder].
@@ -66,7 +65,7 @@ func (r *responder) OnGone(gone func()) {
 	c := st.conn
 	call := func() {
 		go func() {
-			defer request.Caught(c.server.log, "stream's end", nil)
+			defer c.server.guard.Caught("stream's end", nil)
 			gone()
 		}()
 	}

@@ -9,7 +9,6 @@ import (
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const frameHeaderLen = 9
@@ -64,7 +63,7 @@ func (c *conn) sendableLocked() bool {
 
 // goOn sends until nothing is left or the socket is full.
 func (c *conn) goOn() {
-	defer request.Caught(c.server.log, "HTTP/2 connection's write", c.abort)
+	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
 	for c.goOnOnce() {
 		runtime.Gosched() // a shard may wait for the lock
 	}

@@ -2,14 +2,12 @@ package http2
 
 import (
 	"crypto/tls"
-	"log/slog"
 	"net"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Protocol is the name of HTTP/2 in TLS (RFC 9113, section 3.2).
@@ -22,7 +20,7 @@ type Server struct {
 	ledger     *account.Ledger
 	conns      *downstream.Connections
 	poller     *downstream.Poller
-	log        *slog.Logger
+	guard      *exchange.Guard
 	maxStreams int
 	stall      time.Duration // downstream.StallTimeout, except in tests
 	receive    int64         // a connection's window for bodies without owner: strangersWindow, except in tests
@@ -32,10 +30,10 @@ type Server struct {
 // for clients counts in ledger.
 func New(
 	handler func(*exchange.Exchange), opts *Options, ledger *account.Ledger, conns *downstream.Connections,
-	poller *downstream.Poller, log *slog.Logger,
+	poller *downstream.Poller, guard *exchange.Guard,
 ) *Server {
 	return &Server{
-		handler: handler, ledger: ledger, conns: conns, poller: poller, log: log,
+		handler: handler, ledger: ledger, conns: conns, poller: poller, guard: guard,
 		maxStreams: opts.HTTP2MaxStreamsPerConnection, stall: downstream.StallTimeout, receive: strangersWindow,
 	}
 }
@@ -43,7 +41,7 @@ func New(
 // Serve serves a connection as the listener accepted it, after its TLS handshake. It returns when
 // the connection has ended and nothing works for it any more. The caller closes the connection.
 func (s *Server) Serve(c net.Conn) {
-	defer request.Caught(s.log, "HTTP/2 connection", func() { _ = c.Close() })
+	defer s.guard.Caught("HTTP/2 connection", func() { _ = c.Close() })
 	t, ok := c.(*tls.Conn)
 	if !ok {
 		return

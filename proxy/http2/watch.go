@@ -11,7 +11,6 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // watch is a stream whose response has no end. A shard writes to it as to a [fanout.Sink]. It has no
@@ -72,9 +71,9 @@ func (w *watch) Carrier() *fanout.Carrier {
 // Write implements fanout.Sink.
 func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	c := w.conn
-	defer request.Caught(c.server.log, "watch's write", func() {
+	defer c.server.guard.Caught("watch's write", func() {
 		c.abort() // half a frame may be due
-		blocked, err = false, request.ErrPanicked
+		blocked, err = false, exchange.ErrPanicked
 	})
 	c.mu.Lock()
 	defer c.unlock()
@@ -150,13 +149,13 @@ func (w *watch) Drain(done func(error)) {
 
 // Kept implements fanout.Keeper.
 func (w *watch) Kept(bytes int64) (ok bool) {
-	defer request.Caught(w.conn.server.log, "watch's account", func() { ok = false })
+	defer w.conn.server.guard.Caught("watch's account", func() { ok = false })
 	return w.source.Keep(bytes)
 }
 
 // Evicted implements fanout.Evictee.
 func (w *watch) Evicted(st fanout.State) {
-	defer request.Caught(w.conn.server.log, "watch's eviction", nil) // the watch ends in any case
+	defer w.conn.server.guard.Caught("watch's eviction", nil) // the watch ends in any case
 	w.source.Evict(st)
 }
 
@@ -171,7 +170,7 @@ func (w *watch) End(reason fanout.Reason, complete bool) {
 	}
 	go func() {
 		defer w.conn.working.Done()
-		defer request.Caught(w.conn.server.log, "watch's end", nil)
+		defer w.conn.server.guard.Caught("watch's end", nil)
 		if w.slot != nil {
 			defer w.slot.Release()
 		}
@@ -183,7 +182,7 @@ func (w *watch) End(reason fanout.Reason, complete bool) {
 // and whether nothing worked for the watch before.
 func (w *watch) end(complete bool) (whole, over bool) {
 	c, st := w.conn, w.stream()
-	defer request.Caught(c.server.log, "watch's last write", c.abort)
+	defer c.server.guard.Caught("watch's last write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	over = st.over
@@ -218,7 +217,7 @@ func (w *watch) end(complete bool) (whole, over bool) {
 
 // giveUp resets a stream whose client has not accepted its last bytes in time.
 func (w *watch) giveUp() {
-	defer request.Caught(w.conn.server.log, "watch's last write", w.conn.abort)
+	defer w.conn.server.guard.Caught("watch's last write", w.conn.abort)
 	w.stream().reset(wire.ErrCodeInternal)
 }
 

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // BenchmarkDeliver measures one event's way to 1,000 watches over TLS on real sockets: to streams of
@@ -144,7 +144,7 @@ func openHTTP1(b *testing.B, n int, start func(fanout.Sink)) (fds []int) {
 	defer ln.Close()
 	for range n {
 		client, served := shakeHands(b, ln)
-		sink := downstream.NewSink(served, poller, "", slog.New(slog.DiscardHandler), downstream.SinkEvents{
+		sink := downstream.NewSink(served, poller, "", proxytest.Guard(), downstream.SinkEvents{
 			Gone: func() {}, Drop: func() {}, Evict: func(fanout.State) {}, Ended: func(fanout.Reason, bool) {},
 		})
 		if err := sink.Begin([]byte("head"), func() {}); err != nil {

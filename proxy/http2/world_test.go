@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	wire "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
@@ -51,8 +52,8 @@ func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*
 	t.Helper()
 	ln, poller := listenTLS(t, Protocol)
 	w := &world{t: t, conns: downstream.NewConnections(maxAge), ledger: account.New(account.Limits{}), addr: ln.Addr().String(), ln: ln}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	w.server = New(handler, &opts, w.ledger, w.conns, poller, log)
+	guard := exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	w.server = New(handler, &opts, w.ledger, w.conns, poller, guard)
 	w.serving.Go(w.accept)
 	t.Cleanup(func() {
 		w.ln.Close()

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/reflector"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
@@ -60,7 +60,7 @@ func (l *Lane) Backfill(ctx context.Context, rv uint64) error {
 			break
 		}
 	}
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 	if err := l.history.turn.Acquire(ctx); err != nil {
 		return err
 	}

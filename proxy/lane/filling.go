@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/exposition"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
@@ -167,7 +167,7 @@ func (f *filling) ready(ctx context.Context) bool {
 	if f.synced() {
 		return true
 	}
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 	select {
 	case <-f.syncedc:
 		return true

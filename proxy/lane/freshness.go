@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // prover proves that a lane's cache is as new as upstream was at some time after a request. The
@@ -88,7 +88,7 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration, part *Part) (
 	if !looping {
 		return fanout.Proof{}, fanout.ErrClosed
 	}
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 	select {
 	case <-pr.donec:
 		return pr.result, pr.err
@@ -129,7 +129,7 @@ func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 		}
 		wait := time.Until(p.began.Add(questionEvery))
 		p.mu.Unlock()
-		request.Sleep(ctx, wait)
+		exchange.Sleep(ctx, wait)
 		p.mu.Lock()
 		q := p.next
 		if p.next = nil; q != nil {

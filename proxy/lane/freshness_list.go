@@ -10,8 +10,8 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/reflector"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Part is the part of a collection that one filter selects.
@@ -65,7 +65,7 @@ func (p *prover) listAll(ctx context.Context, timeout time.Duration) {
 		}
 		if wait > 0 {
 			p.mu.Unlock()
-			request.Sleep(ctx, wait)
+			exchange.Sleep(ctx, wait)
 			continue
 		}
 		waiting := p.waitingLocked(part)

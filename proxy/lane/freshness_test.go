@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // apart fails the test if two of the times are less than d apart.
@@ -200,9 +200,9 @@ func TestProofsSimulation(t *testing.T) {
 // change writes pods until ctx ends, with quiet times in between.
 func (l *modelLane) change(ctx context.Context) {
 	for ctx.Err() == nil {
-		request.Sleep(ctx, rand.N(60*time.Millisecond))
+		exchange.Sleep(ctx, rand.N(60*time.Millisecond))
 		if rand.N(20) == 0 {
-			request.Sleep(ctx, rand.N(4*time.Second))
+			exchange.Sleep(ctx, rand.N(4*time.Second))
 		}
 		name := fmt.Sprint("o", rand.N(8))
 		switch rand.N(5) {

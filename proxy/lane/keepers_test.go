@@ -3,7 +3,6 @@ package lane
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -45,9 +45,9 @@ func keep(t *testing.T, copies int64, f func(*keptLanes)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		k := &keptLanes{t: t, ledger: account.New(account.Limits{Copies: copies})}
-		log := slog.New(slog.DiscardHandler)
-		k.Lanes = NewLanes(ctx, silent{}, nil, upstream.NewDiscovery(nil, log), fanout.NewFlusher(1, 0),
-			Memory{Ledger: k.ledger}, &Options{IdleTimeout: time.Hour}, log)
+		guard := proxytest.Guard()
+		k.Lanes = NewLanes(ctx, silent{}, nil, upstream.NewDiscovery(nil, guard), fanout.NewFlusher(1, 0),
+			Memory{Ledger: k.ledger}, &Options{IdleTimeout: time.Hour}, guard)
 		ended := make(chan struct{})
 		go func() { k.Run(ctx); close(ended) }()
 		f(k)

@@ -13,6 +13,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/seed"
@@ -65,13 +66,13 @@ func (m Memory) full() bool  { return m.Full != nil && m.Full() }
 // NewLanes returns no lanes yet. They live in ctx. siblings is nil if no replica can fill them.
 func NewLanes(
 	ctx context.Context, up auth.APIServer, siblings *seed.Siblings, discovery *upstream.Discovery, flusher *fanout.Flusher,
-	memory Memory, opts *Options, log *slog.Logger,
+	memory Memory, opts *Options, guard *exchange.Guard,
 ) *Lanes {
 	drainc := make(chan struct{})
 	return &Lanes{
 		drainc:        drainc,
 		drain:         sync.OnceFunc(func() { close(drainc) }),
-		source:        reflector.NewSource(up, siblings, memory.full, opts.Tuning.HangTimeout, log),
+		source:        reflector.NewSource(up, siblings, memory.full, opts.Tuning.HangTimeout, guard),
 		discovery:     discovery,
 		flusher:       flusher,
 		indexer:       fanout.NewIndexer(),
@@ -80,7 +81,7 @@ func NewLanes(
 		idleTimeout:   opts.IdleTimeout,
 		spareLists:    opts.Tuning.SpareLists,
 		quarantineFor: cmp.Or(opts.Tuning.QuarantineFor, quarantineFor),
-		log:           log,
+		log:           guard.Log,
 		ctx:           ctx,
 		byKey:         make(map[Key]*Lane),
 		defined:       make(map[schema.GroupResource]*upstream.Definition),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -23,8 +22,9 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/reflector"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -147,7 +147,7 @@ func (m *model) at(rv uint64, label string) map[string]uint64 {
 // lag waits for up to d, if there are faults.
 func (m *model) lag(ctx context.Context, d time.Duration) {
 	if m.faults {
-		request.Sleep(ctx, rand.N(d))
+		exchange.Sleep(ctx, rand.N(d))
 	}
 }
 
@@ -180,7 +180,7 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 		}
 	}
 	m.mu.Unlock()
-	request.Sleep(ctx, takes)
+	exchange.Sleep(ctx, takes)
 	m.lag(ctx, 200*time.Millisecond)
 	if m.faults && rand.N(20) == 0 {
 		return nil, errors.New("connection reset")
@@ -210,7 +210,7 @@ func (m *model) watch(ctx context.Context, from uint64, w *io.PipeWriter) {
 	second := func(t time.Time) int { return int(t.Sub(m.started) / time.Second) }
 	tick := func(t time.Time) int { return int(t.Sub(m.started) / modelTick) }
 	due, seen, sent := second(began.Add(time.Second)), 0, 0
-	for last := tick(began); ctx.Err() == nil && time.Since(began) < 3*time.Second; request.Sleep(ctx, 5*time.Millisecond) {
+	for last := tick(began); ctx.Err() == nil && time.Since(began) < 3*time.Second; exchange.Sleep(ctx, 5*time.Millisecond) {
 		if fate == 0 && time.Since(began) > 700*time.Millisecond {
 			return // it breaks off
 		}
@@ -256,7 +256,7 @@ type modelLane struct {
 func newModelLane(t *testing.T, spare bool) *modelLane {
 	m := newModel()
 	opts := &Options{Tuning: Tuning{SpareLists: spare}}
-	ls := NewLanes(t.Context(), m, nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, slog.New(slog.DiscardHandler))
+	ls := NewLanes(t.Context(), m, nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, proxytest.Guard())
 	pods := upstream.ResourceInfo{GVR: fillingPods, Namespaced: true}
 	l := &modelLane{t: t, model: m, Lane: NewLane(ls, Key{GVR: fillingPods}, pods)}
 	t.Cleanup(l.Unregister)
@@ -279,13 +279,13 @@ func (l *modelLane) apply(e modelEvent, pad string) {
 
 // follow brings the lane the model's events, each up to late after it happened, until ctx ends.
 func (l *modelLane) follow(ctx context.Context, late time.Duration) {
-	for seen := 1; ctx.Err() == nil; request.Sleep(ctx, time.Millisecond) {
+	for seen := 1; ctx.Err() == nil; exchange.Sleep(ctx, time.Millisecond) {
 		l.mu.Lock()
 		news := l.events[seen:]
 		seen = len(l.events)
 		l.mu.Unlock()
 		for _, e := range news {
-			request.Sleep(ctx, rand.N(late))
+			exchange.Sleep(ctx, rand.N(late))
 			l.apply(e, "")
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
@@ -43,7 +43,7 @@ func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *Slot) {
 		return FillFailed, nil
 	}
 	defer f.room.leave(w.User)
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 	end, slot = f.wait(ctx, w, l.lanes.drainc)
 	if l.Synced() {
 		slot.Close()

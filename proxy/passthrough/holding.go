@@ -13,7 +13,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -74,7 +73,7 @@ func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, ends conte
 // go on.
 func (p *Forwarder) room(x *exchange.Exchange, entry *account.Entry, bytes int64) *metav1.Status {
 	for waited := time.Duration(0); !entry.Set(bytes); waited += roomEvery {
-		if waited >= roomWait || x.Conn.Left() || !request.Sleep(p.requests, roomEvery) {
+		if waited >= roomWait || x.Conn.Left() || !exchange.Sleep(p.requests, roomEvery) {
 			return tooMuch()
 		}
 	}

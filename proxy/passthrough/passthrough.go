@@ -3,7 +3,6 @@ package passthrough
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -43,7 +42,7 @@ type Forwarder struct {
 	long     *longRequests
 	turns    *fairness.Queue // of strangers
 	audit    *audit.Log
-	log      *slog.Logger
+	guard    *exchange.Guard
 	watches  Watches
 
 	requests context.Context // ends ordinary requests
@@ -54,7 +53,7 @@ type Forwarder struct {
 // upgrades end with streams. The headers that front's proxies set are not forwarded. What is held
 // for clients counts in ledger.
 func New(requests, streams context.Context, upstream *upstream.Upstream, authorizer *auth.Authorizer,
-	front *auth.FrontProxies, ledger *account.Ledger, audit *audit.Log, log *slog.Logger,
+	front *auth.FrontProxies, ledger *account.Ledger, audit *audit.Log, guard *exchange.Guard,
 ) *Forwarder {
 	return &Forwarder{
 		upstream: upstream,
@@ -64,7 +63,7 @@ func New(requests, streams context.Context, upstream *upstream.Upstream, authori
 		long:     newLongRequests(requests, authorizer),
 		turns:    newStrangersTurns(requests),
 		audit:    audit,
-		log:      log,
+		guard:    guard,
 		requests: requests,
 		streams:  streams,
 	}
@@ -275,7 +274,7 @@ const leftEvery = time.Second
 func (p *Forwarder) attend(h *holding) (end func()) {
 	var attending sync.WaitGroup
 	attending.Go(func() {
-		for request.Sleep(h.ctx, leftEvery) {
+		for exchange.Sleep(h.ctx, leftEvery) {
 			if h.client.Left() {
 				h.cancel(nil)
 			}
@@ -343,7 +342,7 @@ func addFields(to *exchange.Header, from http.Header) {
 // failed logs and counts a request without a response.
 func (p *Forwarder) failed(req *http.Request, err error) {
 	Errors.Inc()
-	p.log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
+	p.guard.Log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
 }
 
 // unreachable returns the response for a request that kube-apiserver did not answer. It tells the

@@ -3,7 +3,6 @@ package passthrough
 import (
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"sync"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -30,8 +28,8 @@ import (
 // the credential; see expect. It can be sent again only while nothing of it has been read.
 type requestBody struct {
 	exchange.Body
-	log  *slog.Logger
-	most int64 // what may be held of it, the protocol's part included
+	guard *exchange.Guard
+	most  int64 // what may be held of it, the protocol's part included
 
 	mu    sync.Mutex
 	keep  int    // how much of it can be sent again
@@ -49,7 +47,7 @@ func (p *Forwarder) newBody(x *exchange.Exchange, r *passing) *requestBody {
 	if !r.holding.lasts {
 		x.Body.Due(x.Received.Add(requestTime))
 	}
-	b := &requestBody{Body: x.Body, log: p.log, most: exchange.MostBodyHeld}
+	b := &requestBody{Body: x.Body, guard: p.guard, most: exchange.MostBodyHeld}
 	if x.ContentLength >= 0 {
 		b.most = min(b.most, x.ContentLength)
 	}
@@ -100,7 +98,7 @@ func (b *requestBody) again() (io.ReadCloser, error) {
 // Read implements io.Reader for net/http, on goroutines of net/http, some of them shared by all
 // clients.
 func (a *bodyAttempt) Read(p []byte) (n int, err error) {
-	defer request.Caught(a.body.log, "request body", func() { n, err = 0, request.ErrPanicked })
+	defer a.body.guard.Caught("request body", func() { n, err = 0, exchange.ErrPanicked })
 	n, err = a.body.readAt(p, a.at)
 	a.at += n
 	return n, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -108,8 +107,8 @@ func TestRequestBodyFailure(t *testing.T) {
 
 // net/http reads a request's body on its own goroutines: a panic there fails that request.
 func TestPanicInRequestBody(t *testing.T) {
-	b := &requestBody{keep: upstream.MaxKeptBody, Body: &scriptedBody{Reader: panickingBody{}}, log: slog.New(slog.DiscardHandler)}
-	if _, err := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(err, request.ErrPanicked) {
-		t.Errorf("%v, want %v", err, request.ErrPanicked)
+	b := &requestBody{keep: upstream.MaxKeptBody, Body: &scriptedBody{Reader: panickingBody{}}, guard: proxytest.Guard()}
+	if _, err := io.ReadAll(&bodyAttempt{body: b}); !errors.Is(err, exchange.ErrPanicked) {
+		t.Errorf("%v, want %v", err, exchange.ErrPanicked)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/websocket"
 )
 
@@ -85,7 +84,7 @@ type tunnel struct {
 
 // join copies one direction until its end.
 func (p *Forwarder) join(t *tunnel, to io.Writer, from io.Reader) {
-	defer request.Caught(p.log, "upgraded connection", func() { t.ended <- request.ErrPanicked })
+	defer p.guard.Caught("upgraded connection", func() { t.ended <- exchange.ErrPanicked })
 	_, err := io.Copy(to, from)
 	if err == nil {
 		err = closeWrite(to)

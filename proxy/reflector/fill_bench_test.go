@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -120,7 +119,7 @@ func BenchmarkFill(b *testing.B) {
 	defer up.Close()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	quiet := slog.New(slog.DiscardHandler)
+	quiet := proxytest.Guard()
 	s := NewSource(&server{up.URL, &http.Client{Transport: transport}}, nil, func() bool { return false }, 0, quiet)
 	info := upstream.ResourceInfo{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Kind: "Pod", Namespaced: true, Watchable: true}
@@ -131,7 +130,7 @@ func BenchmarkFill(b *testing.B) {
 	for b.Loop() {
 		ctx, cancel := context.WithCancel(b.Context())
 		cache := fanout.NewCache(limits, flusher)
-		r := New(Config{Collection: s.Collection(info, request.Representation{}), Cache: cache, Log: quiet,
+		r := New(Config{Collection: s.Collection(info, request.Representation{}), Cache: cache, Log: quiet.Log,
 			Filling: filledOnce{cancel}, Redefined: func(time.Time, bool) bool { return false },
 			From: func() uint64 { return 0 }, Metrics: metrics.NewSet(),
 			Series: func(metric string, _ ...string) string { return metric }})

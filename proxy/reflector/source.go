@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -24,7 +25,7 @@ type Source struct {
 	log         *slog.Logger
 
 	lists       semaphore.Semaphore // acquired for each list; see turn
-	builds      upstream.Builds
+	builds      *upstream.Builds
 	siblings    *seed.Siblings // nil for none
 	reconnected moment         // when reconnect last did something
 }
@@ -34,15 +35,15 @@ type Source struct {
 // hangTimeout is how long a watch that has brought bookmarks may bring nothing, 0 for the usual;
 // see watchdog.
 func NewSource(
-	up auth.APIServer, siblings *seed.Siblings, full func() bool, hangTimeout time.Duration, log *slog.Logger,
+	up auth.APIServer, siblings *seed.Siblings, full func() bool, hangTimeout time.Duration, guard *exchange.Guard,
 ) *Source {
 	return &Source{
 		upstream:    up,
 		full:        full,
 		hangTimeout: cmp.Or(hangTimeout, usualHangTimeout),
-		log:         log,
+		log:         guard.Log,
 		lists:       semaphore.New(ListsAtOnce),
-		builds:      upstream.Builds{Upstream: up},
+		builds:      upstream.NewBuilds(up, guard),
 		siblings:    siblings,
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -121,7 +121,7 @@ func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait b
 	ctx, cancel := context.WithTimeout(ctx, handoverWait)
 	defer cancel()
 	for changing {
-		request.Waits(ctx)
+		exchange.Waits(ctx)
 		select {
 		case <-scanned:
 		case <-time.After(lane.SettleTime / 10):

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"testing"
 
@@ -31,10 +30,10 @@ func TestAPIServicesFailOnce(t *testing.T) {
 		return http.StatusServiceUnavailable, "", nil
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
-	log := slog.New(slog.DiscardHandler)
-	discovery := upstream.NewDiscovery(up, log)
-	lanes := lane.NewLanes(ctx, up, nil, discovery, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{}, log)
-	a := NewAggregation(lanes, discovery, nil, log)
+	guard := proxytest.Guard()
+	discovery := upstream.NewDiscovery(up, guard)
+	lanes := lane.NewLanes(ctx, up, nil, discovery, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{}, guard)
+	a := NewAggregation(lanes, discovery, nil, guard.Log)
 	if by := a.Served(ctx, schema.GroupVersion{Group: "example.com", Version: "v1"}, false); by != byUnknown {
 		t.Errorf("example.com is answered by %d, want it to be unknown", by)
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -74,7 +75,7 @@ func (f *follower) await(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, followWait)
 	defer cancel()
-	request.Waits(ctx)
+	exchange.Waits(ctx)
 	select {
 	case <-known:
 	case <-ctx.Done():

@@ -2,9 +2,6 @@
 // the representations that the client accepts. It recognises only requests that a cache can answer
 // as kube-apiserver would. For all others [Parse] reports false, and they are passed through.
 //
-// It also contains two things that all later steps of a request share. A context reports when the
-// request begins to wait ([Waits]). [Caught] ends a client whose request panics.
-//
 // The package knows no cache, no user's rights and no upstream.
 //
 // # Representations

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Siblings are the other replicas. Its methods may be called from any goroutine.
@@ -34,8 +35,11 @@ type Siblings struct {
 // New returns the siblings that opts name. certFile is the replica's own serving certificate, and
 // cfg has the credential for upstream, which siblings get too. via adds the proxy's name to a
 // request.
-func New(opts *Options, certFile string, cfg *rest.Config, up auth.APIServer, via func(http.Header)) *Siblings {
-	return &Siblings{opts: opts, certFile: certFile, config: cfg, via: via, cluster: clusterUID{upstream: up}}
+func New(opts *Options, certFile string, cfg *rest.Config, up auth.APIServer, via func(http.Header), guard *exchange.Guard) *Siblings {
+	return &Siblings{
+		opts: opts, certFile: certFile, config: cfg, via: via,
+		cluster: clusterUID{upstream: up, calls: auth.Coalescer[struct{}, uidAnswer]{Guard: guard}},
+	}
 }
 
 // End ends the questions that are under way, and waits for them.

@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // Checker compares all lanes with kube-apiserver, again and again.
@@ -48,7 +48,7 @@ func (c *Checker) Run(ctx context.Context) {
 	if c.interval == 0 {
 		return
 	}
-	for request.Sleep(ctx, tick) {
+	for exchange.Sleep(ctx, tick) {
 		if lanes := c.next(time.Now()); lanes != nil && !c.lanes.MemoryShort() {
 			if compare(ctx, lanes) {
 				c.plan(lanes[0].GVR, min(c.wait(), recheck))

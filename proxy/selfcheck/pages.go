@@ -9,8 +9,8 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const (
@@ -68,7 +68,7 @@ func (x *list) next(ctx context.Context, token string) (string, error) {
 		return "", fmt.Errorf("list %s: a page is empty, and not the last", x.lane)
 	}
 	x.pages = append(x.pages, p)
-	request.Sleep(ctx, (share-1)*time.Since(began))
+	exchange.Sleep(ctx, (share-1)*time.Since(began))
 	return meta.Continue, context.Cause(ctx)
 }
 

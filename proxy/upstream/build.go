@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Build is the build of kube-apiserver that wrote something. Another build may write the same
@@ -38,8 +39,13 @@ func (b Build) String() string { return b.version + "\n" + b.schema }
 
 // Builds asks kube-apiserver for its build, once for all lanes that ask at the same time.
 type Builds struct {
-	Upstream auth.APIServer
+	upstream auth.APIServer
 	calls    auth.Coalescer[struct{}, buildAnswer]
+}
+
+// NewBuilds returns a Builds that asks upstream. The caller calls End.
+func NewBuilds(upstream auth.APIServer, guard *exchange.Guard) *Builds {
+	return &Builds{upstream: upstream, calls: auth.Coalescer[struct{}, buildAnswer]{Guard: guard}}
 }
 
 type buildAnswer struct {
@@ -91,7 +97,7 @@ func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
 }
 
 func (b *Builds) get(ctx context.Context, path string) ([]byte, error) {
-	resp, err := GetOwn(ctx, b.Upstream, path, "", "application/json")
+	resp, err := GetOwn(ctx, b.upstream, path, "", "application/json")
 	if err != nil {
 		return nil, err
 	}

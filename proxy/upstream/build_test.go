@@ -20,7 +20,7 @@ func TestBuilds(t *testing.T) {
 		}
 		return http.StatusForbidden, "{}", nil
 	}
-	b := &Builds{Upstream: &proxytest.FakeUpstream[auth.Identity]{Answer: answer}}
+	b := NewBuilds(&proxytest.FakeUpstream[auth.Identity]{Answer: answer}, proxytest.Guard())
 	ask := func(version, apps, core string) (ofApps, ofCore Build) {
 		answers["/version"] = version
 		answers["/openapi/v3"] = `{"paths":{"api/v1":{"serverRelativeURL":"` +

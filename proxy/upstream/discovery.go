@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
@@ -77,10 +78,12 @@ type versionInfo struct {
 	failing   bool                    // the last request failed
 }
 
-func NewDiscovery(upstream auth.APIServer, log *slog.Logger) *Discovery {
+func NewDiscovery(upstream auth.APIServer, guard *exchange.Guard) *Discovery {
 	return &Discovery{
 		upstream: upstream,
-		log:      log,
+		log:      guard.Log,
+		calls:    auth.Coalescer[schema.GroupVersion, error]{Guard: guard},
+		served:   servedVersions{calls: auth.Coalescer[struct{}, error]{Guard: guard}},
 		asking:   semaphore.New(discoveriesAtOnce),
 		versions: make(map[schema.GroupVersion]*versionInfo),
 	}
@@ -145,7 +148,7 @@ func (d *Discovery) refresh(ctx context.Context, gv schema.GroupVersion) error {
 		return err
 	})
 	if !ok {
-		return cmp.Or(ctx.Err(), request.ErrPanicked)
+		return cmp.Or(ctx.Err(), exchange.ErrPanicked)
 	}
 	return err
 }

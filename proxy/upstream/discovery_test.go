@@ -12,9 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -62,7 +64,7 @@ func resourceList(resources ...string) string {
 func newTestDiscovery(t *testing.T, api fakeAPI) (*Discovery, *proxytest.FakeUpstream[auth.Identity], *bytes.Buffer) {
 	up := &proxytest.FakeUpstream[auth.Identity]{Answer: api.answer}
 	var log bytes.Buffer
-	return NewDiscovery(up, slog.New(slog.NewTextHandler(&log, nil))), up, &log
+	return NewDiscovery(up, exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(&log, nil)))), up, &log
 }
 
 var (

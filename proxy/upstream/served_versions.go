@@ -14,7 +14,7 @@ import (
 
 // servedVersions knows the group versions of kube-apiserver, from its list of API groups. A client
 // may ask for any number of group versions that do not exist. One list every missTTL answers for
-// all of them. The zero value knows nothing. Its methods may be called from any goroutine.
+// all of them. Its methods may be called from any goroutine.
 type servedVersions struct {
 	calls auth.Coalescer[struct{}, error]
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Sharding knows whether kube-apiserver serves shardSelector (KEP-5866, feature gate
@@ -30,7 +31,9 @@ type Sharding struct {
 const shardingRetry = 5 * time.Second
 
 // NewSharding returns a Sharding that asks upstream. The caller calls End.
-func NewSharding(upstream auth.APIServer) *Sharding { return &Sharding{upstream: upstream} }
+func NewSharding(upstream auth.APIServer, guard *exchange.Guard) *Sharding {
+	return &Sharding{upstream: upstream, calls: auth.Coalescer[struct{}, error]{Guard: guard}}
+}
 
 // Served reports whether kube-apiserver serves shardSelector. It reports false if kube-apiserver
 // does not answer before ctx ends.

@@ -30,7 +30,7 @@ func TestSharding(t *testing.T) {
 				up := &proxytest.FakeUpstream[auth.Identity]{
 					Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, c.body, c.err },
 				}
-				s := NewSharding(up)
+				s := NewSharding(up, proxytest.Guard())
 				defer s.End()
 				for asked := 1; asked < 4; asked++ {
 					for range 2 {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
@@ -41,8 +42,13 @@ const (
 	maxSupportedEncodings = 4096
 )
 
-func NewSupportedEncodings(upstream auth.APIServer) *SupportedEncodings {
-	return &SupportedEncodings{upstream: upstream, asking: semaphore.New(encodingQueriesAtOnce), known: make(map[resourceEncoding]encodingSupport)}
+func NewSupportedEncodings(upstream auth.APIServer, guard *exchange.Guard) *SupportedEncodings {
+	return &SupportedEncodings{
+		upstream: upstream,
+		calls:    auth.Coalescer[resourceEncoding, error]{Guard: guard},
+		asking:   semaphore.New(encodingQueriesAtOnce),
+		known:    make(map[resourceEncoding]encodingSupport),
+	}
 }
 
 // resourceEncoding is a resource in a representation, selected by a field; "" is none.
@@ -104,7 +110,7 @@ func (s *SupportedEncodings) has(ctx context.Context, key resourceEncoding) (boo
 	}
 	err, ok := s.calls.Do(ctx, key, discoveryTimeout, func(ctx context.Context) error { return s.ask(ctx, key) })
 	if !ok {
-		return false, cmp.Or(ctx.Err(), request.ErrPanicked)
+		return false, cmp.Or(ctx.Err(), exchange.ErrPanicked)
 	}
 	k, _ := s.lookup(key)
 	return k.supported, err

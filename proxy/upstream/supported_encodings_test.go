@@ -35,7 +35,7 @@ func TestSelectsByNewerFields(t *testing.T) {
 			Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, "", nil },
 		}
 		var accepts []string
-		s := NewSupportedEncodings(typedUpstream{up, &accepts})
+		s := NewSupportedEncodings(typedUpstream{up, &accepts}, proxytest.Guard())
 		for range 2 {
 			if got := s.Selects(t.Context(), services, json, fields.ParseSelectorOrDie(c.sel)); got != c.want {
 				t.Errorf("%d for %s: %t, want %t", c.code, c.sel, got, c.want)
@@ -50,7 +50,7 @@ func TestSelectsByNewerFields(t *testing.T) {
 		s.End()
 	}
 	pods := kindInfo("", "v1", "Pod", true)
-	s := NewSupportedEncodings(nil) // nobody is asked
+	s := NewSupportedEncodings(nil, proxytest.Guard()) // nobody is asked
 	if !s.Selects(t.Context(), pods, json, fields.ParseSelectorOrDie("spec.nodeName=n")) {
 		t.Error("pods are not selected by their node")
 	}
@@ -68,7 +68,7 @@ func TestHasLean(t *testing.T) {
 		up := &proxytest.FakeUpstream[auth.Identity]{
 			Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, "", nil },
 		}
-		s := NewSupportedEncodings(typedUpstream{up, &accepts})
+		s := NewSupportedEncodings(typedUpstream{up, &accepts}, proxytest.Guard())
 		for range 2 {
 			if got := s.HasLean(t.Context(), unknown(0), lean); got != c.want {
 				t.Errorf("%d: %t, want %t", c.code, got, c.want)
@@ -105,7 +105,7 @@ func TestSupportedEncodingsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewSupportedEncodings(&proxytest.FakeUpstream[auth.Identity]{
 			Answer: func(auth.Identity, string, []byte) (int, string, error) { return 406, "", nil },
-		})
+		}, proxytest.Guard())
 		for i := range 3 * maxSupportedEncodings {
 			o.Choose(t.Context(), unknown(i),
 				[]request.Clause{{Representation: request.Representation{Encoding: framing.Protobuf}}})

@@ -1,10 +1,6 @@
-package request
+package exchange
 
-import (
-	"context"
-
-	"github.com/watchfan/watchfan/proxy/exchange"
-)
+import "context"
 
 type waitKey struct{}
 
@@ -23,7 +19,7 @@ func Waits(ctx context.Context) {
 
 // WithArrival returns a context in which the arrival of conn ends when its request waits; see
 // [Waits].
-func WithArrival(ctx context.Context, conn exchange.Conn) context.Context {
+func WithArrival(ctx context.Context, conn Conn) context.Context {
 	if !conn.Arriving() {
 		return ctx
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -167,7 +168,7 @@ type dispatcher struct {
 func newDispatcher(node string) (*dispatcher, error) {
 	const plenty = 1 << 20
 	limits := fanout.Limits{HistoryEvents: 1000, HistoryBytes: plenty, ClientFrames: plenty, ClientBytes: plenty << 10}
-	x := &dispatcher{flusher: fanout.NewFlusher(1, 0)}
+	x := &dispatcher{flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet()))}
 	x.cache = fanout.NewCache(limits, x.flusher)
 	if _, err := x.cache.Replace(nil, 1, time.Now()); err != nil {
 		return nil, err

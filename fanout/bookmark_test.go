@@ -19,7 +19,7 @@ func TestSetBookmarkForm(t *testing.T) {
 		}
 		return ev.Form
 	}
-	f := fanout.NewFlusher(1, 0)
+	f := newFlusher(1)
 	run(t, f)
 	c := fanout.NewCache(roomy, f)
 	if _, err := c.Replace(nil, 100, time.Now()); err != nil {

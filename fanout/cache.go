@@ -190,7 +190,7 @@ func (c *Cache) Delivered() (events, bytes uint64) {
 // holds.
 func (c *Cache) Apply(ev framing.Event, received time.Time) error {
 	err := c.apply(ev, received)
-	appendSeconds.observe(time.Since(received).Seconds())
+	c.flusher.metrics.appending.observe(time.Since(received).Seconds())
 	return err
 }
 

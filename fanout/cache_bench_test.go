@@ -58,7 +58,7 @@ type bench struct {
 func newBench(b *testing.B, clients int, request func(i int) (selector, fanout.Request)) *bench {
 	limits := roomy
 	limits.HistoryEvents, limits.HistoryBytes = 10_000, 64<<20
-	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), 0)
+	flusher := newFlusher(runtime.GOMAXPROCS(0))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { flusher.Run(ctx); close(done) }()
@@ -260,7 +260,7 @@ func BenchmarkIdle(b *testing.B) {
 	const clients = 20_000
 	bench := func(name string, s func(i int) selector, bookmarks bool) {
 		b.Run(fmt.Sprintf("clients=%d/filters=%s/overdue=%v", clients, name, bookmarks), func(b *testing.B) {
-			flusher := fanout.NewFlusher(1, 0)
+			flusher := newFlusher(1)
 			cache := fanout.NewCache(roomy, flusher)
 			if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
 				b.Fatal(err)

@@ -56,7 +56,7 @@ func (s *carried) Write(batch [][]byte) (bool, error) {
 // connection is flushed once. Nothing stays unflushed.
 func TestCarrierFlushedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, fanout.NewFlusher(4, 0))
+		w := newWorldOf(t, roomy, newFlusher(4))
 		conns := []*connection{newConnection(), newConnection()}
 		const streams = 10
 		for range streams {
@@ -108,7 +108,7 @@ func unflushed(conns []*connection) (now, most *int) {
 // has another sink, to which nothing is written.
 func TestCarriersFlushedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, fanout.NewFlusher(1, 0))
+		w := newWorldOf(t, roomy, newFlusher(1))
 		const conns, size = 100, 100 << 10
 		var all []*connection
 		for range conns {
@@ -131,7 +131,7 @@ func TestCarriersFlushedEarly(t *testing.T) {
 // have ended are not waited for.
 func TestCarrierFlushedWhenComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, fanout.NewFlusher(1, 0))
+		w := newWorldOf(t, roomy, newFlusher(1))
 		const conns, streams = 20, 5
 		var all []*connection
 		var leaving []*fanout.Subscription
@@ -173,7 +173,7 @@ func TestCarrierFlushedWhenComplete(t *testing.T) {
 // What a sink sends at its end is flushed too.
 func TestCarrierFlushedBehindEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, fanout.NewFlusher(1, 0))
+		w := newWorldOf(t, roomy, newFlusher(1))
 		c := newConnection()
 		for _, graceful := range []bool{false, true} {
 			s := w.subscribe(everything(t), fanout.Request{Bookmarks: true})
@@ -204,7 +204,7 @@ func (s *endCounted) End(r fanout.Reason, complete bool) {
 func TestCarriersSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shards, streams = 4, 8
-		w := newWorldOf(t, roomy, fanout.NewFlusher(shards, 0))
+		w := newWorldOf(t, roomy, newFlusher(shards))
 		conns := make(map[int]int) // by shard
 		for range 3 * shards {
 			c := newConnection()

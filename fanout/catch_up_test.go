@@ -42,7 +42,7 @@ func (c *costly) seen() (frames int, last time.Time) {
 // begins with all objects of another, in several writes each. The clock is synctest's: only writes
 // take time.
 func crowdedShard(t *testing.T, live, crowd int, cost time.Duration) (w *world, lives, crowds []*costly) {
-	flusher := fanout.NewFlusher(1, 0)
+	flusher := newFlusher(1)
 	w = newWorldOf(t, roomy, flusher)
 	for i := range crowdObjects {
 		w.put(thing{namespace: "many", name: fmt.Sprint(i)})
@@ -136,7 +136,7 @@ func (o *overlapping) Write(batch [][]byte) (bool, error) {
 func TestCrowdLeavesShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shards, crowd, cost = 4, 400, 10 * time.Millisecond
-		flusher := fanout.NewFlusher(shards, 0)
+		flusher := newFlusher(shards)
 		w := newWorldOf(t, roomy, flusher)
 		for i := range crowdObjects {
 			w.put(thing{namespace: "many", name: fmt.Sprint(i)})

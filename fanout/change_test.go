@@ -144,7 +144,7 @@ func TestEventGolden(t *testing.T) {
 				events = append(events, ev)
 			}
 			start := events[0].ResourceVersion - 1
-			f := fanout.NewFlusher(1, 0)
+			f := newFlusher(1)
 			run(t, f)
 			c := fanout.NewCache(roomy, f)
 			if _, err := c.Replace(nil, start, time.Now()); err != nil {

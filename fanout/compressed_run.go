@@ -23,6 +23,8 @@ import (
 // begin with the same frame. A shard has no seat to give up, and a panic in a shard ends the
 // process.
 type compressedRuns struct {
+	metrics *Metrics
+
 	mu      sync.Mutex
 	byFirst map[*byte][]*compressedRun
 	bytes   int
@@ -63,7 +65,7 @@ func endsCompressedRun(bytes int, rv uint64) bool {
 func (r *compressedRuns) get(frames []framing.Frame) framing.GzipChunk {
 	x := r.find(frames)
 	x.once.Do(func() {
-		x.chunk = compress(framing.Frame{}, frames...)
+		x.chunk = r.metrics.compress(framing.Frame{}, frames...)
 		r.account(x)
 	})
 	return x.chunk

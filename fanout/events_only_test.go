@@ -38,7 +38,7 @@ func (e row) line(columns string) string {
 
 // newRows returns an events-only cache that begins at resourceVersion 100.
 func newRows(t *testing.T, limits fanout.Limits) *rows {
-	flusher := fanout.NewFlusher(2, 0)
+	flusher := newFlusher(2)
 	w := &rows{world: &world{t: t, cache: fanout.NewEventsOnly(limits, flusher), flusher: flusher}}
 	run(t, flusher)
 	w.cache.Reset(nil, 100, fanout.Ending{})

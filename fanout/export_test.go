@@ -5,6 +5,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/framing"
 )
 
@@ -257,15 +259,14 @@ func (c *Cache) Indexed() int {
 // Runs are the compressed runs of a Flusher.
 type Runs struct{ compressedRuns }
 
-func NewRuns() *Runs { return &Runs{} }
+func NewRuns() *Runs {
+	return &Runs{compressedRuns{metrics: NewMetrics(metrics.NewSet())}}
+}
 
 func (r *Runs) Get(frames ...framing.Frame) framing.GzipChunk { return r.get(frames) }
 func (r *Runs) Sweep(now time.Time)                           { r.sweep(now) }
 func (r *Runs) Bytes() int                                    { return r.bytes }
 func (r *Runs) Len() int                                      { return len(r.byFirst) }
-
-// FilterBytes is the metric.
-func FilterBytes() float64 { return filterBytes.Get() }
 
 // The bounds of indexes.
 const (

@@ -16,9 +16,10 @@ import (
 // A subscription whose client does not read is parked at its place in the list, with the rest of
 // one batch, until the socket drains. Nothing is queued for it, and nobody waits for it.
 type Flusher struct {
-	shards []*shard
-	next   atomic.Uint32
-	runs   compressedRuns
+	shards  []*shard
+	metrics *Metrics
+	next    atomic.Uint32
+	runs    compressedRuns
 
 	// Each holds a token for each shard that serves preludes now: at most half of the shards, or all.
 	half, all chan struct{}
@@ -27,9 +28,14 @@ type Flusher struct {
 // NewFlusher returns a Flusher with n shards; one for each processor is right. interval is not
 // negative. If it is positive, a shard waits for that long between two rounds of events, to send
 // more events in one write. So an event waits for at most the interval, and not at all if the
-// interval before it had no event. Everything else is sent at once.
-func NewFlusher(n int, interval time.Duration) *Flusher {
-	f := &Flusher{half: make(chan struct{}, max(1, n/2)), all: make(chan struct{}, n)}
+// interval before it had no event. Everything else is sent at once. m is the Flusher's alone.
+func NewFlusher(n int, interval time.Duration, m *Metrics) *Flusher {
+	f := &Flusher{
+		metrics: m,
+		runs:    compressedRuns{metrics: m},
+		half:    make(chan struct{}, max(1, n/2)),
+		all:     make(chan struct{}, n),
+	}
 	for i := range n {
 		f.shards = append(f.shards, &shard{
 			flusher:  f,

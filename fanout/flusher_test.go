@@ -288,7 +288,7 @@ func TestEnd(t *testing.T) {
 func TestEndRaces(t *testing.T) {
 	for round := range 30 {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := fanout.NewFlusher(3, 0)
+		f := newFlusher(3)
 		stopped := make(chan struct{})
 		go func() { f.Run(ctx); close(stopped) }()
 		c := fanout.NewCache(roomy, f)
@@ -371,7 +371,7 @@ func TestEndRaces(t *testing.T) {
 func TestStartRaces(t *testing.T) {
 	for round := range 10_000 {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := fanout.NewFlusher(1, 0)
+		f := newFlusher(1)
 		stopped := make(chan struct{})
 		go func() { f.Run(ctx); close(stopped) }()
 		c := fanout.NewCache(roomy, f)
@@ -410,7 +410,7 @@ func (s *onceEnded) End(fanout.Reason, bool)                  { s.ends.Add(1) }
 // A Flusher that stops ends all remaining subscriptions, including those that it has not taken up,
 // and those that are started later.
 func TestFlusherStop(t *testing.T) {
-	f := fanout.NewFlusher(2, 0)
+	f := newFlusher(2)
 	c := fanout.NewCache(roomy, f)
 	if _, err := c.Replace(nil, 100, time.Now()); err != nil {
 		t.Fatal(err)
@@ -454,6 +454,6 @@ func TestFlusherRunReturns(t *testing.T) {
 	for _, n := range []int{1, 4} {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		fanout.NewFlusher(n, 0).Run(ctx) // TestMain looks for what is left
+		newFlusher(n).Run(ctx) // TestMain looks for what is left
 	}
 }

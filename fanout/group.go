@@ -109,12 +109,12 @@ func (c *Cache) groupLocked(r Request) *group {
 	g := newGroup(f, c.flusher.size())
 	g.cache, g.variant = c, variant
 	if f.cost > 0 && c.filtersSize+f.size > maxFilterBytes || !c.index.add(g) {
-		costlyFilters.Inc()
+		c.flusher.metrics.costly.Inc()
 		return nil
 	}
 	c.groups[key] = g
 	c.filtersSize += f.size
-	filterBytes.Add(float64(f.size))
+	c.flusher.metrics.filterBytes.Add(float64(f.size))
 	return g
 }
 
@@ -127,5 +127,5 @@ const maxFilterBytes = 64 << 20
 func (c *Cache) dropLocked(g *group) {
 	c.index.remove(g)
 	c.filtersSize -= g.filter.size
-	filterBytes.Add(-float64(g.filter.size))
+	c.flusher.metrics.filterBytes.Add(-float64(g.filter.size))
 }

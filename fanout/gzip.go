@@ -15,9 +15,9 @@ type compressedOnce struct {
 }
 
 // compress returns frames as a chunk and counts the compression: see [framing.GzipFrames].
-func compress(before framing.Frame, frames ...framing.Frame) framing.GzipChunk {
+func (m *Metrics) compress(before framing.Frame, frames ...framing.Frame) framing.GzipChunk {
 	c := framing.GzipFrames(before, frames...)
-	compressions.Inc()
+	m.compressions.Inc()
 	return c
 }
 
@@ -30,8 +30,8 @@ type gzipFrame struct {
 }
 
 // chunk returns the frame compressed alone, which may be sent after anything.
-func (f *gzipFrame) chunk() framing.GzipChunk {
-	f.alone.once.Do(func() { f.alone.chunk = compress(framing.Frame{}, f.frame) })
+func (f *gzipFrame) chunk(m *Metrics) framing.GzipChunk {
+	f.alone.once.Do(func() { f.alone.chunk = m.compress(framing.Frame{}, f.frame) })
 	return f.alone.chunk
 }
 
@@ -75,13 +75,13 @@ func (n *node) plain() framing.Checksum {
 const maxAfterPrev = 8
 
 // chunkAfter returns the frame of n, to be sent right after the frame of prev, the node before n.
-func (n *node) chunkAfter(prev *node) framing.GzipChunk {
+func (n *node) chunkAfter(prev *node, m *Metrics) framing.GzipChunk {
 	z := n.gzip
 	z.afterPrev.once.Do(func() {
 		if z.frame.lists.Add(1) > maxAfterPrev {
-			z.afterPrev.chunk = z.frame.chunk()
+			z.afterPrev.chunk = z.frame.chunk(m)
 		} else {
-			z.afterPrev.chunk = compress(prev.frame, n.frame)
+			z.afterPrev.chunk = m.compress(prev.frame, n.frame)
 		}
 	})
 	return z.afterPrev.chunk
@@ -97,12 +97,12 @@ type gzipMember struct {
 }
 
 // next returns what is sent for n, the node after prev.
-func (m *gzipMember) next(prev, n *node) framing.GzipChunk {
+func (m *gzipMember) next(prev, n *node, counts *Metrics) framing.GzipChunk {
 	if m.inStretch {
-		return n.chunkAfter(prev)
+		return n.chunkAfter(prev, counts)
 	}
 	m.inStretch, m.from = true, prev.plain()
-	return n.gzip.frame.chunk()
+	return n.gzip.frame.chunk(counts)
 }
 
 // leave ends the current stretch, if there is one, at node last.

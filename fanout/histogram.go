@@ -18,9 +18,9 @@ type histogram struct {
 	sum    atomic.Uint64   // bits of a float64
 }
 
-func newHistogram(name string, bounds ...float64) *histogram {
+func newHistogram(set *metrics.Set, name string, bounds ...float64) *histogram {
 	h := &histogram{name: name, bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
-	metrics.RegisterMetricsWriter(h.write)
+	set.RegisterMetricsWriter(h.write)
 	return h
 }
 

@@ -207,7 +207,7 @@ func TestInspectRaces(t *testing.T) {
 // A shard goes back to its deliveries after a few hundred inspections, however many there are.
 func TestInspectTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flusher := fanout.NewFlusher(1, 0) // it does not run
+		flusher := newFlusher(1) // it does not run
 		cache := fanout.NewCache(roomy, flusher)
 		if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
 			t.Fatal(err)

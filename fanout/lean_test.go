@@ -23,7 +23,7 @@ func managedThing(name string, labels ...string) thing {
 func TestLean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
-		begin, others := w.put(managedThing("before", "l", "1")), scrape(t)["watchfan_lean_watchers"]
+		begin := w.put(managedThing("before", "l", "1"))
 		var subs []*fanout.Subscription
 		var recorders []*recorder
 		var wants [][]string
@@ -47,7 +47,7 @@ func TestLean(t *testing.T) {
 		if n := w.cache.Stats().Groups; n != 4 {
 			t.Errorf("%d groups, want one lean and one other for each of two filters", n)
 		}
-		if n := scrape(t)["watchfan_lean_watchers"] - others; n != 4 {
+		if n := scrape(t, w.set)["watchfan_lean_watchers"]; n != 4 {
 			t.Errorf("watchfan_lean_watchers is %v, want 4", n)
 		}
 		after := w.rv
@@ -84,7 +84,7 @@ func TestLean(t *testing.T) {
 			s.End(fanout.Ending{Reason: fanout.Gone})
 		}
 		synctest.Wait()
-		if n := scrape(t)["watchfan_lean_watchers"] - others; n != 0 {
+		if n := scrape(t, w.set)["watchfan_lean_watchers"]; n != 0 {
 			t.Errorf("watchfan_lean_watchers is %v, want 0", n)
 		}
 	})

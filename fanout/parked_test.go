@@ -123,7 +123,7 @@ func TestParkedKeepsItsPart(t *testing.T) {
 // What the cache has given up counts for those that keep it, in equal shares.
 func TestParkedShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, fanout.NewFlusher(1, 0))
+		w := newWorldOf(t, roomy, newFlusher(1))
 		w.fill("all", 100)
 		begin := func() *keeper {
 			k := newKeeper(10)

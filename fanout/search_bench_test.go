@@ -32,7 +32,7 @@ func manyPods(b testing.TB, n int, flusher *fanout.Flusher, indexer *fanout.Inde
 
 // quietPods is manyPods whose Flusher and Indexer do not run.
 func quietPods(b testing.TB, n int) *world {
-	return manyPods(b, n, fanout.NewFlusher(1, 0), fanout.NewIndexer())
+	return manyPods(b, n, newFlusher(1), fanout.NewIndexer())
 }
 
 func pod(i, n int) thing {
@@ -95,7 +95,7 @@ func BenchmarkHerd(b *testing.B) {
 	for _, index := range []string{"cold", "warm"} {
 		b.Run("index="+index, func(b *testing.B) {
 			indexer := fanout.NewIndexer()
-			w := manyPods(b, n, fanout.NewFlusher(runtime.GOMAXPROCS(0), 0), indexer)
+			w := manyPods(b, n, newFlusher(runtime.GOMAXPROCS(0)), indexer)
 			run(b, w.flusher)
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan struct{})

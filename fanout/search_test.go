@@ -27,7 +27,7 @@ func always() bool { return true }
 // newIndexedWorld returns a world whose cache has an Indexer that does not run.
 func newIndexedWorld(t testing.TB, limits fanout.Limits) (*world, *fanout.Indexer) {
 	x := fanout.NewIndexer()
-	w := newWorldWith(t, limits, fanout.NewFlusher(2, 0), x)
+	w := newWorldWith(t, limits, newFlusher(2), x)
 	return w, x
 }
 

@@ -111,7 +111,7 @@ func (sh *shard) run(ctx context.Context) {
 		sh.catchUp(max(time.Since(began), leastTurn))
 		sh.flushDue()
 		if !sh.firstWrite.IsZero() {
-			roundSeconds.observe(time.Since(sh.firstWrite).Seconds())
+			sh.flusher.metrics.round.observe(time.Since(sh.firstWrite).Seconds())
 		}
 		if len(sh.beginning) > 0 {
 			sh.owe(time.Since(began))
@@ -393,7 +393,7 @@ func (sh *shard) write(s *Subscription) bool {
 	if sh.batch.oldest != 0 && sh.firstWrite.IsZero() {
 		sh.firstWrite = time.Now()
 		sh.lastChange.Store(int64(MonotonicOf(sh.firstWrite)))
-		deliverySeconds.observe(sh.firstWrite.Sub(sh.batch.oldest.Time()).Seconds())
+		sh.flusher.metrics.delivery.observe(sh.firstWrite.Sub(sh.batch.oldest.Time()).Seconds())
 	}
 	if blocked {
 		sh.park(s)
@@ -406,8 +406,8 @@ func (sh *shard) park(s *Subscription) {
 	s.blocked = true
 	s.parks++
 	s.parkedAt = MonotonicNow()
-	parks.Inc()
-	parked.Inc()
+	sh.flusher.metrics.parks.Inc()
+	sh.flusher.metrics.parked.Inc()
 	s.sink.Drain(func(err error) {
 		sh.mu.Lock()
 		sh.drained = append(sh.drained, drained{s, err})
@@ -423,7 +423,7 @@ func (sh *shard) unpark(d drained) {
 		return // it has ended meanwhile
 	}
 	s.blocked = false
-	parked.Dec()
+	sh.flusher.metrics.parked.Dec()
 	if d.err != nil {
 		sh.fail(s, Ending{Reason: Gone})
 		return
@@ -505,14 +505,14 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	}
 
 	if s.blocked {
-		parked.Dec()
+		sh.flusher.metrics.parked.Dec()
 	}
 	sink := s.sink
 	s.release()
 	s.sink = nil
 	s.group.cache.leave(s)
 	s.count(-1)
-	ended[e.Reason].Inc()
+	sh.flusher.metrics.ended[e.Reason].Inc()
 	sh.noteDue(s, 0)
 	if s.carrier != nil {
 		s.carrier.sinks--

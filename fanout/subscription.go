@@ -221,9 +221,10 @@ func (s *Subscription) Lean() bool { return s.group != nil && s.group.variant.Tr
 
 // count adds n to the gauges of subscriptions.
 func (s *Subscription) count(n float64) {
-	subscriptions.Add(n)
+	m := s.group.cache.flusher.metrics
+	m.subscriptions.Add(n)
 	if s.Lean() {
-		leanSubscriptions.Add(n)
+		m.lean.Add(n)
 	}
 	if a := s.group.variant.Account; a != nil {
 		a.Subscriptions.Add(n)
@@ -269,7 +270,7 @@ func (s *Subscription) fill(b *batch, scratch []*change, upTo uint64) (more, ok 
 		} else if s.gzip == nil {
 			b.add(f)
 		} else {
-			b.addChunk(s.gzip.next(prev, n), 1)
+			b.addChunk(s.gzip.next(prev, n, s.group.cache.flusher.metrics), 1)
 		}
 		s.lastVersion = n.resourceVersion
 	}

@@ -13,7 +13,7 @@ import (
 // "Nothing can be read from it before the first Replace": earlier subscribers would never get its
 // objects.
 func TestSubscribeBeforeFilled(t *testing.T) {
-	c := fanout.NewCache(roomy, fanout.NewFlusher(1, 0))
+	c := fanout.NewCache(roomy, newFlusher(1))
 	for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot, fanout.FromVersion} {
 		_, err := c.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start, ResourceVersion: 5,
 			Timeout: time.Hour})

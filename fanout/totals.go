@@ -1,11 +1,8 @@
 package fanout
 
-import (
-	"math"
-	"sync/atomic"
-)
+import "math"
 
-// Totals are the figures of all caches of the process since it began, as in the metrics. They are
+// Totals are the figures of all caches of a Flusher since it began, as in the metrics. They are
 // read one after another while they change, so they may not match each other exactly.
 type Totals struct {
 	Subscriptions, Parked int // now
@@ -14,13 +11,6 @@ type Totals struct {
 	Ended                 map[Reason]uint64
 	Delivery              []Bucket // cumulative, ascending; the last has no bound
 	DeliverySeconds       float64  // the sum
-}
-
-// delivered is what has been written to all subscriptions. It outlives the caches.
-var delivered struct {
-	_             [64]byte // a cache line of its own, because all shards add to it
-	events, bytes atomic.Uint64
-	_             [64]byte
 }
 
 // tally adds up what a shard writes, and adds it to the counters when the round ends. They are
@@ -59,12 +49,13 @@ func (t *tally) count() {
 	if t.account != nil {
 		t.account.Bytes.Add(int(t.bytes))
 	}
-	delivered.events.Add(t.events)
-	delivered.bytes.Add(t.bytes)
-	flushes.Add(t.writes)
+	m := t.cache.flusher.metrics
+	m.delivered.events.Add(t.events)
+	m.delivered.bytes.Add(t.bytes)
+	m.flushes.Add(t.writes)
 	if t.gzipBytes > 0 {
-		gzipBytes.Add(t.gzipBytes)
-		gzipPlainBytes.Add(t.gzipPlain)
+		m.gzipBytes.Add(t.gzipBytes)
+		m.gzipPlain.Add(t.gzipPlain)
 	}
 	*t = tally{}
 }
@@ -76,22 +67,22 @@ type Bucket struct {
 	Count uint64
 }
 
-// CurrentTotals returns the current figures. It may be called from any goroutine, and takes no
-// lock.
-func CurrentTotals() Totals {
+// Totals returns the current figures. It may be called from any goroutine, and takes no lock.
+func (f *Flusher) Totals() Totals {
+	m := f.metrics
 	t := Totals{
-		Subscriptions: int(subscriptions.Get()),
-		Parked:        int(parked.Get()),
-		Parks:         parks.Get(),
-		Flushes:       flushes.Get(),
-		Events:        delivered.events.Load(),
-		Bytes:         delivered.bytes.Load(),
-		Ended:         make(map[Reason]uint64, len(ended)),
+		Subscriptions: int(m.subscriptions.Get()),
+		Parked:        int(m.parked.Get()),
+		Parks:         m.parks.Get(),
+		Flushes:       m.flushes.Get(),
+		Events:        m.delivered.events.Load(),
+		Bytes:         m.delivered.bytes.Load(),
+		Ended:         make(map[Reason]uint64, len(m.ended)),
 	}
-	for reason, counter := range ended {
+	for reason, counter := range m.ended {
 		t.Ended[reason] = counter.Get()
 	}
-	t.Delivery, t.DeliverySeconds = deliverySeconds.buckets()
+	t.Delivery, t.DeliverySeconds = m.delivery.buckets()
 	return t
 }
 

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/sharding"
@@ -232,6 +233,8 @@ type world struct {
 	cache   *fanout.Cache
 	flusher *fanout.Flusher
 
+	set *metrics.Set // of newWorld and newWorldEvery
+
 	mu      sync.Mutex // held while several things must be consistent; guards the rest
 	rv      uint64
 	things  map[string]*thing
@@ -247,7 +250,15 @@ func newWorld(t testing.TB, limits fanout.Limits) *world { return newWorldEvery(
 
 // newWorldEvery returns a world whose Flusher has an interval.
 func newWorldEvery(t testing.TB, limits fanout.Limits, interval time.Duration) *world {
-	return newWorldOf(t, limits, fanout.NewFlusher(2, interval))
+	set := metrics.NewSet()
+	w := newWorldOf(t, limits, fanout.NewFlusher(2, interval, fanout.NewMetrics(set)))
+	w.set = set
+	return w
+}
+
+// newFlusher returns a Flusher whose metrics nobody reads.
+func newFlusher(shards int) *fanout.Flusher {
+	return fanout.NewFlusher(shards, 0, fanout.NewMetrics(metrics.NewSet()))
 }
 
 // newWorldOf returns a world with a given Flusher, and runs the Flusher.

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -102,7 +101,7 @@ func (s *Server) debugLanes(now time.Time) []diagnose.DebugLane {
 
 // totals returns the current figures. It may be called from any goroutine.
 func (s *Server) totals() diagnose.DebugTotals {
-	t := fanout.CurrentTotals()
+	t := s.cached.Flusher().Totals()
 	d := diagnose.DebugTotals{
 		Clients:             t.Subscriptions,
 		ParkedClients:       t.Parked,

@@ -153,6 +153,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Audit:       audit,
 		PassThrough: s.passthrough.Serve,
 		TooMany:     func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
+		Metrics:     cached.NewMetrics(set),
 		Guard:       guard,
 	})
 	s.check = admin.NewUpstreamCheck(up, log)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -18,7 +20,7 @@ import (
 // states returns the identities of n states of a cache.
 func states(t *testing.T, n int) []fanout.Identity {
 	t.Helper()
-	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0))
+	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())))
 	var all []fanout.Identity
 	var held []fanout.Snapshot
 	for i := range n {

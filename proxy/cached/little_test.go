@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
@@ -19,7 +21,7 @@ import (
 // largeLane is a lane of n objects without labels, each with a namespace and a name of its own.
 func largeLane(t *testing.T, n int) *lane.Lane {
 	t.Helper()
-	ls := lane.NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{},
+	ls := lane.NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), lane.Memory{}, &lane.Options{},
 		proxytest.Guard())
 	l := lane.NewLane(ls, lane.Key{GVR: alonePods}, upstream.ResourceInfo{GVR: alonePods, Namespaced: true})
 	t.Cleanup(l.Unregister)

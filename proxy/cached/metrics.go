@@ -5,6 +5,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
@@ -20,6 +21,16 @@ var (
 	seatWaitSeconds = metrics.NewFloatCounter(exposition.Describe("counter", "watchfan_read_seat_wait_seconds_total",
 		"Time that cached reads spent waiting for a seat."))
 )
+
+// Metrics are the metrics of a Reads.
+type Metrics struct {
+	flusher *fanout.Metrics
+}
+
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics {
+	return &Metrics{flusher: fanout.NewMetrics(set)}
+}
 
 func countSeatWait(d time.Duration) {
 	seatWaits.Inc()

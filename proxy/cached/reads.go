@@ -42,6 +42,7 @@ type Config struct {
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
 	// gives the reason.
 	TooMany func(message string) *metav1.Status
+	Metrics *Metrics
 	Guard   *exchange.Guard
 }
 
@@ -79,7 +80,7 @@ type Reads struct {
 
 // New returns a Reads that serves until ctx ends. The caller calls Run.
 func New(ctx context.Context, cfg Config) *Reads {
-	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), cfg.Lane.FlushInterval)
+	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), cfg.Lane.FlushInterval, cfg.Metrics.flusher)
 	c := &Reads{
 		opts:      cfg.Options,
 		lane:      cfg.Lane,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -50,7 +51,7 @@ func TestProofOvertaken(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	opts := &lane.Options{FreshnessTimeout: time.Second}
-	lanes := lane.NewLanes(ctx, onePod{}, nil, nil, fanout.NewFlusher(1, 0), lane.Memory{}, opts, proxytest.Guard())
+	lanes := lane.NewLanes(ctx, onePod{}, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), lane.Memory{}, opts, proxytest.Guard())
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	l := lane.NewLane(lanes, lane.Key{GVR: pods}, upstream.ResourceInfo{GVR: pods, Namespaced: true})
 	defer l.Unregister()

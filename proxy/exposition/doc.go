@@ -10,7 +10,7 @@
 //
 // The sets are those of github.com/VictoriaMetrics/metrics, which has no help texts. Describe keeps
 // the help texts, and [Write] writes each above the series of its metric. Package fanout cannot
-// import this package, so it has its own descriptions in [fanout.Metrics]. They are included here.
+// import this package, so it has its own descriptions in [fanout.Descriptions]. They are included here.
 //
 // deploy/METRICS.md has a table of all described metrics. A test in deploy/deploytest compares the
 // two.

@@ -14,13 +14,13 @@ import (
 )
 
 // described holds all metrics of the program by name. It does not change after initialization.
-var described = maps.Clone(fanout.Metrics)
+var described = maps.Clone(fanout.Descriptions)
 
 // Describe adds a metric and returns its name, which has no labels. kind is Prometheus' type of the
 // metric. help is one statement or more. Describe is only called while package variables are
 // initialized, so it needs no lock.
 func Describe(kind, name, help string) string {
-	described[name] = fanout.Metric{Type: kind, Help: help}
+	described[name] = fanout.Description{Type: kind, Help: help}
 	return name
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -37,7 +38,7 @@ func BenchmarkDeliver(b *testing.B) {
 
 func benchDeliver(b *testing.B, size, streams int) {
 	const watches = 1000
-	flusher := fanout.NewFlusher(1, 0)
+	flusher := fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet()))
 	limits := fanout.Limits{HistoryEvents: 100, HistoryBytes: 1 << 20, ClientFrames: 1000, ClientBytes: 16 << 20}
 	cache := fanout.NewCache(limits, flusher)
 	ctx, cancel := context.WithCancel(context.Background())

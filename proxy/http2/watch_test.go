@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -392,7 +393,7 @@ func TestIncompleteWatch(t *testing.T) {
 
 // Watches through a real Flusher: each of many streams gets each event, in order.
 func TestFlusher(t *testing.T) {
-	flusher := fanout.NewFlusher(2, 0)
+	flusher := fanout.NewFlusher(2, 0, fanout.NewMetrics(metrics.NewSet()))
 	cache := fanout.NewCache(fanout.Limits{HistoryEvents: 1000, HistoryBytes: 1 << 20, ClientFrames: 1000, ClientBytes: 1 << 20}, flusher)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

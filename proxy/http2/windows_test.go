@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -143,7 +144,7 @@ func (st *miserStream) versions(t *testing.T, zipped bool) (all []string) {
 func TestRandomWindows(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	flusher := fanout.NewFlusher(2, 0)
+	flusher := fanout.NewFlusher(2, 0, fanout.NewMetrics(metrics.NewSet()))
 	cache := fanout.NewCache(fanout.Limits{
 		HistoryEvents: 1000, HistoryBytes: 64 << 20, ClientFrames: 1000, ClientBytes: 64 << 20,
 	}, flusher)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -33,7 +34,7 @@ type coldLane struct {
 
 // idleLanes returns lanes without an upstream, whose reflectors cannot run.
 func idleLanes(t *testing.T, opts *Options) *Lanes {
-	return NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, proxytest.Guard())
+	return NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), Memory{}, opts, proxytest.Guard())
 }
 
 func newColdLane(t *testing.T) *coldLane {
@@ -326,7 +327,7 @@ func TestFillingEnds(t *testing.T) {
 	for _, status := range []refusing{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		t.Run(http.StatusText(int(status)), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ls := NewLanes(t.Context(), status, nil, nil, fanout.NewFlusher(1, 0), Memory{}, &Options{}, proxytest.Guard())
+				ls := NewLanes(t.Context(), status, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), Memory{}, &Options{}, proxytest.Guard())
 				l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}),
 					slots: make(chan *Slot, 1000)}
 				defer l.Unregister()

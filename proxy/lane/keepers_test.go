@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/account"
@@ -46,7 +48,7 @@ func keep(t *testing.T, copies int64, f func(*keptLanes)) {
 		ctx, stop := context.WithCancel(t.Context())
 		k := &keptLanes{t: t, ledger: account.New(account.Limits{Copies: copies})}
 		guard := proxytest.Guard()
-		k.Lanes = NewLanes(ctx, silent{}, nil, upstream.NewDiscovery(nil, guard), fanout.NewFlusher(1, 0),
+		k.Lanes = NewLanes(ctx, silent{}, nil, upstream.NewDiscovery(nil, guard), fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())),
 			Memory{Ledger: k.ledger}, &Options{IdleTimeout: time.Hour}, guard)
 		ended := make(chan struct{})
 		go func() { k.Run(ctx); close(ended) }()

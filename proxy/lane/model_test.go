@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -256,7 +257,7 @@ type modelLane struct {
 func newModelLane(t *testing.T, spare bool) *modelLane {
 	m := newModel()
 	opts := &Options{Tuning: Tuning{SpareLists: spare}}
-	ls := NewLanes(t.Context(), m, nil, nil, fanout.NewFlusher(1, 0), Memory{}, opts, proxytest.Guard())
+	ls := NewLanes(t.Context(), m, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), Memory{}, opts, proxytest.Guard())
 	pods := upstream.ResourceInfo{GVR: fillingPods, Namespaced: true}
 	l := &modelLane{t: t, model: m, Lane: NewLane(ls, Key{GVR: fillingPods}, pods)}
 	t.Cleanup(l.Unregister)

@@ -124,7 +124,7 @@ func BenchmarkFill(b *testing.B) {
 	info := upstream.ResourceInfo{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Kind: "Pod", Namespaced: true, Watchable: true}
 	limits := fanout.Limits{HistoryEvents: 1000, HistoryBytes: 1 << 20, ClientFrames: 1000, ClientBytes: 1 << 20}
-	flusher := fanout.NewFlusher(1, 0)
+	flusher := fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet()))
 	before := proxytest.Heap()
 	b.ReportAllocs()
 	for b.Loop() {

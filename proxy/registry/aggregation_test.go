@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -32,7 +33,7 @@ func TestAPIServicesFailOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	guard := proxytest.Guard()
 	discovery := upstream.NewDiscovery(up, guard)
-	lanes := lane.NewLanes(ctx, up, nil, discovery, fanout.NewFlusher(1, 0), lane.Memory{}, &lane.Options{}, guard)
+	lanes := lane.NewLanes(ctx, up, nil, discovery, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), lane.Memory{}, &lane.Options{}, guard)
 	a := NewAggregation(lanes, discovery, nil, guard.Log)
 	if by := a.Served(ctx, schema.GroupVersion{Group: "example.com", Version: "v1"}, false); by != byUnknown {
 		t.Errorf("example.com is answered by %d, want it to be unknown", by)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -25,7 +26,7 @@ func BenchmarkDigest(b *testing.B) {
 				}
 				all[i] = o
 			}
-			c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0))
+			c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())))
 			if _, err := c.Replace(all, objects, time.Now()); err != nil {
 				b.Fatal(err)
 			}

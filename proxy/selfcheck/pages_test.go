@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 )
@@ -26,7 +28,7 @@ func snapshotOf(t *testing.T, texts ...string) fanout.Snapshot {
 		}
 		objects = append(objects, o)
 	}
-	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0))
+	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())))
 	if _, err := c.Replace(objects, 1000, time.Now()); err != nil {
 		t.Fatal(err)
 	}

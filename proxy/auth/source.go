@@ -16,13 +16,15 @@ var sourceSeed = maphash.MakeSeed()
 // knows its name. A service account's token that kube-apiserver has accepted names its owner truly.
 // Other accepted tokens are told apart by a sum. All others are strangers, and count by address.
 // All clients of the insecure port that bring no token are one source.
-func (a *Authorizer) Source(id Identity) account.Source {
+func (a *Authorizer) Source(id Identity) account.Source { return sourceOf(a.queue.tokens, id) }
+
+func sourceOf(tokens *KnownTokens, id Identity) account.Source {
 	switch {
 	case id.User != nil:
 		return account.Source{Name: id.User.Name}
 	case id.Kind == KindOwn:
 		return account.Source{Name: id.ShownName()}
-	case a.Known(id):
+	case tokens.Of(id).Known():
 		if name, ok := TokenSubject(id.Token); ok {
 			return account.Source{Name: name}
 		}

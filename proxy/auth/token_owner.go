@@ -39,6 +39,8 @@ type Owners struct {
 
 	mu    sync.Mutex // two requests must not both ask for one token
 	known TTLCache[*Owner]
+	// strangers has those of tokens that kube-apiserver has not accepted, as Authorizer.strangers.
+	strangers TTLCache[*Owner]
 }
 
 func newOwners(server APIServer, queue *reviewQueue, ttl time.Duration) *Owners {
@@ -74,13 +76,16 @@ func (o *Owners) Of(id Identity) *Owner {
 	if w, ok := o.known.Get(q); ok {
 		return w
 	}
+	if w, ok := o.strangers.Get(q); ok {
+		return w
+	}
 	w := &Owner{donec: make(chan struct{})}
 	if o.ctx.Err() != nil {
 		w.unknown = "this proxy is stopping"
 		close(w.donec)
 		return w
 	}
-	o.known.Put(q, w, time.Now(), ReviewTimeout+o.ttl)
+	o.remember(id, q, w, ReviewTimeout+o.ttl)
 	o.running.Go(func() { o.ask(q, id, w) })
 	return w
 }
@@ -115,7 +120,18 @@ func (o *Owners) ask(q Question, id Identity, w *Owner) {
 	if w.user != nil {
 		w.size = w.user.Size()
 	}
-	o.known.Put(q, w, time.Now(), ttl)
+	o.remember(id, q, w, ttl)
+}
+
+// remember keeps what is known of the token's owner, for its source.
+func (o *Owners) remember(id Identity, q Question, w *Owner, ttl time.Duration) {
+	source, now := sourceOf(o.queue.tokens, id), time.Now()
+	keep, forget := &o.known, &o.strangers
+	if source.Stranger {
+		keep, forget = forget, keep
+	}
+	forget.Put(q, w, now, 0)
+	keep.PutFor(source, q, w, now, ttl)
 }
 
 // review sets w, and reports whether kube-apiserver's answer is to be remembered.

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -133,6 +134,35 @@ func TestOwnersEnd(t *testing.T) {
 		}
 		if n := up.Count(); n != 1 || time.Since(began) != 0 {
 			t.Errorf("asked %d times, and waited for %s", n, time.Since(began))
+		}
+	})
+}
+
+// Tokens that kube-apiserver does not accept do not make the owners of others forgotten.
+func TestOwnersOfStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := proxytest.Owners{"t": "jane"}
+		for i := range maxCached {
+			says[fmt.Sprint(i)] = "401"
+		}
+		up, tokens := proxytest.OwnersUpstream(says, tokenOf), NewKnownTokens()
+		o := newOwners(up, newReviewQueue(tokens), time.Hour)
+		defer o.End()
+		jane := byToken("t")
+		tokens.Of(jane).Answered("GET", 200)
+		if user, _ := o.Of(jane).Wait(); user == nil || user.Name != "jane" {
+			t.Fatal("the owner is not known")
+		}
+		for i := range maxCached {
+			stranger := byToken(fmt.Sprint(i))
+			stranger.From = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)
+			o.Of(stranger).Wait()
+		}
+		if before := up.Count(); o.Of(jane).user == nil || up.Count() != before {
+			t.Error("the owner is asked for again")
+		}
+		if n := o.strangers.Len(); n > maxCached {
+			t.Errorf("%d strangers are remembered", n)
 		}
 	})
 }

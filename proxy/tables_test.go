@@ -245,11 +245,11 @@ func TestTablesSelector(t *testing.T) {
 	f.passed(0)
 }
 
-// Any number of selectors leaves a bounded number of lanes.
+// Any number of selectors of one client leaves a bounded number of lanes.
 func TestTablesManySelectors(t *testing.T) {
 	f := startWatched(t)
 	rv := f.cms.Put("ns", "a", "1")
-	const most = 256
+	const most = 128
 	var open sync.WaitGroup
 	for i := range most + 2 {
 		open.Go(func() {

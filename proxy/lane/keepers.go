@@ -135,21 +135,36 @@ func (ls *Lanes) copiesLocked(key Key) {
 	}
 }
 
-// mayKeepLocked reports whether a source may start a lane like key. If the resource has as many lanes
-// as it may, the source that alone keeps most of them loses its newest, so that nobody takes all.
+// bound is how many lanes of one sort there may be, and how many of them count for one source.
+type bound struct{ most, mostOfOne int }
+
+// boundOf returns the bound that a lane like key is within, and whether another one is within it, too.
+func boundOf(key Key) (b bound, within func(Key) bool, ok bool) {
+	switch {
+	case key.selects():
+		return bound{mostSelections, mostSelectionsOfOne}, Key.selects, true
+	case key.Table == "":
+		return bound{mostForms, mostFormsOfOne}, func(k Key) bool { return k.GVR == key.GVR && k.Table == "" }, true
+	}
+	return b, nil, false
+}
+
+// mayKeepLocked reports whether a source may start a lane like key. If there are as many such lanes as
+// there may be, the source that alone keeps most of them loses its newest, so that nobody takes all.
 func (ls *Lanes) mayKeepLocked(key Key, source account.Source) bool {
 	if until, ok := ls.givenUp[keptBy{source, key}]; ok && time.Now().Before(until) {
 		return false
 	}
-	if key.Table != "" {
+	b, within, ok := boundOf(key)
+	if !ok {
 		return true
 	}
-	forms, kept, newest := 0, make(map[account.Source]int), make(map[account.Source]*Lane)
+	all, kept, newest := 0, make(map[account.Source]int), make(map[account.Source]*Lane)
 	for _, l := range ls.byKey {
-		if l.GVR != key.GVR || l.Table != "" {
+		if !within(l.Key) {
 			continue
 		}
-		forms++
+		all++
 		if l.entry == nil {
 			continue
 		}
@@ -165,9 +180,9 @@ func (ls *Lanes) mayKeepLocked(key Key, source account.Source) bool {
 		}
 	}
 	switch {
-	case kept[source] >= mostFormsOfOne:
+	case kept[source] >= b.mostOfOne:
 		return false
-	case forms < mostForms:
+	case all < b.most:
 		return true
 	case kept[most] <= kept[source]+1:
 		return false

@@ -16,6 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -217,6 +218,35 @@ func TestForms(t *testing.T) {
 		}
 		if newest != nil {
 			t.Error("a source with as many lanes as the others takes more from them")
+		}
+	})
+}
+
+// The same is true of the lanes of Tables with selectors, of all resources together.
+func TestSelections(t *testing.T) {
+	keep(t, 0, func(k *keptLanes) {
+		started := 0
+		start := func(by user) (l *Lane, why request.Reason) {
+			selection := reflector.Selection{Labels: fmt.Sprint("n=", started)}
+			l, why = k.AcquireTables(upstream.ResourceInfo{GVR: fillingPods}, request.Representation{Table: "v1"}, selection, 0, by)
+			if l != nil {
+				started++
+			}
+			return l, why
+		}
+		for _, by := range []user{"ann", "bob"} {
+			for range mostSelectionsOfOne {
+				start(by)
+			}
+			if l, why := start(by); l != nil || why != request.LaneBound {
+				t.Errorf("%s gets more than %d lanes (%q)", by, mostSelectionsOfOne, why)
+			}
+		}
+		if started != mostSelections {
+			t.Fatalf("%d lanes, want %d", started, mostSelections)
+		}
+		if l, why := start("eve"); l == nil {
+			t.Fatalf("others take all lanes: %s", why)
 		}
 	})
 }

@@ -127,7 +127,7 @@ func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from u
 		if by != nil {
 			source = by.Source()
 		}
-		if !ls.mayStartLocked(key) || by != nil && !ls.mayKeepLocked(key, source) {
+		if by != nil && !ls.mayKeepLocked(key, source) {
 			return nil, request.LaneBound
 		}
 		l = ls.startLocked(key, info, from, source)

@@ -20,9 +20,11 @@ const (
 	// Lane.Backfill.
 	mostTableEvents = 1024
 	mostTableBytes  = 1 << 20
-	// mostSelections bounds the lanes with a selection. Other watches pass through. The histories of
-	// all these lanes have 256 MiB at most.
-	mostSelections = 256
+	// mostSelections bounds the lanes with a selection, and mostSelectionsOfOne those of them that count
+	// for one source. Other watches pass through. The histories of all these lanes have 256 MiB at
+	// most.
+	mostSelections      = 256
+	mostSelectionsOfOne = mostSelections / 2
 )
 
 // AcquireTables is Acquire for a watch in Tables from resourceVersion from. The zero selection is
@@ -47,17 +49,3 @@ func (ls *Lanes) newCache(rep request.Representation) *fanout.Cache {
 
 // selects reports whether the lane has only a part of the resource.
 func (k Key) selects() bool { return k.Selection != reflector.Selection{} }
-
-// mayStartLocked reports whether there may be another lane like key.
-func (ls *Lanes) mayStartLocked(key Key) bool {
-	if !key.selects() {
-		return true
-	}
-	n := 0
-	for other := range ls.byKey {
-		if other.selects() {
-			n++
-		}
-	}
-	return n < mostSelections
-}

@@ -1,13 +1,20 @@
 package proxy_test
 
 import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -62,4 +69,80 @@ func TestCopyGivenUp(t *testing.T) {
 			t.Errorf("metrics lack %q", want)
 		}
 	}
+}
+
+// What lists from a cache keep that are not read counts for their user, once for what they share, and
+// is bounded.
+func TestUnreadLists(t *testing.T) {
+	t.Parallel()
+	f := startWatched(t, proxy.MemoryUsed(func() int64 { return 1 }), func(o *proxy.Options) { o.MemoryLimit = 64 << 20 })
+	noise := make([]byte, 3<<20)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	f.cms.Put("ns", "large", hex.EncodeToString(noise))
+	f.watch(anyState).Await(1)
+	var bodies []io.Closer
+	list := func(client *http.Client, header ...string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+cmsPath+"?resourceVersion=0", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+clientToken)
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies = append(bodies, resp.Body)
+		return resp
+	}
+	held := func() int64 { return f.accounts().Held["answers"] }
+	closed := func() {
+		t.Helper()
+		for _, b := range bodies {
+			b.Close()
+		}
+		bodies = nil
+		f.until("end of all answers", func() bool { return held() == 0 })
+	}
+
+	client := http2Client(t)
+	const each, most = downstream.SealedAtOnce, 64 << 20 / 8
+	for n := 1; ; n++ {
+		if code := list(client).StatusCode; code == http.StatusTooManyRequests {
+			break
+		} else if code != http.StatusOK || n*each > most {
+			t.Fatalf("answer %d is %d", n, code)
+		}
+		if h := held(); h < int64(n*each) || h > int64(n*(each+1000)) {
+			t.Fatalf("%d bytes are held for %d lists", h, n)
+		}
+	}
+	closed()
+
+	for range 3 {
+		if got := list(client, "Accept-Encoding", "gzip").Header.Get("Content-Encoding"); got != "gzip" {
+			t.Fatalf("not compressed: %q", got)
+		}
+	}
+	if h := held(); h < 3*each+int64(len(noise)) || h > 3*each+2*int64(len(noise)) {
+		t.Errorf("%d bytes are held for three lists that share their bytes", h)
+	}
+	closed()
+
+	overHTTP1 := proxytest.HTTPClient(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			if err == nil {
+				err = conn.(*net.TCPConn).SetReadBuffer(4096)
+			}
+			return conn, err
+		}})
+	list(overHTTP1)
+	if h := held(); h < 2*each || h > 2*each+1000 {
+		t.Errorf("%d bytes are held for a list over HTTP/1.1", h)
+	}
+	closed()
 }

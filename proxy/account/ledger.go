@@ -122,9 +122,13 @@ type Entry struct {
 // Open returns an entry without bytes. cut ends what the entry stands for, soon, so that it is
 // closed; nil if only its own end does. cut is called once at most, and must not wait.
 func (l *Ledger) Open(source Source, kind Kind, cut func()) *Entry {
-	e := &Entry{ledger: l, kind: kind, ends: cut}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.openLocked(source, kind, cut)
+}
+
+func (l *Ledger) openLocked(source Source, kind Kind, cut func()) *Entry {
+	e := &Entry{ledger: l, kind: kind, ends: cut}
 	b := l.sources[source]
 	if b == nil {
 		b = &balance{source: source, entries: make(map[*Entry]struct{})}
@@ -271,6 +275,10 @@ func (e *Entry) Close() {
 	l := e.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closeLocked(e)
+}
+
+func (l *Ledger) closeLocked(e *Entry) {
 	if e.closed {
 		return
 	}

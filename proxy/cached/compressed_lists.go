@@ -7,6 +7,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
@@ -16,16 +17,21 @@ import (
 // same bytes, even if the resourceVersion has advanced. Its methods may be called from any
 // goroutine.
 type compressedLists struct {
+	ledger *account.Ledger // immutable
+
 	mu    sync.Mutex
 	lists map[listKey]*compressedList
 	bytes int
+	made  map[account.Source]int // those of bytes that were made for each source
 }
 
 const (
-	// maxCompressed bounds the size of all kept lists, in bytes. compressedFor is how long an unused
-	// list is kept. It is checked when another list is added.
-	maxCompressed = 64 << 20
-	compressedFor = time.Minute
+	// maxCompressed bounds the size of all kept lists, in bytes, and maxCompressedOfOne of those that
+	// were made for one source. compressedFor is how long an unused list is kept. It is checked when
+	// another list is added.
+	maxCompressed      = 64 << 20
+	maxCompressedOfOne = maxCompressed / 2
+	compressedFor      = time.Minute
 )
 
 // listKey identifies the items of a lane that a list holds.
@@ -39,10 +45,12 @@ type listKey struct {
 }
 
 type compressedList struct {
+	by     account.Source // it was made for
 	state  fanout.Identity
 	extent extent
 	donec  chan struct{} // closed when the rest is set; never sent on
 	items  framing.Deflated
+	held   *account.Shared // items, while answers hold them
 	failed bool
 
 	// Guarded by compressedLists.mu.
@@ -50,21 +58,21 @@ type compressedList struct {
 	used time.Time
 }
 
-// get returns the compressed items of a list if they are of this state. It gives up s before it
-// waits for the read that compresses them.
-func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) (extent, framing.Deflated, bool) {
+// get returns a list if it is of this state; nil for none. It gives up s before it waits for the
+// read that compresses the list.
+func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) *compressedList {
 	c.mu.Lock()
 	l := c.lists[key]
 	if l == nil || l.state != state {
 		c.mu.Unlock()
-		return extent{}, framing.Deflated{}, false
+		return nil
 	}
 	l.used = time.Now()
 	c.mu.Unlock()
 	if !l.await(s) {
-		return extent{}, framing.Deflated{}, false
+		return nil
 	}
-	return l.extent, l.items, true
+	return l
 }
 
 // await waits until the list is compressed. It reports false if the compression failed.
@@ -78,32 +86,41 @@ func (l *compressedList) await(s *fairness.Seat) bool {
 	return !l.failed
 }
 
-// add compresses the items of a list in seat s. If another read compresses the same state, add
-// waits for its result.
-func (c *compressedLists) add(s *fairness.Seat, key listKey, state fanout.Identity, x extent, items exchange.BodySlices) framing.Deflated {
+// add compresses the items of a list for a source, in seat s. If another read compresses the same
+// state, add waits for its result.
+func (c *compressedLists) add(
+	by account.Source, s *fairness.Seat, key listKey, state fanout.Identity, x extent, items exchange.BodySlices,
+) *compressedList {
 	c.mu.Lock()
 	if l := c.lists[key]; l != nil && l.state == state {
 		c.mu.Unlock()
 		if l.await(s) {
-			return l.items
+			return l
 		}
-		return framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))
+		l = &compressedList{extent: x}
+		l.compress(c.ledger, s, items)
+		return l
 	}
 	now := time.Now()
 	c.removeLocked(key)
 	c.sweepLocked(now.Add(-compressedFor))
 	if c.lists == nil {
-		c.lists = make(map[listKey]*compressedList)
+		c.lists, c.made = make(map[listKey]*compressedList), make(map[account.Source]int)
 	}
-	l := &compressedList{state: state, extent: x, donec: make(chan struct{}), used: now}
+	l := &compressedList{by: by, state: state, extent: x, donec: make(chan struct{}), used: now}
 	c.lists[key] = l
 	c.mu.Unlock()
 
 	l.failed = true // in case of a panic: the other reads then compress for themselves
 	defer c.keep(key, l)
-	l.items = framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))
+	l.compress(c.ledger, s, items)
 	l.failed = false
-	return l.items
+	return l
+}
+
+func (l *compressedList) compress(ledger *account.Ledger, s *fairness.Seat, items exchange.BodySlices) {
+	l.items = framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))
+	l.held = ledger.Share(account.Answers, int64(l.items.Len()))
 }
 
 // keep ends the wait of other reads for l. If l has failed, keep forgets it.
@@ -118,17 +135,20 @@ func (c *compressedLists) keep(key listKey, l *compressedList) {
 	default:
 		l.size = l.items.Len()
 		c.bytes += l.size
-		c.shrinkLocked()
+		c.made[l.by] += l.size
+		c.shrinkLocked(l.by)
 	}
 }
 
-// shrinkLocked forgets the least recently used lists until the others fit.
-func (c *compressedLists) shrinkLocked() {
+// shrinkLocked forgets the least recently used lists until the others fit: those of a source that has
+// made most of them, when it has made another.
+func (c *compressedLists) shrinkLocked(by account.Source) {
 	for c.bytes > maxCompressed {
+		own := c.made[by] > maxCompressedOfOne
 		var oldest listKey
 		var used time.Time
 		for key, l := range c.lists {
-			if l.size > 0 && (used.IsZero() || l.used.Before(used)) {
+			if l.size > 0 && (!own || l.by == by) && (used.IsZero() || l.used.Before(used)) {
 				oldest, used = key, l.used
 			}
 		}
@@ -141,12 +161,16 @@ func (c *compressedLists) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.lists)
+	clear(c.made)
 	c.bytes = 0
 }
 
 func (c *compressedLists) removeLocked(key listKey) {
 	if l := c.lists[key]; l != nil {
 		c.bytes -= l.size
+		if c.made[l.by] -= l.size; c.made[l.by] == 0 {
+			delete(c.made, l.by)
+		}
 		delete(c.lists, key)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 )
@@ -36,44 +37,44 @@ func states(t *testing.T, n int) []fanout.Identity {
 // Requests for the same items in the same state share the same bytes. Those of another state are
 // made anew.
 func TestCompressedListsAreShared(t *testing.T) {
-	var c compressedLists
+	c := compressedLists{ledger: account.New(account.Limits{})}
 	state := states(t, 2)
 	key := listKey{filter: "f"}
 	items := exchange.BodySlices{[]byte(strings.Repeat("a", 1000)), []byte("b")}
-	if _, _, ok := c.get(&fairness.Seat{}, key, state[0]); ok {
+	if c.get(&fairness.Seat{}, key, state[0]) != nil {
 		t.Error("there is a list before there is one")
 	}
-	all := make([]framing.Deflated, 20)
+	all := make([]*compressedList, 20)
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {
-			all[i] = c.add(&fairness.Seat{}, key, state[0], extent{bytes: 1001, last: "l", more: 3}, items)
+			all[i] = c.add(account.Source{}, &fairness.Seat{}, key, state[0], extent{bytes: 1001, last: "l", more: 3}, items)
 		})
 	}
 	wg.Wait()
-	x, got, ok := c.get(&fairness.Seat{}, key, state[0])
-	if !ok || x != (extent{bytes: 1001, last: "l", more: 3}) {
-		t.Fatalf("got %+v, %v", x, ok)
+	got := c.get(&fairness.Seat{}, key, state[0])
+	if got == nil || got.extent != (extent{bytes: 1001, last: "l", more: 3}) {
+		t.Fatalf("got %+v", got)
 	}
-	first := framing.GzipMember(got)[1]
-	for i, d := range all {
-		if b := framing.GzipMember(d)[1]; &b[0] != &first[0] {
+	first := framing.GzipMember(got.items)[1]
+	for i, l := range all {
+		if b := framing.GzipMember(l.items)[1]; &b[0] != &first[0] {
 			t.Errorf("%d has bytes of its own", i)
 		}
 	}
-	z, err := gzip.NewReader(bytes.NewReader(bytes.Join(framing.GzipMember(framing.Stored([]byte("head")), got), nil)))
+	z, err := gzip.NewReader(bytes.NewReader(bytes.Join(framing.GzipMember(framing.Stored([]byte("head")), got.items), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if plain, err := io.ReadAll(z); err != nil || string(plain) != "head"+strings.Repeat("a", 1000)+"b" {
 		t.Errorf("reads as %q, %v", plain, err)
 	}
-	if _, _, ok := c.get(&fairness.Seat{}, key, state[1]); ok {
+	if c.get(&fairness.Seat{}, key, state[1]) != nil {
 		t.Error("got the list of another state")
 	}
-	c.add(&fairness.Seat{}, key, state[1], extent{}, items)
-	if _, _, ok := c.get(&fairness.Seat{}, key, state[0]); ok || c.bytes != got.Len() {
-		t.Errorf("the old state's is still there: %v, %d bytes", ok, c.bytes)
+	c.add(account.Source{}, &fairness.Seat{}, key, state[1], extent{}, items)
+	if old := c.get(&fairness.Seat{}, key, state[0]); old != nil || c.bytes != got.items.Len() {
+		t.Errorf("the old state's is still there: %v, %d bytes", old != nil, c.bytes)
 	}
 }
 
@@ -81,7 +82,7 @@ func TestCompressedListsAreShared(t *testing.T) {
 func TestCompressedListsBounds(t *testing.T) {
 	var c compressedLists
 	state := states(t, 1)[0]
-	c.lists = make(map[listKey]*compressedList)
+	c.lists, c.made = make(map[listKey]*compressedList), make(map[account.Source]int)
 	now := time.Now()
 	for i := range 5 {
 		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4,
@@ -89,7 +90,7 @@ func TestCompressedListsBounds(t *testing.T) {
 		c.bytes += maxCompressed / 4
 	}
 	c.mu.Lock()
-	c.shrinkLocked()
+	c.shrinkLocked(account.Source{})
 	c.mu.Unlock()
 	if c.lists[listKey{}] != nil || len(c.lists) != 4 || c.bytes != maxCompressed {
 		t.Errorf("%d lists of %d bytes are left", len(c.lists), c.bytes)
@@ -103,5 +104,36 @@ func TestCompressedListsBounds(t *testing.T) {
 	c.forget()
 	if len(c.lists) != 0 || c.bytes != 0 {
 		t.Errorf("%d lists of %d bytes are left where memory is short", len(c.lists), c.bytes)
+	}
+}
+
+// Lists that were made for one source do not push out those of others, once they are most.
+func TestCompressedListsShares(t *testing.T) {
+	c := compressedLists{lists: make(map[listKey]*compressedList), made: make(map[account.Source]int)}
+	state, now := states(t, 1)[0], time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add := func(by string, i int) {
+		l := &compressedList{by: account.Source{Name: by}, state: state, size: maxCompressed / 8, used: now.Add(time.Duration(i))}
+		c.lists[listKey{limit: int64(i)}] = l
+		c.bytes += l.size
+		c.made[l.by] += l.size
+		c.shrinkLocked(l.by)
+	}
+	for i := range 30 {
+		by := "eve"
+		if i < 3 {
+			by = "ann"
+		}
+		add(by, i)
+	}
+	ann, eve := c.made[account.Source{Name: "ann"}], c.made[account.Source{Name: "eve"}]
+	if ann != maxCompressed*3/8 || ann+eve != c.bytes || c.bytes != maxCompressed {
+		t.Errorf("%d bytes of ann, %d of eve, %d in all", ann, eve, c.bytes)
+	}
+	for i := range 3 {
+		if c.lists[listKey{limit: int64(i)}] == nil {
+			t.Errorf("list %d of ann is forgotten", i)
+		}
 	}
 }

@@ -50,11 +50,11 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 		if !r.seat.Begin() {
 			return false
 		}
-		c.writeCompressed(x, r, framing.Deflate(gzipLevel, r.seat.Pieces(slices.Values(body))))
-		return true
+		l := &compressedList{}
+		l.compress(c.ledger, r.seat, body)
+		return c.writeCompressed(x, r, l, nil, nil)
 	}
-	c.writeBody(x, r, body)
-	return true
+	return c.writeBody(x, r, body)
 }
 
 // serveList answers a list.
@@ -68,21 +68,18 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
 	}
 	key := r.listKey()
 	if r.Gzip {
-		if extent, items, ok := c.compressed.get(r.seat, key, snapshot.Identity()); ok {
-			head, tail := r.envelope(snapshot, extent)
-			c.writeCompressed(x, r, framing.Stored(head), items, framing.Stored(tail))
-			return true
+		if l := c.compressed.get(r.seat, key, snapshot.Identity()); l != nil {
+			head, tail := r.envelope(snapshot, l.extent)
+			return c.writeCompressed(x, r, l, head, tail)
 		}
 	}
 	items, extent := r.items(snapshot, key)
 	head, tail := r.envelope(snapshot, extent)
 	if r.Gzip && len(head)+extent.bytes+len(tail) > gzipThreshold {
-		shared := c.compressed.add(r.seat, key, snapshot.Identity(), extent, items)
-		c.writeCompressed(x, r, framing.Stored(head), shared, framing.Stored(tail))
-		return true
+		l := c.compressed.add(r.Source(), r.seat, key, snapshot.Identity(), extent, items)
+		return c.writeCompressed(x, r, l, head, tail)
 	}
-	c.writeBody(x, r, slices.Concat(exchange.BodySlices{head}, items, exchange.BodySlices{tail}))
-	return true
+	return c.writeBody(x, r, slices.Concat(exchange.BodySlices{head}, items, exchange.BodySlices{tail}))
 }
 
 // listKey identifies the items that the list asks for.
@@ -98,8 +95,11 @@ func (r *read) listKey() listKey {
 	return key
 }
 
-// writeBody makes b the response.
-func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) {
+// writeBody makes b the response. It reports false if the client may not hold it.
+func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) bool {
+	if !c.holdAnswer(x, r, b) {
+		return false
+	}
 	apistatus.AddCommonHeader(x)
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
 	c.addWarnings(x, r, r.lane.Warnings())
@@ -107,13 +107,18 @@ func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) 
 	if a := r.variant.Account; a != nil {
 		a.Bytes.Add(b.Size())
 	}
+	return true
 }
 
-// writeCompressed makes parts the response, as one gzip stream.
-func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, parts ...framing.Deflated) {
+// writeCompressed makes the items of l, between head and tail, the response, as one gzip stream. It
+// reports false if the client may not hold it.
+func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, l *compressedList, head, tail []byte) bool {
+	if !r.share(x, l.held) {
+		return false
+	}
 	x.Response.Header.Add("Content-Encoding", "gzip")
 	x.Response.Header.Add("Vary", "Accept-Encoding")
-	c.writeBody(x, r, framing.GzipMember(parts...))
+	return c.writeBody(x, r, framing.GzipMember(framing.Stored(head), l.items, framing.Stored(tail)))
 }
 
 // appendItem appends an item of a list in its serialized form.

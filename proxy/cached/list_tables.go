@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -36,7 +37,7 @@ func tablesQuestion(x *exchange.Exchange, r *read) auth.Question {
 }
 
 // serveTables answers a list in Tables with an answer that it shares with other clients. The client
-// has been allowed to read. If serveTables reports false, the list is passed through.
+// has been allowed to read. If serveTables reports false, the list is passed through, or refused.
 func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) (served bool) {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), false) != registry.ByItself {
 		return r.passed(request.Aggregated)
@@ -51,6 +52,10 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 		return r.passed(request.NotAllowed)
 	}
 	x.Until = closeFunc(done)
+	body := exchange.BodySlices{answer.body}
+	if !r.share(x, answer.held) || !c.holdAnswer(x, r, body) {
+		return false
+	}
 	apistatus.AddCommonHeader(x)
 	for _, name := range []string{"Content-Encoding", "Content-Type", "Vary"} {
 		for _, value := range answer.header.Values(name) {
@@ -59,7 +64,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	}
 	c.addWarnings(x, r, answer.warnings)
 	r.seat = c.seat(r)
-	x.Response.Body, x.Response.Turn = exchange.BodySlices{answer.body}, r.seat
+	x.Response.Body, x.Response.Turn = body, r.seat
 	listsShared.Inc()
 	return true
 }
@@ -94,6 +99,7 @@ func (c *Reads) askTables(x *exchange.Exchange, r *read) askList {
 		if err != nil {
 			return answer
 		}
-		return sharedAnswer{header: resp.Header, warnings: warnings, body: body}
+		held := c.ledger.Share(account.Answers, int64(len(body)))
+		return sharedAnswer{header: resp.Header, warnings: warnings, body: body, held: held}
 	}
 }

@@ -1,6 +1,7 @@
 package cached
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime"
@@ -106,6 +107,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Refused: readsRefused,
 		Waited:  countSeatWait,
 	})
+	c.compressed.ledger = cfg.Ledger
 	c.selfcheck = selfcheck.New(c.lanes, cfg.SelfCheck)
 	c.shared = newSharedLists(c.lanes.Spawn)
 	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Guard.Log)
@@ -271,7 +273,7 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1
 	}
 	if r.listsTables() {
 		r.shared = c.serveTables(wait, x, r)
-		return false, nil
+		return false, r.refused
 	}
 	if len(r.fitting()) == 0 {
 		return false, r.unfit()
@@ -320,7 +322,7 @@ func (c *Reads) serveFrom(x *exchange.Exchange, r *read) (served bool, refused *
 	} else {
 		served = c.serveGet(x, r)
 	}
-	return served, r.seat.Refused
+	return served, cmp.Or(r.refused, r.seat.Refused)
 }
 
 // seat returns the seat for r, which r has not taken yet.
@@ -336,6 +338,7 @@ func (c *Reads) seat(r *read) *fairness.Seat {
 type read struct {
 	*request.Request
 	id      auth.Identity
+	source  account.Source // zero until it is asked for
 	arrived time.Time
 	conn    exchange.Conn
 	auth    *auth.Authorizer
@@ -366,7 +369,8 @@ type read struct {
 	turn func() // gives the turn at the processors back; nil without one
 
 	// Set by serveFrom, for gets and lists.
-	seat *fairness.Seat
+	seat    *fairness.Seat
+	refused *metav1.Status // its answer may not be held
 }
 
 // passed notes why the read is passed through, and returns false.
@@ -409,8 +413,13 @@ func (r *read) acquire(start bool) bool {
 	return true
 }
 
-// Source implements lane.By.
-func (r *read) Source() account.Source { return r.auth.Source(r.id) }
+// Source implements lane.By. It is called when the client has been allowed to read.
+func (r *read) Source() account.Source {
+	if r.source == (account.Source{}) {
+		r.source = r.auth.Source(r.id)
+	}
+	return r.source
+}
 
 // keep makes release leave the lane to the caller of keep.
 func (r *read) keep() { r.kept = true }

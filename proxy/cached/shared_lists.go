@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
@@ -59,6 +60,7 @@ type sharedAnswer struct {
 	header   http.Header
 	warnings []string // those of header that concern the resource
 	body     []byte
+	held     *account.Shared // body, while answers hold it
 }
 
 // askList requests a list from kube-apiserver.

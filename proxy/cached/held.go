@@ -1,0 +1,51 @@
+package cached
+
+import (
+	"unsafe"
+
+	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+)
+
+// An answer from a cache shares the objects with it. But a client that does not read also keeps
+// memory that is its answer's alone: the slices of a long list, the records that TLS has sealed, and
+// bytes that were compressed for it and others. That counts for its source (package account) until
+// the answer has been written. Small answers do not count. Versions of objects that change meanwhile
+// do not either: all answers keep them together, for a minute at most.
+
+// leastHeld is how many bytes an answer keeps at least that counts.
+const leastHeld = 64 << 10
+
+// holdAnswer counts what a body keeps. If it reports false, r is refused.
+func (c *Reads) holdAnswer(x *exchange.Exchange, r *read, body exchange.BodySlices) bool {
+	bytes := int64(len(body)) * int64(unsafe.Sizeof(body[0]))
+	if x.Conn.Secure() {
+		sealed := int64(min(body.Size(), downstream.SealedAtOnce))
+		if x.Protocol < exchange.HTTP20 {
+			sealed *= 2 // they are joined first
+		}
+		bytes += sealed
+	}
+	return bytes < leastHeld || r.share(x, c.ledger.Share(account.Answers, bytes))
+}
+
+// share makes r's client hold something until the answer has been written. If it reports false, r is
+// refused.
+func (r *read) share(x *exchange.Exchange, held *account.Shared) bool {
+	letGo, ok := held.Hold(r.Source(), x.Conn.Break)
+	if !ok {
+		apistatus.RejectedHeld.Inc()
+		r.refused = apistatus.TooManyRequests("too many responses to this client wait to be read")
+		return false
+	}
+	before := x.Until
+	x.Until = closeFunc(func() {
+		letGo()
+		if before != nil {
+			_ = before.Close()
+		}
+	})
+	return true
+}

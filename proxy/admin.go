@@ -16,7 +16,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
-	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/selfcheck"
 )
 
@@ -113,7 +112,7 @@ func (s *Server) totals() diagnose.DebugTotals {
 		Flushes:             t.Flushes,
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            diagnose.DebugDelivery{Seconds: t.DeliverySeconds},
-		UpstreamEvents:      reflector.Changes(),
+		UpstreamEvents:      s.cached.Lanes().Changes(),
 		ProcessorSeconds:    processorTime().Seconds(),
 		MemoryBytes:         s.memory.inUse(),
 		HeldBytes:           s.ledger.Passing(),

@@ -65,7 +65,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	c.addWarnings(x, r, answer.warnings)
 	r.seat = c.seat(r)
 	x.Response.Body, x.Response.Turn = body, r.seat
-	listsShared.Inc()
+	c.metrics.sharedLists.Inc()
 	return true
 }
 

@@ -18,13 +18,20 @@ import (
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
+// testLanes returns no lanes yet, of upstream.
+func testLanes(ctx context.Context, upstream auth.APIServer, opts *lane.Options) *lane.Lanes {
+	set := metrics.NewSet()
+	return lane.NewLanes(ctx, lane.Config{
+		Options: opts, Upstream: upstream, Flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(set)),
+		Metrics: lane.NewMetrics(set), Guard: proxytest.Guard(),
+	})
+}
+
 // largeLane is a lane of n objects without labels, each with a namespace and a name of its own.
 func largeLane(t *testing.T, n int) *lane.Lane {
 	t.Helper()
-	ls := lane.NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), lane.Memory{}, &lane.Options{},
-		proxytest.Guard())
+	ls := testLanes(t.Context(), nil, &lane.Options{})
 	l := lane.NewLane(ls, lane.Key{GVR: alonePods}, upstream.ResourceInfo{GVR: alonePods, Namespaced: true})
-	t.Cleanup(l.Unregister)
 	objects := make([]*framing.Object, n)
 	for i := range objects {
 		ns, name := fmt.Sprintf("ns%06d", i), fmt.Sprint("o", i)

@@ -75,6 +75,7 @@ type Reads struct {
 	watchers    diagnose.Watchers
 	residents   []*resident
 	fairness    *fairness.Queue
+	metrics     *Metrics
 	log         *slog.Logger
 	ctx         context.Context // ends when serving ends
 }
@@ -97,20 +98,30 @@ func New(ctx context.Context, cfg Config) *Reads {
 		tooMany:   cfg.TooMany,
 		flusher:   flusher,
 		alone:     newAloneReads(cfg.Options.Tuning.MostAlone),
-		vain:      newVainReads(ctx),
+		vain:      newVainReads(ctx, cfg.Metrics.vain),
 		log:       cfg.Guard.Log,
 		ctx:       ctx,
-		lanes:     lane.NewLanes(ctx, cfg.Upstream, cfg.Siblings, cfg.Discovery, flusher, cfg.Memory, cfg.Lane, cfg.Guard),
+		metrics:   cfg.Metrics,
+		lanes: lane.NewLanes(ctx, lane.Config{
+			Options:   cfg.Lane,
+			Upstream:  cfg.Upstream,
+			Siblings:  cfg.Siblings,
+			Discovery: cfg.Discovery,
+			Flusher:   flusher,
+			Memory:    cfg.Memory,
+			Metrics:   cfg.Metrics.lanes,
+			Guard:     cfg.Guard,
+		}),
 	}
 	c.fairness = fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
 		Message: "this client's reads take more time than its share",
-		Refused: readsRefused,
-		Waited:  countSeatWait,
+		Refused: cfg.Metrics.waitingReads,
+		Waited:  cfg.Metrics.countSeatWait,
 	})
 	c.compressed.ledger = cfg.Ledger
 	c.selfcheck = selfcheck.New(c.lanes, cfg.SelfCheck)
 	c.shared = newSharedLists(c.lanes.Spawn)
-	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Guard.Log)
+	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Metrics.registry, cfg.Guard.Log)
 	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Guard.Log)
 	for _, name := range cfg.Options.ResidentResources {
 		c.residents = append(c.residents, &resident{name: name, reads: c})
@@ -276,7 +287,7 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1
 		return false, r.refused
 	}
 	if len(r.fitting()) == 0 {
-		return false, r.unfit()
+		return false, c.unfit(r)
 	}
 	if !c.resolve(wait, r) {
 		return false, nil

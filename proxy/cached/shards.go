@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -21,7 +20,7 @@ func (c *Reads) unknownShard(ctx context.Context, r *read) *metav1.Status {
 	if c.sharding.Served(ctx) {
 		return nil
 	}
-	invalidShards.Inc()
+	c.metrics.invalidShard.Inc()
 	return apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonUnknown,
 		"invalid shard selector: "+r.Shard.Err.Error())
 }
@@ -64,7 +63,7 @@ func (c *Reads) withholds(x *exchange.Exchange, r *read) bool {
 	if c.sharding.Served(ctx) {
 		return false
 	}
-	withheldShards.Inc()
+	c.metrics.withheldShard.Inc()
 	x.Recall = nil
 	if past && watch && !r.WebSocket { // whose handshake has not been made
 		c.serveExpired(x, r)
@@ -79,8 +78,3 @@ func (c *Reads) withholds(x *exchange.Exchange, r *read) bool {
 	c.refuse(x, r, refused)
 	return true
 }
-
-var (
-	invalidShards  = apistatus.Rejections(metrics.GetDefaultSet(), "invalid_shard")
-	withheldShards = apistatus.Rejections(metrics.GetDefaultSet(), "shard")
-)

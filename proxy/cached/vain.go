@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -26,7 +25,8 @@ const vainWait = time.Second
 // take turns: lane.MostThrough of each resource at a time, fairly among users. A read that gets no
 // turn in time is told to try again (429). Its methods may be called from any goroutine.
 type vainReads struct {
-	ctx context.Context // ends all waits
+	ctx     context.Context // ends all waits
+	refused *metrics.Counter
 
 	mu    sync.Mutex
 	lines map[schema.GroupVersionResource]*vainLine // those with reads
@@ -38,8 +38,8 @@ type vainLine struct {
 	reads int // that have a turn or wait for one; guarded by vainReads.mu
 }
 
-func newVainReads(ctx context.Context) *vainReads {
-	return &vainReads{ctx: ctx, lines: make(map[schema.GroupVersionResource]*vainLine)}
+func newVainReads(ctx context.Context, refused *metrics.Counter) *vainReads {
+	return &vainReads{ctx: ctx, refused: refused, lines: make(map[schema.GroupVersionResource]*vainLine)}
 }
 
 // inVain reports whether r is passed through because a wait has brought nothing. A proof counts
@@ -83,7 +83,7 @@ func (v *vainReads) join(gvr schema.GroupVersionResource) *vainLine {
 	if line == nil {
 		line = &vainLine{queue: fairness.New(v.ctx, lane.MostThrough, fairness.Purpose{
 			Message: "kube-apiserver is slow to answer this proxy about " + request.ResourceText(gvr),
-			Refused: vainRefused,
+			Refused: v.refused,
 		})}
 		v.lines[gvr] = line
 	}
@@ -98,5 +98,3 @@ func (v *vainReads) leave(gvr schema.GroupVersionResource, line *vainLine) {
 		delete(v.lines, gvr)
 	}
 }
-
-var vainRefused = apistatus.Rejections(metrics.GetDefaultSet(), "waited_in_vain")

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -58,11 +57,9 @@ func (r *read) fitting() []request.Clause {
 
 // unfit returns the Status for a client of a view that accepts no form in which its fields can be
 // left out.
-func (r *read) unfit() *metav1.Status {
-	unfitForms.Inc()
+func (c *Reads) unfit(r *read) *metav1.Status {
+	c.metrics.unfitForm.Inc()
 	return apistatus.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(
 		"the view %s leaves fields out of %s that can't be left out of protobuf: accept application/json too",
 		r.View.Name(), request.ResourceText(r.GVR)))
 }
-
-var unfitForms = apistatus.Rejections(metrics.GetDefaultSet(), "view_encoding")

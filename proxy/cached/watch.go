@@ -222,7 +222,7 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 		s.account.Close()
 	}
 	if reason == fanout.Evicted && s.evicted != nil {
-		s.watcher.LogEvicted(s.evicted, c.log)
+		s.watcher.LogEvicted(s.evicted, c.metrics.watchers, c.log)
 	}
 	c.lanes.Leave(s.keeper)
 	c.audit.WatchEnded(s.event, reason, because)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -51,10 +50,9 @@ func TestProofOvertaken(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	opts := &lane.Options{FreshnessTimeout: time.Second}
-	lanes := lane.NewLanes(ctx, onePod{}, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), lane.Memory{}, opts, proxytest.Guard())
+	lanes := testLanes(ctx, onePod{}, opts)
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	l := lane.NewLane(lanes, lane.Key{GVR: pods}, upstream.ResourceInfo{GVR: pods, Namespaced: true})
-	defer l.Unregister()
 	event := func(line string) framing.Event {
 		ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(line + "\n"))
 		if err != nil {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -19,6 +21,7 @@ func TestCauses(t *testing.T) {
 		SinceSent: 5, SinceAck: 1}
 	cut := &downstream.TCPInfo{QueuedBytes: 2_000_000, UnsentBytes: 1_990_000, UnackedSegments: 7, SegmentBytes: 1400,
 		WindowBytes: 60_000, Timeouts: 4, SinceSent: 1, SinceAck: 9, Recovering: true}
+	counted := NewMetrics(metrics.NewSet())
 	for _, c := range []struct {
 		name   string
 		change func(*Evidence)
@@ -152,7 +155,7 @@ func TestCauses(t *testing.T) {
 		if !strings.HasSuffix(v.Message, ".") || v.Advice == "" || strings.Contains(v.Message, "%!") {
 			t.Errorf("%s: %q, %q", c.name, v.Message, v.Advice)
 		}
-		if evictions[e.evictedFor()] == nil {
+		if counted.evictions[e.evictedFor()] == nil {
 			t.Errorf("%s: evicted for %q, which is not counted", c.name, e.evictedFor())
 		}
 	}

@@ -204,9 +204,9 @@ func (w *Watcher) evidence(st fanout.State, l laneSample) *Evidence {
 }
 
 // LogEvicted logs and counts the eviction, with its verdict. It does not log the user's name.
-func (w *Watcher) LogEvicted(e *Evidence, log *slog.Logger) {
+func (w *Watcher) LogEvicted(e *Evidence, m *Metrics, log *slog.Logger) {
 	v := e.verdict(e.evictedFor())
-	evictions[v.Reason].Inc()
+	m.evictions[v.Reason].Inc()
 	t := cmp.Or(e.tcp, &downstream.TCPInfo{})
 	log.Info("Evicted watch", "id", w.id, "resource", w.Lane.Resource(),
 		"client", w.conn.RemoteAddr().String(), "userAgent", w.userAgent.Value(),

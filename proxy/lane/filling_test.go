@@ -34,14 +34,22 @@ type coldLane struct {
 
 // idleLanes returns lanes without an upstream, whose reflectors cannot run.
 func idleLanes(t *testing.T, opts *Options) *Lanes {
-	return NewLanes(t.Context(), nil, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), Memory{}, opts, proxytest.Guard())
+	return NewLanes(t.Context(), testConfig(nil, opts))
+}
+
+// testConfig returns what lanes of upstream need, besides discovery.
+func testConfig(upstream auth.APIServer, opts *Options) Config {
+	set := metrics.NewSet()
+	return Config{
+		Options: opts, Upstream: upstream, Flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(set)),
+		Metrics: NewMetrics(set), Guard: proxytest.Guard(),
+	}
 }
 
 func newColdLane(t *testing.T) *coldLane {
 	ls := idleLanes(t, &Options{})
 	l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}),
 		slots: make(chan *Slot, 1000)}
-	t.Cleanup(l.Unregister)
 	return l
 }
 
@@ -327,10 +335,9 @@ func TestFillingEnds(t *testing.T) {
 	for _, status := range []refusing{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		t.Run(http.StatusText(int(status)), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ls := NewLanes(t.Context(), status, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), Memory{}, &Options{}, proxytest.Guard())
+				ls := NewLanes(t.Context(), testConfig(status, &Options{}))
 				l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}),
 					slots: make(chan *Slot, 1000)}
-				defer l.Unregister()
 				l.come(4*MostThrough, watchPods)
 				synctest.Wait()
 				l.outdated.Store(true)

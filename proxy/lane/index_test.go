@@ -21,7 +21,6 @@ func TestLaneIndexes(t *testing.T) {
 	go func() { ls.Run(ctx); close(done) }()
 	t.Cleanup(func() { stop(); <-done })
 	l := NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods, Namespaced: true})
-	t.Cleanup(l.Unregister)
 	objects := make([]*framing.Object, 1000)
 	for i := range objects {
 		name := fmt.Sprintf("o%03d", i)

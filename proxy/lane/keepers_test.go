@@ -9,13 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
-	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -48,9 +44,9 @@ func keep(t *testing.T, copies int64, f func(*keptLanes)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		k := &keptLanes{t: t, ledger: account.New(account.Limits{Copies: copies})}
-		guard := proxytest.Guard()
-		k.Lanes = NewLanes(ctx, silent{}, nil, upstream.NewDiscovery(nil, guard), fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())),
-			Memory{Ledger: k.ledger}, &Options{IdleTimeout: time.Hour}, guard)
+		cfg := testConfig(silent{}, &Options{IdleTimeout: time.Hour})
+		cfg.Discovery, cfg.Memory.Ledger = upstream.NewDiscovery(nil, cfg.Guard), k.ledger
+		k.Lanes = NewLanes(ctx, cfg)
 		ended := make(chan struct{})
 		go func() { k.Run(ctx); close(ended) }()
 		f(k)

@@ -31,6 +31,7 @@ type Lanes struct {
 	idleTimeout   time.Duration // Options.IdleTimeout
 	spareLists    bool          // Tuning.SpareLists
 	quarantineFor time.Duration // Tuning.QuarantineFor
+	metrics       *Metrics
 	log           *slog.Logger
 
 	running sync.WaitGroup // the reflectors, and what Spawn runs
@@ -63,33 +64,48 @@ type Memory struct {
 func (m Memory) short() bool { return m.Short != nil && m.Short() }
 func (m Memory) full() bool  { return m.Full != nil && m.Full() }
 
-// NewLanes returns no lanes yet. They live in ctx. siblings is nil if no replica can fill them.
-func NewLanes(
-	ctx context.Context, up auth.APIServer, siblings *seed.Siblings, discovery *upstream.Discovery, flusher *fanout.Flusher,
-	memory Memory, opts *Options, guard *exchange.Guard,
-) *Lanes {
+// Config holds the dependencies of Lanes.
+type Config struct {
+	Options   *Options
+	Upstream  auth.APIServer
+	Siblings  *seed.Siblings // nil if no replica can fill lanes
+	Discovery *upstream.Discovery
+	Flusher   *fanout.Flusher
+	Memory    Memory
+	Metrics   *Metrics
+	Guard     *exchange.Guard
+}
+
+// NewLanes returns no lanes yet. They live in ctx.
+func NewLanes(ctx context.Context, cfg Config) *Lanes {
+	opts := cfg.Options
 	drainc := make(chan struct{})
 	return &Lanes{
 		drainc:        drainc,
 		drain:         sync.OnceFunc(func() { close(drainc) }),
-		source:        reflector.NewSource(up, siblings, memory.full, opts.Tuning.HangTimeout, guard),
-		discovery:     discovery,
-		flusher:       flusher,
+		discovery:     cfg.Discovery,
+		flusher:       cfg.Flusher,
 		indexer:       fanout.NewIndexer(),
 		limits:        opts.limits(),
-		memory:        memory,
+		memory:        cfg.Memory,
 		idleTimeout:   opts.IdleTimeout,
 		spareLists:    opts.Tuning.SpareLists,
 		quarantineFor: cmp.Or(opts.Tuning.QuarantineFor, quarantineFor),
-		log:           guard.Log,
+		metrics:       cfg.Metrics,
+		log:           cfg.Guard.Log,
 		ctx:           ctx,
 		byKey:         make(map[Key]*Lane),
 		defined:       make(map[schema.GroupResource]*upstream.Definition),
 		quarantines:   make(map[Key]time.Time),
 		givenUp:       make(map[keptBy]time.Time),
 		aggregated:    make(map[schema.GroupVersion]time.Time),
+		source: reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, opts.Tuning.HangTimeout,
+			cfg.Metrics.reflectors, cfg.Guard),
 	}
 }
+
+// Changes returns how many changes upstream has sent to all lanes, also to those that have ended.
+func (ls *Lanes) Changes() uint64 { return ls.source.Changes() }
 
 // IdleTimeout returns how long a resource is still watched upstream after its last client.
 func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
@@ -199,7 +215,7 @@ func (ls *Lanes) remove(l *Lane) {
 		ending.Reason = fanout.Redefined
 	}
 	l.Cache.Close(ending)
-	l.Unregister()
+	ls.metrics.remove(l.metrics.set)
 	ls.discovery.Forget(l.GVR.GroupVersion())
 }
 

@@ -2,13 +2,17 @@ package lane
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/exposition"
+	"github.com/watchfan/watchfan/proxy/reflector"
 )
 
 // The metrics of each lane, besides those of its reflector.
@@ -43,7 +47,45 @@ var (
 		"Comparisons of the cache with kube-apiserver, by result. After result different the collection is listed again.")
 )
 
-// laneMetrics are the metrics of one lane, registered while the lane lives.
+// Metrics are the metrics of all lanes of a server: what they count together, and the series of each
+// while it lives.
+type Metrics struct {
+	reflectors *reflector.Metrics
+
+	mu   sync.Mutex
+	sets []*metrics.Set // of the lanes, the eldest first
+}
+
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics {
+	m := &Metrics{reflectors: reflector.NewMetrics(set)}
+	set.RegisterMetricsWriter(m.write)
+	return m
+}
+
+// write writes the series of the lanes. It holds no lock meanwhile, because some take those of caches.
+func (m *Metrics) write(w io.Writer) {
+	m.mu.Lock()
+	sets := slices.Clone(m.sets)
+	m.mu.Unlock()
+	for _, set := range sets {
+		set.WritePrometheus(w)
+	}
+}
+
+func (m *Metrics) add(set *metrics.Set) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sets = append(m.sets, set)
+}
+
+func (m *Metrics) remove(set *metrics.Set) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sets = slices.DeleteFunc(m.sets, func(s *metrics.Set) bool { return s == set })
+}
+
+// laneMetrics are the metrics of one lane.
 type laneMetrics struct {
 	set    *metrics.Set
 	labels string
@@ -93,7 +135,7 @@ func newLaneMetrics(l *Lane) laneMetrics {
 	m.set.NewGauge(m.name(deliveredEvents), func() float64 { events, _ := l.Cache.Delivered(); return float64(events) })
 	m.set.NewGauge(m.name(deliveredBytes), func() float64 { _, bytes := l.Cache.Delivered(); return float64(bytes) })
 	if !l.selects() { // clients choose selectors, so a selector must not become a label
-		metrics.RegisterSet(m.set)
+		l.lanes.metrics.add(m.set)
 	}
 	return m
 }
@@ -132,6 +174,3 @@ func (m laneMetrics) sum(prefix, part string) (n uint64) {
 	}
 	return n
 }
-
-// Unregister removes the lane's metrics.
-func (l *Lane) Unregister() { metrics.UnregisterSet(l.metrics.set, true) }

@@ -17,14 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -257,10 +255,9 @@ type modelLane struct {
 func newModelLane(t *testing.T, spare bool) *modelLane {
 	m := newModel()
 	opts := &Options{Tuning: Tuning{SpareLists: spare}}
-	ls := NewLanes(t.Context(), m, nil, nil, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), Memory{}, opts, proxytest.Guard())
+	ls := NewLanes(t.Context(), testConfig(m, opts))
 	pods := upstream.ResourceInfo{GVR: fillingPods, Namespaced: true}
 	l := &modelLane{t: t, model: m, Lane: NewLane(ls, Key{GVR: fillingPods}, pods)}
-	t.Cleanup(l.Unregister)
 	m.put("large", "-")
 	l.apply(m.events[0], strings.Repeat("x", smallCollection))
 	return l

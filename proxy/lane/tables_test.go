@@ -18,7 +18,6 @@ func TestTableHistories(t *testing.T) {
 			Representation: request.Representation{Table: "v1"},
 			Selection:      reflector.Selection{Labels: "a=b"},
 		}, upstream.ResourceInfo{GVR: fillingPods})
-		t.Cleanup(l.Unregister)
 		if got := l.Cache.Limits(); got.HistoryBytes > most || got.HistoryEvents > mostTableEvents {
 			t.Errorf("a history of %d bytes and %d events, want at most %d and %d",
 				got.HistoryBytes, got.HistoryEvents, most, mostTableEvents)

@@ -120,7 +120,8 @@ func BenchmarkFill(b *testing.B) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	quiet := proxytest.Guard()
-	s := NewSource(&server{up.URL, &http.Client{Transport: transport}}, nil, func() bool { return false }, 0, quiet)
+	s := NewSource(&server{up.URL, &http.Client{Transport: transport}}, nil, func() bool { return false }, 0,
+		NewMetrics(metrics.NewSet()), quiet)
 	info := upstream.ResourceInfo{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Kind: "Pod", Namespaced: true, Watchable: true}
 	limits := fanout.Limits{HistoryEvents: 1000, HistoryBytes: 1 << 20, ClientFrames: 1000, ClientBytes: 1 << 20}

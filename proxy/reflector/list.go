@@ -163,7 +163,7 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	if relisted {
 		r.metrics.relists.Inc()
 	} else {
-		filledUpstream.Inc()
+		r.source.metrics.filledUpstream.Inc()
 		r.firstFilled("", len(objects))
 		r.filling.End(r.began)
 	}

@@ -27,17 +27,19 @@ var (
 		"Times that all watches ended with 410 because kube-apiserver wrote an object in other bytes at the same resourceVersion, as after an upgrade.")
 )
 
-var (
-	filledUpstream = metrics.NewCounter(lanesFilled + `{source="upstream"}`)
-	filledSibling  = metrics.NewCounter(lanesFilled + `{source="sibling"}`)
-)
+// Metrics are the metrics of all reflectors of a Source. They outlive the reflectors.
+type Metrics struct {
+	filledUpstream, filledSibling *metrics.Counter
+	changes                       atomic.Uint64 // that upstream has sent
+}
 
-// changes counts the changes that upstream has sent to all reflectors. It outlives them.
-var changes atomic.Uint64
-
-// Changes returns how many changes upstream has sent to all reflectors since the process began. It
-// may be called from any goroutine.
-func Changes() uint64 { return changes.Load() }
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics {
+	return &Metrics{
+		filledUpstream: set.NewCounter(lanesFilled + `{source="upstream"}`),
+		filledSibling:  set.NewCounter(lanesFilled + `{source="sibling"}`),
+	}
+}
 
 // reflectorMetrics are the metrics of one reflector.
 type reflectorMetrics struct {
@@ -47,7 +49,7 @@ type reflectorMetrics struct {
 	reencoded               *metrics.Counter
 }
 
-func newMetrics(set *metrics.Set, series func(metric string, more ...string) string) reflectorMetrics {
+func newReflectorMetrics(set *metrics.Set, series func(metric string, more ...string) string) reflectorMetrics {
 	counter := func(metric string) *metrics.Counter { return set.NewCounter(series(metric)) }
 	return reflectorMetrics{
 		watches:    set.NewGauge(series(upstreamWatches), nil),

@@ -95,7 +95,7 @@ func New(c Config) *Reflector {
 		filling:    c.Filling,
 		redefined:  c.Redefined,
 		from:       c.From,
-		metrics:    newMetrics(c.Metrics, c.Series),
+		metrics:    newReflectorMetrics(c.Metrics, c.Series),
 		log:        c.Log,
 		scanner:    c.Collection.scanner(),
 		backoff:    minBackoff,

@@ -131,7 +131,7 @@ func (r *Reflector) continueSeed(ctx context.Context, got contents) (followed bo
 // acceptSeed notes that the cache has been filled with what a sibling has sent. A timer may call
 // it.
 func (r *Reflector) acceptSeed(got contents) {
-	filledSibling.Inc()
+	r.source.metrics.filledSibling.Inc()
 	r.firstFilled(got.addr, len(got.objects))
 	r.watchList.Store(true) // or the sibling would not have been sent initial events
 	r.wrote.Store(new(r.build))

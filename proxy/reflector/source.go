@@ -22,6 +22,7 @@ type Source struct {
 	upstream    auth.APIServer
 	full        func() bool // reports whether memory is full
 	hangTimeout time.Duration
+	metrics     *Metrics
 	log         *slog.Logger
 
 	lists       semaphore.Semaphore // acquired for each list; see turn
@@ -35,12 +36,14 @@ type Source struct {
 // hangTimeout is how long a watch that has brought bookmarks may bring nothing, 0 for the usual;
 // see watchdog.
 func NewSource(
-	up auth.APIServer, siblings *seed.Siblings, full func() bool, hangTimeout time.Duration, guard *exchange.Guard,
+	up auth.APIServer, siblings *seed.Siblings, full func() bool, hangTimeout time.Duration,
+	m *Metrics, guard *exchange.Guard,
 ) *Source {
 	return &Source{
 		upstream:    up,
 		full:        full,
 		hangTimeout: cmp.Or(hangTimeout, usualHangTimeout),
+		metrics:     m,
 		log:         guard.Log,
 		lists:       semaphore.New(ListsAtOnce),
 		builds:      upstream.NewBuilds(up, guard),
@@ -51,6 +54,9 @@ func NewSource(
 // End ends the questions about builds that are under way, and waits for them. It is called once the
 // reflectors have ended.
 func (s *Source) End() { s.builds.End() }
+
+// Changes returns how many changes upstream has sent to all reflectors.
+func (s *Source) Changes() uint64 { return s.metrics.changes.Load() }
 
 const (
 	// ListsAtOnce is how many collections are listed at a time. Most lists take milliseconds. After

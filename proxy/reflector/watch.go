@@ -140,7 +140,7 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 	}
 	*last = max(*last, ev.ResourceVersion)
 	r.metrics.events.Inc()
-	changes.Add(1)
+	r.source.metrics.changes.Add(1)
 	r.metrics.eventBytes.Add(len(line))
 	if err := r.cache.Apply(ev, received); err != nil {
 		r.relist = true

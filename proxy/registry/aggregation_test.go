@@ -33,7 +33,11 @@ func TestAPIServicesFailOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	guard := proxytest.Guard()
 	discovery := upstream.NewDiscovery(up, guard)
-	lanes := lane.NewLanes(ctx, up, nil, discovery, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())), lane.Memory{}, &lane.Options{}, guard)
+	set := metrics.NewSet()
+	lanes := lane.NewLanes(ctx, lane.Config{
+		Options: &lane.Options{}, Upstream: up, Discovery: discovery, Flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(set)),
+		Metrics: lane.NewMetrics(set), Guard: guard,
+	})
 	a := NewAggregation(lanes, discovery, nil, guard.Log)
 	if by := a.Served(ctx, schema.GroupVersion{Group: "example.com", Version: "v1"}, false); by != byUnknown {
 		t.Errorf("example.com is answered by %d, want it to be unknown", by)

@@ -55,16 +55,22 @@ import (
 // reflector). While our watch is known to be broken, no request is served by a custom field.
 type CRDWatcher struct {
 	follower
-	log *slog.Logger
+	changes *metrics.Counter
+	log     *slog.Logger
 }
 
-// definitionChanges counts for all lanes together.
-var definitionChanges = metrics.NewCounter(exposition.Describe("counter", "watchfan_definition_changes_total",
-	"Changes of the definitions of custom resources. Each change ends the watches of its resource."))
+var definitionChanges = exposition.Describe("counter", "watchfan_definition_changes_total",
+	"Changes of the definitions of custom resources. Each change ends the watches of its resource.")
+
+// Metrics are the metrics of a CRDWatcher.
+type Metrics struct{ changes *metrics.Counter }
+
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics { return &Metrics{set.NewCounter(definitionChanges)} }
 
 // NewCRDWatcher returns a CRDWatcher that follows nothing before the first question.
-func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, log *slog.Logger) *CRDWatcher {
-	w := &CRDWatcher{log: log}
+func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, m *Metrics, log *slog.Logger) *CRDWatcher {
+	w := &CRDWatcher{changes: m.changes, log: log}
 	w.follower = follower{lanes: ls, discovery: discovery, resource: upstream.CRDResource, scan: w.scanLocked,
 		failed: w.unknown, needed: ls.SweepDefinitions, forget: ls.Undefine}
 	return w
@@ -159,7 +165,7 @@ func (w *CRDWatcher) scanLocked(snapshot fanout.Snapshot) {
 
 // change has the resource served by another definition, as soon as all kube-apiservers serve it.
 func (w *CRDWatcher) change(gr schema.GroupResource, from, to *upstream.Definition) {
-	definitionChanges.Inc()
+	w.changes.Inc()
 	w.log.Info("A custom resource's definition changed",
 		"definition", gr.String(), "generation", to.Generation, "served", !to.Gone)
 	to.Settled = to.Seen.Add(lane.SettleTime)

@@ -71,24 +71,30 @@ func fail(reason Reason, format string, args ...any) *Failure {
 var seedFailures = exposition.Describe("counter", "watchfan_seed_failures_total",
 	"Times that a lane could not be filled from a sibling replica, and was listed at kube-apiserver, by reason.")
 
-var failuresByReason = func() map[Reason]*metrics.Counter {
-	counters := make(map[Reason]*metrics.Counter, len(hints))
+// Metrics are the metrics of a Siblings.
+type Metrics struct{ failures map[Reason]*metrics.Counter }
+
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics {
+	m := &Metrics{failures: make(map[Reason]*metrics.Counter, len(hints))}
 	for reason := range hints {
-		counters[reason] = metrics.NewCounter(fmt.Sprintf("%s{reason=%q}", seedFailures, string(reason)))
+		m.failures[reason] = set.NewCounter(fmt.Sprintf("%s{reason=%q}", seedFailures, string(reason)))
 	}
-	return counters
-}()
+	return m
+}
 
 // failures logs the first failure of each reason. The others are for debugging. Its methods may be
 // called from any goroutine.
 type failures struct {
+	metrics *Metrics
+
 	mu     sync.Mutex
 	logged map[Reason]bool
 }
 
 // add counts and logs why a lane was not filled from a sibling.
 func (all *failures) add(log *slog.Logger, f *Failure) {
-	failuresByReason[f.Reason].Inc()
+	all.metrics.failures[f.Reason].Inc()
 	say, todo := log.Debug, ""
 	if all.first(f.Reason) {
 		if say, todo = log.Info, hints[f.Reason].todo; hints[f.Reason].warn {

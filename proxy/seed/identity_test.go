@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -18,7 +20,7 @@ func siblingsOf(t *testing.T, opts *Options, code int, text string) (*Siblings, 
 	up := &proxytest.FakeUpstream[auth.Identity]{Answer: func(auth.Identity, string, []byte) (int, string, error) {
 		return code, text, nil
 	}}
-	s := New(opts, "", nil, up, func(http.Header) {}, proxytest.Guard())
+	s := New(opts, "", nil, up, func(http.Header) {}, NewMetrics(metrics.NewSet()), proxytest.Guard())
 	t.Cleanup(s.End)
 	return s, up
 }

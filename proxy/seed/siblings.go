@@ -35,10 +35,14 @@ type Siblings struct {
 // New returns the siblings that opts name. certFile is the replica's own serving certificate, and
 // cfg has the credential for upstream, which siblings get too. via adds the proxy's name to a
 // request.
-func New(opts *Options, certFile string, cfg *rest.Config, up auth.APIServer, via func(http.Header), guard *exchange.Guard) *Siblings {
+func New(
+	opts *Options, certFile string, cfg *rest.Config, up auth.APIServer, via func(http.Header),
+	m *Metrics, guard *exchange.Guard,
+) *Siblings {
 	return &Siblings{
 		opts: opts, certFile: certFile, config: cfg, via: via,
-		cluster: clusterUID{upstream: up, calls: auth.Coalescer[struct{}, uidAnswer]{Guard: guard}},
+		cluster:  clusterUID{upstream: up, calls: auth.Coalescer[struct{}, uidAnswer]{Guard: guard}},
+		failures: failures{metrics: m},
 	}
 }
 

@@ -1,8 +1,11 @@
 package bubble
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -89,14 +92,46 @@ func (p *Proxy) Get(target string, header ...string) (*http.Response, string) {
 	return p.Send(Request{Target: target, Header: header}).Read()
 }
 
-// Admin sends a GET to the admin port.
-func (p *Proxy) Admin(target string) (code int, body string) {
+// Admin sends a GET from this host to the admin port, and reads the whole answer.
+func (p *Proxy) Admin(target string, header ...string) (*http.Response, string) {
 	p.T.Helper()
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(p.T.Context(), http.MethodGet, target, nil)
-	r.Host, r.RemoteAddr = "127.0.0.1", "127.0.0.1:1"
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	r.Host, r.RemoteAddr = cmp.Or(r.Header.Get("Host"), "127.0.0.1"), "127.0.0.1:1"
 	p.Server.Admin().ServeHTTP(w, r)
-	return w.Code, w.Body.String()
+	return w.Result(), w.Body.String()
+}
+
+// AdminJSON sends a GET to the admin port, and reads the answer, which must be JSON, into a value.
+func (p *Proxy) AdminJSON(target string, into any) {
+	p.T.Helper()
+	resp, body := p.Admin(target, "Accept", "application/json")
+	err := json.Unmarshal([]byte(body), into)
+	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" {
+		p.T.Fatalf("%s: %s, %v: %s", target, resp.Status, err, body)
+	}
+}
+
+// Direct sends a GET to kube-apiserver without the proxy, and returns the body of the answer.
+func (p *Proxy) Direct(target string) string {
+	p.T.Helper()
+	req, err := http.NewRequestWithContext(p.T.Context(), http.MethodGet, p.Up.URL+target, nil)
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	resp, err := (&http.Transport{DialContext: p.Up.Pipes.Dial, DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	return string(body)
 }
 
 // Passed fails the test unless exactly n requests were passed through.

@@ -2,11 +2,8 @@ package proxy
 
 import (
 	"flag"
-	"strconv"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/reflector"
 )
@@ -59,22 +56,6 @@ func (s *Server) Admitted() int {
 	s.admission.mu.Lock()
 	defer s.admission.mu.Unlock()
 	return s.admission.watches
-}
-
-// HoldSeats has others hold all seats of cached reads until release is called.
-func (s *Server) HoldSeats() (release func()) {
-	f := s.cached.Fairness()
-	var held []*fairness.Seat
-	for i := range f.Seats() {
-		held = append(held, f.Seat(fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: strconv.Itoa(i)}, nil),
-			time.Minute, nil, nil))
-		held[i].Begin()
-	}
-	return func() {
-		for _, other := range held {
-			other.Give()
-		}
-	}
 }
 
 // HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release

@@ -1,9 +1,14 @@
 package cached
 
 import (
+	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -31,4 +36,41 @@ func TestListLimit(t *testing.T) {
 	f(pods+"?limit=1&resourceVersion=0", true, 0)
 	f(podsOfOne+"?limit=1", true, 1)
 	f(podsOfOne+"?limit=1"+name, true, 0)
+}
+
+// A list that gets no seat in time is refused, with 429. A get needs no seat.
+func TestListWithoutSeat(t *testing.T) {
+	l := largeLane(t, 0)
+	synctest.Test(t, func(t *testing.T) {
+		c := &Reads{ctx: t.Context(), lane: &lane.Options{FreshnessTimeout: time.Second}}
+		c.fairness = fairness.New(t.Context(), 2, fairness.Purpose{Message: "no seat"})
+		for i := range c.fairness.Seats() {
+			c.fairness.Seat(userOf(byte(i)), time.Minute, nil, nil).Begin()
+		}
+		serve := func(line string) (served bool, code int32) {
+			r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l, conn: proxytest.Conn{}, arrived: time.Now(),
+				info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}, variant: &fanout.Variant{}}
+			r.namespace = r.Request.Namespace
+			r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.Fields, nil)
+			served, refused := c.serveFrom(&exchange.Exchange{Conn: r.conn}, r)
+			if refused != nil {
+				code = refused.Code
+			}
+			return served, code
+		}
+		for line, want := range map[string]time.Duration{
+			"/api/v1/pods?resourceVersion=0":             fairness.MaxSeatWait,
+			"/api/v1/pods?resourceVersion=0&timeout=20s": fairness.MaxSeatWait,
+			"/api/v1/pods?resourceVersion=0&timeout=2s":  2 * time.Second,
+		} {
+			began := time.Now()
+			served, code := serve(line)
+			if took := time.Since(began); served || code != http.StatusTooManyRequests || took != want {
+				t.Errorf("%s: served %t, %d after %s, want 429 after %s", line, served, code, took, want)
+			}
+		}
+		if served, code := serve("/api/v1/namespaces/ns/pods/none?resourceVersion=0"); !served {
+			t.Errorf("a get is refused with %d", code)
+		}
+	})
 }

@@ -2,17 +2,13 @@ package http1
 
 import (
 	"bufio"
-	"context"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
@@ -30,14 +26,6 @@ func (e *ends) Close() error {
 // A handler's work that goes on later fills every kind of response. The connection then carries the
 // next request. A panic ends the connection alone.
 func TestLater(t *testing.T) {
-	poller, err := downstream.NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	polling, endPolling := context.WithCancel(t.Context())
-	polled := make(chan struct{})
-	go func() { defer close(polled); poller.Run(polling) }()
-	defer func() { endPolling(); <-polled }()
 	count := &ends{}
 	fill := func(x *exchange.Exchange) {
 		x.Until = count
@@ -59,7 +47,7 @@ func TestLater(t *testing.T) {
 		}
 	}
 	guard := proxytest.Guard()
-	server, err := New(func(x *exchange.Exchange) {
+	dial := startServer(t, guard, func(x *exchange.Exchange) {
 		x.Slot = count
 		agent := x.Header.Get("User-Agent")
 		x.Response.Later = func(later *exchange.Exchange) {
@@ -68,28 +56,8 @@ func TestLater(t *testing.T) {
 			}
 			fill(later)
 		}
-	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, guard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	defer func() {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		server.Shutdown(ctx)
-		<-served
-	}()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	}, false)
+	c := dial()
 	in := bufio.NewReader(c)
 	send := func(path string) {
 		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test\r\n\r\n")

@@ -9,11 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
@@ -43,15 +40,7 @@ func TestPanicInSlices(t *testing.T) {
 // nothing else: the stream of another client goes on, and new clients are served.
 func TestPanicEndsItsClientAlone(t *testing.T) {
 	guard := proxytest.Guard()
-	poller, err := downstream.NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
-	polling, endPolling := context.WithCancel(t.Context())
-	polled := make(chan struct{})
-	go func() { defer close(polled); poller.Run(polling) }()
-	defer func() { endPolling(); <-polled }()
-	server, err := New(func(x *exchange.Exchange) {
+	connect := startServer(t, guard, func(x *exchange.Exchange) {
 		switch x.Target {
 		case "/stream":
 			x.Response.Detached = func(to exchange.Responder) {
@@ -71,29 +60,9 @@ func TestPanicEndsItsClientAlone(t *testing.T) {
 		case "/handler":
 			panic("in the handler")
 		}
-	}, account.New(account.Limits{}), downstream.NewConnections(0), poller, guard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	defer func() {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		server.Shutdown(ctx)
-		<-served
-	}()
+	}, false)
 	dial := func(path string) net.Conn {
-		c, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		c := connect()
 		if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,194 @@
+package cached_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+)
+
+// A watch's parameters say where it begins (contract 3.1; W01 to W16, W24, W41). ns/a is created at
+// resourceVersion 101. ns/b is created at 102, changed at 103 and deleted at 104. Once the watches
+// are open, another resource is written at 105, and ns/n is created at 106.
+func TestWatchStart(t *testing.T) {
+	const (
+		a, b, c = "ADDED ns/a 101", "ADDED ns/b 102", "DELETED ns/b 104"
+		n       = "ADDED ns/n 106"
+		all     = bubble.CMs + "?watch=1"
+		sie     = all + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+		noSIE   = all + "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
+		bm      = "&allowWatchBookmarks=true"
+	)
+	tests := []struct {
+		target string
+		want   []string
+	}{
+		{all, []string{a, n}},
+		{all + bm, []string{a, "END 104", n}},
+		{all + "&resourceVersion=0", []string{a, n}},
+		{all + "&resourceVersion=0" + bm, []string{a, "END 104", n}},
+		{all + "&resourceVersion=0" + bm + "&labelSelector=zz", []string{"END 104"}},
+		{sie, []string{a, n}},
+		{sie + bm, []string{a, "END 104", n}},
+		{sie + bm + "&resourceVersion=0", []string{a, "END 104", n}},
+		{sie + bm + "&resourceVersion=101", []string{a, "END 104", n}},
+		{all + "&sendInitialEvents=&resourceVersionMatch=NotOlderThan" + bm, []string{a, "END 104", n}},
+		{noSIE + bm, []string{n}},
+		{noSIE + bm + "&resourceVersion=0", []string{n}},
+		{noSIE + "&resourceVersion=102", []string{"MODIFIED ns/b 103", c, n}},
+		{all + "&resourceVersion=102", []string{"MODIFIED ns/b 103", c, n}},
+		{all + "&resourceVersion=103", []string{c, n}},
+		{all + "&resourceVersion=104", []string{n}},
+		{all + "&resourceVersion=105", []string{n}},
+		{all + "&resourceVersion=106", nil},
+		{all + "&resourceVersion=99999999" + bm, nil},
+		{all + "&limit=1", []string{a, n}},
+		{all + "&labelSelector=app%3Dx&resourceVersion=101", []string{b, "DELETED ns/b 103"}},
+		{"/api/v1/watch/namespaces/ns/configmaps?allowWatchBookmarks=true", []string{a, n}},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		first := p.Watch(bubble.AnyState)
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "b", "1", "app", "x")
+		p.CMs.Put("ns", "b", "2")
+		first.AwaitVersion(p.CMs.Delete("ns", "b"))
+		var opening []*bubble.Client
+		for _, test := range tests {
+			opening = append(opening, p.Begin(bubble.Request{Target: test.target}))
+		}
+		var watchers []*proxytest.Watcher
+		for _, c := range opening {
+			watchers = append(watchers, c.Watch())
+		}
+		p.Up.Bump(1)
+		p.CMs.Put("ns", "n", "1")
+		synctest.Wait()
+		for i, w := range watchers {
+			proxytest.WantStrings(t, tests[i].target, w.Strings(), tests[i].want...)
+		}
+		p.Passed(0)
+	})
+}
+
+// The first bookmark comes two seconds before the end of a watch, unless the client knows its
+// resourceVersion. Others come each --bookmark-interval, news or not (contract 3.3; W21, W22, W24).
+func TestWatchBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = 20 * time.Second
+		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Lane.BookmarkInterval = interval })
+		p.CMs.Put("ns", "a", "1")
+		p.Watch(bubble.AnyState).Await(2)
+		began := time.Now()
+		lasting, told := p.Watch(bubble.AnyState), p.Watch(bubble.Since+"&timeoutSeconds=3&labelSelector=none", 100)
+		untold := map[string]*proxytest.Watcher{
+			"without bookmarks": p.Watch(bubble.CMs + "?watch=1&resourceVersion=101&timeoutSeconds=3"),
+			"two seconds":       p.Watch(bubble.Since+"&timeoutSeconds=2", 101),
+			"already there":     p.Watch(bubble.Since+"&timeoutSeconds=3", 150),
+			"ahead":             p.Watch(bubble.Since+"&timeoutSeconds=3", 1000),
+		}
+		rv := p.Up.Bump(49)
+		p.CMs.SendBookmark(proxytest.WatchList)
+		at := func(want time.Duration, what string) {
+			t.Helper()
+			if got := time.Since(began); got != want {
+				t.Errorf("%s after %s, want %s", what, got, want)
+			}
+		}
+		if got, want := told.Await(1)[0].Raw, proxytest.ConfigMaps.Bookmark(rv, false); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		at(time.Second, "the first bookmark")
+		for what, w := range untold {
+			if err := w.Ended(); err != nil {
+				t.Errorf("%s: stream ended with %v", what, err)
+			}
+			proxytest.WantStrings(t, what, w.Strings())
+		}
+		at(3*time.Second, "the ends")
+		lasting.Await(3)
+		at(interval, "a bookmark")
+		lasting.Await(4)
+		at(2*interval, "the next one")
+		proxytest.WantStrings(t, "lasting watch", lasting.Strings(), "ADDED ns/a 101", "END 101", "BOOKMARK 150", "BOOKMARK 150")
+	})
+}
+
+// A client that accepts gzip gets one gzip member with the same events as other clients. The Python
+// client reads a watch without decompressing it, whatever it accepts.
+func TestWatchGzip(t *testing.T) {
+	const python, kubelet = "OpenAPI-Generator/36.0.2/python", "kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef0"
+	for _, on := range []bool{true, false} {
+		bubble.Run(t, fmt.Sprintf("--compress-watches=%t", on), func(t *testing.T) {
+			p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Lane.CompressWatches = on })
+			for i := range 200 {
+				p.CMs.Put("ns", fmt.Sprint("n", 1000+i), strings.Repeat("data ", 160)) // more than one write's worth
+			}
+			first := p.Watch(bubble.AnyState)
+			first.Await(201)
+			type client struct{ accept, agent string }
+			watchers := make(map[client]*proxytest.Watcher)
+			for c, gzip := range map[client]bool{{"gzip", ""}: on, {"br, gzip", ""}: on, {"deflate,gzip , zstd", ""}: on, {"gzip;q=1.0", ""}: false,
+				{"identity", ""}: false, {"*", ""}: false, {"", ""}: false, {"gzip", python}: false, {"gzip", kubelet}: on} {
+				client := p.Send(bubble.Request{Target: bubble.AnyState, Header: []string{"Accept-Encoding", c.accept, "User-Agent", c.agent}})
+				encoding, vary := "", ""
+				if gzip {
+					encoding, vary = "gzip", "Accept-Encoding"
+				}
+				if h := client.Response().Header; h.Get("Content-Encoding") != encoding || h.Get("Vary") != vary {
+					t.Errorf("%+v: got %v, want %q, %q", c, h, encoding, vary)
+				}
+				watchers[c] = client.Watch()
+			}
+			for i := range 50 {
+				p.CMs.Put("ns", fmt.Sprint("n", 1000+i), strings.Repeat("other ", 80))
+			}
+			synctest.Wait()
+			for c, w := range watchers {
+				proxytest.WantStrings(t, fmt.Sprint(c), w.Strings(), first.Strings()...)
+			}
+			list, _ := p.Get(bubble.CMs+"?resourceVersion=0", "Accept-Encoding", "gzip", "User-Agent", python)
+			if e := list.Header.Get("Content-Encoding"); e != "gzip" {
+				t.Errorf("Python's list: Content-Encoding %q, want gzip", e)
+			}
+			p.Passed(0)
+		})
+	}
+}
+
+// A client is served from the cache only if the cluster allows it to read. The Warnings of
+// kube-apiserver about the resource reach each client.
+func TestWatchIsAuthorized(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		p.Up.On(proxytest.Form, 1, func(c *proxytest.Call) {
+			c.W.Header().Add("Warning", `299 - "one"`)
+			c.W.Header().Add("Warning", `299 - "two"`)
+			c.Serve()
+		})
+		p.Up.SetAllow(func(token, review string) bool {
+			return token == bubble.ClientToken && strings.Contains(review, `"verb":"watch"`)
+		})
+		for i, token := range []string{"other", bubble.ClientToken} {
+			c := p.Send(bubble.Request{Target: bubble.AnyState, Token: token, Header: []string{"Audit-ID", "my-id"}})
+			c.Watch().Await(1)
+			p.Passed(1)
+			if got := p.Up.Count(proxytest.WatchList); got != i {
+				t.Errorf("%d lanes", got)
+			}
+			if token == bubble.ClientToken {
+				want := http.Header{"Audit-Id": {"my-id"}, "Cache-Control": {"no-cache, private"}, "Content-Type": {"application/json"},
+					"Warning": {`299 - "one"`, `299 - "two"`}}
+				if got := c.Response().Header; fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("header %v, want %v", got, want)
+				}
+			}
+		}
+	})
+}

@@ -10,16 +10,17 @@
 //
 // What counts, by [Kind]:
 //
-//	heads    heads of requests that are longer than usual
-//	bodies   request bodies that have been received and not yet sent on
-//	answers  answers that kube-apiserver has sent and the client has not read
-//	watches  batches and objects that only a parked watch keeps
-//	copies   caches that only one source uses, of resources that another cache holds too
-//	lanes    other caches that only one source uses
+//	heads        heads of requests that are longer than usual
+//	bodies       request bodies that have been received and not yet sent on
+//	answers      answers that the client has not read
+//	watches      batches and objects that only a parked watch keeps
+//	connections  connections that carry no request now
+//	copies       caches that only one source uses, of resources that another cache holds too
+//	lanes        other caches that only one source uses
 //
-// The first four pass. The bounds are about them. Copies have a bound of their own for each source.
-// Lanes have none, because the next client of the resource uses the same lane. They are given up
-// last.
+// The first five pass. The bounds are about the first four. Connections are bounded by their number,
+// but count when memory is short. Copies have a bound of their own for each source. Lanes have none,
+// because the next client of the resource uses the same lane. They are given up last.
 //
 // # Concurrency
 //

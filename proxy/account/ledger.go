@@ -24,6 +24,7 @@ const (
 	Bodies
 	Answers
 	Watches
+	Connections
 	Copies
 	Lanes
 	kinds // their number
@@ -31,20 +32,26 @@ const (
 
 // String returns the kind as metrics and pages name it.
 func (k Kind) String() string {
-	return [...]string{"heads", "bodies", "answers", "watches", "copies", "lanes"}[k]
+	return [...]string{"heads", "bodies", "answers", "watches", "connections", "copies", "lanes"}[k]
 }
 
 // Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{Heads, Bodies, Answers, Watches, Copies, Lanes} }
 
-// Passing returns the kinds that pass: what is held until a client sends on, or reads.
-func Passing() []Kind { return []Kind{Heads, Bodies, Answers, Watches} }
+// Passing returns the kinds that pass: what is held until a client sends on, reads, or leaves.
+func Passing() []Kind { return []Kind{Heads, Bodies, Answers, Watches, Connections} }
+
+// bounded are the kinds that the bounds of Limits are about, but for copies.
+var bounded = []Kind{Heads, Bodies, Answers, Watches}
+
+func (k Kind) bounded() bool { return k <= Watches }
 
 // cache reports whether what is held is a cache. It serves others as soon as they come.
 func (k Kind) cache() bool { return k >= Copies }
 
-// Limits bound what is held, in bytes. 0 is no limit. Each, Strangers and All are about the kinds
-// that pass. Lanes have no limit but the memory: caches are what it is for.
+// Limits bound what is held, in bytes. 0 is no limit. Each, Strangers and All are about heads, bodies,
+// answers and watches. Connections have a limit of their own elsewhere. Lanes have no limit but the
+// memory: caches are what it is for.
 type Limits struct {
 	Each      int64 // of one source
 	Strangers int64 // of all strangers together
@@ -66,7 +73,7 @@ type Ledger struct {
 	mu        sync.Mutex
 	sources   map[Source]*balance // those with an open entry
 	held      [kinds]int64        // by all
-	live      int64               // of the kinds that pass, by all, without what has been cut
+	live      int64               // of the bounded kinds, by all, without what has been cut
 	strangers int64               // the same by all strangers
 	cut       [kinds]int64        // bytes that have been cut, in all
 	refused   [kinds]int64        // entries that were refused, in all
@@ -76,7 +83,7 @@ type Ledger struct {
 type balance struct {
 	source  Source
 	held    [kinds]int64
-	total   int64        // of the kinds that pass, without what has been cut, and is about to be given back
+	total   int64        // of the bounded kinds, without what has been cut, and is about to be given back
 	ends    [kinds]int64 // held by entries that can be cut, and have not been
 	entries map[*Entry]struct{}
 }
@@ -147,7 +154,7 @@ func (e *Entry) Set(bytes int64) bool {
 	l := e.ledger
 	l.mu.Lock()
 	victim, ok := l.setLocked(e, bytes)
-	cuts, done := l.cutLocked(victim, Passing(), false)
+	cuts, done := l.cutLocked(victim, bounded, false)
 	l.mu.Unlock()
 	l.call(cuts, done)
 	return ok
@@ -158,7 +165,7 @@ func (e *Entry) Add(bytes int64) bool {
 	l := e.ledger
 	l.mu.Lock()
 	victim, ok := l.setLocked(e, e.bytes+bytes)
-	cuts, done := l.cutLocked(victim, Passing(), false)
+	cuts, done := l.cutLocked(victim, bounded, false)
 	l.mu.Unlock()
 	l.call(cuts, done)
 	return ok
@@ -188,15 +195,18 @@ func (l *Ledger) roomLocked(b *balance, kind Kind, more int64) (victim *balance,
 	if kind.cache() {
 		return nil, kind == Lanes || l.limits.Copies <= 0 || b.ends[Copies]+more <= l.limits.Copies
 	}
+	if !kind.bounded() {
+		return nil, true
+	}
 	if l.limits.Each > 0 && b.total+more > l.limits.Each {
 		return nil, false
 	}
 	if b.source.Stranger && l.limits.Strangers > 0 && l.strangers+more > l.limits.Strangers {
-		victim = l.largestLocked(true, Passing())
+		victim = l.largestLocked(true, bounded)
 	} else if l.limits.All > 0 && l.live+more > l.limits.All {
-		victim = l.largestLocked(false, Passing())
+		victim = l.largestLocked(false, bounded)
 	}
-	return victim, victim == nil || victim != b && victim.freed(Passing()) >= more
+	return victim, victim == nil || victim != b && victim.freed(bounded) >= more
 }
 
 // moveLocked adds to what an entry holds.
@@ -216,7 +226,7 @@ func (l *Ledger) liveLocked(e *Entry, more int64) {
 	if e.ends != nil {
 		b.ends[e.kind] += more
 	}
-	if e.kind.cache() {
+	if !e.kind.bounded() {
 		return
 	}
 	b.total += more
@@ -240,14 +250,14 @@ func (l *Ledger) largestLocked(strangers bool, some []Kind) (largest *balance) {
 	return largest
 }
 
-// cutLocked marks what a source holds of some kinds as cut, and returns the functions that end it. b
-// may be nil.
+// cutLocked marks what a source holds of some kinds as cut, and returns the functions that end it. An
+// entry that holds nothing now goes on. b may be nil.
 func (l *Ledger) cutLocked(b *balance, some []Kind, short bool) (cuts []func(), done Cut) {
 	if b == nil {
 		return nil, done
 	}
 	for e := range b.entries {
-		if e.gone || e.ends == nil || !slices.Contains(some, e.kind) {
+		if e.gone || e.ends == nil || e.bytes == 0 || !slices.Contains(some, e.kind) {
 			continue
 		}
 		l.liveLocked(e, -e.bytes)
@@ -337,7 +347,7 @@ func (l *Ledger) Largest(n int) []Holder {
 // Totals is a summary of a ledger. Arrays are by Kind.
 type Totals struct {
 	Sources   int
-	Strangers int64        // bytes that strangers hold, of the kinds that pass, without what has been cut
+	Strangers int64        // bytes that strangers hold, of the bounded kinds, without what has been cut
 	Held      [kinds]int64 // bytes
 	Cut       [kinds]int64 // bytes, since New
 	Refused   [kinds]int64 // times, since New

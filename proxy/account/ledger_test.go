@@ -79,6 +79,40 @@ func TestRelieve(t *testing.T) {
 	}
 }
 
+// What has been given back is not cut: a watch that is read again goes on.
+func TestCutOfNothing(t *testing.T) {
+	l := New(Limits{All: 100})
+	a := Source{Name: "a"}
+	again, held := l.Open(a, Watches, func() { t.Error("cut what holds nothing") }), l.Open(a, Answers, nil)
+	ended := 0
+	large := l.Open(a, Watches, func() { ended++ })
+	if !again.Set(10) || !again.Set(0) || !held.Set(1) || !large.Set(90) || !l.Open(Source{Name: "b"}, Bodies, nil).Set(20) || ended != 1 {
+		t.Fatalf("%d ended", ended)
+	}
+	if !again.Set(10) {
+		t.Error("it may hold nothing any more")
+	}
+}
+
+// Connections have no bound, and none is closed for what others hold. But when memory is short, they
+// count as all that passes.
+func TestConnections(t *testing.T) {
+	l := New(Limits{Each: 100, Strangers: 100, All: 100})
+	crowd, closed, ended := Source{Name: "10.0.0.1", Stranger: true}, 0, 0
+	for range 10 {
+		if !l.Open(crowd, Connections, func() { closed++ }).Set(40) {
+			t.Fatal("a connection is refused")
+		}
+	}
+	large := l.Open(Source{Name: "large"}, Answers, func() { ended++ })
+	if !large.Set(90) || !l.Open(Source{Name: "b"}, Bodies, nil).Set(20) || ended != 1 || closed != 0 {
+		t.Fatalf("%d answers and %d connections ended for a bound", ended, closed)
+	}
+	if l.Relieve(1, Passing()...) != 400 || closed != 10 {
+		t.Errorf("%d connections are closed when memory is short", closed)
+	}
+}
+
 // Copies have a bound of their own, lanes have none, and neither takes room from what passes.
 func TestCaches(t *testing.T) {
 	l := New(Limits{Each: 10, All: 10, Copies: 100})
@@ -117,7 +151,7 @@ func TestSums(t *testing.T) {
 		var held, live, strangers int64
 		for _, e := range open {
 			held += e.bytes
-			if !e.gone && !e.kind.cache() {
+			if !e.gone && e.kind.bounded() {
 				live += e.bytes
 				if e.of.source.Stranger {
 					strangers += e.bytes

@@ -47,7 +47,7 @@ func (s *Shared) Hold(source Source, cut func()) (letGo func(), ok bool) {
 			s.paying++
 		}
 	}
-	cuts, done := l.cutLocked(victim, Passing(), false)
+	cuts, done := l.cutLocked(victim, bounded, false)
 	l.mu.Unlock()
 	l.call(cuts, done)
 	return func() { s.letGo(h) }, ok

@@ -44,7 +44,7 @@ type Identity struct {
 	Kind  Kind
 	Token string       // of KindToken
 	User  *UserInfo    // of KindCertificate and KindFrontProxy, nil for the others; immutable
-	By    *UserInfo    // the user that acts as User, nil if it is the same; immutable, and for the audit log only
+	By    *UserInfo    // the user that acts as User, nil if it is the same; immutable
 	From  netip.Prefix // the client's address; it is used for fairness only
 	// Warning is the Warning that kube-apiserver's answers have because of an Authorization header
 	// without a token; "" for none. That header is not sent on.

@@ -13,13 +13,15 @@ import (
 var sourceSeed = maphash.MakeSeed()
 
 // Source returns the party whose account pays for a request of id. It is the user, where the proxy
-// knows its name. A service account's token that kube-apiserver has accepted names its owner truly.
+// knows its name; if it acts as another, it pays itself. A service account's token that kube-apiserver has accepted names its owner truly.
 // Other accepted tokens are told apart by a sum. All others are strangers, and count by address.
 // All clients of the insecure port that bring no token are one source.
 func (a *Authorizer) Source(id Identity) account.Source { return sourceOf(a.queue.tokens, id) }
 
 func sourceOf(tokens *KnownTokens, id Identity) account.Source {
 	switch {
+	case id.By != nil:
+		return account.Source{Name: id.By.Name}
 	case id.User != nil:
 		return account.Source{Name: id.User.Name}
 	case id.Kind == KindOwn:

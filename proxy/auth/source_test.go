@@ -35,4 +35,8 @@ func TestSource(t *testing.T) {
 	if got := a.Source(Identity{Kind: KindCertificate, From: from, User: &UserInfo{Name: "alice"}}); got != (account.Source{Name: "alice"}) {
 		t.Errorf("a user counts for %v", got)
 	}
+	acting := Identity{Kind: KindCertificate, User: &UserInfo{Name: "alice"}, By: &UserInfo{Name: "bob"}}
+	if got := a.Source(acting); got != (account.Source{Name: "bob"}) {
+		t.Errorf("a user that acts as another counts for %v", got)
+	}
 }

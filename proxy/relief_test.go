@@ -59,7 +59,7 @@ func TestReliefOrder(t *testing.T) {
 	h := &holders{passing: []int64{50, 20, 9}, copies: []int64{40, 5}, lanes: []int64{300}, unused: 2}
 	m := reliefOf(h)
 	for i, want := range []string{
-		"cut watches 50", "cut watches 20, stop", "forget", "cut copies 40", "cut lanes 300", "", "",
+		"cut connections 50", "cut connections 20, stop", "forget", "cut copies 40", "cut lanes 300", "", "",
 	} {
 		h.did = nil
 		m.look(920)
@@ -104,7 +104,7 @@ func TestReliefAgain(t *testing.T) {
 		h.passing = []int64{100}
 		m.look(950)
 	}
-	want := []string{"cut watches 100", "cut watches 100", "stop", "cut watches 100", "forget", "cut watches 100"}
+	want := []string{"cut connections 100", "cut connections 100", "stop", "cut connections 100", "forget", "cut connections 100"}
 	if !slices.Equal(h.did, want) || !m.refuses() {
 		t.Errorf("gave back %v, refuses %t; want %v", h.did, m.refuses(), want)
 	}

@@ -133,7 +133,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 
 	s.memory = newMemory(&s.opts, s.metrics.shedLanes, log)
 	s.ledger = newLedger(s.memory.limit, log)
-	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge)
+	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge, s.ledger)
 	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, guard); err != nil {
 		return nil, err
 	}
@@ -439,6 +439,11 @@ func (s *Server) Handle(x *exchange.Exchange) {
 		return
 	}
 	id.From = auth.SourceOf(x)
+	if !x.Conn.Known() {
+		if source := s.authorizer.ConnectionSource(id); !source.Stranger {
+			x.Conn.KnownAs(source)
+		}
+	}
 	client, wait := id, exchange.WithArrival(s.ctx, x.Conn)
 	if id, st = s.authorizer.ActAs(wait, client, x.Header); st != nil {
 		s.metrics.impersonation.Inc()

@@ -23,3 +23,8 @@ func AddressOf(remote net.Addr) netip.Prefix {
 	network, _ := address.Prefix(bits) // never more bits than the address has
 	return network
 }
+
+// StrangerAt returns the party that pays for clients of an address that are not known.
+func StrangerAt(address netip.Prefix) Source {
+	return Source{Name: address.Addr().String(), Stranger: true}
+}

@@ -72,6 +72,8 @@ type Ledger struct {
 
 	mu        sync.Mutex
 	sources   map[Source]*balance // those with an open entry
+	holding   int                 // how many of them hold something
+	open      int                 // entries
 	held      [kinds]int64        // by all
 	live      int64               // of the bounded kinds, by all, without what has been cut
 	strangers int64               // the same by all strangers
@@ -86,6 +88,7 @@ type balance struct {
 	total   int64        // of the bounded kinds, without what has been cut, and is about to be given back
 	ends    [kinds]int64 // held by entries that can be cut, and have not been
 	entries map[*Entry]struct{}
+	things  int // entries with bytes
 }
 
 // freed returns what a cut of some kinds frees.
@@ -136,13 +139,8 @@ func (l *Ledger) Open(source Source, kind Kind, cut func()) *Entry {
 
 func (l *Ledger) openLocked(source Source, kind Kind, cut func()) *Entry {
 	e := &Entry{ledger: l, kind: kind, ends: cut}
-	b := l.sources[source]
-	if b == nil {
-		b = &balance{source: source, entries: make(map[*Entry]struct{})}
-		l.sources[source] = b
-	}
-	b.entries[e] = struct{}{}
-	e.of = b
+	l.joinLocked(e, source)
+	l.open++
 	return e
 }
 
@@ -211,9 +209,20 @@ func (l *Ledger) roomLocked(b *balance, kind Kind, more int64) (victim *balance,
 
 // moveLocked adds to what an entry holds.
 func (l *Ledger) moveLocked(e *Entry, more int64) {
+	b := e.of
+	if e.bytes == 0 && more != 0 {
+		if b.things++; b.things == 1 {
+			l.holding++
+		}
+	}
 	e.bytes += more
-	e.of.held[e.kind] += more
+	b.held[e.kind] += more
 	l.held[e.kind] += more
+	if e.bytes == 0 && more != 0 {
+		if b.things--; b.things == 0 {
+			l.holding--
+		}
+	}
 	if e.gone {
 		return
 	}
@@ -280,6 +289,21 @@ func (l *Ledger) call(cuts []func(), done Cut) {
 	}
 }
 
+// Move makes another source pay for what the entry holds, whatever its bounds.
+func (e *Entry) Move(to Source) {
+	l := e.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.closed || e.gone || e.of.source == to {
+		return
+	}
+	bytes := e.bytes
+	l.moveLocked(e, -bytes)
+	l.leaveLocked(e)
+	l.joinLocked(e, to)
+	l.moveLocked(e, bytes)
+}
+
 // Close says that nothing is held any more. Only the first call has an effect.
 func (e *Entry) Close() {
 	l := e.ledger
@@ -294,6 +318,22 @@ func (l *Ledger) closeLocked(e *Entry) {
 	}
 	l.moveLocked(e, -e.bytes)
 	e.closed = true
+	l.open--
+	l.leaveLocked(e)
+}
+
+// joinLocked makes an entry one of a source, and leaveLocked undoes that.
+func (l *Ledger) joinLocked(e *Entry, source Source) {
+	b := l.sources[source]
+	if b == nil {
+		b = &balance{source: source, entries: make(map[*Entry]struct{})}
+		l.sources[source] = b
+	}
+	b.entries[e] = struct{}{}
+	e.of = b
+}
+
+func (l *Ledger) leaveLocked(e *Entry) {
 	delete(e.of.entries, e)
 	if len(e.of.entries) == 0 {
 		delete(l.sources, e.of.source)
@@ -317,9 +357,9 @@ func (l *Ledger) Relieve(least int64, some ...Kind) int64 {
 
 // Holder is what one source holds, in bytes by Kind.
 type Holder struct {
-	Source  Source
-	Held    [kinds]int64
-	Entries int // things that it holds
+	Source Source
+	Held   [kinds]int64
+	Things int // that it holds
 }
 
 // Total returns the bytes of all kinds.
@@ -333,9 +373,11 @@ func (h Holder) Total() (total int64) {
 // Largest returns at most n sources that hold most, the largest first.
 func (l *Ledger) Largest(n int) []Holder {
 	l.mu.Lock()
-	all := make([]Holder, 0, len(l.sources))
+	all := make([]Holder, 0, l.holding)
 	for _, b := range l.sources {
-		all = append(all, Holder{b.source, b.held, len(b.entries)})
+		if b.things > 0 {
+			all = append(all, Holder{b.source, b.held, b.things})
+		}
 	}
 	l.mu.Unlock()
 	slices.SortFunc(all, func(a, b Holder) int {
@@ -346,7 +388,8 @@ func (l *Ledger) Largest(n int) []Holder {
 
 // Totals is a summary of a ledger. Arrays are by Kind.
 type Totals struct {
-	Sources   int
+	Open      int          // entries
+	Sources   int          // that hold something
 	Strangers int64        // bytes that strangers hold, of the bounded kinds, without what has been cut
 	Held      [kinds]int64 // bytes
 	Cut       [kinds]int64 // bytes, since New
@@ -370,5 +413,5 @@ func (l *Ledger) Limits() Limits { return l.limits }
 func (l *Ledger) Totals() Totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Totals{len(l.sources), l.strangers, l.held, l.cut, l.refused}
+	return Totals{l.open, l.holding, l.strangers, l.held, l.cut, l.refused}
 }

@@ -79,6 +79,25 @@ func TestRelieve(t *testing.T) {
 	}
 }
 
+// What moves counts for another source.
+func TestMove(t *testing.T) {
+	l, cut := New(Limits{Each: 100}), 0
+	e := l.Open(Source{Name: "10.0.0.1", Stranger: true}, Heads, func() { cut++ })
+	e.Set(60)
+	e.Move(Source{Name: "a"})
+	if got := l.Largest(2); len(got) != 1 || got[0].Source.Name != "a" || got[0].Total() != 60 || l.Totals().Strangers != 0 {
+		t.Errorf("%+v is held", got)
+	}
+	if l.Open(Source{Name: "a"}, Bodies, nil).Set(50) || l.Relieve(1, Heads) != 60 || cut != 1 {
+		t.Error("it does not count there")
+	}
+	e.Move(Source{Name: "b"})
+	e.Close()
+	if got := l.Largest(2); len(got) != 0 || len(l.sources) != 1 {
+		t.Errorf("%+v is held at the end", got)
+	}
+}
+
 // What has been given back is not cut: a watch that is read again goes on.
 func TestCutOfNothing(t *testing.T) {
 	l := New(Limits{All: 100})
@@ -121,7 +140,7 @@ func TestCaches(t *testing.T) {
 	if !lane.Set(1000) || !one.Set(60) || two.Set(50) || !two.Set(40) || !body.Set(10) {
 		t.Fatal("the bounds of caches are not their own")
 	}
-	if got := l.Largest(1); len(got) != 1 || got[0].Total() != 1110 || got[0].Entries != 4 {
+	if got := l.Largest(1); len(got) != 1 || got[0].Total() != 1110 || got[0].Things != 4 {
 		t.Fatalf("the largest is %+v", got)
 	}
 }
@@ -141,8 +160,12 @@ func TestSums(t *testing.T) {
 			e = l.Open(sources[draw.IntN(len(sources))], Kind(draw.IntN(int(kinds))), func() { e.gone = true })
 			open = append(open, e)
 		case len(open) == 0:
-		case n < 8:
+		case n < 7:
 			open[draw.IntN(len(open))].Set(draw.Int64N(800))
+		case n < 8: // whatever the bounds, so it is given back first
+			e := open[draw.IntN(len(open))]
+			e.Set(0)
+			e.Move(sources[draw.IntN(len(sources))])
 		default:
 			i := draw.IntN(len(open))
 			open[i].Close()
@@ -169,7 +192,7 @@ func TestSums(t *testing.T) {
 	for _, e := range open {
 		e.Close()
 	}
-	if got := l.Totals(); got.Sources != 0 || got.Held != [kinds]int64{} || got.Strangers != 0 {
+	if got := l.Totals(); got.Open != 0 || len(l.sources) != 0 || got.Held != [kinds]int64{} || got.Strangers != 0 {
 		t.Fatalf("%+v is left", got)
 	}
 }

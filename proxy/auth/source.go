@@ -3,19 +3,18 @@ package auth
 import (
 	"fmt"
 	"hash/maphash"
-	"net/netip"
 
 	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // sourceSeed makes the sums that tell tokens apart useless to others.
 var sourceSeed = maphash.MakeSeed()
 
 // Source returns the party whose account pays for a request of id. It is the user, where the proxy
-// knows its name; if it acts as another, it pays itself. A service account's token that kube-apiserver has accepted names its owner truly.
-// Other accepted tokens are told apart by a sum. All others are strangers, and count by address.
-// All clients of the insecure port that bring no token are one source.
+// knows its name; if it acts as another, it pays itself. A service account's token that
+// kube-apiserver has accepted names its owner truly. Other accepted tokens are told apart by a sum.
+// All others are strangers, and count by address. All clients of the insecure port that bring no
+// token are one source.
 func (a *Authorizer) Source(id Identity) account.Source { return sourceOf(a.queue.tokens, id) }
 
 func sourceOf(tokens *KnownTokens, id Identity) account.Source {
@@ -32,17 +31,16 @@ func sourceOf(tokens *KnownTokens, id Identity) account.Source {
 		}
 		return account.Source{Name: fmt.Sprintf("(token %08x)", uint32(maphash.String(sourceSeed, id.Token)))}
 	}
-	return strangerAt(id.From)
+	return account.StrangerAt(id.From)
 }
 
-// StrangerAt returns the party whose account pays for what comes over a connection until its client
-// is known.
-func StrangerAt(c exchange.Conn) account.Source {
-	return strangerAt(SourceOf(&exchange.Exchange{Conn: c}))
-}
-
-func strangerAt(address netip.Prefix) account.Source {
-	return account.Source{Name: address.Addr().String(), Stranger: true}
+// ConnectionSource returns the party that pays for a connection with a request of id, before anybody is
+// impersonated. A front proxy's connection is of no single user.
+func (a *Authorizer) ConnectionSource(id Identity) account.Source {
+	if id.Kind == KindFrontProxy {
+		return account.Source{Name: "(" + id.Kind.String() + ")"}
+	}
+	return a.Source(id)
 }
 
 // WatchSource returns the party whose account pays for an open watch.

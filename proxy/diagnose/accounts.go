@@ -45,7 +45,7 @@ type DebugHolder struct {
 	Stranger bool             `json:"stranger"`         // then the source is an address
 	Bytes    int64            `json:"bytes"`
 	Held     map[string]int64 `json:"heldBytes"`
-	Things   int              `json:"things"` // bodies, answers, watches, caches
+	Things   int              `json:"things"` // bodies, answers, watches, connections, caches
 }
 
 // Accounts describes what a ledger holds now.
@@ -59,7 +59,7 @@ func Accounts(l *account.Ledger) DebugAccounts {
 	}
 	for _, h := range l.Largest(mostHolders) {
 		d.Largest = append(d.Largest, DebugHolder{
-			Source: shown(h.Source.Name), Stranger: h.Source.Stranger, Bytes: h.Total(), Held: byKind(h.Held[:]), Things: h.Entries,
+			Source: shown(h.Source.Name), Stranger: h.Source.Stranger, Bytes: h.Total(), Held: byKind(h.Held[:]), Things: h.Things,
 		})
 	}
 	return d

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -16,6 +17,7 @@ import (
 // leaves none behind. It closes connections while it holds mu, so no close may wait for a client.
 type Connections struct {
 	maxAge time.Duration // Options.MaxConnectionAge
+	ledger *account.Ledger
 
 	emptyOnce sync.Once
 	Empty     chan struct{} // closed once closing is set and open is empty; never sent on
@@ -42,12 +44,20 @@ type Conn struct {
 	old      fanout.MonotonicTime // when it reaches its maximum age; 0 for never
 	state    connState            // guarded by all.mu
 	end      func()               // from Shared; nil for other connections; guarded by all.mu
+	entry    *account.Entry       // what it holds between requests
+	payer    atomic.Pointer[account.Source]
 }
 
+// atRest is what a connection takes without a request: its TLS, and buffers for the next head.
+const atRest = 40 << 10
+
 // NewConnections returns an empty set of connections. maxAge is the maximum age of a connection,
-// give or take a tenth; 0 is no limit.
-func NewConnections(maxAge time.Duration) *Connections {
-	return &Connections{maxAge: maxAge, open: make(map[net.Conn]*Conn), from: make(map[netip.Prefix]int), Empty: make(chan struct{})}
+// give or take a tenth; 0 is no limit. What connections hold counts in ledger.
+func NewConnections(maxAge time.Duration, ledger *account.Ledger) *Connections {
+	return &Connections{
+		maxAge: maxAge, ledger: ledger,
+		open: make(map[net.Conn]*Conn), from: make(map[netip.Prefix]int), Empty: make(chan struct{}),
+	}
 }
 
 // Opened records a connection that the listener has accepted.
@@ -98,9 +108,12 @@ func (cs *Connections) setLocked(c net.Conn, state connState) *Conn {
 			known.old = fanout.MonotonicOf(time.Now().Add(cs.maxAge - cs.maxAge/10 + rand.N(cs.maxAge/5+1)))
 		}
 		cs.open[c] = known
-		cs.from[account.AddressOf(c.RemoteAddr())]++
+		address := account.AddressOf(c.RemoteAddr())
+		cs.from[address]++
+		known.entry = cs.ledger.Open(account.StrangerAt(address), account.Connections, known.Break)
 	}
 	known.state = state
+	known.Rest(state != busy)
 	return known
 }
 
@@ -108,8 +121,9 @@ func (cs *Connections) setLocked(c net.Conn, state connState) *Conn {
 func (cs *Connections) Closed(c net.Conn) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if _, ok := cs.open[c]; ok {
+	if known, ok := cs.open[c]; ok {
 		delete(cs.open, c)
+		known.entry.Close()
 		address := account.AddressOf(c.RemoteAddr())
 		if cs.from[address]--; cs.from[address] == 0 {
 			delete(cs.from, address)
@@ -198,6 +212,33 @@ func (cs *Connections) KeepAlive(c net.Conn) bool {
 	}
 	cs.setLocked(c, idle)
 	return true
+}
+
+// Rest says whether c carries no request. Then it counts for its payer, and is closed if that one
+// holds most when memory is short.
+func (c *Conn) Rest(rests bool) {
+	var bytes int64
+	if rests {
+		bytes = atRest
+	}
+	c.entry.Set(bytes)
+}
+
+// Payer returns who pays for what c holds until the client of a request is known: who has sent a
+// request on c before, or a stranger at its address.
+func (c *Conn) Payer() account.Source {
+	if payer := c.payer.Load(); payer != nil {
+		return *payer
+	}
+	return account.StrangerAt(account.AddressOf(c.RemoteAddr()))
+}
+
+// Known reports whether a known client has sent a request on c. KnownAs says who it is.
+func (c *Conn) Known() bool { return c.payer.Load() != nil }
+
+func (c *Conn) KnownAs(payer account.Source) {
+	c.payer.Store(&payer)
+	c.entry.Move(payer)
 }
 
 // aged reports whether the connection has reached its maximum age.

@@ -98,7 +98,7 @@ func TestCloseUnread(t *testing.T) {
 			if suite := served.ConnectionState().CipherSuite; suite != tls.TLS_AES_128_GCM_SHA256 {
 				t.Skipf("the cipher suite is %s", tls.CipherSuiteName(suite))
 			}
-			cs := NewConnections(0)
+			cs := NewConnections(0, account.New(account.Limits{}))
 			cs.Opened(conn)
 			c.prepare(t, served, &tlsRecords{Conn: tap, secret: secret})
 			closed := make(chan struct{})
@@ -117,7 +117,7 @@ func TestCloseUnread(t *testing.T) {
 // A client that reads is told that its connection ends.
 func TestCloseNotifies(t *testing.T) {
 	_, conn, client, _ := sinkPair(t, sinkWay{secure: true, polled: true})
-	cs := NewConnections(0)
+	cs := NewConnections(0, account.New(account.Limits{}))
 	cs.Opened(conn)
 	cs.Resting(conn)
 	cs.BeginClosing()
@@ -128,7 +128,7 @@ func TestCloseNotifies(t *testing.T) {
 
 // One address leaves a quarter of the connections to others, and others may have it.
 func TestShareOfConnections(t *testing.T) {
-	cs := NewConnections(0)
+	cs := NewConnections(0, account.New(account.Limits{}))
 	l := LimitedListener{Most: 40, Open: cs.Count, From: cs.From, Spent: func() bool { return false }}
 	arrive := func(from string) (net.Conn, bool) {
 		a, err := net.ResolveTCPAddr("tcp", from)
@@ -177,3 +177,69 @@ type addressed struct {
 }
 
 func (c *addressed) RemoteAddr() net.Addr { return c.from }
+
+// A connection counts while it carries no request: for its address until its client is known, and
+// then for that client. When memory is short, those of the source with most are closed.
+func TestConnectionsCount(t *testing.T) {
+	ledger := account.New(account.Limits{})
+	cs := NewConnections(0, ledger)
+	open := func(from string) (*closing, *Conn) {
+		a, err := net.ResolveTCPAddr("tcp", from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &closing{addressed: addressed{from: a}}
+		cs.Opened(c)
+		return c, cs.open[c]
+	}
+	want := func(when, want string) {
+		t.Helper()
+		got := ""
+		for _, h := range ledger.Largest(10) {
+			if n := h.Held[account.Connections]; n > 0 {
+				got += fmt.Sprint(" ", h.Source.Name, " ", h.Source.Stranger, " ", n/atRest)
+			}
+		}
+		if got != want {
+			t.Errorf("%s:%s, want%s", when, got, want)
+		}
+	}
+	_, one := open("10.0.0.1:1")
+	watching, _ := open("10.0.0.1:2")
+	silent, _ := open("10.0.0.1:3")
+	other, _ := open("10.0.0.2:1")
+	cs.Serving(watching)
+	want("one carries a request", " 10.0.0.1 true 2 10.0.0.2 true 1")
+	one.KnownAs(account.Source{Name: "ann"})
+	cs.Resting(watching)
+	want("one has a known client", " 10.0.0.1 true 2 10.0.0.2 true 1 ann false 1")
+	if one.Payer() != (account.Source{Name: "ann"}) || !one.Known() {
+		t.Errorf("the client pays as %v", one.Payer())
+	}
+	cs.Serving(watching)
+	idle, _ := open("10.0.0.1:4")
+	if freed := ledger.Relieve(1, account.Passing()...); freed != 2*atRest {
+		t.Errorf("%d bytes are freed", freed)
+	}
+	if !silent.closed || !idle.closed || watching.closed || other.closed {
+		t.Error("not the connections without requests of the address with most are closed")
+	}
+	for c := range cs.open {
+		cs.Closed(c)
+	}
+	want("all are closed", "")
+	if n := ledger.Totals().Open; n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// closing is a connection that notes that it is closed.
+type closing struct {
+	addressed
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}

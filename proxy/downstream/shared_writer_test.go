@@ -8,6 +8,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 // A shared writer never waits, loses and reorders nothing, and says when the socket has room again.
@@ -69,7 +71,7 @@ func TestSharedWriter(t *testing.T) {
 // Connections that carry several requests at a time end in their own way when the proxy stops,
 // those that come later too.
 func TestSharedConnections(t *testing.T) {
-	cs := NewConnections(0)
+	cs := NewConnections(0, account.New(account.Limits{}))
 	ended := make(chan int, 2)
 	early, late := new(net.TCPConn), new(net.TCPConn)
 	cs.Shared(early, func() { ended <- 1 })

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"net"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 // Conn is the client's connection, which carries the request. It stays valid after the request has
@@ -24,6 +26,13 @@ type Conn interface {
 	Break()
 	// Remaining is how long the connection may still be used; ok is false if there is no limit.
 	Remaining() (d time.Duration, ok bool)
+
+	// Payer returns who pays for what the connection holds until the client of a request is known: a
+	// known client that has sent a request on it before, or a stranger at its address. Known reports
+	// whether there is such a client, and KnownAs says who it is.
+	Payer() account.Source
+	Known() bool
+	KnownAs(account.Source)
 
 	// Arriving reports whether the connection is new and may still hold a turn at the processors.
 	// EndArrival ends the arrival, because the request waits for something else. It may be called

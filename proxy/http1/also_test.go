@@ -19,7 +19,7 @@ import (
 func TestAlso(t *testing.T) {
 	certificates := httptest.NewTLSServer(nil)
 	defer certificates.Close()
-	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0), nil, proxytest.Guard())
+	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,8 +41,8 @@ func (s *Server) serveLonger(c net.Conn) bool {
 	}
 	conn := accepted(c)
 	if from.size+2 == len(headSizes) {
-		address := account.Source{Name: account.AddressOf(conn.RemoteAddr()).Addr().String(), Stranger: true}
-		entry := s.ledger.Open(address, account.Heads, s.conns.Serving(conn).Break)
+		client := s.conns.Serving(conn)
+		entry := s.ledger.Open(client.Payer(), account.Heads, client.Break)
 		defer entry.Close()
 		if !entry.Set(largeHead) {
 			return false

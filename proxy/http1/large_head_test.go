@@ -28,7 +28,7 @@ func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []str
 		}
 		x.Response.Body = exchange.BodySlices{fmt.Appendf(nil, "target %d lines %d body %d held %d", len(x.Target), len(x.Header), body,
 			ledger.Totals().Held[account.Heads])}
-	}, ledger, downstream.NewConnections(0), nil, proxytest.Guard())
+	}, ledger, downstream.NewConnections(0, account.New(account.Limits{})), nil, proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestLargeHeads(t *testing.T) {
 			}
 		})
 	}
-	if got := ledger.Totals(); got.Sources != 0 {
+	if got := ledger.Totals(); got.Open != 0 {
 		t.Errorf("%+v is left", got)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -42,7 +41,7 @@ func (b *requestBody) count(ledger *account.Ledger, client exchange.Conn) bool {
 	if b.length >= 0 {
 		most = min(most, int64(b.length))
 	}
-	b.entry = ledger.Open(auth.StrangerAt(client), account.Bodies, client.Break)
+	b.entry = ledger.Open(client.Payer(), account.Bodies, client.Break)
 	return b.entry.Set(most)
 }
 

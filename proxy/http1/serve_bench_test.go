@@ -29,7 +29,7 @@ func BenchmarkServe(b *testing.B) {
 				x.Response.Header.Add("Cache-Control", "no-cache, private")
 				x.Response.Header.Add("Content-Type", "application/json")
 				x.Response.Body = body
-			}, account.New(account.Limits{}), downstream.NewConnections(0), nil, proxytest.Guard())
+			}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, proxytest.Guard())
 			if err != nil {
 				b.Fatal(err)
 			}

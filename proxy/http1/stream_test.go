@@ -31,7 +31,7 @@ func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exch
 	polling, endPolling := context.WithCancel(t.Context())
 	polled := make(chan struct{})
 	go func() { defer close(polled); poller.Run(polling) }()
-	server, err := New(handle, account.New(account.Limits{}), downstream.NewConnections(0), poller, guard)
+	server, err := New(handle, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), poller, guard)
 	if err != nil {
 		t.Fatal(err)
 	}

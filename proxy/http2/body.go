@@ -35,7 +35,7 @@ type body struct {
 
 func newBody(st *stream, length int64, expects bool) *body {
 	b := &body{stream: st, came: make(chan struct{}, 1), length: length, room: streamWindow, expects: expects}
-	b.entry = st.conn.server.ledger.Open(st.conn.stranger, account.Bodies, b.cut)
+	b.entry = st.conn.server.ledger.Open(st.conn.shared.Payer(), account.Bodies, b.cut)
 	return b
 }
 

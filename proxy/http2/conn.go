@@ -11,7 +11,6 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -47,8 +46,6 @@ type conn struct {
 	tls     *tls.Conn // as the listener accepted it
 	shared  *downstream.Conn
 	carrier *fanout.Carrier
-
-	stranger account.Source // pays for what has no owner; set before the first frame is read
 
 	arrival sync.Once      // closes arrived
 	arrived chan struct{}  // closed when the arrival has ended; see downstream.Arrival
@@ -136,7 +133,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 // serve reads the connection until it ends, and waits until nothing works for it.
 func (c *conn) serve() {
 	c.shared = c.server.conns.Shared(c.tls, c.goAway)
-	c.stranger = auth.StrangerAt(c.shared)
+	c.shared.Rest(true) // it has no stream yet
 	c.end(c.readCaught())
 	c.reader.giveBack()
 	c.working.Wait()
@@ -190,6 +187,7 @@ func (c *conn) restLocked() {
 		return
 	}
 	c.idleFrom = fanout.MonotonicNow()
+	c.shared.Rest(true)
 	if c.shared.Last() {
 		c.goAwayLocked()
 	}

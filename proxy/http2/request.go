@@ -62,13 +62,13 @@ func (c *conn) readBlock(f *wire.HeadersFrame) error {
 	return nil
 }
 
-// holdHead counts a long head for the client's address. It reports whether the head may be held.
+// holdHead counts a long head for the connection's payer. It reports whether the head may be held.
 func (c *conn) holdHead(bytes int) bool {
 	if bytes <= usualHead {
 		return true
 	}
 	if c.held == nil {
-		c.held = c.server.ledger.Open(c.stranger, account.Heads, func() { go c.fail(errCalm) })
+		c.held = c.server.ledger.Open(c.shared.Payer(), account.Heads, func() { go c.fail(errCalm) })
 	}
 	return c.held.Set(int64(bytes))
 }

@@ -9,6 +9,7 @@ import (
 
 	wire "golang.org/x/net/http2"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -75,6 +76,9 @@ func (st *stream) pendingLocked() [][]byte {
 // openLocked creates the stream of a request. Only the reader calls it.
 func (c *conn) openLocked(id uint32) *stream {
 	st := &stream{conn: c, id: id, window: c.initial}
+	if len(c.streams) == 0 {
+		c.shared.Rest(false)
+	}
 	c.streams.add(st)
 	c.working.Add(1)
 	return st
@@ -344,6 +348,12 @@ func (st *stream) Left() bool {
 func (st *stream) Break() { st.reset(wire.ErrCodeInternal) }
 
 func (st *stream) Remaining() (time.Duration, bool) { return st.conn.shared.Remaining() }
+
+func (st *stream) Payer() account.Source { return st.conn.shared.Payer() }
+
+func (st *stream) Known() bool { return st.conn.shared.Known() }
+
+func (st *stream) KnownAs(payer account.Source) { st.conn.shared.KnownAs(payer) }
 
 func (st *stream) Arriving() bool { return st.conn.shared.Arriving() }
 

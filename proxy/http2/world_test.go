@@ -51,7 +51,8 @@ func newWorld(t testing.TB, handler func(*exchange.Exchange)) *world {
 func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*exchange.Exchange)) *world {
 	t.Helper()
 	ln, poller := listenTLS(t, Protocol)
-	w := &world{t: t, conns: downstream.NewConnections(maxAge), ledger: account.New(account.Limits{}), addr: ln.Addr().String(), ln: ln}
+	ledger := account.New(account.Limits{})
+	w := &world{t: t, conns: downstream.NewConnections(maxAge, ledger), ledger: ledger, addr: ln.Addr().String(), ln: ln}
 	guard := exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	w.server = New(handler, &opts, w.ledger, w.conns, poller, guard)
 	w.serving.Go(w.accept)

@@ -52,7 +52,7 @@ func keep(t *testing.T, copies int64, f func(*keptLanes)) {
 		f(k)
 		stop()
 		<-ended
-		if got := k.ledger.Totals(); got.Sources != 0 {
+		if got := k.ledger.Totals(); got.Open != 0 {
 			t.Errorf("%+v is left", got)
 		}
 	})

@@ -87,7 +87,7 @@ func TestHoldingAnswer(t *testing.T) {
 		for _, h := range []*holding{short, long, more} {
 			h.close()
 		}
-		if got := p.ledger.Totals(); got.Sources != 0 {
+		if got := p.ledger.Totals(); got.Open != 0 {
 			t.Errorf("%+v is left", got)
 		}
 	})

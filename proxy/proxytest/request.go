@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -78,6 +79,9 @@ func (c Conn) TLS() *tls.ConnectionState      { return c.State }
 func (Conn) TCP() *net.TCPConn                { return nil }
 func (Conn) Left() bool                       { return false }
 func (Conn) Break()                           {}
+func (Conn) Payer() account.Source            { return account.Source{Stranger: true} }
+func (Conn) Known() bool                      { return false }
+func (Conn) KnownAs(account.Source)           {}
 func (Conn) Remaining() (time.Duration, bool) { return 0, false }
 func (Conn) Arriving() bool                   { return false }
 func (Conn) EndArrival()                      {}

@@ -49,14 +49,15 @@ QUICK_E2E := ^Test(Oracle|Linearizable|ReadYourWrites|WatchResume|WatchBookmarks
 NOT_SUITES := grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack
 # One set of build flags, that of bin/watchfan: nothing is compiled twice.
 QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath
+QUICK_BINARIES := bin/watchfan bin/devcluster bin/kubectl
+QUICK_ENV := WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl
 
-test: bin/watchfan bin/devcluster bin/kubectl ## begin here: formatting, vet, unit tests, a dozen end-to-end tests (4 min; 12 the first time)
+test: $(QUICK_BINARIES) ## begin here: formatting, vet, unit tests, a dozen end-to-end tests (4 min; 12 the first time)
 	@$(MAKE) --no-print-directory format
 	$(QUICK) $(GO) vet $(PACKAGES)
 	proxy/rooms.sh
 	@$(QUICK) deploy/progress.sh unit "2 minutes" $(GO) test -short -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
-	@$(QUICK) WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
-		deploy/progress.sh e2e "2 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
+	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "2 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
 	@echo
 	@echo "All rooms' unit tests pass. In front of a real etcd and kube-apiserver, watchers see every event once and in order,"
 	@echo "reads are as new as they promise, kubectl works, rights are each client's own, and kube-apiserver's restarts stay upstream."
@@ -69,6 +70,7 @@ verify: lint unit e2e cachesuite chaos deploytest statustest ## before a change 
 
 nightly: CHAOS_DURATION ?= 1h
 nightly: ATTACK_DURATION ?= 10m
+nightly: N ?= 5,5,2
 nightly: vulncheck unit-again versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
 
 unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 min)
@@ -80,12 +82,10 @@ unit: ## unit tests and fuzz seeds with the race detector, tests of allocations 
 unit-again:
 	$(GO) test -count=5 -shuffle=on -timeout 2h $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
 
-stress: PKG ?= ./fanout ./proxy/lane ./proxy/auth ./proxy/http1 ./proxy/http2 ./proxy/cached ./proxy/admin ./proxy
-stress: ## flake rates: tests run N times quiet, beside busy loops, with one processor (PKG=./fanout; RUN=^TestX; N=10)
-	@mkdir -p bin; $(GO) build -o bin/stress ./proxy/proxytest/stress; status=0; for package in $(PKG); do \
-		echo "=== $$package"; $(GO) test -c $(RACE) -o bin/stress.test $$package; \
-		bin/stress -n $(or $(N),10) -dir $$package bin/stress.test -test.timeout=20m $(if $(RUN),-test.run='$(RUN)') || status=1; \
-	done; exit $$status
+# With FLAGS, not the short tests of make test but all of make unit. RUN=. is all of e2e.
+stress: $(if $(findstring e2e,$(or $(PKG),e2e)),$(QUICK_BINARIES)) ## flake rates of what make test runs: quiet, beside busy loops, with one processor (PKG=./fanout; RUN=^TestX; N=15,15,5; FLAGS=-race)
+	@$(if $(FLAGS),,$(QUICK)) $(QUICK_ENV) $(GO) run ./proxy/proxytest/stress -n $(or $(N),10) -run '$(RUN)' -e2e '$(QUICK_E2E)' \
+		$(if $(FLAGS),-build '$(FLAGS)',-short) $(or $(PKG),$$($(GO) list $(PACKAGES) | $(NOT_SUITES)) ./proxy/e2e)
 
 e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (15 min; E2EFLAGS=-http2)
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client \

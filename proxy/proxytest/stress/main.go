@@ -1,24 +1,27 @@
-// Stress runs a test binary again and again, and prints how often each test fails. A third of the runs
-// has the machine to itself, a third runs beside twice as many busy loops as there are processors, and
-// a third has one processor. The order of the tests is drawn anew in each run.
+// Stress runs the tests of packages again and again, and prints how often each test fails: with the
+// machine to themselves, beside twice as many busy loops as there are processors, and with one
+// processor. The order of the tests is drawn anew in each run.
 //
-//	go test -c -race -o bin/stress.test ./fanout
-//	go run ./proxy/proxytest/stress -n 15 -dir fanout bin/stress.test -test.run=^TestParked
+//	go run ./proxy/proxytest/stress -n 15,15,5 -run ^TestParked ./fanout ./proxy/lane
 //
-// It exits with 1 if anything failed. What a run that failed has printed is kept in bin/stress.
+// It exits with 1 if anything failed. The outcome of each test is added to bin/stress.jsonl, and -n 0
+// prints the rates of all that is there. What a package has printed in a run that failed is kept in
+// bin/stress.
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -32,18 +35,32 @@ const (
 	one   mode = "one processor"
 )
 
-var modes = []mode{quiet, busy, one}
+var modes = [...]mode{quiet, busy, one}
+
+// binary is the built tests of a package.
+type binary struct {
+	pkg, dir, path string
+	run            string // expression for the tests that are run
+}
+
+// stress is what is run, and what came of it.
+type stress struct {
+	binaries []binary
+	flags    []string // for the binaries
+	keep     string   // directory for what failed runs print
+	record   io.Writer
+	out      io.Writer
+	tally
+}
 
 func main() {
-	n := flag.Int("n", 10, "runs in each mode")
-	dir := flag.String("dir", ".", "the directory of the package, in which its tests run")
-	keep := flag.String("keep", "bin/stress", "directory for what failed runs print")
+	n := flag.String("n", "10", "runs, or runs in each mode: `QUIET,BUSY,ONE`")
+	run := flag.String("run", "", "run only tests that match the `expression`")
+	e2e := flag.String("e2e", "", "without -run, run only tests of package e2e that match the `expression`")
+	short := flag.Bool("short", false, "run the tests with -short")
+	build := flag.String("build", "", "`flags` for go test -c, as -race")
 	flag.Parse()
-	if flag.NArg() == 0 || *n < 1 {
-		fmt.Fprintln(os.Stderr, "usage: stress [-n RUNS] [-dir DIRECTORY] TEST-BINARY [FLAG…]")
-		os.Exit(2)
-	}
-	failed, err := stress(os.Stdout, *n, *dir, *keep, flag.Args())
+	failed, err := runAll(*n, *run, *e2e, *short, strings.Fields(*build), flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -53,49 +70,124 @@ func main() {
 	}
 }
 
-// stress makes n runs in each mode, and reports whether any failed.
-func stress(out io.Writer, n int, dir, keep string, command []string) (failed bool, err error) {
-	program, err := filepath.Abs(command[0])
+func runAll(n, run, e2e string, short bool, build, packages []string) (failed bool, err error) {
+	runs, err := parseRuns(n)
 	if err != nil {
 		return false, err
 	}
-	t := newTally()
-	for _, m := range modes {
+	s := &stress{keep: "bin/stress", out: os.Stdout, tally: make(tally), flags: []string{"-test.v=test2json", "-test.shuffle=on",
+		"-test.timeout=1h", "-test.short=" + strconv.FormatBool(short)}}
+	if err := os.MkdirAll(s.keep, 0o755); err != nil {
+		return false, err
+	}
+	record, err := os.OpenFile("bin/stress.jsonl", os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return false, err
+	}
+	defer record.Close()
+	s.record = record
+	if runs == [len(modes)]int{} {
+		err = s.tally.read(record)
+	} else if s.binaries, err = buildAll(s.keep, build, packages); err == nil {
+		for i := range s.binaries {
+			s.binaries[i].run = run
+			if run == "" && path.Base(s.binaries[i].pkg) == "e2e" {
+				s.binaries[i].run = e2e
+			}
+		}
+		err = s.run(runs)
+	}
+	fmt.Print(s.table())
+	return s.failures() > 0, errors.Join(err, record.Close())
+}
+
+func parseRuns(n string) (runs [len(modes)]int, err error) {
+	parts := strings.Split(n, ",")
+	for i := range runs {
+		part := parts[min(i, len(parts)-1)]
+		if runs[i], err = strconv.Atoi(part); err != nil || runs[i] < 0 || len(parts) != 1 && len(parts) != len(runs) {
+			return runs, fmt.Errorf("%q is not a number of runs, nor three: quiet, busy, one processor", n)
+		}
+	}
+	return runs, nil
+}
+
+// buildAll builds the tests of packages, each once.
+func buildAll(dir string, flags, packages []string) ([]binary, error) {
+	list := exec.Command("go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, packages...)...)
+	list.Stderr = os.Stderr
+	listed, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var all []binary
+	for line := range strings.Lines(string(listed)) {
+		pkg, packageDir, _ := strings.Cut(strings.TrimSpace(line), " ")
+		file, err := filepath.Abs(filepath.Join(dir, strings.ReplaceAll(pkg, "/", "-")+".test"))
+		if err != nil {
+			return nil, err
+		}
+		build := exec.Command("go", append(append([]string{"test", "-c", "-o", file}, flags...), pkg)...)
+		if said, err := build.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, said)
+		}
+		all = append(all, binary{pkg: pkg, dir: packageDir, path: file})
+	}
+	return all, nil
+}
+
+// run makes the runs of each mode.
+func (s *stress) run(runs [len(modes)]int) error {
+	for i, m := range modes {
 		end := disturb(m)
-		for i := range n {
-			cmd := exec.Command(program, append(slices.Clone(command[1:]), "-test.v", "-test.shuffle=on")...)
-			cmd.Dir, cmd.Env = dir, os.Environ()
-			if m == one {
-				cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
-			}
+		for n := range runs[i] {
 			began := time.Now()
-			printed, err := cmd.CombinedOutput()
-			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				end()
-				return false, err
-			}
-			verdict := "ok"
-			if !t.add(m, string(printed), err == nil) {
-				failed, verdict = true, "FAIL"
-				if err := save(keep, fmt.Sprintf("%s-%d.log", m, i), printed); err != nil {
+			for _, b := range s.binaries {
+				if err := s.runOne(b, m); err != nil {
 					end()
-					return true, err
+					return err
 				}
 			}
-			fmt.Fprintf(out, "%s run %d of %d: %s after %s\n", m, i+1, n, verdict, time.Since(began).Round(time.Second))
+			fmt.Fprintf(s.out, "%s run %d of %d ended after %s, %d tests have failed until now\n", m, n+1, runs[i], time.Since(began).Round(time.Second), s.failures())
 		}
 		end()
 	}
-	_, err = io.WriteString(out, t.table())
-	return failed, err
+	return nil
 }
 
-func save(dir, name string, content []byte) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// runOne runs the tests of a package once.
+func (s *stress) runOne(b binary, m mode) error {
+	cmd := exec.Command("go", append([]string{"tool", "test2json", "-t", "-p", b.pkg, b.path, "-test.run=" + b.run}, s.flags...)...)
+	cmd.Dir, cmd.Env, cmd.Stderr = b.dir, os.Environ(), os.Stderr
+	if m == one {
+		cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
+	}
+	events, err := cmd.StdoutPipe()
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, name), content, 0o644)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	outcomes, printed, readErr := read(events, m)
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) || readErr != nil {
+		return errors.Join(readErr, err)
+	}
+	for _, o := range outcomes {
+		s.note(o)
+		if err := json.NewEncoder(s.record).Encode(o); err != nil {
+			return err
+		}
+		if o.Action == "fail" {
+			file := fmt.Sprintf("%s-%s-%s.log", filepath.Base(b.path), strings.Fields(string(m))[0], o.Shuffle)
+			fmt.Fprintf(s.out, "%s failed: see %s\n", o.name(), filepath.Join(s.keep, file))
+			if err := os.WriteFile(filepath.Join(s.keep, file), []byte(printed), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // disturb keeps the processors busy in mode busy, until end is called.
@@ -116,9 +208,4 @@ func disturb(m mode) (end func()) {
 		over.Store(true)
 		runtime.GOMAXPROCS(before)
 	}
-}
-
-// rate is a share in percent.
-func rate(failed, runs int) string {
-	return strconv.FormatFloat(100*float64(failed)/float64(max(runs, 1)), 'f', 1, 64) + " %"
 }

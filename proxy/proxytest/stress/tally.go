@@ -1,107 +1,149 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
-	"regexp"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// tally counts the outcomes of tests by name. The test "(process)" stands for runs that failed without
-// the failure of a test, as by a panic or at their time limit.
-type tally struct {
-	tests map[string]*outcomes
-	seeds []string // of the runs that failed
+// outcome is that of one test in one run: a line of the record. Its fields are those of go tool
+// test2json, the mode, and the order of the tests. Without a test, a package has failed though none of
+// its tests did, as by a panic or at its time limit.
+type outcome struct {
+	Package, Test, Action string
+	Elapsed               float64 // seconds
+	Mode                  mode
+	Shuffle               string
 }
 
-const process = "(process)"
-
-// outcomes are those of one test.
-type outcomes struct {
-	runs, failed int
-	seconds      map[mode][]float64
+func (o outcome) name() string {
+	if o.Test == "" {
+		return path.Base(o.Package) + " (process)"
+	}
+	return path.Base(o.Package) + "." + o.Test
 }
 
-func newTally() *tally { return &tally{tests: make(map[string]*outcomes)} }
-
-var (
-	outcomeLine = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+) \(([0-9.]+)s\)$`)
-	seedLine    = regexp.MustCompile(`(?m)^-test\.shuffle (\d+)$`)
-)
-
-// add reads what a run has printed. It reports whether the run was good.
-func (t *tally) add(m mode, printed string, exitedWell bool) (good bool) {
-	failures := 0
-	for _, line := range outcomeLine.FindAllStringSubmatch(printed, -1) {
-		if line[1] == "SKIP" {
+// read reads the output of go tool test2json: the outcomes of tests, and what they printed.
+func read(events io.Reader, m mode) (outcomes []outcome, printed string, err error) {
+	var text strings.Builder
+	var shuffle string
+	failed := false
+	for lines := json.NewDecoder(events); ; {
+		var event struct {
+			outcome
+			Output string
+		}
+		if err := lines.Decode(&event); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, "", fmt.Errorf("read the output of go tool test2json: %w", err)
+		}
+		o := event.outcome
+		text.WriteString(event.Output)
+		if seed, ok := strings.CutPrefix(event.Output, "-test.shuffle "); ok {
+			shuffle = strings.TrimSpace(seed)
+		}
+		if o.Action != "pass" && o.Action != "fail" || strings.Contains(o.Test, "/") { // subtests count as their test
 			continue
 		}
-		seconds, _ := strconv.ParseFloat(line[3], 64) // the expression lets digits and points through only
-		if !t.note(line[2], m, seconds, line[1] == "PASS") {
-			failures++
+		if o.Test == "" && (o.Action == "pass" || failed) {
+			continue
 		}
+		failed = failed || o.Action == "fail"
+		o.Mode, o.Shuffle = m, shuffle
+		outcomes = append(outcomes, o)
 	}
-	if !exitedWell && failures == 0 {
-		t.note(process, m, 0, false)
-	}
-	if exitedWell && failures == 0 {
-		return true
-	}
-	if seed := seedLine.FindStringSubmatch(printed); seed != nil {
-		t.seeds = append(t.seeds, seed[1])
-	}
-	return false
+	return outcomes, text.String(), nil
 }
 
-func (t *tally) note(test string, m mode, seconds float64, passed bool) bool {
-	o := t.tests[test]
-	if o == nil {
-		o = &outcomes{seconds: make(map[mode][]float64)}
-		t.tests[test] = o
+// tally has the outcomes of tests by name.
+type tally map[string]*counts
+
+type counts struct {
+	runs, failed int
+	seconds      map[mode][]float64
+	orders       []string // of the runs that failed
+}
+
+func (t tally) note(o outcome) {
+	c := t[o.name()]
+	if c == nil {
+		c = &counts{seconds: make(map[mode][]float64)}
+		t[o.name()] = c
 	}
-	o.runs++
-	if !passed {
-		o.failed++
+	c.runs++
+	c.seconds[o.Mode] = append(c.seconds[o.Mode], o.Elapsed)
+	if o.Action == "fail" {
+		c.failed++
+		c.orders = append(c.orders, fmt.Sprintf("%s: -test.shuffle=%s", o.Mode, o.Shuffle))
 	}
-	o.seconds[m] = append(o.seconds[m], seconds)
-	return passed
+}
+
+// read notes the outcomes of a record.
+func (t tally) read(record io.Reader) error {
+	for lines := json.NewDecoder(record); ; {
+		var o outcome
+		if err := lines.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read the record: %w", err)
+		}
+		t.note(o)
+	}
+}
+
+func (t tally) failures() (n int) {
+	for _, c := range t {
+		n += c.failed
+	}
+	return n
 }
 
 // table lists the tests, those first that failed most often. With no failure in n runs, the rate is
 // below 3/n with 95 % confidence.
-func (t *tally) table() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-50s %5s %6s %8s %12s  %s\n", "test", "runs", "failed", "rate", "95 % below", "median quiet / busy / one processor")
-	names := slices.SortedFunc(maps.Keys(t.tests), func(x, y string) int {
-		if d := t.tests[y].failed - t.tests[x].failed; d != 0 {
+func (t tally) table() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%-60s %5s %6s %8s %12s  %s\n", "test", "runs", "failed", "rate", "95 % below", "median quiet / busy / one processor")
+	names := slices.SortedFunc(maps.Keys(t), func(x, y string) int {
+		if d := t[y].failed - t[x].failed; d != 0 {
 			return d
 		}
 		return strings.Compare(x, y)
 	})
 	for _, name := range names {
-		o := t.tests[name]
+		c := t[name]
 		below := "-"
-		if o.failed == 0 {
-			below = rate(min(3, o.runs), o.runs)
+		if c.failed == 0 {
+			below = percent(min(3, c.runs), c.runs)
 		}
 		var medians []string
 		for _, m := range modes {
-			medians = append(medians, median(o.seconds[m]))
+			medians = append(medians, median(c.seconds[m]))
 		}
-		fmt.Fprintf(&b, "%-50s %5d %6d %8s %12s  %s\n", name, o.runs, o.failed, rate(o.failed, o.runs), below, strings.Join(medians, " / "))
+		fmt.Fprintf(&s, "%-60s %5d %6d %8s %12s  %s\n", name, c.runs, c.failed, percent(c.failed, c.runs), below, strings.Join(medians, " / "))
 	}
-	if len(t.seeds) > 0 {
-		fmt.Fprintf(&b, "orders of the runs that failed: -test.shuffle=%s\n", strings.Join(t.seeds, ", "))
+	for _, name := range names {
+		for _, order := range t[name].orders {
+			fmt.Fprintf(&s, "%s failed, %s\n", name, order)
+		}
 	}
-	return b.String()
+	return s.String()
 }
 
 func median(seconds []float64) string {
 	if len(seconds) == 0 {
 		return "-"
 	}
-	slices.Sort(seconds)
+	seconds = slices.Sorted(slices.Values(seconds))
 	return fmt.Sprintf("%.1f s", seconds[len(seconds)/2])
+}
+
+func percent(part, of int) string {
+	return strconv.FormatFloat(100*float64(part)/float64(of), 'f', 1, 64) + " %"
 }

@@ -11,7 +11,9 @@ import (
 )
 
 // A bookmark form is not replaced by one with less, but is replaced by a newer server's form.
-func TestSetBookmarkForm(t *testing.T) {
+func TestSetBookmarkForm(t *testing.T) { synctest.Test(t, testSetBookmarkForm) }
+
+func testSetBookmarkForm(t *testing.T) {
 	form := func(l string) framing.BookmarkForm {
 		ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(l))
 		if err != nil {
@@ -28,7 +30,7 @@ func TestSetBookmarkForm(t *testing.T) {
 	w := &world{t: t, cache: c, flusher: f}
 	got := func() []string {
 		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
 		return r.lines(t)
 	}
 	if c.HasBookmarks() || len(got()) != 0 {

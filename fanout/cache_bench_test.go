@@ -42,7 +42,7 @@ func await(s *counter, n int) {
 		case spins < 1000:
 			runtime.Gosched()
 		case spins < 1_000_000:
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(100 * time.Microsecond) //testlint:allow timer a benchmark leaves the processors to the cache
 		default:
 			panic(fmt.Sprintf("lost events: %d of %d have come", s.count(), n))
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // moody is a Sink that blocks, drains and breaks at random.
@@ -51,6 +52,7 @@ func (m *moody) Write(batch [][]byte) (bool, error) {
 
 func (m *moody) Drain(done func(error)) { go func() { done(m.drain()) }() }
 
+//testlint:allow timer pauses of a millisecond and more are those of bubbles
 func (m *moody) drain() error {
 	m.mu.Lock()
 	pause, breaks := time.Duration(m.rng.Int64N(int64(m.pause))), m.rng.Float64() < m.breaks
@@ -193,9 +195,9 @@ func TestDelivery(t *testing.T) {
 	tight := fanout.Limits{HistoryEvents: 300, HistoryBytes: 1 << 30, ClientFrames: 30, ClientBytes: 1 << 20}
 	for name, limits := range map[string]fanout.Limits{"roomy": roomy, "tight": tight} {
 		t.Run(name, func(t *testing.T) {
+			seeds := steady.Rand(t)
 			for range 5 {
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
+				seed := seeds.Uint64()
 				synctest.Test(t, func(t *testing.T) { deliver(t, limits, seed) })
 			}
 		})
@@ -370,9 +372,7 @@ func (c *checkedClient) join(t *testing.T, w *world) bool {
 // One writer and a thousand readers of a few groups, on real processors: invariants 1 and 2 of type
 // group.
 func TestGroupStress(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := steady.Rand(t)
 	const clients, changes = 1000, 300
 	w := newWorld(t, roomy)
 	selectors := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "", "", "spec.node=n1"),
@@ -381,7 +381,7 @@ func TestGroupStress(t *testing.T) {
 	var joins sync.WaitGroup
 	for i := range checked {
 		c := &checkedClient{name: fmt.Sprint("client ", i), selector: selectors[i%len(selectors)]}
-		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)),
+		c.sink = &moody{recorder: recorder{endc: make(chan struct{})}, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)),
 			pause: 500 * time.Microsecond, blocks: 0.1 * rng.Float64()}
 		c.request = fanout.Request{Start: fanout.Start(i / len(selectors) % 3), EndBookmark: true, Bookmarks: i%2 == 0,
 			Timeout: time.Hour, Gzip: i%5 > 1}
@@ -407,21 +407,19 @@ func TestGroupStress(t *testing.T) {
 	joins.Wait()
 	// These asked for more than the history has.
 	checked = slices.DeleteFunc(checked, func(c *checkedClient) bool { return c.sub == nil })
-	deadline := time.Now().Add(time.Minute)
+	events := 0
 	for _, c := range checked {
 		lines, _ := c.want(w)
 		total := 0
 		for _, l := range lines {
 			total += len(l)
 		}
-		for c.sink.wireLen() < total && time.Now().Before(deadline) &&
-			(!c.sink.gzip || len(c.sink.lines(t)) < len(lines)) {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	events := 0
-	for _, c := range checked {
-		lines, _ := c.want(w)
+		steady.Until(t, c.name+" with all events", func() error {
+			if n := c.sink.wireLen(); n < total && (!c.sink.gzip || len(c.sink.lines(t)) < len(lines)) {
+				return fmt.Errorf("%d bytes of %d", n, total)
+			}
+			return nil
+		})
 		diff(t, c.sink.lines(t), lines)
 		events += len(lines)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // What selectors mean (k8s.io/apimachinery/pkg/fields and pkg/labels, selector.go).
@@ -208,9 +209,7 @@ func randomThing(rng *rand.Rand) thing {
 // A filter selects what apimachinery's selectors select, and filters with the same key select the
 // same.
 func TestFilterProperty(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := steady.Rand(t)
 	var things []*thing
 	var scanned []*framing.Object
 	for range 300 {

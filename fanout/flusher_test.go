@@ -13,6 +13,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // stuck is a Sink whose client stops reading after so many bytes, until it reads again or leaves.
@@ -352,11 +353,7 @@ func TestEndRaces(t *testing.T) {
 				default:
 				}
 			}
-			select {
-			case <-cl.endc:
-			case <-time.After(20 * time.Second):
-				t.Fatalf("round %d: client %d was never told", round, i)
-			}
+			steady.Receive(t, fmt.Sprintf("end for client %d of round %d", i, round), cl.endc)
 		}
 		cancel()
 		<-stopped
@@ -425,9 +422,12 @@ func TestFlusherStop(t *testing.T) {
 	f.Start(w.subscribe(everything(t), fanout.Request{}), parked)
 	w.put(named("x"))
 	served.wantLines(t, w.since(everything(t), 100)...)
-	for parked.wireLen() < 5 {
-		time.Sleep(time.Millisecond)
-	}
+	steady.Until(t, "event for the parked client", func() error {
+		if n := parked.wireLen(); n < 5 {
+			return fmt.Errorf("%d bytes", n)
+		}
+		return nil
+	})
 	cancel()
 	f.Start(w.subscribe(everything(t), fanout.Request{}), before) // before or after the stop
 	<-stopped

@@ -194,7 +194,7 @@ func BenchmarkGzipStorm(b *testing.B) {
 						}
 					}
 					for sink.there.Load() < clients {
-						time.Sleep(time.Millisecond)
+						time.Sleep(time.Millisecond) //testlint:allow timer a benchmark leaves the processors to the cache
 					}
 					wire = sink.bytes.Load()
 					b.StopTimer()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // half is the lower half of all hashes, and rest the upper one.
@@ -206,9 +207,7 @@ func TestHashRangesCrowd(t *testing.T) {
 // Whatever joins and leaves, the groups of a hash are those whose ranges have it, and the entries are
 // counted.
 func TestHashGroupsModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := steady.Rand(t)
 	var x fanout.Index
 	var in []*fanout.Filter
 	for range 2000 {

@@ -1,13 +1,13 @@
 package fanout_test
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // slowHistory is a simple history to compare with: a slice.
@@ -63,9 +63,7 @@ func (h *slowHistory) read(rv, end uint64, max int) (events []*fanout.Change, ok
 }
 
 func TestHistoryProperty(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := steady.Rand(t)
 	var grown, forgotByCount, forgotByBytes, tooOld int
 	for round := range 80 {
 		maxEvents := []int{1, 5, 100, 128, 200, 300, 1000}[rng.IntN(7)]

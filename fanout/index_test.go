@@ -1,18 +1,16 @@
 package fanout_test
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // The index visits every filter whose clients get something of an event, and none twice.
 func TestIndexProperty(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := steady.Rand(t)
 	const filters, events = 150, 400
 	var visited, all, wanted int
 	for range 5 {

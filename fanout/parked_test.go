@@ -2,7 +2,6 @@ package fanout_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // keeper is a stuck Sink that answers for what it keeps.
@@ -183,9 +183,7 @@ func TestParkedEvicted(t *testing.T) {
 // Wherever a client stops, and whatever changes meanwhile, it gets its initial events as they were,
 // and then the changes.
 func TestParkedModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	draw := rand.New(rand.NewPCG(seed, 0))
+	draw := steady.Rand(t)
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, roomy)

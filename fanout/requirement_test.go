@@ -2,7 +2,6 @@ package fanout_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // Compiled requirements select what apimachinery's selectors do.
@@ -46,9 +46,7 @@ func same(t *testing.T, parsed labels.Selector, o *framing.Object) (selected boo
 }
 
 func TestRequirementsProperty(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := steady.Rand(t)
 	values := func() string {
 		vs := make([]string, 1+rng.IntN(40))
 		for i := range vs {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // The selectable fields of the kind that the tests use.
@@ -548,11 +549,7 @@ func unchunk(t testing.TB, wire []byte) []string {
 // wantEnd waits for the end of a subscription.
 func (r *recorder) wantEnd(t testing.TB, reason fanout.Reason, complete bool) {
 	t.Helper()
-	select {
-	case <-r.endc:
-	case <-time.After(time.Minute):
-		t.Fatalf("no end, want %s", reason)
-	}
+	steady.Receive(t, fmt.Sprintf("end: %s", reason), r.endc)
 	if r.reason != reason || r.complete != complete {
 		t.Errorf("ended with %s, complete=%v, want %s, %v", r.reason, r.complete, reason, complete)
 	}
@@ -570,12 +567,13 @@ func (r *recorder) ended() bool {
 // wantLines waits until as many lines have come as are wanted, and compares them.
 func (r *recorder) wantLines(t testing.TB, want ...string) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	got := r.lines(t)
-	for len(got) < len(want) && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
-		got = r.lines(t)
-	}
+	var got []string
+	steady.Until(t, "last line", func() error {
+		if got = r.lines(t); len(got) < len(want) {
+			return fmt.Errorf("got %q, want %q", got, want)
+		}
+		return nil
+	})
 	diff(t, got, want)
 }
 

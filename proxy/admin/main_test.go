@@ -3,8 +3,8 @@ package admin
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestMain fails when a test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { steady.Main(m) }

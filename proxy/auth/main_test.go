@@ -3,7 +3,7 @@ package auth
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { steady.Main(m) }

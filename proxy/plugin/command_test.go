@@ -15,15 +15,15 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestMain fails when a test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { steady.Main(m) }
 
 // fakeCluster is a kube-apiserver with pods whose ports lead to admin ports of this process. It knows
 // SPDY and, like an old kube-apiserver, no WebSocket.

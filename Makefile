@@ -51,10 +51,13 @@ NOT_SUITES := grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack
 QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath
 QUICK_BINARIES := bin/watchfan bin/devcluster bin/kubectl
 QUICK_ENV := WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl
+# The packages with tests, of all modules.
+TESTED := ./... deploy/devcluster deploy/devcluster/cmd/conformance/e2e deploy/deploytest deploy/release bench/plot proxy/statustest proxy/chaos/judge proxy/e2e/cachesuite
 
 test: $(QUICK_BINARIES) ## begin here: formatting, vet, unit tests, a dozen end-to-end tests (4 min; 12 the first time)
 	@$(MAKE) --no-print-directory format
 	$(QUICK) $(GO) vet $(PACKAGES)
+	$(QUICK) $(GO) run ./proxy/proxytest/testlint ./...
 	proxy/rooms.sh
 	@$(QUICK) deploy/progress.sh unit "2 minutes" $(GO) test -short -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
 	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "2 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
@@ -80,7 +83,9 @@ unit: ## unit tests and fuzz seeds with the race detector, tests of allocations 
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | $(NOT_SUITES))
 
 unit-again:
-	$(GO) test -count=5 -shuffle=on -timeout 2h $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
+	for round in 1 2 3 4 5; do \
+		TEST_SEED=$$RANDOM $(GO) test -count=1 -shuffle=on -timeout 1h $$($(GO) list $(PACKAGES) | $(NOT_SUITES)); \
+	done
 
 # With FLAGS, not the short tests of make test but all of make unit. RUN=. is all of e2e.
 stress: $(if $(findstring e2e,$(or $(PKG),e2e)),$(QUICK_BINARIES)) ## flake rates of what make test runs: quiet, beside busy loops, with one processor (PKG=./fanout; RUN=^TestX; N=15,15,5; FLAGS=-race)
@@ -177,7 +182,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 format:
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }
 
-lint: format ## gofmt, go vet and staticcheck of all modules, imports within proxy, checksums (1 min)
+lint: format ## gofmt, go vet and staticcheck of all modules, imports within proxy, testlint, checksums (1 min; UPDATE=1 lowers its baseline)
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
 	cd proxy/e2e/informers && $(GO) vet .
@@ -189,6 +194,7 @@ lint: format ## gofmt, go vet and staticcheck of all modules, imports within pro
 	cd proxy/statustest && $(GO) vet .
 	cd bench/plot && $(GO) vet .
 	cd deploy/release && $(GO) vet .
+	$(GO) run ./proxy/proxytest/testlint $(if $(UPDATE),-update) $(TESTED)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 	proxy/rooms.sh
 	$(GO) mod verify

@@ -43,6 +43,12 @@
 //
 // [Authority] signs certificates for clients and for other authorities.
 //
+// # The same answer each time
+//
+// Package steady waits for conditions, draws random numbers with a known seed, and finds goroutines
+// that are left. The programs testlint and stress find tests that depend on the machine: in their
+// source, and by running them beside busy loops.
+//
 // # Attacks
 //
 // [Attacks] is a table of malformed requests over HTTP/1.1, each with the answers of watchfan and

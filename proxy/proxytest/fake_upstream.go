@@ -35,7 +35,7 @@ func (u *FakeUpstream[ID]) DoAs(id ID, req *http.Request) (*http.Response, error
 	u.Mu.Unlock()
 	if u.Delay > 0 {
 		select {
-		case <-time.After(u.Delay):
+		case <-time.After(u.Delay): //testlint:allow timer the fault that a test asks for
 		case <-req.Context().Done():
 			return nil, req.Context().Err()
 		}

@@ -14,7 +14,7 @@ import (
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		port := 15000 + rand.IntN(15000)
+		port := 15000 + rand.IntN(15000) //testlint:allow random two processes must not try the same ports
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			l.Close()
 			return port

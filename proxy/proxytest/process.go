@@ -110,6 +110,7 @@ func (p *Process) AwaitJSON(file string, v any, patience time.Duration) error {
 // Await waits until ready returns nil. It is an error if p ends before that, or if it takes longer
 // than patience.
 func (p *Process) Await(patience time.Duration, ready func() error) error {
+	//testlint:allow timer the condition is looked at again
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := ready()
 		if err == nil {
@@ -129,6 +130,8 @@ func (p *Process) Await(patience time.Duration, ready func() error) error {
 // End sends p a signal and waits for its end. If that takes longer than patience, p prints its
 // goroutines, is killed, and End returns an error. The error is os.ErrProcessDone if p had ended
 // before.
+//
+//testlint:allow timer it only ends what hangs
 func (p *Process) End(signal os.Signal, patience time.Duration) error {
 	err := p.Cmd.Process.Signal(signal)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -76,8 +76,9 @@ func launchAndStay(t *testing.T) {
 		if _, err := os.Stat(task); err != nil {
 			break
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //testlint:allow timer the kernel tells nobody of the thread's end
 	}
 	fmt.Fprintln(stdin, "alive")
-	time.Sleep(10 * time.Minute) // without cgo, a program without a timer would end as deadlocked
+	// Without cgo, a program without a timer would end as deadlocked.
+	time.Sleep(10 * time.Minute) //testlint:allow timer the program is killed meanwhile
 }

@@ -243,7 +243,7 @@ const Patience = time.Minute
 
 func (s *Server) await(what string, have func() bool) {
 	s.t.Helper()
-	deadline := time.After(Patience)
+	deadline := time.After(Patience) //testlint:allow timer it only ends what hangs
 	for {
 		s.mu.Lock()
 		ok, opened := have(), s.opened

@@ -94,6 +94,7 @@ func (c *Collection) watch(call *Call, namespace string) {
 		wakec: make(chan struct{}, 1), number: len(s.requests), tables: wantsTables(call.R.Header.Get("Accept")), columns: s.columns}
 	st.beginLocked(initial, bookmarks)
 	if bookmarks && seconds > 0 && seconds < 60 && s.bookmarkAfter >= 0 && c.Resource != Events {
+		//testlint:allow timer the time at which kube-apiserver sends a bookmark
 		defer time.AfterFunc(s.bookmarkAfter, func() {
 			st.do(func() {
 				if s.rv > st.from {
@@ -151,7 +152,7 @@ func (st *Stream) run(call *Call, timeout time.Duration, delay func(Kind) time.D
 	call.W.WriteHeader(http.StatusOK)
 	flusher := call.W.(http.Flusher)
 	flusher.Flush()
-	expired := time.After(timeout)
+	expired := time.After(timeout) //testlint:allow timer the timeout of which a client asked
 	for {
 		st.s.mu.Lock()
 		line, end := "", false
@@ -170,7 +171,7 @@ func (st *Stream) run(call *Call, timeout time.Duration, delay func(Kind) time.D
 		}
 		if line != "" {
 			if delay != nil {
-				time.Sleep(delay(st.Kind))
+				time.Sleep(delay(st.Kind)) //testlint:allow timer the fault that a test asks for
 			}
 			if _, err := io.WriteString(call.W, st.rendered(line)); err != nil {
 				return

@@ -229,7 +229,7 @@ func (w *Watcher) AwaitVersion(rv uint64) []Event {
 // Until waits until wanted accepts the events so far, and returns them.
 func (w *Watcher) Until(what string, wanted func([]Event) bool) []Event {
 	w.t.Helper()
-	deadline := time.After(Patience)
+	deadline := time.After(Patience) //testlint:allow timer it only ends what hangs
 	for {
 		w.mu.Lock()
 		events, changed := w.events[:len(w.events):len(w.events)], w.changed
@@ -256,7 +256,7 @@ func (w *Watcher) Ended() error {
 	select {
 	case <-w.donec:
 		return w.err
-	case <-time.After(Patience):
+	case <-time.After(Patience): //testlint:allow timer it only ends what hangs
 		w.t.Fatalf("stream did not end within %s; got %s", Patience, strings.Join(w.Strings(), ", "))
 		return nil
 	}

@@ -145,6 +145,7 @@ func (p *Proxy) Passed(n int) {
 // Until waits until a condition holds.
 func (p *Proxy) Until(what string, ok func() bool) {
 	p.T.Helper()
+	//testlint:allow timer all of this is in a bubble
 	for deadline := time.Now().Add(proxytest.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.T.Fatalf("no %s", what)

@@ -1,0 +1,5 @@
+package metrics
+
+import "github.com/VictoriaMetrics/metrics"
+
+var test = metrics.NewCounter("test")

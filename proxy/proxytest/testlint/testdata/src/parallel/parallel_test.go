@@ -1,0 +1,19 @@
+package parallel
+
+import "testing"
+
+func TestWaits(t *testing.T) { // want `TestWaits has parallel subtests, and is not parallel`
+	t.Run("subtest", func(t *testing.T) { t.Parallel() })
+}
+
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	t.Run("subtest", func(t *testing.T) { t.Parallel() })
+}
+
+// The subtests share the machine with no other test.
+//
+//testlint:allow parallel nothing else may run
+func TestAlone(t *testing.T) {
+	t.Run("subtest", func(t *testing.T) { t.Parallel() })
+}

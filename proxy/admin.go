@@ -13,9 +13,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/admin"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/selfcheck"
 )
 
@@ -100,12 +98,12 @@ func (s *Server) debugLanes(now time.Time) []diagnose.DebugLane {
 
 // totals returns the current figures. It may be called from any goroutine.
 func (s *Server) totals() diagnose.DebugTotals {
-	t := s.cached.Flusher().Totals()
+	t, passed := s.cached.Flusher().Totals(), s.passthrough.Totals()
 	d := diagnose.DebugTotals{
 		Clients:             t.Subscriptions,
 		ParkedClients:       t.Parked,
 		Connections:         s.conns.Count(),
-		HTTP2:               http2.Connections(),
+		HTTP2:               s.http2.Connections(),
 		Parks:               t.Parks,
 		DeliveredEvents:     t.Events,
 		DeliveredBytes:      t.Bytes,
@@ -116,9 +114,9 @@ func (s *Server) totals() diagnose.DebugTotals {
 		ProcessorSeconds:    processorTime().Seconds(),
 		MemoryBytes:         s.memory.inUse(),
 		HeldBytes:           s.ledger.Passing(),
-		PassthroughRequests: passthrough.Requests.Load(),
-		PassthroughStreams:  passthrough.Streams.Load(),
-		PassthroughErrors:   passthrough.Errors.Get(),
+		PassthroughRequests: passed.Requests,
+		PassthroughStreams:  passed.Streams,
+		PassthroughErrors:   passed.Errors,
 	}
 	for reason, n := range t.Ended {
 		d.EndedWatches[string(reason)] = n

@@ -186,5 +186,5 @@ func tokenOf(id auth.Identity) string { return id.Token }
 // admissionAuthorizer returns an authorizer with the default options.
 func admissionAuthorizer(server auth.APIServer) *auth.Authorizer {
 	opts := NewOptions()
-	return auth.NewAuthorizer(server, auth.NewKnownTokens(), &opts.Auth, false, proxytest.Guard())
+	return auth.NewAuthorizer(server, auth.NewKnownTokens(), &opts.Auth, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard())
 }

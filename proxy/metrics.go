@@ -8,6 +8,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
@@ -54,19 +55,22 @@ var (
 		"Memory held for clients whose credential kube-apiserver has not accepted. At 5% of --memory-limit the largest is cut.")
 )
 
-// serverMetrics are the metrics that package proxy itself counts, for one server.
+// serverMetrics are the metrics of a server itself, besides those of the rooms that it is made of.
 type serverMetrics struct {
+	arrivals   *downstream.Metrics
 	identified [auth.Kinds]*metrics.Counter
 	shedLanes  *metrics.Counter
 
 	// Of rejected requests.
-	impersonation, foreignHost, loop *metrics.Counter
-	tooMany                          map[rejection]*metrics.Counter
+	unauthorized, impersonation, foreignHost, loop *metrics.Counter
+	tooMany                                        map[rejection]*metrics.Counter
 }
 
 func newServerMetrics(set *metrics.Set) *serverMetrics {
 	m := &serverMetrics{
+		arrivals:      downstream.NewMetrics(set),
 		shedLanes:     set.NewCounter(memorySheds),
+		unauthorized:  apistatus.Rejections(set, "unauthorized"),
 		impersonation: apistatus.Rejections(set, "impersonation"),
 		foreignHost:   apistatus.Rejections(set, "foreign_host"),
 		loop:          apistatus.Rejections(set, "loop"),

@@ -62,6 +62,7 @@ type Server struct {
 	check       *admin.UpstreamCheck
 	history     *diagnose.History
 	front       *http1.Server           // the insecure and the secure port
+	http2       *http2.Server           // of the secure port
 	conns       *downstream.Connections // the front's
 	poller      *downstream.Poller      // of the watches' connections
 	admin       *admin.Port
@@ -104,8 +105,8 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := auth.NewAuthorizer(up, up.Tokens(), &opts.Auth, opts.Audit.AuditLogPath != "", guard)
-	audit, err := audit.NewLog(&opts.Audit, authorizer.Owners(), log)
+	authorizer := auth.NewAuthorizer(up, up.Tokens(), &opts.Auth, opts.Audit.AuditLogPath != "", auth.NewMetrics(set), guard)
+	audit, err := audit.NewLog(&opts.Audit, authorizer.Owners(), audit.NewMetrics(set), log)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		authorizer: authorizer,
 		audit:      audit,
 		poller:     poller,
-		views:      view.New(&opts.View),
+		views:      view.New(&opts.View, set),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	var streams context.Context
@@ -134,11 +135,20 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.memory = newMemory(&s.opts, s.metrics.shedLanes, log)
 	s.ledger = newLedger(s.memory.limit, log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge, s.ledger)
-	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, guard); err != nil {
+	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, http1.NewMetrics(set), guard); err != nil {
 		return nil, err
 	}
-	s.front.Also(http2.Protocol, http2.New(s.Handle, &opts.HTTP2, s.ledger, s.conns, poller, guard).Serve)
-	s.passthrough = passthrough.New(s.ctx, streams, up, authorizer, &clients.Front, s.ledger, audit, guard)
+	s.http2 = http2.New(s.Handle, &opts.HTTP2, s.ledger, s.conns, poller, http2.NewMetrics(set), guard)
+	s.front.Also(http2.Protocol, s.http2.Serve)
+	s.passthrough = passthrough.New(s.ctx, streams, passthrough.Config{
+		Upstream:   up,
+		Authorizer: authorizer,
+		Front:      &clients.Front,
+		Ledger:     s.ledger,
+		Audit:      audit,
+		Metrics:    passthrough.NewMetrics(set),
+		Guard:      guard,
+	})
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, s.metrics.tooMany, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:     &s.opts.Cached,
@@ -194,9 +204,9 @@ func (s *Server) listen() error {
 	}
 	limited := func(ln net.Listener) net.Listener {
 		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9),
-			Open: s.conns.Count, From: s.conns.From, Spent: s.memory.spent}
+			Open: s.conns.Count, From: s.conns.From, Spent: s.memory.spent, Metrics: s.metrics.arrivals}
 	}
-	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().Quiet))
+	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().Quiet), s.metrics.arrivals)
 	if s.opts.InsecurePort != 0 {
 		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
 		if err != nil {
@@ -431,7 +441,7 @@ func (s *Server) Handle(x *exchange.Exchange) {
 	}
 	id, st := s.clients.Identify(x)
 	if st != nil {
-		auth.RejectedUnauthorized.Inc()
+		s.metrics.unauthorized.Inc()
 		s.refuse(x, nobody, req, st)
 		if st.Code == http.StatusUnauthorized {
 			auth.WarnUnauthorized(x)

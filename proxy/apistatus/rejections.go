@@ -14,10 +14,3 @@ var rejectedRequests = exposition.Describe("counter", "watchfan_rejected_request
 func Rejections(set *metrics.Set, reason string) *metrics.Counter {
 	return set.GetOrCreateCounter(rejectedRequests + `{reason="` + reason + `"}`)
 }
-
-var (
-	// RejectedMalformed counts requests whose heads are not valid.
-	RejectedMalformed = Rejections(metrics.GetDefaultSet(), "malformed")
-	// RejectedHeld counts requests of clients for which the proxy holds too much already.
-	RejectedHeld = Rejections(metrics.GetDefaultSet(), "held_memory")
-)

@@ -35,11 +35,19 @@ const (
 )
 
 var (
-	auditEvents = metrics.NewCounter(exposition.Describe("counter", "watchfan_audit_events_total",
-		"Events written to the audit log."))
-	auditDropped = metrics.NewCounter(exposition.Describe("counter", "watchfan_audit_events_dropped_total",
-		"Events missing from the audit log because the file accepted them too slowly or not at all. The log names the cause."))
+	auditEvents = exposition.Describe("counter", "watchfan_audit_events_total",
+		"Events written to the audit log.")
+	auditDropped = exposition.Describe("counter", "watchfan_audit_events_dropped_total",
+		"Events missing from the audit log because the file accepted them too slowly or not at all. The log names the cause.")
 )
+
+// Metrics are the metrics of a Log.
+type Metrics struct{ events, dropped *metrics.Counter }
+
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics {
+	return &Metrics{events: set.NewCounter(auditEvents), dropped: set.NewCounter(auditDropped)}
+}
 
 // Log is the audit log. Each line is an audit.k8s.io/v1 Event at level Metadata. The log covers
 // requests that kube-apiserver does not see, or does not see under the client's name:
@@ -88,12 +96,13 @@ var (
 // A nil Log writes nothing. Its methods may be called from any goroutine.
 type Log struct {
 	// Immutable.
-	out    io.WriteCloser
-	mode   string // "" means AuditBatch
-	owners *auth.Owners
-	log    *slog.Logger
-	wake   chan struct{} // capacity 1; non-empty if there may be work; never closed
-	donec  chan struct{} // closed when Run has returned; never sent on
+	out     io.WriteCloser
+	mode    string // "" means AuditBatch
+	owners  *auth.Owners
+	metrics *Metrics
+	log     *slog.Logger
+	wake    chan struct{} // capacity 1; non-empty if there may be work; never closed
+	donec   chan struct{} // closed when Run has returned; never sent on
 
 	writing sync.Mutex // serializes writes; no other lock is taken under it
 	torn    bool       // guarded by writing: the last write failed in the middle of a line
@@ -108,7 +117,7 @@ type Log struct {
 }
 
 // NewLog opens the audit log that opts names. It returns nil if opts names none.
-func NewLog(opts *Options, owners *auth.Owners, log *slog.Logger) (*Log, error) {
+func NewLog(opts *Options, owners *auth.Owners, m *Metrics, log *slog.Logger) (*Log, error) {
 	if opts.AuditLogPath == "" {
 		return nil, nil
 	}
@@ -116,7 +125,10 @@ func NewLog(opts *Options, owners *auth.Owners, log *slog.Logger) (*Log, error) 
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path: %w", err)
 	}
-	return &Log{out: out, mode: opts.AuditLogMode, owners: owners, log: log, wake: make(chan struct{}, 1), donec: make(chan struct{})}, nil
+	return &Log{
+		out: out, mode: opts.AuditLogMode, owners: owners, metrics: m, log: log,
+		wake: make(chan struct{}, 1), donec: make(chan struct{}),
+	}, nil
 }
 
 // openAuditLog opens the file. Opening it now reports an unwritable file at startup. Files are
@@ -272,7 +284,7 @@ func (a *Log) wakeUp() {
 
 // lostLocked counts n lost events. The caller calls complain without the lock, to log them.
 func (a *Log) lostLocked(n int) (complain func(error)) {
-	auditDropped.Add(n)
+	a.metrics.dropped.Add(n)
 	a.lost += n
 	if now := time.Now(); now.Sub(a.complained) >= auditComplaint {
 		lost := a.lost
@@ -328,7 +340,7 @@ func (a *Log) wrote(events, size int, err error) {
 	if err != nil {
 		complain = a.lostLocked(events)
 	} else {
-		auditEvents.Add(events)
+		a.metrics.events.Add(events)
 	}
 	a.mu.Unlock()
 	complain(err)

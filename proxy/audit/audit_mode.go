@@ -50,7 +50,7 @@ func (a *Log) writeNow(e *Event) bool {
 	if err != nil {
 		complain = a.lostLocked(1)
 	} else {
-		auditEvents.Inc()
+		a.metrics.events.Inc()
 	}
 	a.mu.Unlock()
 	complain(err)

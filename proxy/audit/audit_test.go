@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
@@ -65,13 +67,13 @@ func ofCertificate(name string, groups ...string) auth.Identity {
 func ownersFor(says proxytest.Owners, ttl time.Duration) *auth.Owners {
 	up := proxytest.OwnersUpstream(says, func(id auth.Identity) string { return id.Token })
 	opts := &auth.Options{AuthenticationTokenWebhookCacheTTL: ttl}
-	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, proxytest.Guard()).Owners()
+	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard()).Owners()
 }
 
 // newTestAudit returns an audit log that runs, and its file and log.
 func newTestAudit(says proxytest.Owners) (a *Log, f *auditFile, log *bytes.Buffer) {
 	f, log = &auditFile{}, &bytes.Buffer{}
-	a = &Log{out: f, owners: ownersFor(says, 10*time.Second), log: slog.New(slog.NewTextHandler(log, nil)),
+	a = &Log{out: f, owners: ownersFor(says, 10*time.Second), metrics: NewMetrics(metrics.NewSet()), log: slog.New(slog.NewTextHandler(log, nil)),
 		wake: make(chan struct{}, 1), donec: make(chan struct{})}
 	return a, f, log
 }
@@ -162,7 +164,7 @@ func TestAuditForm(t *testing.T) {
 		next(ended + `"watchfan.io/ended-because":"` + string(fanout.Gone) + `",` + old)
 
 		x, r = readOf(t, auth.Identity{Kind: auth.KindOwn}, "/api/v1/pods")
-		r.Decision = auth.NewAuthorizer(nil, auth.NewKnownTokens(), &auth.Options{}, false,
+		r.Decision = auth.NewAuthorizer(nil, auth.NewKnownTokens(), &auth.Options{}, false, auth.NewMetrics(metrics.NewSet()),
 			proxytest.Guard()).Authorize(t.Context(), r.ID, r.Request)
 		a.Served(x, r)
 		a.Close()
@@ -255,10 +257,10 @@ func TestAuditFallsBehind(t *testing.T) {
 		go a.Run()
 		stuck := make(chan struct{})
 		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
-		dropped := auditDropped.Get()
+		dropped := a.metrics.dropped
 		x, r := readOf(t, ofCertificate("jane"), "/api/v1/pods", "User-Agent: "+strings.Repeat("u", 3<<10))
 		n := 0
-		for ; auditDropped.Get() == dropped; n++ {
+		for ; dropped.Get() == 0; n++ {
 			a.Served(x, r)
 		}
 		if n < maxAuditQueue/(4<<10) || a.bytes > maxAuditQueue {
@@ -267,8 +269,8 @@ func TestAuditFallsBehind(t *testing.T) {
 		for range 100 {
 			a.Served(x, r)
 		}
-		if got := strings.Count(log.String(), "Dropped audit events"); got != 1 || auditDropped.Get()-dropped != 101 {
-			t.Errorf("%d lines about %d events:\n%s", got, auditDropped.Get()-dropped, log)
+		if got := strings.Count(log.String(), "Dropped audit events"); got != 1 || dropped.Get() != 101 {
+			t.Errorf("%d lines about %d events:\n%s", got, dropped.Get(), log)
 		}
 		time.Sleep(auditComplaint)
 		a.Served(x, r)
@@ -286,7 +288,6 @@ func TestAuditFallsBehind(t *testing.T) {
 		// A disk that is full in the middle of a line.
 		f.b.Reset()
 		f.set(func(p []byte) (int, error) { return 10, errors.New("no space left on device") })
-		dropped = auditDropped.Get()
 		a.Served(x, r)
 		time.Sleep(auditComplaint)
 		a.Served(x, r)
@@ -296,12 +297,12 @@ func TestAuditFallsBehind(t *testing.T) {
 		a.Close()
 		lines := strings.Split(strings.TrimSuffix(f.b.String(), "\n"), "\n")
 		last := lines[len(lines)-1]
-		if len(lines) != 3 || !json.Valid([]byte(last)) || auditDropped.Get()-dropped != 2 ||
+		if len(lines) != 3 || !json.Valid([]byte(last)) || dropped.Get() != 102+2 ||
 			!strings.Contains(log.String(), "no space left") {
-			t.Errorf("dropped %d, got %q\n%s", auditDropped.Get()-dropped, lines, log)
+			t.Errorf("dropped %d, got %q\n%s", dropped.Get(), lines, log)
 		}
 		a.Served(x, r) // after the end
-		if auditDropped.Get()-dropped != 3 {
+		if dropped.Get() != 102+3 {
 			t.Error("an event after the end is not counted")
 		}
 	})
@@ -333,7 +334,7 @@ func TestOpenAuditLog(t *testing.T) {
 	opts := Options{AuditLogMode: AuditBatch, AuditLogMaxAge: 366, AuditLogMaxBackup: 100}
 	open := func(path string) (io.WriteCloser, error) {
 		opts.AuditLogPath = path
-		a, err := NewLog(&opts, nil, slog.New(slog.DiscardHandler))
+		a, err := NewLog(&opts, nil, NewMetrics(metrics.NewSet()), slog.New(slog.DiscardHandler))
 		if err != nil || a == nil {
 			return nil, err
 		}
@@ -413,7 +414,6 @@ func BenchmarkAudit(b *testing.B) {
 				"User-Agent: kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef", "Authorization: Bearer x")
 			x.Response.Status = http.StatusOK
 			x.Response.Header.Set("Audit-Id", "a9e6d0c1-5a25-4c43-a3ed-2a0d4c4b2a33")
-			dropped := auditDropped.Get()
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				a.Served(x, r)
@@ -421,7 +421,7 @@ func BenchmarkAudit(b *testing.B) {
 					a.queue, a.bytes = a.queue[:0], 0
 				}
 			}
-			if auditDropped.Get() != dropped {
+			if c.on && a.metrics.dropped.Get() > 0 {
 				b.Error("events were dropped")
 			}
 		})

@@ -10,12 +10,10 @@ import (
 	"slices"
 	"unique"
 
-	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -23,20 +21,6 @@ const (
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 	maxReviewBytes = 1 << 20
-)
-
-var (
-	accessReviewsTotal = exposition.Describe("counter", "watchfan_access_reviews_total",
-		"Access reviews sent to kube-apiserver for new requests and open watches, by verdict. "+
-			"The verdict none is no clear answer.")
-	accessReviews = [...]*metrics.Counter{
-		unclear: metrics.NewCounter(accessReviewsTotal + `{verdict="none"}`),
-		denied:  metrics.NewCounter(accessReviewsTotal + `{verdict="no"}`),
-		allowed: metrics.NewCounter(accessReviewsTotal + `{verdict="yes"}`),
-	}
-	reviewsRefused = metrics.NewCounter(exposition.Describe("counter", "watchfan_access_reviews_refused_total",
-		"Access reviews about users of certificates and front proxies that kube-apiserver did not permit this proxy. "+
-			"The users' reads are passed through."))
 )
 
 // accessReview holds the fields that the proxy sends of a SelfSubjectAccessReview or a
@@ -91,13 +75,13 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 	if id.User != nil {
 		as, path = Identity{Kind: KindOwn}, reviewPath
 	}
-	defer func() { accessReviews[d.outcome].Inc() }()
+	defer func() { a.metrics.reviews[d.outcome].Inc() }()
 	answer, err := postReview(ctx, a.server, as, path, review, maxReviewBytes)
 	switch answer.code {
 	case http.StatusCreated, http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
 		if as.Kind == KindOwn {
-			reviewsRefused.Inc()
+			a.metrics.refused.Inc()
 			return Decision{}
 		}
 		return Decision{outcome: denied}

@@ -9,10 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -34,13 +31,6 @@ const (
 	standingPatience = 2 * time.Second
 )
 
-var (
-	authorizations = exposition.Describe("counter", "watchfan_authorizations_total",
-		"Decisions whether a client may read, made from memory or by asking kube-apiserver.")
-	authorizedFromMemory   = metrics.NewCounter(authorizations + `{source="memory"}`)
-	authorizedFromUpstream = metrics.NewCounter(authorizations + `{source="upstream"}`)
-)
-
 // APIServer is kube-apiserver, as the packages above see it.
 type APIServer interface {
 	// DoAs sends req with the credentials of id, and no others.
@@ -58,6 +48,7 @@ type APIServer interface {
 type Authorizer struct {
 	// Immutable.
 	server                APIServer
+	metrics               *Metrics
 	log                   *slog.Logger
 	allowedTTL, deniedTTL time.Duration // for which a decision is believed
 	interval              time.Duration // between two reviews of an open watch
@@ -78,10 +69,13 @@ type Authorizer struct {
 
 // NewAuthorizer returns an authorizer that asks server. tokens are those that server has accepted.
 // Decisions have their reasons if reasons is true.
-func NewAuthorizer(server APIServer, tokens *KnownTokens, opts *Options, reasons bool, guard *exchange.Guard) *Authorizer {
-	queue := newReviewQueue(tokens)
+func NewAuthorizer(
+	server APIServer, tokens *KnownTokens, opts *Options, reasons bool, m *Metrics, guard *exchange.Guard,
+) *Authorizer {
+	queue := newReviewQueue(tokens, m)
 	return &Authorizer{
 		server:     server,
+		metrics:    m,
 		log:        guard.Log,
 		allowedTTL: opts.AuthorizationWebhookCacheAuthorizedTTL,
 		deniedTTL:  opts.AuthorizationWebhookCacheUnauthorizedTTL,
@@ -115,7 +109,7 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 	yes, age := a.standingYes(q)
 	if yes.Allowed() {
 		if req.Resumes() && age <= a.interval+a.interval/10 {
-			authorizedFromMemory.Inc()
+			a.metrics.fromMemory.Inc()
 			return yes
 		}
 		var cancel context.CancelFunc
@@ -135,10 +129,10 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 // busy at once if too many other reviews wait.
 func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review []byte) Decision {
 	if d, ok := a.remembered(q); ok {
-		authorizedFromMemory.Inc()
+		a.metrics.fromMemory.Inc()
 		return d
 	}
-	authorizedFromUpstream.Inc()
+	a.metrics.fromUpstream.Inc()
 	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision {
 		if d, ok := a.remembered(q); ok { // a call that has just ended asked the same
 			return d

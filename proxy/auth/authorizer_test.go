@@ -15,6 +15,8 @@ import (
 	"time"
 	"weak"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -63,7 +65,7 @@ func defaultOptions() (o Options) {
 // authorizerOf returns an authorizer with the default options.
 func authorizerOf(server APIServer) *Authorizer {
 	opts := defaultOptions()
-	return NewAuthorizer(server, NewKnownTokens(), &opts, false, proxytest.Guard())
+	return NewAuthorizer(server, NewKnownTokens(), &opts, false, NewMetrics(metrics.NewSet()), proxytest.Guard())
 }
 
 func newTestAuthorizer(r fakeReviews) (*Authorizer, *proxytest.FakeUpstream[Identity]) {
@@ -241,7 +243,7 @@ func TestAnswerTimes(t *testing.T) {
 		opts.AuthorizationWebhookCacheAuthorizedTTL = time.Minute
 		opts.AuthorizationWebhookCacheUnauthorizedTTL = time.Second
 		opts.AuthorizationRecheckInterval = 10 * time.Second
-		a := NewAuthorizer(up, NewKnownTokens(), &opts, false, proxytest.Guard())
+		a := NewAuthorizer(up, NewKnownTokens(), &opts, false, NewMetrics(metrics.NewSet()), proxytest.Guard())
 		asked := func(token string, after time.Duration) int {
 			time.Sleep(after)
 			before := up.Count()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -36,7 +38,7 @@ func TestReasons(t *testing.T) {
 						up := &proxytest.FakeUpstream[Identity]{
 							Answer: func(Identity, string, []byte) (int, string, error) { return 201, answer, nil },
 						}
-						a := NewAuthorizer(up, NewKnownTokens(), &opts, reasons, proxytest.Guard())
+						a := NewAuthorizer(up, NewKnownTokens(), &opts, reasons, NewMetrics(metrics.NewSet()), proxytest.Guard())
 						for range 2 {
 							d := a.Authorize(t.Context(), id, list)
 							if d.outcome != v || reasons && d.Reason() != want ||

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -64,9 +63,6 @@ func (id Identity) Unauthenticated() bool {
 	return id.Kind == KindAnonymous ||
 		id.User != nil && (id.User.Name == "system:anonymous" || slices.Contains(id.User.Groups, "system:unauthenticated"))
 }
-
-// RejectedUnauthorized counts the requests that are refused because their client is not identified.
-var RejectedUnauthorized = apistatus.Rejections(metrics.GetDefaultSet(), "unauthorized")
 
 // Authenticator identifies clients. Its order is kube-apiserver's: front proxy, client
 // certificate, bearer token, anonymous (k8s.io/kubernetes

@@ -73,7 +73,7 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 		case denied:
 			return Identity{}, mayNotImpersonate(id.User, attr)
 		case busy:
-			return Identity{}, TooManyReviews()
+			return Identity{}, a.TooManyReviews()
 		case unclear:
 			return Identity{}, apistatus.ServiceUnavailable("kube-apiserver did not say whether this client may impersonate another")
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +13,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
 const (
@@ -53,7 +51,7 @@ type reviewClass struct {
 	// Immutable.
 	most, mostOfOne             int // under way
 	mostWaiting, mostWaitingOne int
-	gauge                       *atomic.Int64 // counts waiting, for the metric
+	gauge                       *metrics.Gauge // of waiting
 
 	underWay, waiting int
 	lines             map[reviewSource]*reviewLine // those with reviews under way or waiting
@@ -77,14 +75,14 @@ type reviewLine struct {
 
 var errReviewsBusy = errors.New("too many access reviews wait")
 
-func newReviewQueue(tokens *KnownTokens) *reviewQueue {
-	class := func(most, waiting, waitingOne int, gauge *atomic.Int64) reviewClass {
+func newReviewQueue(tokens *KnownTokens, m *Metrics) *reviewQueue {
+	class := func(most, waiting, waitingOne int, gauge *metrics.Gauge) reviewClass {
 		return reviewClass{most: most, mostOfOne: most / 2, mostWaiting: waiting, mostWaitingOne: waitingOne, gauge: gauge, lines: make(map[reviewSource]*reviewLine)}
 	}
 	return &reviewQueue{
 		tokens:    tokens,
-		known:     class(maxKnownReviews, maxKnownWaiting, maxKnownWaitingOfOne, &knownReviewsWaiting),
-		strangers: class(maxStrangerReviews, maxStrangersWaiting, maxStrangersWaitingOne, &strangersReviewsWaiting),
+		known:     class(maxKnownReviews, maxKnownWaiting, maxKnownWaitingOfOne, m.known),
+		strangers: class(maxStrangerReviews, maxStrangersWaiting, maxStrangersWaitingOne, m.strangers),
 	}
 }
 
@@ -199,25 +197,14 @@ func (c *reviewClass) settleLocked(line *reviewLine) {
 
 func (c *reviewClass) wait(n int) {
 	c.waiting += n
-	c.gauge.Add(int64(n))
+	c.gauge.Add(float64(n))
 }
 
 // SourceOf returns a client's address, as the source of a stranger's reviews.
 func SourceOf(x *exchange.Exchange) netip.Prefix { return account.AddressOf(x.Conn.RemoteAddr()) }
 
 // TooManyReviews tells a client to try again later.
-func TooManyReviews() *metav1.Status {
-	rejectedReviews.Inc()
+func (a *Authorizer) TooManyReviews() *metav1.Status {
+	a.metrics.busy.Inc()
 	return apistatus.TooManyRequests("too many clients wait to have their rights reviewed")
 }
-
-var (
-	rejectedReviews = apistatus.Rejections(metrics.GetDefaultSet(), "access_reviews")
-
-	knownReviewsWaiting, strangersReviewsWaiting atomic.Int64
-
-	reviewsWaiting = exposition.Describe("gauge", "watchfan_access_reviews_waiting",
-		"Access reviews that wait for their turn. The client known is one that kube-apiserver has accepted lately; stranger is one that is new to this proxy.")
-	_ = metrics.NewGauge(reviewsWaiting+`{client="known"}`, func() float64 { return float64(knownReviewsWaiting.Load()) })
-	_ = metrics.NewGauge(reviewsWaiting+`{client="stranger"}`, func() float64 { return float64(strangersReviewsWaiting.Load()) })
-)

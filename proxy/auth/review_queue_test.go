@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -70,7 +72,7 @@ func (q *queueTest) underWay(of string) (all, begun int) {
 // its class, and each source has its turn.
 func TestReviewQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens())}
+		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))}
 		f := func(name string, id Identity, n, wantAll, wantBegun int) {
 			t.Helper()
 			q.ask(t, name, id, n)
@@ -107,7 +109,7 @@ func TestReviewQueue(t *testing.T) {
 // A source's next turn comes after one turn of each other source, even if it has many reviews.
 func TestReviewTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens())}
+		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))}
 		for i := range 4 {
 			q.ask(t, "first", strangerFrom(i, "x"), 8) // all slots
 		}
@@ -132,7 +134,7 @@ func TestReviewTurns(t *testing.T) {
 // A review beyond the bounds is refused at once. A review that leaves makes room.
 func TestReviewQueueBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newReviewQueue(NewKnownTokens())
+		q := newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		fill := func(ctx context.Context, id Identity, n int) {

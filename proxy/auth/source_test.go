@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
@@ -13,7 +15,7 @@ import (
 // No address counts for a user.
 func TestSource(t *testing.T) {
 	tokens := NewKnownTokens()
-	a := NewAuthorizer(nil, tokens, &Options{}, false, proxytest.Guard())
+	a := NewAuthorizer(nil, tokens, &Options{}, false, NewMetrics(metrics.NewSet()), proxytest.Guard())
 	from := netip.MustParsePrefix("10.1.2.3/32")
 	stranger := account.Source{Name: "10.1.2.3", Stranger: true}
 	service := Identity{Kind: KindToken, From: from, Token: "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c"}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -146,7 +148,7 @@ func TestOwnersOfStrangers(t *testing.T) {
 			says[fmt.Sprint(i)] = "401"
 		}
 		up, tokens := proxytest.OwnersUpstream(says, tokenOf), NewKnownTokens()
-		o := newOwners(up, newReviewQueue(tokens), time.Hour)
+		o := newOwners(up, newReviewQueue(tokens, NewMetrics(metrics.NewSet())), time.Hour)
 		defer o.End()
 		jane := byToken("t")
 		tokens.Of(jane).Answered("GET", 200)

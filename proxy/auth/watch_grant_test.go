@@ -122,7 +122,9 @@ func TestWhyRevoked(t *testing.T) {
 			Answer: answer(`{"kind":"SelfSubjectAccessReview","status":{"allowed":true,"reason":"she may"}}`),
 		}
 		opts := defaultOptions()
-		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(&log, nil))))
+		set := metrics.NewSet()
+		a := NewAuthorizer(up, NewKnownTokens(), &opts, true, NewMetrics(set),
+			exchange.NewGuard(set, slog.New(slog.NewTextHandler(&log, nil))))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
 			return a.watchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),

@@ -28,15 +28,15 @@ func (c *Reads) holdAnswer(x *exchange.Exchange, r *read, body exchange.BodySlic
 		}
 		bytes += sealed
 	}
-	return bytes < leastHeld || r.share(x, c.ledger.Share(account.Answers, bytes))
+	return bytes < leastHeld || c.share(x, r, c.ledger.Share(account.Answers, bytes))
 }
 
 // share makes r's client hold something until the answer has been written. If it reports false, r is
 // refused.
-func (r *read) share(x *exchange.Exchange, held *account.Shared) bool {
+func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) bool {
 	letGo, ok := held.Hold(r.Source(), x.Conn.Break)
 	if !ok {
-		apistatus.RejectedHeld.Inc()
+		c.metrics.held.Inc()
 		r.refused = apistatus.TooManyRequests("too many responses to this client wait to be read")
 		return false
 	}

@@ -113,7 +113,7 @@ func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) 
 // writeCompressed makes the items of l, between head and tail, the response, as one gzip stream. It
 // reports false if the client may not hold it.
 func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, l *compressedList, head, tail []byte) bool {
-	if !r.share(x, l.held) {
+	if !c.share(x, r, l.held) {
 		return false
 	}
 	x.Response.Header.Add("Content-Encoding", "gzip")

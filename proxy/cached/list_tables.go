@@ -53,7 +53,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	}
 	x.Until = closeFunc(done)
 	body := exchange.BodySlices{answer.body}
-	if !r.share(x, answer.held) || !c.holdAnswer(x, r, body) {
+	if !c.share(x, r, answer.held) || !c.holdAnswer(x, r, body) {
 		return false
 	}
 	apistatus.AddCommonHeader(x)

@@ -35,7 +35,7 @@ type Metrics struct {
 	seatWaitSeconds *metrics.FloatCounter
 
 	// Of rejected requests.
-	waitingReads, vain, unfitForm, invalidShard, withheldShard *metrics.Counter
+	waitingReads, vain, unfitForm, invalidShard, withheldShard, held *metrics.Counter
 }
 
 // NewMetrics adds the metrics to a server's set.
@@ -55,6 +55,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		unfitForm:     apistatus.Rejections(set, "view_encoding"),
 		invalidShard:  apistatus.Rejections(set, "invalid_shard"),
 		withheldShard: apistatus.Rejections(set, "shard"),
+		held:          apistatus.Rejections(set, "held_memory"),
 	}
 }
 

@@ -278,7 +278,7 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1
 	switch {
 	case r.decision.Allowed():
 	case r.decision.Busy():
-		return false, auth.TooManyReviews()
+		return false, c.auth.TooManyReviews()
 	default:
 		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
 	}
@@ -314,7 +314,7 @@ func (c *Reads) serveLane(x *exchange.Exchange, r *read) (served bool, refused *
 		return r.passed(request.LaneFilling), refused
 	case !c.stillAllowed(r):
 		if r.decision.Busy() {
-			return false, auth.TooManyReviews()
+			return false, c.auth.TooManyReviews()
 		}
 		return r.passed(request.NotAllowed), nil
 	}

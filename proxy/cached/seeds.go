@@ -54,7 +54,7 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refus
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
 	switch {
 	case r.decision.Busy():
-		return "", auth.TooManyReviews()
+		return "", c.auth.TooManyReviews()
 	case !r.decision.Allowed():
 		return "", apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))

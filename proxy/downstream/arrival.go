@@ -33,6 +33,7 @@ import (
 type arrivals struct {
 	most     func() int // limit of concurrent turns; may be called with mu held
 	together *arrivals  // turns of those that have waited together
+	metrics  *Metrics
 
 	mu      sync.Mutex
 	holders []turn
@@ -66,8 +67,8 @@ const hurry = 3 * time.Second
 // the new connections.
 const handshakeTurns = 3
 
-func NewArrivals(most func() int) *arrivals {
-	return &arrivals{most: most, together: &arrivals{most: most}}
+func NewArrivals(most func() int, m *Metrics) *arrivals {
+	return &arrivals{most: most, metrics: m, together: &arrivals{most: most, metrics: m}}
 }
 
 // ShareOf returns a limit of concurrent turns for arrivals. The limit is half of the processors, at
@@ -193,7 +194,7 @@ func (a *Arrival) read(conn *net.TCPConn, p []byte) (int, error) {
 	waited := a.all.take(a)
 	a.turns++
 	if waited > longQueue && HasLeft(conn) {
-		abandonedConnections.Inc()
+		a.all.metrics.abandoned.Inc()
 		a.End()
 		return 0, net.ErrClosed
 	}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -16,7 +18,7 @@ import (
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 2
-		all := NewArrivals(atMost(most))
+		all := NewArrivals(atMost(most), NewMetrics(metrics.NewSet()))
 		conns := make([]*Arrival, 9)
 		var mu sync.Mutex
 		var order []int
@@ -59,7 +61,7 @@ func TestArrivals(t *testing.T) {
 // Who has begun goes before who has not, and who has waited for long goes in any case.
 func TestArrivalOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := NewArrivals(atMost(1))
+		all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
 		var order []string // appended to by one at a time: there is one turn, and one is in a hurry
 		come := func(name string, turns int) *Arrival {
 			a := &Arrival{all: all, turns: turns}
@@ -99,7 +101,7 @@ func TestArrivalOrder(t *testing.T) {
 // connections do not wait for them. Giving a turn back twice gives no other turn back.
 func TestArrivalAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := NewArrivals(atMost(1))
+		all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
 		var mu sync.Mutex
 		var order []string
 		note := func(name string) {
@@ -165,7 +167,7 @@ func TestArrivalLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer served.Close()
-		all := NewArrivals(atMost(1))
+		all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
 		holder := &Arrival{all: all}
 		all.take(holder)
 		if _, err := client.Write([]byte("hello")); err != nil {
@@ -207,7 +209,7 @@ func TestArrivalReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := NewArrivals(atMost(1))
+	all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
 	clients := ClientListener{Listener: ln, Arrivals: all}
 	defer ln.Close()
 	accept := func() (client, served net.Conn) {

@@ -36,7 +36,8 @@ type LimitedListener struct {
 	Open func() int             // the number of open connections
 	From func(netip.Prefix) int // those of one address
 
-	Spent func() bool // reports whether memory is spent
+	Spent   func() bool // reports whether memory is spent
+	Metrics *Metrics
 }
 
 func (l LimitedListener) Accept() (net.Conn, error) {
@@ -45,7 +46,7 @@ func (l LimitedListener) Accept() (net.Conn, error) {
 		if err != nil || l.admits(c) {
 			return c, err
 		}
-		rejectedConnections.Inc()
+		l.Metrics.rejected.Inc()
 		if tcp, ok := c.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}

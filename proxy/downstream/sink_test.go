@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -383,7 +385,7 @@ func TestClientListener(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (ClientListener{Listener: ln, Arrivals: NewArrivals(atMost(1)), TLS: true}).Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := (ClientListener{Listener: ln, Arrivals: NewArrivals(atMost(1), NewMetrics(metrics.NewSet())), TLS: true}).Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -30,7 +30,7 @@ func Describe(kind, name, help string) string {
 func Write(w io.Writer, set *metrics.Set) {
 	var text bytes.Buffer
 	set.WritePrometheus(&text)
-	metrics.WritePrometheus(&text, true)
+	metrics.WriteProcessMetrics(&text)
 	metrics.WriteFDMetrics(&text)
 	series := make(map[string][]string)
 	var others []string

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -23,7 +25,7 @@ func TestIdleAfterTakeOver(t *testing.T) {
 		if x.Target == "/taken-over" {
 			x.Response.Detached = func(to exchange.Responder) { to.Respond(new(exchange.Response)) }
 		}
-	}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, proxytest.Guard())
+	}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,7 @@ func TestIdleAfterTakeOver(t *testing.T) {
 
 // A new connection that brings nothing is closed without an answer.
 func TestSilentConnection(t *testing.T) {
-	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, proxytest.Guard())
+	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}

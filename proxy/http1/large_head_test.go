@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -28,7 +30,7 @@ func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []str
 		}
 		x.Response.Body = exchange.BodySlices{fmt.Appendf(nil, "target %d lines %d body %d held %d", len(x.Target), len(x.Header), body,
 			ledger.Totals().Held[account.Heads])}
-	}, ledger, downstream.NewConnections(0, account.New(account.Limits{})), nil, proxytest.Guard())
+	}, ledger, downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -29,7 +31,7 @@ func BenchmarkServe(b *testing.B) {
 				x.Response.Header.Add("Cache-Control", "no-cache, private")
 				x.Response.Header.Add("Content-Type", "application/json")
 				x.Response.Body = body
-			}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, proxytest.Guard())
+			}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -30,6 +30,7 @@ type Server struct {
 	ledger  *account.Ledger
 	conns   *downstream.Connections
 	poller  *downstream.Poller
+	metrics *Metrics
 	guard   *exchange.Guard
 	fast    [len(headSizes)]*fasthttp.Server
 }
@@ -38,12 +39,12 @@ type Server struct {
 // ledger. New fails in a build with an unsuitable version of fasthttp.
 func New(
 	handler func(*exchange.Exchange), ledger *account.Ledger, conns *downstream.Connections,
-	poller *downstream.Poller, guard *exchange.Guard,
+	poller *downstream.Poller, m *Metrics, guard *exchange.Guard,
 ) (*Server, error) {
 	if err := checkBodyEnd(); err != nil {
 		return nil, err
 	}
-	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, guard: guard}
+	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, metrics: m, guard: guard}
 	s.fast = s.newFastServers()
 	return s, nil
 }
@@ -160,14 +161,14 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 		x.Body = body
 	}
 	if st := readHead(&ctx.Request.Header, x); st != nil {
-		apistatus.RejectedMalformed.Inc()
+		s.metrics.malformed.Inc()
 		apistatus.Write(x, st)
 		x.Response.Close = true // another server may see the end of the body elsewhere
 		return body
 	}
 	defer conn.EndArrival()
 	if body != nil && !body.count(s.ledger, conn) {
-		apistatus.RejectedHeld.Inc()
+		s.metrics.held.Inc()
 		apistatus.Write(x, apistatus.TooManyRequests("too many bytes of requests wait"))
 		x.Response.Close = true
 		return body
@@ -224,7 +225,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 
 // reject answers a request whose head is bad.
 func (s *Server) reject(ctx *fasthttp.RequestCtx, x *exchange.Exchange, st *metav1.Status) {
-	apistatus.RejectedMalformed.Inc()
+	s.metrics.malformed.Inc()
 	apistatus.Write(x, st)
 	s.write(ctx, x)
 }

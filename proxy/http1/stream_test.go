@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
@@ -31,7 +33,7 @@ func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exch
 	polling, endPolling := context.WithCancel(t.Context())
 	polled := make(chan struct{})
 	go func() { defer close(polled); poller.Run(polling) }()
-	server, err := New(handle, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), poller, guard)
+	server, err := New(handle, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), poller, NewMetrics(metrics.NewSet()), guard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +42,7 @@ func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exch
 		t.Fatal(err)
 	}
 	address := ln.Addr().String()
-	ln = downstream.ClientListener{Listener: ln, Arrivals: downstream.NewArrivals(func() int { return 1 }), TLS: secure}
+	ln = downstream.ClientListener{Listener: ln, Arrivals: downstream.NewArrivals(func() int { return 1 }, downstream.NewMetrics(metrics.NewSet())), TLS: secure}
 	if secure {
 		certificates := httptest.NewTLSServer(nil)
 		certificates.Close()

@@ -8,7 +8,6 @@ import (
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -261,7 +260,7 @@ func (c *conn) dataLocked(f *wire.DataFrame, counted bool) error {
 		c.returnLocked(int(f.Length))
 	case !counted && !b.owned:
 		c.returnLocked(int(f.Length))
-		apistatus.RejectedHeld.Inc()
+		c.server.metrics.held.Inc()
 		return c.refuseLocked(st.id, wire.ErrCodeEnhanceYourCalm)
 	default:
 		b.data = append(b.data, f.Data()...)

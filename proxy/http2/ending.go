@@ -37,7 +37,7 @@ func (c *conn) end(err error) {
 	c.out.Finish()
 	c.unlock()
 	if broken {
-		brokenConnections.Inc()
+		c.server.metrics.broken.Inc()
 	}
 	if broken || err == errSilent {
 		c.linger()

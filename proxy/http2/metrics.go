@@ -8,14 +8,32 @@ import (
 )
 
 var (
-	connections = metrics.NewGauge(exposition.Describe("gauge", "watchfan_http2_connections",
-		"Open HTTP/2 connections."), nil)
-	brokenConnections = metrics.NewCounter(exposition.Describe("counter", "watchfan_http2_broken_connections_total",
+	openConnections = exposition.Describe("gauge", "watchfan_http2_connections",
+		"Open HTTP/2 connections.")
+	brokenConnections = exposition.Describe("counter", "watchfan_http2_broken_connections_total",
 		"HTTP/2 connections that were ended because the client broke the protocol "+
-			"or sent too many frames or requests in vain."))
-	rejectedStreams = apistatus.Rejections(metrics.GetDefaultSet(), "max_streams")
+			"or sent too many frames or requests in vain.")
 )
 
-// Connections returns how many HTTP/2 connections are open in the process. It may be called from
-// any goroutine.
-func Connections() int { return int(connections.Get()) }
+// Metrics are the metrics of a Server.
+type Metrics struct {
+	connections *metrics.Gauge
+	broken      *metrics.Counter // connections
+
+	// Of rejected requests.
+	streams, malformed, held *metrics.Counter
+}
+
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics {
+	return &Metrics{
+		connections: set.NewGauge(openConnections, nil),
+		broken:      set.NewCounter(brokenConnections),
+		streams:     apistatus.Rejections(set, "max_streams"),
+		malformed:   apistatus.Rejections(set, "malformed"),
+		held:        apistatus.Rejections(set, "held_memory"),
+	}
+}
+
+// Connections returns how many connections are open. It may be called from any goroutine.
+func (s *Server) Connections() int { return int(s.metrics.connections.Get()) }

@@ -101,10 +101,10 @@ func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
 	c.servedID = id
 	switch {
 	case len(c.streams)+c.zombies >= c.server.maxStreams:
-		rejectedStreams.Inc()
+		c.server.metrics.streams.Inc()
 		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
 	case dependsOnItself, !c.heads.over && c.heads.checkPseudo() != "":
-		apistatus.RejectedMalformed.Inc()
+		c.server.metrics.malformed.Inc()
 		return c.refuseLocked(id, wire.ErrCodeProtocol)
 	}
 	return c.requestLocked(id, last)
@@ -153,7 +153,7 @@ func (c *conn) requestLocked(id uint32, last bool) error {
 	expects, wrong := c.heads.readHead(x)
 	if last && x.ContentLength > 0 {
 		giveBack(x)
-		apistatus.RejectedMalformed.Inc()
+		c.server.metrics.malformed.Inc()
 		return c.refuseLocked(id, wire.ErrCodeProtocol)
 	}
 	st := c.openLocked(id)
@@ -218,7 +218,7 @@ func (st *stream) handle(x *exchange.Exchange, wrong *metav1.Status) {
 	})
 	defer st.EndArrival() // the response may wait for a WINDOW_UPDATE, and then the reader must read
 	if wrong != nil {
-		apistatus.RejectedMalformed.Inc()
+		st.conn.server.metrics.malformed.Inc()
 		apistatus.Write(x, wrong)
 		return
 	}

@@ -34,7 +34,7 @@ func (c *conn) sendLocked() {
 		c.working.Go(c.goOn)
 	}
 	if c.full && c.failed == nil && (c.replies > maxReplies || c.control.Len() > maxControl) {
-		brokenConnections.Inc()
+		c.server.metrics.broken.Inc()
 		c.failLocked(errUnread)
 		return
 	}

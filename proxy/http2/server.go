@@ -20,6 +20,7 @@ type Server struct {
 	ledger     *account.Ledger
 	conns      *downstream.Connections
 	poller     *downstream.Poller
+	metrics    *Metrics
 	guard      *exchange.Guard
 	maxStreams int
 	stall      time.Duration // downstream.StallTimeout, except in tests
@@ -30,10 +31,10 @@ type Server struct {
 // for clients counts in ledger.
 func New(
 	handler func(*exchange.Exchange), opts *Options, ledger *account.Ledger, conns *downstream.Connections,
-	poller *downstream.Poller, guard *exchange.Guard,
+	poller *downstream.Poller, m *Metrics, guard *exchange.Guard,
 ) *Server {
 	return &Server{
-		handler: handler, ledger: ledger, conns: conns, poller: poller, guard: guard,
+		handler: handler, ledger: ledger, conns: conns, poller: poller, metrics: m, guard: guard,
 		maxStreams: opts.HTTP2MaxStreamsPerConnection, stall: downstream.StallTimeout, receive: strangersWindow,
 	}
 }
@@ -50,7 +51,7 @@ func (s *Server) Serve(c net.Conn) {
 	if err != nil {
 		return
 	}
-	connections.Add(1)
-	defer connections.Add(-1)
+	s.metrics.connections.Inc()
+	defer s.metrics.connections.Dec()
 	conn.serve()
 }

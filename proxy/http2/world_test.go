@@ -54,7 +54,7 @@ func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*
 	ledger := account.New(account.Limits{})
 	w := &world{t: t, conns: downstream.NewConnections(maxAge, ledger), ledger: ledger, addr: ln.Addr().String(), ln: ln}
 	guard := exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(t.Output(), nil)))
-	w.server = New(handler, &opts, w.ledger, w.conns, poller, guard)
+	w.server = New(handler, &opts, w.ledger, w.conns, poller, NewMetrics(metrics.NewSet()), guard)
 	w.serving.Go(w.accept)
 	t.Cleanup(func() {
 		w.ln.Close()
@@ -93,7 +93,7 @@ func listenTLS(t testing.TB, protocols ...string) (net.Listener, *downstream.Pol
 	if err != nil {
 		t.Fatal(err)
 	}
-	arrivals := downstream.NewArrivals(func() int { return 2 })
+	arrivals := downstream.NewArrivals(func() int { return 2 }, downstream.NewMetrics(metrics.NewSet()))
 	return tls.NewListener(downstream.ClientListener{Listener: ln, Arrivals: arrivals, TLS: true}, &tls.Config{
 		Certificates: []tls.Certificate{pair}, NextProtos: protocols, DynamicRecordSizingDisabled: true,
 	}), poller

@@ -37,12 +37,13 @@ var errCut = errors.New("the client holds too much memory of the proxy")
 // holding is what the proxy holds for one request that is passed through, as its source's account
 // knows it. It is held until close. The account may cut it: then the request ends here and upstream.
 type holding struct {
-	ledger *account.Ledger
-	client exchange.Conn
-	ctx    context.Context // of the upstream request
-	cancel context.CancelCauseFunc
-	lasts  bool        // the response may last; otherwise the request has requestTime
-	late   *time.Timer // ends the request in time; nil if it lasts
+	ledger  *account.Ledger
+	metrics *Metrics
+	client  exchange.Conn
+	ctx     context.Context // of the upstream request
+	cancel  context.CancelCauseFunc
+	lasts   bool        // the response may last; otherwise the request has requestTime
+	late    *time.Timer // ends the request in time; nil if it lasts
 
 	mu        sync.Mutex
 	source    account.Source
@@ -55,7 +56,7 @@ type holding struct {
 // hold opens the account of a request. The upstream request ends with ends, and at its time if it
 // does not last.
 func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, ends context.Context, lasts bool) (*holding, *metav1.Status) {
-	h := &holding{ledger: p.ledger, client: x.Conn, source: source, lasts: lasts}
+	h := &holding{ledger: p.ledger, metrics: p.metrics, client: x.Conn, source: source, lasts: lasts}
 	h.ctx, h.cancel = context.WithCancelCause(ends)
 	h.answer = p.ledger.Open(source, account.Answers, h.cut)
 	if st := p.room(x, h.answer, h.least()); st != nil {
@@ -74,15 +75,15 @@ func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, ends conte
 func (p *Forwarder) room(x *exchange.Exchange, entry *account.Entry, bytes int64) *metav1.Status {
 	for waited := time.Duration(0); !entry.Set(bytes); waited += roomEvery {
 		if waited >= roomWait || x.Conn.Left() || !exchange.Sleep(p.requests, roomEvery) {
-			return tooMuch()
+			return p.metrics.tooMuch()
 		}
 	}
 	return nil
 }
 
 // tooMuch is the response to a client that holds too much.
-func tooMuch() *metav1.Status {
-	apistatus.RejectedHeld.Inc()
+func (m *Metrics) tooMuch() *metav1.Status {
+	m.held.Inc()
 	return apistatus.TooManyRequests("too many responses to this client wait to be read, or too many bodies to be sent")
 }
 
@@ -163,7 +164,7 @@ func (h *holding) failure(method string) *metav1.Status {
 		return apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
 			"Timeout: request did not complete within the allotted timeout")
 	case errors.Is(cause, errCut) && safe(method):
-		return tooMuch()
+		return h.metrics.tooMuch()
 	case errors.Is(cause, errCut):
 		return apistatus.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 			"this client holds too much memory of this proxy; the request may or may not have taken effect")
@@ -198,7 +199,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	h.answer.Set(h.least())
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 && !h.answer.Set(h.least()+upstream.Window+int64(n)) {
-		apistatus.RejectedHeld.Inc()
+		h.metrics.held.Inc()
 		h.cut()
 		return 0, context.Canceled
 	}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -29,7 +31,7 @@ var known, other = account.Source{Name: "known"}, account.Source{Name: "other"}
 // inBubble calls f with a Forwarder whose sources may hold so much.
 func inBubble(t *testing.T, limits account.Limits, f func(t *testing.T, p *Forwarder)) {
 	synctest.Test(t, func(t *testing.T) {
-		f(t, &Forwarder{ledger: account.New(limits), requests: t.Context(), streams: t.Context()})
+		f(t, &Forwarder{ledger: account.New(limits), metrics: NewMetrics(metrics.NewSet()), requests: t.Context(), streams: t.Context()})
 	})
 }
 

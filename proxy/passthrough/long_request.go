@@ -34,16 +34,17 @@ const (
 //
 // Its methods may be called from any goroutine.
 type longRequests struct {
-	ctx   context.Context // ends all waits
-	auth  *auth.Authorizer
-	turns *fairness.Queue
+	ctx     context.Context // ends all waits
+	auth    *auth.Authorizer
+	turns   *fairness.Queue
+	metrics *Metrics
 }
 
 // newLongRequests returns the admission of long requests. All waits end with ctx.
-func newLongRequests(ctx context.Context, auth *auth.Authorizer) *longRequests {
-	return &longRequests{ctx: ctx, auth: auth, turns: fairness.New(ctx, mostLong, fairness.Purpose{
+func newLongRequests(ctx context.Context, auth *auth.Authorizer, m *Metrics) *longRequests {
+	return &longRequests{ctx: ctx, auth: auth, metrics: m, turns: fairness.New(ctx, mostLong, fairness.Purpose{
 		Message: "too many requests with long selectors wait",
-		Refused: rejectedLong,
+		Refused: m.long,
 	})}
 }
 
@@ -58,13 +59,13 @@ func (l *longRequests) admit(x *exchange.Exchange, id auth.Identity) (sent func(
 		wait, cancel := context.WithTimeout(l.ctx, auth.ReviewTimeout)
 		defer cancel()
 		if _, somebody := l.auth.UserKey(wait, id); !somebody {
-			auth.RejectedUnauthorized.Inc()
+			l.metrics.unauthorized.Inc()
 			return nil, apistatus.Unauthorized()
 		}
 	}
 	turn := l.turns.Seat(fairness.FlowOf(id, x.Conn.RemoteAddr()), fairness.MaxSeatWait, x.Conn.Left, nil)
-	longWaiting.Add(1)
-	defer longWaiting.Add(-1)
+	l.metrics.longWaiting.Inc()
+	defer l.metrics.longWaiting.Dec()
 	if !turn.Begin() {
 		return nil, turn.Refused
 	}

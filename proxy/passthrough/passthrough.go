@@ -42,6 +42,7 @@ type Forwarder struct {
 	long     *longRequests
 	turns    *fairness.Queue // of strangers
 	audit    *audit.Log
+	metrics  *Metrics
 	guard    *exchange.Guard
 	watches  Watches
 
@@ -49,21 +50,30 @@ type Forwarder struct {
 	streams  context.Context // ends watches, logs and upgrades
 }
 
-// New returns a Forwarder to upstream. Ordinary requests end with requests; watches, logs and
-// upgrades end with streams. The headers that front's proxies set are not forwarded. What is held
-// for clients counts in ledger.
-func New(requests, streams context.Context, upstream *upstream.Upstream, authorizer *auth.Authorizer,
-	front *auth.FrontProxies, ledger *account.Ledger, audit *audit.Log, guard *exchange.Guard,
-) *Forwarder {
+// Config holds the dependencies of a Forwarder.
+type Config struct {
+	Upstream   *upstream.Upstream
+	Authorizer *auth.Authorizer
+	Front      *auth.FrontProxies // the headers that they set are not forwarded
+	Ledger     *account.Ledger    // counts what is held for clients
+	Audit      *audit.Log         // nil for none
+	Metrics    *Metrics
+	Guard      *exchange.Guard
+}
+
+// New returns a Forwarder. Ordinary requests end with requests; watches, logs and upgrades end with
+// streams.
+func New(requests, streams context.Context, cfg Config) *Forwarder {
 	return &Forwarder{
-		upstream: upstream,
-		auth:     authorizer,
-		ledger:   ledger,
-		front:    front,
-		long:     newLongRequests(requests, authorizer),
-		turns:    newStrangersTurns(requests),
-		audit:    audit,
-		guard:    guard,
+		upstream: cfg.Upstream,
+		auth:     cfg.Authorizer,
+		ledger:   cfg.Ledger,
+		front:    cfg.Front,
+		long:     newLongRequests(requests, cfg.Authorizer, cfg.Metrics),
+		turns:    newStrangersTurns(requests, cfg.Metrics),
+		audit:    cfg.Audit,
+		metrics:  cfg.Metrics,
+		guard:    cfg.Guard,
 		requests: requests,
 		streams:  streams,
 	}
@@ -227,7 +237,7 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 // client. body is nil for a request without one.
 func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody) {
 	defer r.sent()
-	inFlight.Add(1)
+	p.metrics.inFlight.Inc()
 	h := r.holding
 	ctx, end := h.ctx, h.close
 	if body != nil {
@@ -245,23 +255,23 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 		resp, err = p.begin(r, resp)
 	}
 	if err != nil {
-		inFlight.Add(-1)
+		p.metrics.inFlight.Dec()
 		left := ctx.Err() != nil && p.requests.Err() == nil
 		failed := h.failure(r.req.Method)
 		if errors.Is(err, errCut) {
-			failed = unheld(r.req.Method)
+			failed = p.unheld(r.req.Method)
 		}
 		end()
 		p.unanswered(x, r, body, err, left, failed)
 		return
 	}
-	countPassthrough(r.asked, resp.StatusCode)
+	p.metrics.count(r.asked, resp.StatusCode)
 	r.audit.Answered(resp.StatusCode)
 	removeHopByHop(resp.Header)
 	r.warn(resp.Header)
 	x.Response.Status = resp.StatusCode
 	addFields(&x.Response.Header, resp.Header)
-	x.Response.Reader, x.Response.Length = &responseBody{resp.Body, end}, resp.ContentLength
+	x.Response.Reader, x.Response.Length = &responseBody{resp.Body, p.metrics, end}, resp.ContentLength
 	trim(x, r.asked, resp)
 }
 
@@ -341,7 +351,7 @@ func addFields(to *exchange.Header, from http.Header) {
 
 // failed logs and counts a request without a response.
 func (p *Forwarder) failed(req *http.Request, err error) {
-	Errors.Inc()
+	p.metrics.errors.Inc()
 	p.guard.Log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
 }
 
@@ -359,9 +369,9 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 }
 
 // unheld returns the response for a request whose response may not be held.
-func unheld(method string) *metav1.Status {
+func (p *Forwarder) unheld(method string) *metav1.Status {
 	if safe(method) {
-		return tooMuch()
+		return p.metrics.tooMuch()
 	}
 	return apistatus.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"too many responses to this client wait to be read; the request has been processed, but its response is lost")
@@ -381,10 +391,10 @@ func (p *Forwarder) send(r *passing) (*http.Response, error) {
 
 // serveDetached forwards a request that may last.
 func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
-	inFlight.Add(1)
-	defer inFlight.Add(-1)
-	Streams.Add(1)
-	defer Streams.Add(-1)
+	p.metrics.inFlight.Inc()
+	defer p.metrics.inFlight.Dec()
+	p.metrics.streams.Inc()
+	defer p.metrics.streams.Dec()
 	h := r.holding
 	defer h.close()
 	ctx, cancel := h.ctx, func() { h.cancel(nil) }
@@ -400,7 +410,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 			r.audit.Left()
 			return // the client is gone, the proxy is stopping, or the request has been cut
 		}
-		st := tooMuch()
+		st := p.metrics.tooMuch()
 		if !errors.Is(err, errCut) {
 			p.failed(r.req, err)
 			st = unreachable(r.req, err)
@@ -411,7 +421,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		to.Respond(answer)
 		return
 	}
-	countPassthrough(r.asked, resp.StatusCode)
+	p.metrics.count(r.asked, resp.StatusCode)
 	if audit.Lasting(resp) {
 		r.audit.Started(resp.StatusCode)
 		defer r.audit.Answered(resp.StatusCode)
@@ -419,6 +429,9 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		r.audit.Answered(resp.StatusCode)
 	}
 	if r.watch != nil && (resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols) {
+		if counter := p.metrics.watches[r.watch.Why]; counter != nil {
+			counter.Inc()
+		}
 		defer p.watches.began(r.watch)()
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -429,7 +442,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	r.warn(resp.Header)
 	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
 	addFields(&answer.Header, resp.Header)
-	body := newLastingBody(resp, p.streams)
+	body := newLastingBody(resp, p.metrics, p.streams)
 	if r.recall != nil {
 		var recall sync.WaitGroup
 		recall.Go(func() { body.endAfter(ctx, r.recall, cancel) })

@@ -13,19 +13,20 @@ import (
 // responseBody is the body of an ordinary response while it is sent to the client.
 type responseBody struct {
 	io.ReadCloser
-	end func() // called by Close
+	metrics *Metrics
+	end     func() // called by Close
 }
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF && !errors.Is(err, context.Canceled) {
-		passthroughBroken.Inc()
+		b.metrics.broken.Inc()
 	}
 	return n, err
 }
 
 func (b *responseBody) Close() error {
-	inFlight.Add(-1)
+	b.metrics.inFlight.Dec()
 	defer b.end()
 	return b.ReadCloser.Close()
 }
@@ -34,6 +35,7 @@ func (b *responseBody) Close() error {
 // properly if only whole events have been read. A watch that is recalled ends behind a bookmark.
 type lastingBody struct {
 	io.ReadCloser
+	metrics *Metrics
 	streams context.Context // ends when the proxy is stopping
 
 	mu       sync.Mutex
@@ -41,8 +43,8 @@ type lastingBody struct {
 	recalled bool
 }
 
-func newLastingBody(resp *http.Response, streams context.Context) *lastingBody {
-	return &lastingBody{ReadCloser: resp.Body, streams: streams, events: newBoundary(resp.Header)}
+func newLastingBody(resp *http.Response, m *Metrics, streams context.Context) *lastingBody {
+	return &lastingBody{ReadCloser: resp.Body, metrics: m, streams: streams, events: newBoundary(resp.Header)}
 }
 
 func (b *lastingBody) Read(p []byte) (int, error) {
@@ -65,7 +67,7 @@ func (b *lastingBody) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if !errors.Is(err, context.Canceled) {
-		passthroughBroken.Inc()
+		b.metrics.broken.Inc()
 	}
 	if b.events.whole() && b.streams.Err() != nil {
 		err = io.EOF

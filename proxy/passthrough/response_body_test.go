@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/VictoriaMetrics/metrics"
 )
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
@@ -30,7 +32,7 @@ func TestLastingBodyRecalled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				from, to := io.Pipe()
 				resp := &http.Response{Body: from, Header: jsonHeader}
-				body := newLastingBody(resp, t.Context())
+				body := newLastingBody(resp, NewMetrics(metrics.NewSet()), t.Context())
 				var cancelled atomic.Bool
 				recall := make(chan struct{})
 				go body.endAfter(t.Context(), recall, func() { cancelled.Store(true); to.CloseWithError(context.Canceled) })
@@ -72,7 +74,7 @@ func TestLastingBodyRecalledWithin(t *testing.T) {
 	const event = "one\n" + jsonBookmark + "}\n"
 	for range 5000 {
 		ctx, cancel := context.WithCancel(t.Context())
-		body := newLastingBody(&http.Response{Body: &pieces{ctx: ctx, left: event}, Header: jsonHeader}, t.Context())
+		body := newLastingBody(&http.Response{Body: &pieces{ctx: ctx, left: event}, Header: jsonHeader}, NewMetrics(metrics.NewSet()), t.Context())
 		go body.end(cancel)
 		got, err := io.ReadAll(body)
 		if cancel(); err != nil || string(got) != event && len(got) != 0 {
@@ -110,7 +112,7 @@ func TestLastingBodyCompressed(t *testing.T) {
 			header.Set("Content-Encoding", encoding)
 		}
 		stopping, stop := context.WithCancel(t.Context())
-		body := newLastingBody(&http.Response{Body: from, Header: header}, stopping)
+		body := newLastingBody(&http.Response{Body: from, Header: header}, NewMetrics(metrics.NewSet()), stopping)
 		go func() { _, _ = io.WriteString(to, "bytes\n") }()
 		if _, err := io.ReadFull(body, make([]byte, len("bytes\n"))); err != nil {
 			t.Fatal(err)

@@ -5,10 +5,8 @@ import (
 	"net/http/httptrace"
 	"sync"
 
-	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
@@ -18,14 +16,12 @@ import (
 // a connection of its own meanwhile. kube-apiserver answers a refused one within a few milliseconds.
 const mostStrangers = 256
 
-var rejectedStrangers = apistatus.Rejections(metrics.GetDefaultSet(), "strangers")
-
 // newStrangersTurns returns the turns of strangers. Addresses share them fairly, and none has all of
 // them.
-func newStrangersTurns(ctx context.Context) *fairness.Queue {
+func newStrangersTurns(ctx context.Context, m *Metrics) *fairness.Queue {
 	return fairness.New(ctx, mostStrangers, fairness.Purpose{
 		Message: "too many requests of new clients wait",
-		Refused: rejectedStrangers,
+		Refused: m.strangers,
 	})
 }
 

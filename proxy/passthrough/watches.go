@@ -9,11 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -68,11 +65,8 @@ const mostKept = 512
 // kept returns a copy of at most mostKept bytes of s.
 func kept(s string) string { return strings.Clone(s[:min(len(s), mostKept)]) }
 
-// began counts w, and adds it to the register. The caller calls ended at the watch's end.
+// began adds w to the register. The caller calls ended at the watch's end.
 func (ws *Watches) began(w *Watch) (ended func()) {
-	if counter := passedWatches[w.Why]; counter != nil {
-		counter.Inc()
-	}
 	w.Started = time.Now()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -93,15 +87,3 @@ func (ws *Watches) Open() []*Watch {
 	defer ws.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(ws.open), func(a, b *Watch) int { return a.Started.Compare(b.Started) })
 }
-
-var (
-	passthroughWatches = exposition.Describe("counter", "watchfan_passthrough_watches_total",
-		"Watches passed through and not served from a cache, by reason. A watch counts when it begins.")
-	passedWatches = func() map[request.Reason]*metrics.Counter {
-		m := make(map[request.Reason]*metrics.Counter)
-		for _, why := range request.Reasons {
-			m[why] = metrics.NewCounter(passthroughWatches + `{reason="` + string(why) + `"}`)
-		}
-		return m
-	}()
-)

@@ -3,6 +3,7 @@ package view
 import (
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -11,14 +12,14 @@ import (
 
 // Each set of drops has one Trim. What leaves out the same as a lean client shares its frames.
 func TestTrims(t *testing.T) {
-	v := newView("trims", Drop{Fields: []Field{"metadata.managedFields"}, Resources: []Resource{"pods", "foos.ex.io"}},
+	v := newView(metrics.NewSet(), "trims", Drop{Fields: []Field{"metadata.managedFields"}, Resources: []Resource{"pods", "foos.ex.io"}},
 		Drop{Fields: []Field{"data"}, Resources: []Resource{"configmaps"}},
 		Drop{Annotations: []Annotation{"a"}, Resources: []Resource{"nodes", "endpoints"}})
 	of := func(resource string, lean bool) *framing.Trim {
 		return v.Variant(schema.ParseGroupResource(resource), lean).Trim
 	}
-	lean := newView(Lean, Drop{Fields: []Field{managedFields}})
-	selects := newView("selects", Drop{Fields: []Field{managedFields}, LabelSelector: "a=b"})
+	lean := newView(metrics.NewSet(), Lean, Drop{Fields: []Field{managedFields}})
+	selects := newView(metrics.NewSet(), "selects", Drop{Fields: []Field{managedFields}, LabelSelector: "a=b"})
 	var none *View
 	for i, c := range []struct{ got, want *framing.Trim }{
 		{none.Variant(schema.GroupResource{}, true).Trim, framing.Lean},
@@ -53,7 +54,7 @@ func TestTrims(t *testing.T) {
 
 // Selectors decide for each object.
 func TestTrimSelects(t *testing.T) {
-	v := newView("chosen", Drop{Fields: []Field{"data"}, LabelSelector: "owner in (helm)"})
+	v := newView(metrics.NewSet(), "chosen", Drop{Fields: []Field{"data"}, LabelSelector: "owner in (helm)"})
 	trim := v.Variant(schema.GroupResource{Resource: "configmaps"}, false).Trim
 	for object, shorter := range map[string]bool{
 		`{"metadata":{"name":"x","resourceVersion":"7","labels":{"owner":"helm"}},"data":{}}`: true,

@@ -20,17 +20,23 @@ type View struct {
 	variants
 	name     string
 	requests map[string]*metrics.Counter // by verb
+	writes   *metrics.Counter            // that were rejected
 }
 
-func newView(name string, drops ...Drop) *View {
+func newView(set *metrics.Set, name string, drops ...Drop) *View {
 	label := fmt.Sprintf("view=%q", name)
-	v := &View{variants: variants{drops: drops}, name: name, requests: make(map[string]*metrics.Counter)}
+	v := &View{
+		variants: variants{drops: drops},
+		name:     name,
+		requests: make(map[string]*metrics.Counter),
+		writes:   apistatus.Rejections(set, "view_read_only"),
+	}
 	for _, verb := range []string{"get", "list", "watch", "other"} {
-		v.requests[verb] = metrics.GetOrCreateCounter(fmt.Sprintf("%s{%s,verb=%q}", requests, label, verb))
+		v.requests[verb] = set.NewCounter(fmt.Sprintf("%s{%s,verb=%q}", requests, label, verb))
 	}
 	v.account = fanout.Account{
-		Subscriptions: metrics.GetOrCreateGauge(watchers+"{"+label+"}", nil),
-		Bytes:         metrics.GetOrCreateCounter(sentBytes + "{" + label + "}"),
+		Subscriptions: set.NewGauge(watchers+"{"+label+"}", nil),
+		Bytes:         set.NewCounter(sentBytes + "{" + label + "}"),
 	}
 	return v
 }
@@ -48,7 +54,7 @@ func (v *View) Count(verb string) { v.requests[verb].Inc() }
 
 // ReadOnly returns the Status for a request that may change something.
 func (v *View) ReadOnly() *metav1.Status {
-	rejectedWrites.Inc()
+	v.writes.Inc()
 	return apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf(
 		"the view %s is read-only, because its objects lack fields: write to this server's URL without %s/%s",
 		v.name, root, v.name))
@@ -61,7 +67,4 @@ var (
 		"Watches in a view that are served from the cache.")
 	sentBytes = exposition.Describe("counter", "watchfan_view_sent_bytes_total",
 		"Bytes of answers from caches to clients in a view, compressed if they are sent as gzip.")
-
-	rejectedWrites  = apistatus.Rejections(metrics.GetDefaultSet(), "view_read_only")
-	rejectedUnknown = apistatus.Rejections(metrics.GetDefaultSet(), "view_unknown")
 )

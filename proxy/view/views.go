@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
@@ -19,15 +20,20 @@ const root = "/views"
 
 // Views are the views of a server. They are immutable, and may be used from any goroutine.
 type Views struct {
-	byName map[string]*View
-	names  string // for messages
+	byName  map[string]*View
+	names   string           // for messages
+	unknown *metrics.Counter // requests for other names, rejected
 }
 
-// New returns the views of a server: the built-in one, and those of opts, which are valid.
-func New(opts *Options) *Views {
-	vs := &Views{byName: map[string]*View{Lean: newView(Lean, Drop{Fields: []Field{managedFields}})}}
+// New returns the views of a server: the built-in one, and those of opts, which are valid. set gets
+// their metrics.
+func New(opts *Options, set *metrics.Set) *Views {
+	vs := &Views{
+		byName:  map[string]*View{Lean: newView(set, Lean, Drop{Fields: []Field{managedFields}})},
+		unknown: apistatus.Rejections(set, "view_unknown"),
+	}
 	for _, c := range opts.Views {
-		vs.byName[string(c.Name)] = newView(string(c.Name), c.Drop...)
+		vs.byName[string(c.Name)] = newView(set, string(c.Name), c.Drop...)
 	}
 	vs.names = strings.Join(slices.Sorted(maps.Keys(vs.byName)), ", ")
 	return vs
@@ -43,7 +49,7 @@ func (vs *Views) Enter(x *exchange.Exchange) (v *View, refused *metav1.Status) {
 	}
 	name, rest, ok := cut(target.Path)
 	if v = vs.byName[name]; !ok || v == nil {
-		rejectedUnknown.Inc()
+		vs.unknown.Inc()
 		return nil, apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
 			"no such path in a view: the views of this server are "+vs.names+", and each serves the API below "+root+"/NAME")
 	}

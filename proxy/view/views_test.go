@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // enter enters a target, and returns the view's name, the target that is left, and the refusal.
 func enter(target string) (name, rest string, code int32, x *exchange.Exchange) {
 	x = &exchange.Exchange{Method: http.MethodGet, Target: target}
-	v, st := New(&Options{}).Enter(x)
+	v, st := New(&Options{}, metrics.NewSet()).Enter(x)
 	if st != nil {
 		code = st.Code
 	}

@@ -64,7 +64,6 @@ func TestMaxConnectionAge(t *testing.T) {
 	}
 	f.until("the count of it", func() bool {
 		_, _, page := f.debug("/metrics")
-		return strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} `) &&
-			!strings.Contains(page, `watchfan_watches_ended_total{reason="connection_age"} 0`)
+		return proxytest.SumMetric(page, "watchfan_watches_ended_total", `reason="connection_age"`) == 1
 	})
 }

@@ -209,13 +209,13 @@ func TestDebugProcess(t *testing.T) {
 	if before.Upstream != f.up.URL || before.Processors != runtime.GOMAXPROCS(0) || before.SelfCheckSeconds != 300 {
 		t.Errorf("in front of %s with %d processors, self-checks each %v s", before.Upstream, before.Processors, before.SelfCheckSeconds)
 	}
-	if n := before.Totals; n.Connections < 4 || n.HTTP2 < 1 || n.MemoryBytes < 1<<20 || n.ProcessorSeconds <= 0 {
+	if n := before.Totals; n.Clients != 4 || n.Connections < 4 || n.HTTP2 != 1 || n.MemoryBytes < 1<<20 || n.ProcessorSeconds <= 0 {
 		t.Errorf("totals %+v", n)
 	}
 	f.cms.Put("ns", "a", "2")
 	f.until("the sample", func() bool {
 		now := state()
-		return now.Totals.UpstreamEvents > before.Totals.UpstreamEvents && now.Now != nil && now.Now.Clients >= 4
+		return now.Totals.UpstreamEvents == before.Totals.UpstreamEvents+1 && now.Now != nil && now.Now.Clients == 4
 	})
 }
 

@@ -59,8 +59,7 @@ func (s *Server) Admitted() int {
 }
 
 // HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release
-// is called. A request that looks at one of them waits. A test that calls it is not parallel, because
-// the metrics of any server are those of all servers of the process, and wait too.
+// is called. A request that looks at one of them waits.
 func (s *Server) HoldCaches() (release func()) {
 	var releases []func()
 	for _, held := range []interface{ Hold() (release func()) }{s.cached.Lanes(), s.discovery, s.cached} {

@@ -99,8 +99,9 @@ func addAccounts(set *metrics.Set, l *account.Ledger) {
 	}
 }
 
-// addGauges adds the server's own gauges.
-func (s *Server) addGauges(set *metrics.Set) {
+// addGauges adds the server's own gauges. It is called once, behind Listen.
+func (s *Server) addGauges() {
+	set := s.set
 	set.NewGauge(clientConnections, func() float64 { return float64(s.conns.Count()) })
 	set.NewGauge(draining, func() float64 {
 		if s.stopping.Load() {
@@ -117,7 +118,7 @@ func (s *Server) addGauges(set *metrics.Set) {
 	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness().Held()) })
 	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.Fairness().Waiting()) })
 	addAccounts(set, s.ledger)
-	if s.opts.SecurePort != 0 { // Listen sets the certificate before it opens the admin port
+	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.Current().Leaf.NotAfter.Unix()) })
 	}
 }

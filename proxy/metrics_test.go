@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/VictoriaMetrics/metrics"
 
-	_ "github.com/watchfan/watchfan/proxy" // describes its metrics
 	"github.com/watchfan/watchfan/proxy/exposition"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // TestMetricHelp: the help text of each metric is one statement or more.
@@ -32,4 +34,53 @@ func TestMetricHelp(t *testing.T) {
 			t.Errorf("%s is not described", name)
 		}
 	}
+}
+
+// TestTwoServers: what one server counts is not seen at another, and the process has no metrics of
+// either.
+func TestTwoServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, other := bubble.Start(t, proxytest.NewBubbleServer(t)), bubble.Start(t, proxytest.NewBubbleServer(t))
+		series := func(p *bubble.Proxy) string {
+			synctest.Wait()
+			var lines strings.Builder
+			_, text := p.Admin("/metrics")
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, "watchfan_") && !strings.HasPrefix(line, "watchfan_memory_used_bytes ") {
+					lines.WriteString(line)
+				}
+			}
+			return lines.String()
+		}
+		fresh := series(other)
+		if got := series(one); got != fresh {
+			t.Errorf("a server begins with\n%s\nand another with\n%s", got, fresh)
+		}
+		one.CMs.Put("ns", "a", "1")
+		one.Watch(bubble.AnyState).Await(2)
+		one.Get("/version")
+		text := series(one)
+		for _, c := range []struct {
+			name   string
+			labels []string
+			want   float64
+		}{
+			{"watchfan_watchers", nil, 1},
+			{"watchfan_lane_watchers", []string{`resource="configmaps"`}, 1},
+			{"watchfan_lanes_filled_total", []string{`source="upstream"`}, 1},
+			{"watchfan_identified_requests_total", []string{`identity="own"`}, 2},
+			{"watchfan_passthrough_requests_total", []string{`code="404"`}, 1},
+		} {
+			if got := proxytest.SumMetric(text, c.name, c.labels...); got != c.want {
+				t.Errorf("%s%v is %v, want %v", c.name, c.labels, got, c.want)
+			}
+		}
+		if got := series(other); got != fresh {
+			t.Errorf("the other server has\n%s\nand had\n%s", got, fresh)
+		}
+		var process bytes.Buffer
+		if metrics.WritePrometheus(&process, false); process.Len() > 0 {
+			t.Errorf("the process has\n%s", &process)
+		}
+	})
 }

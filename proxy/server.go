@@ -169,7 +169,6 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.history = diagnose.NewHistory(s.totals)
 	s.admin = newAdmin(s, guard)
-	s.addGauges(set)
 	return s, nil
 }
 
@@ -335,6 +334,7 @@ func (s *Server) Run(ctx context.Context) error {
 // RunDetached is Run, but opens no port. Without Listen, requests come from callers of Handle only.
 func (s *Server) RunDetached(ctx context.Context) error {
 	defer s.cancel()
+	s.addGauges()
 	defer s.authorizer.Owners().End()
 	if s.audit != nil {
 		go s.audit.Run() // may hang on a file when all else has ended; Close waits for a bounded time

@@ -61,6 +61,7 @@ func reads(collection string) (all []string) {
 // and the proxy's own credential is used for reviews only. All caches are locked meanwhile, so a
 // request that looked at one would not be answered.
 func TestNothingBeforeYes(t *testing.T) {
+	t.Parallel()
 	caFile, jane := clientCertificates(t)
 	up := proxytest.NewTLSServer(t)
 	f := startFan(t, up, both, func(o *proxy.Options) { o.Auth.ClientCAFile = caFile })
@@ -145,6 +146,7 @@ func TestNothingBeforeYes(t *testing.T) {
 // A selector of 60 KiB is not compared with any object for a client whose token is refused. For a
 // client that may read, the search is bounded.
 func TestLongSelectorOfNobody(t *testing.T) {
+	t.Parallel()
 	up := proxytest.NewServer(t)
 	f := startFan(t, up, both)
 	for i := range 5000 {

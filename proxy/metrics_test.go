@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
@@ -36,11 +38,14 @@ func TestMetricHelp(t *testing.T) {
 	}
 }
 
-// TestTwoServers: what one server counts is not seen at another, and the process has no metrics of
-// either.
+// TestTwoServers: what one server counts is not seen at another, a lane's series end with it, and the
+// process has no metrics of either.
 func TestTwoServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, other := bubble.Start(t, proxytest.NewBubbleServer(t)), bubble.Start(t, proxytest.NewBubbleServer(t))
+		start := func() *bubble.Proxy {
+			return bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = time.Minute })
+		}
+		one, other := start(), start()
 		series := func(p *bubble.Proxy) string {
 			synctest.Wait()
 			var lines strings.Builder
@@ -57,7 +62,8 @@ func TestTwoServers(t *testing.T) {
 			t.Errorf("a server begins with\n%s\nand another with\n%s", got, fresh)
 		}
 		one.CMs.Put("ns", "a", "1")
-		one.Watch(bubble.AnyState).Await(2)
+		w := one.Watch(bubble.AnyState)
+		w.Await(2)
 		one.Get("/version")
 		text := series(one)
 		for _, c := range []struct {
@@ -77,6 +83,11 @@ func TestTwoServers(t *testing.T) {
 		}
 		if got := series(other); got != fresh {
 			t.Errorf("the other server has\n%s\nand had\n%s", got, fresh)
+		}
+		w.Close()
+		time.Sleep(2 * time.Minute)
+		if strings.Contains(series(one), "{group=") {
+			t.Error("a lane that has ended has series")
 		}
 		var process bytes.Buffer
 		if metrics.WritePrometheus(&process, false); process.Len() > 0 {

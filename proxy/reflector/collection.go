@@ -11,6 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -255,14 +259,18 @@ func (c *Collection) ListIdentities(
 		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
 	}
 	defer body.Close()
-	scanner := framing.NewIdentityScanner(encoding)
+	scanner, last := framing.NewIdentityScanner(encoding), []byte(nil)
 	meta, err := readList(encoding, body, func(raw []byte) error {
 		id, err := scanner.Item(raw)
 		if err != nil {
 			return err
 		}
+		last = id.AppendKey(last[:0])
 		return f(id)
 	})
+	if err == nil {
+		err = checkNext(meta, last)
+	}
 	if err != nil {
 		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
 	}
@@ -277,11 +285,12 @@ func (c *Collection) ListAt(ctx context.Context, rv uint64, keep func(key string
 
 // GetAt returns the object with a key as of resourceVersion rv, or nothing if there was none.
 func (c *Collection) GetAt(ctx context.Context, key string, rv uint64) ([]*framing.Object, error) {
-	namespace, name, namespaced := strings.Cut(key, "/")
-	if !namespaced {
-		return c.listAt(ctx, c.path, "metadata.name="+key, rv, nil)
+	path, name := c.path, key
+	if namespace, rest, namespaced := strings.Cut(key, "/"); namespaced {
+		path, name = c.namespacePath(url.PathEscape(namespace)), rest
 	}
-	return c.listAt(ctx, c.namespacePath(url.PathEscape(namespace)), "metadata.name="+name, rv, nil)
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String() // names of RBAC's kinds may have commas
+	return c.listAt(ctx, path, selector, rv, nil)
 }
 
 // listAt returns the objects at path that a field selector and keep select, as of resourceVersion rv.
@@ -299,16 +308,23 @@ func (c *Collection) listAt(
 		if err != nil {
 			return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
 		}
+		last := ""
 		meta, err := readList(c.Encoding, resp.Body, func(raw []byte) error {
 			o, err := scanner.Item(raw, typed)
-			if err == nil && (keep == nil || keep(o.Key)) {
+			if err != nil {
+				return err
+			}
+			if last = o.Key; keep == nil || keep(o.Key) {
 				objects = append(objects, o)
 			}
-			return err
+			return nil
 		})
 		resp.Body.Close()
 		if err == nil && meta.ResourceVersion != rv {
 			err = fmt.Errorf("it is as of %d", meta.ResourceVersion)
+		}
+		if err == nil {
+			err = checkNext(meta, last)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
@@ -318,6 +334,16 @@ func (c *Collection) listAt(
 		}
 		pairs = []string{"limit", listPage, "continue", meta.Continue}
 	}
+}
+
+// checkNext returns an error for a page that leads to no next one, although there is one. last is the
+// page's last key. A continue token holds it in JSON, which has U+FFFD in place of bytes that are not
+// UTF-8. kube-apiserver would go on elsewhere, and might never come to an end.
+func checkNext[T string | []byte](meta framing.ListMeta, last T) error {
+	if meta.Continue != "" && !utf8.ValidString(string(last)) {
+		return fmt.Errorf("a page ends with a %w", framing.ErrReplaced)
+	}
+	return nil
 }
 
 // readList calls f for each item of a list. It returns the first error of f.

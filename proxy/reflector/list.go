@@ -117,15 +117,19 @@ func (r *Reflector) page(ctx context.Context, token string, objects *[]*framing.
 		return framing.ListMeta{}, err
 	}
 	defer resp.Body.Close()
-	typed := c.style.Load().typed
-	return readList(c.Encoding, resp.Body, func(raw []byte) error {
+	typed, last := c.style.Load().typed, ""
+	meta, err := readList(c.Encoding, resp.Body, func(raw []byte) error {
 		o, err := r.scanner.Item(raw, typed)
 		if err != nil {
 			return err
 		}
-		*objects = append(*objects, o)
+		*objects, last = append(*objects, o), o.Key
 		return r.room(len(raw))
 	})
+	if err == nil {
+		err = checkNext(meta, last)
+	}
+	return meta, err
 }
 
 // roomEvery is after how many bytes of a list memory is looked at. Looking once a second would not

@@ -582,10 +582,12 @@ func TestActAs(t *testing.T) {
 		f("503 kube-apiserver did not say whether this client may impersonate another", byCertificate("ill"),
 			"Impersonate-User: joe")
 		var many []string
-		for i := range maxImpersonated {
+		for i := range 800 {
 			many = append(many, fmt.Sprint("Impersonate-Group: ", i))
 		}
-		f("403 the user to impersonate has more than 64 groups and values", admin,
-			append(many, "Impersonate-User: joe")...)
+		many = append(many, "Impersonate-User: joe")
+		f("joe", admin, many...)
+		f(`403 groups "0" is forbidden: User "jane" cannot impersonate resource "groups" in API group "" at the `+
+			`cluster scope`, jane, many...)
 	})
 }

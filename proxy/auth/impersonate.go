@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,9 +16,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/request"
 )
-
-// maxImpersonated bounds the values of one user to impersonate, because each of them is reviewed.
-const maxImpersonated = 64
 
 // impersonated returns the user that the request asks to act as, exactly as it says; nil if it asks
 // for none. The user's name may be missing. (k8s.io/apiserver
@@ -62,12 +60,7 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 	case !wanted.expressible():
 		return Identity{}, apistatus.BadRequest("the user to impersonate cannot be passed on in a header")
 	}
-	attributes := impersonation(wanted)
-	if len(attributes) > maxImpersonated {
-		return Identity{}, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
-			fmt.Sprintf("the user to impersonate has more than %d groups and values", maxImpersonated))
-	}
-	for _, attr := range attributes {
+	for attr := range impersonation(wanted) {
 		q, review := ReviewFor(id, attr)
 		switch a.decide(ctx, id, q, review).outcome {
 		case denied:
@@ -81,32 +74,40 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 	return Identity{Kind: id.Kind, User: wanted, certificate: id.certificate, By: id.User, From: id.From}, nil
 }
 
-// impersonation returns everything that a client must be allowed to do to act as u.
-func impersonation(u *UserInfo) []resourceAttributes {
+// impersonation yields everything that a client must be allowed to do to act as u. There may be as
+// many values as a head has lines.
+func impersonation(u *UserInfo) iter.Seq[resourceAttributes] {
 	may := func(group, resource, name string) resourceAttributes {
 		return resourceAttributes{Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Name: name}
 	}
 	const authentication = "authentication.k8s.io"
-	user := may("", "users", u.Name)
-	if namespace, name, ok := serviceAccount(u.Name); ok {
-		user = may("", "serviceaccounts", name)
-		user.Namespace = namespace
-	}
-	all := []resourceAttributes{user}
-	for _, group := range u.Groups {
-		all = append(all, may("", "groups", group))
-	}
-	for key, values := range u.Extra {
-		for _, value := range values {
-			extra := may(authentication, "userextras", value)
-			extra.Subresource = key
-			all = append(all, extra)
+	return func(yield func(resourceAttributes) bool) {
+		user := may("", "users", u.Name)
+		if namespace, name, ok := serviceAccount(u.Name); ok {
+			user = may("", "serviceaccounts", name)
+			user.Namespace = namespace
+		}
+		if !yield(user) {
+			return
+		}
+		for _, group := range u.Groups {
+			if !yield(may("", "groups", group)) {
+				return
+			}
+		}
+		for key, values := range u.Extra {
+			for _, value := range values {
+				extra := may(authentication, "userextras", value)
+				extra.Subresource = key
+				if !yield(extra) {
+					return
+				}
+			}
+		}
+		if u.UID != "" {
+			yield(may(authentication, "uids", u.UID))
 		}
 	}
-	if u.UID != "" {
-		all = append(all, may(authentication, "uids", u.UID))
-	}
-	return all
 }
 
 // serviceAccount splits the user name of a service account (k8s.io/apiserver

@@ -25,7 +25,7 @@ func ReadRequest(line string, headers ...string) (*exchange.Exchange, error) {
 		raw += h + "\r\n"
 	}
 	var req fasthttp.Request
-	if err := req.Read(bufio.NewReader(strings.NewReader(raw + "\r\n"))); err != nil {
+	if err := req.Read(bufio.NewReaderSize(strings.NewReader(raw+"\r\n"), 64<<10)); err != nil {
 		return nil, err
 	}
 	x := &exchange.Exchange{

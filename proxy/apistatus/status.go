@@ -41,6 +41,12 @@ func BadRequest(message string) *metav1.Status {
 	return Failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
+// HeadTooLong returns the Status for a request whose head is longer than kube-apiserver's may be, or
+// than may be held of it.
+func HeadTooLong() *metav1.Status {
+	return Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown, "the request's header is too long")
+}
+
 // NotFound returns the Status for a GET of an object that does not exist: `pods "web" not found`.
 func NotFound(gvr schema.GroupVersionResource, name string) *metav1.Status {
 	st := apierrors.NewNotFound(gvr.GroupResource(), name).Status()

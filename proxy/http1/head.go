@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -97,8 +96,7 @@ func readLines(raw string, x *exchange.Exchange) *metav1.Status {
 			break
 		}
 		if lines++; lines > exchange.MaxHeaderLines {
-			return apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-				fmt.Sprintf("the request's header has more than %d lines", exchange.MaxHeaderLines))
+			return apistatus.HeadTooLong()
 		}
 		colon := exchange.TokenLength(line)
 		if colon == 0 || colon == len(line) || line[colon] != ':' {

@@ -208,8 +208,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 	case errors.Is(err, errBareLineFeed):
 		st = apistatus.BadRequest(errBareLineFeed.Error())
 	case tooLong != nil:
-		st = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-			fmt.Sprintf("the request's header is longer than %d bytes", exchange.MaxHeaderBytes))
+		st = apistatus.HeadTooLong()
 	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
 		st = unsupportedTransferEncoding()
 	case network != nil:

@@ -1,7 +1,6 @@
 package http2
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -156,9 +155,7 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 	}
 	switch _, ok := exchange.CutTarget(x.Target); {
 	case d.over:
-		wrong = apistatus.Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown,
-			fmt.Sprintf("the request's header is longer than %d bytes or %d lines",
-				exchange.MaxHeaderBytes, exchange.MaxHeaderLines))
+		wrong = apistatus.HeadTooLong()
 	case x.Method == http.MethodConnect:
 		wrong = apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
 			"the server does not allow this method on the requested resource")

@@ -326,8 +326,7 @@ func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBo
 		st = unreachable(r.req, err) // nobody reads it
 		r.audit.Left()
 	default:
-		p.failed(r.req, err)
-		st = unreachable(r.req, err)
+		st = p.failed(r.req, err)
 		r.audit.Failed(st)
 	}
 	apistatus.Write(x, st)
@@ -349,10 +348,14 @@ func addFields(to *exchange.Header, from http.Header) {
 	}
 }
 
-// failed logs and counts a request without a response.
-func (p *Forwarder) failed(req *http.Request, err error) {
+// failed returns the response to a request that has failed upstream, and logs and counts it.
+func (p *Forwarder) failed(req *http.Request, err error) *metav1.Status {
+	if errors.Is(err, upstream.ErrLongHead) {
+		return apistatus.HeadTooLong()
+	}
 	p.metrics.errors.Inc()
 	p.guard.Log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
+	return unreachable(req, err)
 }
 
 // unreachable returns the response for a request that kube-apiserver did not answer. It tells the
@@ -412,8 +415,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		}
 		st := p.metrics.tooMuch()
 		if !errors.Is(err, errCut) {
-			p.failed(r.req, err)
-			st = unreachable(r.req, err)
+			st = p.failed(r.req, err)
 		}
 		r.audit.Failed(st)
 		answer := apistatus.Response(st, r.auditID, r.pretty)

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // Upstream is the client to kube-apiserver. Only Upstream knows kube-apiserver's address, how to
@@ -311,7 +313,28 @@ func as(id auth.Identity, req *http.Request, own, anonymous http.RoundTripper) h
 	return anonymous
 }
 
+// ErrLongHead is the error of a request whose head kube-apiserver would not take. It has not been
+// sent, and would not be the next time either.
+var ErrLongHead = errors.New("the request's head is too long for kube-apiserver")
+
+// mostHead bounds a head that is sent on. kube-apiserver takes as much as the proxy does. But the
+// proxy adds fields, and over HTTP/2 32 bytes count for each. It leaves this for its own credential.
+const mostHead = exchange.MaxHeaderBytes - 8<<10
+
+func headTooLong(req *http.Request) bool {
+	size := max(len(req.URL.Path), len(req.URL.RawPath)) + len(req.URL.RawQuery)
+	for name, values := range req.Header {
+		for _, value := range values {
+			size += len(name) + len(value) + 32
+		}
+	}
+	return size > mostHead
+}
+
 func (u *Upstream) send(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if headTooLong(req) {
+		return nil, ErrLongHead
+	}
 	if _, ok := req.Header["User-Agent"]; !ok {
 		req.Header.Set("User-Agent", userAgent)
 	}

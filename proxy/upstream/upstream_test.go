@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -158,3 +159,44 @@ func TestStrangersConnections(t *testing.T) {
 
 // bringing returns the identity of a client with a token.
 func bringing(token string) auth.Identity { return auth.Identity{Kind: auth.KindToken, Token: token} }
+
+// A head that kube-apiserver would not take is not sent, over whichever connection. Any other is
+// taken, although the proxy adds fields to it.
+func TestLongHeads(t *testing.T) {
+	s := newGoawayServer(t)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	u, err := NewUpstream(&rest.Config{Host: s.URL, BearerToken: "good",
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca, NextProtos: []string{"h2", "http/1.1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.CloseIdleConnections()
+	stranger := func(id auth.Identity, req *http.Request) (*http.Response, error) { return u.Pass(id, true, req) }
+	known := func(id auth.Identity, req *http.Request) (*http.Response, error) { return u.Pass(id, false, req) }
+	for name, c := range map[string]struct {
+		id auth.Identity
+		do func(auth.Identity, *http.Request) (*http.Response, error)
+	}{
+		"own":         {auth.Identity{Kind: auth.KindOwn}, u.DoAs},
+		"known":       {bringing("good"), known},
+		"stranger":    {bringing("good"), stranger},
+		"upgrade":     {bringing("good"), u.DoUpgrade},
+		"certificate": {auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "jane"}}, known},
+	} {
+		for _, field := range []int{1, 1000, mostHead} {
+			for _, more := range []int{-600, 1} { // the fields of the proxy have fewer bytes
+				req := &http.Request{Method: http.MethodGet, URL: u.URL("/", ""), Header: make(http.Header)}
+				for left := mostHead + more; left > 0; left -= field + 33 {
+					req.Header.Add("A", strings.Repeat("a", max(0, min(field, left-33))))
+				}
+				resp, err := c.do(c.id, req)
+				if (more > 0) != errors.Is(err, ErrLongHead) || more < 0 && (err != nil || resp.StatusCode != http.StatusOK) {
+					t.Errorf("%s: %d bytes more in fields of %d: %v, %v", name, more, field, resp, err)
+				}
+				if err == nil {
+					resp.Body.Close()
+				}
+			}
+		}
+	}
+}

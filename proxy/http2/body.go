@@ -236,10 +236,13 @@ func (c *conn) spendDataLocked(f *wire.DataFrame) error {
 
 // dataLocked handles a DATA frame. counted says that its bytes may be held.
 func (c *conn) dataLocked(f *wire.DataFrame, counted bool) error {
-	// Padding counts for the windows (RFC 9113, section 6.1).
-	if c.unread += int64(f.Length); c.unread+c.unreturned > c.receive {
-		return wire.ConnectionError(wire.ErrCodeFlowControl)
+	if c.idle(f.StreamID) {
+		return wire.ConnectionError(wire.ErrCodeProtocol)
 	}
+	if c.unread+c.unreturned+int64(f.Length) > c.receive {
+		return c.refuseLocked(f.StreamID, wire.ErrCodeFlowControl)
+	}
+	c.unread += int64(f.Length) // padding counts for the windows (RFC 9113, section 6.1)
 	st := c.streams.find(f.StreamID)
 	if st == nil || st.remoteEnd {
 		c.returnLocked(int(f.Length))
@@ -275,11 +278,8 @@ func (c *conn) dataLocked(f *wire.DataFrame, counted bool) error {
 
 // strayLocked handles DATA for a stream that takes none.
 func (c *conn) strayLocked(f *wire.DataFrame, st *stream) error {
-	switch {
-	case st != nil:
+	if st != nil {
 		return c.refuseLocked(st.id, wire.ErrCodeStreamClosed)
-	case c.idle(f.StreamID):
-		return wire.ConnectionError(wire.ErrCodeProtocol)
 	}
 	return c.lateLocked(f.StreamID, false)
 }

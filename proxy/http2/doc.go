@@ -49,7 +49,9 @@
 // The rules for a request are those of package http1, and so are the answers. In addition:
 //
 //	a malformed head (RFC 9113, section 8)             reset with PROTOCOL_ERROR
-//	a head of more than 64 KiB or 1,000 fields         431; much longer ones end the connection
+//	a head of more than 1 MiB or 16,384 fields         431; one with a string of more than 1 MiB, or
+//	                                                   encoded in more than 2 MiB or 256 frames,
+//	                                                   ends the connection
 //	a head that does not end                           the connection ends after 32 s
 //	too many CONTINUATION frames (CVE-2023-45288)      ENHANCE_YOUR_CALM
 //	too many streams, counting those whose handler     REFUSED_STREAM
@@ -70,7 +72,8 @@
 // proxy/e2e sends a table of such attacks to kube-apiserver too and compares the ends
 // (proxytest.HTTP2Attacks). It also runs h2spec.
 //
-// The limits of heads are those of HTTP/1.1, because the same clients come over both: users in
-// hundreds of groups, and long selectors. kube-apiserver's frames may be larger (256 KiB) and its
-// window for a connection wider (26 MB). Smaller ones bound what a client can make the proxy hold.
+// The limits of heads are kube-apiserver's, and those of HTTP/1.1. kube-apiserver's frames may be
+// larger (256 KiB) and its window for a connection wider (26 MB), and it takes any number of frames
+// that ask for nothing, and of CONTINUATION frames. Smaller limits bound what a client can make the
+// proxy hold and do.
 package http2

@@ -150,7 +150,7 @@ func (c *conn) badFrame(of wire.FrameType, bad wire.StreamError) error {
 	if err := c.spendFrameLocked(); err != nil {
 		return err
 	}
-	if of == wire.FrameHeaders || c.idle(bad.StreamID) {
+	if of == wire.FrameHeaders {
 		return wire.ConnectionError(bad.Code) // without the header block, later ones cannot be decoded
 	}
 	err := c.refuseLocked(bad.StreamID, bad.Code)

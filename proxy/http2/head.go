@@ -111,7 +111,7 @@ func (d *headDecoder) take(f hpack.HeaderField) (malformed string) {
 	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
 		return "a field concerns a connection of HTTP/1.1"
 	case "te":
-		if f.Value != "trailers" {
+		if f.Value != "trailers" && f.Value != "" {
 			return "te names more than trailers"
 		}
 	case "cookie":
@@ -169,8 +169,8 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 		if wrong == nil {
 			wrong = st
 		}
-		if f.Name == "expect" {
-			expects = true
+		if f.Name == "expect" { // kube-apiserver meets 100-continue, and ignores others
+			expects = expects || strings.EqualFold(f.Value, "100-continue")
 		} else if f.Name != "host" || !d.has[authority] {
 			x.Header.Add(f.Name, f.Value)
 		}
@@ -189,11 +189,6 @@ func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *metav1
 			return apistatus.BadRequest("malformed Host header")
 		}
 		d.saidHost = true
-	case "expect":
-		if f.Value != "" && !strings.EqualFold(f.Value, "100-continue") {
-			return apistatus.Failure(http.StatusExpectationFailed, metav1.StatusReasonUnknown,
-				"only 100-continue can be expected here")
-		}
 	case "content-type":
 		if d.saidType {
 			return apistatus.BadRequest("the request says more than once what its body is")

@@ -48,6 +48,9 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		folding    = "RFC 9112, section 5.2, has a server refuse it; another may see two headers"
 		trailers   = "these are no trailers (RFC 9110, section 6.5.1)"
 		size       = "a connection whose head was longer than 64 KiB holds a MiB, so this is its last request"
+		near       = "8 KiB less may be sent on, because the proxy adds fields to it"
+		lines      = "kube-apiserver has this limit from 1.38 on"
+		early      = "of a head that comes before the answer to the request before it, 16 KiB are read"
 		hosts      = "no client has such a host in its URL"
 		targets    = "nothing of the API is there"
 		versions   = "nothing is said of it"
@@ -104,6 +107,7 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"a request in the body of a cached list", get(cachedList, lengthOf(smuggled)) + smuggled, "200 any", "", ""},
 		{"a request in the chunk of a cached list", get(cachedList, "Transfer-Encoding: chunked\n") + chunkOf(smuggled), "200 any", "", ""},
 		{"a request in the body of a watch", get(cachedList+"&watch=1&timeoutSeconds=1", lengthOf(smuggled)) + smuggled, "200 any", "", ""},
+		{"type twice", post("Content-Type: application/yaml\nContent-Length: 2\n", "{}"), "400 closed", "201 open", once},
 
 		// Chunks.
 		{"chunk longer than 64 bits", post("Transfer-Encoding: chunked\n", "10000000000000002\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
@@ -111,6 +115,11 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"chunk with many zeros", post("Transfer-Encoding: chunked\n", "0000000000000000000000000000002\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
 		{"chunk in C's hex", post("Transfer-Encoding: chunked\n", "0x2\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
 		{"negative chunk", post("Transfer-Encoding: chunked\n", "-2\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
+		{"chunk with a plus", post("Transfer-Encoding: chunked\n", "+2\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
+		{"chunk with an underscore", post("Transfer-Encoding: chunked\n", "1_0\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
+		{"blanks in a chunk's extension", post("Transfer-Encoding: chunked\n", "2 ; a = b\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
+		{"extension in quotes", post("Transfer-Encoding: chunked\n", "2;a=\"b;c\"\n{}\n0;a=b\n\n"), "201 open", "", ""},
+		{"extension in quotes, two lines", post("Transfer-Encoding: chunked\n", "2;a=\"b\nc\"\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
 		{"chunk without a size", post("Transfer-Encoding: chunked\n", "\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
 		{"blank behind a chunk's size", post("Transfer-Encoding: chunked\n", "2 \n{}\n0\n\n"), "201 open", "", ""},
 		{"blank before a chunk's size", post("Transfer-Encoding: chunked\n", " 2\n{}\n0\n\n"), "400 closed", "500 closed", bodyErrors},
@@ -129,6 +138,11 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"announced token in the trailer", post("Trailer: Authorization\nTransfer-Encoding: chunked\n", "2\n{}\n0\nAuthorization: Bearer x\n\n"), "400 closed", "201 open", trailers},
 		{"user in the trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nX-Remote-User: root\nImpersonate-User: root\n\n"), "201 open", "", ""},
 		{"length in the trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nContent-Length: 100\n\n"), "400 closed", "201 open", trailers},
+		{"announced length in the trailer", post("Trailer: Content-Length\nTransfer-Encoding: chunked\n", "2\n{}\n0\nA: b\n\n"), "400 closed", "", ""},
+		{"chunks in the trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nTransfer-Encoding: chunked\n\n"), "400 closed", "201 open", trailers},
+		{"host in the trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nHost: elsewhere\n\n"), "400 closed", "201 open", trailers},
+		{"NUL in the trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nA: b␀\n\n"), "400 closed", "500 closed", bodyErrors},
+		{"long trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nA: "+strings.Repeat("b", 70000)+"\n\n"), "400 closed", "500 closed", bodyErrors},
 		{"malformed trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nno colon\n\n"), "400 closed", "500 closed", bodyErrors},
 		{"folded trailer", post("Transfer-Encoding: chunked\n", "2\n{}\n0\nA: b\n c\n\n"), "201 open", "", ""},
 
@@ -139,9 +153,13 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"bare LF behind a header", "GET /version HTTP/1.1\nHost: localhost␊AUTH\n", "400 closed", "200 open", lineEnds},
 		{"bare CR behind a header", "GET /version HTTP/1.1\nHost: localhost␍A: b\nAUTH\n", "400 closed", "", ""},
 		{"two CR", "GET /version HTTP/1.1\nHost: localhost␍\nAUTH\n", "400 closed", "", ""},
+		{"bare LF in a long head", "GET /version HTTP/1.1␊Host: localhost␊A: " + strings.Repeat("b", 20000) + "␊AUTH␊", "400 closed", "200 open", lineEnds},
+		{"bare LF in the second head", get("/version", "") + "GET /version HTTP/1.1␊Host: localhost␊AUTH␊", "200 400 closed", "200 200 open", lineEnds},
+		{"bare LF first", "␊GET /version HTTP/1.1\nHost: localhost\nAUTH\n", "200 open", "400 closed", lenient + "RFC 9112, section 2.2, has a server skip it"},
 		{"empty line first", "\nGET /version HTTP/1.1\nHost: localhost\nAUTH\n", "200 open", "400 closed", lenient + "RFC 9112, section 2.2, has a server skip it"},
 		{"blank before the first header", "GET /version HTTP/1.1\n A: b\nHost: localhost\nAUTH\n", "400 closed", "", ""},
 		{"folded header", get("/version", "A: b\n c\n"), "400 closed", "200 open", folding},
+		{"folded with a tab", get("/version", "A: b\n\tc\n"), "400 closed", "200 open", folding},
 		{"folded with nothing", get("/version", "A: b\n \n"), "400 closed", "200 open", folding},
 		{"no colon", get("/version", "no colon\n"), "400 closed", "", ""},
 		{"no name", get("/version", ": b\n"), "400 closed", "", ""},
@@ -162,6 +180,14 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"900 headers", get("/version", strings.Repeat("A: b\n", 900)), "200 open", "", ""},
 		{"4000 cookies", get("/version", strings.Repeat("Cookie: a=b\n", 4000)), "200 open", "", ""},
 		{"header of 70 KB", get("/version", "A: "+strings.Repeat("b", 70000)+"\n"), "200 closed", "200 open", size},
+		{"header of 1 MB", get("/version", "A: "+strings.Repeat("b", 1_000_000)+"\n"), "200 closed", "200 open", size},
+		{"header of 1 MiB", get("/version", "A: "+strings.Repeat("b", 1<<20)+"\n"), "431 closed", "200 open", near},
+		{"header of 2 MiB", get("/version", "A: "+strings.Repeat("b", 2<<20)+"\n"), "431 closed", "", ""},
+		{"20,000 headers", get("/version", strings.Repeat("A: b\n", 20000)), "431 closed", "200 open", lines},
+		{"800 groups", get(cachedList, "Impersonate-User: a\nImpersonate-Group: system:masters\n"+strings.Repeat("Impersonate-Group: g\n", 800)), "200 open", "", ""},
+		{"long head of a POST", post("A: "+strings.Repeat("b", 30000)+"\nExpect: 100-continue\nContent-Length: 2\n", "{}"), "100 201 open", "", ""},
+		{"long heads one behind the other", get("/version", "A: "+strings.Repeat("b", 12000)+"\n") + get("/version", "A: "+strings.Repeat("b", 12000)+"\n"), "200 200 open", "", ""},
+		{"longer head behind another request", get("/version", "") + get("/version", "A: "+strings.Repeat("b", 30000)+"\n"), "200 431 closed", "200 200 open", early},
 		{"URL of 70 KB", get("/version?"+strings.Repeat("b", 70000), ""), "200 closed", "200 open", size},
 		{"URL of 30 KB", get("/version?"+strings.Repeat("b", 30000), ""), "200 open", "", ""},
 
@@ -175,6 +201,9 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"Host with a user", "GET /version HTTP/1.1\nHost: evil@localhost\nAUTH\n", "400 closed", "", ""},
 		{"Host with an open bracket", "GET /version HTTP/1.1\nHost: [::1\nAUTH\n", "400 closed", "200 open", hosts},
 		{"Host with a bad port", "GET /version HTTP/1.1\nHost: localhost:http\nAUTH\n", "400 closed", "200 open", hosts},
+		{"Host with a tab", "GET /version HTTP/1.1\nHost: local\thost\nAUTH\n", "400 closed", "", ""},
+		{"Host in quotes", "GET /version HTTP/1.1\nHost: \"localhost\"\nAUTH\n", "400 closed", "", ""},
+		{"Host that is not ASCII", "GET /version HTTP/1.1\nHost: löcalhost\nAUTH\n", "400 closed", "", ""},
 		{"Host with two ports", "GET /version HTTP/1.1\nHost: localhost:1:2\nAUTH\n", "400 closed", "200 open", hosts},
 		{"Host with an escape", "GET /version HTTP/1.1\nHost: localhost%00\nAUTH\n", "400 closed", "200 open", hosts},
 
@@ -183,6 +212,9 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"absolute form without a path", get("http://localhost", ""), "400 closed", "404 open", targets},
 		{"absolute form with a query for a path", get("http://localhost?x=/version", ""), "400 closed", "404 open", targets},
 		{"absolute form with a user", get("http://u:p@localhost/version", ""), "200 open", "", ""},
+		{"absolute form without a Host", "GET http://localhost/version HTTP/1.1\nAUTH\n", "400 closed", "", ""},
+		{"absolute form with an escape", get("http://%zz/version", ""), "400 closed", "", ""},
+		{"opaque form", get("http:version", ""), "400 closed", "404 open", targets},
 		{"authority form", get("localhost:443", ""), "400 closed", "404 open", targets},
 		{"asterisk", get("*", ""), "400 closed", "404 open", targets},
 		{"no slash", get("version", ""), "400 closed", "", ""},
@@ -203,10 +235,14 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"HTTP/1.2", "GET /version HTTP/1.2\nHost: localhost\nAUTH\n", "505 closed", "200 open", versions},
 		{"HTTP/2.0", "GET /version HTTP/2.0\nHost: localhost\nAUTH\n", "505 closed", "", ""},
 		{"HTTP/0.9 spelt out", "GET /version HTTP/0.9\nHost: localhost\nAUTH\n", "505 closed", "", ""},
+		{"HTTP/01.1", "GET /version HTTP/01.1\nHost: localhost\nAUTH\n", "400 closed", "", ""},
+		{"HTTP/1.10", "GET /version HTTP/1.10\nHost: localhost\nAUTH\n", "400 closed", "", ""},
 		{"HTTP/11.1", "GET /version HTTP/11.1\nHost: localhost\nAUTH\n", "400 closed", "", ""},
 		{"http/1.1", "GET /version http/1.1\nHost: localhost\nAUTH\n", "400 closed", "", ""},
 		{"FTP/1.1", "GET /version FTP/1.1\nHost: localhost\nAUTH\n", "400 closed", "", ""},
 		{"HTTP/1.0 that stays", "GET /version HTTP/1.0\nHost: localhost\nConnection: keep-alive\nAUTH\n", "200 open", "", ""},
+		{"HTTP/1.0 that stays and closes", "GET /version HTTP/1.0\nHost: localhost\nConnection: keep-alive, close\nAUTH\n", "200 closed", "200 open", lost},
+		{"cached list in HTTP/1.0", "GET " + cachedList + " HTTP/1.0\nHost: localhost\nConnection: keep-alive\nAUTH\n", "200 open", "", ""},
 		{"HTTP/2 at once", "PRI * HTTP/2.0\n\nSM\n\n", "505 closed", "403 closed", versions},
 		{"upgrade to h2c", get("/version", "Connection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAAQAAP__\n"), "200 open", "", ""},
 
@@ -271,6 +307,9 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"odd expectation", get("/version", "Expect: 200-ok\n"), "417 closed", "", ""},
 		{"odd expectation with a body", post("Expect: 200-ok\nContent-Length: 2\n", "{}"), "417 closed", "", ""},
 		{"two expectations", post("Expect: 100-continue\nExpect: x\nContent-Length: 2\n", "{}"), "417 closed", "100 201 open", once},
+		{"list of expectations", post("Expect: 100-continue, x\nContent-Length: 2\n", "{}"), "417 closed", "100 201 open", once},
+		{"empty expectation", post("Expect:\nContent-Length: 2\n", "{}"), "201 open", "", ""},
+		{"expectation in HTTP/1.0", strings.Replace(post("Expect: 100-continue\nContent-Length: 2\n", "{}"), "1.1", "1.0", 1), "201 closed", "", ""},
 		{"expectation and a bad header", post("A b: c\nExpect: 100-continue\nContent-Length: 2\n", "{}"), "400 closed", "", ""},
 
 		// Upgrades.
@@ -286,6 +325,8 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"Connection names Impersonate-User", post("Connection: keep-alive, Impersonate-User\nImpersonate-User: nobody\nContent-Length: 2\n", "{}"), "400 closed", "201 open", lost},
 		{"Connection names X-Remote-User", post("Connection: keep-alive, X-Remote-User\nImpersonate-User: nobody\nContent-Length: 2\n", "{}"), "400 closed", "201 open", lost},
 		{"Connection names X-Forwarded-For", post("Connection: keep-alive, X-Forwarded-For\nImpersonate-User: nobody\nContent-Length: 2\n", "{}"), "400 closed", "201 open", lost},
+		{"Connection names Audit-ID", post("Connection: keep-alive, Audit-ID\nContent-Length: 2\n", "{}"), "400 closed", "201 open", lost},
+		{"Connection names Accept", get("/version", "Connection: Accept\nAccept: application/yaml\n"), "200 open", "406 open", lost},
 		{"Connection names Host", post("Connection: keep-alive, Host\nImpersonate-User: nobody\nContent-Length: 2\n", "{}"), "201 open", "", ""},
 		{"Connection names Content-Length", post("Connection: keep-alive, Content-Length\nImpersonate-User: nobody\nContent-Length: 2\n", "{}"), "201 open", "", ""},
 	}

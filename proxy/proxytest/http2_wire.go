@@ -150,15 +150,39 @@ func (w *HTTP2Wire) Outcome(sentinel uint32) (string, error) {
 				clear(streams) // what was answered before is a matter of time
 				return end("GOAWAY " + f.ErrCode.String()), nil
 			}
-		case *http2.PingFrame:
-			if !f.IsAck() {
-				_ = w.WritePing(true, f.Data)
-			}
-		case *http2.SettingsFrame:
-			if !f.IsAck() {
-				_ = w.WriteSettingsAck()
-			}
 		}
+		w.acknowledge(f)
 		_ = w.Flush() // a server that has gone away may have said why
+	}
+}
+
+// acknowledge writes the answer to a PING or SETTINGS.
+func (w *HTTP2Wire) acknowledge(f http2.Frame) {
+	switch f := f.(type) {
+	case *http2.PingFrame:
+		if !f.IsAck() {
+			_ = w.WritePing(true, f.Data)
+		}
+	case *http2.SettingsFrame:
+		if !f.IsAck() {
+			_ = w.WriteSettingsAck()
+		}
+	}
+}
+
+// AwaitHead sends what has been written, and reads up to the head of the answer on a stream.
+func (w *HTTP2Wire) AwaitHead(stream uint32) error {
+	for {
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		f, err := w.ReadFrame()
+		if err != nil {
+			return err
+		}
+		if head, ok := f.(*http2.MetaHeadersFrame); ok && head.StreamID == stream {
+			return nil
+		}
+		w.acknowledge(f)
 	}
 }

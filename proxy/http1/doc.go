@@ -29,7 +29,8 @@
 //	new connections while memory is spent        the same                            --memory-limit, see memory in package proxy
 //	a handshake or a head that does not end      closed, or 408, 32 s after its beginning, however steadily it comes
 //	a connection that brings no request          closed without an answer, 32 s after its beginning, 90 s after a response
-//	no HTTP/1.1, a head of more than 64 KiB      fasthttp: 400, 431, 501
+//	no HTTP/1.1, a head of more than 1 MiB       fasthttp: 400, 431, 501; heads of more than 64 KiB count for the client's
+//	                                             address, and end the connection behind their request
 //	two readings of one head                     readHead: 400, 417, 431, 501, 505, and the connection ends
 //	a web page of another host or port           local in package proxy: 403, on the insecure port and on an admin port on loopback
 //	no identity, or a forbidden impersonation    auth.Authenticator.Identify, auth.Authorizer.ActAs: 401, 403
@@ -41,7 +42,7 @@
 //	a user who lists all the time                package fairness: users take turns; 429 for reads that wait beyond its bounds
 //
 // A proxy in front of watchfan, watchfan, and kube-apiserver behind it must all see the same
-// requests. Ambiguous requests are therefore rejected, not forwarded. proxy/e2e compares some 200
+// requests. Ambiguous requests are therefore rejected, not forwarded. proxy/e2e compares some 240
 // such requests with kube-apiserver's answers, and FuzzRequest compares the requests sent upstream
 // with net/http's reading of them. A head is parsed here a second time, which takes 0.13 µs.
 //

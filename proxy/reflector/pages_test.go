@@ -28,10 +28,14 @@ import (
 // names, one in a page, in protobuf.
 type roles struct {
 	names []string
-	pages atomic.Int64 // how many it has listed
+	pages atomic.Int64                             // how many it has listed
+	warn  func(w http.ResponseWriter, path string) // adds headers; nil for none
 }
 
 func (s *roles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.warn != nil {
+		s.warn(w, r.URL.Path)
+	}
 	q := r.URL.Query()
 	selected, err := fields.ParseSelector(q.Get("fieldSelector"))
 	if s.pages.Add(1) > 10 || err != nil { // the list does not end

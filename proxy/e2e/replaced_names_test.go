@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
@@ -60,6 +63,12 @@ func TestReplacedNames(t *testing.T) {
 			row{uri: rolesPath + query, header: accept(accepts)}.check(t, ours, theirs)
 		}
 	}
+	// Tokens are JSON, so the pages lead past some names, or back to others. They do so here too.
+	for token, n := "", 0; n < 10 && (token != "" || n == 0); n++ {
+		page := row{uri: rolesPath + "?limit=1&continue=" + token, header: accept(protoType)}
+		page.check(t, ours, theirs)
+		token = continueOf(t, theirs.do(t, http.MethodGet, page.uri, page.header, "").body)
+	}
 	if list := ours.do(t, http.MethodGet, rolesPath+"?resourceVersion=0", accept(protoType), ""); !proxytest.FromCache(list.header) {
 		t.Error("a list in protobuf is not served from the cache")
 	}
@@ -97,6 +106,21 @@ func watchUntil(t *testing.T, d *target, path string, rv uint64, last string) (l
 	}
 	t.Errorf("watches of %s at %s end before the object %s", path, d.name, last)
 	return lines
+}
+
+// continueOf returns the token for the page behind a list in protobuf, "" for none.
+func continueOf(t *testing.T, list []byte) string {
+	t.Helper()
+	var body runtime.Unknown
+	var meta metav1.ListMeta
+	if err := body.Unmarshal(bytes.TrimPrefix(list, []byte("k8s\x00"))); err != nil {
+		t.Fatal(err)
+	}
+	head, _ := cutMetadata(body.Raw)
+	if err := meta.Unmarshal(head); err != nil {
+		t.Fatal(err)
+	}
+	return meta.Continue
 }
 
 // createRole creates a Role in protobuf, where a name may have any bytes.

@@ -188,3 +188,54 @@ func longSelector() string {
 	}
 	return b.String() + "app%3Db"
 }
+
+// Strangers that hold all that they may, at the address of a known client, do not keep that client from
+// writing.
+func TestStrangersAtOneAddress(t *testing.T) {
+	up := proxytest.NewServer(t)
+	f := startFan(t, up, both, proxy.MemoryUsed(func() int64 { return 1 }), func(o *proxy.Options) {
+		o.AdminPort, o.MemoryLimit = proxy.AnyPort, 64<<20
+	})
+	up.On(proxytest.Client, 1<<30, func(c *proxytest.Call) {
+		if strings.Contains(c.R.Header.Get("Authorization"), "garbage") {
+			c.Hang()
+		}
+		_, _ = io.Copy(io.Discard, c.R.Body)
+		c.Write("{}")
+	})
+	ask := func(client *http.Client, method, token, body string) (int, error) {
+		req, err := http.NewRequestWithContext(t.Context(), method, f.secure+"/things", strings.NewReader(body))
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("User-Agent", proxytest.ClientAgent)
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	unsafe := &tls.Config{InsecureSkipVerify: true}
+	if code, err := ask(proxytest.HTTPClient(&http.Transport{TLSClientConfig: unsafe}), "GET", clientToken, ""); code != http.StatusOK {
+		t.Fatal(code, err) // now the token is known
+	}
+	strangers := proxytest.HTTP2Client(&http.Transport{TLSClientConfig: unsafe})
+	defer strangers.CloseIdleConnections()
+	for range 200 {
+		go func() { _, _ = ask(strangers, "GET", "garbage", "") }()
+	}
+	f.until("strangers with all that they may hold", func() bool {
+		d := f.accounts()
+		return d.Refused["answers"] > 0 && d.Strangers > d.Limits.Strangers*9/10
+	})
+	for name, client := range map[string]func(*http.Transport) *http.Client{"HTTP/1.1": proxytest.HTTPClient, "HTTP/2": proxytest.HTTP2Client} {
+		for range 20 {
+			c := client(&http.Transport{TLSClientConfig: unsafe})
+			if code, err := ask(c, "POST", clientToken, strings.Repeat(" ", 60_000)); code != http.StatusOK {
+				t.Errorf("%s: %d, %v", name, code, err)
+			}
+			c.CloseIdleConnections()
+		}
+	}
+}

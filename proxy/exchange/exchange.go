@@ -58,13 +58,16 @@ type Slot interface{ Release() }
 // the response has ended; then the protocol releases the body. The other methods may be called from
 // any goroutine.
 //
-// The protocol holds a little of the body before it is read. That counts for the client's address,
-// as a stranger's (package account), until Own is called.
+// The protocol holds a little of the body before it is read. Hold and Own say for whom it counts
+// (package account).
 type Body interface {
 	// Read fails with an error that is [os.ErrDeadlineExceeded] if the client sends nothing for too
 	// long or the body is late, with [io.ErrUnexpectedEOF] if it breaks off, and with
 	// [ErrBodyReleased] after Release. io.EOF means that the body is whole.
 	io.Reader
+	// Hold counts what the protocol holds of the body for the connection's payer, until Own is called.
+	// It reports false if that may not be held. In HTTP/2 bytes count as they come, with or without it.
+	Hold() bool
 	// Own says that the handler knows the client, and counts from now on what the protocol holds of
 	// the body: at most [MostBodyHeld] bytes, which may now come before they are read. It may be
 	// called more than once.

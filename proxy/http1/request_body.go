@@ -17,11 +17,14 @@ import (
 // Release must be called between the two.
 type requestBody struct {
 	conn   net.Conn
-	length int            // chunkedLength for a chunked body
-	entry  *account.Entry // what a body without owner holds; for the client's address; nil for a bad head
+	client *downstream.Conn
+	ledger *account.Ledger
+	length int // chunkedLength for a chunked body
 
 	atEnd     atomic.Bool // the body has been read to its end
 	releasing atomic.Bool
+
+	entry atomic.Pointer[account.Entry] // of Hold; nil for none
 
 	mu     sync.Mutex
 	due    time.Time // by when the whole body must have come; zero for never
@@ -34,21 +37,25 @@ type requestBody struct {
 // that it reads ahead of the handler.
 const mostAhead = exchange.MaxHeaderBytes + 8<<10
 
-// count counts what fasthttp may hold of the body, for the client's address. It reports false if
-// that may not be held.
-func (b *requestBody) count(ledger *account.Ledger, client exchange.Conn) bool {
+// Hold implements exchange.Body.
+func (b *requestBody) Hold() bool {
 	most := int64(mostAhead)
 	if b.length >= 0 {
 		most = min(most, int64(b.length))
 	}
-	b.entry = ledger.Open(client.Payer(), account.Bodies, client.Break)
-	return b.entry.Set(most)
+	entry := b.ledger.Open(b.client.Payer(), account.Bodies, b.client.Break)
+	if !entry.Set(most) {
+		entry.Close()
+		return false
+	}
+	b.entry.Store(entry)
+	return true
 }
 
 // Own implements exchange.Body.
 func (b *requestBody) Own() {
-	if b.entry != nil {
-		b.entry.Close()
+	if entry := b.entry.Load(); entry != nil {
+		entry.Close()
 	}
 }
 

@@ -157,7 +157,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 	conn := s.conns.Serving(accepted(ctx.Conn()))
 	x.Conn, x.Received = conn, ctx.Time()
 	if stream := ctx.RequestBodyStream(); stream != nil {
-		body = &requestBody{conn: ctx.Conn(), stream: stream, length: ctx.Request.Header.ContentLength()}
+		body = &requestBody{conn: ctx.Conn(), client: conn, ledger: s.ledger, stream: stream, length: ctx.Request.Header.ContentLength()}
 		x.Body = body
 	}
 	if st := readHead(&ctx.Request.Header, x); st != nil {
@@ -167,12 +167,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 		return body
 	}
 	defer conn.EndArrival()
-	if body != nil && !body.count(s.ledger, conn) {
-		s.metrics.held.Inc()
-		apistatus.Write(x, apistatus.TooManyRequests("too many bytes of requests wait"))
-		x.Response.Close = true
-		return body
-	}
 	s.handler(x)
 	x.Response.Close = x.Response.Close || x.Close || conn.Last()
 	return body

@@ -41,6 +41,9 @@ func newBody(st *stream, length int64, expects bool) *body {
 // cut ends a body that may no longer be held.
 func (b *body) cut() { b.stream.reset(wire.ErrCodeEnhanceYourCalm) }
 
+// Hold implements exchange.Body. Each DATA frame counts when it comes.
+func (b *body) Hold() bool { return true }
+
 // Own implements exchange.Body.
 func (b *body) Own() {
 	c := b.stream.conn

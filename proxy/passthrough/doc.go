@@ -21,7 +21,8 @@
 //
 // # Memory
 //
-// What a request can hold counts for its source from its admission to its end (package account): a
+// What a request can hold counts for its source from its admission to its end (package account), and
+// the part of a stranger's body that the protocol holds before that: a
 // few KiB for itself, the received part of its body, and the part of the response that waits to be
 // read. That is at most [upstream.Window], no more than the response is long, and a copy buffer that
 // fits it. A response that may last counts while the client is being written to. A source

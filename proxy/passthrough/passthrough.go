@@ -103,6 +103,15 @@ func (p *Forwarder) Watches() *Watches { return &p.watches }
 // Serve forwards the request of x on behalf of id. asked is the parsed request. why says why it is
 // not answered from a cache.
 func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) {
+	source := p.auth.Source(id)
+	if x.Body != nil { // before more of it comes
+		if !source.Stranger {
+			x.Body.Own()
+		} else if !x.Body.Hold() {
+			p.refuse(x, id, asked, p.metrics.tooMuch())
+			return
+		}
+	}
 	x.Conn.EndArrival() // from here on the request waits for other parties
 	if target, _ := exchange.CutTarget(x.Target); !p.upstream.Within(target.Path) {
 		p.refuse(x, id, asked, apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
@@ -115,7 +124,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	if detached {
 		ends = p.streams
 	}
-	holding, refused := p.hold(x, p.auth.Source(id), ends, lasts)
+	holding, refused := p.hold(x, source, ends, lasts)
 	if refused != nil {
 		p.refuse(x, id, asked, refused)
 		return

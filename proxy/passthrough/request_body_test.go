@@ -73,6 +73,7 @@ type scriptedBody struct {
 	released bool
 }
 
+func (b *scriptedBody) Hold() bool    { return true }
 func (b *scriptedBody) Own()          {}
 func (b *scriptedBody) Due(time.Time) {}
 

@@ -229,6 +229,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	return b.Reader.Read(p)
 }
+func (*body) Hold() bool      { return true }
 func (*body) Own()            {}
 func (*body) Due(time.Time)   {}
 func (b *body) Release() bool { b.released.Store(true); return b.Len() == 0 }

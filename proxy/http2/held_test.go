@@ -70,3 +70,46 @@ func TestBodiesOfStrangers(t *testing.T) {
 		t.Errorf("the connection's next request: %s", got)
 	}
 }
+
+// A response that waits for its client counts after a moment: for the client, or for its address while
+// it is not known. The one that may not be held is reset, as one that is cut.
+func TestUnreadResponses(t *testing.T) {
+	w := newWorld(t, func(x *exchange.Exchange) {
+		if x.Target == "/known" {
+			x.Conn.KnownAs(account.Source{Name: "ann"})
+		}
+		x.Response.Body = exchange.BodySlices{[]byte("body")}
+	})
+	w.server.ledger = account.New(account.Limits{Each: 2 * heldByAnswer})
+	for path, payer := range map[string]account.Source{"/known": {Name: "ann"}, "/": {Name: "127.0.0.1", Stranger: true}} {
+		p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+		reset := func() {
+			t.Helper()
+			for {
+				switch f := p.next().(type) {
+				case nil:
+					t.Fatal("the connection has ended")
+				case *wire.RSTStreamFrame:
+					if f.ErrCode != wire.ErrCodeEnhanceYourCalm {
+						t.Errorf("reset with %s", f.ErrCode)
+					}
+					return
+				}
+			}
+		}
+		for _, id := range []uint32{1, 3, 5} {
+			p.get(id, path)
+		}
+		reset() // one of three, when the others count
+		if got := w.server.ledger.Largest(2); len(got) != 1 || got[0].Source != payer || got[0].Held[account.Answers] != 2*heldByAnswer {
+			t.Errorf("%s: %+v", path, got)
+		}
+		if freed := w.server.ledger.Relieve(1, account.Answers); freed != 2*heldByAnswer {
+			t.Errorf("%s: %d bytes are cut", path, freed)
+		}
+		reset()
+		reset()
+		_ = p.framer.WritePing(false, [8]byte{1})
+		p.pinged([8]byte{1})
+	}
+}

@@ -47,7 +47,7 @@ func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
 		return false
 	}
 	defer written()
-	r.stream.setDue(x.WriteBy())
+	r.stream.begin(x.WriteBy(), resp.Reader == nil)
 	if r.slot != nil && resp.Reader == nil { // a Reader may be a watch that is passed through
 		r.slot.Release()
 	}

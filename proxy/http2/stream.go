@@ -55,7 +55,15 @@ type sending struct {
 	gone    func()        // called on a goroutine of its own when the client leaves; nil for none
 	due     time.Time     // when the response must have been sent; zero for no limit
 	wrote   chan struct{} // one token: something has been sent, or cannot be; nil until somebody waits
+	counts  bool          // it counts while it waits, because nothing else of the response does
 }
+
+const (
+	// heldByAnswer is what a response takes that waits for its client: its goroutine and its stream. It
+	// counts once it has waited for countedFrom.
+	heldByAnswer = 16 << 10
+	countedFrom  = 250 * time.Millisecond
+)
 
 // sendingLocked returns the sending of st, which it makes if there is none.
 func (st *stream) sendingLocked() *sending {
@@ -188,14 +196,13 @@ func (st *stream) wake() {
 	}
 }
 
-// setDue sets when the response must have been sent. The zero time is no limit.
-func (st *stream) setDue(at time.Time) {
-	if at.IsZero() {
-		return
-	}
+// begin sets when the response must have been sent, the zero time for no limit, and whether it counts
+// while it waits for the client.
+func (st *stream) begin(due time.Time, counts bool) {
 	st.conn.mu.Lock()
 	defer st.conn.unlock()
-	st.sendingLocked().due = at
+	s := st.sendingLocked()
+	s.due, s.counts = due, counts
 }
 
 // send sends p, and END_STREAM behind it if last is set. It waits until the connection has taken
@@ -280,12 +287,29 @@ func (st *stream) awaitLocked(done func() bool) error {
 	stall := c.server.stall
 	stalled := time.NewTimer(s.patience(stall))
 	defer stalled.Stop()
+	var waits <-chan time.Time
+	if s.counts {
+		uncounted := time.NewTimer(countedFrom)
+		defer uncounted.Stop()
+		waits = uncounted.C
+	}
 	for all := c.sent; !st.closed && !done(); {
 		sent := s.sent
 		c.unlock()
 		select {
 		case <-s.wrote:
 			c.mu.Lock()
+		case <-waits:
+			entry := c.server.ledger.Open(c.shared.Payer(), account.Answers, func() { st.reset(wire.ErrCodeEnhanceYourCalm) })
+			defer entry.Close()
+			ok := entry.Set(heldByAnswer) // without the lock: it may cut others
+			c.mu.Lock()
+			if !ok {
+				c.server.metrics.held.Inc()
+				c.resetLocked(st, wire.ErrCodeEnhanceYourCalm)
+				c.sendLocked()
+				return errLeft
+			}
 		case <-stalled.C:
 			c.mu.Lock()
 			if done() {

@@ -22,8 +22,10 @@ const (
 	// heldByStranger is the same of a stranger, whose request has an upstream connection to itself.
 	heldByStranger = 32 << 10
 	// roomWait is how long a request waits while its source holds too much, and roomEvery the time
-	// between two looks. A request beyond that is told to try again.
+	// between two looks. mostRoomWaits is how many of a source wait, because each of them takes as much
+	// as one that goes on. A request beyond these is told to try again.
 	roomWait, roomEvery = 5 * time.Second, 200 * time.Millisecond
+	mostRoomWaits       = 64
 
 	// requestTime is how long an ordinary request may take, its body and its response included. It is
 	// kube-apiserver's --request-timeout, at which kube-apiserver answers 504 or breaks the response
@@ -59,7 +61,7 @@ func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, ends conte
 	h := &holding{ledger: p.ledger, metrics: p.metrics, client: x.Conn, source: source, lasts: lasts}
 	h.ctx, h.cancel = context.WithCancelCause(ends)
 	h.answer = p.ledger.Open(source, account.Answers, h.cut)
-	if st := p.room(x, h.answer, h.least()); st != nil {
+	if st := p.room(x, source, h.answer, h.least()); st != nil {
 		h.close()
 		return nil, st
 	}
@@ -70,15 +72,50 @@ func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, ends conte
 	return h, nil
 }
 
-// room waits until entry may hold so many bytes. It returns the response to a request that may not
-// go on.
-func (p *Forwarder) room(x *exchange.Exchange, entry *account.Entry, bytes int64) *metav1.Status {
+// room waits until entry, which is of source, may hold so many bytes. It returns the response to a
+// request that may not go on.
+func (p *Forwarder) room(x *exchange.Exchange, source account.Source, entry *account.Entry, bytes int64) *metav1.Status {
+	if entry.Set(bytes) {
+		return nil
+	}
+	if !p.waiting.begin(source) {
+		return p.metrics.tooMuch()
+	}
+	defer p.waiting.end(source)
 	for waited := time.Duration(0); !entry.Set(bytes); waited += roomEvery {
 		if waited >= roomWait || x.Conn.Left() || !exchange.Sleep(p.requests, roomEvery) {
 			return p.metrics.tooMuch()
 		}
 	}
 	return nil
+}
+
+// roomWaits counts the requests of each source that wait for room.
+type roomWaits struct {
+	mu sync.Mutex
+	of map[account.Source]int
+}
+
+// begin reports whether another request of source may wait. Then the caller calls end.
+func (w *roomWaits) begin(source account.Source) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of[source] >= mostRoomWaits {
+		return false
+	}
+	if w.of == nil {
+		w.of = make(map[account.Source]int)
+	}
+	w.of[source]++
+	return true
+}
+
+func (w *roomWaits) end(source account.Source) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of[source]--; w.of[source] == 0 {
+		delete(w.of, source)
+	}
 }
 
 // tooMuch is the response to a client that holds too much.

@@ -66,6 +66,34 @@ func TestHoldingWaits(t *testing.T) {
 	})
 }
 
+// A few requests of a source wait, and the next is refused at once.
+func TestRoomWaits(t *testing.T) {
+	inBubble(t, account.Limits{Each: heldByRequest}, func(t *testing.T, p *Forwarder) {
+		first, _ := heldFor(t, p, known, true)
+		x := &exchange.Exchange{Conn: new(breakable), Received: time.Now()}
+		refused := make(chan time.Duration, mostRoomWaits+1)
+		began := time.Now()
+		for range cap(refused) {
+			go func() {
+				_, _ = p.hold(x, known, t.Context(), true)
+				refused <- time.Since(began)
+			}()
+		}
+		if waited := <-refused; waited != 0 {
+			t.Errorf("the last waited for %s", waited)
+		}
+		for range mostRoomWaits {
+			if waited := <-refused; waited != roomWait {
+				t.Errorf("one waited for %s, want %s", waited, roomWait)
+			}
+		}
+		first.close()
+		if len(p.waiting.of) != 0 {
+			t.Errorf("%v wait", p.waiting.of)
+		}
+	})
+}
+
 // What a response holds is bounded by its length, and counts until the request's end. The one that
 // may not be held is not begun.
 func TestHoldingAnswer(t *testing.T) {

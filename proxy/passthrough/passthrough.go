@@ -41,6 +41,7 @@ type Forwarder struct {
 	front    *auth.FrontProxies // the headers that they set are not forwarded
 	long     *longRequests
 	turns    *fairness.Queue // of strangers
+	waiting  roomWaits
 	audit    *audit.Log
 	metrics  *Metrics
 	guard    *exchange.Guard

@@ -60,7 +60,7 @@ func (p *Forwarder) receive(x *exchange.Exchange, r *passing, body *requestBody)
 	if body == nil || r.holding.source.Stranger {
 		return nil
 	}
-	if st := p.room(x, r.holding.addBody(), body.most+min(body.most, upstream.MaxKeptBody)); st != nil {
+	if st := p.room(x, r.holding.source, r.holding.addBody(), body.most+min(body.most, upstream.MaxKeptBody)); st != nil {
 		return st
 	}
 	body.Own()

@@ -11,12 +11,17 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
 // maxKept is how many bytes a client may send ahead while its connection is taken over: the head of
 // one request. A client that sends more is treated as gone.
 const maxKept = 64 << 10
+
+// usualKept is how many of them do not count.
+const usualKept = 4 << 10
 
 // longAgo is a read deadline that makes a blocked Read return at once.
 var longAgo = time.Unix(1, 0)
@@ -25,13 +30,16 @@ var longAgo = time.Unix(1, 0)
 // another is in waitRead. The other methods are for the goroutine that owns the connection.
 type hijacked struct {
 	server *Server
+	client *downstream.Conn
 	conn   net.Conn      // as the listener accepted it
 	slot   exchange.Slot // released by resume and Close; nil for none
 
 	stopped atomic.Bool // set by stopRead: waitRead returns, or does not begin
 
-	reading sync.Mutex // held while waitRead reads; guards kept
-	kept    []byte     // bytes of the client beyond the current request; at most about maxKept
+	reading sync.Mutex     // held while waitRead reads; guards the rest
+	kept    []byte         // bytes of the client beyond the current request; at most about maxKept
+	entry   *account.Entry // of kept; nil while they are few
+	over    bool           // entry is closed, and there will be no other
 }
 
 // hijack takes the connection of ctx from fasthttp once its handler has returned, without a
@@ -39,12 +47,12 @@ type hijacked struct {
 // resume or Close in the end. If serve panics, the connection is closed. serve must not use ctx or
 // x.
 func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve func(*hijacked)) {
-	held := x.Slot
+	held, client := x.Slot, x.Conn.(*downstream.Conn)
 	ctx.HijackSetNoResponse(true)
 	// A new goroutine, because fasthttp's goroutine keeps the request context and a read buffer
 	// alive until the handler returns.
 	ctx.Hijack(func(c net.Conn) {
-		h := s.takeOver(c)
+		h := s.takeOver(c, client)
 		h.slot = held
 		go func() {
 			defer s.guard.Caught("connection taken over", h.Close)
@@ -55,12 +63,12 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve fu
 
 // takeOver takes over c, the connection given to a hijack handler. It keeps the bytes that the
 // client has sent beyond the request, and drops fasthttp's buffer.
-func (s *Server) takeOver(c net.Conn) *hijacked {
+func (s *Server) takeOver(c net.Conn, client *downstream.Conn) *hijacked {
 	conn := c
 	if u, ok := c.(interface{ UnsafeConn() net.Conn }); ok {
 		conn = u.UnsafeConn()
 	}
-	h := &hijacked{server: s, conn: accepted(conn)}
+	h := &hijacked{server: s, client: client, conn: accepted(conn)}
 	// With a deadline in the past, reads return the buffered bytes and then fail. They do not touch
 	// the network.
 	_ = conn.SetReadDeadline(longAgo)
@@ -74,6 +82,9 @@ func (s *Server) takeOver(c net.Conn) *hijacked {
 		h.kept = nil
 	}
 	_ = conn.SetDeadline(time.Time{})
+	if !h.mayKeep() {
+		_ = h.conn.Close()
+	}
 	return h
 }
 
@@ -92,7 +103,7 @@ func (h *hijacked) readUntilGone() (stopped bool) {
 	h.reading.Lock()
 	defer h.reading.Unlock()
 	for !h.stopped.Load() {
-		if len(h.kept) >= maxKept {
+		if len(h.kept) >= maxKept || !h.mayKeep() {
 			return false
 		}
 		h.kept = slices.Grow(h.kept, 16)
@@ -101,6 +112,19 @@ func (h *hijacked) readUntilGone() (stopped bool) {
 		if err != nil {
 			return errors.Is(err, os.ErrDeadlineExceeded) && h.stopped.Load()
 		}
+	}
+	return true
+}
+
+// mayKeep counts what is kept, and reports whether it may be.
+func (h *hijacked) mayKeep() bool {
+	if len(h.kept) <= usualKept || h.entry != nil || h.over {
+		return !h.over
+	}
+	h.entry = h.server.ledger.Open(h.client.Payer(), account.Heads, h.client.Break)
+	if !h.entry.Set(maxKept) {
+		h.server.metrics.held.Inc()
+		return false
 	}
 	return true
 }
@@ -165,6 +189,12 @@ func (h *hijacked) Close() {
 }
 
 func (h *hijacked) release() {
+	h.reading.Lock()
+	h.over = true
+	if h.entry != nil {
+		h.entry.Close()
+	}
+	h.reading.Unlock()
 	if h.slot != nil {
 		h.slot.Release()
 	}

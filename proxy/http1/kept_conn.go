@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/account"
 )
 
 // keptConn is a connection as fasthttp sees it. It returns the kept bytes first, then reads the
@@ -43,6 +45,14 @@ func (c *keptTLSConn) SetWriteDeadline(t time.Time) error {
 	return c.tlsConn.SetWriteDeadline(c.limited(t))
 }
 
+// SetReadDeadline is the connection's. A head has no more time because another server goes on with it.
+func (c *keptConn) SetReadDeadline(t time.Time) error {
+	return c.Conn.SetReadDeadline(c.headLimited(t))
+}
+func (c *keptTLSConn) SetReadDeadline(t time.Time) error {
+	return c.tlsConn.SetReadDeadline(c.headLimited(t))
+}
+
 func (c *keptConn) Read(p []byte) (int, error)    { return c.read(c.Conn, p) }
 func (c *keptTLSConn) Read(p []byte) (int, error) { return c.read(c.tlsConn, p) }
 
@@ -53,10 +63,23 @@ type replay struct {
 	begun bool
 	due   time.Time // of the response that is being written; zero for no limit
 
-	size  int    // of headSizes: the server that reads it
-	head  []byte // what has been read of a head, as much as that server takes
-	past  bool   // the head has been read
-	taken bool   // another server has the connection: nothing is written to it, and it is not closed
+	size  int            // of headSizes: the server that reads it
+	entry *account.Entry // of that server's buffers; nil for the first server
+	head  []byte         // what has been read of a head, as much as that server takes
+	past  bool           // the head has been read
+	taken bool           // another server has the connection: nothing is written to it, and it is not closed
+
+	deadline time.Time // of reads, as last set
+	by       time.Time // when a head must have come that another server has begun to read; zero for none
+}
+
+// headLimited notes a deadline of reads, and returns it or by, whichever is earlier.
+func (r *replay) headLimited(t time.Time) time.Time {
+	if !r.past && !r.by.IsZero() && (t.IsZero() || r.by.Before(t)) {
+		t = r.by
+	}
+	r.deadline = t
+	return t
 }
 
 // replayOf returns the replay of a connection as fasthttp sees it; nil for another one.

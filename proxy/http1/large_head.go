@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -15,8 +16,8 @@ import (
 // fasthttp has a buffer of one size for the head of each connection's request, and nearly all heads
 // have a few KiB. So there is a server for each of these sizes. What has been read of a head that is
 // longer is kept, see [replay], and the next server reads it again. A connection that needs the second
-// stays there. One that needs the third closes after its request, and counts for the client's address
-// until then.
+// stays there. One that needs the third closes after its request. Both count for the connection's
+// payer as long as they are there.
 var headSizes = [...]int{16 << 10, 64 << 10, largeHead}
 
 // largeHead is net/http's limit, as kube-apiserver has it: MaxHeaderBytes and 4 KiB more.
@@ -40,21 +41,25 @@ func (s *Server) serveLonger(c net.Conn) bool {
 		return false // or the beginning is not known, because the client had sent it early
 	}
 	conn := accepted(c)
-	if from.size+2 == len(headSizes) {
-		client := s.conns.Serving(conn)
-		entry := s.ledger.Open(client.Payer(), account.Heads, client.Break)
-		defer entry.Close()
-		if !entry.Set(largeHead) {
-			return false
-		}
+	client := s.conns.Serving(conn)
+	entry := s.ledger.Open(client.Payer(), account.Heads, client.Break)
+	defer entry.Close()
+	if !entry.Set(heldByHead(from.size + 1)) {
+		s.metrics.held.Inc()
+		return false
 	}
 	again := withKept(conn, bytes.Clone(from.head))
-	replayOf(again).size = from.size + 1
+	r := replayOf(again)
+	r.size, r.entry, r.by = from.size+1, entry, from.deadline
 	from.taken = true
 	from.endHead()
 	_ = s.fast[from.size+1].ServeConn(again)
 	return true
 }
+
+// heldByHead is what a connection takes at the server for a size, beside what all take: its buffer, and
+// what has been kept for it twice.
+func heldByHead(size int) int64 { return int64(headSizes[size] + 2*headSizes[size-1]) }
 
 // heads holds memory for the beginnings of usual heads.
 var heads = sync.Pool{New: func() any { return new(usualHead) }}
@@ -73,7 +78,7 @@ func (r *replay) note(p []byte) {
 }
 
 // beginHead is called when the next head may come, and endHead when one has been read.
-func (r *replay) beginHead() { r.past = false }
+func (r *replay) beginHead() { r.past, r.by = false, time.Time{} }
 
 func (r *replay) endHead() {
 	if r.head != nil && r.size == 0 {

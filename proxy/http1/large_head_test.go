@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // echo answers with the sizes of what it gets. The connection is served until the test ends.
@@ -63,13 +66,13 @@ func TestLargeHeads(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	const small = "GET /small HTTP/1.1\r\nHost: h\r\n\r\n"
 	last := "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-	held := fmt.Sprintf(" held %d", largeHead)
+	held, second := fmt.Sprintf(" held %d", heldByHead(1)+heldByHead(2)), fmt.Sprintf(" held %d", heldByHead(1))
 	for name, c := range map[string]struct {
 		send string
 		want []string
 	}{
 		"usual heads":      {small + last, []string{"200 target 6 lines 1 body 0 held 0", "200 target 5 lines 2 body 0 held 0"}},
-		"a longer line":    {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(20_000) + "\r\n\r\n" + small + last, []string{"200 target 2 lines 2 body 0 held 0", "200 target 6 lines 1 body 0 held 0", "200 target 5 lines 2 body 0 held 0"}},
+		"a longer line":    {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(20_000) + "\r\n\r\n" + small + last, []string{"200 target 2 lines 2 body 0" + second, "200 target 6 lines 1 body 0" + second, "200 target 5 lines 2 body 0" + second}},
 		"one long line":    {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(70_000) + "\r\n\r\n", []string{"200 target 2 lines 2 body 0" + held}},
 		"a megabyte":       {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(exchange.MaxHeaderBytes) + "\r\n\r\n", []string{"200 target 2 lines 2 body 0" + held}},
 		"a long target":    {"GET /" + long(160_000) + " HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 target 160001 lines 1 body 0" + held}},
@@ -93,8 +96,118 @@ func TestLargeHeads(t *testing.T) {
 
 // A long head for which its address has no room is refused.
 func TestLargeHeadsBounded(t *testing.T) {
-	ask := echo(t, account.New(account.Limits{Strangers: largeHead - 1}))
-	if got := ask("GET /a HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", 70_000) + "\r\n\r\n"); fmt.Sprint(got) != "[431 ]" {
-		t.Errorf("got %q", got)
+	for length, room := range map[int]int64{20_000: heldByHead(1), 70_000: heldByHead(1) + heldByHead(2)} {
+		ask := echo(t, account.New(account.Limits{Strangers: room - 1}))
+		if got := ask("GET /a HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", length) + "\r\n\r\n"); fmt.Sprint(got) != "[431 ]" {
+			t.Errorf("got %q", got)
+		}
 	}
+}
+
+// deadlines notes the latest deadlines of reads, before bytes have come and after that.
+type deadlines struct {
+	net.Conn
+	begun         bool
+	before, after time.Time
+}
+
+func (d *deadlines) Read(p []byte) (int, error) {
+	n, err := d.Conn.Read(p)
+	d.begun = d.begun || n > 0
+	return n, err
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	if d.begun {
+		d.after = t
+	} else {
+		d.before = t
+	}
+	return d.Conn.SetReadDeadline(t)
+}
+
+// A head has no more time because several servers read it.
+func TestLargeHeadTime(t *testing.T) {
+	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})),
+		nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, served := tcpPair(t)
+	d := &deadlines{Conn: served}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.ServeConn(withKept(d, nil)) }()
+	if _, err := io.WriteString(client, "GET /a HTTP/1.1\r\nHost: h\r\nA: "+strings.Repeat("x", 70_000)+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(client); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+		t.Errorf("%v: %.100s", err, answer)
+	}
+	<-done
+	if d.before.IsZero() || d.after != d.before {
+		t.Errorf("the deadline is %s when bytes come, and then %s", d.before, d.after)
+	}
+}
+
+// The buffers of a connection with long heads count for its client once that is known, and so does
+// what a client sends ahead of a response that goes on. The one that may not be held is cut.
+func TestHeadsOfKnown(t *testing.T) {
+	ledger := account.New(account.Limits{Each: heldByHead(1) + maxKept})
+	gone := make(chan struct{}, 1)
+	server, err := New(func(x *exchange.Exchange) {
+		x.Conn.(*downstream.Conn).KnownAs(account.Source{Name: "ann"})
+		if strings.HasPrefix(x.Target, "/wait") {
+			x.Response.Detached = func(to exchange.Responder) {
+				left := make(chan struct{})
+				to.OnGone(func() { close(left) })
+				<-left
+				gone <- struct{}{}
+			}
+		}
+	}, ledger, downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	send := func(bytes string) net.Conn {
+		client, served := tcpPair(t)
+		serving.Go(func() { _ = server.ServeConn(withKept(served, nil)) })
+		if _, err := io.WriteString(client, bytes); err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	long := func(path string, n int) string {
+		return "GET " + path + " HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", n) + "\r\n\r\n"
+	}
+	held := func() int64 {
+		for _, h := range ledger.Largest(1) {
+			if h.Source != (account.Source{Name: "ann"}) {
+				return -1
+			}
+			return h.Held[account.Heads]
+		}
+		return 0
+	}
+	until := func(want int64) {
+		t.Helper()
+		steady.Until(t, "count", func() error {
+			if got := held(); got != want {
+				return fmt.Errorf("%d bytes are held, want %d", got, want)
+			}
+			return nil
+		})
+	}
+	first := send(long("/a", 20_000))
+	until(heldByHead(1))
+	ahead := send(long("/wait", 10) + strings.Repeat("x", 2*usualKept))
+	until(heldByHead(1) + maxKept)
+	send(long("/wait", 10) + strings.Repeat("x", 2*usualKept)) // more than ann may
+	<-gone
+	ahead.Close()
+	<-gone
+	until(heldByHead(1))
+	first.Close()
+	until(0)
 }

@@ -137,6 +137,9 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		exchanges.Put(x)
 	}()
 	body := s.handle(ctx, x)
+	if read := replayOf(ctx.Conn()); read != nil && read.entry != nil && x.Conn.Known() {
+		read.entry.Move(x.Conn.Payer())
+	}
 	s.respond(ctx, x, body)
 	if body != nil && x.Response.Reader == nil {
 		body.Own() // nobody reads it any more

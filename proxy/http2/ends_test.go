@@ -293,7 +293,7 @@ func TestDueResponse(t *testing.T) {
 	w := newWorld(t, func(x *exchange.Exchange) {
 		st := x.Conn.(*stream)
 		x.Response.Detached = func(exchange.Responder) {
-			st.begin(time.Now().Add(100 * time.Millisecond), false)
+			st.begin(time.Now().Add(100*time.Millisecond), false)
 			shared := make([]byte, 1<<20)
 			if err := st.send(slices.Repeat([][]byte{shared}, 10_000), true); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("got %v", err)

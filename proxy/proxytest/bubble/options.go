@@ -19,3 +19,6 @@ func NoneAlone(o *proxy.Options) { o.Cached.Tuning.MostAlone = 0 }
 
 // Impatient makes reads wait for a proof, or for history, for a second and a half only.
 func Impatient(o *proxy.Options) { o.Lane.FreshnessTimeout = 1500 * time.Millisecond }
+
+// SpareLists makes the proxy list no large collection to prove freshness.
+func SpareLists(o *proxy.Options) { o.Lane.Tuning.SpareLists = true }

@@ -51,7 +51,7 @@ type Proxy struct {
 func Start(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)) *Proxy {
 	t.Helper()
 	opts := proxy.NewOptions()
-	opts.InsecurePort, opts.AdminPort = proxy.AnyPort, 0
+	opts.InsecurePort, opts.SecurePort, opts.AdminPort = proxy.AnyPort, 0, 0
 	opts.ShutdownTimeout = 2 * time.Second
 	opts.Lane.FreshnessTimeout = proxytest.Patience
 	for _, c := range change {

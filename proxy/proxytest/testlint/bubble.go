@@ -66,6 +66,9 @@ func (b *bubbles) have(c inspector.Cursor) bool {
 	return false
 }
 
+// bubbleRun is synctest.Test for a subtest.
+const bubbleRun = "github.com/watchfan/watchfan/proxy/proxytest/bubble.Run"
+
 // goesIn reports whether a function literal, or the name of a function, stands in a bubble, or where
 // only a bubble runs it.
 func (b *bubbles) goesIn(c inspector.Cursor) bool {
@@ -74,7 +77,7 @@ func (b *bubbles) goesIn(c inspector.Cursor) bool {
 	switch parent := e.Parent(); kind {
 	case edge.CallExpr_Args:
 		call := parent.Node().(*ast.CallExpr)
-		if f, ok := typeutil.Callee(b.info, call).(*types.Func); ok && f.FullName() == "testing/synctest.Test" {
+		if f, ok := typeutil.Callee(b.info, call).(*types.Func); ok && (f.FullName() == "testing/synctest.Test" || f.FullName() == bubbleRun) {
 			return true
 		}
 		if signature, ok := b.info.TypeOf(call.Fun).(*types.Signature); ok && i < signature.Params().Len() && b.only[origin(signature.Params().At(i))] {

@@ -17,11 +17,12 @@
 //
 // # Bubbles
 //
-// A function literal runs in a bubble if it is an argument of synctest.Test. So does a function, a
-// literal in a variable, a field or a parameter, if the package uses it only in bubbles, or as an
-// argument of synctest.Test, or as an argument for a parameter that does. Uses through interfaces,
-// and those by other packages, are not seen. Therefore exported functions of packages that tests
-// share run in no bubble, unless a directive says so, and what nobody uses by name does not either.
+// A function literal runs in a bubble if it is an argument of synctest.Test or bubble.Run. So does
+// a function, a literal in a variable, a field or a parameter, if the package uses it only in
+// bubbles, or as an argument of synctest.Test, or as an argument for a parameter that does. Uses
+// through interfaces, and those by other packages, are not seen. Therefore exported functions of
+// packages that tests share run in no bubble, unless a directive says so, and what nobody uses by
+// name does not either.
 //
 // # Directives
 //

@@ -4,15 +4,11 @@ import (
 	"flag"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/reflector"
 )
 
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.SetHeaderTimeout(d) }
-
-// SpareLists makes the proxy list no large collection to prove freshness.
-func SpareLists(o *Options) { o.Lane.Tuning.SpareLists = true }
 
 // HangTimeout sets how long an upstream watch may be silent after it has brought a bookmark. Then
 // it is broken.
@@ -33,9 +29,6 @@ func MemoryUsed(used func() int64) func(*Options) {
 // ListsAtOnce is how many lanes are listed at a time.
 const ListsAtOnce = reflector.ListsAtOnce
 
-// LaneWait is how long a request waits for a lane that is being filled.
-const LaneWait = lane.Wait
-
 // ReadConfig reads the content of a configuration file called name.
 func (o *Options) ReadConfig(name string, content []byte) error {
 	return o.table().ReadConfig(name, content)
@@ -51,13 +44,6 @@ func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
 // Watches returns the number of open watches that are served from caches.
 func (s *Server) Watches() int { return s.cached.Watchers().Count() }
 
-// Admitted returns the number of watches within the limits: those that wait and those that are open.
-func (s *Server) Admitted() int {
-	s.admission.mu.Lock()
-	defer s.admission.mu.Unlock()
-	return s.admission.watches
-}
-
 // HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release
 // is called. A request that looks at one of them waits.
 func (s *Server) HoldCaches() (release func()) {
@@ -71,6 +57,3 @@ func (s *Server) HoldCaches() (release func()) {
 		}
 	}
 }
-
-// MostThrough is how many requests pass through at a time while a lane is being filled.
-const MostThrough = lane.MostThrough

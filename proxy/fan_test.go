@@ -103,6 +103,7 @@ const (
 	cmsPath  = "/api/v1/configmaps"
 	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the current state, then events
 	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, then events
+	since    = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=%d"
 )
 
 // watch opens a watch as a client of the insecure port.

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -435,4 +438,22 @@ func TestDebugDigests(t *testing.T) {
 			t.Errorf("%s: got %d %s\nwant %d %s", c.query, code, text, c.code, c.want)
 		}
 	}
+}
+
+// listVersions lists a collection and returns the objects' versions and the list's.
+func (f *fan) listVersions(path string) (versions map[string]uint64, rv uint64) {
+	_, body := f.get(path)
+	var list struct {
+		Metadata metav1.ListMeta
+		Items    []metav1.PartialObjectMetadata
+	}
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		f.t.Errorf("%v: %.200s", err, body)
+	}
+	versions = make(map[string]uint64)
+	for _, o := range list.Items {
+		versions[o.Namespace+"/"+o.Name], _ = strconv.ParseUint(o.ResourceVersion, 10, 64)
+	}
+	rv, _ = strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
+	return versions, rv
 }

@@ -196,7 +196,10 @@ func TestInspectRaces(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	sinks[1].wantLines(t, w.since(everything(t), 100)...)
+	want := w.since(everything(t), 100)
+	for i := 1; i < len(sinks); i += 2 {
+		sinks[i].wantLines(t, want...)
+	}
 	for i, st := range w.flusher.Inspect(subs, 10*time.Second) {
 		if i%2 == 1 && (st.Phase != fanout.Live || st.Events != 300) {
 			t.Errorf("subscription %d: %+v", i, st)

@@ -3,10 +3,12 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,8 +58,42 @@ func (s *ownThings) serve(w http.ResponseWriter, r *http.Request) {
 	case "/apis/" + gv + "/things":
 		s.things(w, r)
 	default:
+		if i, err := strconv.Atoi(path.Base(r.URL.Path)); err == nil && i < len(oddAnswers) {
+			oddAnswers[i].write(w)
+			return
+		}
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}
+}
+
+// oddAnswer is an answer of another API server. fields are names and values.
+type oddAnswer struct {
+	code   int
+	fields []string
+}
+
+// oddAnswers have fields that come more than once, that kube-apiserver sends itself, or that mean
+// something to proxies.
+var oddAnswers = []oddAnswer{
+	{200, []string{"Set-Cookie", "a=1", "Set-Cookie", "a=2; Path=/x", "Link", "<a>", "Link", "<b>", "Deprecation", "@1", "Sunset", "x"}},
+	{200, []string{"Warning", `299 - "theirs"`, "Warning", `199 - "other"`, "Retry-After", "7", "X-Kubernetes-Pf-Flowschema-Uid", "x", "Audit-Id", "theirs"}},
+	{200, []string{"Cache-Control", "max-age=5", "Age", "3", "Etag", `"x"`, "Vary", "*", "Server", "theirs", "Content-Type", "text/x; a=b", "Content-Language", "de"}},
+	{200, []string{"X-Empty", "", "X-Bytes", "é\xff", "X-Tab", "a\tb", "X-Long", strings.Repeat("x", 200_000)}},
+	{200, []string{"Connection", "X-Dropped", "X-Dropped", "a", "Keep-Alive", "timeout=5", "Proxy-Authenticate", "x", "Upgrade", "x", "Content-Encoding", "br"}},
+	{200, []string{"Strict-Transport-Security", "max-age=1", "Alt-Svc", `h3=":1"`, "Via", "1.1 theirs", "Access-Control-Allow-Origin", "*"}},
+	{401, []string{"Www-Authenticate", "Basic", "Www-Authenticate", "Bearer"}},
+	{307, []string{"Location", "https://elsewhere/x"}}, {204, nil}, {304, []string{"Etag", `"x"`}}, {299, nil}, {429, []string{"Retry-After", "3"}}, {503, nil}, {999, nil},
+}
+
+func (a oddAnswer) write(w http.ResponseWriter) {
+	w.Header().Del("Content-Type")
+	for i := 0; i < len(a.fields); i += 2 {
+		w.Header()[a.fields[i]] = append(w.Header()[a.fields[i]], a.fields[i+1])
+	}
+	w.WriteHeader(a.code)
+	if a.code != http.StatusNoContent && a.code != http.StatusNotModified {
+		fmt.Fprint(w, "body")
 	}
 }
 
@@ -161,6 +197,62 @@ func names(t *testing.T, resp response) []string {
 		names = append(names, item.Metadata.Name)
 	}
 	return names
+}
+
+// TestAggregatedAnswers: a client gets all codes and header fields of another API server as from
+// kube-apiserver, and those that kube-apiserver adds.
+func TestAggregatedAnswers(t *testing.T) {
+	t.Parallel()
+	c := sharedCluster(t)
+	p := sharedWatchfan(t)
+	p.waitReady(t)
+	theirs := c.direct(t)
+	s := startOwnThings(t, "odd.example.com")
+	s.register(t, theirs)
+	for i := range oddAnswers {
+		for _, query := range []string{"", "?watch=1"} { // which may last
+			for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+				uri := fmt.Sprintf("/apis/%s/v1/odd/%d%s", s.group, i, query)
+				for _, ours := range p.ways(t, c.token(t, "admin")) {
+					want, got := theirs.answer(t, method, uri), ours.answer(t, method, uri)
+					if got != want {
+						t.Errorf("%s %s through %s:\n got %.1000s\nwant %.1000s", method, uri, ours.name, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// answer returns an answer as text: its code, its fields without those that differ each time, and its
+// body. Redirects are not followed.
+func (d *target) answer(t *testing.T, method, uri string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, d.base+uri, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	if d.token != "" {
+		req.Header.Set("Authorization", "Bearer "+d.token)
+	}
+	resp, err := d.http.Transport.RoundTrip(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	h := resp.Header
+	for _, name := range []string{"Date", "Transfer-Encoding", "X-Kubernetes-Pf-Prioritylevel-Uid"} {
+		h.Del(name)
+	}
+	if own := h.Get("Audit-Id"); own != "theirs" {
+		h.Set("Audit-Id", "")
+	}
+	if uids := h["X-Kubernetes-Pf-Flowschema-Uid"]; len(uids) > 0 {
+		h["X-Kubernetes-Pf-Flowschema-Uid"] = uids[len(uids)-1:]
+	}
+	return fmt.Sprintf("%d %q %q %v", resp.StatusCode, h, body, err)
 }
 
 // TestAggregatedUsers: an aggregated API server that answers each user differently does so through

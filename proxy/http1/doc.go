@@ -29,8 +29,8 @@
 //	new connections while memory is spent        the same                            --memory-limit, see memory in package proxy
 //	a handshake or a head that does not end      closed, or 408, 32 s after its beginning, however steadily it comes
 //	a connection that brings no request          closed without an answer, 32 s after its beginning, 90 s after a response
-//	no HTTP/1.1, a head of more than 1 MiB       fasthttp: 400, 431, 501; heads of more than 64 KiB count for the client's
-//	                                             address, and end the connection behind their request
+//	no HTTP/1.1, a head of more than 1 MiB       fasthttp: 400, 431, 501
+//	long heads                                   those of more than 16 KiB count; behind one of more than 64 KiB the connection ends
 //	two readings of one head                     readHead: 400, 417, 431, 501, 505, and the connection ends
 //	a web page of another host or port           local in package proxy: 403, on the insecure port and on an admin port on loopback
 //	no identity, or a forbidden impersonation    auth.Authenticator.Identify, auth.Authorizer.ActAs: 401, 403

@@ -2,8 +2,10 @@ package proxytest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Pipes is a listener whose connections are [net.Pipe]s, so that a client and a server meet within a
@@ -12,6 +14,7 @@ type Pipes struct {
 	conns  chan net.Conn // never closed
 	closed chan struct{}
 	close  func()
+	dialed atomic.Int64
 }
 
 // NewPipes returns a listener.
@@ -38,18 +41,27 @@ func (p *Pipes) Close() error {
 }
 
 // Addr implements net.Listener.
-func (p *Pipes) Addr() net.Addr { return pipesAddr{} }
+func (p *Pipes) Addr() net.Addr { return pipeAddr("example.com:1") } // as in httptest's certificate
 
-type pipesAddr struct{}
+// pipeAddr is the address of the listener, or of a client.
+type pipeAddr string
 
-func (pipesAddr) Network() string { return "pipe" }
-func (pipesAddr) String() string  { return "upstream:1" }
+func (pipeAddr) Network() string  { return "pipe" }
+func (a pipeAddr) String() string { return string(a) }
 
-// Dial connects to the listener, whatever the address. After Close the connection is refused.
+// pipe is a listener's end of a connection.
+type pipe struct {
+	net.Conn
+	client pipeAddr
+}
+
+func (p pipe) RemoteAddr() net.Addr { return p.client }
+
+// Dial connects to the listener, whatever the address, from an address of its own. After Close the connection is refused.
 func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {
-	case p.conns <- server:
+	case p.conns <- pipe{server, pipeAddr(fmt.Sprintf("client:%d", p.dialed.Add(1)))}:
 		return client, nil
 	case <-p.closed:
 		return nil, net.ErrClosed

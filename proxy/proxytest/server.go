@@ -56,11 +56,18 @@ func NewTLSServer(t testing.TB) *Server {
 }
 
 // NewBubbleServer starts a server over HTTP/1.1 in a bubble of testing/synctest. Only Pipes lead to it.
-func NewBubbleServer(t testing.TB) *Server {
+func NewBubbleServer(t testing.TB) *Server { return newBubbleServer(t, (*httptest.Server).Start) }
+
+// NewBubbleTLSServer is NewBubbleServer over HTTP/2.
+func NewBubbleTLSServer(t testing.TB) *Server {
+	return newBubbleServer(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() })
+}
+
+func newBubbleServer(t testing.TB, start func(*httptest.Server)) *Server {
 	s := newServer(t)
 	s.Pipes = NewPipes()
 	s.Server = &httptest.Server{Listener: s.Pipes, Config: &http.Server{Handler: http.HandlerFunc(s.serve)}}
-	s.Server.Start()
+	start(s.Server)
 	t.Cleanup(s.stop)
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
@@ -62,6 +63,9 @@ func Start(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)) *
 	}
 	p := &Proxy{T: t, Up: up, CMs: up.Collection(proxytest.ConfigMaps), Log: &Log{t: t}}
 	cfg := &rest.Config{Host: up.URL, BearerToken: OwnToken, Dial: up.Pipes.Dial}
+	if up.TLS != nil {
+		cfg.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: up.Certificate().Raw})
+	}
 	server, err := proxy.NewFor(cfg, opts, slog.New(slog.NewTextHandler(p.Log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)

@@ -3,18 +3,10 @@ package proxy
 import (
 	"flag"
 	"time"
-
-	"github.com/watchfan/watchfan/proxy/reflector"
 )
 
 // SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
 func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.SetHeaderTimeout(d) }
-
-// HangTimeout sets how long an upstream watch may be silent after it has brought a bookmark. Then
-// it is broken.
-func HangTimeout(d time.Duration) func(*Options) {
-	return func(o *Options) { o.Lane.Tuning.HangTimeout = d }
-}
 
 // AvoidFor sets how long a resource passes through after one of its objects could not be cached.
 func AvoidFor(d time.Duration) func(*Options) {
@@ -25,9 +17,6 @@ func AvoidFor(d time.Duration) func(*Options) {
 func MemoryUsed(used func() int64) func(*Options) {
 	return func(o *Options) { o.readMemory = func() (int64, error) { return used(), nil } }
 }
-
-// ListsAtOnce is how many lanes are listed at a time.
-const ListsAtOnce = reflector.ListsAtOnce
 
 // ReadConfig reads the content of a configuration file called name.
 func (o *Options) ReadConfig(name string, content []byte) error {

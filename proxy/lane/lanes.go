@@ -99,8 +99,7 @@ func NewLanes(ctx context.Context, cfg Config) *Lanes {
 		quarantines:   make(map[Key]time.Time),
 		givenUp:       make(map[keptBy]time.Time),
 		aggregated:    make(map[schema.GroupVersion]time.Time),
-		source: reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, opts.Tuning.HangTimeout,
-			cfg.Metrics.reflectors, cfg.Guard),
+		source:        reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, cfg.Metrics.reflectors, cfg.Guard),
 	}
 }
 

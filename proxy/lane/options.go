@@ -63,9 +63,6 @@ type Options struct {
 type Tuning struct {
 	// SpareLists keeps large collections from being listed to prove freshness; see prover.
 	SpareLists bool
-	// HangTimeout is how long an upstream watch that has brought bookmarks may bring nothing; see
-	// package reflector. 0 is the usual.
-	HangTimeout time.Duration
 	// QuarantineFor is how long a resource is passed through because of an object that cannot be
 	// cached. 0 is the usual.
 	QuarantineFor time.Duration

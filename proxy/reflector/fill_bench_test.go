@@ -120,7 +120,7 @@ func BenchmarkFill(b *testing.B) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	quiet := proxytest.Guard()
-	s := NewSource(&server{up.URL, &http.Client{Transport: transport}}, nil, func() bool { return false }, 0,
+	s := NewSource(&server{up.URL, &http.Client{Transport: transport}}, nil, func() bool { return false },
 		NewMetrics(metrics.NewSet()), quiet)
 	info := upstream.ResourceInfo{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Kind: "Pod", Namespaced: true, Watchable: true}

@@ -70,7 +70,7 @@ func (s *roles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *roles) collection(t *testing.T) *Collection {
 	up := httptest.NewServer(s)
 	t.Cleanup(up.Close)
-	source := NewSource(&server{up.URL, up.Client()}, nil, func() bool { return false }, 0,
+	source := NewSource(&server{up.URL, up.Client()}, nil, func() bool { return false },
 		NewMetrics(metrics.NewSet()), proxytest.Guard())
 	c := source.Collection(upstream.ResourceInfo{Kind: "ClusterRole", Watchable: true, GVR: schema.GroupVersionResource{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}},

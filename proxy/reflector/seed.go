@@ -63,7 +63,7 @@ func (r *Reflector) followSeed(ctx context.Context) (followed bool, err error) {
 // readSeed reads the objects of the next sibling.
 func (r *Reflector) readSeed(ctx context.Context, search *seed.Search) (got contents, err error) {
 	c := r.collection
-	w := newWatchdog(ctx, &r.health, seedTimeout, r.source.hangTimeout)
+	w := newWatchdog(ctx, &r.health, seedTimeout)
 	defer w.stop()
 	resp, err := search.Ask(w.ctx, c.path, upstream.Query(
 		"watch", "true",

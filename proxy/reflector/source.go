@@ -1,7 +1,6 @@
 package reflector
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -19,11 +18,10 @@ import (
 // connection, and the answer to which build of kube-apiserver it is. Its methods may be called from
 // any goroutine.
 type Source struct {
-	upstream    auth.APIServer
-	full        func() bool // reports whether memory is full
-	hangTimeout time.Duration
-	metrics     *Metrics
-	log         *slog.Logger
+	upstream auth.APIServer
+	full     func() bool // reports whether memory is full
+	metrics  *Metrics
+	log      *slog.Logger
 
 	lists       semaphore.Semaphore // acquired for each list; see turn
 	builds      *upstream.Builds
@@ -33,21 +31,15 @@ type Source struct {
 
 // NewSource returns the source that up leads to. siblings may have what it would list; nil for
 // none. full reports whether memory is full: then a list that is being read is given up.
-// hangTimeout is how long a watch that has brought bookmarks may bring nothing, 0 for the usual;
-// see watchdog.
-func NewSource(
-	up auth.APIServer, siblings *seed.Siblings, full func() bool, hangTimeout time.Duration,
-	m *Metrics, guard *exchange.Guard,
-) *Source {
+func NewSource(up auth.APIServer, siblings *seed.Siblings, full func() bool, m *Metrics, guard *exchange.Guard) *Source {
 	return &Source{
-		upstream:    up,
-		full:        full,
-		hangTimeout: cmp.Or(hangTimeout, usualHangTimeout),
-		metrics:     m,
-		log:         guard.Log,
-		lists:       semaphore.New(ListsAtOnce),
-		builds:      upstream.NewBuilds(up, guard),
-		siblings:    siblings,
+		upstream: up,
+		full:     full,
+		metrics:  m,
+		log:      guard.Log,
+		lists:    semaphore.New(ListsAtOnce),
+		builds:   upstream.NewBuilds(up, guard),
+		siblings: siblings,
 	}
 }
 

@@ -32,7 +32,7 @@ func (r *Reflector) openWatch(ctx context.Context, params ...string) (w *watchdo
 	if r.collection.Table != "" {
 		timeout *= tableWatchFactor
 	}
-	w = newWatchdog(ctx, &r.health, timeout, r.source.hangTimeout)
+	w = newWatchdog(ctx, &r.health, timeout)
 	w.expect(listTimeout)
 	resp, err := r.collection.watch(w.ctx, upstream.Query(append(params,
 		"watch", "true",

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// usualHangTimeout is how long a watch that has brought bookmarks may bring nothing.
+	// hangTimeout is how long a watch that has brought bookmarks may bring nothing.
 	// kube-apiserver sends a bookmark each minute.
-	usualHangTimeout = 150 * time.Second
+	hangTimeout = 150 * time.Second
 	// overtime is how much longer a watch may last than it was asked to.
 	overtime = 30 * time.Second
 )
@@ -29,11 +29,10 @@ var errSilent = errors.New("upstream has gone silent")
 // for a resource that has not changed since kube-apiserver started, if etcd does not notify
 // kube-apiserver of its progress.
 type watchdog struct {
-	health      *health
-	ctx         context.Context // of the watch
-	cancel      context.CancelCauseFunc
-	end         time.Time // after which the watch is overdue
-	hangTimeout time.Duration
+	health *health
+	ctx    context.Context // of the watch
+	cancel context.CancelCauseFunc
+	end    time.Time // after which the watch is overdue
 
 	running sync.WaitGroup
 	wakec   chan struct{} // one token: expected has changed; never closed
@@ -45,14 +44,13 @@ type watchdog struct {
 
 // newWatchdog returns a watchdog for a watch that is asked to last for timeout. The caller must
 // call stop.
-func newWatchdog(ctx context.Context, h *health, timeout, hangTimeout time.Duration) *watchdog {
+func newWatchdog(ctx context.Context, h *health, timeout time.Duration) *watchdog {
 	now := time.Now()
 	w := &watchdog{
-		health:      h,
-		end:         now.Add(timeout + overtime),
-		hangTimeout: hangTimeout,
-		wakec:       make(chan struct{}, 1),
-		since:       now,
+		health: h,
+		end:    now.Add(timeout + overtime),
+		wakec:  make(chan struct{}, 1),
+		since:  now,
 	}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	w.running.Go(w.run)
@@ -110,7 +108,7 @@ func (w *watchdog) run() {
 
 // left returns for how long the watch may go on as it is.
 func (w *watchdog) left() time.Duration {
-	left := min(time.Until(w.end), w.hangTimeout)
+	left := min(time.Until(w.end), hangTimeout)
 	w.mu.Lock()
 	since, expected := w.since, w.expected
 	w.mu.Unlock()
@@ -121,7 +119,7 @@ func (w *watchdog) left() time.Duration {
 		if heard := w.health.lastHeard.time(); heard.After(since) {
 			since = heard
 		}
-		left = min(left, w.hangTimeout-time.Since(since))
+		left = min(left, hangTimeout-time.Since(since))
 	}
 	return left
 }

@@ -30,11 +30,6 @@ type debugLane struct {
 		Kind string
 		Time time.Time
 	}
-	SelfCheck *struct {
-		Result, ResourceVersion, Digest string
-		Objects                         int
-		Time                            time.Time
-	}
 	SelfCheckDue *time.Time
 	Filled       *struct {
 		Source, Address, NoSibling string

@@ -132,7 +132,7 @@ func TestSeedIsNoProof(t *testing.T) {
 func TestSeedKnownWrong(t *testing.T) {
 	t.Parallel()
 	up, tier := proxytest.NewTLSServer(t), newTier(t)
-	first := startFan(t, up, tier.options(), func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = checkEvery })
+	first := startFan(t, up, tier.options(), func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = time.Second })
 	first.cms.Put("ns", "a", "1")
 	first.watch(anyState).Await(2)
 	up.On(proxytest.WatchList, 1, (*proxytest.Call).Hang) // the list that would mend it

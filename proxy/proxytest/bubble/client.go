@@ -62,7 +62,7 @@ func (p *Proxy) Begin(r Request) *Client {
 	c.x = exchange.Exchange{Method: cmp.Or(r.Method, http.MethodGet), Target: r.Target, Protocol: exchange.HTTP11,
 		Conn: conn, Received: time.Now(), ContentLength: int64(len(r.Body))}
 	if r.HTTP2 {
-		c.x.Protocol = exchange.HTTP20
+		c.x.Protocol, c.x.Conn = exchange.HTTP20, streamConn{conn}
 	}
 	if r.Body != "" {
 		c.x.Body = &body{Reader: strings.NewReader(r.Body)}
@@ -202,7 +202,8 @@ func (*responder) Upgrade(*exchange.Response) (exchange.Upgraded, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// conn is the connection of one request. Its address is 127.0.0.1.
+// conn is the connection of one request. Its address is 127.0.0.1. The kernel says as much about it
+// as about a closed one.
 type conn struct {
 	proxytest.Conn
 	client *Client
@@ -213,9 +214,16 @@ type conn struct {
 func (*conn) RemoteAddr() net.Addr               { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 func (c *conn) Secure() bool                     { return c.state != nil }
 func (c *conn) TLS() *tls.ConnectionState        { return c.state }
+func (*conn) TCP() *net.TCPConn                  { return new(net.TCPConn) }
 func (c *conn) Left() bool                       { return c.client.left.Load() }
 func (c *conn) Break()                           { c.client.stream.end(io.ErrUnexpectedEOF) }
 func (c *conn) Remaining() (time.Duration, bool) { return c.age, c.age > 0 }
+
+// streamConn is the connection of a request over HTTP/2.
+type streamConn struct{ *conn }
+
+func (streamConn) StreamID() uint32        { return 1 }
+func (streamConn) Window() exchange.Window { return exchange.OpenWindow }
 
 // body is a request's body that has come.
 type body struct {

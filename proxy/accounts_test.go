@@ -43,7 +43,7 @@ func TestCopyGivenUp(t *testing.T) {
 		d := f.accounts()
 		return d.Held["lanes"] > 2<<20 && d.Held["copies"] > 2<<20 && len(d.Largest) == 1 && d.Largest[0].Things == 2
 	})
-	if text := f.lanesText(); !strings.Contains(text, " lane ") || !strings.Contains(text, " copy ") {
+	if _, _, text := f.askAdmin("/debug/lanes", ""); !strings.Contains(text, " lane ") || !strings.Contains(text, " copy ") {
 		t.Errorf("/debug/lanes does not say what counts for one source:\n%s", text)
 	}
 	percent.Store(82)

@@ -127,7 +127,7 @@ func TestShardMalformed(t *testing.T) {
 			p.CMs.Put("ns", "a", "1")
 			p.Watch(bubble.AnyState).Await(2)
 			for i, path := range []string{bubble.CMs + "?resourceVersion=0", bubble.CMs + "?limit=1",
-				bubble.CMs + "?watch=1&timeoutSeconds=1"} {
+				bubble.CMs + "?watch=1"} {
 				resp, body := p.Get(sharded(path, " "))
 				if served {
 					p.Passed(i + 1)
@@ -148,7 +148,7 @@ func TestShardMalformed(t *testing.T) {
 // that would answer with everything.
 func TestShardWithheld(t *testing.T) {
 	withheld := func(p *bubble.Proxy) {
-		for _, path := range []string{bubble.CMs + "?resourceVersion=0&timeout=4s", bubble.CMs + "?watch=1&timeoutSeconds=4"} {
+		for _, path := range []string{bubble.CMs + "?resourceVersion=0&timeout=4s", bubble.CMs + "?watch=1"} {
 			resp, body := p.Get(sharded(path, halves[0]))
 			if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" ||
 				!strings.Contains(body, "by hash ranges") {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -117,6 +118,13 @@ func (p *Proxy) AdminJSON(target string, into any) {
 	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" {
 		p.T.Fatalf("%s: %s, %v: %s", target, resp.Status, err, body)
 	}
+}
+
+// Watchers returns the open watches that a query of /debug/watchers selects.
+func (p *Proxy) Watchers(query string) (list diagnose.WatcherList) {
+	p.T.Helper()
+	p.AdminJSON("/debug/watchers?"+query, &list)
+	return list
 }
 
 // Direct sends a GET to kube-apiserver without the proxy, and returns the body of the answer.

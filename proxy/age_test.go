@@ -63,7 +63,7 @@ func TestMaxConnectionAge(t *testing.T) {
 		t.Errorf("%d bytes behind the watch", n)
 	}
 	f.until("the count of it", func() bool {
-		_, _, page := f.debug("/metrics")
+		_, _, page := f.askAdmin("/metrics", "")
 		return proxytest.SumMetric(page, "watchfan_watches_ended_total", `reason="connection_age"`) == 1
 	})
 }

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -151,3 +153,55 @@ func wantStrings(t *testing.T, what string, got []string, want ...string) {
 
 // both opens the secure port too.
 func both(o *proxy.Options) { o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1" }
+
+// startWatched runs a proxy with all ports.
+func startWatched(t *testing.T, change ...func(*proxy.Options)) *fan {
+	t.Helper()
+	return startFan(t, proxytest.NewServer(t),
+		append(change, both, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })...)
+}
+
+// askAdmin sends a GET to the admin port.
+func (f *fan) askAdmin(path, accept string) (int, http.Header, string) {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.admin+path, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, bodyOf(f.t, resp)
+}
+
+// watchers returns the answer to a query about watches.
+func (f *fan) watchers(query string) (list diagnose.WatcherList) {
+	f.t.Helper()
+	code, _, body := f.askAdmin("/debug/watchers?"+query, "application/json")
+	if err := json.Unmarshal([]byte(body), &list); code != http.StatusOK || err != nil {
+		f.t.Fatalf("%s: %d, %v: %s", query, code, err, body)
+	}
+	return list
+}
+
+// state returns the answer of /debug/lanes.
+func (f *fan) state() (d diagnose.DebugState) {
+	f.t.Helper()
+	code, _, body := f.askAdmin("/debug/lanes", "application/json")
+	if err := json.Unmarshal([]byte(body), &d); code != http.StatusOK || err != nil {
+		f.t.Fatalf("%d, %v: %s", code, err, body)
+	}
+	return d
+}
+
+// theLane returns the only lane.
+func (f *fan) theLane() diagnose.DebugLane {
+	f.t.Helper()
+	lanes := f.state().Lanes
+	if len(lanes) != 1 {
+		f.t.Fatalf("got %d lanes, want one", len(lanes))
+	}
+	return lanes[0]
+}

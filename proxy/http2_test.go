@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
 )
@@ -43,7 +42,7 @@ func (f *fan) watchOver(client *http.Client) *http.Response {
 }
 
 // A watch over HTTP/2 that its client does not read is parked, and shown so. The other watch of the
-// connection goes on. What is not read comes later.
+// connection goes on. What is not read comes later. /debug/lanes counts the connection.
 func TestHTTP2ParkedWatch(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)
@@ -67,20 +66,20 @@ func TestHTTP2ParkedWatch(t *testing.T) {
 		f.cms.Put("ns", fmt.Sprintf("c%d", i), strings.Repeat("x", 100_000))
 	}
 	awaitLast(lines)
-	deadline := time.Now().Add(10 * time.Second)
-	for {
+	f.until("parked watch", func() bool {
 		list := f.watchers("sort=id&reason=" + string(diagnose.StreamWindowClosed))
-		if list.Total == 2 && len(list.Watchers) == 1 {
-			w := list.Watchers[0]
-			if w.State != "Parked" || w.Stream != 1 || !w.TLS || !strings.HasPrefix(w.Client, "127.0.0.1:") {
-				t.Errorf("the parked watch: %+v", w)
-			}
-			break
+		if list.Total != 2 || len(list.Watchers) != 1 {
+			return false
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not shown as parked: %+v", list)
+		w := list.Watchers[0]
+		if w.State != "Parked" || w.Stream != 1 || !w.TLS || !strings.HasPrefix(w.Client, "127.0.0.1:") {
+			t.Errorf("the parked watch: %+v", w)
 		}
-		time.Sleep(10 * time.Millisecond)
+		return true
+	})
+	if n := f.state().Totals; n.Connections != 1 || n.HTTP2 != 1 || n.MemoryBytes < 1<<20 || n.ProcessorSeconds <= 0 {
+		t.Errorf("/debug/lanes shows %+v, want one connection, over HTTP/2", n)
 	}
+	f.until("sample", func() bool { now := f.state().Now; return now != nil && now.Clients == 2 })
 	awaitLast(bufio.NewReader(unread.Body))
 }

@@ -205,3 +205,5 @@ func (f *fan) theLane() diagnose.DebugLane {
 	}
 	return lanes[0]
 }
+
+var foosPath = proxytest.Foos.Path()

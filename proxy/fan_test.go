@@ -144,13 +144,6 @@ func (f *fan) passed(n int) {
 	}
 }
 
-func wantStrings(t *testing.T, what string, got []string, want ...string) {
-	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: got\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
-}
-
 // both opens the secure port too.
 func both(o *proxy.Options) { o.SecurePort, o.BindAddress = proxy.AnyPort, "127.0.0.1" }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -189,7 +190,10 @@ func (c *Client) write(r *exchange.Response) {
 		return
 	}
 	defer r.Reader.Close()
-	_, err := io.Copy(&c.stream, r.Reader)
+	n, err := io.Copy(&c.stream, r.Reader)
+	if err == nil && r.Length >= 0 && n != r.Length && c.x.Method != http.MethodHead {
+		err = fmt.Errorf("a body of %d bytes that is said to have %d", n, r.Length)
+	}
 	c.stream.end(err)
 }
 

@@ -21,6 +21,9 @@ const (
 	heldByRequest = 8 << 10
 	// heldByStranger is the same of a stranger, whose request has an upstream connection to itself.
 	heldByStranger = 32 << 10
+	// heldByLasting is the same of a request that may last: it has two goroutines, and a copy buffer
+	// also while nothing comes. An upgraded one has twice as much, and an upstream connection.
+	heldByLasting, heldByTunnel = 48 << 10, 128 << 10
 	// roomWait is how long a request waits while its source holds too much, and roomEvery the time
 	// between two looks. mostRoomWaits is how many of a source wait, because each of them takes as much
 	// as one that goes on. A request beyond these is told to try again.
@@ -126,7 +129,10 @@ func (m *Metrics) tooMuch() *metav1.Status {
 
 // least is what the request holds in any case.
 func (h *holding) least() int64 {
-	if h.source.Stranger {
+	switch {
+	case h.lasts:
+		return heldByLasting
+	case h.source.Stranger:
 		return heldByStranger
 	}
 	return heldByRequest
@@ -162,7 +168,10 @@ func (h *holding) began(resp *http.Response) bool {
 	entry, bytes := h.answer, h.least()
 	h.answering = true
 	h.mu.Unlock()
-	if !h.lasts && resp.Body != http.NoBody {
+	switch {
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		bytes = heldByTunnel
+	case !h.lasts && resp.Body != http.NoBody:
 		bytes += held(resp.ContentLength)
 	}
 	return entry.Set(bytes)

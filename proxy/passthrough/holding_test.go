@@ -48,7 +48,7 @@ func heldFor(t *testing.T, p *Forwarder, source account.Source, lasts bool) (*ho
 // A source that holds its share waits for room, and is refused in kube-apiserver's form if there is
 // none. Another source does not wait.
 func TestHoldingWaits(t *testing.T) {
-	inBubble(t, account.Limits{Each: heldByRequest}, func(t *testing.T, p *Forwarder) {
+	inBubble(t, account.Limits{Each: heldByLasting}, func(t *testing.T, p *Forwarder) {
 		first, _ := heldFor(t, p, known, true)
 		x := &exchange.Exchange{Conn: new(breakable), Received: time.Now()}
 		began := time.Now()
@@ -68,7 +68,7 @@ func TestHoldingWaits(t *testing.T) {
 
 // A few requests of a source wait, and the next is refused at once.
 func TestRoomWaits(t *testing.T) {
-	inBubble(t, account.Limits{Each: heldByRequest}, func(t *testing.T, p *Forwarder) {
+	inBubble(t, account.Limits{Each: heldByLasting}, func(t *testing.T, p *Forwarder) {
 		first, _ := heldFor(t, p, known, true)
 		x := &exchange.Exchange{Conn: new(breakable), Received: time.Now()}
 		refused := make(chan time.Duration, mostRoomWaits+1)
@@ -102,6 +102,15 @@ func TestHoldingAnswer(t *testing.T) {
 			h, _ := heldFor(t, p, known, false)
 			return h, h.began(&http.Response{ContentLength: length, Body: io.NopCloser(strings.NewReader(""))})
 		}
+		upgraded, _ := heldFor(t, p, known, true)
+		if got := p.ledger.Totals().Held[account.Answers]; got != heldByLasting {
+			t.Errorf("%d bytes for a request that may last", got)
+		}
+		upgraded.began(&http.Response{StatusCode: http.StatusSwitchingProtocols, ContentLength: -1})
+		if got := p.ledger.Totals().Held[account.Answers]; got != heldByTunnel {
+			t.Errorf("%d bytes for an upgraded request", got)
+		}
+		upgraded.close()
 		short, ok := answer(100)
 		if got := p.ledger.Totals().Held[account.Answers]; !ok || got != heldByRequest+100+4<<10 {
 			t.Errorf("%d bytes for a response of 100", got)
@@ -166,7 +175,7 @@ func TestHoldingEnds(t *testing.T) {
 
 // A response that may last counts only while the client is being written to.
 func TestHeldBody(t *testing.T) {
-	inBubble(t, account.Limits{Each: heldByRequest + upstream.Window + 10}, func(t *testing.T, p *Forwarder) {
+	inBubble(t, account.Limits{Each: heldByLasting + upstream.Window + 10}, func(t *testing.T, p *Forwarder) {
 		h, client := heldFor(t, p, known, true)
 		defer h.close()
 		from, to := io.Pipe()
@@ -178,7 +187,7 @@ func TestHeldBody(t *testing.T) {
 		if n, err := body.Read(make([]byte, 100)); n != 5 || err != nil {
 			t.Fatal(n, err)
 		}
-		if got := p.ledger.Totals().Held[account.Answers]; got != heldByRequest+upstream.Window+5 {
+		if got := p.ledger.Totals().Held[account.Answers]; got != heldByLasting+upstream.Window+5 {
 			t.Errorf("%d bytes while the client is written to", got)
 		}
 		h.began(&http.Response{Body: body})

@@ -87,7 +87,7 @@ func (l *compressedList) await(s *fairness.Seat) bool {
 }
 
 // add compresses the items of a list for a source, in seat s. If another read compresses the same
-// state, add waits for its result.
+// state, add waits for its result. It returns nil if the source holds too much for that.
 func (c *compressedLists) add(
 	by account.Source, s *fairness.Seat, key listKey, state fanout.Identity, x extent, items exchange.BodySlices,
 ) *compressedList {
@@ -97,9 +97,7 @@ func (c *compressedLists) add(
 		if l.await(s) {
 			return l
 		}
-		l = &compressedList{extent: x}
-		l.compress(c.ledger, s, items)
-		return l
+		return compressed(c.ledger, by, s, x, items)
 	}
 	now := time.Now()
 	c.removeLocked(key)
@@ -113,14 +111,27 @@ func (c *compressedLists) add(
 
 	l.failed = true // in case of a panic: the other reads then compress for themselves
 	defer c.keep(key, l)
-	l.compress(c.ledger, s, items)
-	l.failed = false
-	return l
+	if made := compressed(c.ledger, by, s, x, items); made != nil {
+		l.items, l.held, l.failed = made.items, made.held, false
+		return l
+	}
+	return nil
 }
 
-func (l *compressedList) compress(ledger *account.Ledger, s *fairness.Seat, items exchange.BodySlices) {
-	l.items = framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))
+// heldByDeflate is what a compression keeps, in the middle of which others may have their turns.
+const heldByDeflate = 1400 << 10
+
+// compressed compresses the items of a list for a source. It returns nil if the source holds too much
+// for that.
+func compressed(ledger *account.Ledger, by account.Source, s *fairness.Seat, x extent, items exchange.BodySlices) *compressedList {
+	entry := ledger.Open(by, account.Answers, nil)
+	defer entry.Close()
+	if !entry.Set(heldByDeflate) {
+		return nil
+	}
+	l := &compressedList{extent: x, items: framing.Deflate(gzipLevel, s.Pieces(slices.Values(items)))}
 	l.held = ledger.Share(account.Answers, int64(l.items.Len()))
+	return l
 }
 
 // keep ends the wait of other reads for l. If l has failed, keep forgets it.

@@ -137,3 +137,23 @@ func TestCompressedListsShares(t *testing.T) {
 		}
 	}
 }
+
+// A source that holds what it may compresses nothing.
+func TestCompressedListsCount(t *testing.T) {
+	ledger := account.New(account.Limits{Each: heldByDeflate})
+	c := compressedLists{ledger: ledger}
+	ann, items := account.Source{Name: "ann"}, exchange.BodySlices{[]byte("a")}
+	state := states(t, 1)[0]
+	holds := ledger.Open(ann, account.Answers, nil)
+	holds.Set(1)
+	if c.add(ann, &fairness.Seat{}, listKey{}, state, extent{}, items) != nil || len(c.lists) != 0 {
+		t.Error("it compresses a list")
+	}
+	if c.add(account.Source{Name: "bob"}, &fairness.Seat{}, listKey{}, state, extent{}, items) == nil {
+		t.Error("another one does not")
+	}
+	holds.Close()
+	if got := ledger.Totals(); got.Open != 0 {
+		t.Errorf("%+v is left", got)
+	}
+}

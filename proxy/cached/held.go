@@ -36,9 +36,7 @@ func (c *Reads) holdAnswer(x *exchange.Exchange, r *read, body exchange.BodySlic
 func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) bool {
 	letGo, ok := held.Hold(r.Source(), x.Conn.Break)
 	if !ok {
-		c.metrics.held.Inc()
-		r.refused = apistatus.TooManyRequests("too many responses to this client wait to be read")
-		return false
+		return c.tooMuch(r)
 	}
 	before := x.Until
 	x.Until = closeFunc(func() {
@@ -48,4 +46,11 @@ func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) bool 
 		}
 	})
 	return true
+}
+
+// tooMuch refuses r, and returns false.
+func (c *Reads) tooMuch(r *read) bool {
+	c.metrics.held.Inc()
+	r.refused = apistatus.TooManyRequests("too many responses to this client wait to be read")
+	return false
 }

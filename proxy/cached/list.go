@@ -50,9 +50,7 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 		if !r.seat.Begin() {
 			return false
 		}
-		l := &compressedList{}
-		l.compress(c.ledger, r.seat, body)
-		return c.writeCompressed(x, r, l, nil, nil)
+		return c.writeCompressed(x, r, compressed(c.ledger, r.Source(), r.seat, extent{}, body), nil, nil)
 	}
 	return c.writeBody(x, r, body)
 }
@@ -111,8 +109,11 @@ func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) 
 }
 
 // writeCompressed makes the items of l, between head and tail, the response, as one gzip stream. It
-// reports false if the client may not hold it.
+// reports false if the client may not hold it. l is nil if it could not even be made for that reason.
 func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, l *compressedList, head, tail []byte) bool {
+	if l == nil {
+		return c.tooMuch(r)
+	}
 	if !c.share(x, r, l.held) {
 		return false
 	}

@@ -13,7 +13,8 @@
 //
 // There are GOMAXPROCS seats, and two at least. One user has at most all seats but one. Users that
 // want more take turns of 2 ms. So one turn of each other user delays a short list, however long
-// their lists are. Nobody holds a seat while a client is written to. A user with 300 waiting reads,
+// their lists are. Nobody holds a seat while a client is written to. Seven reads of a user are in the
+// middle of their work and wait at most, because they keep memory. A user with 300 waiting reads,
 // or with one that has waited for 15 s, is told to try again (429). A free seat costs a read 0.3
 // µs.
 //

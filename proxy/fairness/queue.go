@@ -16,7 +16,9 @@ import (
 // kube-apiserver estimates the cost of a request, and lets it wait until seats for that cost are
 // free. Work here can pause, so nothing is estimated: after seatTime the work goes to the end of
 // its user's queue if others wait. So a short read waits for at most seatTime for each other user,
-// however long their reads are, and for each other read of its own user.
+// however long their reads are, and for each other read of its own user that has begun. Those keep
+// memory, so a user has begun mostPaused more than have a seat at most. The next begins when one has
+// ended.
 //
 // A seat is held for work alone, never while waiting for a client, for kube-apiserver or for
 // another read.
@@ -39,14 +41,65 @@ type Queue struct {
 
 // user is one user's part of a Queue.
 type user struct {
-	flow  Flow
-	held  int
-	queue []*seatWait
+	flow   Flow
+	held   int
+	paused int // waits of queue
+	queue  []*seatWait
 }
+
+// mostPaused is how many reads of a user wait in the middle of their work, while others of it have
+// seats. A list that is being compressed keeps 1.4 MB.
+const mostPaused = 7
 
 // seatWait is a Seat that waits.
 type seatWait struct {
 	granted chan struct{} // closed when the seat is taken
+	stage   stage
+}
+
+// stage is how far the work of a read is that waits.
+type stage uint8
+
+const (
+	fresh    stage = iota // nothing is done
+	paused                // in the middle
+	answered              // it has an answer, which is being written
+)
+
+// nextLocked returns the user's wait that may end next; -1 if none may.
+func (q *Queue) nextLocked(u *user) int {
+	if u.held >= q.mostEach {
+		return -1
+	}
+	if u.held+u.paused < q.mostEach+mostPaused {
+		return 0
+	}
+	return slices.IndexFunc(u.queue, func(w *seatWait) bool { return w.stage != fresh })
+}
+
+// waitLocked puts a wait into its user's queue.
+func (q *Queue) waitLocked(u *user, at stage) *seatWait {
+	w := &seatWait{granted: make(chan struct{}), stage: at}
+	if at == paused {
+		u.paused++
+	}
+	if u.queue = append(u.queue, w); len(u.queue) == 1 {
+		q.ring = append(q.ring, u)
+	}
+	q.waiting.Add(1)
+	q.admitLocked()
+	return w
+}
+
+// leaveLocked takes a wait out of its user's queue.
+func (q *Queue) leaveLocked(u *user, i int) *seatWait {
+	w := u.queue[i]
+	u.queue = slices.Delete(u.queue, i, i+1)
+	if w.stage == paused {
+		u.paused--
+	}
+	q.waiting.Add(-1)
+	return w
 }
 
 // Purpose names the use of a Queue's seats, to clients and to metrics. Its fields may be zero.
@@ -98,20 +151,18 @@ func (q *Queue) forgetLocked(u *user) {
 func (q *Queue) admitLocked() {
 	for i := 0; q.held < q.most && i < len(q.ring); {
 		u := q.ring[i]
-		if u.held >= q.mostEach {
+		next := q.nextLocked(u)
+		if next < 0 {
 			i++
 			continue
 		}
-		w := u.queue[0]
-		u.queue[0] = nil
-		u.queue = u.queue[1:]
+		w := q.leaveLocked(u, next)
 		q.ring = slices.Delete(q.ring, i, i+1)
 		if len(u.queue) > 0 {
 			q.ring = append(q.ring, u)
 		}
 		q.held++
 		u.held++
-		q.waiting.Add(-1)
 		close(w.granted)
 	}
 }
@@ -124,8 +175,7 @@ func (q *Queue) withdraw(u *user, w *seatWait) bool {
 	if i < 0 {
 		return false
 	}
-	u.queue = slices.Delete(u.queue, i, i+1)
-	q.waiting.Add(-1)
+	q.leaveLocked(u, i)
 	if len(u.queue) == 0 {
 		q.ring = slices.DeleteFunc(q.ring, func(other *user) bool { return other == u })
 		q.forgetLocked(u)

@@ -49,8 +49,7 @@ func TestFairnessBetweenUsers(t *testing.T) {
 						for !stop.Load() {
 							s := f.of(name)
 							if !s.Begin() {
-								t.Error("refused")
-								return
+								continue // it has waited too long behind those of its own user
 							}
 							s.work(time.Second)
 							s.Give()
@@ -131,6 +130,41 @@ func TestFairnessWithinAUser(t *testing.T) {
 		}
 		s.Give()
 		lists.Wait()
+	})
+}
+
+// TestFairnessBegun: a user has begun a few reads at most. The others wait, and keep nothing.
+func TestFairnessBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(t.Context(), 2, Purpose{})
+		var reads sync.WaitGroup
+		begun, most := 0, 0 // the work takes turns, so it needs no lock
+		for range 50 {
+			reads.Go(func() {
+				s := f.of("a")
+				if !s.Begin() {
+					t.Error("refused")
+					return
+				}
+				begun++
+				most = max(most, begun)
+				s.work(20 * seatTime)
+				begun--
+				s.Give()
+			})
+		}
+		time.Sleep(time.Millisecond)
+		began := time.Now()
+		other := f.of("b")
+		other.Begin()
+		if waited := time.Since(began); waited > seatTime {
+			t.Errorf("another user waited for %s", waited)
+		}
+		other.Give()
+		reads.Wait()
+		if want := f.mostEach + mostPaused; most != want {
+			t.Errorf("%d reads had begun, want %d", most, want)
+		}
 	})
 }
 

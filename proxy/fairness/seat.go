@@ -55,7 +55,7 @@ var (
 // seat, Begin reports false and sets Refused.
 func (s *Seat) Begin() bool {
 	s.Refused = nil
-	switch s.take(maxSeatWaits, s.limit, s.left) {
+	switch s.take(fresh, maxSeatWaits, s.limit, s.left) {
 	case nil:
 		return true
 	case errSeatRefused:
@@ -69,11 +69,11 @@ func (s *Seat) Begin() bool {
 
 // Resume waits for the seat of a read that is being answered. An error says that its client has
 // left, or that the server is stopping.
-func (s *Seat) Resume() error { return s.take(0, 0, s.left) }
+func (s *Seat) Resume() error { return s.take(answered, 0, 0, s.left) }
 
 // take takes the seat. It waits only if fewer than most reads of its user wait, for limit, and
 // until left reports true. A most or limit of 0 is no bound. left may be nil.
-func (s *Seat) take(most int, limit time.Duration, left func() bool) error {
+func (s *Seat) take(at stage, most int, limit time.Duration, left func() bool) error {
 	q := s.queue
 	q.mu.Lock()
 	u := q.userLocked(s.flow)
@@ -88,14 +88,14 @@ func (s *Seat) take(most int, limit time.Duration, left func() bool) error {
 		q.mu.Unlock()
 		return errSeatRefused
 	}
-	w := &seatWait{granted: make(chan struct{})}
-	if u.queue = append(u.queue, w); len(u.queue) == 1 {
-		q.ring = append(q.ring, u)
-	}
-	q.waiting.Add(1)
-	q.admitLocked()
+	w := q.waitLocked(u, at)
 	q.mu.Unlock()
+	return s.wait(u, w, limit, left)
+}
 
+// wait waits for the seat as take does.
+func (s *Seat) wait(u *user, w *seatWait, limit time.Duration, left func() bool) error {
+	q := s.queue
 	if s.waits != nil {
 		s.waits()
 	}
@@ -156,8 +156,14 @@ func (s *Seat) Pause() {
 	if s.user == nil || s.queue.waiting.Load() == 0 || time.Since(s.since) < seatTime {
 		return
 	}
-	s.Give()
-	_ = s.take(0, 0, nil) // fails if the server is stopping; then the work goes on without a seat
+	q, u := s.queue, s.user
+	s.user = nil
+	q.mu.Lock()
+	q.held--
+	u.held--
+	w := q.waitLocked(u, paused) // before others begin in its place
+	q.mu.Unlock()
+	_ = s.wait(u, w, 0, nil) // fails if the server is stopping; then the work goes on without a seat
 }
 
 // piece is the number of bytes that are compressed or sealed between two calls of Pause. It takes a

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // accounts returns what /debug/accounts says.
@@ -145,4 +147,33 @@ func TestUnreadLists(t *testing.T) {
 		t.Errorf("%d bytes are held for a list over HTTP/1.1", h)
 	}
 	closed()
+}
+
+// A connection counts for its client once kube-apiserver has accepted the client, and not only from its
+// next request on.
+func TestConnectionBecomesKnown(t *testing.T) {
+	t.Parallel()
+	f := startWatched(t)
+	client := proxytest.HTTP2Client(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
+	t.Cleanup(client.CloseIdleConnections)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+cmsPath, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+clientToken)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status, err)
+	}
+	steady.Until(t, "connection without a request", func() error {
+		for _, h := range f.accounts().Largest {
+			if h.Held["connections"] > 0 && !h.Stranger {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", f.accounts().Largest)
+	})
 }

@@ -449,11 +449,8 @@ func (s *Server) Handle(x *exchange.Exchange) {
 		return
 	}
 	id.From = auth.SourceOf(x)
-	if !x.Conn.Known() {
-		if source := s.authorizer.ConnectionSource(id); !source.Stranger {
-			x.Conn.KnownAs(source)
-		}
-	}
+	s.knowConnection(x, id)
+	defer s.knowConnection(x, id) // kube-apiserver may have accepted the client by then
 	client, wait := id, exchange.WithArrival(s.ctx, x.Conn)
 	if id, st = s.authorizer.ActAs(wait, client, x.Header); st != nil {
 		s.metrics.impersonation.Inc()
@@ -491,6 +488,16 @@ func (s *Server) Handle(x *exchange.Exchange) {
 	}
 	s.passthrough.Serve(x, id, req, why)
 	s.cached.NoteWritten(req, x.Response.Status)
+}
+
+// knowConnection notes who pays for the connection of a request of id, once that client is known.
+func (s *Server) knowConnection(x *exchange.Exchange, id auth.Identity) {
+	if x.Conn.Known() {
+		return
+	}
+	if source := s.authorizer.ConnectionSource(id); !source.Stranger {
+		x.Conn.KnownAs(source)
+	}
 }
 
 // enter counts a request in its view. It refuses a write, and reports whether the request may go on.

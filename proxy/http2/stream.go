@@ -59,8 +59,8 @@ type sending struct {
 }
 
 const (
-	// heldByAnswer is what a response takes that waits for its client: its goroutine and its stream. It
-	// counts once it has waited for countedFrom.
+	// heldByAnswer is what a response takes that waits for its client: its goroutine and its stream. A
+	// stranger's counts at once, and a known client's once it has waited for countedFrom.
 	heldByAnswer = 16 << 10
 	countedFrom  = 250 * time.Millisecond
 )
@@ -289,7 +289,11 @@ func (st *stream) awaitLocked(done func() bool) error {
 	defer stalled.Stop()
 	var waits <-chan time.Time
 	if s.counts {
-		uncounted := time.NewTimer(countedFrom)
+		grace := countedFrom
+		if !c.shared.Known() {
+			grace = 0
+		}
+		uncounted := time.NewTimer(grace)
 		defer uncounted.Stop()
 		waits = uncounted.C
 	}

@@ -36,7 +36,12 @@ func (k Kind) String() string {
 }
 
 // Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{Heads, Bodies, Answers, Watches, Copies, Lanes} }
+func Kinds() (all []Kind) {
+	for k := range kinds {
+		all = append(all, k)
+	}
+	return all
+}
 
 // Passing returns the kinds that pass: what is held until a client sends on, reads, or leaves.
 func Passing() []Kind { return []Kind{Heads, Bodies, Answers, Watches, Connections} }

@@ -142,7 +142,8 @@ type attacker struct {
 	tenant int // of hostileTenants
 	rng    *rand.Rand
 
-	kind kind // the present one
+	kind kind   // the present one
+	from net.IP // where its connections come from; nil for where the honest clients' do
 }
 
 // The duration of a round of one kind is drawn between these.
@@ -296,7 +297,7 @@ func ending(err error) string {
 
 // dial opens a connection with a small receive buffer; with TLS if secure.
 func (a *attacker) dial(ctx context.Context, address string, secure bool) (net.Conn, error) {
-	d := net.Dialer{Timeout: 10 * time.Second, Control: func(_, _ string, raw syscall.RawConn) error {
+	d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: a.from}, Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
 	}}
 	conn, err := d.DialContext(ctx, "tcp", address)

@@ -22,6 +22,7 @@ type holding struct {
 	name     string
 	stranger bool // no credential is needed
 	watchfan bool // it is about a port or a cache that kube-apiserver does not have
+	crowd    bool // it is about many connections or requests; see crowdsLimit
 	attack   func(ctx context.Context, a *attacker)
 }
 
@@ -39,6 +40,13 @@ var holdings = []holding{
 	{name: "stopped watches of one namespace", watchfan: true, attack: stoppedWatches},
 	{name: "stopped watches of everything", attack: stoppedCrawls},
 	{name: "one right in every representation", watchfan: true, attack: everyRepresentation},
+	{name: "unread lists from a cache, HTTP/2", attack: unreadLists},
+	{name: "unread lists from a cache, HTTP/1.1", attack: unreadListConnections},
+	{name: "unread compressed lists", attack: unreadCompressed},
+	{name: "unread small answers of strangers", crowd: true, attack: unreadRefusals},
+	{name: "unread small answers of a user", attack: unreadGets},
+	{name: "short heads of strangers", crowd: true, attack: shortHeads},
+	{name: "bytes ahead of a watch", crowd: true, attack: bytesAhead},
 	{name: "garbage tokens", stranger: true, attack: garbageTokens},
 	{name: "the admin port's connections", stranger: true, watchfan: true, attack: adminConnections},
 }
@@ -67,14 +75,19 @@ func unreadConnections(ctx context.Context, a *attacker) {
 		if _, err := io.WriteString(conn, head("GET", openAPI, a.Hostile.Tenants[0], "\r\n")); err != nil {
 			return err
 		}
-		for proxytest.Sleep(ctx, trickle) {
-			_ = conn.SetReadDeadline(time.Now().Add(trickle))
-			if _, err := conn.Read(make([]byte, 1)); err != nil && !isTimeout(err) {
-				return err
-			}
-		}
-		return nil
+		return sip(ctx, conn)
 	})
+}
+
+// sip takes a byte now and then until the server ends the connection.
+func sip(ctx context.Context, conn net.Conn) error {
+	for proxytest.Sleep(ctx, trickle) {
+		_ = conn.SetReadDeadline(time.Now().Add(trickle))
+		if _, err := conn.Read(make([]byte, 1)); err != nil && !isTimeout(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 func isTimeout(err error) bool {
@@ -213,6 +226,83 @@ func everyRepresentation(ctx context.Context, a *attacker) {
 	}
 }
 
+// unreadLists ask for everything that a cache has, 100 times on each of 50 connections, and take one
+// byte of each now and then.
+func unreadLists(ctx context.Context, a *attacker) {
+	a.unread(ctx, 50, a.Hostile.Crawler, func(int, int) string { return allConfigMaps + "resourceVersion=0" })
+}
+
+// unreadCompressed do the same in gzip, each with a selector of its own.
+func unreadCompressed(ctx context.Context, a *attacker) {
+	a.unread(ctx, 10, a.Hostile.Crawler, func(i, n int) string {
+		return fmt.Sprintf("%sresourceVersion=0&labelSelector=app!=z%d-%d", allConfigMaps, i, n)
+	}, "accept-encoding", "gzip")
+}
+
+// unreadRefusals ask for what strangers may not read.
+func unreadRefusals(ctx context.Context, a *attacker) {
+	a.unread(ctx, 300, "stranger", func(int, int) string { return "/api/v1/nodes" })
+}
+
+// unreadGets ask for one object from a cache.
+func unreadGets(ctx context.Context, a *attacker) {
+	a.unread(ctx, 300, a.Hostile.Tenants[0], func(int, int) string { return "/api/v1/namespaces/x0/configmaps/cm-1?resourceVersion=0" })
+}
+
+// unread sends 100 requests on each of some connections, and takes one byte of each answer now and then.
+func (a *attacker) unread(ctx context.Context, connections int, token string, uri func(i, n int) string, more ...string) {
+	a.crowd(connections, func(i int) {
+		settings := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1}}
+		a.staying(ctx, token, settings, func(c *h2Conn) (err error) {
+			for n := range streamsAllowed {
+				err = errors.Join(err, c.head(c.next, c.encode("GET", uri(i, n), more...), true, true))
+				c.next += 2
+			}
+			return err
+		}, func(c *h2Conn, id uint32) error { return c.WriteWindowUpdate(id, 1) })
+	})
+}
+
+// unreadListConnections read nothing of a list.
+func unreadListConnections(ctx context.Context, a *attacker) {
+	a.holdAgain(ctx, 1000, func(ctx context.Context, conn net.Conn) error {
+		if _, err := io.WriteString(conn, head("GET", allConfigMaps+"resourceVersion=0", a.Hostile.Crawler, "\r\n")); err != nil {
+			return err
+		}
+		return sip(ctx, conn)
+	})
+}
+
+// shortHeads begin heads of 60 KB.
+func shortHeads(ctx context.Context, a *attacker) {
+	a.holdAgain(ctx, 2000, func(ctx context.Context, conn net.Conn) error {
+		_ = conn.SetWriteDeadline(time.Now().Add(trickle))
+		if _, err := io.WriteString(conn, head("GET", "/version", "stranger", "A: "+strings.Repeat("b", 60_000))); err != nil {
+			return err
+		}
+		return drip(ctx, conn, "b")
+	})
+}
+
+// bytesAhead send 60 KB behind each of many watches.
+func bytesAhead(ctx context.Context, a *attacker) {
+	a.holdAgain(ctx, 2000, func(ctx context.Context, conn net.Conn) error {
+		watch := head("GET", "/api/v1/namespaces/x0/configmaps?watch=1&resourceVersion=0&fieldSelector=metadata.name=none", a.Hostile.Tenants[0], "\r\n")
+		if _, err := io.WriteString(conn, watch); err != nil {
+			return err
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(trickle))
+		if _, err := conn.Read(make([]byte, 1000)); err != nil {
+			return err
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(trickle))
+		if _, err := io.WriteString(conn, "GET /"+strings.Repeat("b", 60_000)); err != nil {
+			return err
+		}
+		return sip(ctx, conn)
+	})
+}
+
 // garbageTokens send requests with new tokens as fast as 20 clients are answered.
 func garbageTokens(ctx context.Context, a *attacker) {
 	a.crowd(20, func(i int) {
@@ -229,10 +319,9 @@ func garbageTokens(ctx context.Context, a *attacker) {
 }
 
 // adminConnections take 256 connections to the admin port, in four ways: with nothing, with half a
-// head, with a request whose answer is not read, and idle after an answer. They come from another
-// address than the probes, as a pod does.
+// head, with a request whose answer is not read, and idle after an answer.
 func adminConnections(ctx context.Context, a *attacker) {
-	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: a.from}}
 	a.crowd(256, func(i int) {
 		for ctx.Err() == nil {
 			conn, err := elsewhere.DialContext(ctx, "tcp", a.Admin)

@@ -65,9 +65,10 @@ type Limits struct {
 }
 
 // LimitsOf returns the limits for a process that may use so many bytes of memory. What has been cut
-// is freed a moment later, so as much again may be held: strangers together hold at most a tenth.
+// is freed a moment later, and Go's collector leaves about as much garbage. So strangers together
+// take a tenth at most, without their connections.
 func LimitsOf(memory int64) Limits {
-	return Limits{Each: memory / 8, Strangers: memory / 20, All: memory / 4, Copies: memory / 4}
+	return Limits{Each: memory / 8, Strangers: memory / 32, All: memory / 4, Copies: memory / 4}
 }
 
 // Ledger holds the accounts of all sources.

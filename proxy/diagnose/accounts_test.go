@@ -30,7 +30,7 @@ func TestAccountsPage(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	text := ask("", true)
-	for _, want := range []string{"answers      4.0MiB", "ann ", "10.1.2.3, a stranger", "20MiB of all strangers"} {
+	for _, want := range []string{"answers      4.0MiB", "ann ", "10.1.2.3, a stranger", "12MiB of all strangers"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

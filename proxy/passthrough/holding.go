@@ -28,7 +28,7 @@ const (
 	// between two looks. mostRoomWaits is how many of a source wait, because each of them takes as much
 	// as one that goes on. A request beyond these is told to try again.
 	roomWait, roomEvery = 5 * time.Second, 200 * time.Millisecond
-	mostRoomWaits       = 64
+	mostRoomWaits       = 256
 
 	// requestTime is how long an ordinary request may take, its body and its response included. It is
 	// kube-apiserver's --request-timeout, at which kube-apiserver answers 504 or breaks the response

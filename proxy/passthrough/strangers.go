@@ -14,7 +14,7 @@ import (
 
 // mostStrangers is how many requests of strangers wait for kube-apiserver to begin to answer. Each has
 // a connection of its own meanwhile. kube-apiserver answers a refused one within a few milliseconds.
-const mostStrangers = 256
+const mostStrangers = 128
 
 // newStrangersTurns returns the turns of strangers. Addresses share them fairly, and none has all of
 // them.

@@ -118,6 +118,17 @@ func (s *server) level(ctx context.Context) (level, error) {
 	return l, err
 }
 
+// live returns the memory that the process has in use after a collection: its heap and its stacks.
+func (s *server) live(ctx context.Context) (float64, error) {
+	_, _, _, err := s.metrics.send(ctx, request{method: http.MethodGet, uri: "/debug/pprof/heap?gc=1"})
+	if err != nil {
+		return 0, err
+	}
+	_, _, body, err := s.metrics.send(ctx, request{method: http.MethodGet, uri: "/metrics"})
+	return proxytest.SumMetric(string(body), "go_memstats_heap_inuse_bytes") +
+		proxytest.SumMetric(string(body), "go_memstats_stack_inuse_bytes"), err
+}
+
 // processorTime returns the processor time that a process has used; 0 if it is not known.
 func processorTime(pid int) time.Duration {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

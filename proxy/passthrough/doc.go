@@ -22,12 +22,12 @@
 // # Memory
 //
 // What a request can hold counts for its source from its admission to its end (package account), and
-// the part of a stranger's body that the protocol holds before that: a
-// few KiB for itself, more if it may last, the received part of its body, and the part of the response that waits to be
-// read. That is at most [upstream.Window], no more than the response is long, and a copy buffer that
-// fits it. A response that may last counts while the client is being written to. A source
-// that holds its share waits for up to 5 s, and is then told to try again (429). A request that is
-// cut ends here and upstream: its stream is reset, or its HTTP/1.1 connection closed.
+// the part of a stranger's body that the protocol holds before that: a few KiB for itself, more if it
+// may last, the received part of its body, and the part of the response that waits to be read. That is
+// at most [upstream.Window], no more than the response is long, and a copy buffer that fits it. A
+// response that may last counts while the client is being written to. A source that holds its share
+// waits for up to 5 s, and is then told to try again (429). A request that is cut ends here and
+// upstream: its stream is reset, or its HTTP/1.1 connection closed.
 //
 // An ordinary request has 60 s in all, its body and its response included, as in kube-apiserver.
 //

@@ -72,7 +72,7 @@ func unreadStreams(ctx context.Context, a *attacker) {
 // unreadConnections do the same over HTTP/1.1.
 func unreadConnections(ctx context.Context, a *attacker) {
 	a.holdAgain(ctx, 300, func(ctx context.Context, conn net.Conn) error {
-		if _, err := io.WriteString(conn, head("GET", openAPI, a.Hostile.Tenants[0], "\r\n")); err != nil {
+		if err := send(conn, head("GET", openAPI, a.Hostile.Tenants[0], "\r\n")); err != nil {
 			return err
 		}
 		return sip(ctx, conn)
@@ -130,23 +130,24 @@ func (a *attacker) stallBodies(ctx context.Context, connections int, token func(
 func stalledConnections(ctx context.Context, a *attacker) {
 	lines := fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", announced)
 	a.holdAgain(ctx, 256, func(ctx context.Context, conn net.Conn) error {
-		_ = conn.SetWriteDeadline(time.Now().Add(trickle))
-		if _, err := io.WriteString(conn, head("POST", "/api/v1/namespaces/x0/configmaps", "stranger", lines)+strings.Repeat(" ", sentFirst)); err != nil {
-			return err
-		}
-		return drip(ctx, conn, " ")
+		return drip(ctx, conn, head("POST", "/api/v1/namespaces/x0/configmaps", "stranger", lines)+strings.Repeat(" ", sentFirst), " ")
 	})
 }
 
-// drip sends a byte now and then until the server ends the connection.
-func drip(ctx context.Context, conn net.Conn, b string) error {
-	for proxytest.Sleep(ctx, trickle) {
-		_ = conn.SetWriteDeadline(time.Now().Add(trickle))
-		if _, err := io.WriteString(conn, b); err != nil {
-			return err
-		}
+// drip sends what is first, and then a byte now and then until the server ends the connection.
+func drip(ctx context.Context, conn net.Conn, first, b string) error {
+	err := send(conn, first)
+	for err == nil && proxytest.Sleep(ctx, trickle) {
+		err = send(conn, b)
 	}
-	return nil
+	return err
+}
+
+// send sends text unless the server does not read.
+func send(conn net.Conn, text string) error {
+	_ = conn.SetWriteDeadline(time.Now().Add(trickle))
+	_, err := io.WriteString(conn, text)
+	return err
 }
 
 // heldHeads begin a head of nearly a megabyte on each of 50 connections, and do not end it.
@@ -166,11 +167,7 @@ func heldHeads(ctx context.Context, a *attacker) {
 // heldHeadConnections do the same over HTTP/1.1.
 func heldHeadConnections(ctx context.Context, a *attacker) {
 	a.holdAgain(ctx, 200, func(ctx context.Context, conn net.Conn) error {
-		_ = conn.SetWriteDeadline(time.Now().Add(trickle))
-		if _, err := io.WriteString(conn, head("GET", "/version", "stranger", "A: "+strings.Repeat("b", 900_000))); err != nil {
-			return err
-		}
-		return drip(ctx, conn, "b")
+		return drip(ctx, conn, head("GET", "/version", "stranger", "A: "+strings.Repeat("b", 900_000)), "b")
 	})
 }
 
@@ -266,7 +263,7 @@ func (a *attacker) unread(ctx context.Context, connections int, token string, ur
 // unreadListConnections read nothing of a list.
 func unreadListConnections(ctx context.Context, a *attacker) {
 	a.holdAgain(ctx, 1000, func(ctx context.Context, conn net.Conn) error {
-		if _, err := io.WriteString(conn, head("GET", allConfigMaps+"resourceVersion=0", a.Hostile.Crawler, "\r\n")); err != nil {
+		if err := send(conn, head("GET", allConfigMaps+"resourceVersion=0", a.Hostile.Crawler, "\r\n")); err != nil {
 			return err
 		}
 		return sip(ctx, conn)
@@ -276,11 +273,7 @@ func unreadListConnections(ctx context.Context, a *attacker) {
 // shortHeads begin heads of 60 KB.
 func shortHeads(ctx context.Context, a *attacker) {
 	a.holdAgain(ctx, 2000, func(ctx context.Context, conn net.Conn) error {
-		_ = conn.SetWriteDeadline(time.Now().Add(trickle))
-		if _, err := io.WriteString(conn, head("GET", "/version", "stranger", "A: "+strings.Repeat("b", 60_000))); err != nil {
-			return err
-		}
-		return drip(ctx, conn, "b")
+		return drip(ctx, conn, head("GET", "/version", "stranger", "A: "+strings.Repeat("b", 60_000)), "b")
 	})
 }
 
@@ -288,15 +281,13 @@ func shortHeads(ctx context.Context, a *attacker) {
 func bytesAhead(ctx context.Context, a *attacker) {
 	a.holdAgain(ctx, 2000, func(ctx context.Context, conn net.Conn) error {
 		watch := head("GET", "/api/v1/namespaces/x0/configmaps?watch=1&resourceVersion=0&fieldSelector=metadata.name=none", a.Hostile.Tenants[0], "\r\n")
-		if _, err := io.WriteString(conn, watch); err != nil {
+		if err := send(conn, watch); err != nil {
 			return err
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(trickle))
-		if _, err := conn.Read(make([]byte, 1000)); err != nil {
+		if _, err := conn.Read(make([]byte, 1000)); err != nil { // the watch has begun
 			return err
 		}
-		_ = conn.SetWriteDeadline(time.Now().Add(trickle))
-		if _, err := io.WriteString(conn, "GET /"+strings.Repeat("b", 60_000)); err != nil {
+		if err := send(conn, "GET /"+strings.Repeat("b", 60_000)); err != nil {
 			return err
 		}
 		return sip(ctx, conn)

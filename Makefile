@@ -186,8 +186,7 @@ lint: format ## gofmt, go vet and staticcheck of all modules, imports within pro
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
 	cd proxy/e2e/informers && $(GO) vet .
-	cd proxy/e2e/controllers && $(GO) vet .
-	cd proxy/e2e/discovery && $(GO) vet .
+	cd proxy/e2e/clients && $(GO) vet ./...
 	cd proxy/e2e/cachesuite && $(GO) vet . && $(GO) vet -modfile=v0.37.mod -tags throughput .
 	cd proxy/chaos/judge && $(GO) vet .
 	cd deploy/deploytest && $(GO) vet .
@@ -264,30 +263,22 @@ bin/kubemark: $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 bin/kubeproxy: $(wildcard deploy/devcluster/cmd/kubeproxy/*.go) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubeproxy
 
-bin/controllers: $(addprefix proxy/e2e/controllers/,go.mod go.sum main.go)
-	cd proxy/e2e/controllers && $(GO) build -ldflags '-s -w' -o $(CURDIR)/$@ .
-
 # The newest release has the module's own go.mod.
 bin/informers-%: $(wildcard proxy/e2e/informers/*)
 	@cd proxy/e2e/informers && modfile=$*.mod; [ -e $$modfile ] || modfile=go.mod; \
 	GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -modfile=$$modfile -ldflags '-s -w' .
 
-PROGRAMS := $(addprefix proxy/e2e/programs/,go.mod go.sum)
+bin/controllers bin/discovery: $(addprefix proxy/e2e/clients/,go.mod go.sum controllers/main.go discovery/main.go)
+	@cd proxy/e2e/clients && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' ./$(@F)
 
-bin/kube-state-metrics: $(PROGRAMS)
-	@cd proxy/e2e/programs && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' k8s.io/kube-state-metrics/v2
-
-bin/coredns: $(PROGRAMS)
-	@cd proxy/e2e/programs && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' github.com/coredns/coredns
-
-bin/discovery: $(addprefix proxy/e2e/discovery/,go.mod go.sum main.go)
-	cd proxy/e2e/discovery && $(GO) build -ldflags '-s -w' -o $(CURDIR)/$@ .
+bin/coredns: package := github.com/coredns/coredns
+bin/h2spec: package := github.com/summerwind/h2spec/cmd/h2spec
+bin/kube-state-metrics: package := k8s.io/kube-state-metrics/v2
+bin/coredns bin/h2spec bin/kube-state-metrics: $(addprefix proxy/e2e/programs/,go.mod go.sum)
+	@cd proxy/e2e/programs && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' $(package)
 
 bin/judge: $(wildcard proxy/chaos/judge/*.go) $(addprefix proxy/chaos/judge/,go.mod go.sum)
 	@cd proxy/chaos/judge && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' .
-
-bin/h2spec: $(addprefix proxy/e2e/h2spec/,go.mod go.sum)
-	cd proxy/e2e/h2spec && $(GO) build -o $(CURDIR)/$@ github.com/summerwind/h2spec/cmd/h2spec
 
 bin/helm: $(addprefix deploy/deploytest/,go.mod go.sum)
 	cd deploy/deploytest && $(GO) build -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm

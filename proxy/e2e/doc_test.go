@@ -30,7 +30,7 @@
 //	OLD_DEVCLUSTER_BIN   an older version; only make oldest and make versions set it
 //	KUBECTL_BIN          kubectl
 //	INFORMERS_BIN        directory that keeps the programs of proxy/e2e/informers between runs
-//	CONTROLLERS_BIN      the program of proxy/e2e/controllers
+//	CONTROLLERS_BIN      the program of proxy/e2e/clients/controllers
 //	NODE_CLIENTS         directory with the clients from npm: proxy/e2e/node and its modules
 //	H2SPEC_BIN           h2spec, the conformance suite of HTTP/2
 //	KUBEPROXY_BIN        kube-proxy's own server without rules: deploy/devcluster/cmd/kubeproxy
@@ -76,9 +76,9 @@
 //	model_test.go                                     what a watch has to bring
 //	churn_test.go                                     a steady writer
 //	informers/                                        the program with client-go's informers
-//	controllers/                                      the program with a controller-runtime manager
+//	clients/                                          a controller-runtime manager, and Prometheus' discovery
 //	node/                                             the program with clients from npm
-//	h2spec/                                           the module that pins h2spec
+//	programs/                                         the module that pins CoreDNS, h2spec and kube-state-metrics
 //
 // Every other file tests what its name says.
 package e2e_test

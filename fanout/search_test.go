@@ -483,7 +483,7 @@ func TestIndexStress(t *testing.T) {
 			<-r.endc
 		})
 	}
-	for range 5000 {
+	for range 1000 {
 		switch o := largeThing(rng); {
 		case rng.IntN(4) == 0 && w.things[o.key()] != nil:
 			w.del(o.key())

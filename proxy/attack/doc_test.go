@@ -127,4 +127,9 @@
 //
 //	export DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/watchfan
 //	go test -v ./proxy/attack -duration=2m
+//
+//testlint:allow timer attackers and honest clients keep their pace
+//testlint:allow deadline how long honest clients wait is measured
+//testlint:allow elapsed how long honest clients wait is measured
+//testlint:allow timeout some attacks are short watches
 package attack_test

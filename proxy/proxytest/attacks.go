@@ -106,7 +106,7 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"a request in the chunk of a GET", get("/version", "Transfer-Encoding: chunked\n") + chunkOf(smuggled), "200 any", "", ""},
 		{"a request in the body of a cached list", get(cachedList, lengthOf(smuggled)) + smuggled, "200 any", "", ""},
 		{"a request in the chunk of a cached list", get(cachedList, "Transfer-Encoding: chunked\n") + chunkOf(smuggled), "200 any", "", ""},
-		{"a request in the body of a watch", get(cachedList+"&watch=1&timeoutSeconds=1", lengthOf(smuggled)) + smuggled, "200 any", "", ""},
+		{"a request in the body of a watch", get(cachedList+"&watch=1&timeoutSeconds=1", lengthOf(smuggled)) + smuggled, "200 any", "", ""}, //testlint:allow timeout the next request waits for the end
 		{"type twice", post("Content-Type: application/yaml\nContent-Length: 2\n", "{}"), "400 closed", "201 open", once},
 
 		// Chunks.
@@ -289,10 +289,10 @@ func attacks(cachedList string, wire func(string) string) []Attack {
 		{"giant field selector", get(cachedList+"&fieldSelector="+strings.Repeat("metadata.name!=a,", 2000)+"metadata.name!=a", ""), "200 open", "", ""},
 
 		// One behind the other.
-		{"behind a watch", get(cachedList+"&watch=1&timeoutSeconds=1", "") + get("/version", ""), "200 200 open", "", ""},
-		{"behind a watch, a bad one", get(cachedList+"&watch=1&timeoutSeconds=1", "") + "GET /version HTTP/1.1\nHost: a b\nAUTH\n", "200 400 closed", "", ""},
-		{"behind a passed-through watch", get("/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\n") + get("/version", ""), "200 200 open", "", ""},
-		{"behind a watch that closes", get(cachedList+"&watch=1&timeoutSeconds=1", "Connection: close\n") + smuggled, "200 closed", "", ""},
+		{"behind a watch", get(cachedList+"&watch=1&timeoutSeconds=1", "") + get("/version", ""), "200 200 open", "", ""},                                                                                                //testlint:allow timeout the next request waits for the end
+		{"behind a watch, a bad one", get(cachedList+"&watch=1&timeoutSeconds=1", "") + "GET /version HTTP/1.1\nHost: a b\nAUTH\n", "200 400 closed", "", ""},                                                            //testlint:allow timeout the next request waits for the end
+		{"behind a passed-through watch", get("/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\n") + get("/version", ""), "200 200 open", "", ""}, //testlint:allow timeout the next request waits for the end
+		{"behind a watch that closes", get(cachedList+"&watch=1&timeoutSeconds=1", "Connection: close\n") + smuggled, "200 closed", "", ""},                                                                              //testlint:allow timeout the next request waits for the end
 		{"twenty at once", strings.Repeat(get("/version", ""), 20), strings.Repeat("200 ", 20) + "open", "", ""},
 		{"behind one that closes", get("/version", "Connection: close\n") + smuggled, "200 closed", "", ""},
 		{"behind one that closes, among other options", get("/version", "Connection: keep-alive, Close\n") + smuggled, "200 closed", "", ""},

@@ -194,7 +194,7 @@ func TestParseOptions(t *testing.T) {
 		"limit=7&continue=abc":      nil,
 		"limit=-1":                  with(func(r *Request) {}),
 		"limit=%2B3":                with(func(r *Request) { r.Limit = 3 }),
-		"timeoutSeconds=5":          with(func(r *Request) { r.TimeoutSeconds = &five }),
+		"timeoutSeconds=5":          with(func(r *Request) { r.TimeoutSeconds = &five }), //testlint:allow timeout nothing is watched
 		"timeout=3s":                with(func(r *Request) { r.Timeout = 3 * time.Second }),
 		"timeout=-3s":               with(func(r *Request) {}),
 		"timeout=":                  with(func(r *Request) {}),
@@ -243,7 +243,7 @@ func TestParseOptions(t *testing.T) {
 
 		// Queries that kube-apiserver refuses, or of which it ignores a part.
 		"limit=1;labelSelector=zz": nil, "a=%zz": nil, "a=b c": nil, "a=#": nil, "a=\u00e9": nil,
-		"limit=abc": nil, "limit=": nil, "timeoutSeconds=abc": nil, "timeoutSeconds=1.5": nil, "timeout=abc": nil,
+		"limit=abc": nil, "limit=": nil, "timeoutSeconds=abc": nil, "timeoutSeconds=1.5": nil, "timeout=abc": nil, //testlint:allow timeout nothing is watched
 		"labelSelector=a b": nil, "labelSelector=a+b": nil, "labelSelector=a%3D!": nil, "labelSelector=a%3D-x": nil,
 		"fieldSelector=foo": nil, "fieldSelector=a%3Db%5Cx": nil, "fieldSelector=a%3Db%3Dc": nil,
 		"resourceVersion=abc": nil, "resourceVersion=-1": nil, "resourceVersion=007": nil,
@@ -369,7 +369,7 @@ func FuzzParseRequest(f *testing.F) {
 	for _, seed := range []struct{ uri, accept string }{
 		{"/api/v1/pods?watch=1&resourceVersion=5&allowWatchBookmarks=true", ""},
 		{"/api/v1/namespaces/a/pods/x?pretty=1", "*/*"},
-		{"/apis/apps/v1/watch/namespaces/a/deployments/x?timeoutSeconds=3", "application/json;stream=watch"},
+		{"/apis/apps/v1/watch/namespaces/a/deployments/x?timeoutSeconds=3", "application/json;stream=watch"}, //testlint:allow timeout nothing is watched
 		{"/api/v1/namespaces/foo", "application/json;q=0.5,application/yaml"},
 		{"/api/v1/pods?watch&sendInitialEvents&resourceVersionMatch=NotOlderThan", "application/json"},
 		{"/api/v1/pods?fieldSelector=metadata.name%3Dx,spec.nodeName!%3Dn&labelSelector=a+in+(b,c)", "text/html,*/*"},

@@ -60,7 +60,9 @@ func (b baseline) compare(found findings, all bool) (report string, same bool) {
 	for _, k := range slices.SortedFunc(maps.Keys(found), key.compare) {
 		lines := slices.Sorted(slices.Values(found[k]))
 		if all || len(lines) > b[k] {
-			fmt.Fprintln(&s, strings.Join(lines, "\n"))
+			for _, line := range lines {
+				fmt.Fprintln(&s, line)
+			}
 		}
 		switch {
 		case len(lines) > b[k]:

@@ -26,9 +26,9 @@
 //
 // # Directives
 //
-// A directive names a rule and gives a reason. It is for the line on which it stands or, on a line
-// of its own, for the next. Behind a function's comment it is for the function, and before the
-// package clause for the file.
+// A directive names a rule and gives a reason. It is for the line on which it stands and for the
+// next. Behind a function's comment it is for the function, before the package clause for the file,
+// and at the end of the package's documentation, in doc.go or doc_test.go, for the package.
 //
 //	w := open(t, "/pods?watch=1&timeoutSeconds=2") //testlint:allow timeout the end of the watch is tested
 //

@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +80,8 @@ func TestWays(t *testing.T) {
 	x.then = func() { time.Sleep(time.Second) }
 	synctest.Test(t, func(*testing.T) { x.then() })
 }
+
+var drawn = rand.Int()
 
 func named(t *testing.T) { time.Sleep(time.Second) }
 

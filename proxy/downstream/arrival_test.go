@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // Turns come in the order in which they were asked for, and no more than so many at a time.
@@ -262,11 +264,12 @@ func TestArrivalReads(t *testing.T) {
 // waitUntil waits for what comes without being waited for.
 func waitUntil(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s", what)
+	steady.Until(t, what, func() error {
+		if !is() {
+			return errors.New("it has not come")
 		}
-	}
+		return nil
+	})
 }
 
 // A crowd has half of the processors while watches are sent changes, and all when they are not.

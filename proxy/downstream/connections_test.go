@@ -22,7 +22,7 @@ func fill(t *testing.T, c *net.TCPConn) {
 	t.Helper()
 	for size := 64 << 10; size > 0; size /= 16 {
 		for n := 1; n > 0; {
-			_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+			_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) //testlint:allow deadline no machine is too slow for silence
 			var err error
 			if n, err = c.Write(make([]byte, size)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Fatal(err)
@@ -53,10 +53,10 @@ func TestCloseUnread(t *testing.T) {
 		},
 		"within a long body": {
 			func(t *testing.T, served *tls.Conn, _ *tlsRecords) {
-				written := make(chan error, 1)
+				written, turn := make(chan error, 1), new(countedTurn)
 				go func() {
 					body := exchange.BodySlices{bytes.Repeat([]byte("x"), 8<<20)}
-					_, err := WriteSlices(served, body, new(countedTurn))
+					_, err := WriteSlices(served, body, turn)
 					written <- err
 				}()
 				t.Cleanup(func() {
@@ -64,7 +64,7 @@ func TestCloseUnread(t *testing.T) {
 						t.Error("8 MB are written to a client that has not read")
 					}
 				})
-				time.Sleep(100 * time.Millisecond)
+				turn.awaitBlocked(t)
 			},
 			func(cs *Connections, _ net.Conn) { cs.CloseAll() },
 		},
@@ -81,7 +81,7 @@ func TestCloseUnread(t *testing.T) {
 				if err := records.askForKey(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond) //testlint:allow timer the answer waits by then, which is not asserted
 			},
 			func(cs *Connections, c net.Conn) { cs.Resting(c); cs.BeginClosing() },
 		},

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
-	"math/rand/v2"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // A shared writer never waits, loses and reorders nothing, and says when the socket has room again.
@@ -25,10 +24,11 @@ func TestSharedWriter(t *testing.T) {
 			defer w.Close()
 			var want bytes.Buffer
 			got := make(chan []byte, 1)
+			rng := steady.Rand(t)
 			reading := false
 			blockedOnce := false
 			for range 300 {
-				part := bytes.Repeat([]byte{byte(rand.Uint32())}, rand.IntN(40_000))
+				part := bytes.Repeat([]byte{byte(rng.Uint32())}, rng.IntN(40_000))
 				w.Add(part[:len(part)/2])
 				w.Add(nil)
 				w.Add(part[len(part)/2:])
@@ -45,11 +45,7 @@ func TestSharedWriter(t *testing.T) {
 							got <- all
 						}()
 					}
-					select {
-					case <-roomc:
-					case <-time.After(10 * time.Second):
-						t.Fatal("no room")
-					}
+					steady.Receive(t, "room", roomc)
 					blocked, err = w.Flush()
 				}
 				if err != nil {
@@ -107,20 +103,17 @@ func TestSharedWriterRoomBeforeWait(t *testing.T) {
 	if err := w.raw.Control(w.try); err != nil || !w.gather.hasRest() {
 		t.Fatalf("the socket took everything at once, %v", err)
 	}
-	_ = client.(*tls.Conn).NetConn().SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	part, _ := io.Copy(io.Discard, client.(*tls.Conn).NetConn()) // all that the socket took
-	_ = client.(*tls.Conn).NetConn().SetReadDeadline(time.Time{})
+	part, err := io.CopyN(io.Discard, client.(*tls.Conn).NetConn(), int64(w.gather.written)) // all that the socket took
+	if err != nil {
+		t.Fatal(err)
+	}
 	go w.wait()
 	rest := make(chan int64, 1)
 	go func() {
 		n, _ := io.Copy(io.Discard, client.(*tls.Conn).NetConn())
 		rest <- n
 	}()
-	select {
-	case <-roomc:
-	case <-time.After(10 * time.Second):
-		t.Fatal("no room")
-	}
+	steady.Receive(t, "room", roomc)
 	if w.gather.hasRest() {
 		t.Error("there is room, and a rest")
 	}

@@ -3,15 +3,15 @@ package downstream
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // countedTurn is a turn that notes whether it is held, and how often it was.
@@ -28,13 +28,29 @@ func (c *countedTurn) Resume() error {
 
 func (c *countedTurn) Give() { c.held.Store(false) }
 
+// awaitBlocked waits until a write has had a turn, and is without one for many looks.
+func (c *countedTurn) awaitBlocked(t *testing.T) {
+	looks, turns := 0, int64(0)
+	steady.Until(t, "write that waits without a turn", func() error {
+		if now := c.turns.Load(); c.held.Load() || now == 0 || now != turns {
+			looks, turns = 0, now
+			return errors.New("it is at work")
+		}
+		if looks++; looks < 10 {
+			return errors.New("it may be between two turns")
+		}
+		return nil
+	})
+}
+
 // While a client does not read a long body over TLS, nobody waits for its turn. In the end it reads
 // the body.
 func TestSealerHoldsNoTurn(t *testing.T) {
 	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
 	var body exchange.BodySlices
+	rng := steady.Rand(t)
 	for range 300 {
-		body = append(body, bytes.Repeat([]byte{byte(rand.Int())}, 10_000+rand.IntN(1000)))
+		body = append(body, bytes.Repeat([]byte{byte(rng.Int())}, 10_000+rng.IntN(1000)))
 	}
 	turn := new(countedTurn)
 	written := make(chan error, 1)
@@ -45,11 +61,7 @@ func TestSealerHoldsNoTurn(t *testing.T) {
 		}
 		written <- err
 	}()
-	for since := time.Now(); time.Since(since) < 50*time.Millisecond; time.Sleep(time.Millisecond) {
-		if turn.held.Load() || turn.turns.Load() == 0 {
-			since = time.Now() // it is still at work
-		}
-	}
+	turn.awaitBlocked(t)
 	select {
 	case err := <-written:
 		t.Fatalf("3 MB are written to a client that has not read: %v", err)

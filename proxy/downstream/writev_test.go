@@ -8,6 +8,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // socketPair returns two connected sockets that do not block and have little memory.
@@ -46,8 +48,7 @@ func randomBatch(rnd *rand.Rand, n, size int) [][]byte {
 
 // Whatever the slices, what has been written and the rest are their concatenation, and nothing of what is shared changes.
 func TestWritev(t *testing.T) {
-	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := steady.Rand(t)
 	partial := 0
 	for range 200 {
 		w, r := socketPair(t)
@@ -74,10 +75,10 @@ func TestWritev(t *testing.T) {
 		}
 		got = readAvailable(t, r, got, len(want)+1)
 		if !bytes.Equal(got, want) {
-			t.Fatalf("seed %d: wrote %d bytes, want %d, or others", seed, len(got), len(want))
+			t.Fatalf("wrote %d bytes, want %d, or others", len(got), len(want))
 		}
 		if !bytes.Equal(bytes.Join(kept, nil), want) {
-			t.Fatalf("seed %d: the shared bytes have changed", seed)
+			t.Fatal("the shared bytes have changed")
 		}
 	}
 	if partial == 0 {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -14,12 +15,18 @@ import (
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // A connection waits for a next request for the idle timeout, also after a response that has taken
 // it over, and not for the time that a head may take. Then it is closed without an answer.
 func TestIdleAfterTakeOver(t *testing.T) {
-	const header, idle = 100 * time.Millisecond, time.Second
+	for _, path := range []string{"/ordinary", "/taken-over"} {
+		t.Run(path[1:], func(t *testing.T) { synctest.Test(t, func(t *testing.T) { idle(t, path) }) })
+	}
+}
+
+func idle(t *testing.T, path string) {
 	server, err := New(func(x *exchange.Exchange) {
 		x.Response.Header.Add("Content-Type", "text/plain")
 		if x.Target == "/taken-over" {
@@ -29,39 +36,33 @@ func TestIdleAfterTakeOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.fast[0].ReadTimeout, server.fast[0].IdleTimeout = header, idle
-	for _, path := range []string{"/ordinary", "/taken-over"} {
-		t.Run(path[1:], func(t *testing.T) {
-			client, served := tcpPair(t)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_ = server.ServeConn(served)
-			}()
-			defer func() { client.Close(); <-done }()
-			_ = client.SetDeadline(time.Now().Add(20 * time.Second))
-			r := bufio.NewReader(client)
-			ask := func(path string) {
-				t.Helper()
-				if _, err := io.WriteString(client, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-					t.Fatal(err)
-				}
-				resp, err := http.ReadResponse(r, nil)
-				if err != nil || resp.StatusCode != http.StatusOK {
-					t.Fatalf("GET %s: got %v, %v, want 200", path, resp, err)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-			}
-			ask(path)
-			time.Sleep(3 * header)
-			ask("/version")
-			ask(path)
-			began := time.Now()
-			rest, err := io.ReadAll(r)
-			if waited := time.Since(began); waited < idle/2 || len(rest) > 0 || err != nil {
-				t.Errorf("the idle connection ends after %v with %q, %v, want the end after %v", waited, rest, err, idle)
-			}
-		})
+	client, served := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.ServeConn(served)
+	}()
+	defer func() { client.Close(); <-done }()
+	r := bufio.NewReader(client)
+	ask := func(path string) {
+		t.Helper()
+		if _, err := io.WriteString(client, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("GET %s: got %v, %v, want 200", path, resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}
+	ask(path)
+	time.Sleep(2 * downstream.HeaderTimeout)
+	ask("/version")
+	ask(path)
+	began := time.Now()
+	rest, err := io.ReadAll(r)
+	if waited := time.Since(began); waited != downstream.IdleTimeout || len(rest) > 0 || err != nil {
+		t.Errorf("the idle connection ends after %v with %q, %v, want the end after %v", waited, rest, err, downstream.IdleTimeout)
 	}
 }
 
@@ -84,7 +85,7 @@ func TestSilentConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = client.SetDeadline(time.Now().Add(steady.Patience))
 	if got, err := io.ReadAll(client); len(got) > 0 || err != nil {
 		t.Errorf("got %q, %v, want nothing", got, err)
 	}

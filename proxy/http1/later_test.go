@@ -2,15 +2,16 @@ package http1
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // ends counts how often a slot is released and an Until closed.
@@ -80,10 +81,13 @@ func TestLater(t *testing.T) {
 	if _, err := in.ReadByte(); err != io.EOF {
 		t.Errorf("after a panic: %v", err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); count.slots.Load() < 7 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // the last slot may be released after the connection has ended
-	}
-	if guard.Panics.Get() != 1 || count.slots.Load() < 7 || count.untils.Load() != 7 {
+	steady.Until(t, "seventh slot released", func() error { // it may be after the connection has ended
+		if n := count.slots.Load(); n < 7 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	if guard.Panics.Get() != 1 || count.untils.Load() != 7 {
 		t.Errorf("after a panic %d slots were released and %d Untils closed", count.slots.Load(), count.untils.Load())
 	}
 }

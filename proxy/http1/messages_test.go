@@ -8,10 +8,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 	"github.com/watchfan/watchfan/proxy/websocket"
 )
 
@@ -63,7 +65,7 @@ func (n *narrow) Drain(done func(error)) {
 	wait := time.Duration(n.rnd.IntN(200)) * time.Microsecond
 	n.mu.Unlock()
 	go func() {
-		time.Sleep(wait)
+		time.Sleep(wait) //testlint:allow timer all of these tests are in bubbles
 		n.mu.Lock()
 		n.taken = append(n.taken, bytes.Join(n.rest, nil)...)
 		n.rest = nil
@@ -82,10 +84,11 @@ func (n *narrow) End(_ fanout.Reason, complete bool) {
 
 // A shard's messages and a reader's answers share a connection: each leaves whole, all messages
 // leave in their order, and CLOSE is the last.
-func TestMessages(t *testing.T) {
-	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	n := &narrow{t: t, rnd: rand.New(rand.NewPCG(seed, 1))}
+func TestMessages(t *testing.T) { synctest.Test(t, testMessages) }
+
+func testMessages(t *testing.T) {
+	rnd := steady.Rand(t)
+	n := &narrow{t: t, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 0))}
 	m := &messages{connection: n, form: exchange.Messages{Binary: true}}
 	var reader sync.WaitGroup
 	stop := make(chan struct{})
@@ -110,7 +113,7 @@ func TestMessages(t *testing.T) {
 		}
 		blocked, err := m.Write(batch)
 		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+			t.Fatal(err)
 		}
 		for i := range batch {
 			batch[i] = []byte("the flusher uses its slice again")
@@ -120,16 +123,13 @@ func TestMessages(t *testing.T) {
 			done := make(chan error, 1)
 			m.Drain(func(err error) { done <- err })
 			if err := <-done; err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
+				t.Fatal(err)
 			}
 		}
 	}
 	close(stop)
 	reader.Wait()
-	time.Sleep(time.Millisecond)
-	for m.isDraining() {
-		time.Sleep(time.Millisecond)
-	}
+	time.Sleep(time.Second)
 	n.wide = true
 	m.End(fanout.TimedOut, true)
 	got, pongs := n.taken, 0
@@ -140,26 +140,20 @@ func TestMessages(t *testing.T) {
 			pongs++
 		case 0x82:
 			if len(want) == 0 || string(frame[2:]) != want[0] {
-				t.Fatalf("seed %d: got %q", seed, frame)
+				t.Fatalf("got %q", frame)
 			}
 			want = want[1:]
 		default:
-			t.Fatalf("seed %d: got %q", seed, frame)
+			t.Fatalf("got %q", frame)
 		}
 		got = got[min(size, len(got)):]
 	}
 	if string(got) != websocket.CloseNormal || !n.complete || len(want) > 0 {
-		t.Errorf("seed %d: the last bytes are % x, complete %v, %d messages are missing", seed, got, n.complete, len(want))
+		t.Errorf("the last bytes are % x, complete %v, %d messages are missing", got, n.complete, len(want))
 	}
 	if pongs == 0 || parks == 0 || n.drained <= parks {
-		t.Errorf("seed %d: %d pongs, %d parks, %d drains", seed, pongs, parks, n.drained)
+		t.Errorf("%d pongs, %d parks, %d drains", pongs, parks, n.drained)
 	}
-}
-
-func (m *messages) isDraining() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.draining
 }
 
 // While the connection drains, only the newest answers wait.
@@ -194,12 +188,15 @@ func (parkedConnection) Drain(func(error)) {}
 
 // Nothing follows CLOSE, and a broken connection ends without it.
 func TestMessagesEnd(t *testing.T) {
+	f := func(name string, test func(*testing.T)) {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
 	begin := func() (*messages, *narrow) {
 		n := &narrow{t: t, rnd: rand.New(rand.NewPCG(1, 1)), wide: true}
 		return &messages{connection: n}, n
 	}
 	chunk := [][]byte{[]byte("3\r\nabc\r\n")}
-	t.Run("by the client", func(t *testing.T) {
+	f("by the client", func(t *testing.T) {
 		m, n := begin()
 		m.answer([]byte(websocket.CloseNormal), true)
 		if blocked, err := m.Write(chunk); blocked || !errors.Is(err, errMessagesOver) {
@@ -210,22 +207,22 @@ func TestMessagesEnd(t *testing.T) {
 			t.Errorf("got % x, complete %v", n.taken, n.complete)
 		}
 	})
-	t.Run("by an eviction", func(t *testing.T) {
+	f("by an eviction", func(t *testing.T) {
 		m, n := begin()
 		if m.End(fanout.Evicted, false); len(n.taken) > 0 || n.complete {
 			t.Errorf("got % x, complete %v", n.taken, n.complete)
 		}
 	})
-	t.Run("within a drain", func(t *testing.T) {
+	f("within a drain", func(t *testing.T) {
 		m, n := begin()
 		n.full = true
 		m.answer([]byte("\x8a\x00"), false)
 		if m.End(fanout.TimedOut, true); n.complete {
 			t.Error("complete within a frame")
 		}
-		time.Sleep(5 * time.Millisecond) // the drain ends behind the end
+		time.Sleep(time.Second) // the drain ends behind the end
 	})
-	t.Run("by a failed drain", func(t *testing.T) {
+	f("by a failed drain", func(t *testing.T) {
 		m, n := begin()
 		n.full, n.fails = true, errors.New("reset")
 		blocked, err := m.Write(chunk)
@@ -238,7 +235,7 @@ func TestMessagesEnd(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("by a batch that is none", func(t *testing.T) {
+	f("by a batch that is none", func(t *testing.T) {
 		m, n := begin()
 		if blocked, err := m.Write([][]byte{[]byte("abc")}); blocked || err == nil || len(n.taken) > 0 {
 			t.Errorf("%v, %v, got %q", blocked, err, n.taken)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // Floods end the connection with ENHANCE_YOUR_CALM, or with whatever RFC 9113 says.
@@ -119,14 +120,13 @@ func TestUnreadAnswers(t *testing.T) {
 	for ; id < 40; id += 2 {
 		p.get(id, "/long") // fills the socket
 	}
-	_ = p.conn.SetWriteDeadline(time.Now().Add(15 * time.Second))
+	_ = p.conn.SetWriteDeadline(time.Now().Add(steady.Patience))
 	for {
 		if err := p.framer.WritePing(false, [8]byte{}); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("the connection goes on")
 		} else if err != nil {
 			return // the connection has ended
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestUnfinishedHeads(t *testing.T) {
 			_ = p.framer.WriteContinuation(1, false, bytes.Repeat([]byte{0x82}, maxFrame))
 		}
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) //testlint:allow timer what has not come yet takes less memory
 	if each := (proxytest.Heap() - before) / conns; each > 400<<10 {
 		t.Errorf("%d KiB for each, with the client", each>>10)
 	}
@@ -307,7 +307,7 @@ func FuzzConnection(f *testing.F) {
 		_, _ = io.WriteString(c.conn, wire.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 		_, _ = c.conn.Write(frames)
 		_ = c.conn.CloseWrite()
-		_ = c.conn.SetDeadline(time.Now().Add(5 * time.Second)) // go test kills an input that takes 10 s, and does not say why
+		_ = c.conn.SetDeadline(time.Now().Add(steady.Patience))
 		if _, err := io.Copy(io.Discard, c.conn); err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Error("the connection does not end")
 		}

@@ -2,23 +2,25 @@ package http2
 
 import (
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"unsafe"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // The open streams of a connection are those of a map, in the order of their numbers.
 func TestOpenStreams(t *testing.T) {
+	rng := steady.Rand(t)
 	want := make(map[uint32]*stream)
 	var got openStreams
 	for id := uint32(1); id < 2000; id += 2 {
 		st := &stream{id: id}
 		want[id] = st
 		got.add(st)
-		for len(want) > 0 && rand.IntN(10) < 5 {
+		for len(want) > 0 && rng.IntN(10) < 5 {
 			some := slices.Collect(maps.Values(want))
-			gone := some[rand.IntN(len(some))]
+			gone := some[rng.IntN(len(some))]
 			delete(want, gone.id)
 			got.remove(gone)
 			got.remove(gone) // has no effect

@@ -53,7 +53,7 @@ func benchDeliver(b *testing.B, size, streams int) {
 		b.Fatal(err)
 	}
 	fds := openWatches(b, cache, flusher, watches, streams)
-	time.Sleep(200 * time.Millisecond) // for the answers to SETTINGS
+	time.Sleep(200 * time.Millisecond) //testlint:allow timer the answers to SETTINGS are not measured
 	drop(fds, 0)
 	scanner := framing.NewScanner(framing.JSON, nil)
 	var spent []time.Duration
@@ -111,7 +111,7 @@ func drop(fds []int, n int) {
 				if got >= n {
 					break
 				}
-				time.Sleep(20 * time.Microsecond)
+				time.Sleep(20 * time.Microsecond) //testlint:allow timer the proxy writes meanwhile
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func drop(fds []int, n int) {
 var trash [1 << 20]byte
 
 // socketOf returns a connection's file descriptor, which stays the connection's.
-func socketOf(b *testing.B, c net.Conn) (fd int) {
+func socketOf(b testing.TB, c net.Conn) (fd int) {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err == nil {
 		err = raw.Control(func(of uintptr) { fd = int(of) })

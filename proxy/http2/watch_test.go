@@ -19,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // watchAll answers each request with a watch, and passes the watches on.
@@ -35,15 +36,10 @@ func watchAll(t *testing.T) (*world, chan *testStream) {
 func (p *peer) open(id uint32, streams chan *testStream) (*watch, *testStream) {
 	p.t.Helper()
 	p.get(id, "/watch")
-	select {
-	case s := <-streams:
-		sink := (<-s.sinks).(*watch)
-		sink.Carrier()
-		return sink, s
-	case <-time.After(10 * time.Second):
-		p.t.Fatalf("stream %d does not begin", id)
-		return nil, nil
-	}
+	s := steady.Receive(p.t, fmt.Sprint("stream ", id), streams)
+	sink := (<-s.sinks).(*watch)
+	sink.Carrier()
+	return sink, s
 }
 
 // data reads DATA of all streams until those of one have n bytes or end. It answers no windows.
@@ -74,13 +70,7 @@ func drained(t *testing.T, w *watch) error {
 	t.Helper()
 	done := make(chan error, 1)
 	w.Drain(func(err error) { done <- err })
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(10 * time.Second):
-		t.Fatal("not drained")
-		return nil
-	}
+	return steady.Receive(t, "end of the drain", done)
 }
 
 // A closed window parks its stream, and no other. What waits is sent when the window opens, byte by
@@ -232,7 +222,7 @@ func TestUnreadConnection(t *testing.T) {
 	got := make(map[uint32]*bytes.Buffer)
 	for n := maxFrame; n < writes*len(payload); n += maxFrame {
 		p.data(got, 1, n)
-		time.Sleep(time.Millisecond) // the socket is full until the last bytes
+		time.Sleep(time.Millisecond) //testlint:allow timer the socket fills up, which is not asserted
 	}
 	p.data(got, 1, writes*len(payload))
 	if want := strings.Repeat(payload, writes); got[1].String() != want {
@@ -286,7 +276,7 @@ func TestLongResponseBesideWatches(t *testing.T) {
 					_ = p.framer.WriteWindowUpdate(0, d.Length)
 				}
 				if frames%10 == 0 {
-					time.Sleep(time.Millisecond) // the socket fills up
+					time.Sleep(time.Millisecond) //testlint:allow timer the socket fills up, which is not asserted
 				}
 			}
 			p.conn.Close()

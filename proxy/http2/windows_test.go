@@ -19,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // miser is a client that opens windows little by little, closes them again with SETTINGS, pauses,
@@ -54,7 +55,7 @@ func (m *miser) read(pauses *rand.Rand) {
 			return
 		}
 		if pauses.IntN(200) == 0 {
-			time.Sleep(5 * time.Millisecond) // the socket fills up
+			time.Sleep(5 * time.Millisecond) //testlint:allow timer the socket fills up, which is not asserted
 		}
 	}
 }
@@ -142,8 +143,7 @@ func (st *miserStream) versions(t *testing.T, zipped bool) (all []string) {
 // Whatever windows do, each watch is sent each event once and in order, and its proper end. Half of
 // the watches are compressed.
 func TestRandomWindows(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	rng := steady.Rand(t)
 	flusher := fanout.NewFlusher(2, 0, fanout.NewMetrics(metrics.NewSet()))
 	cache := fanout.NewCache(fanout.Limits{
 		HistoryEvents: 1000, HistoryBytes: 64 << 20, ClientFrames: 1000, ClientBytes: 64 << 20,
@@ -172,18 +172,18 @@ func TestRandomWindows(t *testing.T) {
 		x.Response.Stream = &subscribed{flusher, sub, began}
 	})
 	m := &miser{
-		peer: w.dial(), rand: rand.New(rand.NewPCG(seed, 1)), window: defaultWindow, initial: defaultWindow,
+		peer: w.dial(), rand: rand.New(rand.NewPCG(rng.Uint64(), 1)), window: defaultWindow, initial: defaultWindow,
 		asked: []int{defaultWindow}, streams: make(map[uint32]*miserStream), open: streams,
 	}
-	_ = m.conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = m.conn.SetDeadline(time.Now().Add(steady.Patience))
 	for i := range streams {
 		m.streams[uint32(2*i+1)] = &miserStream{window: defaultWindow}
 		m.get(uint32(2*i+1), []string{"/plain", "/zipped"}[i%2])
 		<-began
 	}
 	var reading sync.WaitGroup
-	reading.Go(func() { m.read(rand.New(rand.NewPCG(seed, 3))) })
-	sizes := rand.New(rand.NewPCG(seed, 2))
+	reading.Go(func() { m.read(rand.New(rand.NewPCG(rng.Uint64(), 3))) })
+	sizes := rand.New(rand.NewPCG(rng.Uint64(), 2))
 	go func() {
 		scanner := framing.NewScanner(framing.JSON, nil)
 		for i := range events {
@@ -195,12 +195,12 @@ func TestRandomWindows(t *testing.T) {
 			if err := cache.Apply(ev, time.Now()); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Duration(sizes.IntN(5)) * time.Millisecond)
+			time.Sleep(time.Duration(sizes.IntN(5)) * time.Millisecond) //testlint:allow timer another mix of events and windows
 		}
 		cache.Close(fanout.Ending{Reason: fanout.LaneClosed, Graceful: true})
 	}()
 	for m.act() > 0 && !t.Failed() {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //testlint:allow timer another mix of events and windows
 	}
 	reading.Wait()
 	for id, st := range m.streams {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // world is a server on a TLS port of its own.
@@ -29,7 +31,8 @@ type world struct {
 	server *Server
 	ln     net.Listener
 
-	serving sync.WaitGroup
+	serving  sync.WaitGroup
+	accepted atomic.Int64 // connections
 }
 
 var certificate = sync.OnceValues(func() (tls.Certificate, error) {
@@ -60,11 +63,7 @@ func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*
 		w.ln.Close()
 		w.conns.CloseAll()
 		w.conns.BeginClosing()
-		select {
-		case <-w.conns.Empty:
-		case <-time.After(20 * time.Second):
-			t.Error("connections are left")
-		}
+		steady.Receive(t, "end of the connections", w.conns.Empty)
 		w.serving.Wait()
 	})
 	return w
@@ -105,6 +104,7 @@ func (w *world) accept() {
 		if err != nil {
 			return
 		}
+		w.accepted.Add(1)
 		w.serving.Go(func() {
 			w.conns.Opened(c)
 			if c.(*tls.Conn).Handshake() == nil {
@@ -122,7 +122,7 @@ func (w *world) client() *http.Client {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true,
 	}
 	w.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: steady.Patience}
 }
 
 func (w *world) url(path string) string { return "https://" + w.addr + path }
@@ -160,7 +160,7 @@ func (w *world) dialSilent() *peer {
 	tap := &tapConn{Conn: raw}
 	c := tls.Client(tap, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{Protocol}})
 	w.t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(steady.Patience))
 	if err := c.Handshake(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -18,9 +19,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
-
-const patience = 10 * time.Second
 
 // testPort is a port that serves on a loopback address.
 type testPort struct {
@@ -47,23 +47,46 @@ func (p *testPort) logged() string {
 }
 
 // startPort serves until the test ends. All requests are local unless config says otherwise.
-func startPort(t *testing.T, config Config, change ...func(*http.Server)) *testPort {
+func startPort(t *testing.T, config Config) *testPort {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startPortOn(t, ln, &http.Transport{}, config)
+}
+
+// startPipes is startPort in a bubble.
+func startPipes(t *testing.T, config Config) (*testPort, *proxytest.Pipes) {
+	t.Helper()
+	pipes := proxytest.NewPipes()
+	p := startPortOn(t, fromHere{pipes}, &http.Transport{DialContext: pipes.Dial}, config)
+	p.addr = "localhost"
+	return p, pipes
+}
+
+// fromHere is a listener whose clients are on this host.
+type fromHere struct{ net.Listener }
+
+func (l fromHere) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return connFromHere{c}, err
+}
+
+type connFromHere struct{ net.Conn }
+
+func (connFromHere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+func startPortOn(t *testing.T, ln net.Listener, transport *http.Transport, config Config) *testPort {
+	t.Helper()
 	config.Metrics = metrics.NewSet()
 	if config.Local == nil {
 		config.Local = func(*http.Request) bool { return true }
 	}
-	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: &http.Transport{}},
+	p := &testPort{t: t, addr: ln.Addr().String(), client: &http.Client{Transport: transport},
 		served: make(chan error, 1)}
 	p.Port = New(config, exchange.NewGuard(config.Metrics,
 		slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-	for _, f := range change {
-		f(p.server)
-	}
 	go func() { p.served <- p.Serve(ln) }()
 	t.Cleanup(func() {
 		p.client.CloseIdleConnections()
@@ -102,7 +125,7 @@ func (p *testPort) raw(bytes string) string {
 		p.t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(steady.Patience))
 	_, _ = io.WriteString(conn, bytes)
 	got, _ := io.ReadAll(conn)
 	return string(got)
@@ -164,79 +187,63 @@ func TestMalformed(t *testing.T) {
 
 // A profile may last longer than the timeouts of the port.
 func TestLongProfile(t *testing.T) {
-	p := startPort(t, Config{Profiling: true}, func(s *http.Server) {
-		s.ReadTimeout, s.ReadHeaderTimeout = 200*time.Millisecond, 200*time.Millisecond
-		s.WriteTimeout = 300 * time.Millisecond
-	})
-	for _, path := range []string{"/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1",
-		"/debug/pprof/allocs?seconds=1"} {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := startPipes(t, Config{Profiling: true})
 		began := time.Now()
-		if resp, body := p.do(http.MethodGet, path, nil); resp.StatusCode != http.StatusOK || body == "" {
-			t.Errorf("%s: %s, %d bytes", path, resp.Status, len(body))
+		resp, body := p.do(http.MethodGet, "/debug/pprof/allocs?seconds=600", nil)
+		if took := time.Since(began); resp.StatusCode != http.StatusOK || body == "" || took != 10*time.Minute {
+			t.Errorf("%s, %d bytes, after %s", resp.Status, len(body), took)
 		}
-		if d := time.Since(began); d < time.Second {
-			t.Errorf("%s: after %s", path, d)
-		}
-	}
+	})
 }
 
 // Shutdown waits for a request that is being answered, and cuts off one that takes too long.
 func TestShutdown(t *testing.T) {
-	begun, release := make(chan struct{}), make(chan struct{})
-	p := startPort(t, Config{Profiling: true, State: func() diagnose.DebugState {
-		close(begun)
-		<-release
-		return diagnose.DebugState{}
-	}})
-	p.do(http.MethodGet, "/livez", nil)
-	profile := make(chan error, 1)
-	go func() {
-		resp, err := (&http.Client{Transport: &http.Transport{}}).Get("http://" + p.addr +
-			"/debug/pprof/profile?seconds=60")
-		if err == nil {
-			_, err = io.ReadAll(resp.Body)
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		p, pipes := startPipes(t, Config{Profiling: true, State: func() diagnose.DebugState {
+			<-release
+			return diagnose.DebugState{}
+		}})
+		profile := make(chan error, 1)
+		go func() {
+			resp, err := p.client.Get("http://" + p.addr + "/debug/pprof/allocs?seconds=60")
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				resp.Body.Close()
+			}
+			profile <- err
+		}()
+		page := make(chan int, 1)
+		go func() {
+			resp, err := p.client.Get("http://" + p.addr + "/debug/lanes")
+			if err != nil {
+				page <- 0
+				return
+			}
 			resp.Body.Close()
-		}
-		profile <- err
-	}()
-	page := make(chan int, 1)
-	go func() {
-		resp, err := p.client.Get("http://" + p.addr + "/debug/lanes")
-		if err != nil {
-			page <- 0
-			return
-		}
-		resp.Body.Close()
-		page <- resp.StatusCode
-	}()
-	<-begun
-	// The page reuses the idle connection.
-	for deadline := time.Now().Add(patience); p.connections.count() < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the profile has no connection")
-		}
-	}
-	time.Sleep(100 * time.Millisecond) // until the profile has begun
-	stopped := make(chan time.Duration)
-	go func() {
+			page <- resp.StatusCode
+		}()
+		synctest.Wait()
 		began := time.Now()
-		p.Shutdown()
-		stopped <- time.Since(began)
-	}()
-	time.Sleep(100 * time.Millisecond)
-	if _, err := net.Dial("tcp", p.addr); err == nil {
-		t.Error("the port is still open")
-	}
-	close(release)
-	if code := <-page; code != http.StatusOK {
-		t.Errorf("the page: %d", code)
-	}
-	if err := <-profile; err == nil {
-		t.Error("the profile was not cut off")
-	}
-	if d := <-stopped; d < closingTime/2 || d > patience {
-		t.Errorf("stopped after %s", d)
-	}
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); p.Shutdown() }()
+		time.Sleep(closingTime / 2)
+		if _, err := pipes.Dial(t.Context(), "", ""); err == nil {
+			t.Error("the port is still open")
+		}
+		close(release)
+		if code := <-page; code != http.StatusOK {
+			t.Errorf("the page: %d", code)
+		}
+		if err := <-profile; err == nil {
+			t.Error("the profile was not cut off")
+		}
+		<-stopped
+		if d := time.Since(began); d != closingTime {
+			t.Errorf("stopped after %s, want %s", d, closingTime)
+		}
+	})
 }
 
 // A port that is shut down before it serves closes its listener.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -97,21 +98,26 @@ func TestLoadBalancer(t *testing.T) {
 	f := func(others int64, cancelled bool, want string) {
 		t.Helper()
 		reads.Store(0)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			text := load{pods: 10, events: 1, cpu: 1}.after(float64(100 + reads.Load()))
 			if n := reads.Add(1); n > 1 && n <= 1+others {
 				text = strings.Replace(text, "start_time_seconds 1.7e+09", "start_time_seconds 1.8e+09", 1)
 			}
 			fmt.Fprint(w, text)
 		}))
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if cancelled && state == http.StateIdle { // the first reading has been answered
+				cancel()
+			}
+		}
+		server.Start()
 		defer server.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		c := command{pause: 10 * time.Millisecond, replicas: 1, output: "text"}
 		c.upstream.Kubeconfig = kubeconfigOf(t, server.URL)
 		if cancelled {
 			c.pause = time.Hour
-			time.AfterFunc(50*time.Millisecond, cancel)
 		}
 		var stdout, stderr strings.Builder
 		err := c.run(ctx, &stdout, &stderr)

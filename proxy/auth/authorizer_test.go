@@ -112,7 +112,7 @@ func (u *slowUpstream) DoAs(id Identity, req *http.Request) (*http.Response, err
 	defer u.now.Add(-1)
 	for most := u.most.Load(); n > most && !u.most.CompareAndSwap(most, n); most = u.most.Load() {
 	}
-	time.Sleep(time.Millisecond)
+	time.Sleep(time.Millisecond) //testlint:allow timer it is only used in a bubble
 	return u.FakeUpstream.DoAs(id, req)
 }
 
@@ -317,19 +317,21 @@ func TestAllowedCoalesces(t *testing.T) {
 
 // A caller that comes just as the others have their answer asks nothing.
 func TestAllowedAsksOnce(t *testing.T) {
-	a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
-	const questions = 500
-	for i := range questions {
-		list := proxytest.MustParse(t, request.Parse, fmt.Sprintf("/api/v1/namespaces/n%d/pods", i))
-		var callers sync.WaitGroup
-		for range 8 {
-			callers.Go(func() { a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, list) })
+	synctest.Test(t, func(t *testing.T) {
+		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})
+		const questions = 500
+		for i := range questions {
+			list := proxytest.MustParse(t, request.Parse, fmt.Sprintf("/api/v1/namespaces/n%d/pods", i))
+			var callers sync.WaitGroup
+			for range 8 {
+				callers.Go(func() { a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, list) })
+			}
+			callers.Wait()
 		}
-		callers.Wait()
-	}
-	if got := up.Count(); got != questions {
-		t.Errorf("asked %d times, want %d", got, questions)
-	}
+		if got := up.Count(); got != questions {
+			t.Errorf("asked %d times, want %d", got, questions)
+		}
+	})
 }
 
 // A kube-apiserver that does not answer delays a request by ReviewTimeout.

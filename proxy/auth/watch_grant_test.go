@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
-	"go.uber.org/goleak"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -214,30 +213,25 @@ func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
 // TestRunAwaitsReviews: Run returns when the last review of a request has ended, and leaves no
 // goroutine behind.
 func TestRunAwaitsReviews(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	asked, answer := make(chan struct{}), make(chan struct{})
-	a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: func(Identity, string, []byte) (int, string, error) {
-		close(asked)
-		<-answer // it ignores the request's context
-		return 500, "", nil
-	}})
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() {
-		defer close(ran)
-		ran <- a.Run(ctx)
-	}()
-	go a.Authorize(ctx, byToken("t"), proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
-	<-asked
-	cancel()
-	select {
-	case <-ran:
-		t.Error("Run has returned while a review is under way")
-	case <-time.After(50 * time.Millisecond):
-	}
-	close(answer)
-	if err := <-ran; err != nil {
-		t.Error(err)
-	}
-	goleak.VerifyNone(t, before)
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: func(Identity, string, []byte) (int, string, error) {
+			<-answer // it ignores the request's context
+			return 500, "", nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- a.Run(ctx) }()
+		go a.Authorize(ctx, byToken("t"), proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(ran) > 0 {
+			t.Error("Run has returned while a review is under way")
+		}
+		close(answer)
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
 }

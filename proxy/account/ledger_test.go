@@ -1,8 +1,9 @@
 package account
 
 import (
-	"math/rand/v2"
 	"testing"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // A source that would exceed its own bound is refused, and its other entries go on.
@@ -147,9 +148,7 @@ func TestCaches(t *testing.T) {
 
 // Whatever happens, sums are those of the entries, and nothing is left behind.
 func TestSums(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	draw := rand.New(rand.NewPCG(seed, 0))
+	draw := steady.Rand(t)
 	l := New(Limits{Each: 1000, Strangers: 2000, All: 4000, Copies: 1000})
 	var open []*Entry
 	sources := []Source{{Name: "a"}, {Name: "b"}, {Name: "c"}, {"x", true}, {"y", true}, {"z", true}}

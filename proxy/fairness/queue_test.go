@@ -16,6 +16,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // of returns a seat of the user called name.
@@ -245,18 +246,21 @@ func TestFairnessBounds(t *testing.T) {
 
 // TestFairnessAtRandom: many users act at random at the same time. There are never more seats held
 // than exist, and no user has more than its share.
-func TestFairnessAtRandom(t *testing.T) {
+func TestFairnessAtRandom(t *testing.T) { synctest.Test(t, testFairnessAtRandom) }
+
+func testFairnessAtRandom(t *testing.T) {
 	f := New(t.Context(), 3, Purpose{})
+	seeds := steady.Rand(t)
 	var mu sync.Mutex
 	held, all := make(map[string]int), 0
 	var users sync.WaitGroup
 	for i := range 60 {
-		name := fmt.Sprint(i % 6)
+		name, rng := fmt.Sprint(i%6), rand.New(rand.NewPCG(seeds.Uint64(), 0))
 		users.Go(func() {
 			for range 50 {
 				s := f.of(name)
-				if rand.N(4) == 0 {
-					s.limit = rand.N(time.Millisecond)
+				if rng.IntN(4) == 0 {
+					s.limit = time.Duration(rng.Int64N(int64(time.Millisecond)))
 				}
 				if !s.Begin() {
 					continue
@@ -268,7 +272,7 @@ func TestFairnessAtRandom(t *testing.T) {
 					t.Errorf("%d seats are held, %d of them by one user", all, held[name])
 				}
 				mu.Unlock()
-				time.Sleep(rand.N(100 * time.Microsecond))
+				time.Sleep(time.Duration(rng.IntN(int(100 * time.Microsecond))))
 				mu.Lock()
 				held[name]--
 				all--

@@ -2,23 +2,23 @@ package fairness
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestPieces: Pieces changes no byte.
 func TestPieces(t *testing.T) {
-	s := New(t.Context(), 2, Purpose{}).of("a")
+	s, rng := New(t.Context(), 2, Purpose{}).of("a"), steady.Rand(t)
 	for _, sizes := range [][]int{{}, {0}, {1, 2, 3}, {piece}, {piece + 1, 5}, {3*piece + 7, 0, 1}} {
 		var parts [][]byte
 		for _, n := range sizes {
 			p := make([]byte, n)
 			for i := range p {
-				p[i] = byte(rand.Int())
+				p[i] = byte(rng.Int())
 			}
 			parts = append(parts, p)
 		}

@@ -2,7 +2,6 @@ package selfcheck
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // snapshotOf returns a snapshot of objects, given as key, uid and resourceVersion.
@@ -92,14 +92,15 @@ func TestFirstDifferent(t *testing.T) {
 
 // The pages and the snapshot of the same objects are equal, however the list is divided.
 func TestFirstDifferentPages(t *testing.T) {
+	rng := steady.Rand(t)
 	for range 200 {
 		var objects []string
-		for i := range rand.IntN(40) {
-			objects = append(objects, fmt.Sprintf("a%02d u%d %d", i, rand.IntN(9), 1+rand.IntN(900)))
+		for i := range rng.IntN(40) {
+			objects = append(objects, fmt.Sprintf("a%02d u%d %d", i, rng.IntN(9), 1+rng.IntN(900)))
 		}
 		var sizes []int
 		for rest := len(objects); rest > 0; {
-			n := 1 + rand.IntN(rest)
+			n := 1 + rng.IntN(rest)
 			sizes, rest = append(sizes, n), rest-n
 		}
 		if sizes == nil {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,7 +47,9 @@ func (c turnConn) Turn() (give func()) {
 // A proof says that the cache at 100 is the state as of 120. While the watch waits for its turn, the
 // cache moves on to a pod of 110, which is gone again by 120. So the proof is about another state, and
 // the cache is as new as the watch asks for without it.
-func TestProofOvertaken(t *testing.T) {
+func TestProofOvertaken(t *testing.T) { synctest.Test(t, testProofOvertaken) }
+
+func testProofOvertaken(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	opts := &lane.Options{FreshnessTimeout: time.Second}

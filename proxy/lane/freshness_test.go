@@ -3,7 +3,6 @@ package lane
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -174,13 +173,13 @@ func TestProofsSimulation(t *testing.T) {
 				for range 8 {
 					l.requests.Go(func() {
 						for range 200 {
-							_, proved := l.read([]string{"", "", "0", "1", "2"}[rand.N(5)])
+							_, proved := l.read([]string{"", "", "0", "1", "2"}[l.rng.IntN(5)])
 							mu.Lock()
 							if reads++; !proved {
 								unproved++
 							}
 							mu.Unlock()
-							time.Sleep(rand.N(100 * time.Millisecond))
+							time.Sleep(l.upTo(100 * time.Millisecond))
 						}
 					})
 				}
@@ -200,18 +199,18 @@ func TestProofsSimulation(t *testing.T) {
 // change writes pods until ctx ends, with quiet times in between.
 func (l *modelLane) change(ctx context.Context) {
 	for ctx.Err() == nil {
-		exchange.Sleep(ctx, rand.N(60*time.Millisecond))
-		if rand.N(20) == 0 {
-			exchange.Sleep(ctx, rand.N(4*time.Second))
+		exchange.Sleep(ctx, l.upTo(60*time.Millisecond))
+		if l.rng.IntN(20) == 0 {
+			exchange.Sleep(ctx, l.upTo(4*time.Second))
 		}
-		name := fmt.Sprint("o", rand.N(8))
-		switch rand.N(5) {
+		name := fmt.Sprint("o", l.rng.IntN(8))
+		switch l.rng.IntN(5) {
 		case 0:
 			l.remove(name)
 		case 1:
 			l.bump()
 		default:
-			l.put(name, fmt.Sprint(rand.N(3)))
+			l.put(name, fmt.Sprint(l.rng.IntN(3)))
 		}
 	}
 }

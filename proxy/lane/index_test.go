@@ -10,6 +10,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -36,13 +37,17 @@ func TestLaneIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	filter, _ := fanout.NewFilter("", selector, nil, nil)
-	for end := time.Now().Add(time.Minute); l.Cache.Stats().Indexes == 0; time.Sleep(time.Millisecond) {
+	steady.Until(t, "index", func() error {
 		found := 0
 		l.Cache.Snapshot().Ascend(filter, "", func(*framing.Object) bool { found++; return true })
-		if found != 10 || time.Now().After(end) {
-			t.Fatalf("found %d objects, and there is no index", found)
+		if found != 10 {
+			t.Fatalf("found %d objects", found)
 		}
-	}
+		if l.Cache.Stats().Indexes == 0 {
+			return fmt.Errorf("%d objects are found without one", found)
+		}
+		return nil
+	})
 	ls.ForgetIndexes()
 	if got := l.Cache.Stats().Indexes; got != 0 {
 		t.Errorf("%d indexes while memory is short", got)

@@ -23,6 +23,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
@@ -35,6 +36,7 @@ const modelTick = 1100 * time.Millisecond
 // does: its bookmarks come with its ticks, and a watch of 3 s gets those that are due (type
 // cacheWatcher in k8s.io/apiserver/pkg/storage/cacher). It runs in a synctest bubble.
 type model struct {
+	rng     *rand.Rand
 	started time.Time
 	faults  bool // watches are late, break, or bring nothing; lists are late
 
@@ -78,8 +80,9 @@ type modelEvent struct {
 	pod        modelPod // after a deletion its last label, and the deletion's resourceVersion
 }
 
-func newModel() *model {
+func newModel(t *testing.T) *model {
 	return &model{
+		rng:     steady.Rand(t),
 		started: time.Now(), rv: 10, objects: make(map[string]modelPod), states: map[uint64]map[string]modelPod{0: nil},
 	}
 }
@@ -143,10 +146,13 @@ func (m *model) at(rv uint64, label string) map[string]uint64 {
 	return versions
 }
 
+// upTo draws a duration below d.
+func (m *model) upTo(d time.Duration) time.Duration { return time.Duration(m.rng.Int64N(int64(d))) }
+
 // lag waits for up to d, if there are faults.
 func (m *model) lag(ctx context.Context, d time.Duration) {
 	if m.faults {
-		exchange.Sleep(ctx, rand.N(d))
+		exchange.Sleep(ctx, m.upTo(d))
 	}
 }
 
@@ -181,7 +187,7 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 	m.mu.Unlock()
 	exchange.Sleep(ctx, takes)
 	m.lag(ctx, 200*time.Millisecond)
-	if m.faults && rand.N(20) == 0 {
+	if m.faults && m.rng.IntN(20) == 0 {
 		return nil, errors.New("connection reset")
 	}
 	list := fmt.Sprintf(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[%s]}`,
@@ -195,10 +201,12 @@ func modelAnswer(body io.ReadCloser) *http.Response {
 
 // watch serves a watch of 3 s: the events behind from, and bookmarks. A bookmark is behind every
 // event up to its resourceVersion, and both come late if there are faults.
+//
+//testlint:allow elapsed models are in bubbles
 func (m *model) watch(ctx context.Context, from uint64, w *io.PipeWriter) {
 	began, fate := time.Now(), 9
 	if m.faults {
-		fate = rand.N(10)
+		fate = m.rng.IntN(10)
 	}
 	m.watched.note()
 	m.mostOpen.Store(max(m.mostOpen.Load(), m.open.Add(1)))
@@ -232,7 +240,7 @@ func (m *model) watch(ctx context.Context, from uint64, w *io.PipeWriter) {
 		}
 		m.mu.Unlock()
 		for _, line := range lines {
-			if m.faults && rand.N(4) == 0 {
+			if m.faults && m.rng.IntN(4) == 0 {
 				m.lag(ctx, 300*time.Millisecond)
 			}
 			if _, err := io.WriteString(w, line); err != nil {
@@ -253,7 +261,7 @@ type modelLane struct {
 // newModelLane returns a lane with one pod, which is so large that the collection is not listed for
 // each question. No question lists anything if spare is true.
 func newModelLane(t *testing.T, spare bool) *modelLane {
-	m := newModel()
+	m := newModel(t)
 	opts := &Options{Tuning: Tuning{SpareLists: spare}}
 	ls := NewLanes(t.Context(), testConfig(m, opts))
 	pods := upstream.ResourceInfo{GVR: fillingPods, Namespaced: true}
@@ -283,7 +291,7 @@ func (l *modelLane) follow(ctx context.Context, late time.Duration) {
 		seen = len(l.events)
 		l.mu.Unlock()
 		for _, e := range news {
-			exchange.Sleep(ctx, rand.N(late))
+			exchange.Sleep(ctx, l.upTo(late))
 			l.apply(e, "")
 		}
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestClientGo: the program's reflectors begin when they are told to, the first one alone, and share
@@ -55,17 +57,16 @@ func TestClientGo(t *testing.T) {
 	}()
 	await := func(n int) (state clientGoState) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); state.Watching != n; time.Sleep(5 * time.Millisecond) {
-			if text, err := os.ReadFile(states); err == nil {
+		steady.Until(t, "state of the program", func() error {
+			text, err := os.ReadFile(states)
+			if err == nil {
 				err = json.Unmarshal(text, &state)
-				if err != nil {
-					t.Fatal(err)
-				}
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%+v, want %d that watch", state, n)
+			if err == nil && state.Watching != n {
+				err = fmt.Errorf("%+v, want %d that watch", state, n)
 			}
-		}
+			return err
+		})
 		return state
 	}
 	await(0)

@@ -103,3 +103,9 @@ func FuzzInflater(f *testing.F) {
 		}
 	})
 }
+
+// flushed returns a gzip stream up to its flush, without its end.
+func flushed(t *testing.T, p []byte) []byte {
+	stream := zipped(t, false, string(p))
+	return stream[:bytes.LastIndex(stream, syncMarker)+len(syncMarker)]
+}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestLeanFleet: every second watcher asks for lean objects, and does not take whole ones.
@@ -46,18 +48,21 @@ func TestLeanFleet(t *testing.T) {
 			}
 			f.expect(1)
 			s.say(-1, `{"type":"MODIFIED","object":{"metadata":{"annotations":{"bench-seq":"5"}}}}`+"\n")
-			if err := f.drain(t.Context(), 10*time.Second); err != nil {
+			if err := f.drain(t.Context(), steady.Patience); err != nil {
 				t.Fatal(err)
 			}
 			f.expect(1)
 			s.say(-1, `{"type":"MODIFIED","object":{"metadata":{"annotations":{"bench-seq":"9"},"managedFields":[]}}}`+"\n")
-			err = f.drain(t.Context(), 10*time.Second)
-			for deadline := time.Now().Add(10 * time.Second); f.lost.Load() < 3 && time.Now().Before(deadline); {
-				time.Sleep(time.Millisecond)
+			err = f.drain(t.Context(), steady.Patience)
+			if err == nil || !strings.Contains(err.Error(), errNotLean.Error()) {
+				t.Error(err)
 			}
-			if n := f.lost.Load(); err == nil || !strings.Contains(err.Error(), errNotLean.Error()) || n != 3 {
-				t.Errorf("%d watchers lost, %v; want the lean ones", n, err)
-			}
+			steady.Until(t, "loss of the lean watchers", func() error {
+				if n := f.lost.Load(); n != 3 {
+					return fmt.Errorf("%d are lost, want 3", n)
+				}
+				return nil
+			})
 		})
 	}
 }

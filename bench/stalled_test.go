@@ -11,6 +11,7 @@ import (
 
 // TestWake: the fate of a stream that is read late follows from its events.
 func TestWake(t *testing.T) {
+	t.Parallel()
 	event := func(seq uint64) string { return string(modified(seq, "")) + "\n" }
 	f := func(name string, want fate, wantErr string, lines ...string) {
 		t.Run(name, func(t *testing.T) {

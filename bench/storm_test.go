@@ -3,12 +3,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -164,4 +167,34 @@ func TestStormUpstream(t *testing.T) {
 	if want := 1<<len(auditKinds) - 1; sum != float64(want) {
 		t.Errorf("the kinds add up to %b, want %b", int(sum), want)
 	}
+}
+
+// initialEvents returns n objects and, if end is set, the end bookmark.
+func initialEvents(n int, end bool) []byte {
+	var body bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&body, `{"type":"ADDED","object":{"n":%d,"pad":"%s"}}`+"\n", i, strings.Repeat("p", i))
+	}
+	if end {
+		body.WriteString(`{"type":"BOOKMARK","object":{"metadata":{` +
+			`"annotations":{"k8s.io/initial-events-end":"true"}}}}` + "\n")
+	}
+	return body.Bytes()
+}
+
+// serveInitialEvents serves watches that begin with them.
+func serveInitialEvents(t *testing.T, secure bool, n int, end bool) endpoint {
+	body := initialEvents(n, end)
+	return serve(t, secure, func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Get("watch") != "1" || q.Get("sendInitialEvents") != "true" || q.Get("resourceVersionMatch") != "NotOlderThan" {
+			t.Errorf("asked for %v", r.URL)
+		}
+		w.WriteHeader(http.StatusOK)
+		for p := body; len(p) > 0; p = p[min(len(p), 1000):] {
+			io.Copy(w, bytes.NewReader(p[:min(len(p), 1000)]))
+			w.(http.Flusher).Flush()
+		}
+		<-r.Context().Done()
+	})
 }

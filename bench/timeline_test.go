@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -14,51 +16,47 @@ import (
 
 // A timeline has the processor time, the clients and the latency of each moment by itself.
 func TestRecorder(t *testing.T) {
-	var latency measure.Histogram
-	var live, deliveries atomic.Int64
-	read := func() *reading {
-		var r reading
-		r.latency.Add(&latency)
-		r.deliveries = uint64(deliveries.Load())
-		return &r
-	}
-	burn := make(chan struct{})
-	go func() { // half the time of this test
-		for begin := time.Now(); time.Since(begin) < time.Second; {
+	synctest.Test(t, func(t *testing.T) {
+		var latency measure.Histogram
+		var live atomic.Int64
+		read := func() *reading {
+			var r reading
+			r.latency.Add(&latency)
+			return &r
 		}
-		close(burn)
-	}()
-	server := measure.Process{Name: "server", PID: os.Getpid()}
-	r := record([]measure.Process{server}, 20*time.Millisecond, read, func() (int64, error) { return live.Load(), nil })
-	time.Sleep(100 * time.Millisecond)
-	latency.Record(10 * time.Millisecond)
-	time.Sleep(100 * time.Millisecond)
-	live.Store(5)
-	begin := time.Now()
-	latency.Record(time.Second)
-	<-burn
-	moments, err := r.end(begin)
-	if err != nil || len(moments) < 5 {
-		t.Fatalf("%d moments, %v", len(moments), err)
-	}
-	var fast, slow, busy int
-	for i, m := range moments {
-		if i > 0 && m.Seconds <= moments[i-1].Seconds {
-			t.Errorf("moment %d at %v s, after %v s", i, m.Seconds, moments[i-1].Seconds)
+		server := measure.Process{Name: "server", PID: os.Getpid()}
+		r := record([]measure.Process{server}, time.Second, read, func() (int64, error) { return live.Load(), nil })
+		time.Sleep(1500 * time.Millisecond)
+		latency.Record(10 * time.Millisecond)
+		time.Sleep(time.Second)
+		begin := time.Now()
+		live.Store(5)
+		latency.Record(time.Second)
+		var used syscall.Rusage
+		for until := int64(0); until == 0 || used.Utime.Nano() < until; { // a tenth of a core for a second
+			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+				t.Fatal(err)
+			}
+			if until == 0 {
+				until = used.Utime.Nano() + int64(100*time.Millisecond)
+			}
 		}
-		if m.Seconds < 0 && m.P99 > .009 && m.P99 < .011 && m.Live == 0 {
-			fast++
+		time.Sleep(time.Second)
+		moments, err := r.end(begin)
+		if err != nil || len(moments) != 3 {
+			t.Fatalf("%d moments, %v", len(moments), err)
 		}
-		if m.Seconds >= 0 && m.P99 > .9 && m.Live == 5 {
-			slow++
+		for i, want := range []moment{{Seconds: -1.5}, {Seconds: -.5, P99: .01}, {Seconds: .5, Live: 5, P99: 1}} {
+			got := moments[i]
+			near := got.P99 >= .98*want.P99 && got.P99 <= 1.02*want.P99
+			if !near || got.Seconds != want.Seconds || got.Live != want.Live {
+				t.Errorf("moment %d: got %+v want %+v", i, got, want)
+			}
 		}
-		if m.Cores > .05 {
-			busy++
+		if got := moments[2].Cores; got < .05 {
+			t.Errorf("%v cores, want .1 or more", got)
 		}
-	}
-	if fast != 1 || slow != 1 || busy == 0 {
-		t.Errorf("%d moments have the first delivery, %d the second, and %d processor time: %+v", fast, slow, busy, moments)
-	}
+	})
 }
 
 // A process that has ended ends the timeline, with an error.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 func TestParseRSS(t *testing.T) {
@@ -89,7 +91,7 @@ func TestWaited(t *testing.T) {
 	defer stop.Store(true)
 	self := Process{"bench", os.Getpid()}
 	before, err := self.Waited()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(steady.Patience); ; {
 		if err != nil {
 			t.Fatal(err)
 		}

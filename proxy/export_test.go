@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// SetHeaderTimeout changes the time that clients have for a request's head. Call it before Run.
-func (s *Server) SetHeaderTimeout(d time.Duration) { s.front.SetHeaderTimeout(d) }
-
 // AvoidFor sets how long a resource passes through after one of its objects could not be cached.
 func AvoidFor(d time.Duration) func(*Options) {
 	return func(o *Options) { o.Lane.Tuning.QuarantineFor = d }

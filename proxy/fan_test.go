@@ -1,23 +1,36 @@
 package proxy_test
 
 import (
+	"bufio"
+	"context"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+)
+
+const (
+	ownToken    = "own-token"
+	clientToken = "client-token"
+
+	followLog = "/api/v1/namespaces/ns/pods/web/log?follow=true"
 )
 
 // fan is a proxy in front of a scripted kube-apiserver.
@@ -57,6 +70,53 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 		"http://"+server.AdminAddr()
 	f.server, f.stop = server, runServer(t, server)
 	return f
+}
+
+// optionsFor returns options for a proxy in front of cluster, on ports of its own.
+func optionsFor(
+	t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config),
+) proxy.Options {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &cluster
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: ownToken}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+
+	opts := proxy.NewOptions()
+	opts.Upstream.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	opts.InsecurePort, opts.SecurePort, opts.AdminPort = proxy.AnyPort, 0, 0
+	opts.Downstream.CertDir = t.TempDir()
+	opts.ShutdownTimeout = 2 * time.Second
+	// A proof that comes late on a busy machine must not decide a test.
+	opts.Lane.FreshnessTimeout = proxytest.Patience
+	for _, c := range change {
+		c(&opts, config)
+	}
+	if err := clientcmd.WriteToFile(*config, opts.Upstream.Kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return opts
+}
+
+// runServer runs a server that listens until the test ends, or stop has returned.
+func runServer(t *testing.T, server *proxy.Server) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(proxytest.Patience):
+			t.Errorf("Run did not return within %s of its context's end", proxytest.Patience)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // logLines keeps the lines of the log.
@@ -142,6 +202,65 @@ func (f *fan) passed(n int) {
 	if got := f.up.Count(proxytest.Client); got != n {
 		f.t.Errorf("%d requests were passed through, want %d", got, n)
 	}
+}
+
+// dial opens a raw connection to a port of the proxy, given as a URL.
+func (f *fan) dial(url string) *rawConn {
+	f.t.Helper()
+	scheme, address, _ := strings.Cut(url, "://")
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if scheme == "https" {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	}
+	return newRawConn(f.t, c)
+}
+
+// rawConn is a client that sends bytes as they are and reads responses.
+type rawConn struct {
+	net.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func newRawConn(t *testing.T, c net.Conn) *rawConn {
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
+	return &rawConn{c, t, bufio.NewReader(c)}
+}
+
+func (c *rawConn) send(format string, args ...any) {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.Conn, strings.ReplaceAll(format, "\n", "\r\n"), args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *rawConn) head(method string) *http.Response {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
+	if err != nil {
+		c.t.Fatalf("read response: %v", err)
+	}
+	return resp
+}
+
+func (c *rawConn) response() (*http.Response, string) {
+	c.t.Helper()
+	resp := c.head("GET")
+	return resp, bodyOf(c.t, resp)
+}
+
+func bodyOf(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("read body: %v", err)
+	}
+	return string(body)
 }
 
 // both opens the secure port too.

@@ -1,15 +1,21 @@
 package proxy_test
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // What keeps watchfan from starting names the flag, and says what to give instead.
@@ -56,4 +62,66 @@ func TestCannotStart(t *testing.T) {
 	},
 		"--requestheader-client-ca-file: stat "+none+": no such file or directory: give a PEM file")
 	f(func(o *proxy.Options) { o.Upstream.Kubeconfig = none }, "no cluster is configured: --kubeconfig="+none+" does not exist: ")
+}
+
+// The ports file has the ports. The insecure port listens on the loopback address only.
+func TestPortsFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "ports")
+	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
+		o.SecurePort, o.AdminPort, o.PortsFile = proxy.AnyPort, proxy.AnyPort, name
+		o.BindAddress = "0.0.0.0"
+	})
+	got, err := os.ReadFile(name)
+	port := func(url string) string { return url[strings.Index(url, "://")+3:] }
+	want := fmt.Sprintf(`{"insecure":%q,"secure":%q,"admin":%q,"pid":%d}`+"\n", port(f.insecure), port(f.secure), port(f.admin), os.Getpid())
+	if err != nil || string(got) != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
+	if !strings.HasPrefix(f.insecure, "http://127.0.0.1:") {
+		t.Errorf("the insecure port is at %s", f.insecure)
+	}
+}
+
+// A connection above --max-connections is reset at once, except on the admin port. When another one
+// ends, a new one is accepted.
+func TestMaxConnections(t *testing.T) {
+	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.AdminPort, o.Downstream.MaxConnections = proxy.AnyPort, 3 })
+	refused := func(url string) error {
+		scheme, address, _ := strings.Cut(url, "://")
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return nil // reset already
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(proxytest.Patience))
+		if scheme == "https" {
+			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+		}
+		if _, err = io.WriteString(conn, "GET /version HTTP/1.0\r\nUser-Agent: "+proxytest.ClientAgent+"\r\n\r\n"); err != nil {
+			return nil
+		}
+		if got, err := io.ReadAll(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("got %.20q, %v", got, err)
+		}
+		return nil
+	}
+	var open []*rawConn
+	for range 3 {
+		c := f.dial(f.insecure)
+		c.send("GET /version HTTP/1.1\nHost: localhost\nUser-Agent: " + proxytest.ClientAgent + "\n\n")
+		if resp, _ := c.response(); resp.StatusCode != http.StatusNotFound {
+			t.Fatalf("within the bound: %s", resp.Status)
+		}
+		open = append(open, c)
+	}
+	for _, url := range []string{f.insecure, f.insecure, f.secure} {
+		if err := refused(url); err != nil {
+			t.Errorf("beyond the bound at %s: %v", url, err)
+		}
+	}
+	if code, _, _ := f.askAdmin("/livez", ""); code != http.StatusOK {
+		t.Errorf("the admin port: %d", code)
+	}
+	open[0].Close()
+	f.until("room again", func() bool { return refused(f.insecure) != nil })
 }

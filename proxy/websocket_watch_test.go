@@ -1,13 +1,9 @@
 package proxy_test
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -17,31 +13,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// dialPort opens a connection to a port of the proxy, given as a URL.
-func (f *fan) dialPort(url string) net.Conn {
-	f.t.Helper()
-	scheme, address, _ := strings.Cut(url, "://")
-	var c net.Conn
-	var err error
-	if scheme == "https" {
-		c, err = tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-	} else {
-		c, err = net.Dial("tcp", address)
-	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
-	return c
-}
-
 // webSocket opens a WebSocket on a port, with the Host and the Origin of a page of its own.
 func (f *fan) webSocket(port, uri string, first []byte, lines ...string) *proxytest.WebSocket {
 	f.t.Helper()
 	_, address, _ := strings.Cut(port, "://")
 	lines = append([]string{"Host: " + address, "Origin: " + port, "User-Agent: " + proxytest.ClientAgent}, lines...)
-	w, err := proxytest.OpenWebSocket(f.dialPort(port), uri, first, lines...)
+	w, err := proxytest.OpenWebSocket(f.dial(port).Conn, uri, first, lines...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -246,92 +223,6 @@ func TestWebSocketToken(t *testing.T) {
 	}
 }
 
-// A passed-through handshake brings the token in Authorization alone.
-func TestWebSocketTokenPassesOnce(t *testing.T) {
-	got := make(chan http.Header, 1)
-	f := startFront(t, upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/exec" {
-			got <- r.Header
-			http.Error(w, "no", http.StatusTeapot)
-		}
-	}))
-	c := f.dial()
-	c.send("GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Protocol: v5, %s, v4\n\n", proxytest.BearerProtocol(clientToken))
-	if resp, _ := c.response(); resp.StatusCode != http.StatusTeapot {
-		t.Fatalf("got %s", resp.Status)
-	}
-	header := <-got
-	if a, p := header["Authorization"], header["Sec-Websocket-Protocol"]; len(a) != 1 || a[0] != "Bearer "+clientToken || len(p) != 1 || p[0] != "v5,v4" {
-		t.Errorf("upstream got %q, %q", a, p)
-	}
-}
-
-// A WebSocket that is passed through gets CLOSE when the proxy stops, behind the last whole frame.
-func TestWebSocketPassedThroughStops(t *testing.T) {
-	for name, c := range map[string]struct{ sent, want string }{
-		"between frames":    {"\x81\x02hi", "\x81\x02hi" + proxytest.CloseNormal},
-		"within a frame":    {"\x81\x03hi", "\x81\x03hi"},
-		"behind the CLOSE":  {proxytest.CloseNormal, proxytest.CloseNormal},
-		"before all frames": {"", proxytest.CloseNormal},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := startFront(t, lastingSocket(t, c.sent))
-			conn := f.dial()
-			conn.send("GET /exec HTTP/1.1\nHost: localhost\nConnection: Upgrade\nUpgrade: websocket\n\n")
-			if resp := conn.head("GET"); resp.StatusCode != http.StatusSwitchingProtocols {
-				t.Fatalf("got %s", resp.Status)
-			}
-			got := make([]byte, len(c.sent))
-			if _, err := io.ReadFull(conn.r, got); err != nil {
-				t.Fatal(err)
-			}
-			f.stop()
-			rest, err := io.ReadAll(conn.r)
-			if got := string(got) + string(rest); err != nil || got != c.want {
-				t.Errorf("got %q, %v, want %q", got, err, c.want)
-			}
-		})
-	}
-}
-
-// lastingSocket returns an upstream that begins each WebSocket with sent, and does not end it.
-func lastingSocket(t *testing.T, sent string) *httptest.Server {
-	return upstreamFunc(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") == "" {
-			return
-		}
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "websocket")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, sent)
-		_, _ = io.Copy(io.Discard, rw) // until the proxy ends it
-	})
-}
-
-// A watch whose kube-apiserver has forgotten it does not outlast its timeout by much.
-func TestWebSocketPassedThroughOverdue(t *testing.T) {
-	t.Parallel()
-	f := startFront(t, lastingSocket(t, "\x81\x02hi"))
-	conn := f.dial()
-	begin := time.Now()
-	conn.send("GET /api/v1/pods?watch=1&timeoutSeconds=1&timeoutSeconds=600 HTTP/1.1\nHost: localhost\n" +
-		"Accept: application/yaml\nConnection: Upgrade\nUpgrade: websocket\n\n")
-	if resp := conn.head("GET"); resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %s", resp.Status)
-	}
-	rest, err := io.ReadAll(conn.r)
-	if took := time.Since(begin); string(rest) != "\x81\x02hi" || took < time.Second {
-		t.Errorf("got %q, %v after %s", rest, err, took)
-	}
-}
-
 // An Origin of the port itself and Upgrade: h2c, which kube-apiserver ignores, keep no request from
 // the cache. Another Origin does: the answer may depend on it.
 func TestOriginAndH2C(t *testing.T) {
@@ -354,7 +245,7 @@ func TestOriginAndH2C(t *testing.T) {
 		}
 	}
 	f.passed(0)
-	c := newRawConn(t, f.dialPort(f.secure))
+	c := f.dial(f.secure)
 	c.send("GET %s?resourceVersion=0 HTTP/1.1\nHost: fan.example\nUser-Agent: "+proxytest.ClientAgent+"\nOrigin: https://fan.example\nAuthorization: Bearer %s\n\n", cmsPath, clientToken)
 	if resp, _ := c.response(); resp.StatusCode != http.StatusOK {
 		t.Errorf("the secure port: %s", resp.Status)

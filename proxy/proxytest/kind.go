@@ -20,6 +20,7 @@ const (
 	Probe     Kind = "probe"     // a list of a namespace that can't exist, for the current resourceVersion
 	Short     Kind = "short"     // a watch of a few seconds, for a bookmark or a replay
 	Review    Kind = "review"    // a SelfSubjectAccessReview or SubjectAccessReview
+	Owner     Kind = "owner"     // a SelfSubjectReview; it is answered by a rule alone
 	Client    Kind = "client"    // a client's request, passed through
 	Identity  Kind = "identity"  // a get of the namespace kube-system, whose uid is the cluster's
 	Other     Kind = "other"     // discovery, health
@@ -57,6 +58,8 @@ func kindOf(r *http.Request) Kind {
 		return Client
 	case strings.HasSuffix(r.URL.Path, "subjectaccessreviews"):
 		return Review
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
+		return Owner
 	case r.URL.Path == kubeSystem:
 		return Identity
 	case strings.Count(strings.TrimPrefix(r.URL.Path, "/apis"), "/") < 3:

@@ -2,14 +2,16 @@ package proxytest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// Pipes is a listener whose connections are [net.Pipe]s, so that a client and a server meet within a
-// bubble of testing/synctest. Its methods may be called from any goroutine.
+// Pipes is a listener whose connections are pairs of [net.Pipe]s, so that a client and a server meet
+// within a bubble of testing/synctest. Its methods may be called from any goroutine.
 type Pipes struct {
 	conns  chan net.Conn // never closed
 	closed chan struct{}
@@ -49,23 +51,39 @@ type pipeAddr string
 func (pipeAddr) Network() string  { return "pipe" }
 func (a pipeAddr) String() string { return string(a) }
 
-// pipe is a listener's end of a connection.
-type pipe struct {
-	net.Conn
-	client pipeAddr
-}
-
-func (p pipe) RemoteAddr() net.Addr { return p.client }
-
-// Dial connects to the listener, whatever the address, from an address of its own. After Close the connection is refused.
+// Dial connects to the listener, whatever the address, from an address of its own. After Close the
+// connection is refused.
 func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
+	down, fromServer := net.Pipe()
+	up, fromClient := net.Pipe()
 	select {
-	case p.conns <- pipe{server, pipeAddr(fmt.Sprintf("client:%d", p.dialed.Add(1)))}:
-		return client, nil
+	case p.conns <- &pipe{Conn: up, out: fromServer, peer: pipeAddr(fmt.Sprintf("client:%d", p.dialed.Add(1)))}:
+		return &pipe{Conn: down, out: fromClient, peer: p.Addr()}, nil
 	case <-p.closed:
-		return nil, net.ErrClosed
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: net.ErrClosed}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// pipe is one end of a connection, whose directions end one by one.
+type pipe struct {
+	net.Conn          // that is read
+	out      net.Conn // that is written
+	peer     net.Addr
+}
+
+func (p *pipe) RemoteAddr() net.Addr { return p.peer }
+
+func (p *pipe) Write(b []byte) (int, error) { return p.out.Write(b) }
+
+// CloseWrite ends the direction to the other end.
+func (p *pipe) CloseWrite() error { return p.out.Close() }
+
+func (p *pipe) Close() error { return errors.Join(p.out.Close(), p.Conn.Close()) }
+
+func (p *pipe) SetWriteDeadline(at time.Time) error { return p.out.SetWriteDeadline(at) }
+
+func (p *pipe) SetDeadline(at time.Time) error {
+	return errors.Join(p.SetReadDeadline(at), p.SetWriteDeadline(at))
 }

@@ -2,6 +2,7 @@ package proxytest
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -142,6 +143,11 @@ func (s *Server) On(kind Kind, times int, do func(*Call)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rules = append(s.rules, &rule{kind, times, do})
+}
+
+// OnClients lets do answer all requests that are passed through.
+func (s *Server) OnClients(do http.HandlerFunc) {
+	s.On(Client, math.MaxInt, func(c *Call) { do(c.W, c.R) })
 }
 
 // Forget drops the rules that are left.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/watchfan/watchfan/proxy/auth"
 )
@@ -154,6 +156,57 @@ func TestStrangersConnections(t *testing.T) {
 	powerless, _ := s.connection(t, u, bringing("powerless"), "/powerless again", 0)
 	if good != powerless {
 		t.Errorf("known tokens do not share a connection: %s and %s", good, powerless)
+	}
+}
+
+// A client's token goes upstream without the proxy's, and never over a connection with the proxy's
+// certificate, in upgrades neither.
+func TestCredentials(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%d certificates, %q, impersonating %q", len(r.TLS.PeerCertificates), r.Header["Authorization"], r.Header["Impersonate-User"])
+	}))
+	s.EnableHTTP2, s.TLS = true, &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	defer s.Close()
+	certificate, key, err := cert.GenerateSelfSignedCertKey("watchfan", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	u, err := NewUpstream(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca, CertData: certificate, KeyData: key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.CloseIdleConnections()
+	ways := map[string]func(auth.Identity, *http.Request) (*http.Response, error){"as usual": u.DoAs, "with an upgrade": u.DoUpgrade,
+		"for a stranger": func(id auth.Identity, req *http.Request) (*http.Response, error) { return u.Pass(id, true, req) }}
+	for _, c := range []struct {
+		id   auth.Identity
+		user []string // Impersonate-User, as the client sends it
+		want string
+	}{
+		{auth.Identity{Kind: auth.KindOwn}, nil, `2 certificates, [], impersonating []`},
+		{auth.Identity{Kind: auth.KindFrontProxy, User: &auth.UserInfo{Name: "ann"}}, nil, `2 certificates, [], impersonating ["ann"]`},
+		{bringing("t"), nil, `0 certificates, ["Bearer t"], impersonating []`},
+		{bringing("t"), []string{"jane"}, `0 certificates, ["Bearer t"], impersonating ["jane"]`},
+		{auth.Identity{Kind: auth.KindAnonymous}, nil, `0 certificates, [], impersonating []`},
+	} {
+		for way, send := range ways {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.URL("/", "").String(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header["Impersonate-User"] = c.user
+			resp, err := send(c.id, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(got) != c.want || err != nil {
+				t.Errorf("%v, %s: got %s, %v, want %s", c.id, way, got, err, c.want)
+			}
+		}
 	}
 }
 

@@ -28,6 +28,9 @@ type Request struct {
 	Target string
 	Header []string // pairs of names and values; Host and User-Agent have defaults
 	Body   string
+	Upload *io.PipeReader       // in place of Body, a body that the test writes piece by piece
+	Length int64                // of Upload; -1 if not known
+	From   string               // the client's address; "" is 127.0.0.1
 	Token  string               // sent to the secure port, as a bearer token
 	TLS    *tls.ConnectionState // of the secure port; nil without Token is the insecure port
 	HTTP2  bool
@@ -42,6 +45,7 @@ type Client struct {
 
 	head chan struct{}  // closed when resp is set
 	resp *http.Response // its Body is stream
+	sent stream         // by the client, once the protocol has been changed
 	stream
 }
 
@@ -56,7 +60,8 @@ func (p *Proxy) Send(r Request) *Client {
 func (p *Proxy) Begin(r Request) *Client {
 	c := &Client{t: p.T, head: make(chan struct{})}
 	c.stream.init()
-	conn := &conn{client: c, state: r.TLS, age: r.Age}
+	c.sent.init()
+	conn := &conn{client: c, ip: net.ParseIP(cmp.Or(r.From, "127.0.0.1")), state: r.TLS, age: r.Age}
 	if r.Token != "" && r.TLS == nil {
 		conn.state = &tls.ConnectionState{HandshakeComplete: true}
 	}
@@ -65,7 +70,10 @@ func (p *Proxy) Begin(r Request) *Client {
 	if r.HTTP2 {
 		c.x.Protocol, c.x.Conn = exchange.HTTP20, streamConn{conn}
 	}
-	if r.Body != "" {
+	switch {
+	case r.Upload != nil:
+		c.x.Body, c.x.ContentLength = &upload{PipeReader: r.Upload}, r.Length
+	case r.Body != "":
 		c.x.Body = &body{Reader: strings.NewReader(r.Body)}
 	}
 	for i := 0; i < len(r.Header); i += 2 {
@@ -126,8 +134,15 @@ func (c *Client) Watch() *proxytest.Watcher {
 func (c *Client) Leave() {
 	if !c.left.Swap(true) {
 		c.stream.leave()
+		c.sent.leave()
 	}
 }
+
+// Write sends bytes of another protocol. They may come before the protocol is changed.
+func (c *Client) Write(p []byte) (int, error) { return c.sent.Write(p) }
+
+// CloseWrite says that the client sends no more of the other protocol.
+func (c *Client) CloseWrite() { c.sent.end(nil) }
 
 // serve does for the request what a protocol does: see package exchange.
 func (c *Client) serve(handle func(*exchange.Exchange)) {
@@ -140,6 +155,9 @@ func (c *Client) serve(handle func(*exchange.Exchange)) {
 		}
 	}
 	release := func() {
+		if x.Body != nil {
+			x.Body.Release()
+		}
 		if x.Slot != nil {
 			x.Slot.Release()
 		}
@@ -191,7 +209,10 @@ func (c *Client) write(r *exchange.Response) {
 	}
 	defer r.Reader.Close()
 	n, err := io.Copy(&c.stream, r.Reader)
-	if err == nil && r.Length >= 0 && n != r.Length && c.x.Method != http.MethodHead {
+	switch {
+	case err != nil:
+		err = io.ErrUnexpectedEOF // all that a protocol shows
+	case r.Length >= 0 && n != r.Length && c.x.Method != http.MethodHead:
 		err = fmt.Errorf("a body of %d bytes that is said to have %d", n, r.Length)
 	}
 	c.stream.end(err)
@@ -202,20 +223,42 @@ type responder struct{ *Client }
 
 func (r *responder) OnGone(gone func())              { r.stream.onLeave(gone) }
 func (r *responder) Respond(resp *exchange.Response) { r.write(resp) }
-func (*responder) Upgrade(*exchange.Response) (exchange.Upgraded, error) {
-	return nil, errors.ErrUnsupported
+func (r *responder) Upgrade(resp *exchange.Response) (exchange.Upgraded, error) {
+	if r.x.Protocol == exchange.HTTP20 {
+		return nil, errors.ErrUnsupported
+	}
+	r.stream.forget()
+	r.begin(resp)
+	return upgraded{r.Client}, nil
 }
 
-// conn is the connection of one request. Its address is 127.0.0.1. The kernel says as much about it
-// as about a closed one.
+// upgraded is the connection of a client as the server has it, when the protocol has been changed.
+type upgraded struct{ *Client }
+
+func (u upgraded) Read(p []byte) (int, error)  { return u.sent.Read(p) }
+func (u upgraded) Write(p []byte) (int, error) { return u.stream.Write(p) }
+
+func (u upgraded) CloseWrite() error {
+	u.stream.end(nil)
+	return nil
+}
+
+func (u upgraded) Close() error {
+	u.stream.end(nil)
+	u.sent.leave()
+	return nil
+}
+
+// conn is the connection of one request. The kernel says as much about it as about a closed one.
 type conn struct {
 	proxytest.Conn
 	client *Client
+	ip     net.IP
 	state  *tls.ConnectionState
 	age    time.Duration
 }
 
-func (*conn) RemoteAddr() net.Addr               { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (c *conn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: c.ip, Port: 1} }
 func (c *conn) Secure() bool                     { return c.state != nil }
 func (c *conn) TLS() *tls.ConnectionState        { return c.state }
 func (*conn) TCP() *net.TCPConn                  { return new(net.TCPConn) }
@@ -245,6 +288,31 @@ func (*body) Hold() bool      { return true }
 func (*body) Own()            {}
 func (*body) Due(time.Time)   {}
 func (b *body) Release() bool { b.released.Store(true); return b.Len() == 0 }
+
+// upload is a request's body that is still coming.
+type upload struct {
+	*io.PipeReader
+	whole atomic.Bool
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.PipeReader.Read(p)
+	switch err {
+	case io.EOF:
+		u.whole.Store(true)
+	case io.ErrClosedPipe:
+		err = exchange.ErrBodyReleased
+	}
+	return n, err
+}
+func (*upload) Hold() bool    { return true }
+func (*upload) Own()          {}
+func (*upload) Due(time.Time) {}
+
+func (u *upload) Release() bool {
+	_ = u.PipeReader.Close()
+	return u.whole.Load()
+}
 
 // stream is a response's body on its way to a client, and a [fanout.Sink]. It takes everything at
 // once, unless the client stalls.
@@ -337,6 +405,13 @@ func (s *stream) leave() {
 	for _, f := range gone {
 		f()
 	}
+}
+
+// forget makes the client's leaving call nothing.
+func (s *stream) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = nil
 }
 
 // onLeave makes the client's leaving call f, at once if it has left.

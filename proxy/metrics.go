@@ -52,7 +52,7 @@ var (
 	accountSources = exposition.Describe("gauge", "watchfan_account_sources",
 		"Users, tokens and addresses of strangers that something is held for.")
 	accountStrangers = exposition.Describe("gauge", "watchfan_account_strangers_bytes",
-		"Memory held for clients whose credential kube-apiserver has not accepted. At a 32nd of --memory-limit the largest is cut.")
+		"Memory held for clients whose credential kube-apiserver has not accepted, without connections. At a 32nd of --memory-limit the largest is cut.")
 )
 
 // serverMetrics are the metrics of a server itself, besides those of the rooms that it is made of.

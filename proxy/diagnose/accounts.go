@@ -24,7 +24,7 @@ type DebugAccounts struct {
 	Time      time.Time        `json:"time"`
 	Sources   int              `json:"sources"`        // that something is held for
 	Held      map[string]int64 `json:"heldBytes"`      // now
-	Strangers int64            `json:"strangersBytes"` // now, for clients whom kube-apiserver has not accepted
+	Strangers int64            `json:"strangersBytes"` // now, for clients whom kube-apiserver has not accepted, without connections
 	Cut       map[string]int64 `json:"cutBytes"`       // in all
 	Refused   map[string]int64 `json:"refused"`        // times, in all
 	Limits    DebugLimits      `json:"limits"`

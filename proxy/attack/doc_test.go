@@ -42,10 +42,10 @@
 // TestHoldings has one attacker after another make a server hold memory, or take the places of
 // others, and stay: with answers that are not read, bodies and heads that do not end, watches that
 // stop within their initial events, caches in every representation, connections of the admin port
-// (holders_test.go). Each meets a new watchfan with a memory limit of 400 MiB, beside a few honest
-// clients, some of which come over new connections or with new tokens. Those are served throughout,
-// the resident memory stays below the limit, and what is held for strangers below a tenth of it. Each
-// attacker stays for 10 seconds:
+// (holders_test.go). Each meets a new watchfan with a memory limit of 400 MiB (200 for crowds), beside
+// a few honest clients, some of which come over new connections or with new tokens. Those are served
+// throughout, the resident memory stays below the limit, and what is held for strangers below a tenth
+// of it. Each attacker stays for 10 seconds:
 //
 //	make attack ATTACK_DURATION=30s
 //	go test ./proxy/attack -v -run TestHoldings -hold=1m -only='bodies'

@@ -233,25 +233,39 @@ func ports(p *pass) {
 }
 
 func parallel(p *pass) {
+	waits := make(map[types.Object]bool) // functions that call Parallel for their caller
+	var tests []inspector.Cursor
 	for c := range p.root.Preorder((*ast.FuncDecl)(nil)) {
-		name := c.Node().(*ast.FuncDecl).Name.Name
-		if !strings.HasPrefix(name, "Test") || !p.isTest(c) {
+		if !p.isTest(c) {
 			continue
 		}
-		itself, subtests := false, false
-		for call := range c.Preorder((*ast.CallExpr)(nil)) {
-			if !p.calls(call.Node().(*ast.CallExpr), "(*testing.T).Parallel") {
-				continue
-			}
-			for f := range call.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
-				itself, subtests = itself || f == c, subtests || f != c
-				break
-			}
-		}
-		if subtests && !itself {
-			p.report(c, "%s has parallel subtests, and is not parallel", name)
+		decl := c.Node().(*ast.FuncDecl)
+		if strings.HasPrefix(decl.Name.Name, "Test") {
+			tests = append(tests, c)
+		} else if itself, _ := p.parallel(c, nil); itself {
+			waits[p.TypesInfo.Defs[decl.Name]] = true
 		}
 	}
+	for _, c := range tests {
+		if itself, subtests := p.parallel(c, waits); subtests && !itself {
+			p.report(c, "%s has parallel subtests, and is not parallel", c.Node().(*ast.FuncDecl).Name.Name)
+		}
+	}
+}
+
+// parallel reports whether a function calls Parallel, or one that does, and whether literals in it do.
+func (p *pass) parallel(c inspector.Cursor, waits map[types.Object]bool) (itself, literals bool) {
+	for call := range c.Preorder((*ast.CallExpr)(nil)) {
+		node := call.Node().(*ast.CallExpr)
+		if !p.calls(node, "(*testing.T).Parallel") && !waits[typeutil.Callee(p.TypesInfo, node)] {
+			continue
+		}
+		for f := range call.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
+			itself, literals = itself || f == c, literals || f != c
+			break
+		}
+	}
+	return itself, literals
 }
 
 // calls reports whether call is of the function with a name.

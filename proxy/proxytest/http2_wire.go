@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // HTTP2Wire is a client's side of an HTTP/2 connection that may send any frame. Nothing is sent
@@ -97,13 +99,12 @@ func (w *HTTP2Wire) AskBlock(stream uint32, ended bool, block []byte) error {
 	return err
 }
 
-// outcomeWait is how long a server may take to answer the attack when it has answered the request
-// behind it.
+// outcomeWait is how long an outcome that is wanted has to last.
 const outcomeWait = 500 * time.Millisecond
 
-// Outcome reads until the connection has ended, or the request of stream sentinel has been answered
-// and nothing else has come for a moment. It returns how each other stream was answered, in their
-// order, and the connection's state:
+// Outcome reads until the connection has ended, or the request of stream sentinel has been answered,
+// the outcome is one of those that are wanted, and nothing else has come for a moment. It returns how
+// each other stream was answered, in their order, and the connection's state:
 //
 //	400 open                    an answer; the connection serves another request
 //	reset PROTOCOL_ERROR open   the server has reset the stream
@@ -112,7 +113,7 @@ const outcomeWait = 500 * time.Millisecond
 //
 // What asks for nothing is left out: informational answers, and the reset behind an answer that
 // needs no more of the body.
-func (w *HTTP2Wire) Outcome(sentinel uint32) (string, error) {
+func (w *HTTP2Wire) Outcome(sentinel uint32, wanted ...string) (string, error) {
 	streams := make(map[uint32]string)
 	end := func(word string) string {
 		var words []string
@@ -137,7 +138,6 @@ func (w *HTTP2Wire) Outcome(sentinel uint32) (string, error) {
 			switch status := f.PseudoValue("status"); {
 			case f.StreamID == sentinel:
 				answered = true
-				_ = w.conn.SetReadDeadline(time.Now().Add(outcomeWait))
 			case status != "" && status[0] != '1':
 				streams[f.StreamID] = status
 			}
@@ -153,6 +153,13 @@ func (w *HTTP2Wire) Outcome(sentinel uint32) (string, error) {
 		}
 		w.acknowledge(f)
 		_ = w.Flush() // a server that has gone away may have said why
+		if answered {
+			wait := steady.Patience
+			if slices.Contains(wanted, end("open")) {
+				wait = outcomeWait
+			}
+			_ = w.conn.SetReadDeadline(time.Now().Add(wait))
+		}
 	}
 }
 

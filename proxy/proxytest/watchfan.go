@@ -31,6 +31,8 @@ func StartWatchfan(program, dir, kubeconfig string, patience time.Duration, args
 		append([]string{"--kubeconfig", kubeconfig, "--insecure-port=-1", "--secure-port=-1",
 			"--bind-address=127.0.0.1",
 			"--admin-port=-1", "--cert-dir", dir, "--ports-file", ports, "--log-level=debug"}, args...)...)
+	// The race detector sleeps for a second at the end, unless it is told not to.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	process, err := StartProcess(cmd, filepath.Join(dir, "watchfan.log"))
 	if err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func StartWatchfan(program, dir, kubeconfig string, patience time.Duration, args
 
 // Stop ends p as an orchestrator does, and returns what it did wrong in its life.
 func (p *Watchfan) Stop() error {
-	if err := p.End(syscall.SIGTERM, time.Minute); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.End(syscall.SIGTERM, clusterPatience); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	log, err := os.ReadFile(p.Log)

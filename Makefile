@@ -18,7 +18,7 @@ OLDEST := $(firstword $(OLDER))
 GATES := "--apiserver-arg=feature-gates=WatchList=false,ListFromCacheSnapshot=false" \
 	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true" \
 	"--apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false"
-VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|ConsistentBurst|Pages|ReadYourWrites|Watch(SelectorTransitions|ListAtVersion|FromNow|Resume|FastWrites|Bookmarks|OneObject))$$
+VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|Pages|ReadYourWrites|Watch(SelectorTransitions|ListAtVersion|FromNow|Resume|FastWrites|Bookmarks|OneObject))$$
 # A program with the informers of each of ClientGoReleases in package proxytest.
 INFORMERS := $(addprefix bin/informers-,v0.37 v0.34 v0.31)
 # The race detector needs a C compiler.
@@ -29,7 +29,7 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow plots release race fuzz lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow plots release race fuzz lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -45,7 +45,7 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 min the first time)
 
 # The three tiers. CONTRIBUTING.md has their times by stage.
-QUICK_E2E := ^Test(Oracle|Linearizable|ReadYourWrites|WatchResume|WatchBookmarks|Kubectl|KubectlWatch|Identity|Revocation|UpstreamRestarts|Shutdown)$$
+QUICK_E2E := ^Test(Oracle|Reads|Informers|Kubectl|KubectlWatch|Linearizable|ReadYourWrites|WatchResume|Identity|Revocation|UpstreamRestarts|Shutdown)$$
 NOT_SUITES := grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack
 # One set of build flags, that of bin/watchfan: nothing is compiled twice.
 QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath
@@ -60,7 +60,7 @@ test: $(QUICK_BINARIES) ## begin here: formatting, vet, unit tests, a dozen end-
 	$(QUICK) $(GO) run ./proxy/proxytest/testlint ./...
 	proxy/rooms.sh
 	@$(QUICK) deploy/progress.sh unit "2 minutes" $(GO) test -short -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
-	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "2 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
+	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "2 minutes" $(GO) test -short -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
 	@echo
 	@echo "All rooms' unit tests pass. In front of a real etcd and kube-apiserver, watchers see every event once and in order,"
 	@echo "reads are as new as they promise, kubectl works, rights are each client's own, and kube-apiserver's restarts stay upstream."
@@ -74,7 +74,7 @@ verify: lint unit e2e cachesuite chaos deploytest statustest ## before a change 
 nightly: CHAOS_DURATION ?= 1h
 nightly: ATTACK_DURATION ?= 10m
 nightly: N ?= 5,5,2
-nightly: vulncheck unit-again versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
+nightly: vulncheck unit-again e2e-nightly versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
 
 unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 min)
 	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
@@ -102,6 +102,10 @@ e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/
 		deploy/progress.sh e2e "15 minutes" $(GO) test -timeout 40m -count=1 ./proxy/e2e $(E2EFLAGS)
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
+# The tests of make e2e with a drawn seed and larger, those that run only at night, and all of them over HTTP/2.
+e2e-nightly:
+	@seed=$$RANDOM; for flags in "" -http2; do TEST_SEED=$$seed $(MAKE) --no-print-directory e2e E2EFLAGS="-tags nightly -skip ^TestUpgrade\$$ $$flags"; done
+
 cachesuite: bin/watchfan-race bin/devcluster ## Kubernetes' own suite for watch caches, at kube-apiserver and through watchfan (3 min)
 	cd proxy/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 40m -count=1 -v .
@@ -112,21 +116,21 @@ throughput: bin/watchfan bin/devcluster ## that suite's benchmark of writes besi
 
 oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## some of e2e with the oldest kube-apiserver that is supported (3 min)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
-		deploy/progress.sh oldest "1 minute" $(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^Test(Oracle|Reads|Linearizable)$$'
+		deploy/progress.sh oldest "1 minute" $(GO) test -tags nightly -timeout 20m -count=1 ./proxy/e2e -run '^Test(Oracle|Reads|Linearizable)$$'
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
-		$(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^TestUpgrade$$'
+		$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/e2e -run '^TestUpgrade$$'
 
 versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (20 min; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
-		deploy/progress.sh "$$1" "3 minutes" $(GO) test -timeout 20m -count=1 ./proxy/e2e -run '$(VERSION_TESTS)'; \
+		deploy/progress.sh "$$1" "3 minutes" $(GO) test -tags nightly -timeout 30m -count=1 ./proxy/e2e -run '$(VERSION_TESTS)'; \
 		$(GO) test -timeout 20m -count=1 -v ./proxy/chaos -duration=1m $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED)); \
 	}; \
 	for version in $(OLDER); do \
 		DEVCLUSTER_ARGS= against devcluster-$$version; \
 		OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$$version DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
-			$(GO) test -timeout 10m -count=1 ./proxy/e2e -run '^TestUpgrade$$'; \
+			$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/e2e -run '^TestUpgrade$$'; \
 	done; \
 	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done
 
@@ -170,7 +174,7 @@ conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of K
 
 hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers, at kube-apiserver and through watchfan (3 min)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBEMARK_BIN=$(CURDIR)/bin/kubemark \
-		$(GO) test -timeout 20m -count=1 -v ./proxy/e2e -run '^TestHollowKubelets$$'
+		$(GO) test -tags hollow -timeout 20m -count=1 -v ./proxy/e2e -run '^TestHollowKubelets$$'
 
 fuzz: ## every fuzz target for FUZZTIME (default 20s)
 	@for package in $$($(GO) list $(PACKAGES)); do \
@@ -185,6 +189,7 @@ format:
 lint: format ## gofmt, go vet and staticcheck of all modules, imports within proxy, testlint, checksums (1 min; UPDATE=1 lowers its baseline)
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
+	$(GO) vet -tags nightly,hollow ./proxy/e2e
 	cd proxy/e2e/informers && $(GO) vet .
 	cd proxy/e2e/clients && $(GO) vet ./...
 	cd proxy/e2e/cachesuite && $(GO) vet . && $(GO) vet -modfile=v0.37.mod -tags throughput .
@@ -195,6 +200,7 @@ lint: format ## gofmt, go vet and staticcheck of all modules, imports within pro
 	cd deploy/release && $(GO) vet .
 	$(GO) run ./proxy/proxytest/testlint $(if $(UPDATE),-update) $(TESTED)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
+	$(GO) run $(STATICCHECK) -tags nightly,hollow ./proxy/e2e
 	proxy/rooms.sh
 	$(GO) mod verify
 

@@ -7,16 +7,16 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestLanesOfOneSource: a right in one namespace starts caches of all namespaces, one for each
 // representation. They count for the one who alone uses them. Beyond a few that client's watches
 // pass through, and others' do not.
 func TestLanesOfOneSource(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "one-source", "one-source-beside")
@@ -34,10 +34,11 @@ func TestLanesOfOneSource(t *testing.T) {
 
 	p := privateWatchfan(t, c)
 	admin := p.admin(t)
+	const uri = "/api/v1/namespaces/one-source/configmaps"
 	watch := func(token, accept string) {
 		t.Helper()
 		way := p.secure(t, token)
-		resp, err := way.open(t.Context(), http.MethodGet, "/api/v1/namespaces/one-source/configmaps?watch=1&resourceVersion=0",
+		resp, err := way.open(t.Context(), http.MethodGet, uri+"?watch=1&resourceVersion=0",
 			http.Header{"Accept": {accept}}, "")
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %v, %v", accept, resp, err)
@@ -48,6 +49,7 @@ func TestLanesOfOneSource(t *testing.T) {
 	forms := []string{"application/json", protoType, "application/json" + partial + "v1", protoType + partial + "v1"}
 	const another = "application/json" + partial + "v1beta1"
 	for _, form := range forms {
+		p.secure(t, tenant).warmAs(t, uri, listForm(form))
 		watch(tenant, form)
 	}
 	admin.awaitWatchers(t, len(forms))
@@ -55,9 +57,10 @@ func TestLanesOfOneSource(t *testing.T) {
 	if n := admin.metric(t, `watchfan_passthrough_watches_total{reason="lane_bound"}`); n != 1 {
 		t.Errorf("%v watches pass through because of the bound, want 1", n)
 	}
+	p.secure(t, c.token(t, "admin")).warmAs(t, uri, listForm(another))
 	watch(c.token(t, "admin"), another)
 	admin.awaitWatchers(t, len(forms)+1)
-	eventually(t, time.Minute, "count of the tenant's lanes", func() error {
+	steady.Until(t, "count of the tenant's lanes", func() error {
 		var d diagnose.DebugAccounts
 		if err := json.Unmarshal(admin.get(t, diagnose.AccountsPath+"?format=json").body, &d); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // ownThings is an aggregated API server that shows each user only the objects with the user's name,
@@ -122,10 +124,9 @@ func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
 		}
 		w.(http.Flusher).Flush()
 		seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
-		select {
-		case <-r.Context().Done():
-		case <-time.After(time.Duration(max(seconds, 1)) * time.Second):
-		}
+		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(max(seconds, 1))*time.Second)
+		defer cancel()
+		<-ctx.Done()
 	}
 }
 
@@ -150,7 +151,7 @@ func (s *ownThings) register(t *testing.T, d *target) {
 func (s *ownThings) answers(t *testing.T, d *target, name string) {
 	t.Helper()
 	name, not := strings.CutPrefix(name, "!")
-	eventually(t, 30*time.Second, "things of "+s.group, func() error {
+	steady.Until(t, "things of "+s.group, func() error {
 		resp, err := d.try(http.MethodGet, s.uri(), nil, "")
 		if err == nil && (resp.status != http.StatusOK || strings.Contains(string(resp.body), name) == not) {
 			err = fmt.Errorf("%d: %s", resp.status, resp.body)
@@ -258,7 +259,7 @@ func (d *target) answer(t *testing.T, method, uri string) string {
 // TestAggregatedUsers: an aggregated API server that answers each user differently does so through
 // watchfan too, in lists and watches. The operator may declare that it answers all users alike.
 func TestAggregatedUsers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t)
 	d := c.direct(t)
 	s := startOwnThings(t, "own.example.com")
@@ -274,8 +275,8 @@ func TestAggregatedUsers(t *testing.T) {
 					t.Errorf("list%s: %s was shown %s", query, name, got)
 				}
 			}
-			w := way.watch(t, s.uri()+"?watch=1&resourceVersion=0&timeoutSeconds=1")
-			if events := w.finish(t, 10*time.Second); len(events) != 1 || events[0].key != name {
+			w := way.watch(t, s.uri()+"?watch=1&resourceVersion=0&timeoutSeconds=1") //testlint:allow timeout the server ends it
+			if events := w.finish(t); len(events) != 1 || events[0].key != name {
 				t.Errorf("watch: %s was shown %v", name, events)
 			}
 		}
@@ -294,7 +295,7 @@ func TestAggregatedUsers(t *testing.T) {
 // TestAggregatedTakeover: when an aggregated API server takes over a cached group, the watches end.
 // The cache serves nothing more until kube-apiserver has the group back.
 func TestAggregatedTakeover(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t)
 	d := c.direct(t)
 	s := startOwnThings(t, "taken.example.com")
@@ -309,14 +310,7 @@ func TestAggregatedTakeover(t *testing.T) {
 	p.admin(t).awaitWatchers(t, 1)
 
 	s.register(t, d)
-	select {
-	case <-w.done:
-	case <-time.After(hangTime(6 * time.Second)):
-		t.Fatal("the watch goes on")
-	}
-	if w.err != nil {
-		t.Errorf("the watch broke: %v", w.err)
-	}
+	w.finish(t)
 	resp := way.get(t, s.uri()+"?resourceVersion=0")
 	if got := names(t, resp); proxytest.FromCache(resp.header) || !slices.Equal(got, []string{"dev-user"}) {
 		t.Errorf("after the takeover, from the cache: %t, shown %s", proxytest.FromCache(resp.header), got)
@@ -334,7 +328,7 @@ func TestAggregatedTakeover(t *testing.T) {
 // TestAggregationUnknown: without the right to read APIServices, built-in groups are cached. Custom
 // resources are passed through unless the operator names their group.
 func TestAggregationUnknown(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t)
 	d := c.direct(t)
 	const group = "unknown.example.com"
@@ -342,21 +336,7 @@ func TestAggregationUnknown(t *testing.T) {
 	mayRead(t, d, group, "dev-user")
 	uri := "/apis/" + group + "/v1/things"
 
-	start := func(args ...string) *watchfan {
-		t.Helper()
-		p, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(),
-			c.Ready.Kubeconfigs["user"], args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := p.stop(); err != nil {
-				t.Error(err)
-			}
-		})
-		return p
-	}
-	p := start()
+	p := watchfanAs(t, c.Ready.Kubeconfigs["user"])
 	way := p.secure(t, c.token(t, "admin"))
 	warm(t, []*target{way}, "/api/v1/configmaps")
 	for range 10 {
@@ -368,6 +348,6 @@ func TestAggregationUnknown(t *testing.T) {
 		strings.Count(string(log), "list and watch apiservices.apiregistration.k8s.io") != 1 {
 		t.Errorf("the log does not name the missing right exactly once: %v\n%s", err, proxytest.Tail(p.Log, 60))
 	}
-	trusting := start("--cache-aggregated-groups=" + group)
+	trusting := watchfanAs(t, c.Ready.Kubeconfigs["user"], "--cache-aggregated-groups="+group)
 	warm(t, []*target{trusting.secure(t, c.token(t, "admin"))}, uri)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 const cachedList = "/api/v1/namespaces/default/configmaps?resourceVersion=0"
@@ -26,7 +27,7 @@ const cachedList = "/api/v1/namespaces/default/configmaps?resourceVersion=0"
 // kube-apiserver refuses, answers each request at most once and never answers a smuggled one. Both
 // leave the connection in the same state.
 func TestAttacks(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, p := sharedCluster(t), sharedWatchfan(t)
 	p.waitReady(t)
 	token := "Authorization: Bearer " + c.token(t, "admin") + "\n"
@@ -102,7 +103,7 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 	if secure {
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	}
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(steady.Patience))
 	if _, err := io.WriteString(c, attack+sentinel); err != nil && !errors.Is(err, syscall.ECONNRESET) &&
 		!errors.Is(err, syscall.EPIPE) {
 		return "", nil, err
@@ -132,7 +133,7 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 // TestAttackIdentities: whatever the headers of a stranger say, the request is made as the owner of
 // its token, through watchfan as at kube-apiserver.
 func TestAttackIdentities(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, p := sharedCluster(t), sharedWatchfan(t)
 	p.waitReady(t)
 	const admin = "system:masters"
@@ -194,7 +195,7 @@ func whoAmI(address, wire string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(steady.Patience))
 	if _, err := io.WriteString(c, wire); err != nil {
 		return "", err
 	}
@@ -212,7 +213,7 @@ var creationTime = regexp.MustCompile(`"creationTimestamp":"[^"]*"`)
 // with a bad token or none. No request of others fails because of that, not even one that is too
 // long to be sent again, or the first one of its client.
 func TestStrangersHarmNobody(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, p := sharedCluster(t), sharedWatchfan(t)
 	p.waitReady(t)
 	user := p.secure(t, c.token(t, "user"))
@@ -284,13 +285,13 @@ func TestStrangersHarmNobody(t *testing.T) {
 // with an Origin or without. A page of the port itself may, also over WebSocket.
 func TestWebPages(t *testing.T) {
 	needsPlain(t)
-	t.Parallel()
+	parallel(t)
 	p := sharedWatchfan(t)
 	p.waitReady(t)
 	plain := p.plain(t)
 	own := "http://" + p.ports.Insecure
 	const cached, passed = cachedList, "/api/v1/namespaces/default/secrets"
-	const watch = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1"
+	const watch = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1" //testlint:allow timeout a WebSocket is read to its end
 	for name, page := range map[string]struct {
 		header  http.Header
 		allowed bool

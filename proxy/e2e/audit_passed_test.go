@@ -1,3 +1,5 @@
+//testlint:allow timeout the log of a whole watch is compared
+
 package e2e_test
 
 import (
@@ -7,14 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestAuditInSomebodysName: a request that is passed through for the user of a certificate is in
 // both audit logs under one auditID. watchfan's log has the client's own name, whoever the client
 // acts as.
 func TestAuditInSomebodysName(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, theirLog := auditedCluster(t, metadataPolicy)
 	ourLog := filepath.Join(t.TempDir(), "log")
 	p := privateWatchfan(t, c, "--audit-log-path", ourLog, "--audit-log-mode=blocking-strict", "--exclude=secrets",
@@ -26,7 +29,7 @@ func TestAuditInSomebodysName(t *testing.T) {
 	const in = "/api/v1/namespaces/audited"
 	asJoe := http.Header{"Impersonate-User": {"joe"}, "Impersonate-Group": {"system:masters"}}
 	admin := p.admin(t)
-	eventually(t, 30*time.Second, "a read from the cache", func() error {
+	steady.Until(t, "read from the cache", func() error {
 		if ours.get(t, in+"/configmaps?resourceVersion=0"); admin.metric(t, "watchfan_cached_requests_total",
 			`resource="configmaps"`) == 0 {
 			return fmt.Errorf("none yet")
@@ -58,7 +61,7 @@ func TestAuditInSomebodysName(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "kube-apiserver's log", func() error {
+	steady.Until(t, "kube-apiserver's log", func() error {
 		if theirs := auditEvents(t, theirLog); theirs[answers[6].header.Get("Audit-Id")+" ResponseComplete"] == nil {
 			return fmt.Errorf("it has %d lines", len(theirs))
 		}
@@ -134,35 +137,38 @@ func TestAuditLogFull(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full")
 	}
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	direct := c.direct(t)
 	jane := c.authority(t).client(t, "jane", "system:masters")
 	for _, mode := range []string{"batch", "blocking", "blocking-strict"} {
-		p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode,
-			"--client-ca-file", c.authority(t).File)
-		p.waitReady(t)
-		ours, _ := (&certified{cluster: c, proxy: p}).ways(t, jane)
-		want, wrote := http.StatusOK, http.StatusCreated
-		if mode == "blocking-strict" {
-			want, wrote = http.StatusInternalServerError, http.StatusInternalServerError
-		}
-		object := "full-" + mode
-		const in = "/api/v1/namespaces/default/configmaps"
-		write := ours.do(t, http.MethodPost, in, nil, `{"metadata":{"name":"`+object+`"}}`)
-		list := ours.get(t, in+"?resourceVersion=0")
-		watch := ours.get(t, in+"?watch=1&timeoutSeconds=1&resourceVersion=0")
-		if write.status != wrote || list.status != want || watch.status != want {
-			t.Errorf("%s: a write got %d, a list %d, a watch %d", mode, write.status, list.status, watch.status)
-		}
-		if exists := direct.get(t, in+"/"+object).status == http.StatusOK; exists != (wrote == http.StatusCreated) {
-			t.Errorf("%s: the object was written: %v", mode, exists)
-		}
-		if mode == "blocking-strict" && !strings.Contains(string(watch.body), "failed to store audit event") {
-			t.Errorf("%s", watch.body)
-		}
-		if wrote == http.StatusCreated {
-			direct.remove(t, in+"/"+object)
-		}
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode,
+				"--client-ca-file", c.authority(t).File)
+			p.waitReady(t)
+			ours, _ := (&certified{cluster: c, proxy: p}).ways(t, jane)
+			want, wrote := http.StatusOK, http.StatusCreated
+			if mode == "blocking-strict" {
+				want, wrote = http.StatusInternalServerError, http.StatusInternalServerError
+			}
+			object := "full-" + mode
+			const in = "/api/v1/namespaces/default/configmaps"
+			write := ours.do(t, http.MethodPost, in, nil, `{"metadata":{"name":"`+object+`"}}`)
+			list := ours.get(t, in+"?resourceVersion=0")
+			watch := ours.get(t, in+"?watch=1&timeoutSeconds=1&resourceVersion=0")
+			if write.status != wrote || list.status != want || watch.status != want {
+				t.Errorf("a write got %d, a list %d, a watch %d", write.status, list.status, watch.status)
+			}
+			if exists := direct.get(t, in+"/"+object).status == http.StatusOK; exists != (wrote == http.StatusCreated) {
+				t.Errorf("the object was written: %v", exists)
+			}
+			if mode == "blocking-strict" && !strings.Contains(string(watch.body), "failed to store audit event") {
+				t.Errorf("%s", watch.body)
+			}
+			if wrote == http.StatusCreated {
+				direct.remove(t, in+"/"+object)
+			}
+		})
 	}
 }

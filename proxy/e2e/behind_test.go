@@ -1,3 +1,5 @@
+//go:build nightly
+
 package e2e_test
 
 import (
@@ -7,12 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // second starts another kube-apiserver of c with the same flags, except its port and etcd's
@@ -23,7 +25,7 @@ func (c *cluster) second(t *testing.T, program, etcd string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := strconv.Itoa(proxytest.FreePort(t))
+	port := reservedPort(t)
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
 	for i, arg := range args {
 		switch name, _, _ := strings.Cut(arg, "="); name {
@@ -44,7 +46,7 @@ func (c *cluster) second(t *testing.T, program, etcd string) string {
 	address := "127.0.0.1:" + port
 	way := c.direct(t)
 	way.base = "https://" + address
-	err = p.Await(2*time.Minute, func() error {
+	err = p.Await(steady.Patience, func() error {
 		resp, err := way.try(http.MethodGet, "/readyz", nil, "")
 		if err == nil && resp.status != http.StatusOK {
 			err = fmt.Errorf("%d: %s", resp.status, bytes.TrimSpace(resp.body))
@@ -63,7 +65,7 @@ func (c *cluster) etcdAddress() string { return strings.TrimPrefix(c.Ready.EtcdE
 // TestKubeAPIServerBehind: two kube-apiservers stand behind one address, and one of them is behind
 // etcd or cut off from it. Streams go on, without a relist and without going back.
 func TestKubeAPIServerBehind(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "behind")
@@ -79,7 +81,7 @@ func TestKubeAPIServerBehind(t *testing.T) {
 	}
 	var streams []*recording
 	for range 10 {
-		streams = append(streams, ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=300"))
+		streams = append(streams, ours.watch(t, uri+"?watch=1&allowWatchBookmarks=1"))
 	}
 	write := func(n, size int) (rv uint64) {
 		for i := range n {
@@ -90,8 +92,7 @@ func TestKubeAPIServerBehind(t *testing.T) {
 	}
 	reach := func(what string, rv uint64) {
 		t.Helper()
-		began := time.Now()
-		eventually(t, 60*time.Second, what, func() error {
+		steady.Until(t, what, func() error {
 			for _, s := range streams {
 				if events := s.all(); !s.open() || events[len(events)-1].rv < rv {
 					return fmt.Errorf("last %s, want %d; open: %v", events[len(events)-1], rv, s.open())
@@ -99,14 +100,13 @@ func TestKubeAPIServerBehind(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("%s: within %s", what, time.Since(began).Round(10*time.Millisecond))
 	}
 	breaks := func() float64 {
 		return admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
 	}
 	broken := func(before float64) {
 		t.Helper()
-		eventually(t, 30*time.Second, "the lane's watch breaks", func() error {
+		steady.Until(t, "break of the lane's watch", func() error {
 			if breaks() == before {
 				return fmt.Errorf("%v", before)
 			}
@@ -116,10 +116,10 @@ func TestKubeAPIServerBehind(t *testing.T) {
 	streams[0].wait(t, 21)
 
 	for range 5 { // in the middle of frames of 20 kB
-		before := breaks()
+		before, events := breaks(), len(streams[0].all())
 		done := make(chan uint64)
 		go func() { done <- write(60, 20_000) }()
-		time.Sleep(50 * time.Millisecond)
+		streams[0].wait(t, events+5)
 		front.Reset()
 		broken(before)
 		<-done

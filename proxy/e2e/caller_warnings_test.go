@@ -28,9 +28,9 @@ import (
 // answer to the holder has that Warning, also if it comes from a cache, and no answer to anybody else
 // has it, also if it is the proxy that holds such a token.
 func TestCallersWarnings(t *testing.T) {
-	t.Parallel()
-	direct, _ := fixtures(t)
-	c := sharedCluster(t)
+	parallel(t)
+	c, _ := quietCluster(t)
+	direct := c.direct(t)
 	legacy := legacyToken(t, c, direct, "warned")
 	certificate := c.authority(t).client(t, "warned-user")
 	direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"warned"},`+
@@ -44,16 +44,7 @@ func TestCallersWarnings(t *testing.T) {
 	t.Cleanup(withCertificate.close)
 
 	usual := privateWatchfan(t, c)
-	warned, err := startWatchfan(binary(t, "WATCHFAN_BIN", "watchfan"), t.TempDir(), kubeconfigWith(t, c, legacy),
-		"--client-ca-file="+c.authority(t).File)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := warned.stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	warned := watchfanAs(t, kubeconfigWith(t, c, legacy), "--client-ca-file="+c.authority(t).File)
 	user := newTarget("watchfan/certificate", "https://"+warned.ports.Secure,
 		&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*certificate}})
 	t.Cleanup(user.close)
@@ -83,13 +74,13 @@ func checkWarnings(t *testing.T, n int, ours, theirs *target) (fromCache int32) 
 	for _, path := range []string{"/api/v1/namespaces/a/configmaps", "/api/v1/namespaces/a/endpoints"} {
 		for _, uri := range []string{
 			path, path + "?resourceVersion=0", path + "?resourceVersion=0&limit=1", path + "/none?resourceVersion=0", path + "/none",
-			path + "?watch=1&timeoutSeconds=1", path + "?watch=1&resourceVersion=0&timeoutSeconds=1",
+			path + "?watch=1", path + "?watch=1&resourceVersion=0",
 			path + "?fieldSelector=nothing", "/apis/none", "/version",
 		} {
 			for _, accepts := range []string{jsonType, protoType, tableType} {
 				wg.Go(func() {
-					got, err := ours.try(http.MethodGet, uri, accept(accepts), "")
-					want, theirErr := theirs.try(http.MethodGet, uri, accept(accepts), "")
+					got, err := ours.look(uri, accept(accepts))
+					want, theirErr := theirs.look(uri, accept(accepts))
 					if err != nil || theirErr != nil {
 						t.Errorf("%s: %v, %v", uri, err, theirErr)
 						return

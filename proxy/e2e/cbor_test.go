@@ -1,3 +1,5 @@
+//testlint:allow timeout whole answers to watches are compared
+
 package e2e_test
 
 import (
@@ -5,9 +7,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,6 +28,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 const (
@@ -62,13 +66,14 @@ func at(v any, path ...string) any {
 }
 
 // normalCBOR returns a list, an object or a watch with its maps in order and without what may
-// differ between two answers. The bookmark before the deadline may come twice.
+// differ between two answers.
 func normalCBOR(b []byte) []byte {
 	items, err := cborItems(b)
 	if err != nil {
 		return fmt.Appendf(nil, "%v: %x", err, b)
 	}
 	var normal [][]byte
+	ended := false
 	for _, v := range items {
 		var metadata map[string]any
 		switch {
@@ -94,8 +99,10 @@ func normalCBOR(b []byte) []byte {
 		if err != nil {
 			line = []byte(err.Error())
 		}
-		if at(v, "type") != "BOOKMARK" || len(normal) == 0 || !bytes.Equal(line, normal[len(normal)-1]) {
+		end := at(v, "type") == "BOOKMARK"
+		if !end || !ended && at(v, "object", "metadata", "annotations") != nil { // as in normalLines
 			normal = append(normal, line)
+			ended = ended || end
 		}
 	}
 	return bytes.Join(normal, []byte("\n"))
@@ -135,11 +142,13 @@ func TestCBOR(t *testing.T) {
 		cborInformerProcess(t)
 		return
 	}
+	parallel(t)
 	c := cborCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
 	t.Run("reads", func(t *testing.T) { testCBORReads(t, c, p) })
 	t.Run("watches", func(t *testing.T) { testCBORWatches(t, c, p) })
+	t.Run("bookmarks", func(t *testing.T) { testCBORBookmarks(t, c, p) })
 	t.Run("lean", func(t *testing.T) { testCBORLean(t, c, p) })
 	t.Run("informers", func(t *testing.T) { testCBORInformers(t, c, p) })
 	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
@@ -148,36 +157,20 @@ func TestCBOR(t *testing.T) {
 	t.Run("expired", func(t *testing.T) {
 		// A restarted kube-apiserver remembers nothing, and neither does another watchfan.
 		c.restart(t)
-		row{uri: "/api/v1/configmaps?watch=1&resourceVersion=1&timeoutSeconds=1", header: accept(cborType)}.
-			check(t, privateWatchfan(t, c).plain(t), c.direct(t))
+		row{uri: "/api/v1/configmaps?watch=1&resourceVersion=1&timeoutSeconds=5", header: accept(cborType)}.
+			check(t, c.direct(t), privateWatchfan(t, c).plain(t))
 	})
 }
 
-// check compares the answers to r, up to three times: something may happen between the two
-// requests.
-func (r row) check(t *testing.T, ours, theirs *target) {
-	t.Helper()
-	r.method = http.MethodGet
-	var err error
-	for range 3 {
-		if err = r.compare(t, ours, theirs); err == nil {
-			return
-		}
-	}
-	t.Errorf("%s %s through %s: %v", r.uri, r.header, ours.name, err)
-}
-
 func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
-	direct, admin := c.direct(t), p.admin(t)
+	direct := c.direct(t)
 	const (
 		all  = "/api/v1/configmaps"
 		inA  = "/api/v1/namespaces/a/configmaps"
 		foos = "/apis/ex.io/v1/foos"
 	)
-	for _, a := range []string{cborType, cborPartials} { // a lane may know no older resourceVersions than its own
-		for _, uri := range []string{all, foos} {
-			p.plain(t).do(t, http.MethodGet, uri+"?resourceVersion=0", accept(a), "")
-		}
+	for _, uri := range []string{all, foos} { // a lane may know no older resourceVersions than its own
+		p.plain(t).warmAs(t, uri, cborType, cborPartials)
 	}
 	now := fmt.Sprint(direct.version(t, all))
 	token := func(page int) string {
@@ -188,11 +181,12 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		}
 		return list.Metadata.Continue
 	}(2)
+	atLeast(t, p, direct, all, cborType, cborPartials)
 	var rows []row
 	add := func(accepts []string, uris ...string) {
 		for _, a := range accepts {
 			for _, uri := range uris {
-				rows = append(rows, row{uri: uri, header: accept(a)})
+				rows = append(rows, row{uri: uri, header: accept(a), cached: true})
 			}
 		}
 	}
@@ -221,15 +215,7 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		r.header.Set("Accept-Encoding", "gzip")
 		rows = append(rows, r)
 	}
-	for _, way := range p.ways(t, c.token(t, "admin")) {
-		for _, r := range rows {
-			before := admin.metric(t, "watchfan_passthrough_requests_total")
-			r.check(t, way, direct)
-			if admin.metric(t, "watchfan_passthrough_requests_total") != before {
-				t.Errorf("%s %s through %s was passed through", r.uri, r.header, way.name)
-			}
-		}
-	}
+	checkAll(t, rows, direct, p.ways(t, c.token(t, "admin"))...)
 	t.Logf("%d requests, three ways each", len(rows))
 
 	rows = nil // reads that kube-apiserver answers
@@ -237,20 +223,23 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 		foos+"/f0", inA, inA+"/x")
 	add([]string{cborType + ";as=Table;g=meta.k8s.io;v=v1", cborType + "-seq", cborPartial,
 		"application/yaml," + cborType}, all)
-	for _, r := range rows {
-		r.check(t, p.plain(t), direct)
+	for i := range rows {
+		rows[i].cached = false
 	}
+	checkAll(t, rows, direct, p.plain(t))
 }
 
-// cborWatch is a watch that is read after it has ended.
+// cborWatch is a watch.
 type cborWatch struct {
 	resp   *http.Response
+	cancel func()
+	raw    []byte // of the events
 	events []any
 }
 
 func openCBORWatch(t *testing.T, d *target, uri, accepts string) *cborWatch {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
 	t.Cleanup(cancel)
 	resp, err := d.open(ctx, http.MethodGet, uri, accept(accepts), "")
 	if err != nil {
@@ -259,16 +248,57 @@ func openCBORWatch(t *testing.T, d *target, uri, accepts string) *cborWatch {
 	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "application/cbor-seq" {
 		t.Fatalf("%s %s: %d, Content-Type %q", d.name, uri, resp.StatusCode, kind)
 	}
-	return &cborWatch{resp: resp}
+	return &cborWatch{resp: resp, cancel: cancel}
 }
 
-func (w *cborWatch) finish() error {
+// until reads the watch up to an object with a label, or to its end if label is "".
+func (w *cborWatch) until(label string) error {
 	defer w.resp.Body.Close()
-	body, err := io.ReadAll(w.resp.Body)
-	if err == nil {
-		w.events, err = cborItems(body)
+	defer w.cancel()
+	for in := cbor.NewDecoder(w.resp.Body); ; {
+		var item cbor.RawMessage
+		if err := in.Decode(&item); err == io.EOF && label == "" {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var event any
+		if err := direct.Unmarshal(item, &event); err != nil {
+			return err
+		}
+		w.raw, w.events = append(w.raw, item...), append(w.events, event)
+		if label != "" && at(event, "object", "metadata", "labels", label) != nil {
+			return nil
+		}
 	}
-	return err
+}
+
+// cborTwins is a watch both ways.
+type cborTwins struct {
+	uri, accept  string
+	ours, theirs *cborWatch
+}
+
+func openCBORTwins(t *testing.T, ours, theirs *target, uri, accepts string) cborTwins {
+	t.Helper()
+	return cborTwins{uri, accepts, openCBORWatch(t, ours, uri, accepts), openCBORWatch(t, theirs, uri, accepts)}
+}
+
+// readCBORTwins reads all watches as until does, while the function meanwhile is called.
+func readCBORTwins(t *testing.T, all []cborTwins, label string, meanwhile func()) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, pair := range all {
+		for _, w := range []*cborWatch{pair.ours, pair.theirs} {
+			wg.Go(func() {
+				if err := w.until(label); err != nil {
+					t.Errorf("%s: %v", pair.uri, err)
+				}
+			})
+		}
+	}
+	meanwhile()
+	wg.Wait()
 }
 
 // changes returns what the watch brought without periodic bookmarks, and the forms of these.
@@ -292,7 +322,6 @@ func (w *cborWatch) changes() (changes []string, bookmarks map[string]bool) {
 func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 	direct := c.direct(t)
 	now := direct.version(t, "/api/v1/configmaps")
-	const lasting = "&timeoutSeconds=6"
 	var uris []string
 	for _, start := range []string{"", "&resourceVersion=0", fmt.Sprint("&resourceVersion=", now),
 		"&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
@@ -306,22 +335,18 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 			"/apis/ex.io/v1/foos?watch=1&fieldSelector=spec.c%3Dred", "/apis/ex.io/v1/foos?watch=1",
 			"/api/v1/watch/configmaps?"} {
 			if !strings.Contains(what, "/v1/watch/") || !strings.Contains(start, "sendInitial") {
-				uris = append(uris, what+start+lasting)
+				uris = append(uris, what+start)
 			}
 		}
 	}
-	type pair struct {
-		uri, accept  string
-		ours, theirs *cborWatch
-	}
-	var pairs []pair
+	var pairs []cborTwins
 	way := p.plain(t)
 	for i, uri := range uris {
 		a := []string{cborType, preferCBOR, cborPartial}[i%3]
 		if strings.Contains(uri, "spec.") {
 			a = cborType // metadata has no such fields
 		}
-		pairs = append(pairs, pair{uri, a, openCBORWatch(t, way, uri, a), openCBORWatch(t, direct, uri, a)})
+		pairs = append(pairs, openCBORTwins(t, way, direct, uri, a))
 	}
 	for _, ns := range []string{"a", "b"} {
 		one := "/api/v1/namespaces/" + ns + "/configmaps/live"
@@ -341,21 +366,18 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 		direct.create(t, "/api/v1/namespaces/"+ns+"/pods", podBody("live", "n2"))
 		direct.remove(t, "/api/v1/namespaces/"+ns+"/pods/live")
 	}
-	var wg sync.WaitGroup
-	events, bookmarked := 0, 0
+	const marked = `"metadata":{"name":%q,"labels":{"l":"x","marker":"1"}}`
+	readCBORTwins(t, pairs, "marker", func() {
+		direct.create(t, "/api/v1/namespaces/a/configmaps", `{"apiVersion":"v1","kind":"ConfigMap",`+fmt.Sprintf(marked, "live")+`}`)
+		direct.create(t, "/api/v1/namespaces/a/pods",
+			strings.Replace(podBody("marker", "n2"), `"l":"1"`, `"l":"1","marker":"1"`, 1))
+		direct.create(t, "/apis/ex.io/v1/namespaces/a/foos",
+			`{"apiVersion":"ex.io/v1","kind":"Foo",`+fmt.Sprintf(marked, "marker")+`,"spec":{"c":"red"}}`)
+	})
+	events := 0
 	for _, p := range pairs {
-		for _, w := range []*cborWatch{p.ours, p.theirs} {
-			wg.Go(func() {
-				if err := w.finish(); err != nil {
-					t.Errorf("%s: %v", p.uri, err)
-				}
-			})
-		}
-	}
-	wg.Wait()
-	for _, p := range pairs {
-		got, gotMarks := p.ours.changes()
-		want, wantMarks := p.theirs.changes()
+		got, _ := p.ours.changes()
+		want, _ := p.theirs.changes()
 		events += len(want)
 		for i := range max(len(got), len(want)) {
 			if i >= len(got) || i >= len(want) || got[i] != want[i] {
@@ -364,17 +386,45 @@ func testCBORWatches(t *testing.T, c *cluster, p *watchfan) {
 				break
 			}
 		}
-		for form := range gotMarks {
-			bookmarked++
-			if len(wantMarks) > 0 && !wantMarks[form] {
-				t.Errorf("%s, %s: bookmark %s, want %v", p.uri, p.accept, form, wantMarks)
+	}
+	t.Logf("%d watches, %d events", len(pairs), events)
+}
+
+// testCBORBookmarks compares the bookmarks before the end of a watch.
+func testCBORBookmarks(t *testing.T, c *cluster, p *watchfan) {
+	direct, way := c.direct(t), p.plain(t)
+	n := 0
+	steady.Until(t, "bookmarks from both", func() error {
+		var pairs []cborTwins
+		for _, accepts := range []string{cborType, preferCBOR, cborPartial} {
+			for _, uri := range []string{"/api/v1/configmaps", "/apis/ex.io/v1/foos"} {
+				pairs = append(pairs, openCBORTwins(t, way, direct,
+					uri+"?watch=1&resourceVersion=0&allowWatchBookmarks=1&labelSelector=none&timeoutSeconds=5", accepts))
 			}
 		}
-	}
-	t.Logf("%d watches, %d events, %d with periodic bookmarks", len(pairs), events, bookmarked)
-	if bookmarked == 0 {
-		t.Error("no watch got a periodic bookmark")
-	}
+		ended := make(chan struct{})
+		var writing sync.WaitGroup
+		writing.Go(func() { // progress for the bookmarks
+			for ; pace(ended, 100*time.Millisecond); n++ {
+				direct.patch(t, "/api/v1/namespaces/a/configmaps/x", fmt.Sprintf(`{"data":{"t":"%d"}}`, n))
+				direct.patch(t, "/apis/ex.io/v1/namespaces/a/foos/f0", fmt.Sprintf(`{"spec":{"t":"%d"}}`, n))
+			}
+		})
+		readCBORTwins(t, pairs, "", func() {})
+		close(ended)
+		writing.Wait()
+		for _, pair := range pairs {
+			_, got := pair.ours.changes()
+			_, want := pair.theirs.changes()
+			if len(got) == 0 || len(want) == 0 {
+				return fmt.Errorf("%s as %s: %d, and %d at kube-apiserver", pair.uri, pair.accept, len(got), len(want))
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("%s, %s: bookmarks %v, want %v", pair.uri, pair.accept, got, want)
+			}
+		}
+		return nil
+	})
 }
 
 // leanCBOR removes metadata.managedFields from a list, an object or the events of a watch.
@@ -402,39 +452,42 @@ func leanCBOR(t *testing.T, b []byte) (lean []byte) {
 
 // testCBORLean compares lean gets, lists and a watch with kube-apiserver's, without managedFields.
 func testCBORLean(t *testing.T, c *cluster, p *watchfan) {
-	theirs := c.direct(t)
-	now := fmt.Sprint(theirs.version(t, "/api/v1/configmaps"))
-	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0", "/apis/ex.io/v1/foos?resourceVersion=0",
-		"/api/v1/namespaces/a/configmaps/x?resourceVersion=0", "/apis/ex.io/v1/namespaces/a/foos/f0?resourceVersion=0",
-		"/api/v1/configmaps?watch=1&timeoutSeconds=4&resourceVersion=" + now,
-		"/apis/ex.io/v1/foos?watch=1&timeoutSeconds=4&resourceVersion=" + now} {
-		for _, accepts := range []string{cborType, cborPartial} {
-			if list := !strings.Contains(uri, "watch") && !strings.Contains(uri, "/namespaces/"); list &&
-				accepts == cborPartial {
-				accepts = cborPartials
-			}
-			var want, got response
-			var errs [2]error
-			var wg sync.WaitGroup
-			way := p.plain(t)
-			wg.Go(func() { want, errs[0] = theirs.try(http.MethodGet, uri, accept(accepts), "") })
-			wg.Go(func() { got, errs[1] = way.try(http.MethodGet, uri, accept(accepts+drop), "") })
-			if strings.Contains(uri, "watch") {
-				time.Sleep(500 * time.Millisecond)
-				theirs.patch(t, "/api/v1/namespaces/a/configmaps/x", `{"data":{"t":"`+time.Now().String()+`"}}`)
-				theirs.patch(t, "/apis/ex.io/v1/namespaces/a/foos/f0", `{"spec":{"t":"`+time.Now().String()+`"}}`)
-			}
-			wg.Wait()
-			if err := errors.Join(errs[:]...); err != nil {
-				t.Fatal(err)
-			}
-			lean := leanCBOR(t, want.body)
-			if g, w := normalCBOR(got.body), normalCBOR(lean); !bytes.Equal(g, w) || len(lean) >= len(want.body) ||
-				got.header.Get("Content-Type") != want.header.Get("Content-Type") {
-				t.Errorf("%s as %s: got %d bytes of %s\n%.1000x\nwant %d\n%.1000x", uri, accepts, len(g),
-					got.header.Get("Content-Type"), g, len(w), w)
+	theirs, ours := c.direct(t), p.plain(t)
+	compare := func(uri, accepts string, got, want []byte) {
+		t.Helper()
+		lean := leanCBOR(t, want)
+		if g, w := normalCBOR(got), normalCBOR(lean); !bytes.Equal(g, w) || len(lean) >= len(want) {
+			t.Errorf("%s as %s: got %d bytes\n%.1000x\nwant %d\n%.1000x", uri, accepts, len(g), g, len(w), w)
+		}
+	}
+	for uri, forms := range map[string][]string{
+		"/api/v1/configmaps?resourceVersion=0":                  {cborType, cborPartials},
+		"/apis/ex.io/v1/foos?resourceVersion=0":                 {cborType, cborPartials},
+		"/api/v1/namespaces/a/configmaps/x?resourceVersion=0":   {cborType, cborPartial},
+		"/apis/ex.io/v1/namespaces/a/foos/f0?resourceVersion=0": {cborType, cborPartial},
+	} {
+		for _, accepts := range forms {
+			want, got := theirs.do(t, http.MethodGet, uri, accept(accepts), ""), ours.do(t, http.MethodGet, uri, accept(accepts+drop), "")
+			compare(uri, accepts, got.body, want.body)
+			if g, w := got.header.Get("Content-Type"), want.header.Get("Content-Type"); g != w {
+				t.Errorf("%s as %s: Content-Type %s, want %s", uri, accepts, g, w)
 			}
 		}
+	}
+	now := fmt.Sprint(theirs.version(t, "/api/v1/configmaps"))
+	var pairs []cborTwins
+	for _, uri := range []string{"/api/v1/configmaps", "/apis/ex.io/v1/foos"} {
+		for _, accepts := range []string{cborType, cborPartial} {
+			uri := uri + "?watch=1&resourceVersion=" + now
+			pairs = append(pairs, cborTwins{uri, accepts, openCBORWatch(t, ours, uri, accepts+drop), openCBORWatch(t, theirs, uri, accepts)})
+		}
+	}
+	readCBORTwins(t, pairs, "lean", func() {
+		theirs.patch(t, "/api/v1/namespaces/a/configmaps/x", `{"metadata":{"labels":{"lean":"1"}}}`)
+		theirs.patch(t, "/apis/ex.io/v1/namespaces/a/foos/f0", `{"metadata":{"labels":{"lean":"1"}}}`)
+	})
+	for _, pair := range pairs {
+		compare(pair.uri, pair.accept, pair.ours.raw, pair.theirs.raw)
 	}
 }
 
@@ -490,7 +543,7 @@ func cborInformerProcess(t *testing.T) {
 		factory.ForResource(gvr).Informer()
 	}
 	factory.Start(t.Context().Done())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
 	defer cancel()
 	for gvr, ok := range factory.WaitForCacheSync(ctx.Done()) {
 		if !ok {
@@ -521,7 +574,7 @@ func cborInformerProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := factory.ForResource(gvr).Informer().GetStore()
-		eventually(t, 10*time.Second, gvr.Resource, func() error {
+		steady.Until(t, "state of "+gvr.Resource, func() error {
 			if got := len(store.ListKeys()); got != len(want.Items) {
 				return fmt.Errorf("holds %d, want %d", got, len(want.Items))
 			}
@@ -544,32 +597,37 @@ func cborInformerProcess(t *testing.T) {
 // TestCBORNotOffered: where kube-apiserver does not offer CBOR, a client that asks for it gets its
 // next choice, or 406.
 func TestCBORNotOffered(t *testing.T) {
-	c := sharedCluster(t)
-	d, r0 := fixtures(t)
+	parallel(t)
+	c, _ := quietCluster(t)
+	d := c.direct(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
 	way, admin := p.plain(t), p.admin(t)
-	check := func(uri string, accepts ...string) {
-		t.Helper()
+	var rows []row
+	add := func(uri string, accepts ...string) {
 		for _, a := range accepts {
-			row{uri: uri, header: accept(a)}.check(t, way, d)
+			rows = append(rows, row{uri: uri, header: accept(a)})
 		}
 	}
 	const configMaps, foos = "/api/v1/namespaces/a/configmaps", "/apis/ex.io/v1/namespaces/a/foos"
+	r0 := d.version(t, configMaps)
 	for _, uri := range []string{configMaps, foos} {
 		for _, query := range []string{"?resourceVersion=0", "/none?resourceVersion=0",
-			fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
-			check(uri+query, cborType, cborPartials, cborType+","+cborPartial)
+			fmt.Sprint("?watch=1&timeoutSeconds=5&resourceVersion=", r0)} {
+			add(uri+query, cborType, cborPartials, cborType+","+cborPartial)
 		}
 	}
+	checkAll(t, rows, d, way)
+	rows = nil
 	before := admin.metric(t, "watchfan_passthrough_requests_total")
 	for _, uri := range []string{configMaps, foos} {
 		for _, query := range []string{"?resourceVersion=0",
-			fmt.Sprint("?watch=1&timeoutSeconds=1&resourceVersion=", r0)} {
-			check(uri+query, preferCBOR, cborType+",application/json", cborType+";q=1,*/*;q=0.1",
+			fmt.Sprint("?watch=1&timeoutSeconds=5&resourceVersion=", r0)} {
+			add(uri+query, preferCBOR, cborType+",application/json", cborType+";q=1,*/*;q=0.1",
 				cborType+","+protoType+",application/json")
 		}
 	}
+	checkAll(t, rows, d, way)
 	if n := admin.metric(t, "watchfan_passthrough_requests_total") - before; n != 0 {
 		t.Errorf("%v requests were passed through that another representation answers", n)
 	}

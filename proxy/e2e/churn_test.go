@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // churn writes ConfigMaps straight to kube-apiserver: it creates, relabels, updates and deletes
@@ -19,10 +21,10 @@ import (
 type churn struct {
 	target     *target
 	namespaces []string
-	rate       int // writes per second
-	names      int // per namespace
-	seed       uint64
-	tolerant   bool // errors are expected, because kube-apiserver restarts
+	rate       int    // writes per second at most
+	names      int    // per namespace
+	seed       uint64 // of steady.Rand
+	tolerant   bool   // errors are expected, because kube-apiserver restarts
 
 	last    atomic.Uint64 // resourceVersion of the last acknowledged write
 	writes  atomic.Int64
@@ -36,7 +38,6 @@ type churn struct {
 // run writes until stop is closed, and reports what went wrong.
 func (c *churn) run(stop <-chan struct{}) error {
 	const workers = 4
-	tick := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -44,7 +45,7 @@ func (c *churn) run(stop <-chan struct{}) error {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(c.seed, uint64(w)))
 			exists := make(map[string]bool)
-			for range tick {
+			for pace(stop, workers*time.Second/time.Duration(c.rate)) {
 				if err := c.write(rng, exists, w, workers); err != nil {
 					c.errors.Add(1)
 					if !c.tolerant {
@@ -56,24 +57,33 @@ func (c *churn) run(stop <-chan struct{}) error {
 			}
 		})
 	}
-	ticker := time.NewTicker(time.Second / time.Duration(c.rate))
-	defer ticker.Stop()
-	for running := true; running; {
-		select {
-		case <-stop:
-			running = false
-		case <-ticker.C:
-			select {
-			case tick <- struct{}{}:
-			case <-stop:
-				running = false
-			}
-		}
-	}
-	close(tick)
 	wg.Wait()
 	return failed
 }
+
+// start begins to write. The returned function ends it, and fails the test unless all writes succeeded.
+func (c *churn) start(t testing.TB) (stop func()) {
+	stopc, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- c.run(stopc) }()
+	return sync.OnceFunc(func() {
+		close(stopc)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// succeeded is the number of writes that succeeded.
+func (c *churn) succeeded() int { return int(c.writes.Load() - c.errors.Load()) }
+
+// await waits until n writes have succeeded.
+func (c *churn) await(t testing.TB, n int) {
+	t.Helper()
+	reach(t, "write", n, c.succeeded)
+}
+
+// awaitMore waits until n more writes have succeeded.
+func (c *churn) awaitMore(t testing.TB, n int) { t.Helper(); c.await(t, c.succeeded()+n) }
 
 // write makes one write to an object that only this worker writes.
 func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers int) error {
@@ -113,6 +123,21 @@ func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers in
 	return err
 }
 
+// sweep creates objects anew, so that each of the selections gets an event at the end of the churn. It
+// returns the last resourceVersion.
+func (c *churn) sweep(t testing.TB) (last uint64) {
+	t.Helper()
+	for _, ns := range c.namespaces {
+		for i, labels := range []string{`"app":"a","tier":"x","num":"3"`, `"app":"b","tier":"x","num":"7"`,
+			`"app":"c","tier":"y","num":"12"`, `"app":"b"`, ``, `"tier":"y"`, `"app":"c","tier":"x"`} {
+			name := fmt.Sprintf("cm-%d", i)
+			c.target.do(t, http.MethodDelete, "/api/v1/namespaces/"+ns+"/configmaps/"+name, nil, "")
+			last = makeConfigMap(t, c.target, ns, name, labels)
+		}
+	}
+	return last
+}
+
 // choices are the values of each label; "" means that the label is absent.
 var choices = map[string][]string{"app": {"a", "b", "c", ""}, "tier": {"x", "y", ""}, "num": {"3", "7", "12", ""}}
 
@@ -149,16 +174,37 @@ func (c *churn) body(rng *rand.Rand, name string) string {
 }
 
 // check fails the test unless every kind of write happened.
-func (c *churn) check(t testing.TB, lasted time.Duration) {
+func (c *churn) check(t testing.TB) {
 	t.Helper()
-	rate := float64(c.writes.Load()) / lasted.Seconds()
-	t.Logf("churn (seed %d): %d writes in %s, %.0f/s: %d creates, %d relabels, %d updates, %d deletes, %d errors",
-		c.seed, c.writes.Load(),
-		lasted.Round(time.Millisecond), rate, c.creates.Load(), c.relabel.Load(), c.updates.Load(),
-		c.deletes.Load(), c.errors.Load())
+	t.Logf("churn: %d writes, of which %d creates, %d relabels, %d updates, %d deletes, %d errors", c.writes.Load(),
+		c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load(), c.errors.Load())
 	for _, n := range []int64{c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load()} {
 		if n < 5 {
 			t.Errorf("churn was not of every kind")
 		}
+	}
+}
+
+// reach waits until a count has reached n. Its patience is for each step.
+func reach(t testing.TB, what string, n int, count func() int) {
+	t.Helper()
+	for before := count(); before < n; before = count() {
+		steady.Until(t, fmt.Sprintf("%s %d of %d", what, before+1, n), func() error {
+			if count() == before {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+}
+
+// pace waits between two writes or reads of a loop, which would otherwise take processors from others. It
+// decides nothing. It returns false when stop is closed.
+func pace(stop <-chan struct{}, pause time.Duration) (goOn bool) {
+	select {
+	case <-stop:
+		return false
+	case <-time.After(pause): //testlint:allow timer it only leaves processors to others
+		return true
 	}
 }

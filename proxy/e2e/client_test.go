@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // target is one way to the Kubernetes API: straight to kube-apiserver, or through a port of
@@ -60,7 +60,6 @@ type response struct {
 	status int
 	header http.Header
 	body   []byte
-	took   time.Duration
 }
 
 // open sends a request and returns the answer, its body unread.
@@ -95,9 +94,8 @@ func (d *target) open(ctx context.Context, method, uri string, header http.Heade
 
 // try sends a request and reads the answer.
 func (d *target) try(method, uri string, header http.Header, body string) (response, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), steady.Patience)
 	defer cancel()
-	begin := time.Now()
 	resp, err := d.open(ctx, method, uri, header, body)
 	if err != nil {
 		return response{}, err
@@ -107,7 +105,19 @@ func (d *target) try(method, uri string, header http.Header, body string) (respo
 	if err != nil {
 		return response{}, fmt.Errorf("read answer from %s to %s %s: %w", d.name, method, uri, err)
 	}
-	return response{resp.StatusCode, resp.Header, content, time.Since(begin)}, nil
+	return response{resp.StatusCode, resp.Header, content}, nil
+}
+
+// look sends a GET and returns the answer without its body.
+func (d *target) look(uri string, header http.Header) (response, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), steady.Patience)
+	defer cancel()
+	resp, err := d.open(ctx, http.MethodGet, uri, header, "")
+	if err != nil {
+		return response{}, err
+	}
+	resp.Body.Close()
+	return response{status: resp.StatusCode, header: resp.Header}, nil
 }
 
 // do is try, and fails the test on any error of the network.

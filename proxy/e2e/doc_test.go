@@ -14,11 +14,15 @@
 //
 // # Running
 //
+//	make test                                     a dozen tests, in their short form
 //	make e2e                                      builds all programs and runs all tests
-//	make e2e E2EFLAGS=-http2                      the same, over HTTP/2
+//	make e2e E2EFLAGS='-tags nightly -http2'      with those of make nightly, over HTTP/2
 //	go test ./proxy/e2e -run 'TestOracle$' -v     one test, with the programs that make e2e built
 //	make oldest                                   some tests, with the oldest kube-apiserver
 //	make versions                                 more of them, with several kube-apiservers
+//
+// Files with the build tag nightly have tests that take long or break clusters in rare ways. Those of the
+// tag hollow need kubelets.
 //
 // The programs are in bin, or where these variables say. A test without its programs is skipped,
 // and fails where CI=true.
@@ -27,34 +31,40 @@
 //	WATCHFAN_PLAIN_BIN   watchfan without the race detector, where memory or speed matters
 //	DEVCLUSTER_BIN       etcd and kube-apiserver
 //	DEVCLUSTER_ARGS      more arguments for every cluster, such as feature gates
-//	OLD_DEVCLUSTER_BIN   an older version; only make oldest and make versions set it
+//	OLD_DEVCLUSTER_BIN   an older version, for TestUpgrade
 //	KUBECTL_BIN          kubectl
 //	INFORMERS_BIN        directory that keeps the programs of proxy/e2e/informers between runs
 //	CONTROLLERS_BIN      the program of proxy/e2e/clients/controllers
 //	NODE_CLIENTS         directory with the clients from npm: proxy/e2e/node and its modules
 //	H2SPEC_BIN           h2spec, the conformance suite of HTTP/2
 //	KUBEPROXY_BIN        kube-proxy's own server without rules: deploy/devcluster/cmd/kubeproxy
-//	KUBEMARK_BIN         kubelets without containers; only make hollow sets it
+//	KUBEMARK_BIN         kubelets without containers, for make hollow
 //
 // Clients speak HTTP/1.1. A test that takes all ways to watchfan (watchfan.ways) also speaks HTTP/2,
 // and so do kubectl and informers over TLS, which choose it by themselves. kube-apiserver's answers
 // are compared over HTTP/1.1.
 //
-// Most tests share one cluster and one watchfan, each in a namespace of its own. A test that
-// restarts or breaks something starts its own (privateCluster, privateWatchfan).
+// All tests run beside each other (parallel). Most share one cluster and one watchfan, each in a namespace
+// of its own. Those that compare what is in all namespaces share another cluster, in which nobody writes
+// (quietCluster). A test that restarts or breaks something, or that counts what kube-apiserver is asked,
+// starts its own (privateCluster, privateWatchfan).
+//
+// # Time
+//
+// No test asserts how long something takes. A test waits for a condition (steady.Until). A watch that is
+// compared ends behind a marker object (recording.until), and what has not come before the marker does not
+// come. Reads that are compared ask both servers at one resourceVersion, or in the quiet cluster.
 //
 // # Repeating a run
 //
-// Tests that draw at random log their seed. -seed=N draws the same watches and writes again, but
-// the processes may meet in another order. -watchers, -writes, -churn and -rbac.steps make the
-// tests larger.
+// Tests that draw at random draw the same watches and writes each time, and others with TEST_SEED=N, but
+// the processes may meet in another order. -watchers, -writes and -rbac.steps make the tests larger.
 //
 // # Failures
 //
 //   - "event 7 is …, want …": watchfan's bytes differ from kube-apiserver's. This is the first
 //     difference.
-//   - "not within 50s": something hangs. Limits are ten times what a quiet machine needs
-//     (hangTime).
+//   - "there is no … after 2m0s": something hangs.
 //   - "watchfan's log says …": a data race, a panic, or a cache that differs from kube-apiserver's
 //     state. A test reads the log of its own watchfan at the end, and TestMain that of the shared
 //     one.
@@ -71,6 +81,7 @@
 // # Files
 //
 //	main_test.go, cluster_test.go, watchfan_test.go   processes
+//	turns_test.go                                     which tests run at a time
 //	features_test.go                                  what kube-apiserver has
 //	client_test.go, recording_test.go                 requests, and watches with all their events
 //	model_test.go                                     what a watch has to bring

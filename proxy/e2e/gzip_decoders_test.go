@@ -9,7 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // decoders are programs that read a watch as gzip and print its lines as they come. Each has a
@@ -25,16 +26,15 @@ var decoders = map[string][]string{
 // TestGzipDecoders: "Works with client-go, curl, Python, Node and Java-style strict single-member
 // decoders". Each event arrives when it happens.
 func TestGzipDecoders(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "decoders")
 	const uri = "/api/v1/namespaces/decoders/configmaps"
-	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=", uri, direct.version(t, uri))
-
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
-	defer cancel()
+	warm(t, []*target{p.plain(t)}, uri)
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri))
+	straight := direct.follow(t, since)
 	type decoder struct {
 		lines  chan string
 		stderr bytes.Buffer
@@ -43,8 +43,7 @@ func TestGzipDecoders(t *testing.T) {
 	all := make(map[string]*decoder)
 	for name, args := range decoders {
 		d := &decoder{lines: make(chan string, 1000),
-			cmd: exec.CommandContext(ctx, args[0],
-				append(args[1:], fmt.Sprint("http://", p.ports.Insecure, since, 600))...)}
+			cmd: exec.CommandContext(t.Context(), args[0], append(args[1:], "http://"+p.ports.Insecure+since)...)}
 		d.cmd.Stderr = &d.stderr
 		stdout, err := d.cmd.StdoutPipe()
 		if err != nil {
@@ -63,18 +62,17 @@ func TestGzipDecoders(t *testing.T) {
 	}
 
 	got := make(map[string]string)
-	const writes = 20
-	for i := range writes {
+	var last uint64
+	for i := range 20 {
 		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o"},`+
 			`"data":{"step":"%d","filler":%q}}`, i, strings.Repeat(fmt.Sprint(i), 700))
 		method, at := http.MethodPut, uri+"/o"
 		if i == 0 {
 			method, at = http.MethodPost, uri
 		}
-		if resp, err := direct.try(method, at, http.Header{"Content-Type": {jsonType}}, object); err != nil ||
-			resp.status >= 300 {
-			t.Fatalf("%s %s: %d %v", method, at, resp.status, err)
-		}
+		last = direct.must(t, method, at, jsonType, object)
+		ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
+		defer cancel()
 		for name, d := range all {
 			select { // before the next event pushes this one out
 			case line := <-d.lines:
@@ -87,10 +85,7 @@ func TestGzipDecoders(t *testing.T) {
 			}
 		}
 	}
-	want, err := readWatch(ctx, direct, since+"1", jsonType)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := strings.Join(lines(straight.until(t, last)), "")
 	if sent := p.admin(t).metric(t, "watchfan_gzip_delivered_bytes_total"); sent == 0 {
 		t.Error("nothing was sent as gzip")
 	}
@@ -104,7 +99,7 @@ func TestGzipDecoders(t *testing.T) {
 		if err := d.cmd.Wait(); err != nil {
 			t.Errorf("%s at the stream's end: %v: %s", name, err, d.stderr.String())
 		}
-		if got[name] != string(want) {
+		if got[name] != want {
 			t.Errorf("%s prints\n%s\nwant\n%s", name, got[name], want)
 		}
 	}

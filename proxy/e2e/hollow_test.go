@@ -1,3 +1,5 @@
+//go:build hollow
+
 package e2e_test
 
 import (
@@ -14,11 +16,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 const (
@@ -46,9 +48,6 @@ type hollowCosts struct {
 // certificate and is authorized by the Node authorizer. make hollow builds the kubelets, which are
 // Kubernetes' own without containers, and runs this test.
 func TestHollowKubelets(t *testing.T) {
-	if os.Getenv("KUBEMARK_BIN") == "" {
-		t.Skip("KUBEMARK_BIN is not set: make hollow sets it")
-	}
 	program := binary(t, "KUBEMARK_BIN", "kubemark")
 	for _, mounts := range []hollowMounts{{5}, {12}} {
 		t.Run(fmt.Sprintf("mounts=%d", mounts.perKubelet()), func(t *testing.T) {
@@ -155,9 +154,7 @@ func (h *hollowCluster) run(t *testing.T, program string, w programWay) (kubelet
 		certificate := h.authority(t).client(t, "system:node:"+node, "system:nodes")
 		kubelets = append(kubelets, startHollowKubelet(t, program, node, w, certificate))
 	}
-	begin := time.Now()
-	eventually(t, 30*time.Second, "all pods run", h.podsRun)
-	t.Logf("the pods run after %.1f s", time.Since(begin).Seconds())
+	steady.Until(t, "run of all pods", h.podsRun)
 	h.rewrite(t, kubelets, "new")
 	return kubelets
 }
@@ -169,13 +166,11 @@ func (h *hollowCluster) rewrite(t *testing.T, kubelets []*hollowKubelet, value s
 		h.direct.patch(t, hollowCore+"/configmaps/"+name, fmt.Sprintf(`{"data":{"value":%q}}`, value))
 		h.direct.patch(t, hollowCore+"/secrets/"+name, fmt.Sprintf(`{"stringData":{"value":%q}}`, value))
 	})
-	begin := time.Now()
 	for _, k := range kubelets {
-		eventually(t, 30*time.Second, "what is mounted is "+value, func() error {
+		steady.Until(t, "mounted value "+value, func() error {
 			return k.mounted(value, h.mounts.perKubelet())
 		})
 	}
-	t.Logf("what the pods mount is %s after %.1f s", value, time.Since(begin).Seconds())
 }
 
 // eachMounted calls do with the name of each ConfigMap that is mounted, which is also a Secret's.
@@ -270,7 +265,7 @@ func startHollowKubelet(t *testing.T, program, node string, w programWay, certif
 			_ = os.RemoveAll(k.dir)
 		}
 	})
-	if err := k.Await(hangTime(5*time.Second), k.findDir); err != nil {
+	if err := k.Await(steady.Patience, k.findDir); err != nil {
 		t.Fatal(err)
 	}
 	return k

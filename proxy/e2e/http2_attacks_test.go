@@ -6,16 +6,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestHTTP2Attacks sends each attack to the secure port and to kube-apiserver. Both end the stream
 // or the connection with the same code, unless the table says why not, and answer nobody else's
 // request.
 func TestHTTP2Attacks(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, p := sharedCluster(t), sharedWatchfan(t)
 	p.waitReady(t)
 	token := c.token(t, "admin")
@@ -35,10 +35,11 @@ func TestHTTP2Attacks(t *testing.T) {
 			wg.Go(func() {
 				gate <- struct{}{}
 				defer func() { <-gate }()
-				got, err := outcome(t, server.address, token, a)
+				wanted := strings.Split(server.want, " or ")
+				got, err := outcome(t, server.address, token, a, wanted)
 				if err != nil {
 					t.Errorf("%s to %s: %v", a.Name, server.name, err)
-				} else if !slices.Contains(strings.Split(server.want, " or "), got) {
+				} else if !slices.Contains(wanted, got) {
 					t.Errorf("%s to %s: %s, want %s", a.Name, server.name, got, server.want)
 				}
 			})
@@ -49,8 +50,8 @@ func TestHTTP2Attacks(t *testing.T) {
 }
 
 // outcome attacks a server over a connection of its own, and sends another request behind.
-func outcome(t *testing.T, address, token string, a proxytest.HTTP2Attack) (string, error) {
-	w, err := proxytest.DialHTTP2(t.Context(), address, 30*time.Second)
+func outcome(t *testing.T, address, token string, a proxytest.HTTP2Attack, wanted []string) (string, error) {
+	w, err := proxytest.DialHTTP2(t.Context(), address, steady.Patience)
 	if err != nil {
 		return "", err
 	}
@@ -60,5 +61,5 @@ func outcome(t *testing.T, address, token string, a proxytest.HTTP2Attack) (stri
 		return "", err
 	}
 	_ = w.Flush() // a server that has closed the connection may have said why
-	return w.Outcome(proxytest.HTTP2Sentinel)
+	return w.Outcome(proxytest.HTTP2Sentinel, wanted...)
 }

@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestIndexedReads: lists, pages and watches that select by a label, a field or a name are answered
 // from an index with the bytes of kube-apiserver, while objects enter and leave the selectors.
 func TestIndexedReads(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	ours, theirs := p.plain(t), c.direct(t)
@@ -36,11 +37,12 @@ func TestIndexedReads(t *testing.T) {
 	}
 	admin := p.admin(t)
 	indexes := func() float64 { return admin.metric(t, "watchfan_cache_indexes", `resource="configmaps"`) }
-	for end := time.Now().Add(hangTime(20 * time.Second)); indexes() < 3; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%v indexes, want those of two labels and the name", indexes())
+	steady.Until(t, "indexes of two labels and the name", func() error {
+		if n := indexes(); n < 3 {
+			return fmt.Errorf("%v", n)
 		}
-	}
+		return nil
+	})
 	for round := range 3 {
 		var rv uint64
 		for i := round; i < n; i += 29 { // they enter, leave and stay in selectors
@@ -56,7 +58,7 @@ func TestIndexedReads(t *testing.T) {
 				}
 				compareIndexedPages(t, ours, theirs, at+"&limit=7")
 				compareIndexedWatch(t, ours, theirs, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&sendInitialEvents=true"+
-					"&resourceVersionMatch=NotOlderThan&resourceVersion=%d&timeoutSeconds=30&%s", scope, rv, s))
+					"&resourceVersionMatch=NotOlderThan&resourceVersion=%d&%s", scope, rv, s))
 			}
 		}
 	}

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // kubectlWay is kubectl with one way to the cluster.
@@ -54,6 +55,7 @@ func sameOutput(out string) string {
 
 var (
 	temporaryFiles = regexp.MustCompile(`/tmp/(LIVE|MERGED)-\S+(\t.*)?`)
+	kubectlLog     = regexp.MustCompile(`(?m)^I\d{4} .*\n`)
 	endedWatches   = regexp.MustCompile(`(?m)^[EI]\d{4} .*context canceled.*\n`)
 	manyBlanks     = regexp.MustCompile(` {2,}`)
 )
@@ -90,7 +92,7 @@ func rolledOut(updated, available int) string {
 // TestKubectlCommands: kubectl prints the same, and exits with the same code, with watchfan in
 // between (contract.md O02, O07).
 func TestKubectlCommands(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ways := kubectlWays(t)
 	const ns = "kubectl-more"
 	direct := sharedCluster(t).direct(t)
@@ -110,7 +112,7 @@ func TestKubectlCommands(t *testing.T) {
 		{args: "get pods,services -o custom-columns=KIND:.kind,NAME:.metadata.name"},
 		{args: "get deployment d -o yaml --show-managed-fields"},
 		{args: "get deployment d --subresource=status -o json"},
-		{args: "get pods --watch --request-timeout=1s -l none=1"},
+		{args: "get pods --watch --request-timeout=15s -l none=1"},
 		{args: "describe pod p"},
 		{args: "describe deployment d"},
 		{args: "describe service v"},
@@ -131,11 +133,11 @@ func TestKubectlCommands(t *testing.T) {
 		{args: "apply --server-side -f - --dry-run=server -o name", stdin: deployment("dry", 1)},
 		{args: "diff -f -",
 			stdin: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":"changed"}}`},
-		{args: "rollout status deployment/d --timeout=5s"},
+		{args: "rollout status deployment/d --timeout=2m"},
 		{args: "rollout history deployment/d"},
-		{args: "wait --for=create configmap/x --timeout=5s"},
-		{args: "wait --for=delete configmap/nope --timeout=5s"},
-		{args: "wait --for=condition=Available deployment/d --timeout=1s"},
+		{args: "wait --for=create configmap/x --timeout=2m"},
+		{args: "wait --for=delete configmap/nope --timeout=2m"},
+		{args: "wait --for=condition=Available deployment/d --timeout=15s"},
 		{args: "logs p"},
 		{args: "logs p --previous --timestamps"},
 		{args: "logs p -c nope"},
@@ -143,14 +145,19 @@ func TestKubectlCommands(t *testing.T) {
 		{args: "get --raw /api/v1/namespaces/" + ns + "/pods/p/log?follow=true&tailLines=1"},
 		{args: "port-forward pod/p 0:80"},
 	} {
-		var outputs []string
-		for _, k := range ways {
+		outputs := make([]string, len(ways))
+		var running sync.WaitGroup
+		for i, k := range ways {
 			if c.reset != "" {
+				running.Wait()
 				direct.do(t, http.MethodDelete, c.reset, nil, "")
 			}
-			out, code := k.run(t, c.stdin, append([]string{"-n", ns}, strings.Fields(c.args)...)...)
-			outputs = append(outputs, fmt.Sprintf("%s[exit %d]", sameOutput(out), code))
+			running.Go(func() {
+				out, code := k.run(t, c.stdin, append([]string{"-n", ns}, strings.Fields(c.args)...)...)
+				outputs[i] = fmt.Sprintf("%s[exit %d]", sameOutput(out), code)
+			})
 		}
+		running.Wait()
 		for i, k := range ways[1:] {
 			if outputs[i+1] != outputs[0] {
 				t.Errorf("kubectl %s through the %s port says\n%s\nwant\n%s", c.args, k.name, outputs[i+1], outputs[0])
@@ -168,7 +175,7 @@ func podEvent(ns, name, kind, reason, message string) string {
 // TestKubectlFollows: commands that wait for something see it happen and print the same words.
 // Commands that watch are interrupted in the end.
 func TestKubectlFollows(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ways := kubectlWays(t)
 	const ns = "kubectl-follows"
 	direct := sharedCluster(t).direct(t)
@@ -190,7 +197,6 @@ func TestKubectlFollows(t *testing.T) {
 	follow(t, ways, ns, commands)
 	for _, status := range []string{rolledOut(1, 0), rolledOut(2, 0), rolledOut(2, 1), rolledOut(2, 2)} {
 		direct.patch(t, "/apis/apps/v1/namespaces/"+ns+"/deployments/d/status", status)
-		time.Sleep(200 * time.Millisecond)
 	}
 	direct.patch(t, core+"/pods/p/status",
 		`{"status":{"phase":"Running","podIP":"1.2.3.4","podIPs":[{"ip":"1.2.3.4"}],"conditions":[{"type":"Ready",`+
@@ -221,33 +227,33 @@ func (c followed) watches() bool {
 // follow starts commands on all ways and waits until they watch.
 func follow(t *testing.T, ways []kubectlWay, ns string, commands []followed) {
 	t.Helper()
-	begin := time.Now()
 	for i := range commands {
 		c := &commands[i]
+		args := append([]string{"-n", ns}, strings.Fields(c.args)...)
+		if c.silent {
+			args = append(args, "-v=6") // which prints its requests
+		}
 		for _, k := range ways {
-			c.running = append(c.running, startFollower(t, k.kubectl,
-				append([]string{"-n", ns}, strings.Fields(c.args)...)))
+			c.running = append(c.running, startFollower(t, k.kubectl, args))
 		}
 	}
-	eventually(t, 30*time.Second, "the first words of those that talk", func() error {
+	steady.Until(t, "first words", func() error {
 		for _, c := range commands {
 			for _, f := range c.running {
-				if !c.silent && f.said(t) == "" {
-					return fmt.Errorf("kubectl %s is silent", c.args)
+				if !c.silent && f.said(t) == "" || c.silent && !strings.Contains(f.printed(t), "watch=true") {
+					return fmt.Errorf("kubectl %s does not watch: %s", c.args, f.printed(t))
 				}
 			}
 		}
 		return nil
 	})
-	// The silent commands have had as much time until here; and a watch follows the first list.
-	time.Sleep(max(2*time.Second, time.Since(begin)))
 }
 
 // await waits until the command has printed something on all ways.
 func (c followed) await(t *testing.T, ways []kubectlWay, words string) {
 	t.Helper()
 	for i, f := range c.running {
-		eventually(t, 10*time.Second, fmt.Sprintf("%q from kubectl %s, %s", words, c.args, ways[i].name), func() error {
+		steady.Until(t, fmt.Sprintf("%q from kubectl %s, %s", words, c.args, ways[i].name), func() error {
 			if said := f.said(t); !strings.Contains(manyBlanks.ReplaceAllString(said, " "), words) {
 				return fmt.Errorf("it says\n%s", said)
 			}
@@ -300,14 +306,20 @@ func startFollower(t *testing.T, k kubectl, args []string) *follower {
 	return f
 }
 
-// said returns what f has printed so far.
-func (f *follower) said(t *testing.T) string {
+// printed returns what f has printed so far.
+func (f *follower) printed(t *testing.T) string {
 	t.Helper()
 	out, err := os.ReadFile(f.out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return proxytest.WithoutNotices(string(out))
+	return string(out)
+}
+
+// said returns what f has printed so far without its log.
+func (f *follower) said(t *testing.T) string {
+	t.Helper()
+	return kubectlLog.ReplaceAllString(proxytest.WithoutNotices(f.printed(t)), "")
 }
 
 // finish waits for the end, which an interrupt causes if nothing else does, and returns f's output

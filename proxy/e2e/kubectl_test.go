@@ -9,10 +9,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // kubectl runs kubectl against a server. At kube-apiserver the token comes from the admin's
@@ -30,7 +31,7 @@ func (k kubectl) environment() []string {
 
 func (k kubectl) run(t *testing.T, stdin string, args ...string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.program, append(k.args, args...)...)
 	cmd.Env = k.environment()
@@ -49,7 +50,7 @@ func (k kubectl) run(t *testing.T, stdin string, args ...string) (output string,
 
 // TestKubectl: "output identical to direct" (contract.md O02).
 func TestKubectl(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ways := kubectlWays(t)
 	direct := sharedCluster(t).direct(t)
 	createNamespaces(t, direct, "kubectl", "kubectl-w")
@@ -77,12 +78,13 @@ func TestKubectl(t *testing.T) {
 		{"logs", "p", "-n", "kubectl"},
 		{"exec", "p", "-n", "kubectl", "--", "true"},
 		{"describe", "configmap", "y", "-n", "kubectl"},
-		{"wait", "-n", "kubectl", "--for=jsonpath={.data.k}=0", "configmap/x", "--timeout=5s"},
-		{"wait", "-n", "kubectl", "--for=jsonpath={.data.k}=9", "configmap/x", "--timeout=1s"},
+		{"wait", "-n", "kubectl", "--for=jsonpath={.data.k}=0", "configmap/x", "--timeout=2m"},
+		{"wait", "-n", "kubectl", "--for=jsonpath={.data.k}=9", "configmap/x", "--timeout=15s"},
 		{"delete", "configmap", "applied", "-n", "kubectl"},
 	} {
-		var outputs []string
-		for _, k := range ways {
+		outputs := make([]string, len(ways))
+		var running sync.WaitGroup
+		for i, k := range ways {
 			stdin := ""
 			uri := "/api/v1/namespaces/kubectl/configmaps"
 			switch args[0] { // each finds the same state
@@ -95,15 +97,21 @@ func TestKubectl(t *testing.T) {
 				direct.patch(t, uri+"/x", map[bool]string{true: `{"metadata":{"labels":{"new":null}}}`,
 					false: `{"metadata":{"labels":{"new":"1"}}}`}[args[len(args)-1] == "new=1"])
 			}
-			out, code := k.run(t, stdin, args...)
-			if slices.Contains(args, "--raw") {
-				out = listHead.ReplaceAllString(out, "$1")
+			running.Go(func() {
+				out, code := k.run(t, stdin, args...)
+				if slices.Contains(args, "--raw") {
+					out = listHead.ReplaceAllString(out, "$1")
+				}
+				if strings.HasPrefix(args[0], "api-") {
+					out = exampleKinds.ReplaceAllString(out, "") // other tests come and go with theirs
+				}
+				outputs[i] = fmt.Sprintf("%s[exit %d]", kubectlAges.ReplaceAllString(out, "AGE"), code)
+			})
+			if slices.Contains([]string{"apply", "delete", "label"}, args[0]) {
+				running.Wait()
 			}
-			if strings.HasPrefix(args[0], "api-") {
-				out = exampleKinds.ReplaceAllString(out, "") // other tests come and go with theirs
-			}
-			outputs = append(outputs, fmt.Sprintf("%s[exit %d]", kubectlAges.ReplaceAllString(out, "AGE"), code))
 		}
+		running.Wait()
 		for i, k := range ways[1:] {
 			if outputs[i+1] != outputs[0] {
 				t.Errorf("kubectl %q through the %s port says\n%s\nwant\n%s", args, k.name, outputs[i+1], outputs[0])
@@ -120,7 +128,7 @@ var (
 // TestKubectlWatch runs kubectl get -w straight and through both ports at once, while something
 // happens.
 func TestKubectlWatch(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ways := kubectlWays(t)
 	const ns, uri = "kubectl-watch", "/api/v1/namespaces/kubectl-watch/configmaps"
 	direct := sharedCluster(t).direct(t)

@@ -11,18 +11,21 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // drop asks for objects without metadata.managedFields (KEP-5958). kube-apiserver 1.36 ignores it.
@@ -179,10 +182,26 @@ func listForm(accepts string) string {
 	return strings.ReplaceAll(accepts, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
 }
 
+// exactly has the caches of all forms hold the newest state of a namespace's ConfigMaps, and returns the query
+// for that. A lane knows only the states since it began.
+func (d *target) exactly(t testing.TB, theirs *target, ns, suffix string) (query string) {
+	t.Helper()
+	var forms []string
+	for _, form := range leanForms {
+		forms = append(forms, listForm(form)+suffix)
+	}
+	uri := "/api/v1/namespaces/" + ns + "/configmaps"
+	d.warmAs(t, uri, forms...)
+	rv := makeConfigMap(t, theirs, ns, "newest", "")
+	d.awaitWrite(t, uri, rv, forms...)
+	return fmt.Sprintf("?resourceVersion=%d&resourceVersionMatch=Exact", rv)
+}
+
 // TestLean: lists, gets and watches with drop=metadata.managedFields are kube-apiserver's answers
 // without managedFields, byte for byte, in every representation and on every way, beside whole ones
 // of the same lane.
 func TestLean(t *testing.T) {
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	theirs := c.direct(t)
@@ -211,7 +230,7 @@ func TestLean(t *testing.T) {
 			jsonType + drop + "+metadata.labels", tableType + drop, "application/yaml" + drop} {
 			r := row{uri: "/api/v1/namespaces/lean/configmaps?resourceVersion=0", header: accept(a)}
 			r.table = strings.Contains(a, "Table")
-			r.check(t, ways[0], theirs)
+			r.check(t, theirs, ways[0])
 		}
 	})
 	if n := p.admin(t).metric(t, "watchfan_upstream_watches", `resource="pods"`, `encoding="json"`); n != 1 {
@@ -221,16 +240,112 @@ func TestLean(t *testing.T) {
 
 const leafs = "/apis/lean.example.com/v1/namespaces/lean/leafs"
 
+// oneName begins a selector of one object.
+const oneName = "fieldSelector=metadata.name%3D"
+
+// theEnd is a text in the last event of each watch of churnWatches.
+const theEnd = "the-end"
+
+// churnWatches are watches while the pods of the namespace lean change. Early ones begin at once, and late
+// ones, which have to catch up, between the changes.
+type churnWatches struct {
+	t      *testing.T
+	direct *target
+	stop   chan struct{}
+	churn  sync.WaitGroup
+	writes atomic.Int64
+	reads  sync.WaitGroup
+
+	mu     sync.Mutex
+	bodies map[string][]byte // by name
+}
+
+// watchChurn changes pods until end is called.
+func watchChurn(t *testing.T, d *target) *churnWatches {
+	c := &churnWatches{t: t, direct: d, stop: make(chan struct{}), bodies: make(map[string][]byte)}
+	c.churn.Go(func() { podChurn(d, "lean", c.stop, &c.writes) })
+	return c
+}
+
+// await waits until there have been n writes.
+func (c *churnWatches) await(n int) {
+	c.t.Helper()
+	reach(c.t, "write", n, func() int { return int(c.writes.Load()) })
+}
+
+// read reads a watch to its last event.
+func (c *churnWatches) read(name string, d *target, uri, accepts string) {
+	c.reads.Go(func() {
+		body, err := readWatch(c.t.Context(), d, uri, accepts)
+		if err != nil {
+			c.t.Errorf("%s %s as %s: %v", d.name, uri, accepts, err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.bodies[name] = body
+	})
+}
+
+// end returns what the watches have brought, and the number of writes.
+func (c *churnWatches) end() (bodies map[string][]byte, writes int64) {
+	close(c.stop)
+	c.churn.Wait()
+	const pods = "/api/v1/namespaces/lean/pods"
+	c.direct.do(c.t, http.MethodDelete, pods+"/p-3?gracePeriodSeconds=0", nil, "")
+	c.direct.create(c.t, pods, strings.Replace(podBody("p-3", ""), `"l":"1"`, `"l":"1","is":"`+theEnd+`"`, 1))
+	c.direct.create(c.t, pods, podBody(theEnd, "node-1"))
+	c.direct.patch(c.t, leafs+"/f0", `{"metadata":{"labels":{"is":"`+theEnd+`"}}}`)
+	c.reads.Wait()
+	return c.bodies, c.writes.Load()
+}
+
+// readWatch returns the uncompressed bytes of a watch up to the event with the text theEnd. The watch must be
+// one gzip member if d asks for gzip, and more than one object.
+func readWatch(ctx context.Context, d *target, uri, accepts string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, steady.Patience)
+	defer cancel()
+	resp, err := d.open(ctx, http.MethodGet, uri, accept(accepts), "")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	compressed := d.gzip && !strings.Contains(uri, oneName)
+	if got := resp.Header.Get("Content-Encoding"); resp.StatusCode != http.StatusOK || compressed != (got == "gzip") {
+		return nil, fmt.Errorf("status %d, Content-Encoding %q", resp.StatusCode, got)
+	}
+	body := resp.Body
+	if compressed {
+		body = proxytest.NewMemberReader(body)
+	}
+	return readEvents(body, strings.HasPrefix(accepts, protoType))
+}
+
+// readEvents returns the bytes of a watch up to the event with the text theEnd.
+func readEvents(body io.Reader, protobuf bool) (all []byte, err error) {
+	for in := proxytest.NewEventReader(body, protobuf); ; {
+		event, err := in.Next()
+		if err != nil {
+			return all, err
+		}
+		if protobuf {
+			all = bigendian.BigEndian.AppendUint32(all, uint32(len(event)))
+		}
+		all = append(all, event...)
+		if bytes.Contains(event, []byte(theEnd)) {
+			return all, nil
+		}
+	}
+}
+
 // testLeanWatches compares watches live and from history.
 func testLeanWatches(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 	const pods = "/api/v1/namespaces/lean/pods"
 	rv := theirs.version(t, pods)
-	watches := watchChurn(t, theirs, "lean")
+	watches := watchChurn(t, theirs)
 	var names []string
 	forms := make(map[string]string) // the Accept header by name
 	begin := func(i, late int, uri, accepts string) {
-		uri = fmt.Sprintf("%s&timeoutSeconds=%d", uri, watches.lasting(late))
-		name := fmt.Sprintf("%s as %s", uri, accepts)
+		name := fmt.Sprintf("%d %s as %s", late, uri, accepts)
 		names, forms[name] = append(names, name), accepts
 		watches.read("theirs "+name, theirs, uri, accepts)
 		way := ways[i%len(ways)]
@@ -242,7 +357,7 @@ func testLeanWatches(t *testing.T, p *watchfan, theirs *target, ways []*target) 
 	}
 	n := 0
 	for late := range 2 {
-		watches.await(late)
+		watches.await(40 * late)
 		for _, accepts := range leanForms {
 			for _, selector := range []string{"", "&fieldSelector=spec.nodeName%3Dnode-1", "&labelSelector=l%3D1",
 				"&" + oneName + "p-3"} {
@@ -256,6 +371,7 @@ func testLeanWatches(t *testing.T, p *watchfan, theirs *target, ways []*target) 
 		begin(n, late, fmt.Sprintf("%s?watch=1&resourceVersion=%d", leafs, rv), jsonType)
 		theirs.patch(t, leafs+"/f0", fmt.Sprintf(`{"spec":{"n":%d}}`, 10+late))
 	}
+	watches.await(100)
 	if n := p.admin(t).metric(t, "watchfan_lean_watchers"); n == 0 {
 		t.Error("watchfan_lean_watchers is 0")
 	}
@@ -291,11 +407,7 @@ func testLeanWatches(t *testing.T, p *watchfan, theirs *target, ways []*target) 
 func testLeanReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 	const configMaps = "/api/v1/namespaces/lean/configmaps"
 	admin := p.admin(t)
-	for _, form := range leanForms { // a lane knows only the states since it began
-		ways[0].do(t, http.MethodGet, configMaps+"?resourceVersion=0", accept(listForm(form)+drop), "")
-	}
-	rv := theirs.version(t, configMaps)
-	exact := fmt.Sprintf("?resourceVersion=%d&resourceVersionMatch=Exact", rv)
+	exact := ways[0].exactly(t, theirs, "lean", drop)
 	compare := func(uri, accepts, leanly string) (whole, lean int) {
 		t.Helper()
 		want := theirs.do(t, http.MethodGet, uri, accept(accepts), "").lean(t)
@@ -339,7 +451,7 @@ func testLeanReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 		t.Errorf("a list of %d bytes takes %d of gzip", plain, zipped)
 	}
 	missing := row{uri: configMaps + "/none?resourceVersion=0", header: accept(jsonType + drop)}
-	missing.check(t, ways[0], theirs)
+	missing.check(t, theirs, ways[0])
 
 	// Pages of a lean list are the list.
 	var names []string
@@ -374,7 +486,7 @@ func testLeanReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 func testLeanInitialEvents(t *testing.T, theirs *target, ways []*target) {
 	theirs.needs(t, watchList)
 	const uri = "/api/v1/namespaces/lean/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
-		"&allowWatchBookmarks=true&timeoutSeconds=600"
+		"&allowWatchBookmarks=true"
 	initial := func(d *target, accepts string, leanly bool) map[string]string {
 		r, err := d.tryWatch(t.Context(), uri, accept(accepts))
 		if err != nil {
@@ -412,7 +524,7 @@ func testLeanInitialEvents(t *testing.T, theirs *target, ways []*target) {
 // testLeanSocket compares lean watches as messages of a WebSocket with whole ones.
 func testLeanSocket(t *testing.T, theirs *target, ways []*target) {
 	const configMaps = "/api/v1/namespaces/lean/configmaps"
-	uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=8", configMaps, theirs.version(t, configMaps))
+	uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d", configMaps, theirs.version(t, configMaps))
 	forms := []string{jsonType, jsonType + drop, protoType, protoType + drop}
 	sockets := make([]*proxytest.WebSocket, len(forms))
 	for i, accepts := range forms {
@@ -423,11 +535,11 @@ func testLeanSocket(t *testing.T, theirs *target, ways []*target) {
 		defer sockets[i].Close()
 	}
 	theirs.patch(t, configMaps+"/c-00", `{"data":{"k":"socket"}}`)
-	theirs.patch(t, configMaps+"/c-01", `{"data":{"k":"socket"}}`)
+	theirs.patch(t, configMaps+"/c-01", `{"data":{"k":"`+theEnd+`"}}`)
 	bodies := make([][]byte, len(forms))
 	for i, w := range sockets {
 		var err error
-		if bodies[i], err = io.ReadAll(proxytest.NewMessageReader(w, i >= 2)); err != nil {
+		if bodies[i], err = readEvents(proxytest.NewMessageReader(w, i >= 2), i >= 2); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -453,6 +565,11 @@ func testLeanInformer(t *testing.T, p *watchfan, theirs *target) {
 	checkLeanInformer(t, theirs, config, "lean")
 }
 
+// listWatch lists, and begins no watch-list.
+type listWatch struct{ *cache.ListWatch }
+
+func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
 // checkLeanInformer fails the test unless an informer comes to hold a namespace's ConfigMaps as
 // kube-apiserver lists them, without managedFields, and follows two writes.
 func checkLeanInformer(t *testing.T, theirs *target, config *rest.Config, namespace string) {
@@ -462,13 +579,15 @@ func checkLeanInformer(t *testing.T, theirs *target, config *rest.Config, namesp
 	if err != nil {
 		t.Fatal(err)
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
-	informer := factory.Core().V1().ConfigMaps().Informer()
+	// A list from kube-apiserver has managedFields, and client-go's detector would see a difference.
+	source := listWatch{cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", namespace, fields.Everything())}
+	informer := cache.NewSharedIndexInformer(source, &corev1.ConfigMap{}, 0, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer factory.Shutdown()
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer cancel()
-	factory.Start(ctx.Done())
-	eventually(t, 20*time.Second, "sync", func() error {
+	running.Go(func() { informer.RunWithContext(ctx) })
+	steady.Until(t, "sync", func() error {
 		if !informer.HasSynced() {
 			return errors.New("not synced")
 		}
@@ -477,7 +596,7 @@ func checkLeanInformer(t *testing.T, theirs *target, config *rest.Config, namesp
 	makeConfigMap(t, theirs, namespace, "informed", "")
 	uri := "/api/v1/namespaces/" + namespace + "/configmaps"
 	theirs.patch(t, uri+"/informed", `{"data":{"k":"informer"}}`)
-	eventually(t, 10*time.Second, "the informer's state", func() error {
+	steady.Until(t, "informer's state", func() error {
 		var list corev1.ConfigMapList
 		if err := json.Unmarshal(theirs.get(t, uri).body, &list); err != nil {
 			return err

@@ -15,7 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // leanFront is kube-apiserver with the feature gate ManagedFieldsOptOut (KEP-5958, 1.38): it stands
@@ -149,10 +150,10 @@ func nextBody(in *bufio.Reader) ([]byte, error) {
 // are lean asks for that. Every client gets what it gets from another lane. The first client that
 // wants whole objects gets them from a lane of its own, and so do all who come later.
 func TestLeanUpstream(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	front := newLeanFront(t, c)
-	p := privateWatchfan(t, c, "--kubeconfig="+c.over(t, front.Listener.Addr().String(), "admin"), "--idle-timeout=10s")
+	p := privateWatchfan(t, c, "--kubeconfig="+c.over(t, front.Listener.Addr().String(), "admin"))
 	theirs := c.direct(t)
 	const ns = "lean-upstream"
 	maps := createLeanMaps(t, theirs, ns)
@@ -160,7 +161,7 @@ func TestLeanUpstream(t *testing.T) {
 	secure, admin := p.secure(t, c.token(t, "admin")), p.admin(t)
 	lanes := func(lean, whole float64) {
 		t.Helper()
-		eventually(t, 30*time.Second, "upstream watches of ConfigMaps", func() error {
+		steady.Until(t, "upstream watches of ConfigMaps", func() error {
 			for _, form := range []string{"json", "protobuf"} {
 				for encoding, want := range map[string]float64{form + "-lean": lean, form: whole} {
 					got := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`, fmt.Sprintf("encoding=%q", encoding))
@@ -186,7 +187,7 @@ func TestLeanUpstream(t *testing.T) {
 	lanes(1, 0)
 
 	// Watches of both lanes go on while a client that wants whole objects starts lanes of them.
-	live := fmt.Sprintf("%s?watch=1&timeoutSeconds=60&resourceVersion=%d", maps, theirs.version(t, maps))
+	live := fmt.Sprintf("%s?watch=1&resourceVersion=%d", maps, theirs.version(t, maps))
 	lean := []*recording{watch(secure, live, jsonType+drop), watch(secure.in("lean"), live, jsonType)}
 	makeConfigMap(t, theirs, ns, "first", "")
 	for _, form := range []string{jsonType, protoType} {
@@ -197,7 +198,7 @@ func TestLeanUpstream(t *testing.T) {
 		}
 	}
 	lanes(1, 1)
-	later := fmt.Sprintf("%s?watch=1&timeoutSeconds=60&resourceVersion=%d", maps, theirs.version(t, maps))
+	later := fmt.Sprintf("%s?watch=1&resourceVersion=%d", maps, theirs.version(t, maps))
 	both := []*recording{watch(secure, later, jsonType+drop), watch(secure, later, jsonType), watch(theirs, later, jsonType)}
 	if got := admin.metric(t, "watchfan_lane_watchers", `resource="configmaps"`, `encoding="json-lean"`); got != 2 {
 		t.Errorf("%v watches of the lean lane, want the 2 from before the lane of whole objects", got)
@@ -234,7 +235,6 @@ func TestLeanUpstream(t *testing.T) {
 			t.Errorf("a watch of the lean lane got\n%.600q\nwant one and\n%.600q", got, want)
 		}
 	}
-	lanes(0, 0) // all are idle
 	if front.asked.Load() == 0 {
 		t.Error("kube-apiserver was never asked for lean objects")
 	}
@@ -253,9 +253,7 @@ func createLeanMaps(t *testing.T, theirs *target, ns string) (maps string) {
 // startLeanLanes lists maps, because lanes know only the states since they began.
 func startLeanLanes(t *testing.T, d *target, maps string) {
 	t.Helper()
-	for _, form := range []string{jsonType, protoType} {
-		d.do(t, http.MethodGet, maps+"?resourceVersion=0", accept(form+drop), "")
-	}
+	d.warmAs(t, maps, jsonType+drop, protoType+drop)
 }
 
 // sameLean compares lists and gets of lean objects with kube-apiserver's less the managedFields.
@@ -276,7 +274,7 @@ func sameLean(t *testing.T, d, theirs *target, maps string) {
 
 // TestLeanSeed: a replica fills its lean lanes from those of a sibling.
 func TestLeanSeed(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	upstream := "--kubeconfig=" + c.over(t, newLeanFront(t, c).Listener.Addr().String(), "admin")
 	theirs := c.direct(t)
@@ -288,7 +286,7 @@ func TestLeanSeed(t *testing.T) {
 		startLeanLanes(t, d, maps)
 		sameLean(t, d, theirs, maps)
 		admin := p.admin(t)
-		eventually(t, 10*time.Second, "lean lanes that are filled from the "+source, func() error {
+		steady.Until(t, "lean lanes that are filled from the "+source, func() error {
 			var debug struct {
 				Lanes []struct {
 					Resource, Encoding string

@@ -1,16 +1,11 @@
 package e2e_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +14,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // registers are objects with one writer each, which counts up in an annotation and notes what was
@@ -39,10 +36,8 @@ func (r *registers) write(d *target, i int, pad string, pause time.Duration, sto
 	pause = time.Millisecond
 	step := func(n uint64, do func() bool) (goOn bool) {
 		for first := true; first || !do(); first = false {
-			select {
-			case <-stop:
+			if !pace(stop, pause) {
 				return false
-			case <-time.After(pause/2 + rand.N(pause)):
 			}
 		}
 		r.acked[i].Store(n)
@@ -160,11 +155,10 @@ func (r *registers) readings() []reading {
 			}
 		}},
 		{"WatchList", all, func(d *target) (counts, uint64, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), steady.Patience)
 			defer cancel()
-			resp, err := d.open(ctx, http.MethodGet,
-				r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1"+
-					"&resourceVersionMatch=NotOlderThan&timeoutSeconds=20", nil, "")
+			resp, err := d.open(ctx, http.MethodGet, r.uri()+"?watch=1&allowWatchBookmarks=1&sendInitialEvents=1"+
+				"&resourceVersionMatch=NotOlderThan", nil, "")
 			if err != nil {
 				return nil, 0, err
 			}
@@ -195,7 +189,8 @@ func (r *registers) readings() []reading {
 // before they arrived", for every reader and every kind of read, while 8 writers write at
 // kube-apiserver, which is restarted in the middle.
 func TestLinearizable(t *testing.T) {
-	for _, way := range []struct {
+	t.Parallel() // each case has its turn
+	for i, way := range []struct {
 		name  string
 		pad   string        // of each object; large ones make the collection too large to be listed for a proof
 		pause time.Duration // of each writer
@@ -206,8 +201,11 @@ func TestLinearizable(t *testing.T) {
 		{"large and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 0},
 		{"many and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 1100},
 	} {
+		if i > 0 && testing.Short() || i > 1 && !nightly {
+			break
+		}
 		t.Run(way.name, func(t *testing.T) {
-			t.Parallel()
+			parallel(t)
 			linearizable(t, way.pad, way.pause, way.more)
 		})
 	}
@@ -215,7 +213,9 @@ func TestLinearizable(t *testing.T) {
 
 func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 	c := privateCluster(t, endWatches...)
-	p := privateWatchfan(t, c)
+	// The default. A lane that kube-apiserver leaves behind would hold reads up for minutes, and those that pass
+	// through count as well.
+	p := privateWatchfan(t, c, "--freshness-timeout=3s")
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	p.waitReady(t)
 	createNamespaces(t, direct, "linear")
@@ -231,18 +231,13 @@ func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 		writers.Go(func() { r.write(direct, i, pad, pause, stop) })
 	}
 	writers.Go(func() { // another resource is always busy
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
+		for n := 0; pace(stop, 50*time.Millisecond); n++ {
 			_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/linear/secrets/other", nil,
 				fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`,
 					n))
 		}
 	})
-	eventually(t, 30*time.Second, "each register is written", func() error {
+	steady.Until(t, "write of each register", func() error {
 		for i := range r.acked {
 			if r.acked[i].Load() == 0 {
 				return fmt.Errorf("register %d is not", i)
@@ -251,35 +246,29 @@ func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 		return nil
 	})
 
-	var reads, errs atomic.Int64
-	var mu sync.Mutex
-	took := make(map[string][]time.Duration)
+	var errs atomic.Int64
+	reads := make(map[string]*atomic.Int64) // by way
 	modern := direct.enables(t, watchList)
 	for _, way := range r.readings() {
 		if way.name == "WatchList" && !modern {
 			continue
 		}
+		count := new(atomic.Int64)
+		reads[way.name] = count
 		readers.Go(func() {
 			var newest uint64
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(rand.N(10 * time.Millisecond)):
-				}
+			for pace(stop, 5*time.Millisecond) {
 				before := make([]uint64, len(r.acked))
 				for i := range before {
 					before[i] = r.acked[i].Load()
 				}
-				begin := time.Now()
 				got, rv, err := way.read(ours)
-				elapsed := time.Since(begin)
 				if err != nil { // kube-apiserver is down, or the page has expired
 					errs.Add(1)
-					time.Sleep(50 * time.Millisecond)
+					pace(stop, 50*time.Millisecond)
 					continue
 				}
-				reads.Add(1)
+				count.Add(1)
 				for i, want := range before {
 					n, shown := got[i]
 					switch {
@@ -296,33 +285,34 @@ func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 					t.Errorf("%s goes back from %d to %d", way.name, newest, rv)
 				}
 				newest = max(newest, rv)
-				mu.Lock()
-				took[way.name] = append(took[way.name], elapsed)
-				mu.Unlock()
 			}
 		})
 	}
-	time.Sleep(*churnFor / 2)
+	read := func(n int) {
+		t.Helper()
+		for name, count := range reads {
+			reach(t, name, n, func() int { return int(count.Load()) })
+		}
+	}
+	each := sized(25, 10)
+	read(each)
 	c.restart(t)
-	time.Sleep(*churnFor / 2)
+	read(2 * each)
 	close(stop)
 	writers.Wait()
 	readers.Wait()
 
 	passed := admin.metric(t, "watchfan_passthrough_requests_total")
 	cached := admin.metric(t, "watchfan_cached_requests_total")
-	if cached == 0 || reads.Load() < 50 {
-		t.Errorf("%d reads, %v of them served from a cache", reads.Load(), cached)
+	if cached == 0 {
+		t.Error("no read was served from a cache")
 	}
 	writes := uint64(0)
 	for i := range r.acked {
 		writes += r.acked[i].Load() / 2
 	}
-	t.Logf("%d writes, %d reads, %d failed; %v served from a cache, %v passed through; proofs: %s", writes,
-		reads.Load(), errs.Load(), cached, passed, proofs(t, admin))
-	for _, name := range slices.Sorted(maps.Keys(took)) {
-		t.Logf("%-24s %s", name, quantiles(took[name]))
-	}
+	t.Logf("%d writes, %d reads failed; %v served from a cache, %v passed through; proofs: %s", writes, errs.Load(), cached,
+		passed, proofs(t, admin))
 }
 
 // proofs returns how often freshness was proved, by each method.
@@ -333,159 +323,4 @@ func proofs(t *testing.T, admin *target) string {
 			admin.metric(t, "watchfan_freshness_proofs_total", fmt.Sprintf("method=%q", method), `result="ok"`)))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func quantiles(all []time.Duration) string {
-	slices.Sort(all)
-	at := func(q float64) time.Duration { return all[int(q*float64(len(all)-1))].Round(100 * time.Microsecond) }
-	return fmt.Sprintf("%d reads: p50 %s, p90 %s, p99 %s, max %s", len(all), at(0.5), at(0.9), at(0.99), at(1))
-}
-
-// TestConsistentBurst: "Upstream requests per burst of N simultaneous consistent reads: O(1)", for
-// small and large answers.
-func TestConsistentBurst(t *testing.T) {
-	t.Parallel()
-	c := privateCluster(t)
-	p := privateWatchfan(t, c)
-	direct, ours := c.direct(t), p.plain(t)
-	p.waitReady(t)
-	createNamespaces(t, direct, "burst")
-	upstream := func(resource string) float64 {
-		return direct.metric(t, "apiserver_request_total", fmt.Sprintf("resource=%q", resource))
-	}
-	for _, way := range []struct {
-		resource, kind string
-		size           int
-	}{{"serviceaccounts", "ServiceAccount", 100}, {"configmaps", "ConfigMap", 40 << 10}} {
-		uri := "/api/v1/namespaces/burst/" + way.resource
-		for i := range 20 {
-			direct.create(t, uri,
-				fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"o%d","annotations":{"k":%q}}}`, way.kind,
-					i, strings.Repeat("AAAA", way.size/4)))
-		}
-		if resp := ours.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK { // there is a lane
-			t.Fatalf("%d: %s", resp.status, resp.body)
-		}
-		for name, path := range map[string]func(i int) string{
-			"lists": func(int) string { return uri },
-			"gets":  func(i int) string { return fmt.Sprintf("%s/o%d", uri, i%20) },
-		} {
-			const n = 200
-			before := upstream(way.resource)
-			begin := time.Now()
-			burst(t, p.ports.Insecure, n, path)
-			elapsed := time.Since(begin)
-			requests := upstream(way.resource) - before
-			// A few reads are passed through while hardly any others are under way; the rest need a
-			// proof or two. A slow machine reads the requests more slowly, so that some proofs, of
-			// which there is at most one in 100 ms, begin too early for the last of them.
-			if requests > n/8+float64(elapsed/(100*time.Millisecond)) {
-				t.Errorf("%v requests upstream for %d %s of %s", requests, n, name, way.resource)
-			}
-			t.Logf("%d %s of 20 %s of %d bytes: %v requests upstream, %s", n, name, way.resource, way.size, requests,
-				elapsed.Round(time.Millisecond))
-		}
-	}
-}
-
-// TestConsistentLoad: whatever the load of consistent lists of a quiet collection, kube-apiserver
-// is asked at most once in 100 ms, for its resourceVersion and for a list, and gets at most two
-// watches between two of its bookmarks. When nobody asks, it gets nothing.
-func TestConsistentLoad(t *testing.T) {
-	t.Parallel()
-	c := privateCluster(t)
-	p := privateWatchfan(t, c)
-	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
-	p.waitReady(t)
-	createNamespaces(t, direct, "load")
-	uri := "/api/v1/namespaces/load/configmaps"
-	for i := range 60 {
-		direct.create(t, uri, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o%d","labels":{"l":"%d"}},`+
-			`"data":{"pad":%q}}`, i, i%2, strings.Repeat("x", 40<<10)))
-	}
-	direct.create(t, "/api/v1/namespaces/load/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"}}`)
-	ours.get(t, uri+"?resourceVersion=0") // there is a lane
-	upstream := func(verb string) float64 {
-		return direct.metric(t, "apiserver_request_total", `resource="configmaps"`, fmt.Sprintf("verb=%q", verb))
-	}
-	time.Sleep(2 * time.Second) // it is quiet
-	lists, watches, passed := upstream("LIST"), upstream("WATCH"), admin.metric(t, "watchfan_passthrough_requests_total")
-	stop, begin := make(chan struct{}), time.Now()
-	var clients sync.WaitGroup
-	var mu sync.Mutex
-	var took []time.Duration
-	for i := range 16 {
-		clients.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				path := []string{"/api/v1/configmaps", uri, uri + "?labelSelector=l%3D1", "/api/v1/configmaps?labelSelector=l%3D0"}[i%4]
-				asked := time.Now()
-				if resp, err := ours.try(http.MethodGet, path, nil, ""); err != nil || resp.status != http.StatusOK {
-					t.Errorf("%s: %d %v", path, resp.status, err)
-					return
-				}
-				mu.Lock()
-				took = append(took, time.Since(asked))
-				mu.Unlock()
-				if i == 0 { // other resources change
-					_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/load/secrets/other", nil,
-						fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`, n))
-				}
-			}
-		})
-	}
-	time.Sleep(5 * time.Second)
-	close(stop)
-	clients.Wait()
-	elapsed := time.Since(begin)
-	time.Sleep(4 * time.Second) // the last short watch has ended
-	lists, watches, passed = upstream("LIST")-lists, upstream("WATCH")-watches,
-		admin.metric(t, "watchfan_passthrough_requests_total")-passed
-	if most := 2*(elapsed.Seconds()*10+1) + passed; lists > most {
-		t.Errorf("%v lists upstream in %s, %v of them passed through, want at most %v", lists, elapsed, passed, most)
-	}
-	if most := 2*elapsed.Seconds() + 2; watches > most {
-		t.Errorf("%v watches upstream in %s, want at most %v", watches, elapsed, most)
-	}
-	t.Logf("in %s %s; upstream %v lists and %v watches, %v passed through; proofs: %s", elapsed.Round(time.Millisecond),
-		quantiles(took), lists, watches, passed, proofs(t, admin))
-	lists, watches = upstream("LIST"), upstream("WATCH")
-	time.Sleep(3 * time.Second)
-	if l, w := upstream("LIST")-lists, upstream("WATCH")-watches; l > 0 || w > 0 {
-		t.Errorf("%v lists and %v watches upstream while nobody asks", l, w)
-	}
-}
-
-// burst sends n requests before it reads the first answer, so that they are simultaneous even if
-// answers are slow.
-func burst(t *testing.T, addr string, n int, path func(i int) string) {
-	t.Helper()
-	conns := make([]net.Conn, n)
-	for i := range conns {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		conns[i] = conn
-	}
-	for i, conn := range conns {
-		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
-			path(i), addr); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, conn := range conns {
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", path(i), err)
-		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s: %v", path(i), resp.Status, err)
-		}
-	}
 }

@@ -44,7 +44,7 @@ func readPage(t *testing.T, d *target, uri string) page {
 // TestPages: "Tokens must be interchangeable with the upstream's in both directions", "Items of
 // later pages come from the same revision" (contract.md 2.5; L04, L06, L07).
 func TestPages(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	ours, theirs := sharedWatchfan(t).plain(t), c.direct(t)
 	createNamespaces(t, theirs, "pages")
@@ -90,7 +90,7 @@ func TestPages(t *testing.T) {
 // visible" (contract.md L01). This holds for lists and gets, for watches that begin with the
 // current state, and at a resourceVersion.
 func TestReadYourWrites(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	ours, theirs := sharedWatchfan(t).plain(t), c.direct(t)
 	createNamespaces(t, theirs, "fresh")
@@ -114,7 +114,7 @@ func TestReadYourWrites(t *testing.T) {
 				}
 				if i%5 == 0 && modern {
 					r := ours.watch(t, uri+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true"+
-						"&resourceVersionMatch=NotOlderThan&timeoutSeconds=20")
+						"&resourceVersionMatch=NotOlderThan")
 					initial := r.initial(t)
 					if end := initial[len(initial)-1]; end.rv < rv {
 						t.Errorf("initial events end at %d, before the write at %d", end.rv, rv)

@@ -3,51 +3,64 @@ package e2e_test
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/util/consistencydetector"
+	"k8s.io/klog/v2"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 var (
-	churnFor = flag.Duration("churn", 8*time.Second,
-		"how long writers write in the oracle and informer tests; the long mode is 30s")
-	watchers  = flag.Int("watchers", 60, "watchers of the oracle, each with a twin at kube-apiserver")
-	fanOut    = flag.Int("fan-out", 1000, "watchers that must share one watch of kube-apiserver")
-	writes    = flag.Int("writes", 100, "writes per second of the oracle and informer tests")
 	overHTTP2 = flag.Bool("http2", false, "clients speak HTTP/2, and use TLS ports in place of plaintext ones")
-	seed      = flag.Uint64("seed", uint64(time.Now().UnixNano()),
-		"seed of all random choices; the tests that use it log it")
+	writes    = flag.Int("writes", 0, "writes of the oracle and informer tests; by default 800, and 300 with -short")
+	watchers  = flag.Int("watchers", 0,
+		"watchers of the oracle, each with a twin at kube-apiserver; by default 60, and 24 with -short")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *writes == 0 {
+		*writes = sized(800, 300)
+	}
+	if *watchers == 0 {
+		*watchers = sized(60, 24)
+	}
+	klog.LogToStderr(false) // informers of this process log to it
+	klog.SetOutput(io.Discard)
 	// As proxytest.Detectors, which would also concern the kube-apiservers that this process starts.
 	consistencydetector.SetDataConsistencyDetectionForWatchListEnabledForTest(true)
-	go noteStalls()
-	_ = flag.Set("test.parallel", "8") // tests mostly wait
+	_ = flag.Set("test.parallel", "1000") // turns has the bound
 	code := m.Run()
-	if err := shared.stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
+	for _, s := range []*sharedProcesses{&shared, &quiet} {
+		if err := s.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
 	}
 	os.Exit(code)
 }
 
-// binary returns the path of a program that make test builds.
-func binary(t testing.TB, env, name string) string {
-	t.Helper()
-	return proxytest.Binary(t, env, name, "test")
+// sized returns the size of a test: whole, or small with -short.
+func sized(whole, small int) int {
+	if testing.Short() {
+		return small
+	}
+	return whole
 }
 
-// shared are the cluster and the watchfan of most tests. The first test that needs them starts
-// them.
-var shared sharedProcesses
+// binary returns the path of a program that make e2e builds.
+func binary(t testing.TB, env, name string) string {
+	t.Helper()
+	return proxytest.Binary(t, env, name, "e2e")
+}
+
+// shared are the cluster and the watchfan of most tests. In front of the cluster quiet, tests only read,
+// and compare what they read in all namespaces. The first test that needs them starts them.
+var shared, quiet sharedProcesses
 
 type sharedProcesses struct {
 	mu      sync.Mutex
@@ -58,8 +71,6 @@ type sharedProcesses struct {
 
 func sharedCluster(t testing.TB) *cluster {
 	t.Helper()
-	binary(t, "DEVCLUSTER_BIN", "devcluster")
-	binary(t, "WATCHFAN_BIN", "watchfan")
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	return shared.clusterLocked(t)
@@ -80,12 +91,16 @@ func (s *sharedProcesses) clusterLocked(t testing.TB) *cluster {
 // sharedWatchfan returns the watchfan in front of the shared cluster.
 func sharedWatchfan(t testing.TB) *watchfan {
 	t.Helper()
-	path := binary(t, "WATCHFAN_BIN", "watchfan")
-	binary(t, "DEVCLUSTER_BIN", "devcluster")
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	c := shared.clusterLocked(t)
-	if shared.proxy == nil {
+	return shared.watchfanLocked(t)
+}
+
+func (s *sharedProcesses) watchfanLocked(t testing.TB) *watchfan {
+	t.Helper()
+	path := binary(t, "WATCHFAN_BIN", "watchfan")
+	c := s.clusterLocked(t)
+	if s.proxy == nil {
 		dir, err := os.MkdirTemp("", "watchfan-e2e-")
 		if err != nil {
 			t.Fatal(err)
@@ -95,9 +110,9 @@ func sharedWatchfan(t testing.TB) *watchfan {
 			t.Fatalf("start watchfan: %v", err)
 		}
 		p.own = c
-		shared.proxy, shared.dir = p, dir
+		s.proxy, s.dir = p, dir
 	}
-	return shared.proxy
+	return s.proxy
 }
 
 func (s *sharedProcesses) stop() error {
@@ -113,42 +128,3 @@ func (s *sharedProcesses) stop() error {
 	}
 	return failed
 }
-
-// hangTime returns how long to wait for what takes d on a quiet machine before it counts as a hang.
-// A machine may be ten times slower.
-func hangTime(d time.Duration) time.Duration { return min(10*d, 5*time.Minute) }
-
-// eventually waits until f returns nil, and fails the test if it hangs. patience is how long f may
-// take on a quiet machine.
-func eventually(t testing.TB, patience time.Duration, what string, f func() error) {
-	t.Helper()
-	patience = hangTime(patience)
-	deadline := time.Now().Add(patience)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s: %v", what, patience, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// stalled is the longest time for which this process has waited for a processor.
-var stalled atomic.Int64
-
-// noteStalls keeps stalled up to date and never returns.
-func noteStalls() {
-	const pause = 10 * time.Millisecond
-	for {
-		begin := time.Now()
-		time.Sleep(pause)
-		longest(&stalled, time.Since(begin)-pause)
-	}
-}
-
-// apart returns how far apart two moments may be that are at most d apart on a quiet machine: four
-// processes may have stalled one after the other.
-func apart(d time.Duration) time.Duration { return d + 4*time.Duration(stalled.Load()) }

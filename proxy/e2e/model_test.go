@@ -176,6 +176,14 @@ func (m *model) told(f filter) []told {
 	return all
 }
 
+// last returns the resourceVersion of the last event that a watch with filter f brings.
+func (m *model) last(f filter) uint64 {
+	if all := m.told(f); len(all) > 0 {
+		return all[len(all)-1].rv
+	}
+	return 0
+}
+
 // behind returns the events that a watch with filter f brings behind resourceVersion rv.
 func (m *model) behind(f filter, rv uint64) []string {
 	all := m.told(f)

@@ -10,7 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // nodeClient is a running program for Node; see node/watch.mjs and testdata/http2.mjs.
@@ -43,8 +44,10 @@ func startNodeClient(ctx context.Context, t *testing.T, name string, args ...str
 }
 
 // next returns the next line.
-func (n *nodeClient) next(ctx context.Context, t *testing.T) string {
+func (n *nodeClient) next(t *testing.T) string {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
+	defer cancel()
 	select {
 	case line, ok := <-n.lines:
 		if !ok {
@@ -58,10 +61,10 @@ func (n *nodeClient) next(ctx context.Context, t *testing.T) string {
 }
 
 // nextSorted returns the next lines in the order of their text.
-func (n *nodeClient) nextSorted(ctx context.Context, t *testing.T, count int) (lines []string) {
+func (n *nodeClient) nextSorted(t *testing.T, count int) (lines []string) {
 	t.Helper()
 	for range count {
-		lines = append(lines, n.next(ctx, t))
+		lines = append(lines, n.next(t))
 	}
 	slices.Sort(lines)
 	return lines
@@ -70,7 +73,7 @@ func (n *nodeClient) nextSorted(ctx context.Context, t *testing.T, count int) (l
 // TestNodeClients: npm's ws, with its token among the subprotocols, and Kubernetes' own client for
 // Node see the same events through watchfan as at kube-apiserver, and its watches end properly.
 func TestNodeClients(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	dir := binary(t, "NODE_CLIENTS", "node-clients")
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
@@ -78,19 +81,19 @@ func TestNodeClients(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "node-clients")
 	const uri = "/api/v1/namespaces/node-clients/configmaps"
-	p.plain(t).get(t, uri+"?resourceVersion=0") // a lane may know no older resourceVersions than its own
-	query := fmt.Sprintf("resourceVersion=%d&timeoutSeconds=600", direct.version(t, uri))
+	warm(t, []*target{p.plain(t)}, uri) // a lane may know no older resourceVersions than its own
+	query := fmt.Sprintf("resourceVersion=%d", direct.version(t, uri))
 	theirs := *direct
 	theirs.name, theirs.token = "kube-apiserver", c.token(t, "admin")
 
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	clients := make(map[string][]*nodeClient) // kube-apiserver's first
 	for _, client := range []string{"ws", "kubernetes"} {
 		for _, way := range []*target{&theirs, p.secure(t, theirs.token)} {
 			n := startNodeClient(ctx, t, client+" at "+way.name, filepath.Join(dir, "watch.mjs"), client, way.base, uri, query, way.token)
 			if clients[client] = append(clients[client], n); client == "ws" {
-				if got := n.next(ctx, t); got != "pong hello" {
+				if got := n.next(t); got != "pong hello" {
 					t.Errorf("%s: a ping is answered with %q", n.name, got)
 				}
 			}
@@ -107,7 +110,7 @@ func TestNodeClients(t *testing.T) {
 		for i, n := range pair {
 			var got []string
 			for range events {
-				got = append(got, n.next(ctx, t))
+				got = append(got, n.next(t))
 			}
 			if i == 0 {
 				want = got
@@ -124,7 +127,7 @@ func TestNodeClients(t *testing.T) {
 	}
 	for client, want := range map[string]string{"ws": "end 1000 ", "kubernetes": "end "} {
 		n := clients[client][1]
-		if got := n.next(ctx, t); got != want {
+		if got := n.next(t); got != want {
 			t.Errorf("%s: the last line is %q, want %q", n.name, got, want)
 		}
 	}

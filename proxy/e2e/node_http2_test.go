@@ -7,14 +7,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestNodeHTTP2: fifty watches and fifty gets on one session of node's http2 bring what they bring
 // at kube-apiserver. After SIGTERM the session gets GOAWAY and closes by itself. No stream is reset,
 // and the watches that resume at another watchfan miss nothing and repeat nothing.
 func TestNodeHTTP2(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c, "--drain-duration=2s", "--shutdown-timeout=1m")
 	p.waitReady(t)
@@ -26,8 +25,9 @@ func TestNodeHTTP2(t *testing.T) {
 		names = append(names, fmt.Sprintf("c%d", i))
 		makeConfigMap(t, direct, "node-http2", names[i], "")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	warm(t, []*target{p.secure(t, c.token(t, "admin"))}, uri)
 	since := fmt.Sprint(direct.version(t, uri))
 	start := func(name string, servers ...string) *nodeClient {
 		return startNodeClient(ctx, t, name, append([]string{"testdata/http2.mjs", c.token(t, "admin"), uri, since,
@@ -37,7 +37,7 @@ func TestNodeHTTP2(t *testing.T) {
 	ours := start("node at watchfan", "https://"+p.ports.Secure, "https://"+sharedWatchfan(t).ports.Secure)
 	next := func(n int) {
 		t.Helper()
-		if got, want := ours.nextSorted(ctx, t, n), theirs.nextSorted(ctx, t, n); !slices.Equal(got, want) {
+		if got, want := ours.nextSorted(t, n), theirs.nextSorted(t, n); !slices.Equal(got, want) {
 			t.Errorf("%s prints\n%s\nwant\n%s", ours.name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
@@ -60,16 +60,12 @@ func TestNodeHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"goaway 0", "close"} {
-		if got := ours.next(ctx, t); got != want {
+		if got := ours.next(t); got != want {
 			t.Fatalf("after SIGTERM %s prints %q, want %q", ours.name, got, want)
 		}
 	}
 	write("after")
-	select {
-	case <-p.Exited:
-	case <-ctx.Done():
-		t.Error("watchfan has not exited")
-	}
+	p.awaitExit(t)
 	cancel()
 	_, _ = ours.cmd.Wait(), theirs.cmd.Wait()
 }

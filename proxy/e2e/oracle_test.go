@@ -11,12 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // selection is one way to select ConfigMaps.
@@ -138,40 +138,54 @@ var starts = []start{
 type pair struct {
 	selection selection
 	start     start
-	rv, least uint64 // where they begin, and the oldest state that they may begin with
-	lasting   time.Duration
+	least     uint64 // the oldest state that they may begin with
 	ours      *recording
 	theirs    *recording
 }
 
 func (p *pair) String() string { return p.ours.uri }
 
-// startPair begins both watches at about the same time. They end by themselves.
-func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64,
-	lasting time.Duration) *pair {
+// startPair begins both watches at about the same time.
+func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, acknowledged uint64) *pair {
 	t.Helper()
-	p := &pair{selection: s, start: st, rv: rv, lasting: lasting.Truncate(time.Second)}
+	p := &pair{selection: s, start: st}
 	switch {
 	case st.exact:
 		p.least = rv
 	case st.fresh:
 		p.least = acknowledged
 	}
-	query := strings.ReplaceAll(st.query, "RV", fmt.Sprint(rv))
-	uri := fmt.Sprintf("%s?%s&%s&timeoutSeconds=%d", s.path, s.query, query, int(lasting.Seconds()))
+	uri := fmt.Sprintf("%s?%s&%s", s.path, s.query, strings.ReplaceAll(st.query, "RV", fmt.Sprint(rv)))
 	if !s.legacy {
 		uri += "&watch=true"
 	}
 	var wg sync.WaitGroup
 	var errs [2]error
 	wg.Go(func() { p.ours, errs[0] = ours.tryWatch(t.Context(), uri, s.accept()) })
-	wg.Go(func() { p.theirs, errs[1] = theirs.tryWatch(t.Context(), uri, s.accept()) })
+	wg.Go(func() { p.theirs, errs[1] = theirs.record(t.Context(), uri, s.accept(), true) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Errorf("watch %s: %v", uri, err)
 		return nil
 	}
 	return p
+}
+
+// await waits until both watches have brought their last events behind resourceVersion rv.
+func (p *pair) await(t *testing.T, m *model, rv uint64) {
+	t.Helper()
+	whole := p.selection.filter
+	whole.half, whole.lean = 0, false // kube-apiserver ignores these
+	for _, w := range []struct {
+		filter filter
+		watch  *recording
+	}{{p.selection.filter, p.ours}, {whole, p.theirs}} {
+		if last := m.last(w.filter); last > rv {
+			w.watch.await(t, fmt.Sprintf("event at %d", last), func(events []event) bool {
+				return len(events) > 0 && events[len(events)-1].rv >= last
+			})
+		}
+	}
 }
 
 // check compares the two streams, and each with the model.
@@ -215,23 +229,27 @@ func (p *pair) check(m *model) error {
 // TestOracle checks the main promise: "each watcher gets exactly the events, byte for byte and in
 // order, that a watcher with the same selector gets from kube-apiserver itself".
 func TestOracle(t *testing.T) {
-	c := sharedCluster(t)
-	compareWatchers(t, c, privateWatchfan(t, c), []string{"oracle", "oracle-b", "zoracle"}, *watchers, nil)
+	parallel(t)
+	c := privateCluster(t)
+	x := &comparison{watchers: *watchers, namespaces: []string{"oracle", "oracle-b", "zoracle"}}
+	x.run(t, c, privateWatchfan(t, c, "--drain-duration=0s"))
 }
 
 // comparison is many pairs of watches, and the writer and the reference beside them.
 type comparison struct {
-	ways       []*target // through watchfan, in the order of p.ways
-	theirs     *target
+	watchers   int
 	namespaces []string
-	work       *churn
-	begin      time.Time     // of the writes
-	lasting    time.Duration // of the first pairs; all end at about the same time
-	first      uint64        // at or before the churn; the reference begins here
-	initial    int           // of the reference's events are initial ones
-	end        []event       // the bookmark behind them, if kube-apiserver does not send one
-	modern     bool          // kube-apiserver has watch-lists
-	pairs      []*pair
+	midway     func() // is called once all have begun; nil does nothing
+	end        func() // is called before watchfan ends; nil does nothing
+
+	ways    []*target // through watchfan, in the order of p.ways
+	theirs  *target
+	work    *churn
+	first   uint64  // at or before the churn; the reference begins here
+	initial int     // of the reference's events are initial ones
+	behind  []event // the bookmark behind them, if kube-apiserver does not send one
+	modern  bool    // kube-apiserver has watch-lists
+	pairs   []*pair
 }
 
 // reference begins a watch of everything and returns when it has brought its initial events. Nobody
@@ -240,9 +258,9 @@ func (x *comparison) reference(t *testing.T) *recording {
 	t.Helper()
 	const uri = "/api/v1/configmaps"
 	x.modern = x.theirs.enables(t, watchList)
-	query := fmt.Sprintf("?watch=1&allowWatchBookmarks=true&timeoutSeconds=%d", int(x.lasting.Seconds())+4)
+	const query = "?watch=1&allowWatchBookmarks=true"
 	if x.modern {
-		r := x.theirs.watch(t, uri+query)
+		r := x.theirs.follow(t, uri+query)
 		initial := r.initial(t)
 		x.first = initial[len(initial)-1].rv
 		return r
@@ -252,85 +270,79 @@ func (x *comparison) reference(t *testing.T) *recording {
 		t.Fatal(err)
 	}
 	x.first, x.initial = x.theirs.version(t, uri), len(list.Items)
-	x.end = []event{{typ: "BOOKMARK", rv: x.first, end: true}}
-	r := x.theirs.watch(t, uri+query+"&resourceVersion=0")
+	x.behind = []event{{typ: "BOOKMARK", rv: x.first, end: true}}
+	r := x.theirs.follow(t, uri+query+"&resourceVersion=0")
 	r.wait(t, x.initial)
 	return r
 }
 
-// compareWatchers lets watchers of p, and a twin of each at kube-apiserver, watch the churn in some
-// namespaces. It calls midway, if there is one, once all have begun.
-func compareWatchers(t *testing.T, c *cluster, p *watchfan, ns []string, watchers int, midway func()) {
+// run lets watchers of p, and a twin of each at kube-apiserver, watch the churn in some namespaces. In the
+// end it ends p, and with it the watches: each has then brought all its events.
+func (x *comparison) run(t *testing.T, c *cluster, p *watchfan) {
 	t.Helper()
-	x := &comparison{ways: p.ways(t, c.token(t, "reader")), theirs: c.direct(t), namespaces: ns,
-		pairs: make([]*pair, watchers)}
-	createNamespaces(t, x.theirs, ns...)
+	x.ways, x.theirs, x.pairs = p.ways(t, c.token(t, "reader")), c.direct(t), make([]*pair, x.watchers)
+	createNamespaces(t, x.theirs, x.namespaces...)
 	p.waitReady(t)
-
-	begin := time.Now()
-	x.theirs.watch(t, "/api/v1/configmaps?watch=1&resourceVersion=0").stop()
-	one := time.Since(begin) // how long this machine needs to begin a watch
-	x.lasting = *churnFor + 6*time.Second + time.Duration(watchers)*max(20*time.Millisecond, 2*one)
+	rng := steady.Rand(t)
 	reference := x.reference(t)
-	x.work = &churn{target: x.theirs, namespaces: ns, rate: *writes, names: 24, seed: *seed}
-	stop, written := make(chan struct{}), make(chan error, 1)
-	x.begin = time.Now()
-	go func() { written <- x.work.run(stop) }()
-	time.Sleep(500 * time.Millisecond)
-	x.open(t, rand.New(rand.NewPCG(*seed, 0)))
-	if midway != nil {
-		midway()
+	x.work = &churn{target: x.theirs, namespaces: x.namespaces, rate: 100, names: 24, seed: rng.Uint64()}
+	stop := x.work.start(t)
+	x.work.await(t, 20)
+	x.open(t, rng)
+	if x.midway != nil {
+		x.midway()
 	}
-	time.Sleep(*churnFor - time.Since(x.begin))
-	close(stop)
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
-	wrote := time.Since(x.begin)
-	x.work.check(t, wrote)
-	if wrote > x.lasting-2*time.Second {
-		t.Fatalf("the machine took %s to begin %d pairs, whose watches last %s from the beginning",
-			wrote, watchers, x.lasting)
-	}
+	x.work.await(t, *writes)
+	stop()
+	x.work.check(t)
+	before := x.work.last.Load()
+	last := x.work.sweep(t)
 
-	reference.finish(t, x.lasting+10*time.Second)
-	reference.complete(t, x.lasting+4*time.Second)
-	m, err := newModel(slices.Insert(reference.all(), x.initial, x.end...))
+	m, err := newModel(slices.Insert(reference.until(t, last), x.initial, x.behind...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.check(t, m)
+	for _, pair := range x.pairs {
+		if pair != nil {
+			pair.await(t, m, before)
+		}
+	}
 	admin := p.admin(t)
 	if watches := admin.metric(t, "watchfan_upstream_watches", `resource="configmaps"`); watches != 1 {
 		t.Errorf("watchfan_upstream_watches of configmaps is %v, want 1", watches)
 	}
-	if n := admin.metric(t, "watchfan_passthrough_requests_total"); n > 0 {
-		t.Logf("%v requests were passed through", n)
+	t.Logf("%v requests were passed through", admin.metric(t, "watchfan_passthrough_requests_total"))
+	if x.end != nil {
+		x.end()
 	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	x.check(t, m)
 }
 
-// open begins all pairs: a third at once, the others at random moments and from random
+// open begins all pairs: a third at once, the others one after another during the churn and from random
 // resourceVersions of the past.
 func (x *comparison) open(t *testing.T, rng *rand.Rand) {
 	t.Helper()
 	all := selections(x.namespaces)
 	var opening sync.WaitGroup
 	gate := make(chan struct{}, 8)
+	third := len(x.pairs) / 3
 	for i := range x.pairs {
 		s, st := all[i%len(all)], starts[(i*7+i/len(all))%len(starts)]
 		if st.modern && (s.legacy || !x.modern) {
 			st = starts[i%2]
 		}
-		if i >= len(x.pairs)/3 {
-			pause := (*churnFor - time.Since(x.begin) - time.Second) / time.Duration(len(x.pairs)-i)
-			time.Sleep(time.Duration(rng.Int64N(int64(max(2*pause, 1)))))
+		if i >= third {
+			x.work.await(t, (i-third)**writes/len(x.pairs))
 		}
 		now := x.work.last.Load()
 		rv := now
 		if i%2 == 1 && now > x.first {
 			rv = now - rng.Uint64N(min(now-x.first, 300))
 		}
-		if i >= len(x.pairs)/3 { // the lane is filled
+		if i >= third { // the lane is filled
 			s = s.vary(i)
 		}
 		way := x.ways[[]int{0, 2, 0, 1}[(i+i/4)%4]]
@@ -340,30 +352,22 @@ func (x *comparison) open(t *testing.T, rng *rand.Rand) {
 		gate <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-gate }()
-			x.pairs[i] = startPair(t, way, x.theirs, s, st, rv, now, x.lasting-time.Since(x.begin))
+			x.pairs[i] = startPair(t, way, x.theirs, s, st, rv, now)
 		})
 	}
 	opening.Wait()
 }
 
-// check waits for the end of all pairs, and compares the watches of each with each other and with
-// the model.
+// check compares the watches of each pair with each other and with the model. watchfan has ended.
 func (x *comparison) check(t *testing.T, m *model) {
 	t.Helper()
-	events, failed, cut, zipped, lean, halved := 0, 0, 0, 0, 0, 0
+	events, failed, zipped, lean, halved := 0, 0, 0, 0, 0
 	for _, p := range x.pairs {
 		if p == nil {
 			continue
 		}
-		p.ours.finish(t, x.lasting)
-		p.theirs.finish(t, x.lasting)
-		if d := p.ours.lasted() - p.lasting; d.Abs() > apart(1500*time.Millisecond) {
-			t.Errorf("%s lasted %s, want %s", p, p.ours.lasted(), p.lasting)
-		}
-		if p.theirs.complete(t, p.lasting) {
-			cut++
-		}
-		events += len(p.ours.all())
+		events += len(p.ours.finish(t))
+		p.theirs.stop()
 		if p.ours.header.Get("Content-Encoding") == "gzip" {
 			zipped++
 		}
@@ -381,8 +385,7 @@ func (x *comparison) check(t *testing.T, m *model) {
 		}
 	}
 	t.Logf("%d pairs, %d of them with gzip, %d without managedFields and %d of a half, %d events through watchfan, "+
-		"%d changes in the reference, %d pairs differ; kube-apiserver ended %d early", len(x.pairs), zipped, lean, halved,
-		events, len(m.log), failed, cut)
+		"%d changes in the reference, %d pairs differ", len(x.pairs), zipped, lean, halved, events, len(m.log), failed)
 	if lean == 0 || halved == 0 {
 		t.Errorf("%d watches without managedFields and %d of a half show nothing", lean, halved)
 	}

@@ -13,17 +13,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestPlugin: kubectl finds the plugin, which finds a pod of watchfan by its labels. kube-apiserver
 // forwards a port of it, over WebSocket, through a kubelet that is scripted here and connects to a
 // watchfan of this host.
 func TestPlugin(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	program := binary(t, "KUBECTL_BIN", "kubectl")
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
@@ -31,6 +32,7 @@ func TestPlugin(t *testing.T) {
 	direct := c.direct(t)
 	createNamespaces(t, direct, "plugin")
 	makeConfigMap(t, direct, "plugin", "x", "")
+	warm(t, []*target{p.secure(t, c.token(t, "admin"))}, "/api/v1/namespaces/plugin/configmaps")
 	const uri = "/api/v1/namespaces/plugin/configmaps?watch=1&resourceVersion=0"
 	watch := gather(t, p.secure(t, c.token(t, "admin")), 3, func(int) string { return uri })
 	defer watch.leave()
@@ -54,7 +56,7 @@ func TestPlugin(t *testing.T) {
 	}
 	f := func(wantCode int, want string, args ...string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(bin, "kubectl"), append([]string{"watchfan"}, args...)...)
 		cmd.Env = []string{"HOME=" + bin, "PATH=" + bin, "KUBECONFIG=" + c.Ready.Kubeconfigs["admin"]}

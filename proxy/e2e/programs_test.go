@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,12 +15,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // programWay is a way for programs of others: as the admin, with the server's certificate checked.
@@ -69,34 +70,59 @@ func (w programWay) connectionsOf(t *testing.T, pid int) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", pid))
+	sockets, err := socketsOf(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	remote := fmt.Sprintf("0100007F:%04X", number) // 127.0.0.1
-	open := make(map[string]bool)
-	for line := range bytes.Lines(table) {
-		// sl local_address rem_address st … inode; the state 01 is ESTABLISHED
-		if f := strings.Fields(string(line)); len(f) > 9 && f[2] == remote && f[3] == "01" {
-			open["socket:["+f[9]+"]"] = true
-		}
-	}
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if to, err := os.Readlink(file); err == nil && open[to] {
+	for _, s := range sockets {
+		if s.remote == fmt.Sprintf("0100007F:%04X", number) && s.state == "01" { // 127.0.0.1, ESTABLISHED
 			n++
 		}
 	}
 	return n
 }
 
+// listeningAt returns the port of 127.0.0.1 at which a process listens.
+func listeningAt(pid int) (string, error) {
+	sockets, err := socketsOf(pid)
+	for _, s := range sockets {
+		if port, ok := strings.CutPrefix(s.local, "0100007F:"); ok && s.state == "0A" { // LISTEN
+			number, err := strconv.ParseUint(port, 16, 16)
+			return strconv.FormatUint(number, 10), err
+		}
+	}
+	return "", errors.Join(err, fmt.Errorf("process %d does not listen", pid))
+}
+
+// tcpSocket is a line of /proc/PID/net/tcp: addresses and a state, in hexadecimal digits.
+type tcpSocket struct{ local, remote, state string }
+
+// socketsOf returns the TCP sockets of a process.
+func socketsOf(pid int) (own []tcpSocket, err error) {
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", pid))
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]tcpSocket)
+	for line := range bytes.Lines(table) {
+		// sl local_address rem_address st … inode
+		if f := strings.Fields(string(line)); len(f) > 9 {
+			all["socket:["+f[9]+"]"] = tcpSocket{f[1], f[2], f[3]}
+		}
+	}
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, file := range files {
+		if to, err := os.Readlink(file); err == nil && all[to] != (tcpSocket{}) {
+			own = append(own, all[to])
+		}
+	}
+	return own, err
+}
+
 // TestKubectlHTTP2: kubectl speaks HTTP/2 without being told to. Its list and its watch share a
 // connection, as at kube-apiserver.
 func TestKubectlHTTP2(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	program := binary(t, "KUBECTL_BIN", "kubectl")
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
@@ -105,15 +131,14 @@ func TestKubectlHTTP2(t *testing.T) {
 	createNamespaces(t, theirs.target, "kubectl-http2")
 	const uri = "/api/v1/namespaces/kubectl-http2/configmaps"
 	makeConfigMap(t, theirs.target, "kubectl-http2", "a", "")
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
-	defer cancel()
+	warm(t, []*target{ours.target}, uri)
 	var outputs []*programOutput
 	for _, w := range []programWay{theirs, ours} {
-		cmd := exec.CommandContext(ctx, program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
+		cmd := exec.CommandContext(t.Context(), program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
 			"get", "configmaps", "--namespace=kubectl-http2", "--watch", "--output=name")
 		cmd.Env = append([]string{"HOME=" + t.TempDir()}, proxytest.Detectors...)
 		out := startProgram(t, "kubectl at "+w.name, cmd)
-		out.until(ctx, t, "configmap/a")
+		out.until(t, "configmap/a")
 		outputs = append(outputs, out)
 	}
 	admin := p.admin(t)
@@ -128,7 +153,7 @@ func TestKubectlHTTP2(t *testing.T) {
 	theirs.patch(t, uri+"/a", `{"data":{"k":"w"}}`)
 	makeConfigMap(t, theirs.target, "kubectl-http2", "b", "")
 	for _, out := range outputs {
-		if lines := out.until(ctx, t, "configmap/b"); !slices.Equal(lines, []string{"configmap/a", "configmap/b"}) {
+		if lines := out.until(t, "configmap/b"); !slices.Equal(lines, []string{"configmap/a", "configmap/b"}) {
 			t.Errorf("%s prints %q", out.name, lines)
 		}
 		_ = out.cmd.Process.Kill()
@@ -146,7 +171,7 @@ func (w programWay) curl(ctx context.Context, args ...string) *exec.Cmd {
 // connections: sixty gets at once, a large upload, errors, a watch that ends, and one whose events
 // come when they happen.
 func TestCurlHTTP2(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, p := sharedCluster(t), sharedWatchfan(t)
 	p.waitReady(t)
 	theirs, ours := programWays(t, c, p)
@@ -161,12 +186,11 @@ func TestCurlHTTP2(t *testing.T) {
 	if err := os.WriteFile(large, []byte(patch), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
-	defer cancel()
-	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=", uri, theirs.version(t, uri))
+	ctx := t.Context()
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, theirs.version(t, uri))
 	var watches []*programOutput
 	for _, w := range []programWay{theirs, ours} {
-		watches = append(watches, startProgram(t, "curl at "+w.name, w.curl(ctx, "--no-buffer", w.base+since+"600")))
+		watches = append(watches, startProgram(t, "curl at "+w.name, w.curl(ctx, "--no-buffer", w.base+since)))
 	}
 	for _, args := range [][]string{
 		{uri + fmt.Sprintf("/c[0-%d]", objects-1), "--parallel", "--parallel-max", "50"},
@@ -174,7 +198,7 @@ func TestCurlHTTP2(t *testing.T) {
 		{uri + "/c0", "--request", "PATCH", "--header", "Content-Type: application/merge-patch+json",
 			"--data-binary", "@" + large},
 		{uri + "/c0", "--compressed"},
-		{since + "5"}, // long enough for an event of 900 KB
+		{since + "&timeoutSeconds=5"}, //testlint:allow timeout curl ends with the watch
 		{"/version"},
 	} {
 		want, wantEnds := runCurl(ctx, t, theirs, args)
@@ -194,7 +218,7 @@ func TestCurlHTTP2(t *testing.T) {
 	for i := range 20 {
 		theirs.patch(t, uri+"/c1", fmt.Sprintf(`{"data":{"step":"%d"}}`, i))
 		step := fmt.Sprintf(`"step":"%d"`, i)
-		want, got := watches[0].until(ctx, t, step), watches[1].until(ctx, t, step)
+		want, got := watches[0].until(t, step), watches[1].until(t, step)
 		if !slices.Equal(got, want) {
 			t.Fatalf("curl's watch prints\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -266,8 +290,10 @@ func startProgram(t *testing.T, name string, cmd *exec.Cmd) *programOutput {
 }
 
 // until returns the next lines up to the first that contains a text. Empty lines are left out.
-func (p *programOutput) until(ctx context.Context, t *testing.T, text string) (lines []string) {
+func (p *programOutput) until(t *testing.T, text string) (lines []string) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
+	defer cancel()
 	for {
 		select {
 		case line, ok := <-p.lines:
@@ -292,7 +318,7 @@ func (p *programOutput) until(ctx context.Context, t *testing.T, text string) (l
 // cache and passed through, as at kube-apiserver. The watchfan is its own: other tests' requests
 // would count against the limit of reads that wait, and in the metric.
 func TestH2Load(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
@@ -302,7 +328,7 @@ func TestH2Load(t *testing.T) {
 	for i := range 20 {
 		makeConfigMap(t, theirs.target, "h2load", fmt.Sprintf("c%d", i), "")
 	}
-	ours.watch(t, uri+"?watch=1&resourceVersion=0&allowWatchBookmarks=true").stop() // the lane is there
+	warm(t, []*target{ours.target}, uri)
 	for _, path := range []string{uri + "?resourceVersion=0", uri + "/c7?resourceVersion=0", uri + "/c7"} {
 		for _, way := range []programWay{theirs, ours} {
 			h2load(t, way, path)
@@ -321,9 +347,7 @@ const h2loadRequests = 800
 func h2load(t *testing.T, w programWay, path string) {
 	t.Helper()
 	body := len(w.get(t, path).body)
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime(20*time.Second))
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "h2load", "--requests", fmt.Sprint(h2loadRequests), "--clients=2",
+	out, err := exec.CommandContext(t.Context(), "h2load", "--requests", fmt.Sprint(h2loadRequests), "--clients=2",
 		"--max-concurrent-streams=100", "--header", "authorization: Bearer "+w.token, w.base+path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("h2load of %s at %s: %v: %s", path, w.name, err, out)

@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // reader is a person with a client that reads at random.
@@ -24,10 +26,11 @@ type reader struct {
 	nobody       bool        // it has a token without an owner
 	never        bool        // nothing is served to it from a cache
 
-	goneSent, goneSeen time.Time // when its account was deleted; zero if it was not
+	goneSent, goneSeen time.Time // when its account was deleted, and when all noticed; zero if it was not
 
 	mu   sync.Mutex
 	seen []*observation
+	live map[*observation]struct{} // watches from the cache that are open
 }
 
 func (r *reader) String() string { return r.how + " " + r.name }
@@ -42,19 +45,13 @@ type observation struct {
 	cached     bool
 
 	// Of a watch.
-	events []sight
+	events int
 	ended  time.Time    // when the stream was over
 	broken error        // why it broke; nil if it ended properly or by the client
 	left   bool         // the client ended it
 	next   *observation // the same request once more, if the server ended it
 
 	wrong error // a fault whatever the rights were
-}
-
-// sight is one event at a client.
-type sight struct {
-	rv uint64
-	at time.Time
 }
 
 func (o *observation) String() string {
@@ -64,7 +61,7 @@ func (o *observation) String() string {
 // during returns whether the reader may have been allowed, and whether it may have been refused,
 // between from and to.
 func (o *observation) during(l ledger, from, to time.Time) (yes, no bool) {
-	yes, no = l.during(o.reader.person, o.demand, from, to)
+	yes, no = l.during(o.reader.person, o.demand, from, to, o.cached)
 	if gone := o.reader.goneSent; !gone.IsZero() {
 		yes = yes && !from.After(o.reader.goneSeen)
 		no = no || !to.Before(gone)
@@ -77,6 +74,53 @@ type rbacReading struct {
 	all      []demand
 	rights   atomic.Pointer[rights] // in force, or about to be
 	refusals atomic.Int64           // compared with kube-apiserver's
+	requests atomic.Int64           // that have been answered
+}
+
+// more waits until n more requests have been answered.
+func (w *rbacReading) more(t *testing.T, n int) {
+	t.Helper()
+	count := func() int { return int(w.requests.Load()) }
+	reach(t, "request", count()+n, count)
+}
+
+// enforce waits until watchfan refuses each of the requests that readers have lost the right to, and has
+// ended their watches.
+func (w *rbacReading) enforce(t *testing.T, readers []*reader, before, after rights) {
+	t.Helper()
+	for _, r := range readers {
+		var lost []demand
+		for _, d := range w.all {
+			if before.allow(r.person, d) && !after.allow(r.person, d) && !r.nobody {
+				lost = append(lost, d)
+			}
+		}
+		steady.Until(t, "refusal of "+r.String(), func() error {
+			for len(lost) > 0 {
+				if status, err := r.glance(lost[0]); err != nil || status == http.StatusOK {
+					return fmt.Errorf("%+v: %d, %v", lost[0], status, err)
+				}
+				lost = lost[1:]
+			}
+			return nil
+		})
+		steady.Until(t, "end of the watches of "+r.String(), func() error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for o := range r.live {
+				if !after.allow(r.person, o.demand) {
+					return fmt.Errorf("%s is open", o)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// glance makes a request, and returns the status of its answer.
+func (r *reader) glance(d demand) (status int, err error) {
+	resp, err := r.ours.look(d.uri("resourceVersion=0"), r.header)
+	return resp.status, err
 }
 
 // draw returns a demand, in three of four cases one that is allowed, if there is any.
@@ -104,6 +148,7 @@ func (r *reader) get(w *rbacReading, d demand, query string) *observation {
 		o.wrong = r.refused(w, o, resp.body)
 	}
 	r.keep(o)
+	w.requests.Add(1)
 	return o
 }
 
@@ -141,7 +186,7 @@ func (r *reader) refused(w *rbacReading, o *observation, body []byte) error {
 	if o.status != http.StatusForbidden && o.status != http.StatusUnauthorized {
 		return fmt.Errorf("%d: %s", o.status, body)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), steady.Patience)
 	defer cancel()
 	resp, err := r.theirs.open(ctx, http.MethodGet, o.uri, r.header, "")
 	if err != nil {
@@ -162,8 +207,9 @@ func (r *reader) refused(w *rbacReading, o *observation, body []byte) error {
 	return nil
 }
 
-// watch watches until the server ends it or ctx does, and records it.
-func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d demand, query string) *observation {
+// watch watches until the server ends it or ctx does, or until it has brought so many events, if most is
+// positive, and records it.
+func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d demand, query string, most int) *observation {
 	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
 	r.keep(o)
 	resp, err := way.open(ctx, http.MethodGet, o.uri, r.header, "")
@@ -190,13 +236,25 @@ func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d deman
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = proxytest.NewMemberReader(resp.Body)
 	}
-	o.read(ctx, proxytest.NewEventReader(body, false))
+	if o.cached {
+		r.mu.Lock()
+		r.live[o] = struct{}{}
+		r.mu.Unlock()
+	}
+	o.read(ctx, proxytest.NewEventReader(body, false), most)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, o)
 	return o
 }
 
 // read records the events of a watch.
-func (o *observation) read(ctx context.Context, in *proxytest.EventReader) {
+func (o *observation) read(ctx context.Context, in *proxytest.EventReader, most int) {
 	for {
+		if most > 0 && o.events >= most {
+			o.left, o.ended = true, time.Now()
+			return
+		}
 		line, err := in.Next()
 		var e event
 		if err == nil {
@@ -206,7 +264,7 @@ func (o *observation) read(ctx context.Context, in *proxytest.EventReader) {
 		case err == nil && e.typ != "BOOKMARK" && !o.demand.covers(e.key):
 			o.wrong = fmt.Errorf("shows %s", e)
 		case err == nil:
-			o.events = append(o.events, sight{e.rv, e.at})
+			o.events++
 			continue
 		case ctx.Err() != nil:
 			o.left = true
@@ -222,43 +280,35 @@ func (o *observation) read(ctx context.Context, in *proxytest.EventReader) {
 // before: a right that was just confirmed must not allow anything else.
 func (r *reader) readAll(stop <-chan struct{}, w *rbacReading, rng *rand.Rand) {
 	var d demand
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			return
-		case <-time.After(time.Duration(30+rng.IntN(60)) * time.Millisecond):
-			if d = d.near(rng); i%3 == 0 {
-				d = w.draw(rng, r, false)
-			}
-			r.get(w, d, []string{"resourceVersion=0", "resourceVersion=0", "resourceVersion=0", ""}[rng.IntN(4)])
+	for i := 0; pace(stop, time.Duration(30+rng.IntN(60))*time.Millisecond); i++ {
+		if d = d.near(rng); i%3 == 0 {
+			d = w.draw(rng, r, false)
 		}
+		r.get(w, d, []string{"resourceVersion=0", "resourceVersion=0", "resourceVersion=0", ""}[rng.IntN(4)])
 	}
 }
 
-// watchAll watches one thing after another until ctx ends. Half of the watches last until then,
-// unless the server ends them.
+// watchAll watches one thing after another until ctx ends. Half of the watches last until then, unless the
+// server ends them, and the others for some events.
 func (r *reader) watchAll(ctx context.Context, w *rbacReading, rng *rand.Rand) {
-	for ctx.Err() == nil {
+	for pace(ctx.Done(), 100*time.Millisecond) {
 		this, leave := context.WithCancel(ctx)
-		way := r.ours
+		way, most := r.ours, 0
 		if rng.IntN(3) == 0 {
 			way = way.zipped()
 		}
 		query := []string{"resourceVersion=0", "allowWatchBookmarks=1",
 			"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"}[rng.IntN(3)]
 		if rng.IntN(2) == 0 {
-			time.AfterFunc(time.Duration(500+rng.IntN(6000))*time.Millisecond, leave)
+			most = 1 + rng.IntN(40)
 		}
-		o := r.watch(this, w, way, w.draw(rng, r, true), query)
+		o := r.watch(this, w, way, w.draw(rng, r, true), query, most)
 		if o.status == http.StatusOK && !o.left {
-			again, leave := context.WithTimeout(ctx, time.Second)
-			o.next = r.watch(again, w, way, o.demand, query)
-			leave()
+			next := &observation{reader: r, demand: o.demand, begin: time.Now()}
+			next.status, _ = r.glance(o.demand)
+			next.end = time.Now()
+			o.next = next
 		}
 		leave()
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(100+rng.IntN(200)) * time.Millisecond):
-		}
 	}
 }

@@ -121,7 +121,7 @@ func (d demand) uri(query string) string {
 		query += "&fieldSelector=metadata.name%3D" + d.name
 	}
 	if d.verb == "watch" {
-		query += "&watch=1&timeoutSeconds=600"
+		query += "&watch=1"
 	}
 	return path + "?" + strings.TrimPrefix(query, "&")
 }
@@ -148,21 +148,27 @@ func (d demand) covers(key string) bool {
 	return (d.namespace == "" || namespace == d.namespace) && (d.name == "" || name == d.name)
 }
 
-// era is a time in which certain rights were in force: perhaps since sent and certainly since seen,
-// until the next era.
+// era is a time in which certain rights were in force: perhaps since sent and certainly since seen, until
+// the next era. watchfan may believe in the rights before it until enforced.
 type era struct {
-	rights     rights
-	sent, seen time.Time
+	rights               rights
+	sent, seen, enforced time.Time
 }
 
 // ledger has the rights of every time. Its eras follow each other.
 type ledger []era
 
-// during returns the answers that kube-apiserver may have given between from and to.
-func (l ledger) during(p person, d demand, from, to time.Time) (yes, no bool) {
+// during returns the answers that may have been given between from and to: by kube-apiserver, or if cached
+// is true by watchfan.
+func (l ledger) during(p person, d demand, from, to time.Time, cached bool) (yes, no bool) {
 	for i, e := range l {
-		if e.sent.After(to) || i+1 < len(l) && l[i+1].seen.Before(from) {
+		if e.sent.After(to) {
 			continue
+		}
+		if i+1 < len(l) {
+			if next := l[i+1]; cached && next.enforced.Before(from) || !cached && next.seen.Before(from) {
+				continue
+			}
 		}
 		if e.rights.allow(p, d) {
 			yes = true

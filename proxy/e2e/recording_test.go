@@ -10,11 +10,13 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // event is one line of a watch.
@@ -25,7 +27,6 @@ type event struct {
 	uid  string
 	line string // the bytes, newline included
 	end  bool   // the bookmark that ends the initial events
-	at   time.Time
 }
 
 // parsed are the events that any recording has read. Most recordings have the same lines as others.
@@ -47,7 +48,6 @@ func parseEvent(line []byte) (event, error) {
 		parsed.events[ev.line] = ev
 		parsed.Unlock()
 	}
-	ev.at = time.Now()
 	return ev, nil
 }
 
@@ -90,13 +90,11 @@ type recording struct {
 
 	status int
 	header http.Header
-	opened time.Time
-	headed time.Time // when the response head arrived
 
-	mu     sync.Mutex
-	events []event
-	err    error // nil after a proper end
-	ended  time.Time
+	mu      sync.Mutex
+	events  []event
+	changed chan struct{} // closed and replaced with each event
+	err     error         // nil after a proper end
 }
 
 // watch begins a watch and records it until it or the test ends. It returns when the response head
@@ -110,51 +108,84 @@ func (d *target) watch(t testing.TB, uri string) *recording {
 	return r
 }
 
+// follow is watch for a watch of kube-apiserver that others are compared with. kube-apiserver may end a
+// watch that it finds slow. Then the recording continues from its last resourceVersion, as clients do.
+func (d *target) follow(t testing.TB, uri string) *recording {
+	t.Helper()
+	r, err := d.record(t.Context(), uri, nil, true)
+	if err != nil {
+		t.Fatalf("watch %s at %s: %v", uri, d.name, err)
+	}
+	return r
+}
+
 func (d *target) tryWatch(ctx context.Context, uri string, header http.Header) (*recording, error) {
+	return d.record(ctx, uri, header, false)
+}
+
+func (d *target) record(ctx context.Context, uri string, header http.Header, follow bool) (*recording, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &recording{target: d, uri: uri, cancel: cancel, done: make(chan struct{}), opened: time.Now()}
+	r := &recording{target: d, uri: uri, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{})}
 	resp, err := d.open(ctx, http.MethodGet, uri, header, "")
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	r.headed = time.Now()
 	r.status, r.header = resp.StatusCode, resp.Header
-	body := resp.Body
-	if d.gzip && resp.Header.Get("Content-Encoding") == "gzip" {
-		body = proxytest.NewMemberReader(body)
-	}
 	go func() {
-		defer body.Close()
+		defer close(r.done)
 		defer cancel()
-		r.read(body)
+		err := r.read(resp)
+		for err == nil && follow {
+			if resp, err = d.open(ctx, http.MethodGet, r.rest(), header, ""); err == nil {
+				err = r.read(resp)
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.err = err
 	}()
 	return r, nil
 }
 
-func (r *recording) read(body io.Reader) {
-	defer close(r.done)
+// read records the events of an answer. It returns nil after a proper end.
+func (r *recording) read(resp *http.Response) error {
+	defer resp.Body.Close()
+	body := io.Reader(resp.Body)
+	if r.target.gzip && resp.Header.Get("Content-Encoding") == "gzip" {
+		body = proxytest.NewMemberReader(resp.Body)
+	}
 	in := proxytest.NewEventReader(body, false)
 	for {
 		line, err := in.Next()
+		if err == io.EOF {
+			return nil
+		}
 		var ev event
 		if err == nil && r.status == http.StatusOK {
 			ev, err = parseEvent(line)
 		}
-		r.mu.Lock()
-		switch {
-		case err == nil:
-			r.events = append(r.events, ev)
-		case err == io.EOF:
-			r.ended = time.Now()
-		default:
-			r.err, r.ended = err, time.Now()
-		}
-		r.mu.Unlock()
 		if err != nil {
-			return
+			return err
 		}
+		r.mu.Lock()
+		r.events = append(r.events, ev)
+		close(r.changed)
+		r.changed = make(chan struct{})
+		r.mu.Unlock()
 	}
+}
+
+// rest returns the URI by which a client continues.
+func (r *recording) rest() string {
+	path, query, _ := strings.Cut(r.uri, "?")
+	q, _ := url.ParseQuery(query) // it was sent before
+	if events := r.all(); len(events) > 0 {
+		q.Set("resourceVersion", strconv.FormatUint(events[len(events)-1].rv, 10))
+		q.Del("sendInitialEvents")
+		q.Del("resourceVersionMatch")
+	}
+	return path + "?" + q.Encode()
 }
 
 // all returns what has come so far.
@@ -178,42 +209,78 @@ func (r *recording) open() bool {
 	}
 }
 
+// await waits until have accepts the events so far, and returns them. A bookmark does not renew its patience.
+func (r *recording) await(t testing.TB, what string, have func([]event) bool) []event {
+	t.Helper()
+	deadline := time.Now().Add(steady.Patience)
+	for open, hangs, seen := true, false, 0; ; {
+		r.mu.Lock()
+		events, changed := r.events[:len(r.events):len(r.events)], r.changed
+		r.mu.Unlock()
+		if have(events) {
+			return events
+		}
+		if !open || hangs {
+			t.Fatalf("%s %s: no %s among %d events; ended: %v, err: %v\n%s", r.target.name, r.uri, what, len(events),
+				!open, r.err, format(events))
+		}
+		if slices.ContainsFunc(events[seen:], func(e event) bool { return e.typ != "BOOKMARK" }) {
+			deadline = time.Now().Add(steady.Patience)
+		}
+		seen = len(events)
+		patience, cancel := context.WithDeadline(context.Background(), deadline)
+		select {
+		case <-changed:
+		case <-r.done:
+			open = false
+		case <-patience.Done():
+			hangs = true
+		}
+		cancel()
+	}
+}
+
 // wait waits for n events.
 func (r *recording) wait(t testing.TB, n int) []event {
 	t.Helper()
-	deadline := time.Now().Add(hangTime(15 * time.Second))
-	for {
-		events := r.all()
-		if len(events) >= n {
-			return events
-		}
-		if !r.open() || time.Now().After(deadline) {
-			t.Fatalf("%s %s: %d events, want %d; ended: %v, err: %v\n%s", r.target.name, r.uri, len(events), n,
-				!r.open(), r.err, format(events))
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	return r.await(t, fmt.Sprintf("event %d", n), func(events []event) bool { return len(events) >= n })
+}
+
+// until waits for the resourceVersion last, ends the watch, and returns the events up to there.
+func (r *recording) until(t testing.TB, last uint64) []event {
+	t.Helper()
+	events := r.await(t, fmt.Sprintf("resourceVersion %d", last), func(events []event) bool {
+		return len(events) > 0 && events[len(events)-1].rv >= last
+	})
+	r.stop()
+	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.rv > last })
+}
+
+// behind waits for an event behind resourceVersion rv, and returns the first.
+func (r *recording) behind(t testing.TB, rv uint64) event {
+	t.Helper()
+	newer := func(e event) bool { return e.typ != "BOOKMARK" && e.rv > rv }
+	events := r.await(t, fmt.Sprintf("event behind %d", rv), func(events []event) bool { return slices.ContainsFunc(events, newer) })
+	return events[slices.IndexFunc(events, newer)]
 }
 
 // initial waits for the bookmark that ends the initial events, and returns all of them.
 func (r *recording) initial(t testing.TB) []event {
 	t.Helper()
-	for n := 1; ; n++ {
-		if events := r.wait(t, n)[:n]; events[n-1].end {
-			return events
-		}
-	}
+	end := func(e event) bool { return e.end }
+	events := r.await(t, "end of the initial events", func(events []event) bool { return slices.ContainsFunc(events, end) })
+	return events[:slices.IndexFunc(events, end)+1]
 }
 
-// finish waits until the stream has ended, and fails the test unless it ended properly. patience is
-// how long that may take on a quiet machine.
-func (r *recording) finish(t testing.TB, patience time.Duration) []event {
+// finish waits until the stream has ended, and fails the test unless it ended properly.
+func (r *recording) finish(t testing.TB) []event {
 	t.Helper()
-	patience = hangTime(patience)
+	patience, cancel := context.WithTimeout(context.Background(), steady.Patience)
+	defer cancel()
 	select {
 	case <-r.done:
-	case <-time.After(patience):
-		t.Fatalf("%s %s has not ended within %s; %d events", r.target.name, r.uri, patience, len(r.all()))
+	case <-patience.Done():
+		t.Fatalf("%s %s has not ended after %s; %d events", r.target.name, r.uri, steady.Patience, len(r.all()))
 	}
 	if r.status != http.StatusOK {
 		t.Fatalf("%s %s: status %d", r.target.name, r.uri, r.status)
@@ -222,39 +289,6 @@ func (r *recording) finish(t testing.TB, patience time.Duration) []event {
 		t.Fatalf("%s %s did not end properly: %v", r.target.name, r.uri, r.err)
 	}
 	return r.all()
-}
-
-// lasted is how long the stream was open.
-func (r *recording) lasted() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ended.Sub(r.opened)
-}
-
-// complete adds the rest to a finished recording that kube-apiserver ended before its time, as
-// kube-apiserver may end a watch that it finds slow. A client would come back with the last
-// resourceVersion. It reports whether there was a rest.
-func (r *recording) complete(t testing.TB, lasting time.Duration) bool {
-	t.Helper()
-	if r.lasted() > lasting-1500*time.Millisecond {
-		return false
-	}
-	u, err := url.Parse(r.uri)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	if n := len(r.events); n > 0 {
-		q.Set("resourceVersion", strconv.FormatUint(r.events[n-1].rv, 10))
-	} else if q.Get("resourceVersion") == "" || q.Get("resourceVersion") == "0" {
-		t.Fatalf("%s %s ended after %s and brought nothing", r.target.name, r.uri, r.lasted())
-	}
-	q.Del("sendInitialEvents")
-	q.Del("resourceVersionMatch")
-	q.Set("timeoutSeconds", "1")
-	rest := r.target.watch(t, u.Path+"?"+q.Encode())
-	r.events = append(r.events, rest.finish(t, 10*time.Second)...)
-	return true
 }
 
 // stop ends the watch as a client does.

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,26 +20,24 @@ const rolesPath = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
 // kube-apiserver says they are, in each encoding. No client loses an event or an object, and a right
 // to one name is no right to another.
 func TestReplacedNames(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
 	ours, theirs := p.secure(t, c.token(t, "admin")), c.direct(t)
 	theirs.create(t, rolesPath, `{"metadata":{"name":"first"}}`)
 	rv := theirs.version(t, rolesPath)
-	whole := func(d *target, c chan<- []string) { c <- watchUntil(t, d, rolesPath, rv, "z-last") }
-	got, want := make(chan []string, 1), make(chan []string, 1)
-	go whole(theirs, want)
-	go whole(ours, got)
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d", rolesPath, rv)
+	got, want := ours.follow(t, since), theirs.follow(t, since)
 	p.admin(t).awaitWatchers(t, 1)
 
 	for _, name := range []string{"u\xff", "u\xfe", "u\x80", "u\ufffd", "ué"} {
 		createRole(t, theirs, name)
 	}
 	theirs.remove(t, rolesPath+"/u%FF")
-	theirs.create(t, rolesPath, `{"metadata":{"name":"z-last"}}`)
-	if g, w := <-got, <-want; !slices.Equal(g, w) {
-		t.Errorf("a watch of JSON brought\n%swant\n%s", strings.Join(g, ""), strings.Join(w, ""))
+	last := theirs.create(t, rolesPath, `{"metadata":{"name":"z-last"}}`)
+	if err := compare(got.until(t, last), want.until(t, last)); err != nil {
+		t.Errorf("a watch of JSON: %v", err)
 	}
 
 	createRole(t, theirs, "u\xff")
@@ -51,61 +47,27 @@ func TestReplacedNames(t *testing.T) {
 		for _, name := range []string{"u%FF", "u%FD", "u%EF%BF%BD", "u%C3%A9"} {
 			one := strings.Replace(accepts, "MetadataList", "Metadata", 1)
 			for _, query := range []string{"", "?resourceVersion=0"} {
-				row{uri: rolesPath + "/" + name + query, header: accept(one)}.check(t, ours, theirs)
+				row{uri: rolesPath + "/" + name + query, header: accept(one)}.check(t, theirs, ours)
 			}
 			for _, query := range []string{"?", "?resourceVersion=0&"} {
 				r := row{uri: rolesPath + query + "fieldSelector=metadata.name%3D" + name, header: accept(accepts)}
-				r.check(t, ours, theirs)
-				r.check(t, user[0], user[1])
+				r.check(t, theirs, ours)
+				r.check(t, user[1], user[0])
 			}
 		}
 		for _, query := range []string{"", "?resourceVersion=0", "?limit=3", "?fieldSelector=metadata.name%21%3Du%FE"} {
-			row{uri: rolesPath + query, header: accept(accepts)}.check(t, ours, theirs)
+			row{uri: rolesPath + query, header: accept(accepts)}.check(t, theirs, ours)
 		}
 	}
 	// Tokens are JSON, so the pages lead past some names, or back to others. They do so here too.
 	for token, n := "", 0; n < 10 && (token != "" || n == 0); n++ {
 		page := row{uri: rolesPath + "?limit=1&continue=" + token, header: accept(protoType)}
-		page.check(t, ours, theirs)
+		page.check(t, theirs, ours)
 		token = continueOf(t, theirs.do(t, http.MethodGet, page.uri, page.header, "").body)
 	}
 	if list := ours.do(t, http.MethodGet, rolesPath+"?resourceVersion=0", accept(protoType), ""); !proxytest.FromCache(list.header) {
 		t.Error("a list in protobuf is not served from the cache")
 	}
-}
-
-// watchUntil watches in JSON from a resourceVersion until an event about the object last, and returns
-// all events. A watch that ends properly is resumed, as any client does.
-func watchUntil(t *testing.T, d *target, path string, rv uint64, last string) (lines []string) {
-	for range 10 {
-		r, err := d.tryWatch(t.Context(), fmt.Sprintf("%s?watch=1&resourceVersion=%d", path, rv), nil)
-		if err != nil {
-			t.Errorf("watch %s at %s: %v", path, d.name, err)
-			return lines
-		}
-		for n := 0; ; n++ {
-			events, open := r.all(), r.open()
-			if n < len(events) {
-				lines, rv = append(lines, events[n].line), events[n].rv
-				if strings.HasSuffix(events[n].key, "/"+last) || events[n].typ == "ERROR" {
-					r.stop()
-					return lines
-				}
-				continue
-			}
-			n--
-			if !open {
-				break
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
-		if r.err != nil {
-			t.Errorf("a watch of %s at %s ended with %v", path, d.name, r.err)
-			return lines
-		}
-	}
-	t.Errorf("watches of %s at %s end before the object %s", path, d.name, last)
-	return lines
 }
 
 // continueOf returns the token for the page behind a list in protobuf, "" for none.

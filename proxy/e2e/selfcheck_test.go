@@ -1,3 +1,5 @@
+//go:build nightly
+
 package e2e_test
 
 import (
@@ -12,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // Self-checks in these tests: objects large enough that a list has several pages, in lanes of these
@@ -69,7 +73,7 @@ func (f *checkedFan) awaitEqual(t *testing.T, n float64) {
 	for i, l := range lanes {
 		before[i] = f.checks(t, l[0], l[1], "equal")
 	}
-	eventually(t, 60*time.Second, "self-checks", func() error {
+	steady.Until(t, "self-checks", func() error {
 		for i, l := range lanes {
 			if got := f.checks(t, l[0], l[1], "equal") - before[i]; got < n {
 				return fmt.Errorf("%v more of %v, want %v", got, l, n)
@@ -93,12 +97,7 @@ func writeAll(direct *target) (stop func()) {
 	var wg sync.WaitGroup
 	stopc := make(chan struct{})
 	wg.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stopc:
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
+		for i := 0; pace(stopc, 100*time.Millisecond); i++ {
 			name := fmt.Sprintf("/c%03d", i*37%checkedObjects)
 			_, _ = direct.write(http.MethodPatch, checkedNamespace+name, "application/merge-patch+json",
 				fmt.Sprintf(`{"metadata":{"labels":{"n":"%d"}}}`, i))
@@ -154,7 +153,7 @@ func digestAt(t *testing.T, direct *target, rv string) (digest string, objects i
 // is written, while kube-apiserver restarts, and after that. The digest of each representation is
 // that of kube-apiserver's own list.
 func TestSelfCheck(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t, endWatches...)
 	f, _ := startChecked(t, c)
 	stop := writeAll(f.direct)
@@ -189,14 +188,14 @@ func TestSelfCheck(t *testing.T) {
 // TestSelfCheckCompaction: if etcd forgets the list's resourceVersion between two pages, the
 // comparison fails and a later one succeeds. It is no alarm.
 func TestSelfCheckCompaction(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	// With snapshots kube-apiserver would answer later pages from its watch cache.
 	c := privateCluster(t, "--apiserver-arg", "feature-gates=ListFromCacheSnapshot=false")
 	f, name := startChecked(t, c)
 	f.awaitEqual(t, 1)
 	failed := f.checks(t, "configmaps", "json", "failed")
 	stop := writeAll(f.direct)
-	eventually(t, 60*time.Second, "comparison that fails", func() error {
+	steady.Until(t, "comparison that fails", func() error {
 		c.command(t, "compact")
 		if n := f.checks(t, "configmaps", "json", "failed"); n <= failed {
 			return fmt.Errorf("none after %v", n)

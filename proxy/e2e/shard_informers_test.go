@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestShardsIgnored: where kube-apiserver ignores shardSelector, client-go's informers of two shards
@@ -31,8 +31,9 @@ import (
 // is killed.
 func TestShardsIgnored(t *testing.T) {
 	needsPlain(t)
+	parallel(t)
 	c := privateCluster(t, endWatches...)
-	direct := c.direct(t)
+	direct, rng := c.direct(t), steady.Rand(t)
 	if direct.enables(t, shardedListAndWatch) {
 		t.Skip("kube-apiserver serves shardSelector")
 	}
@@ -42,7 +43,7 @@ func TestShardsIgnored(t *testing.T) {
 	relay := proxytest.NewRelay(t, first.ports.Insecure)
 	s := startShardInformers(t, relay.Address())
 	s.check(t, direct, "after the first list")
-	churnShards(t, direct, 100)
+	churnShards(t, direct, rng, 100)
 	s.check(t, direct, "after changes")
 	measureShards(t, direct, first)
 
@@ -50,23 +51,23 @@ func TestShardsIgnored(t *testing.T) {
 	if relay.Reset() < len(s.informers) {
 		t.Error("there were not as many connections as informers")
 	}
-	churnShards(t, direct, 50)
+	churnShards(t, direct, rng, 50)
 	s.check(t, direct, "after the watches have resumed")
 	if n := s.begun.Load(); n != begun {
 		t.Errorf("%d informers have begun anew, where watches resume", n-begun)
 	}
 	c.restart(t)
-	churnShards(t, direct, 50)
+	churnShards(t, direct, rng, 50)
 	s.check(t, direct, "after kube-apiserver has restarted")
 	c.restart(t, "--kill")
-	churnShards(t, direct, 50)
+	churnShards(t, direct, rng, 50)
 	s.check(t, direct, "after kube-apiserver was killed")
 
 	begun = s.begun.Load()
-	if err := first.End(syscall.SIGKILL, time.Minute); err != nil {
+	if err := first.End(syscall.SIGKILL, steady.Patience); err != nil {
 		t.Fatal(err)
 	}
-	churnShards(t, direct, 50)
+	churnShards(t, direct, rng, 50)
 	c.command(t, "compact")
 	c.restart(t) // nobody knows what has happened, so all have to list
 	p := privateWatchfan(t, c)
@@ -76,7 +77,7 @@ func TestShardsIgnored(t *testing.T) {
 		t.Errorf("%d informers have listed again, want %d", n, len(s.informers))
 	}
 	late := startShardInformers(t, relay.Address())
-	churnShards(t, direct, 50)
+	churnShards(t, direct, rng, 50)
 	s.check(t, direct, "at the end")
 	late.check(t, direct, "of late informers")
 
@@ -101,7 +102,7 @@ func mortalWatchfan(t *testing.T, c *cluster) *watchfan {
 	}
 	p.own = c
 	t.Cleanup(func() {
-		_ = p.End(syscall.SIGKILL, time.Minute) // it has ended, if all went well
+		_ = p.End(syscall.SIGKILL, steady.Patience) // it has ended, if all went well
 		if t.Failed() {
 			t.Logf("the first watchfan's log:\n%s", proxytest.Tail(p.Log, 60))
 		}
@@ -158,7 +159,7 @@ func startShardInformers(t *testing.T, address string) *shardInformers {
 // check waits until the informers hold what kube-apiserver has.
 func (s *shardInformers) check(t *testing.T, direct *target, when string) {
 	t.Helper()
-	eventually(t, 30*time.Second, when, func() error { return s.compare(t, direct) })
+	steady.Until(t, "state of the cluster "+when, func() error { return s.compare(t, direct) })
 }
 
 func (s *shardInformers) compare(t *testing.T, direct *target) error {
@@ -221,7 +222,7 @@ func measureShards(t *testing.T, direct *target, p *watchfan) {
 	if lower := float64(has[selectors[0]]); math.Abs(lower-objects/2) > 5*math.Sqrt(objects)/2 {
 		t.Errorf("the lower half has %v of %d objects: this is five standard deviations from half of them", lower, objects)
 	}
-	eventually(t, 20*time.Second, "the events of the measured objects", func() error {
+	steady.Until(t, "events of the measured objects", func() error {
 		written, err := p.writtenToShards(t)
 		for _, selector := range selectors {
 			got, want := written[selector]-before[selector], 2*has[selector]

@@ -1,3 +1,5 @@
+//testlint:allow timeout whole answers to watches are compared
+
 package e2e_test
 
 import (
@@ -14,6 +16,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/sharding"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 const shardedListAndWatch = "ShardedListAndWatch"
@@ -64,6 +68,7 @@ func shardObjects(t *testing.T, d *target) {
 // TestShards: where kube-apiserver serves shardSelector (feature gate ShardedListAndWatch,
 // KEP-5866), nobody can tell watchfan from it.
 func TestShards(t *testing.T) {
+	parallel(t)
 	c := privateCluster(t, append([]string{"--apiserver-arg",
 		"feature-gates=CBORServingAndStorage=true," + shardedListAndWatch + "=true"}, endWatches...)...)
 	shardObjects(t, c.direct(t))
@@ -75,12 +80,17 @@ func TestShards(t *testing.T) {
 }
 
 func testShardLists(t *testing.T, c *cluster, p *watchfan) {
-	direct, admin := c.direct(t), p.admin(t)
-	const all, inA = "/api/v1/configmaps", "/api/v1/namespaces/a/configmaps"
+	direct := c.direct(t)
+	const all, inA, foos = "/api/v1/configmaps", "/api/v1/namespaces/a/configmaps", "/apis/ex.io/v1/foos"
 	accepts := []string{jsonType, protoType, partials, protoType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		cborType, cborPartials}
-	for _, a := range accepts { // lanes know no older resourceVersions than their own
-		p.plain(t).do(t, http.MethodGet, all+"?resourceVersion=0", accept(a), "")
+	// Lanes know no older resourceVersions than their own. No client starts all of them.
+	ways := p.ways(t, c.token(t, "admin"))
+	for _, uri := range []string{all, "/api/v1/pods", foos, "/api/v1/namespaces"} {
+		p.plain(t).warmAs(t, uri, slices.DeleteFunc(slices.Clone(accepts[:4]), func(a string) bool {
+			return uri == foos && a == protoType // custom resources have no protobuf
+		})...)
+		p.secure(t, c.token(t, "admin")).warmAs(t, uri, accepts[4:]...)
 	}
 	now := fmt.Sprint(direct.version(t, all))
 	selectors := slices.Concat(halves("uid"), halves("namespace"), []string{
@@ -89,7 +99,7 @@ func testShardLists(t *testing.T, c *cluster, p *watchfan) {
 		shardOf("namespace", "0xaf63dc4c8601ec8c", "0xaf63dc4c8601ec8d")}) // of "a" alone
 	var uris []string
 	for _, selector := range selectors {
-		for _, uri := range []string{all, inA, "/api/v1/pods", "/apis/ex.io/v1/foos", "/api/v1/namespaces"} {
+		for _, uri := range []string{all, inA, "/api/v1/pods", foos, "/api/v1/namespaces"} {
 			for _, query := range []string{"?resourceVersion=0", "", "?limit=5", "?limit=2&resourceVersion=0"} {
 				uris = append(uris, withShard(uri+query, selector))
 			}
@@ -102,22 +112,31 @@ func testShardLists(t *testing.T, c *cluster, p *watchfan) {
 		}
 		uris = append(uris, shardPages(t, direct, withShard(all+"?limit=4", selector))...)
 	}
-	ways := p.ways(t, c.token(t, "admin"))
-	passed := admin.metric(t, "watchfan_passthrough_requests_total")
+	atLeast(t, p, direct, all, accepts...)
+	rows := make(map[*target][]row)
 	for i, uri := range uris {
 		for j, a := range accepts {
 			if strings.Contains(uri, "foos") && a == protoType {
-				a = protoType + "," + jsonType // custom resources have no protobuf
+				a = protoType + "," + jsonType
 			}
 			way := ways[(i+j)%len(ways)]
-			row{uri: uri, header: accept(a)}.check(t, way, direct)
-			before := passed
-			if passed = admin.metric(t, "watchfan_passthrough_requests_total"); passed != before {
-				t.Errorf("%s as %s was passed through", uri, a)
-			}
+			rows[way] = append(rows[way], row{uri: uri, header: accept(a), cached: true})
 		}
 	}
+	var checking sync.WaitGroup
+	for way, rows := range rows {
+		checking.Go(func() { checkAll(t, rows, direct, way) })
+	}
+	checking.Wait()
 	t.Logf("%d lists in %d forms", len(uris), len(accepts))
+}
+
+// atLeast has p's caches know a collection's newest resourceVersion, which the tokens of pages have.
+func atLeast(t *testing.T, p *watchfan, direct *target, uri string, forms ...string) {
+	t.Helper()
+	for _, form := range forms {
+		p.plain(t).do(t, http.MethodGet, fmt.Sprintf("%s?resourceVersion=%d", uri, direct.version(t, uri)), accept(form), "")
+	}
 }
 
 // shardPages returns the requests for all pages of a list.
@@ -137,85 +156,70 @@ func shardPages(t *testing.T, d *target, uri string) (pages []string) {
 	}
 }
 
-// shardEvents returns the events of a watch, without its bookmarks.
-func shardEvents(resp response) (events []string) {
-	for line := range strings.Lines(string(resp.body)) {
-		if !strings.Contains(line, `{"type":"BOOKMARK"`) {
-			events = append(events, line)
-		}
-	}
-	return events
-}
-
 func testShardWatches(t *testing.T, c *cluster, p *watchfan) {
 	direct, way := c.direct(t), p.plain(t)
 	const all = "/api/v1/configmaps?watch=1"
+	var rows []row
 	for _, selector := range append(halves("uid"), halves("namespace")...) {
-		for _, start := range []string{"&timeoutSeconds=1", "&timeoutSeconds=1&resourceVersion=0&allowWatchBookmarks=1",
-			"&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"} {
+		for _, start := range []string{"", "&resourceVersion=0&allowWatchBookmarks=1",
+			"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"} {
 			for _, a := range []string{jsonType, protoType, partial} {
-				row{uri: withShard(all+start, selector), header: accept(a)}.check(t, way, direct)
+				rows = append(rows, row{uri: withShard(all+"&timeoutSeconds=5"+start, selector), header: accept(a)})
 			}
 		}
 	}
-	now := direct.version(t, "/api/v1/configmaps")
-	from := fmt.Sprintf("%s&timeoutSeconds=20&allowWatchBookmarks=1&resourceVersion=%d", all, now)
+	checkAll(t, rows, direct, way)
+	from := fmt.Sprintf("%s&allowWatchBookmarks=1&resourceVersion=%d", all, direct.version(t, "/api/v1/configmaps"))
 	uris := []string{from}
 	for _, selector := range append(halves("uid"), halves("namespace")...) {
 		uris = append(uris, withShard(from, selector), withShard(from+"&labelSelector=l%3D1", selector))
 	}
-	ours, theirs := make([]response, len(uris)), make([]response, len(uris))
-	var wg sync.WaitGroup
-	for i, uri := range uris {
-		for d, to := range map[*target]*response{way: &ours[i], direct: &theirs[i]} {
-			wg.Go(func() {
-				var err error
-				if *to, err = d.try(http.MethodGet, uri, nil, ""); err != nil {
-					t.Error(err)
-				}
-			})
+	var ours, theirs []*recording
+	for _, uri := range uris {
+		ours, theirs = append(ours, way.watch(t, uri)), append(theirs, direct.follow(t, uri))
+	}
+	churnShards(t, direct, steady.Rand(t), 60)
+	before := direct.version(t, "/api/v1/configmaps")
+	for i := range 24 { // some in each half
+		ns := []string{"a", "aa", "bb"}[i%3]
+		makeConfigMap(t, direct, ns, fmt.Sprint("marker", i), `"l":"1"`)
+	}
+	var counts []int // of events before the markers
+	for i, pair := range theirs {
+		marker := pair.behind(t, before).rv
+		got := equalTwins(t, [2]*recording{ours[i], pair}, marker)
+		counts = append(counts, slices.IndexFunc(got, func(e event) bool { return e.rv == marker }))
+	}
+	for first := 1; first < len(counts); first += 4 { // two halves without labels, with two with labels between them
+		lower, upper := counts[first], counts[first+2]
+		if lower+upper != counts[0] || lower == 0 || upper == 0 {
+			t.Errorf("the halves have %d and %d of %d events", lower, upper, counts[0])
 		}
 	}
-	churnShards(t, direct, 60)
-	wg.Wait()
-	var events [][]string
-	for i, uri := range uris {
-		got, want := shardEvents(ours[i]), shardEvents(theirs[i])
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: got %d events, want %d:\n%.2000s\n%.2000s", uri, len(got), len(want), got, want)
-		}
-		events = append(events, got)
-	}
-	for first := 1; first < len(events); first += 4 { // two halves without labels, with two with labels between them
-		lower, upper := len(events[first]), len(events[first+2])
-		if lower+upper != len(events[0]) || lower == 0 || upper == 0 {
-			t.Errorf("the halves have %d and %d of %d events", lower, upper, len(events[0]))
-		}
-	}
-	t.Logf("%d events", len(events[0]))
+	t.Logf("%d events", counts[0])
 	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
 		t.Errorf("%v watches were passed through", n)
 	}
 }
 
 // churnShards makes n changes of ConfigMaps: some are made and deleted, and their labels change.
-func churnShards(t *testing.T, d *target, n int) {
+func churnShards(t *testing.T, d *target, rng *rand.Rand, n int) {
 	t.Helper()
 	exists := make(map[string]bool)
-	round := rand.Uint32()
+	round := rng.Uint32()
 	for i := range n {
-		ns, name := []string{"a", "aa", "bb"}[rand.IntN(3)], fmt.Sprintf("churn%d-%d", round, rand.IntN(8))
+		ns, name := []string{"a", "aa", "bb"}[rng.IntN(3)], fmt.Sprintf("churn%d-%d", round, rng.IntN(8))
 		uri := "/api/v1/namespaces/" + ns + "/configmaps"
 		switch key := uri + "/" + name; {
 		case !exists[key]:
 			d.create(t, uri, fmt.Sprintf(
 				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"l":"%d"}}}`, name, i%2))
 			exists[key] = true
-		case rand.IntN(4) == 0:
+		case rng.IntN(4) == 0:
 			d.remove(t, key)
 			delete(exists, key)
 		default:
-			d.patch(t, key, fmt.Sprintf(`{"metadata":{"labels":{"l":"%d"}},"data":{"k":"%d"}}`, rand.IntN(2), i))
+			d.patch(t, key, fmt.Sprintf(`{"metadata":{"labels":{"l":"%d"}},"data":{"k":"%d"}}`, rng.IntN(2), i))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(exists))[:len(exists)/2] {
@@ -242,23 +246,24 @@ func malformedShards() (exact, others []string) {
 func testShardErrors(t *testing.T, c *cluster, p *watchfan) {
 	direct := c.direct(t)
 	off := sharedCluster(t)
-	own := sharedWatchfan(t)
-	own.waitReady(t)
+	ignoring := sharedWatchfan(t)
+	ignoring.waitReady(t)
 	ignored := !off.direct(t).enables(t, shardedListAndWatch)
 	exact, others := malformedShards()
+	var rows, own []row // watchfan's own words are kube-apiserver's for these
 	for i, selector := range append(exact, others...) {
 		for _, uri := range []string{"/api/v1/configmaps", "/api/v1/configmaps?watch=1&timeoutSeconds=1",
 			"/apis/apps/v1/namespaces/a/deployments?resourceVersion=0"} {
 			r := row{uri: withShard(uri, selector)}
-			r.check(t, p.plain(t), direct)
+			rows = append(rows, r)
+			if i < len(exact) {
+				own = append(own, r)
+				continue
+			}
 			if !ignored {
 				continue
 			}
-			if i < len(exact) {
-				r.check(t, own.plain(t), direct)
-				continue
-			}
-			resp := own.plain(t).get(t, r.uri)
+			resp := ignoring.plain(t).get(t, r.uri)
 			var st metav1.Status
 			if err := json.Unmarshal(resp.body, &st); err != nil || resp.status != http.StatusInternalServerError ||
 				st.Code != http.StatusInternalServerError || st.Reason != "" ||
@@ -270,6 +275,10 @@ func testShardErrors(t *testing.T, c *cluster, p *watchfan) {
 	// kube-apiserver takes more forms of CEL than watchfan, which then passes them through.
 	lower := halves("uid")[0]
 	for _, selector := range []string{"(" + lower + ")", lower + " // half", strings.ReplaceAll(lower, "'0x", "r'0x")} {
-		row{uri: withShard("/api/v1/configmaps?resourceVersion=0", selector)}.check(t, p.plain(t), direct)
+		rows = append(rows, row{uri: withShard("/api/v1/configmaps?resourceVersion=0", selector)})
+	}
+	checkAll(t, rows, direct, p.plain(t))
+	if ignored {
+		checkAll(t, own, direct, ignoring.plain(t))
 	}
 }

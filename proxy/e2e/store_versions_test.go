@@ -85,7 +85,7 @@ func (v *storeVersions) behind(store, other string, last uint64) (late []time.Du
 
 // TestStoreVersionsNotice: a store that goes back, or does not arrive, is noticed.
 func TestStoreVersionsNotice(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	at := func(rvs ...float64) (steps []versionStep) {
 		for i, rv := range rvs {
 			steps = append(steps, versionStep{rv, time.Unix(int64(i), 0)})

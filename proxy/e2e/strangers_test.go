@@ -7,17 +7,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestWritesOfNewTokens: a token that kube-apiserver has not accepted yet writes objects, short and
 // long, at the same time as strangers are refused and over both protocols. Each write happens once.
 func TestWritesOfNewTokens(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, p := sharedCluster(t), sharedWatchfan(t)
 	p.waitReady(t)
 	admin := c.direct(t)
@@ -79,7 +79,7 @@ func TestWritesOfNewTokens(t *testing.T) {
 // awaitRight waits until kube-apiserver knows that a user may create ConfigMaps in a namespace.
 func awaitRight(t *testing.T, admin *target, user, namespace string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the right to create", func() error {
+	steady.Until(t, "right to create", func() error {
 		resp := admin.do(t, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", nil, fmt.Sprintf(
 			`{"spec":{"user":%q,"resourceAttributes":{"verb":"create","resource":"configmaps","namespace":%q}}}`, user, namespace))
 		if !strings.Contains(string(resp.body), `"allowed":true`) {
@@ -92,7 +92,7 @@ func awaitRight(t *testing.T, admin *target, user, namespace string) {
 // TestAnswersToStrangers: what a stranger is told, it is told by kube-apiserver, and so is whether its
 // HTTP/2 connection goes on.
 func TestAnswersToStrangers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c, p := sharedCluster(t), sharedWatchfan(t)
 	p.waitReady(t)
 	differs := map[string]bool{"Audit-Id": true, "Date": true}
@@ -134,7 +134,7 @@ func TestAnswersToStrangers(t *testing.T) {
 // sentAway sends a request, and reports whether GOAWAY comes with the answer.
 func sentAway(t *testing.T, address string, fields []string) (away bool) {
 	t.Helper()
-	w, err := proxytest.DialHTTP2(t.Context(), address, 30*time.Second)
+	w, err := proxytest.DialHTTP2(t.Context(), address, steady.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,74 +157,5 @@ func sentAway(t *testing.T, address string, fields []string) (away bool) {
 				_ = w.Flush()
 			}
 		}
-	}
-}
-
-// hoard opens connections with streams that hold what they can and stay. body is what each stream
-// sends of its body; the client's windows let it read one byte of each answer. It returns when all
-// has been sent.
-func hoard(t *testing.T, address string, conns, streams int, fields []string, body int) {
-	t.Helper()
-	var sending sync.WaitGroup
-	for range conns {
-		w, err := proxytest.DialHTTP2(t.Context(), address, 2*time.Minute, wire.Setting{ID: wire.SettingInitialWindowSize, Val: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(w.Close)
-		sending.Go(func() {
-			for i := range uint32(streams) {
-				_ = w.Ask(2*i+1, body == 0, fields...)
-				for left := body; left > 0; left -= 16 << 10 {
-					_ = w.WriteData(2*i+1, false, make([]byte, min(left, 16<<10)))
-				}
-				if w.Flush() != nil {
-					return // cut
-				}
-			}
-		})
-	}
-	sending.Wait()
-}
-
-// TestHoarders: clients that send bodies without their ends, or do not read their answers, do not make
-// watchfan hold more than their share of its memory. Others are served meanwhile.
-func TestHoarders(t *testing.T) {
-	c := sharedCluster(t)
-	const limit = 400 << 20
-	auth := []string{"authorization", "Bearer " + c.token(t, "admin")}
-	for name, a := range map[string]struct {
-		conns, body int
-		fields      []string
-		most        int64 // bytes
-	}{
-		"bodies of strangers": {49, 65_500, proxytest.RequestFields("POST", "/api/v1/namespaces/default/configmaps",
-			"content-length", "65536"), limit / 10},
-		"answers": {3, 0, proxytest.RequestFields("GET", "/openapi/v2", auth...), limit / 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := plainWatchfan(t, c, "--memory-limit=400Mi")
-			p.waitReady(t)
-			honest := p.secure(t, c.token(t, "user"))
-			honest.get(t, "/version")
-			before := p.residentMemory(t)
-			hoard(t, p.ports.Secure, a.conns, 100, a.fields, a.body)
-			var most int64
-			for range 100 {
-				if resp := honest.get(t, "/version"); resp.status != http.StatusOK {
-					t.Fatalf("an honest client got %d %s", resp.status, resp.body)
-				}
-				other := p.secure(t, c.token(t, "reader"))
-				if resp := other.get(t, "/version"); resp.status != http.StatusOK { // over a connection of its own
-					t.Fatalf("a new connection got %d %s", resp.status, resp.body)
-				}
-				other.close()
-				most = max(most, p.residentMemory(t)-before)
-			}
-			t.Logf("%d MiB more than %d MiB", most>>20, before>>20)
-			if most > a.most {
-				t.Errorf("watchfan holds %d MiB more, and at most %d MiB are theirs", most>>20, a.most>>20)
-			}
-		})
 	}
 }

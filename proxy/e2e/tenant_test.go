@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // manyLabels returns a selector of so many requirements, in at most so many bytes. No other watch
@@ -25,7 +26,7 @@ func manyLabels(watch, requirements, bytes int) string {
 // within bounds, and passed through beyond them. All receive what they select, and other tenants'
 // watches of the same resource lose nothing.
 func TestTenantSelectors(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "selecting", "selecting-too", "beside")
@@ -43,6 +44,7 @@ func TestTenantSelectors(t *testing.T) {
 		}
 		return r
 	}
+	warm(t, []*target{secure}, "/api/v1/namespaces/beside/configmaps")
 	served := func() int { return int(admin.metric(t, "watchfan_watchers")) }
 
 	beside := watch("beside", "")
@@ -89,7 +91,7 @@ func TestTenantSelectors(t *testing.T) {
 		r.wait(t, 1+patches)
 		r.cancel()
 	}
-	eventually(t, 10*time.Second, "end of the watches", func() error {
+	steady.Until(t, "end of the watches", func() error {
 		if held := admin.metric(t, "watchfan_filter_bytes"); held != 0 {
 			return fmt.Errorf("%v bytes of filters are still held", held)
 		}

@@ -1,10 +1,11 @@
+//go:build nightly
+
 package e2e_test
 
 import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // upgrade is two kube-apiservers of different versions on one etcd, and a watchfan that finds either
@@ -31,12 +33,9 @@ const (
 
 func newUpgrade(t *testing.T) *upgrade {
 	t.Helper()
-	if os.Getenv("OLD_DEVCLUSTER_BIN") == "" {
-		t.Skip("OLD_DEVCLUSTER_BIN is not set: make oldest sets it")
-	}
 	c := privateCluster(t)
 	u := &upgrade{new: c.direct(t), newAddr: c.Address(),
-		oldAddr: c.second(t, binary(t, "OLD_DEVCLUSTER_BIN", "devcluster"), c.etcdAddress())}
+		oldAddr: c.second(t, binary(t, "OLD_DEVCLUSTER_BIN", "devcluster-old"), c.etcdAddress())}
 	u.old = c.direct(t)
 	u.old.base = "https://" + u.oldAddr
 	u.front = proxytest.NewRelay(t, u.oldAddr)
@@ -68,12 +67,7 @@ func items(t *testing.T, d *target, uri string) string {
 // write writes ConfigMaps at both servers in turn until stop is closed. acked counts its steps, which
 // the ConfigMaps show.
 func (u *upgrade) write(t *testing.T, acked *atomic.Int64, stop <-chan struct{}) {
-	for step := int64(1); ; step++ {
-		select {
-		case <-stop:
-			return
-		case <-time.After(10 * time.Millisecond):
-		}
+	for step := int64(1); pace(stop, 10*time.Millisecond); step++ {
 		d := []*target{u.old, u.new}[step%2]
 		name := fmt.Sprintf("c%d", step%8)
 		if step%32 >= 24 { // all are deleted and created again
@@ -95,12 +89,7 @@ func stepOf(body string, i int64) (step int64) {
 
 // read reads ConfigMaps until stop is closed. A list and a get show every write before them.
 func (u *upgrade) read(t *testing.T, acked *atomic.Int64, stop <-chan struct{}) (reads int) {
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			return reads
-		case <-time.After(20 * time.Millisecond):
-		}
+	for i := 0; pace(stop, 20*time.Millisecond); i++ {
 		step := acked.Load()
 		uri := []string{upgradeMaps, fmt.Sprintf("%s/c%d", upgradeMaps, step%8)}[i%2]
 		resp, err := u.ours.try(http.MethodGet, uri, nil, "")
@@ -113,6 +102,7 @@ func (u *upgrade) read(t *testing.T, acked *atomic.Int64, stop <-chan struct{}) 
 			t.Errorf("%s shows step %d, and %d was acknowledged before", uri, shown, step)
 		}
 	}
+	return reads
 }
 
 // TestUpgrade: watchfan's connections lead to a kube-apiserver of another version and back, again and
@@ -121,12 +111,12 @@ func (u *upgrade) read(t *testing.T, acked *atomic.Int64, stop <-chan struct{}) 
 // write before them. What the versions write in different bytes is then shown as the new one writes
 // it, and its watches end with 410 for that.
 func TestUpgrade(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	u := newUpgrade(t)
 	if items(t, u.old, upgradeSets) == items(t, u.new, upgradeSets) {
 		t.Fatal("both versions write StatefulSets in the same bytes: this would show little")
 	}
-	const query = "?watch=1&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion="
+	const query = "?watch=1&allowWatchBookmarks=true&resourceVersion="
 	streams := []*recording{u.new.watch(t, upgradeMaps+query+"0")} // the first is what the others must be
 	for _, uri := range []string{upgradeMaps, "/api/v1/configmaps"} {
 		streams = append(streams, u.ours.watch(t, uri+query+"0"), u.ours.watch(t, uri+query+"0&labelSelector=!none"))
@@ -148,23 +138,28 @@ func TestUpgrade(t *testing.T) {
 	for range 3 {
 		busy.Go(func() { reads.Add(int64(u.read(t, &acked, stop))) })
 	}
-	time.Sleep(compareEvery) // since the lanes began
+	time.Sleep(compareEvery) //testlint:allow timer watchfan compares once in this time
 	u.lead(u.newAddr)
-	eventually(t, 20*time.Second, "StatefulSets as the new version writes them", func() error {
+	steady.Until(t, "list of StatefulSets as the new version writes them", func() error {
 		if got, want := items(t, u.ours, upgradeSets), items(t, u.new, upgradeSets); got != want {
 			return fmt.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 		return nil
 	})
-	if events := sets.finish(t, 20*time.Second); !strings.Contains(events[len(events)-1].line, `"code":410`) {
+	if events := sets.finish(t); !strings.Contains(events[len(events)-1].line, `"code":410`) {
 		t.Errorf("the watch of StatefulSets ended with %s", events[len(events)-1].line)
 	}
 	mixed := u.new.patch(t, upgradeMaps+"/other", `{"data":{"step":"mixed"}}`)
+	more := func() {
+		t.Helper()
+		count := func() int { return int(acked.Load()) }
+		reach(t, "write", count()+50, count)
+	}
 	for i := range 6 {
-		time.Sleep(time.Second)
+		more()
 		u.lead([]string{u.oldAddr, u.newAddr}[i%2])
 	}
-	time.Sleep(time.Second)
+	more()
 	close(stop)
 	busy.Wait()
 	u.compare(t, streams, mixed, u.new.patch(t, upgradeMaps+"/other", `{"data":{"step":"last"}}`))
@@ -183,7 +178,7 @@ func (u *upgrade) compare(t *testing.T, streams []*recording, mixed, last uint64
 	var wantState map[string]string
 	var wantEvents []event
 	for i, r := range streams {
-		eventually(t, 30*time.Second, r.target.name+" "+r.uri+" brings the last change", func() error {
+		steady.Until(t, "last change at "+r.target.name+" "+r.uri, func() error {
 			if events := r.objects(); events[len(events)-1].rv < last {
 				return fmt.Errorf("%d events, and no %d", len(events), last)
 			}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // watchVerdict waits until the watch of a user agent has a verdict, and returns it. watchfan
@@ -28,7 +29,7 @@ func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Ca
 	t.Helper()
 	admin := p.admin(t)
 	var got diagnose.WatcherStatus
-	eventually(t, 30*time.Second, fmt.Sprintf("verdict %s on %s", want, userAgent), func() error {
+	steady.Until(t, fmt.Sprintf("verdict %s on %s", want, userAgent), func() error {
 		resp := admin.get(t, "/debug/watchers?format=json&userAgent="+userAgent)
 		var list diagnose.WatcherList
 		if err := json.Unmarshal(resp.body, &list); err != nil || len(list.Watchers) != 1 {
@@ -56,7 +57,7 @@ func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Ca
 // command runs one of watchfan's commands on p, and fails the test unless it succeeds.
 func (p *watchfan) command(t testing.TB, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, p.Cmd.Path,
 		append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
@@ -142,7 +143,7 @@ func (c socketClient) readAll() { go func() { _, _ = io.Copy(io.Discard, c.conn)
 // TestVerdicts: "why is this watcher slow" is answered with the cause that was injected, for each
 // of several watches at once.
 func TestVerdicts(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t) // in which nobody else writes
 	p := privateWatchfan(t, c, "--client-buffer-frames=400")
 	direct := c.direct(t)
@@ -150,6 +151,7 @@ func TestVerdicts(t *testing.T) {
 	p.waitReady(t)
 	uri := "/api/v1/namespaces/verdicts/configmaps"
 	direct.create(t, uri, fmt.Sprintf(`{"metadata":{"name":"x"},"data":{"pad":%q}}`, strings.Repeat("x", 20_000)))
+	warm(t, []*target{p.secure(t, c.token(t, "admin"))}, uri)
 	watch := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri))
 	writes := 0
 	write := func(n int) {
@@ -207,7 +209,7 @@ func TestVerdicts(t *testing.T) {
 	// A watch that falls past its bounds is evicted for the same cause.
 	admin := p.admin(t)
 	causes := []string{"ClientNotReading", "NetworkLoss"}
-	eventually(t, 40*time.Second, "evictions", func() error {
+	steady.Until(t, "evictions", func() error {
 		write(50)
 		for _, cause := range causes {
 			if n := admin.metric(t, "watchfan_evictions_total", `reason="`+cause+`"`); n < 1 {
@@ -231,10 +233,11 @@ func TestVerdicts(t *testing.T) {
 // TestVerdictUpstream: watches say that kube-apiserver sends nothing, whether it is stopped or
 // gone, and are up to date once it is back.
 func TestVerdictUpstream(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t, endWatches...)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
+	warm(t, []*target{p.plain(t)}, "/api/v1/configmaps")
 	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "one", 0).readAll()
 	p.watchVerdict(t, "one", diagnose.UpToDate)
 
@@ -262,10 +265,11 @@ func TestVerdictUpstream(t *testing.T) {
 // TestTop: watchfan top draws on an 80-column terminal, again each second. Its keys explain a watch,
 // go back and sort. At q or Ctrl-C it leaves the terminal as it was.
 func TestTop(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
+	warm(t, []*target{p.plain(t)}, "/api/v1/configmaps")
 	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0",
 		"a-client-with-a-long-name/v1.2.3", 0).readAll()
 	for _, key := range []string{"q", "\x03"} {
@@ -285,7 +289,7 @@ func TestTop(t *testing.T) {
 		awaitText := func(text string, times int) {
 			t.Helper()
 			for strings.Count(screen.String(), text) < times {
-				_ = terminal.SetReadDeadline(time.Now().Add(20 * time.Second))
+				_ = terminal.SetReadDeadline(time.Now().Add(steady.Patience))
 				n, err := terminal.Read(buf)
 				if err != nil {
 					t.Fatalf("%v after %q", err, screen.String())
@@ -364,16 +368,17 @@ func openTerminal(t *testing.T, columns, rows uint16) (user, program *os.File) {
 // TestVerdictSlowReader: a client that reads, but more slowly than changes come, gets another
 // verdict than one that does not read.
 func TestVerdictSlowReader(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "slow-reader")
 	uri := makeLarge(t, direct, "slow-reader", 500_000)
+	warm(t, []*target{p.plain(t)}, uri)
 	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)),
 		"slow-reader", 64<<10)
 	go func() { // some 300 KB/s
-		for err := error(nil); err == nil; time.Sleep(50 * time.Millisecond) {
+		for err := error(nil); err == nil; pace(nil, 50*time.Millisecond) {
 			_, err = io.CopyN(io.Discard, slow.conn, 16<<10)
 		}
 	}()

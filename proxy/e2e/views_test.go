@@ -11,14 +11,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // viewsConfig has a view without managedFields, one annotation, and the data of some ConfigMaps.
@@ -96,6 +97,7 @@ func viewed(t testing.TB, body []byte) []byte {
 // TestViews: what unmodified clients get in a view is kube-apiserver's answer without its fields,
 // byte for byte, on every way. Nothing can be written, and no other path below /views exists.
 func TestViews(t *testing.T) {
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c, viewsArgs(t)...)
 	theirs := c.direct(t)
@@ -113,12 +115,7 @@ func TestViews(t *testing.T) {
 func testViewReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 	const configMaps = "/api/v1/namespaces/views/configmaps"
 	admin := p.admin(t)
-	for _, view := range []string{"lean", "agents"} {
-		for _, form := range leanForms { // a lane knows only the states since it began
-			ways[0].in(view).do(t, http.MethodGet, configMaps+"?resourceVersion=0", accept(listForm(form)), "")
-		}
-	}
-	exact := fmt.Sprintf("?resourceVersion=%d&resourceVersionMatch=Exact", theirs.version(t, configMaps))
+	exact := ways[0].in("lean").exactly(t, theirs, "views", "")
 	compare := func(view, uri, accepts, asked string) {
 		t.Helper()
 		want := theirs.do(t, http.MethodGet, uri, accept(accepts), "")
@@ -156,36 +153,25 @@ func testViewReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 
 func testViewWatches(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 	const configMaps = "/api/v1/namespaces/views/configmaps"
-	uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=10", configMaps, theirs.version(t, configMaps))
+	uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d", configMaps, theirs.version(t, configMaps))
 	type watched struct {
-		way  *target
-		resp response
-		err  error
+		way      *target
+		selector string
+		body     []byte
+		err      error
 	}
 	var all []*watched
-	for _, way := range append(ways, ways[0].zipped(), ways[2].zipped()) {
-		for _, d := range []*target{way, way.in("lean"), way.in("agents")} {
-			for _, selector := range []string{"", "&labelSelector=l%3D1"} {
-				to := *d
-				to.name += selector
-				all = append(all, &watched{way: &to})
+	for _, selector := range []string{"", "&labelSelector=l%3D1"} {
+		all = append(all, &watched{way: theirs, selector: selector})
+		for _, way := range append(ways, ways[0].zipped(), ways[2].zipped()) {
+			for _, d := range []*target{way, way.in("lean"), way.in("agents")} {
+				all = append(all, &watched{way: d, selector: selector})
 			}
 		}
 	}
-	want := make(map[string][]byte)
-	done := make(chan *watched)
-	read := func(w *watched, uri string) {
-		_, selector, _ := strings.Cut(w.way.name, "&")
-		w.resp, w.err = w.way.try(http.MethodGet, uri+"&"+selector, nil, "")
-		done <- w
-	}
-	for _, selector := range []string{"", "&labelSelector=l%3D1"} {
-		to := *theirs
-		to.name = "theirs" + selector
-		all = append(all, &watched{way: &to})
-	}
+	var reading sync.WaitGroup
 	for _, w := range all {
-		go read(w, uri)
+		reading.Go(func() { w.body, w.err = readWatch(t.Context(), w.way, uri+w.selector, jsonType) })
 	}
 	p.admin(t).awaitWatchers(t, len(all)-2)
 	for i := range 20 {
@@ -193,19 +179,19 @@ func testViewWatches(t *testing.T, p *watchfan, theirs *target, ways []*target) 
 	}
 	theirs.patch(t, configMaps+"/c-01", `{"metadata":{"labels":{"l":"2"}}}`) // leaves the selector, and keeps its data
 	theirs.remove(t, configMaps+"/c-59")
-	for range all {
-		w := <-done
+	theirs.patch(t, configMaps+"/c-03", `{"metadata":{"labels":{"is":"`+theEnd+`"}}}`)
+	reading.Wait()
+	want := make(map[string][]byte)
+	for _, w := range all {
 		if w.err != nil {
-			t.Fatal(w.err)
+			t.Fatalf("%s: %v", w.way.name, w.err)
 		}
-		if strings.HasPrefix(w.way.name, "theirs") {
-			_, selector, _ := strings.Cut(w.way.name, "&")
-			want[selector] = w.resp.body
+		if w.way == theirs {
+			want[w.selector] = w.body
 		}
 	}
 	for _, w := range all {
-		_, selector, _ := strings.Cut(w.way.name, "&")
-		expected := want[selector]
+		expected := want[w.selector]
 		if strings.Contains(w.way.name, "/lean") || strings.Contains(w.way.name, "/agents") {
 			var err error
 			if expected, err = leanJSON(expected); err != nil {
@@ -215,8 +201,8 @@ func testViewWatches(t *testing.T, p *watchfan, theirs *target, ways []*target) 
 		if strings.Contains(w.way.name, "/agents") {
 			expected = viewedEvents(t, expected)
 		}
-		if body := plainBody(t, w.resp); !bytes.Equal(body, expected) || len(expected) == 0 {
-			t.Errorf("%s: %d bytes\n%.2000s\nwant %d\n%.2000s", w.way.name, len(body), body, len(expected), expected)
+		if !bytes.Equal(w.body, expected) {
+			t.Errorf("%s%s: %d bytes\n%.2000s\nwant %d\n%.2000s", w.way.name, w.selector, len(w.body), w.body, len(expected), expected)
 		}
 	}
 	admin := p.admin(t)
@@ -235,7 +221,7 @@ func viewedEvents(t testing.TB, lines []byte) (events []byte) {
 	data := regexp.MustCompile(`,"data":\{.*\}(\}\}\n)$`)
 	for line := range bytes.Lines(lines) {
 		line = cutAnnotation.ReplaceAll(line, nil)
-		if bytes.Contains(line, []byte(`"labels":{"l":"1"}`)) {
+		if bytes.Contains(line, []byte(`"l":"1"}`)) {
 			line = data.ReplaceAll(line, []byte("$1"))
 		}
 		events = append(events, line...)
@@ -246,7 +232,7 @@ func viewedEvents(t testing.TB, lines []byte) (events []byte) {
 // testViewSocket reads a watch in a view as messages of a WebSocket.
 func testViewSocket(t *testing.T, theirs *target, way *target) {
 	const configMaps = "/api/v1/namespaces/views/configmaps"
-	uri := fmt.Sprintf("/views/lean%s?watch=1&resourceVersion=%d&timeoutSeconds=600", configMaps, theirs.version(t, configMaps))
+	uri := fmt.Sprintf("/views/lean%s?watch=1&resourceVersion=%d", configMaps, theirs.version(t, configMaps))
 	socket, err := way.socket(uri, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +252,7 @@ func testViewSocket(t *testing.T, theirs *target, way *target) {
 func testViewDiscovery(t *testing.T, theirs *target, ways []*target) {
 	for _, uri := range []string{"/api", "/apis", "/api/v1", "/apis/views.example.com/v1", "/version", "/openapi/v3", "/healthz", "/readyz", "/", "/none"} {
 		for _, way := range ways {
-			eventually(t, 6*time.Second, uri+" through "+way.name, func() error { // new APIs are published late
+			steady.Until(t, "same answer of "+uri+" through "+way.name, func() error { // new APIs are published late
 				got, want := way.in("lean").get(t, uri), theirs.get(t, uri)
 				if got.status != want.status || !bytes.Equal(got.body, want.body) {
 					return fmt.Errorf("%d %.300q, want %d %.300q", got.status, got.body, want.status, want.body)
@@ -335,7 +321,7 @@ func testViewBadInput(t *testing.T, ways []*target) {
 // TestViewPrograms: unmodified kubectl, kube-state-metrics, a controller-runtime manager and an
 // informer whose server is a view know what they know at kube-apiserver, without managedFields.
 func TestViewPrograms(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := privateCluster(t)
 	p := privateWatchfan(t, c, viewsArgs(t)...)
 	p.waitReady(t)
@@ -368,9 +354,7 @@ func testViewKubectl(t *testing.T, theirs, ours programWay) {
 	user := &api.AuthInfo{Token: theirs.token}
 	files := map[string]string{"theirs": theirs.kubeconfig(t, user), "ours": ours.kubeconfig(t, user)}
 	run := func(way string, args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
-		defer cancel()
-		cmd := exec.CommandContext(ctx, program, append([]string{"--kubeconfig", files[way]}, args...)...)
+		cmd := exec.CommandContext(t.Context(), program, append([]string{"--kubeconfig", files[way]}, args...)...)
 		cmd.Env = append([]string{"HOME=" + t.TempDir()}, proxytest.Detectors...)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -408,11 +392,11 @@ func testViewManager(t *testing.T, theirs, ours programWay) {
 	program := binary(t, "CONTROLLERS_BIN", "controllers")
 	createNamespaces(t, theirs.target, "view-managed")
 	createManaged(t, theirs.target, "view-managed", "first")
-	ctx, cancel := context.WithTimeout(t.Context(), hangTime(30*time.Second))
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	through := startManager(ctx, t, program, ours, []string{"view-managed"})
 	changeManaged(t, theirs.target, "view-managed")
-	checkManager(ctx, t, through, theirs.target, "view-managed/")
+	checkManager(t, through, theirs.target, "view-managed/")
 	cancel()
 	_ = through.cmd.Wait()
 }

@@ -1,13 +1,14 @@
 package e2e_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // watchfan is a running watchfan.
@@ -20,23 +21,32 @@ type watchfan struct {
 // privateWatchfan starts a watchfan for one test.
 func privateWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	t.Helper()
-	return ownWatchfan(t, binary(t, "WATCHFAN_BIN", "watchfan"), c, args...)
+	p := runWatchfan(t, binary(t, "WATCHFAN_BIN", "watchfan"), c.Ready.Kubeconfigs["admin"], args...)
+	p.own = c
+	return p
 }
 
 // plainWatchfan starts a watchfan without the race detector. With it a process keeps its memory,
 // and compression for hundreds of clients takes more than a processor.
 func plainWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	t.Helper()
-	return ownWatchfan(t, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan"), c, args...)
+	p := runWatchfan(t, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan"), c.Ready.Kubeconfigs["admin"], args...)
+	p.own = c
+	return p
 }
 
-func ownWatchfan(t *testing.T, program string, c *cluster, args ...string) *watchfan {
+// watchfanAs starts a watchfan for one test with a kubeconfig.
+func watchfanAs(t *testing.T, kubeconfig string, args ...string) *watchfan {
 	t.Helper()
-	p, err := startWatchfan(program, t.TempDir(), c.Ready.Kubeconfigs["admin"], args...)
+	return runWatchfan(t, binary(t, "WATCHFAN_BIN", "watchfan"), kubeconfig, args...)
+}
+
+func runWatchfan(t *testing.T, program, kubeconfig string, args ...string) *watchfan {
+	t.Helper()
+	p, err := startWatchfan(program, t.TempDir(), kubeconfig, args...)
 	if err != nil {
 		t.Fatalf("start watchfan: %v", err)
 	}
-	p.own = c
 	t.Cleanup(func() {
 		if err := p.stop(); err != nil {
 			t.Error(err)
@@ -51,7 +61,7 @@ func ownWatchfan(t *testing.T, program string, c *cluster, args ...string) *watc
 // startWatchfan starts a watchfan whose reads wait longer for a proof than a busy machine needs: by
 // default they pass through after 3 s, and then a slow machine would decide which path a test takes.
 func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, error) {
-	p, err := proxytest.StartWatchfan(program, dir, kubeconfig, hangTime(6*time.Second),
+	p, err := proxytest.StartWatchfan(program, dir, kubeconfig, steady.Patience,
 		append([]string{"--freshness-timeout=2m"}, args...)...)
 	if err != nil {
 		return nil, err
@@ -61,6 +71,18 @@ func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, 
 
 // stop ends p as an orchestrator does, and returns what it did wrong in its life.
 func (p *watchfan) stop() error { return p.Stop() }
+
+// awaitExit waits until p has ended.
+func (p *watchfan) awaitExit(t testing.TB) {
+	t.Helper()
+	patience, cancel := context.WithTimeout(context.Background(), steady.Patience)
+	defer cancel()
+	select {
+	case <-p.Exited:
+	case <-patience.Done():
+		t.Fatal("watchfan has not exited")
+	}
+}
 
 // plain returns the way through the insecure port. With -http2 it is the TLS port instead, as the
 // same user.
@@ -114,7 +136,7 @@ func (p *watchfan) admin(t testing.TB) *target {
 func (p *watchfan) waitReady(t testing.TB) {
 	t.Helper()
 	admin := p.admin(t)
-	eventually(t, 20*time.Second, "/readyz", func() error {
+	steady.Until(t, "answer of /readyz", func() error {
 		resp, err := admin.try(http.MethodGet, "/readyz", nil, "")
 		if err == nil && resp.status != http.StatusOK {
 			err = fmt.Errorf("%d: %s", resp.status, resp.body)
@@ -127,20 +149,10 @@ func (p *watchfan) waitReady(t testing.TB) {
 // leads to.
 func (d *target) awaitWatchers(t testing.TB, n int) {
 	t.Helper()
-	eventually(t, 10*time.Second, "watchfan_watchers", func() error {
+	steady.Until(t, "right number of watchers", func() error {
 		if got := d.metric(t, "watchfan_watchers"); got != float64(n) {
 			return fmt.Errorf("%v, want %d", got, n)
 		}
 		return nil
 	})
-}
-
-// residentMemory returns p's RSS in bytes.
-func (p *watchfan) residentMemory(t testing.TB) int64 {
-	t.Helper()
-	bytes, err := proxytest.ResidentMemory(p.Cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bytes
 }

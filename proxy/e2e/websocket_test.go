@@ -1,3 +1,5 @@
+//testlint:allow timeout whole dialogues are compared
+
 package e2e_test
 
 import (
@@ -8,10 +10,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // socket opens a WebSocket. Unless lines say otherwise, it has the Origin of a page of the port
@@ -21,11 +25,11 @@ func (d *target) socket(uri string, first []byte, lines ...string) (*proxytest.W
 	if err != nil {
 		return nil, err
 	}
-	conn, err := net.DialTimeout("tcp", to.Host, hangTime(5*time.Second))
+	conn, err := net.DialTimeout("tcp", to.Host, steady.Patience)
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(hangTime(20 * time.Second)))
+	_ = conn.SetDeadline(time.Now().Add(steady.Patience))
 	if to.Scheme == "https" {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 	}
@@ -107,10 +111,9 @@ type webSocketCase struct {
 // TestWebSocket: watchfan's answers to a handshake, and all frames behind them, are kube-apiserver's,
 // byte for byte (contract.md 3.11; W43, W44).
 func TestWebSocket(t *testing.T) {
-	direct, _ := fixtures(t)
-	c := sharedCluster(t)
-	p := sharedWatchfan(t)
-	p.waitReady(t)
+	parallel(t)
+	c, p := quietCluster(t)
+	direct := c.direct(t)
 	token := c.token(t, "admin")
 	bearer := proxytest.BearerProtocol(token)
 	for name, r := range webSocketCases(bearer, proxytest.BearerProtocol("bad")) {
@@ -118,10 +121,17 @@ func TestWebSocket(t *testing.T) {
 			t.Parallel()
 			theirs := *direct
 			theirs.token = token
-			want, err := theirs.dialogue(r)
-			if err != nil {
-				t.Fatal(err)
+			ways := []*target{&theirs, p.secure(t, token), p.plain(t)}
+			dialogues, errs := make([][]byte, len(ways)), make([]error, len(ways))
+			var wg sync.WaitGroup
+			for i, way := range ways {
+				wg.Go(func() { dialogues[i], errs[i] = way.dialogue(r) })
 			}
+			wg.Wait()
+			if errs[0] != nil {
+				t.Fatal(errs[0])
+			}
+			want := dialogues[0]
 			if !strings.HasPrefix(string(want), "HTTP/1.1 "+r.want) {
 				t.Errorf("kube-apiserver answers %.300q", want)
 			}
@@ -132,13 +142,12 @@ func TestWebSocket(t *testing.T) {
 				return bytes.Replace(dialogue, []byte(r.anywhere), nil, 1)
 			}
 			want = same(want)
-			for _, ours := range []*target{p.secure(t, token), p.plain(t)} {
-				if ours.token == "" && r.secureOnly {
+			for i, ours := range ways {
+				if i == 0 || ours.token == "" && r.secureOnly {
 					continue
 				}
-				got, err := ours.dialogue(r)
-				if got = same(got); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("through %s: %v, got\n%.2000q\nwant\n%.2000q", ours.name, err, got, want)
+				if got := same(dialogues[i]); errs[i] != nil || !bytes.Equal(got, want) {
+					t.Errorf("through %s: %v, got\n%.2000q\nwant\n%.2000q", ours.name, errs[i], got, want)
 				}
 			}
 		})
@@ -149,7 +158,7 @@ func TestWebSocket(t *testing.T) {
 func webSocketCases(bearer, bad string) map[string]webSocketCase {
 	const (
 		accepted = "101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
-		watch    = "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=2"
+		watch    = "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=5"
 		silent   = watch + "&resourceVersion=99999999"
 	)
 	frame := func(first byte, payload string) string { return string(proxytest.ClientFrame(first, payload)) }
@@ -163,8 +172,8 @@ func webSocketCases(bearer, bad string) map[string]webSocketCase {
 		"pretty":                {uri: watch + "&pretty=1", want: accepted},
 		"gzip":                  {uri: watch, lines: []string{"Accept-Encoding: gzip", "Sec-WebSocket-Extensions: permessage-deflate"}, want: accepted},
 		"selectors":             {uri: watch + "&labelSelector=n%3D1&fieldSelector=metadata.name%3Dx", want: accepted},
-		"the old path":          {uri: "/api/v1/watch/namespaces/a/configmaps/x?timeoutSeconds=2", want: accepted},
-		"a custom resource":     {uri: "/apis/ex.io/v1/namespaces/a/foos?watch=1&timeoutSeconds=2", want: accepted},
+		"the old path":          {uri: "/api/v1/watch/namespaces/a/configmaps/x?timeoutSeconds=5", want: accepted},
+		"a custom resource":     {uri: "/apis/ex.io/v1/namespaces/a/foos?watch=1&timeoutSeconds=5", want: accepted},
 		"from a version":        {uri: watch + "&resourceVersion=1", want: accepted},
 		"a version to come":     {uri: silent, want: accepted},
 		"capitals":              {uri: silent, lines: []string{"Upgrade: WebSocket", "Connection: keep-alive, upgrade"}, want: accepted},
@@ -213,10 +222,22 @@ func webSocketCases(bearer, bad string) map[string]webSocketCase {
 	}
 }
 
+// frames returns the next n frames.
+func frames(w *proxytest.WebSocket, n int) (all []byte, err error) {
+	for range n {
+		frame, err := w.Next()
+		if err != nil {
+			return all, err
+		}
+		all = append(all, frame...)
+	}
+	return all, nil
+}
+
 // TestWebSocketEvents: changes are the same messages at kube-apiserver and at both ports, in each
 // form, and none of the watches is one more at kube-apiserver.
 func TestWebSocketEvents(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := sharedCluster(t)
 	p := privateWatchfan(t, c)
 	p.waitReady(t)
@@ -226,9 +247,9 @@ func TestWebSocketEvents(t *testing.T) {
 	accepts := []string{jsonType, protoType, partial, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 	for _, a := range accepts { // a lane may know no older resourceVersions than its own
 		lists := strings.Replace(a, "as=PartialObjectMetadata;", "as=PartialObjectMetadataList;", 1)
-		p.plain(t).do(t, http.MethodGet, uri+"?resourceVersion=0", accept(lists), "")
+		p.plain(t).warmAs(t, uri, lists)
 	}
-	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=15", uri, direct.version(t, uri))
+	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri))
 	theirs := *direct
 	theirs.token = c.token(t, "admin")
 	ways := []*target{&theirs, p.secure(t, theirs.token), p.plain(t)}
@@ -250,9 +271,9 @@ func TestWebSocketEvents(t *testing.T) {
 	for accept, sockets := range open {
 		var want []byte
 		for i, w := range sockets {
-			got, err := w.Rest()
-			if err != nil || !bytes.HasSuffix(got, []byte(proxytest.CloseNormal)) {
-				t.Errorf("%s, %s: %v, at the end %.100q", accept, ways[i].name, err, got[max(0, len(got)-100):])
+			got, err := frames(w, 4)
+			if err != nil {
+				t.Errorf("%s, %s: %v", accept, ways[i].name, err)
 			}
 			if i == 0 {
 				want = got

@@ -18,7 +18,7 @@ OLDEST := $(firstword $(OLDER))
 GATES := "--apiserver-arg=feature-gates=WatchList=false,ListFromCacheSnapshot=false" \
 	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true" \
 	"--apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false"
-VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|Pages|ReadYourWrites|Watch(SelectorTransitions|ListAtVersion|FromNow|Resume|FastWrites|Bookmarks|OneObject))$$
+VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|Pages|ReadYourWrites|Watch(Resume|Bookmarks|OneObject))$$
 # A program with the informers of each of ClientGoReleases in package proxytest.
 INFORMERS := $(addprefix bin/informers-,v0.37 v0.34 v0.31)
 # The race detector needs a C compiler.

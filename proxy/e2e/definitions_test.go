@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -470,40 +469,4 @@ func TestTwoVersions(t *testing.T) {
 		t.Errorf("GET of a version that is no longer served: %d, want 404", resp.status)
 	}
 	warm(t, []*target{ours}, one.uri)
-}
-
-// TestDefinitionsForbidden: a watchfan that may not read definitions serves custom resources, but
-// passes through reads that select by their fields.
-func TestDefinitionsForbidden(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	theirs := c.direct(t)
-	createNamespaces(t, theirs, "forbidden")
-	const group = "forbidden.example.com"
-	defineWidgets(t, theirs, group, widgetVersion{name: "v1", stored: true, fields: ".spec.c"})
-	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-		`{"metadata":{"name":"forbidden-widgets"},"rules":[{"apiGroups":["`+group+`"],"resources":["*"],"verbs":["*"]},
-{"apiGroups":["apiregistration.k8s.io"],"resources":["apiservices"],"verbs":["list","watch"]}]}`)
-	theirs.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		`{"metadata":{"name":"forbidden-widgets"},
-"subjects":[{"kind":"User","name":"dev-user","apiGroup":"rbac.authorization.k8s.io"}],
-"roleRef":{"kind":"ClusterRole","name":"forbidden-widgets","apiGroup":"rbac.authorization.k8s.io"}}`)
-	w := newWidgets(t, theirs, group, "v1", "forbidden")
-	rv := w.create("red", `"c":"red"`)
-	p := watchfanAs(t, c.Ready.Kubeconfigs["user"])
-	ours := p.plain(t)
-	cached(t, ours, theirs, fmt.Sprintf("%s?resourceVersion=%d", w.uri, rv))
-	for range 3 {
-		resp := alike(t, ours, theirs, fmt.Sprintf("%s?resourceVersion=%d&fieldSelector=spec.c%%3Dred", w.uri, rv))
-		if resp.status != http.StatusOK || proxytest.FromCache(resp.header) {
-			t.Errorf("selected by a field: %d, from cache: %t", resp.status, proxytest.FromCache(resp.header))
-		}
-	}
-	log, err := os.ReadFile(p.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(log), "Served custom resources without their definitions"); n != 1 {
-		t.Errorf("told %d times that definitions can't be read, want once", n)
-	}
 }

@@ -6,14 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -317,135 +314,6 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// makeLarge makes a PodTemplate x of at least size bytes and returns the path of the namespace's
-// PodTemplates. Large ConfigMaps would go to hundreds of other tests' watchers.
-func makeLarge(t *testing.T, d *target, ns string, size int) (uri string) {
-	t.Helper()
-	uri = "/api/v1/namespaces/" + ns + "/podtemplates"
-	d.create(t, uri,
-		fmt.Sprintf(`{"metadata":{"name":"x"},"template":{"spec":{"containers":[{"name":"c","image":"i",`+
-			`"args":[%q]}]}}}`, strings.Repeat("x", size)))
-	return uri
-}
-
-// touchLarge changes the object of makeLarge.
-func touchLarge(t *testing.T, d *target, uri string, i int) {
-	t.Helper()
-	d.patch(t, uri+"/x", fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i))
-}
-
-// TestSlowClient: "a slow client may lose its stream, never an event in the middle", with no effect on
-// others (contract.md 3.12, W29).
-func TestSlowClient(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	p := privateWatchfan(t, c, "--client-buffer-frames=200")
-	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
-	createNamespaces(t, direct, "slow")
-	p.waitReady(t)
-	uri := makeLarge(t, direct, "slow", 40_000)
-	warm(t, []*target{ours}, uri)
-	rv := direct.version(t, uri)
-	query := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, rv)
-
-	var slow []*net.TCPConn
-	for range 5 {
-		dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-			return raw.Control(func(fd uintptr) {
-				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
-			})
-		}}
-		conn, err := dialer.DialContext(t.Context(), "tcp", p.ports.Insecure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", query); err != nil {
-			t.Fatal(err)
-		}
-		slow = append(slow, conn.(*net.TCPConn))
-	}
-	fast, twin := ours.watch(t, query), direct.follow(t, query)
-	admin.awaitWatchers(t, 6)
-	const n = 500
-	for i := range n {
-		touchLarge(t, direct, uri, i)
-	}
-	want := twin.wait(t, n)
-	if err := compare(fast.wait(t, n), want); err != nil {
-		t.Errorf("a fast client beside slow ones: %v", err)
-	}
-	steady.Until(t, "eviction of slow clients", func() error {
-		text := string(admin.get(t, "/metrics").body)
-		if e := proxytest.SumMetric(text, "watchfan_watches_ended_total", `reason="evicted"`); e != 5 {
-			return fmt.Errorf("%v of 5", e)
-		}
-		return nil
-	})
-	// The slow ones receive a prefix of what they should, event by event.
-	_ = slow[0].SetReadDeadline(time.Now().Add(steady.Patience))
-	content, _ := io.ReadAll(slow[0])
-	got := 0
-	for i, e := range want {
-		if !bytes.Contains(content, []byte(strings.TrimSuffix(e.line, "\n"))) {
-			got = i
-			break
-		}
-	}
-	for i, e := range want[got:] {
-		if bytes.Contains(content, []byte(strings.TrimSuffix(e.line, "\n"))) {
-			t.Errorf("a slow client lacks event %d and has event %d", got, got+i)
-			break
-		}
-	}
-	t.Logf("a slow client has the first %d of %d events", got, n)
-}
-
-// TestBadHeads: heads that are too long or never end are refused. Other clients notice nothing.
-func TestBadHeads(t *testing.T) {
-	parallel(t)
-	p := sharedWatchfan(t)
-	p.waitReady(t)
-	resp := p.plain(t).do(t, http.MethodGet, "/version", http.Header{"X-Long": {strings.Repeat("x", 2_000_000)}}, "")
-	if resp.status != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("a head of 2 MB: %d", resp.status)
-	}
-	for _, garbage := range []string{"\x16\x03\x01\x02\x00", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
-		"\r\n\r\n\r\n\r\n", "GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"POST /api HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n"} {
-		conn, err := net.Dial("tcp", p.ports.Insecure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(conn, garbage)
-		_ = conn.(*net.TCPConn).CloseWrite()
-		_ = conn.SetReadDeadline(time.Now().Add(steady.Patience))
-		if _, err := io.ReadAll(conn); os.IsTimeout(err) {
-			t.Errorf("%q is neither answered nor refused", garbage)
-		}
-		conn.Close()
-	}
-	var slow []net.Conn
-	for range 200 {
-		conn, err := net.Dial("tcp", p.ports.Insecure)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: loc")
-		slow = append(slow, conn)
-	}
-	if resp := p.plain(t).get(t, "/version"); resp.status != http.StatusOK {
-		t.Errorf("beside 200 slow heads: %d", resp.status)
-	}
-	_ = slow[0].SetReadDeadline(time.Now().Add(steady.Patience))
-	answer, err := io.ReadAll(slow[0])
-	if os.IsTimeout(err) {
-		t.Fatal("a head that never ends is waited for")
-	}
-	t.Logf("a head that never ends: %q", strings.SplitN(string(answer), "\r\n", 2)[0])
-}
-
 // TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the
 // lane ends.
 func TestCRDDeleted(t *testing.T) {
@@ -491,50 +359,4 @@ func TestCRDDeleted(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestHealth checks /livez, /readyz, /metrics, /debug/pprof and --resident-resources.
-func TestHealth(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	p := privateWatchfan(t, c, "--resident-resources=configmaps,apps/v1/deployments")
-	p.waitReady(t)
-	admin := p.admin(t)
-	for _, resource := range []string{"configmaps", "deployments"} { // which are resident
-		steady.Until(t, "watch of "+resource, func() error {
-			if n := admin.metric(t, "watchfan_upstream_watches", fmt.Sprintf("resource=%q", resource)); n != 1 {
-				return fmt.Errorf("%v", n)
-			}
-			return nil
-		})
-	}
-	for uri, want := range map[string]string{"/livez": "ok", "/readyz": "ok", "/readyz?verbose": "[+]upstream ok",
-		"/metrics": "watchfan_watchers 0", "/debug/pprof/": "goroutine",
-		"/debug/pprof/goroutine?debug=1": "goroutine profile"} {
-		if resp := admin.get(t, uri); resp.status != http.StatusOK || !strings.Contains(string(resp.body), want) {
-			t.Errorf("%s: %d %.200s", uri, resp.status, resp.body)
-		}
-	}
-	if resp := admin.get(t, "/nosuch"); resp.status != http.StatusNotFound {
-		t.Errorf("/nosuch: %d", resp.status)
-	}
-	// The admin port does not serve the API, and the API ports do not serve the admin port's pages.
-	if resp := admin.get(t, "/api/v1/secrets"); resp.status != http.StatusNotFound {
-		t.Errorf("the admin port answers /api/v1/secrets with %d", resp.status)
-	}
-	if resp := p.secure(t, "").get(t, "/metrics"); resp.status != http.StatusForbidden { // kube-apiserver's answer
-		t.Errorf("the secure port answers /metrics with %d to nobody", resp.status)
-	}
-
-	lacking := privateWatchfan(t, c, "--resident-resources=nosuches", "--profiling=false")
-	steady.Until(t, "resident resource that is missing", func() error {
-		if resp := lacking.admin(t).get(t, "/readyz"); resp.status != http.StatusInternalServerError ||
-			!strings.Contains(string(resp.body), "nosuches") {
-			return fmt.Errorf("/readyz: %d %s", resp.status, resp.body)
-		}
-		return nil
-	})
-	if resp := lacking.admin(t).get(t, "/debug/pprof/"); resp.status != http.StatusNotFound {
-		t.Errorf("/debug/pprof without --profiling: %d", resp.status)
-	}
 }

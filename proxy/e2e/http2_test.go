@@ -1,16 +1,13 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,98 +31,6 @@ func newHTTP2Stage(t *testing.T, ns string) *http2Stage {
 	t.Cleanup(s.ours.close)
 	t.Cleanup(s.theirs.close)
 	return s
-}
-
-// TestHTTP2Answers: answers over HTTP/2 are kube-apiserver's, from the cache and passed through,
-// with bodies in both directions.
-func TestHTTP2Answers(t *testing.T) {
-	s := newHTTP2Stage(t, "http2-answers")
-	s.create("a", "")
-	s.create("b", `"app":"x"`)
-	long := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"long"},"data":{"x":%q}}`, strings.Repeat("x", 900_000))
-	s.ours.create(t, s.uri, long)
-	rv := s.now()
-	json, protobuf := http.Header{"Accept": {"application/json"}}, http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}
-	table := http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}}
-	zipped := http.Header{"Accept-Encoding": {"gzip"}}
-	for _, c := range []struct {
-		method, uri string
-		header      http.Header
-		body        string
-	}{
-		{"GET", s.uri, json, ""},
-		{"GET", s.uri, protobuf, ""},
-		{"GET", s.uri, table, ""},
-		{"GET", fmt.Sprintf("%s?resourceVersion=%d&labelSelector=app%%3Dx", s.uri, rv), json, ""},
-		{"GET", fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=NotOlderThan", s.uri, rv), zipped, ""},
-		{"GET", s.uri + "/long", json, ""},
-		{"GET", s.uri + "/none", json, ""},
-		{"HEAD", s.uri + "/long", json, ""},
-		{"GET", s.uri + "?labelSelector=!!", json, ""},
-		{"GET", s.uri + "?limit=1", json, ""},
-		{"GET", "/version", nil, ""},
-		{"GET", "/api/v1", json, ""},
-		{"GET", "/nosuch", json, ""},
-		{"POST", s.uri, json, "{}"},
-		{"POST", s.uri, json, "{"},
-		{"POST", s.uri + "?dryRun=All", json, strings.Replace(long, `"long"`, `"longer"`, 1)},
-		{"DELETE", s.uri + "/none", json, ""},
-		{"PATCH", s.uri + "/a", http.Header{"Content-Type": {"application/merge-patch+json"}}, `{"metadata":{"labels":{"same":"same"}}}`},
-		{"OPTIONS", s.uri, json, ""},
-		{"GET", s.uri + "/a", http.Header{"Impersonate-User": {"nobody"}}, ""},
-		{"GET", s.uri + "/a", http.Header{"Authorization": {"Bearer none"}}, ""},
-	} {
-		got, want := s.ours.do(t, c.method, c.uri, c.header, c.body), s.theirs.do(t, c.method, c.uri, c.header, c.body)
-		normal := row{table: strings.Contains(c.header.Get("Accept"), "as=Table")}.comparable
-		if g, w := normal(got), normal(want); got.status != want.status || !bytes.Equal(g, w) {
-			t.Errorf("%s %s: got %d %.300q, want %d %.300q", c.method, c.uri, got.status, g, want.status, w)
-		}
-		if g, w := headerNames(got.header), headerNames(want.header); !slices.Equal(g, w) {
-			t.Errorf("%s %s: got the fields %v, want %v", c.method, c.uri, g, w)
-		}
-	}
-}
-
-// comparable returns a body without the resourceVersion of a list, which other tests' writes change,
-// and without the times and UIDs of objects that are dry-run.
-func (r row) comparable(resp response) []byte {
-	return regexp.MustCompile(`"(creationTimestamp|time|uid)":"[^"]*"`).ReplaceAll(r.normal(resp), nil)
-}
-
-// headerNames returns the names of a response's fields. The length of a body of unknown length, and
-// kube-apiserver's own fields of a request's priority, are left out.
-func headerNames(h http.Header) []string {
-	names := slices.Sorted(maps.Keys(h))
-	return slices.DeleteFunc(names, func(name string) bool {
-		return name == "Content-Length" || strings.HasPrefix(name, "X-Kubernetes-Pf-")
-	})
-}
-
-// TestHTTP2Watches: watches over HTTP/2 bring what kube-apiserver's bring, and end as they do.
-func TestHTTP2Watches(t *testing.T) {
-	s := newHTTP2Stage(t, "http2-watches")
-	s.create("a", "")
-	rv := s.now()
-	var pairs [][2]*recording
-	since := fmt.Sprintf("resourceVersion=%d", rv)
-	for _, query := range []string{
-		"", "resourceVersion=0", since, "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-		"fieldSelector=metadata.name%3Da",
-	} {
-		pairs = append(pairs, s.twins(query))
-	}
-	pairs = append(pairs, [2]*recording{s.ours.zipped().watch(t, s.uri+"?watch=1&"+since), s.theirs.follow(t, s.uri+"?watch=1&"+since)})
-	for i := range 30 {
-		s.create(fmt.Sprintf("b%d", i), "")
-		s.patch("a", fmt.Sprintf(`{"data":{"x":"%d"}}`, i))
-	}
-	s.remove("b3")
-	last := s.patch("a", `{"data":{"x":"last"}}`)
-	for _, pair := range pairs {
-		if len(s.equal(pair, last)) < 30 {
-			t.Errorf("%s brought too little for this test", pair[0].uri)
-		}
-	}
 }
 
 // TestHTTP2Connections: client-go opens as many connections as at kube-apiserver, and all its

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,48 +116,6 @@ func socketsOf(pid int) (own []tcpSocket, err error) {
 		}
 	}
 	return own, err
-}
-
-// TestKubectlHTTP2: kubectl speaks HTTP/2 without being told to. Its list and its watch share a
-// connection, as at kube-apiserver.
-func TestKubectlHTTP2(t *testing.T) {
-	parallel(t)
-	program := binary(t, "KUBECTL_BIN", "kubectl")
-	c := sharedCluster(t)
-	p := privateWatchfan(t, c)
-	p.waitReady(t)
-	theirs, ours := programWays(t, c, p)
-	createNamespaces(t, theirs.target, "kubectl-http2")
-	const uri = "/api/v1/namespaces/kubectl-http2/configmaps"
-	makeConfigMap(t, theirs.target, "kubectl-http2", "a", "")
-	warm(t, []*target{ours.target}, uri)
-	var outputs []*programOutput
-	for _, w := range []programWay{theirs, ours} {
-		cmd := exec.CommandContext(t.Context(), program, "--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}),
-			"get", "configmaps", "--namespace=kubectl-http2", "--watch", "--output=name")
-		cmd.Env = append([]string{"HOME=" + t.TempDir()}, proxytest.Detectors...)
-		out := startProgram(t, "kubectl at "+w.name, cmd)
-		out.until(t, "configmap/a")
-		outputs = append(outputs, out)
-	}
-	admin := p.admin(t)
-	admin.awaitWatchers(t, 1)
-	if n := admin.metric(t, "watchfan_http2_connections"); n != 1 {
-		t.Errorf("watchfan has %v HTTP/2 connections, want 1", n)
-	}
-	got, want := ours.connectionsOf(t, outputs[1].cmd.Process.Pid), theirs.connectionsOf(t, outputs[0].cmd.Process.Pid)
-	if got != want {
-		t.Errorf("kubectl has %d connections to watchfan, and %d to kube-apiserver", got, want)
-	}
-	theirs.patch(t, uri+"/a", `{"data":{"k":"w"}}`)
-	makeConfigMap(t, theirs.target, "kubectl-http2", "b", "")
-	for _, out := range outputs {
-		if lines := out.until(t, "configmap/b"); !slices.Equal(lines, []string{"configmap/a", "configmap/b"}) {
-			t.Errorf("%s prints %q", out.name, lines)
-		}
-		_ = out.cmd.Process.Kill()
-		_ = out.cmd.Wait()
-	}
 }
 
 // curl returns curl with HTTP/2 as the admin.
@@ -311,63 +268,5 @@ func (p *programOutput) until(t *testing.T, text string) (lines []string) {
 		case <-ctx.Done():
 			t.Fatalf("%s has printed %q, and no %s", p.name, lines, text)
 		}
-	}
-}
-
-// TestH2Load: h2load with a hundred streams on each connection gets every answer whole, from the
-// cache and passed through, as at kube-apiserver. The watchfan is its own: other tests' requests
-// would count against the limit of reads that wait, and in the metric.
-func TestH2Load(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	p := privateWatchfan(t, c)
-	p.waitReady(t)
-	theirs, ours := programWays(t, c, p)
-	createNamespaces(t, theirs.target, "h2load")
-	const uri = "/api/v1/namespaces/h2load/configmaps"
-	for i := range 20 {
-		makeConfigMap(t, theirs.target, "h2load", fmt.Sprintf("c%d", i), "")
-	}
-	warm(t, []*target{ours.target}, uri)
-	for _, path := range []string{uri + "?resourceVersion=0", uri + "/c7?resourceVersion=0", uri + "/c7"} {
-		for _, way := range []programWay{theirs, ours} {
-			h2load(t, way, path)
-		}
-	}
-	n := p.admin(t).metric(t, "watchfan_cached_requests_total", `resource="configmaps"`, `verb="list"`)
-	if n < h2loadRequests {
-		t.Errorf("%v lists are from the cache, want %d", n, h2loadRequests)
-	}
-}
-
-const h2loadRequests = 800
-
-// h2load asks for path on 2 connections with 100 streams each. watchfan lets 300 cached reads of
-// one user wait.
-func h2load(t *testing.T, w programWay, path string) {
-	t.Helper()
-	body := len(w.get(t, path).body)
-	out, err := exec.CommandContext(t.Context(), "h2load", "--requests", fmt.Sprint(h2loadRequests), "--clients=2",
-		"--max-concurrent-streams=100", "--header", "authorization: Bearer "+w.token, w.base+path).CombinedOutput()
-	if err != nil {
-		t.Fatalf("h2load of %s at %s: %v: %s", path, w.name, err, out)
-	}
-	n := h2loadRequests
-	for _, want := range []string{
-		"Application protocol: h2\n",
-		fmt.Sprintf("requests: %d total, %[1]d started, %[1]d done, %[1]d succeeded, 0 failed, 0 errored, 0 timeout\n", n),
-		fmt.Sprintf("status codes: %d 2xx, 0 3xx, 0 4xx, 0 5xx\n", n),
-	} {
-		if !bytes.Contains(out, []byte(want)) {
-			t.Errorf("h2load of %s at %s: want %q in\n%s", path, w.name, want, out)
-		}
-	}
-	data := regexp.MustCompile(`\((\d+)\) data\n`).FindSubmatch(out)
-	if data == nil {
-		t.Fatalf("h2load prints no size: %s", out)
-	}
-	// The resourceVersion of a list grows, and may become a digit longer.
-	if got, _ := strconv.Atoi(string(data[1])); got < n*body || got > n*(body+1) {
-		t.Errorf("h2load of %s at %s: %d bytes of data, want %d bodies of %d", path, w.name, got, n, body)
 	}
 }

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -161,55 +160,6 @@ func TestTablesRights(t *testing.T) {
 	}
 	if n := len(everything.until(t, last)); n < len(events)+2 {
 		t.Errorf("the admin is sent %d events beside %d of one namespace", n, len(events))
-	}
-}
-
-// TestTablesResume: a client that comes back, from just before or from long ago, is sent what
-// kube-apiserver sends.
-func TestTablesResume(t *testing.T) {
-	parallel(t)
-	c := privateCluster(t)
-	direct := c.direct(t)
-	createNamespaces(t, direct, "resume")
-	makeConfigMap(t, direct, "resume", "x", "")
-	c.restart(t) // the watch cache begins anew
-	p := privateWatchfan(t, c)
-	p.waitReady(t)
-	plain := p.plain(t)
-	const uri = "/api/v1/namespaces/resume/configmaps?watch=true&resourceVersion="
-	from := direct.version(t, "/api/v1/configmaps")
-	first := plain.watchTables(t, uri+fmt.Sprint(from))
-	patch := func(k int) uint64 {
-		return direct.patch(t, "/api/v1/namespaces/resume/configmaps/x", fmt.Sprintf(`{"data":{"k":"%d"}}`, k))
-	}
-	patch(1)
-	middle := patch(2)
-	last := patch(3)
-	first.wait(t, 3)
-	both := func(rv uint64) {
-		t.Helper()
-		got, want := plain.watchTables(t, uri+fmt.Sprint(rv)), direct.watchTables(t, uri+fmt.Sprint(rv))
-		if err := compareTables(got.until(t, last), want.until(t, last), false); err != nil {
-			t.Errorf("from %d: %v", rv, err)
-		}
-	}
-	both(middle) // new enough for the lane, or nearly
-	both(from)
-	admin := p.admin(t)
-	steady.Until(t, "watch that passes through because its rows have become old", func() error {
-		both(middle)
-		if admin.metric(t, "watchfan_passthrough_watches_total", `reason="history"`) == 0 {
-			return errors.New("none yet")
-		}
-		return nil
-	})
-	for _, rv := range []uint64{last + 1000, 1} { // in the future, and 410
-		uri := fmt.Sprintf("%s%d&timeoutSeconds=5", uri, rv) //testlint:allow timeout nothing comes
-		tables := accept(kubectlTables)
-		got, want := plain.do(t, http.MethodGet, uri, tables, ""), direct.do(t, http.MethodGet, uri, tables, "")
-		if got.status != want.status || string(got.body) != string(want.body) {
-			t.Errorf("from %d: %d %s\nwant %d %s", rv, got.status, got.body, want.status, want.body)
-		}
 	}
 }
 

@@ -230,38 +230,6 @@ func TestVerdicts(t *testing.T) {
 	p.watchVerdict(t, "good", diagnose.UpToDate)
 }
 
-// TestVerdictUpstream: watches say that kube-apiserver sends nothing, whether it is stopped or
-// gone, and are up to date once it is back.
-func TestVerdictUpstream(t *testing.T) {
-	parallel(t)
-	c := privateCluster(t, endWatches...)
-	p := privateWatchfan(t, c)
-	p.waitReady(t)
-	warm(t, []*target{p.plain(t)}, "/api/v1/configmaps")
-	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0", "one", 0).readAll()
-	p.watchVerdict(t, "one", diagnose.UpToDate)
-
-	apiserver := c.Ready.Pids["kube-apiserver"]
-	if err := syscall.Kill(apiserver, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Kill(apiserver, syscall.SIGCONT) }() // otherwise it could not be ended
-	p.watchVerdict(t, "one", diagnose.UpstreamUnreachable)
-	if err := syscall.Kill(apiserver, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	p.watchVerdict(t, "one", diagnose.UpToDate)
-
-	if err := c.Halt(); err != nil {
-		t.Fatal(err)
-	}
-	p.watchVerdict(t, "one", diagnose.UpstreamBroken)
-	if err := c.Begin(); err != nil {
-		t.Fatal(err)
-	}
-	p.watchVerdict(t, "one", diagnose.UpToDate)
-}
-
 // TestTop: watchfan top draws on an 80-column terminal, again each second. Its keys explain a watch,
 // go back and sort. At q or Ctrl-C it leaves the terminal as it was.
 func TestTop(t *testing.T) {
@@ -363,29 +331,4 @@ func openTerminal(t *testing.T, columns, rows uint16) (user, program *os.File) {
 	}
 	t.Cleanup(func() { program.Close() })
 	return user, program
-}
-
-// TestVerdictSlowReader: a client that reads, but more slowly than changes come, gets another
-// verdict than one that does not read.
-func TestVerdictSlowReader(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	p := privateWatchfan(t, c)
-	direct := c.direct(t)
-	createNamespaces(t, direct, "slow-reader")
-	uri := makeLarge(t, direct, "slow-reader", 500_000)
-	warm(t, []*target{p.plain(t)}, uri)
-	slow := openSocket(t, p, "", fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri)),
-		"slow-reader", 64<<10)
-	go func() { // some 300 KB/s
-		for err := error(nil); err == nil; pace(nil, 50*time.Millisecond) {
-			_, err = io.CopyN(io.Discard, slow.conn, 16<<10)
-		}
-	}()
-	for i := range 30 { // 15 MB, of which buffers hold a few
-		touchLarge(t, direct, uri, i)
-	}
-	if got := p.watchVerdict(t, "slow-reader", diagnose.ClientReadsSlowly); got.Parks == 0 || got.LagEvents == 0 {
-		t.Errorf("got %+v", got)
-	}
 }

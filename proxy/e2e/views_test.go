@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -106,10 +104,7 @@ func TestViews(t *testing.T) {
 	ways := p.ways(t, c.token(t, "admin"))
 	t.Run("reads", func(t *testing.T) { testViewReads(t, p, theirs, ways) })
 	t.Run("watches", func(t *testing.T) { testViewWatches(t, p, theirs, ways) })
-	t.Run("socket", func(t *testing.T) { testViewSocket(t, theirs, ways[0]) })
 	t.Run("discovery", func(t *testing.T) { testViewDiscovery(t, theirs, ways) })
-	t.Run("writes", func(t *testing.T) { testViewWrites(t, theirs, ways) })
-	t.Run("bad input", func(t *testing.T) { testViewBadInput(t, ways) })
 }
 
 func testViewReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
@@ -229,25 +224,6 @@ func viewedEvents(t testing.TB, lines []byte) (events []byte) {
 	return events
 }
 
-// testViewSocket reads a watch in a view as messages of a WebSocket.
-func testViewSocket(t *testing.T, theirs *target, way *target) {
-	const configMaps = "/api/v1/namespaces/views/configmaps"
-	uri := fmt.Sprintf("/views/lean%s?watch=1&resourceVersion=%d", configMaps, theirs.version(t, configMaps))
-	socket, err := way.socket(uri, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	theirs.patch(t, configMaps+"/c-02", `{"data":{"k":"socket"}}`)
-	message, err := socket.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := string(message.Payload()); !strings.Contains(text, `"k":"socket"`) || strings.Contains(text, "managedFields") {
-		t.Errorf("got %s", text)
-	}
-}
-
 // testViewDiscovery compares what does not concern objects.
 func testViewDiscovery(t *testing.T, theirs *target, ways []*target) {
 	for _, uri := range []string{"/api", "/apis", "/api/v1", "/apis/views.example.com/v1", "/version", "/openapi/v3", "/healthz", "/readyz", "/", "/none"} {
@@ -267,54 +243,6 @@ func testViewDiscovery(t *testing.T, theirs *target, ways []*target) {
 		if got.status != http.StatusCreated || !bytes.Contains(got.body, []byte(`"allowed":true`)) {
 			t.Errorf("%s: %d %s", way.name, got.status, got.body)
 		}
-	}
-}
-
-// testViewWrites: nothing can be written in a view, and nothing is.
-func testViewWrites(t *testing.T, theirs *target, ways []*target) {
-	const configMaps = "/api/v1/namespaces/views/configmaps"
-	objects := func() []byte { return row{}.normal(theirs.get(t, configMaps)) } // any write changes the list's version
-	before := objects()
-	for _, way := range ways {
-		for _, r := range []struct{ method, uri string }{
-			{http.MethodPost, configMaps}, {http.MethodPut, configMaps + "/c-00"}, {http.MethodPatch, configMaps + "/c-00"},
-			{http.MethodDelete, configMaps + "/c-00"}, {http.MethodDelete, configMaps}, {http.MethodPost, "/api/v1/namespaces/views/pods/p/exec"},
-			{http.MethodGet, "/api/v1/namespaces/views/pods/p/proxy/x"}, {http.MethodPost, "/api/v1/namespaces/views/serviceaccounts/default/token"},
-			{http.MethodPut, "/apis/coordination.k8s.io/v1/namespaces/views/leases/l"},
-		} {
-			got := way.in("agents").do(t, r.method, r.uri, nil, strings.Repeat("{}", min(1, strings.Count(r.method, "P"))))
-			var st metav1.Status
-			if err := json.Unmarshal(got.body, &st); err != nil || got.status != http.StatusMethodNotAllowed ||
-				st.Reason != metav1.StatusReasonMethodNotAllowed || !strings.Contains(st.Message, "without /views/agents") {
-				t.Errorf("%s %s through %s: %d %s", r.method, r.uri, way.name, got.status, got.body)
-			}
-		}
-	}
-	if !bytes.Equal(objects(), before) {
-		t.Error("something was written")
-	}
-}
-
-func testViewBadInput(t *testing.T, ways []*target) {
-	const configMaps = "/api/v1/namespaces/views/configmaps"
-	for _, way := range ways {
-		for _, uri := range []string{"/views", "/views/", "/views/none" + configMaps, "/views/lean/views/agents" + configMaps,
-			"/%76iews/lean" + configMaps, "/views/le%61n" + configMaps, "/views/lean//api/v1", "/views/lean/%2e%2e/api", "/views//lean/api"} {
-			got := way.do(t, http.MethodGet, uri, nil, "")
-			var st metav1.Status
-			if err := json.Unmarshal(got.body, &st); err != nil || got.status != http.StatusNotFound || st.Reason != metav1.StatusReasonNotFound {
-				t.Errorf("%s through %s: %d %s", uri, way.name, got.status, got.body)
-			}
-		}
-		got := way.in("agents").do(t, http.MethodGet, configMaps+"?resourceVersion=0", accept(protoType), "")
-		if got.status != http.StatusNotAcceptable || !bytes.Contains(got.body, []byte("application/json")) {
-			t.Errorf("protobuf through %s: %d %s", way.name, got.status, got.body)
-		}
-	}
-	nobody := *ways[1]
-	nobody.token = "none"
-	if got := nobody.in("lean").get(t, configMaps); got.status != http.StatusUnauthorized {
-		t.Errorf("without credentials: %d", got.status)
 	}
 }
 

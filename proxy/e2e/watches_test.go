@@ -83,94 +83,6 @@ func types(events []event) string {
 	return strings.Join(s, " ")
 }
 
-// W01, W02, W04, W12: "exactly ADDED, MODIFIED, DELETED(old data, new RV), ADDED, DELETED", live
-// and replayed from history.
-func TestWatchSelectorTransitions(t *testing.T) {
-	s := newStage(t, "transitions")
-	rv := s.now()
-	all, one := s.twins(fmt.Sprintf("resourceVersion=%d", rv)),
-		s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1", rv))
-	s.create("o", "")
-	s.patch("o", `{"metadata":{"labels":{"sel":"1"}}}`)
-	s.patch("o", `{"data":{"k":"1"}}`)
-	left := s.patch("o", `{"metadata":{"labels":{"sel":null}},"data":{"k":"2"}}`)
-	s.patch("o", `{"metadata":{"labels":{"sel":"1"}}}`)
-	s.remove("o")
-	last := s.create("marker", `"sel":"1"`)
-	got := s.equal(one, last)
-	if types(got) != "ADDED MODIFIED DELETED ADDED DELETED ADDED" {
-		t.Fatalf("got %s", types(got))
-	}
-	if e := got[2]; e.rv != left || !strings.Contains(e.line, `"sel":"1"`) || !strings.Contains(e.line, `"k":"1"`) {
-		t.Errorf("the object that left the selector at %d comes as %s", left, e.line)
-	}
-	if got := s.equal(all, last); types(got) != "ADDED MODIFIED MODIFIED MODIFIED MODIFIED DELETED ADDED" {
-		t.Errorf("got %s", types(got))
-	}
-	late := s.twins(fmt.Sprintf("resourceVersion=%d&labelSelector=sel%%3D1", rv))
-	if err := compare(s.equal(late, last), got); err != nil {
-		t.Errorf("from history: %v", err)
-	}
-}
-
-// W08, W09: "current state ADDED, bookmark RV ≥ R0, no replay".
-func TestWatchListAtVersion(t *testing.T) {
-	s := newStage(t, "watchlist")
-	s.theirs.needs(t, watchList)
-	s.create("o", "")
-	rv := s.now()
-	s.patch("o", `{"data":{"k":"1"}}`)
-	s.create("p", "")
-	last := s.patch("o", `{"data":{"k":"2"}}`)
-	var watches []*recording
-	for _, version := range []string{"", fmt.Sprintf("&resourceVersion=%d", rv),
-		fmt.Sprintf("&resourceVersion=%d", last)} {
-		pair := s.twins("sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
-			"&allowWatchBookmarks=true" + version)
-		got, want := pair[0].initial(t), pair[1].initial(t)
-		if err := compare(withoutBookmarks(got), withoutBookmarks(want)); err != nil {
-			t.Errorf("from %q: %v", version, err)
-		}
-		watches = append(watches, pair[0])
-		pair[1].stop()
-		if types(got) != "ADDED ADDED BOOKMARK" || !got[2].end ||
-			version != fmt.Sprintf("&resourceVersion=%d", rv) && got[2].rv < last {
-			t.Errorf("from %q got %v", version, got)
-		}
-	}
-	next := s.patch("o", `{"data":{"k":"3"}}`)
-	for _, r := range watches {
-		if events := withoutBookmarks(r.until(t, next)); len(events) != 3 {
-			t.Errorf("behind the initial events comes %s, want the change of %d", format(events[2:]), next)
-		}
-	}
-}
-
-// W11, W13, W42: nothing until the next write, then that write; also in a namespace that does not
-// exist yet.
-func TestWatchFromNow(t *testing.T) {
-	s := newStage(t, "fromnow")
-	s.theirs.needs(t, watchList)
-	s.create("old", "")
-	var pairs [][2]*recording
-	for _, q := range []string{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
-		"sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0"} {
-		pairs = append(pairs, s.twins(q))
-	}
-	other := "/api/v1/namespaces/fromnow-later/configmaps"
-	later := s.ours.watch(t, other+"?watch=1")
-	last := s.create("new", "") // behind the heads of all answers
-	for _, p := range pairs {
-		if got := s.equal(p, last); len(got) != 1 || got[0].key != "fromnow/new" {
-			t.Errorf("%s brought %v", p[0].uri, got)
-		}
-	}
-	createNamespaces(t, s.theirs, "fromnow-later")
-	if got := later.until(t, makeConfigMap(t, s.theirs, "fromnow-later", "first", "")); len(got) != 1 {
-		t.Errorf("a namespace that came later brought %v", got)
-	}
-}
-
 // W20, W26, W27: "identical suffixes"; "disconnect at each event index i, resume from RV_i:
 // concatenation = full sequence".
 func TestWatchResume(t *testing.T) {
@@ -217,31 +129,6 @@ func TestWatchResume(t *testing.T) {
 	all := full.wait(t, 30+len(seen))
 	if err := compare(seen, all[30:30+len(seen)]); err != nil || len(seen) < 20 {
 		t.Errorf("%d events in pieces: %v", len(seen), err)
-	}
-}
-
-// W19: "all events, RVs strictly increasing, no duplicates".
-func TestWatchFastWrites(t *testing.T) {
-	s := newStage(t, "fast")
-	rv := s.now()
-	query := fmt.Sprintf("resourceVersion=%d", rv)
-	live := s.watch(query)
-	var wg sync.WaitGroup
-	for w := range 8 {
-		wg.Go(func() {
-			for i := range 63 {
-				s.create(fmt.Sprintf("f-%d-%d", w, i), "")
-			}
-		})
-	}
-	wg.Wait()
-	late := s.theirs.follow(t, s.uri+"?watch=1&"+query)
-	got, want := live.wait(t, 8*63), late.wait(t, 8*63)
-	if err := compare(got, want); err != nil {
-		t.Error(err)
-	}
-	if err := checkOrder(got, 0); err != nil {
-		t.Error(err)
 	}
 }
 

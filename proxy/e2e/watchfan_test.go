@@ -26,15 +26,6 @@ func privateWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
 	return p
 }
 
-// plainWatchfan starts a watchfan without the race detector. With it a process keeps its memory,
-// and compression for hundreds of clients takes more than a processor.
-func plainWatchfan(t *testing.T, c *cluster, args ...string) *watchfan {
-	t.Helper()
-	p := runWatchfan(t, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan"), c.Ready.Kubeconfigs["admin"], args...)
-	p.own = c
-	return p
-}
-
 // watchfanAs starts a watchfan for one test with a kubeconfig.
 func watchfanAs(t *testing.T, kubeconfig string, args ...string) *watchfan {
 	t.Helper()

@@ -396,7 +396,7 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 	term.cmd.Env = append([]string{"HOME=" + w.home, "PATH=" + w.bin + ":" + os.Getenv("PATH")}, goEnvironment(t)...)
 	term.cmd.Stdout, term.cmd.Stderr = term, term
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches all processes of the group
-	term.cmd.WaitDelay = 3 * patience                          // time for processes that it leaves running
+	term.cmd.WaitDelay = 2 * patience                          // time for processes that it leaves running
 	if err := term.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -424,8 +424,10 @@ func goEnvironment(t *testing.T) (environment []string) {
 
 // expect waits until the command's output is as the document shows it. Unless the command may
 // continue, expect also waits for its successful end.
+//
+//testlint:allow timer the condition is looked at again
 func (t *terminal) expect(c command) error {
-	timeout := time.After(4 * patience)
+	timeout := time.After(patience)
 	for {
 		select {
 		case <-t.exited:
@@ -461,10 +463,10 @@ func (t *terminal) interrupt(test *testing.T) {
 	}
 	select {
 	case <-t.exited:
-	case <-time.After(2 * patience):
+	case <-time.After(patience): //testlint:allow timer it only ends what hangs
 		_ = syscall.Kill(group, syscall.SIGKILL)
 		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args,
-			2*patience, t.output())
+			patience, t.output())
 	}
 }
 

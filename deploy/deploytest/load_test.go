@@ -99,7 +99,7 @@ func (l *load) begin(t *testing.T) {
 	}
 	each := func(interval time.Duration, f func(i int) error) {
 		running.Go(func() {
-			tick := time.NewTicker(interval)
+			tick := time.NewTicker(interval) //testlint:allow timer the pace of the load
 			defer tick.Stop()
 			for i := 0; ; i++ {
 				select {
@@ -340,7 +340,7 @@ func (l *load) relist(t *testing.T) {
 	// After a slow list, watchfan spares kube-apiserver for some seconds, and consistent lists wait.
 	turns := l.turns.Load()
 	eventually(t, "requests at their usual pace", func() error {
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //testlint:allow timer the condition is a pace
 		before := turns
 		if turns = l.turns.Load(); turns < before+4 {
 			return fmt.Errorf("%d turns in a second", turns-before)

@@ -35,7 +35,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // cluster is a devcluster and an administrator's clients of it.
 type cluster struct {
@@ -119,7 +119,8 @@ func startCluster() (*cluster, error) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		return errors.Join(<-exited, os.RemoveAll(dir))
 	}}
-	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	//testlint:allow timer the condition is looked at again
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if content, err := os.ReadFile(filepath.Join(dir, "ready")); err == nil {
 			return c, c.connect(content)
 		}
@@ -129,7 +130,7 @@ func startCluster() (*cluster, error) {
 		default:
 		}
 	}
-	return nil, errors.Join(errors.New("devcluster was not ready within 90 s"), c.stop())
+	return nil, errors.Join(fmt.Errorf("devcluster was not ready within %s", patience), c.stop())
 }
 
 func (c *cluster) connect(readyFile []byte) error {
@@ -244,6 +245,7 @@ func readFile(t *testing.T, name string) string {
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	var err error
+	//testlint:allow timer the condition is looked at again
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if err = f(); err == nil {
 			return

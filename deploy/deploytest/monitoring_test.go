@@ -29,10 +29,16 @@ func TestMonitoring(t *testing.T) {
 	l.begin(t)
 	l.relist(t)
 	before := l.counts()
-	time.Sleep(window)
+	time.Sleep(window) //testlint:allow timer the queries are about this time
 	after := l.counts()
 	now := after.at
-	time.Sleep(2 * time.Second) // until this state has been scraped
+	eventually(t, "a scrape of this state", func() error {
+		samples, err := p.query("min(timestamp(watchfan_watchers))", time.Now())
+		if err == nil && (len(samples) != 1 || samples[0].value < float64(now.UnixMilli())/1000) {
+			err = fmt.Errorf("the last scrape was %v, before %s", samples, now)
+		}
+		return err
+	})
 
 	t.Run("panels", func(t *testing.T) {
 		truths := l.truths(before, after)

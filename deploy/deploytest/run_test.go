@@ -1,6 +1,7 @@
 package deploytest
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -41,14 +42,14 @@ func TestRun(t *testing.T) {
 			if err := syscall.Kill(group, syscall.SIGINT); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond) //testlint:allow timer somebody presses Ctrl-C twice
 		}
 		term.interrupt(t)
 		w.awaitLeft(t, 0)
 	})
 
 	t.Run("a port is taken", func(t *testing.T) {
-		ln, err := net.Listen("tcp", "127.0.0.1:8001")
+		ln, err := net.Listen("tcp", "127.0.0.1:8001") //testlint:allow port the network namespace is the test's own
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,8 @@ func TestBuild(t *testing.T) {
 func (w *workshop) until(t *testing.T, text, says string) *terminal {
 	t.Helper()
 	term := w.run(t, command{text: text})
-	for deadline := time.Now().Add(4 * patience); !strings.Contains(term.output(), says); time.Sleep(50 * time.Millisecond) {
+	//testlint:allow timer the condition is looked at again
+	for deadline := time.Now().Add(patience); !strings.Contains(term.output(), says); time.Sleep(50 * time.Millisecond) {
 		select {
 		case <-term.exited:
 			t.Fatalf("%s has ended (%v):\n%s", text, term.err, term.output())
@@ -192,7 +194,7 @@ func (w *workshop) fails(t *testing.T, text, says string) {
 	term := w.run(t, command{text: text})
 	select {
 	case <-term.exited:
-	case <-time.After(patience):
+	case <-time.After(patience): //testlint:allow timer it only ends what hangs
 		term.interrupt(t)
 	}
 	said := term.output()
@@ -219,9 +221,10 @@ func (w *workshop) left(t *testing.T) (n int) {
 // awaitLeft waits until at most so many processes run the workshop's binaries.
 func (w *workshop) awaitLeft(t *testing.T, most int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); w.left(t) > most; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d processes are left after Ctrl-C, %d more than before", w.left(t), w.left(t)-most)
+	eventually(t, "the end of all processes after Ctrl-C", func() error {
+		if n := w.left(t); n > most {
+			return fmt.Errorf("%d are left, %d more than before", n, n-most)
 		}
-	}
+		return nil
+	})
 }

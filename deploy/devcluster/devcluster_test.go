@@ -134,10 +134,10 @@ func (r *running) checkGone(t *testing.T) {
 	}
 }
 
-// eventually retries f for 30 seconds.
+// eventually retries f for two minutes.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := poll(ctx, func(context.Context) error { return f() }); err != nil {
 		t.Fatalf("%s: %v", what, err)

@@ -140,6 +140,7 @@ func start(t *testing.T, program string, args ...string) {
 // waitForJSON waits until a file is there and holds a JSON object.
 func waitForJSON(t *testing.T, timeout time.Duration, path string, into any) {
 	t.Helper()
+	//testlint:allow timer the condition is looked at again
 	for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
 		content, err := os.ReadFile(path)
 		if err == nil {

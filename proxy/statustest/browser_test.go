@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -132,7 +131,7 @@ func eval[T any](p *tab, script string) T {
 // until waits until a script's expression is true.
 func (p *tab) until(what, script string) {
 	p.t.Helper()
-	eventually(p.t, 10*time.Second, what, func() error {
+	eventually(p.t, what, func() error {
 		if !eval[bool](p, script) {
 			return fmt.Errorf("%s is false", script)
 		}

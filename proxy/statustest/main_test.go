@@ -78,7 +78,7 @@ func start(t *testing.T, ready string, v any, program string, args ...string) pr
 		}
 	})}
 	t.Cleanup(p.stop)
-	eventually(t, 90*time.Second, program+" to be ready", func() error {
+	eventually(t, program+" to be ready", func() error {
 		content, err := os.ReadFile(ready)
 		if err == nil {
 			err = json.Unmarshal(content, v)
@@ -197,6 +197,7 @@ func (w *watchfan) load(t *testing.T, perSecond int, path string) (stop func()) 
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		//testlint:allow timer the pace of the load
 		tick := time.NewTicker(time.Second / time.Duration(perSecond))
 		defer tick.Stop()
 		for n := 0; ; n++ {
@@ -231,10 +232,14 @@ func (w *watchfan) deliveredEvents() (int64, error) {
 	return answer.Totals.DeliveredEvents, err
 }
 
+// patience only ends what hangs.
+const patience = 2 * time.Minute
+
 // eventually waits until f returns nil.
-func eventually(t *testing.T, patience time.Duration, what string, f func() error) {
+func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	var err error
+	//testlint:allow timer the condition is looked at again
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if err = f(); err == nil {
 			return

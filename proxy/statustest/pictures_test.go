@@ -38,6 +38,8 @@ var documented = []struct {
 }
 
 // pictures takes the pictures of the documents, and keeps them there with -update.
+//
+//testlint:allow timer with -update
 func (v *visit) pictures(t *testing.T) {
 	t.Helper()
 	if *update {
@@ -71,6 +73,8 @@ func (v *visit) pictures(t *testing.T) {
 }
 
 // fillPlots gives the pictures of the documents a history.
+//
+//testlint:allow timer with -update
 func (v *visit) fillPlots(t *testing.T) {
 	if !*update {
 		return

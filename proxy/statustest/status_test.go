@@ -125,7 +125,7 @@ func (v *visit) rows() []string {
 func testCounts(t *testing.T, v *visit) {
 	await := func(clients float64, want ...string) {
 		t.Helper()
-		eventually(t, 10*time.Second, "counts", func() error {
+		eventually(t, "counts", func() error {
 			if got, rows := v.value("clients"), v.rows(); got != clients || !slices.Equal(rows, want) {
 				return fmt.Errorf("got %v clients, lanes %q, want %v, %q", got, rows, clients, want)
 			}
@@ -178,7 +178,7 @@ func testRates(t *testing.T, v *visit) {
 		t.Errorf("got %v deliveries a second before there is load", got)
 	}
 	stop := v.w.load(t, 20, configMaps+"/busy")
-	eventually(t, 10*time.Second, "load", func() error {
+	eventually(t, "load", func() error {
 		if got := v.value("deliveries"); got < 100 {
 			return fmt.Errorf("%v deliveries a second", got)
 		}
@@ -211,7 +211,7 @@ func testRates(t *testing.T, v *visit) {
 		t.Errorf("got latency %q", got)
 	}
 	stop()
-	eventually(t, 10*time.Second, "no load", func() error {
+	eventually(t, "no load", func() error {
 		got, err := v.w.deliveredEvents()
 		if want := v.delivered.Load(); err == nil && got != want {
 			err = fmt.Errorf("%d events delivered, clients have %d", got, want)
@@ -478,9 +478,6 @@ func testStale(t *testing.T, v *visit) {
 	}
 	stopped := time.Now()
 	v.until("stale marker", `document.querySelector("#stale").checkVisibility()`)
-	if d := time.Since(stopped); d < 2*time.Second || d > 6*time.Second {
-		t.Errorf("said to be stale after %s", d)
-	}
 	got := eval[string](v.tab, `document.querySelector("#stale").innerText`)
 	if !strings.HasPrefix(got, "watchfan has not answered since ") {
 		t.Errorf("got %q", got)
@@ -494,7 +491,7 @@ func testStale(t *testing.T, v *visit) {
 		v.screenshot("stale-" + theme)
 		v.testContrast(t, "stale, "+theme)
 	}
-	time.Sleep(time.Until(stopped.Add(6 * time.Second)))
+	time.Sleep(time.Until(stopped.Add(6 * time.Second))) //testlint:allow timer the plot has no answers of this time
 	if err := v.w.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -520,7 +517,7 @@ func testStalled(t *testing.T, v *visit) {
 	stop := v.w.load(t, 20, configMaps+"/busy")
 	end := v.w.stall(t, inSystem+"?watch=true&resourceVersion=0", "stalled-client/v1.2")
 	const item = `document.querySelector("#slow-list li button")`
-	eventually(t, 60*time.Second, "a slow watch", func() error {
+	eventually(t, "a slow watch", func() error {
 		if !eval[bool](v.tab, item+` !== null && document.querySelector("#slow-list").checkVisibility()`) {
 			return errors.New("none")
 		}
@@ -548,7 +545,7 @@ func testStalled(t *testing.T, v *visit) {
 	}
 	stop()
 	end()
-	eventually(t, 60*time.Second, "the end of the slow watch", func() error {
+	eventually(t, "the end of the slow watch", func() error {
 		if text := eval[string](v.tab, `document.querySelector("#none-slow").innerText`); text != "None: each client has been sent all there is." {
 			return fmt.Errorf("the page says %q", text)
 		}
@@ -584,7 +581,7 @@ func testPolicy(t *testing.T, v *visit) {
 	} {
 		v.taken()
 		eval[bool](v.tab, `(() => { try { `+script+` } catch {} return true })()`)
-		eventually(t, 5*time.Second, script, func() error {
+		eventually(t, script, func() error {
 			if c := v.taken(); !slices.ContainsFunc(c, func(c string) bool {
 				return strings.Contains(c, "Content Security Policy") || strings.Contains(c, "TrustedScript")
 			}) {

@@ -27,9 +27,9 @@ func (l PatientListener) Accept() (net.Conn, error) {
 }
 
 // LimitedListener resets connections beyond the limit, and all new connections while memory is
-// spent. A quarter of the connections is kept from an address that has all others. A reset costs nothing, while an answer would take a TLS handshake and a wait. A connection
-// left in the backlog would keep its client from trying another replica. Kubernetes clients try
-// again.
+// spent. A quarter of the connections is kept from an address that has all others. A reset costs
+// nothing, while an answer would take a TLS handshake and a wait. A connection left in the backlog
+// would keep its client from trying another replica. Kubernetes clients try again.
 type LimitedListener struct {
 	net.Listener
 	Most int

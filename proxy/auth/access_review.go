@@ -118,9 +118,10 @@ type reviewAnswer struct {
 	warnings []string // its Warning headers, which concern the credential alone
 }
 
-// postReview sends a review as an identity, and reads the first most bytes of a good answer.
-// kube-apiserver is told not to warn about fields that an old one does not know, because that
-// would be no concern of the client.
+// postReview sends a review as an identity, and reads the first most bytes of the answer. It reads
+// refusals too: an answer of HTTP/1.1 that is not read costs its connection, and the next stranger a
+// TLS handshake. kube-apiserver is told not to warn about fields that an old one does not know,
+// because that would be no concern of the client.
 func postReview(ctx context.Context, server APIServer, as Identity, path string, review []byte, most int64) (answer reviewAnswer, err error) {
 	to := server.URL(path, "fieldValidation=Ignore").String()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(review))
@@ -135,9 +136,11 @@ func postReview(ctx context.Context, server APIServer, as Identity, path string,
 	}
 	defer resp.Body.Close()
 	answer.code, answer.warnings = resp.StatusCode, resp.Header.Values("Warning")
-	if resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusOK {
-		answer.body, err = io.ReadAll(io.LimitReader(resp.Body, most))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK {
+		return answer, nil
 	}
+	answer.body = body
 	return answer, err
 }
 

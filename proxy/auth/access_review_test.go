@@ -2,11 +2,36 @@ package auth
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 )
+
+// refusal is a kube-apiserver that refuses a token.
+type refusal struct{ *strings.Reader }
+
+func (r refusal) DoAs(Identity, *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusUnauthorized, Body: io.NopCloser(r)}, nil
+}
+
+func (r refusal) URL(path, query string) *url.URL { return &url.URL{Path: path, RawQuery: query} }
+
+// A refusal is read to its end. Otherwise its connection would be closed.
+func TestRefusalsAreRead(t *testing.T) {
+	r := refusal{strings.NewReader("Unauthorized")}
+	a := authorizerOf(r)
+	if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, proxytest.MustParse(t, request.Parse, "/api/v1/pods")) {
+		t.Error("allowed")
+	}
+	if r.Len() > 0 {
+		t.Errorf("%d bytes are left", r.Len())
+	}
+}
 
 // TestReviewAttributes: the attributes are those by which kube-apiserver authorizes.
 func TestReviewAttributes(t *testing.T) {

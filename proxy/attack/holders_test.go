@@ -211,16 +211,15 @@ func everyRepresentation(ctx context.Context, a *attacker) {
 	}
 	c := a.mallory()
 	defer c.close()
-	for ctx.Err() == nil {
-		for _, form := range forms {
+	a.crowd(len(forms), func(i int) {
+		for ctx.Err() == nil {
 			for _, resource := range []string{"configmaps", "pods", "secrets"} {
 				for _, more := range []string{"", "&watch=1&timeoutSeconds=1", "&drop=managedFields"} {
-					a.ask(ctx, c, request{uri: "/api/v1/namespaces/x0/" + resource + "?resourceVersion=0" + more, accept: form}, 20*time.Second)
+					a.ask(ctx, c, request{uri: "/api/v1/namespaces/x0/" + resource + "?resourceVersion=0" + more, accept: forms[i]}, 20*time.Second)
 				}
 			}
 		}
-		proxytest.Sleep(ctx, time.Second)
-	}
+	})
 }
 
 // unreadLists ask for everything that a cache has, 100 times on each of 50 connections, and take one

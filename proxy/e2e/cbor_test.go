@@ -149,7 +149,6 @@ func TestCBOR(t *testing.T) {
 	t.Run("reads", func(t *testing.T) { testCBORReads(t, c, p) })
 	t.Run("watches", func(t *testing.T) { testCBORWatches(t, c, p) })
 	t.Run("bookmarks", func(t *testing.T) { testCBORBookmarks(t, c, p) })
-	t.Run("lean", func(t *testing.T) { testCBORLean(t, c, p) })
 	t.Run("informers", func(t *testing.T) { testCBORInformers(t, c, p) })
 	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
 		t.Errorf("%v watches were passed through", n)
@@ -425,70 +424,6 @@ func testCBORBookmarks(t *testing.T, c *cluster, p *watchfan) {
 		}
 		return nil
 	})
-}
-
-// leanCBOR removes metadata.managedFields from a list, an object or the events of a watch.
-func leanCBOR(t *testing.T, b []byte) (lean []byte) {
-	t.Helper()
-	items, err := cborItems(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range items {
-		objects, _ := at(v, "items").([]any)
-		for _, o := range append(objects, v, at(v, "object")) {
-			if metadata, ok := at(o, "metadata").(map[string]any); ok {
-				delete(metadata, "managedFields")
-			}
-		}
-		item, err := direct.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lean = append(lean, item...)
-	}
-	return lean
-}
-
-// testCBORLean compares lean gets, lists and a watch with kube-apiserver's, without managedFields.
-func testCBORLean(t *testing.T, c *cluster, p *watchfan) {
-	theirs, ours := c.direct(t), p.plain(t)
-	compare := func(uri, accepts string, got, want []byte) {
-		t.Helper()
-		lean := leanCBOR(t, want)
-		if g, w := normalCBOR(got), normalCBOR(lean); !bytes.Equal(g, w) || len(lean) >= len(want) {
-			t.Errorf("%s as %s: got %d bytes\n%.1000x\nwant %d\n%.1000x", uri, accepts, len(g), g, len(w), w)
-		}
-	}
-	for uri, forms := range map[string][]string{
-		"/api/v1/configmaps?resourceVersion=0":                  {cborType, cborPartials},
-		"/apis/ex.io/v1/foos?resourceVersion=0":                 {cborType, cborPartials},
-		"/api/v1/namespaces/a/configmaps/x?resourceVersion=0":   {cborType, cborPartial},
-		"/apis/ex.io/v1/namespaces/a/foos/f0?resourceVersion=0": {cborType, cborPartial},
-	} {
-		for _, accepts := range forms {
-			want, got := theirs.do(t, http.MethodGet, uri, accept(accepts), ""), ours.do(t, http.MethodGet, uri, accept(accepts+drop), "")
-			compare(uri, accepts, got.body, want.body)
-			if g, w := got.header.Get("Content-Type"), want.header.Get("Content-Type"); g != w {
-				t.Errorf("%s as %s: Content-Type %s, want %s", uri, accepts, g, w)
-			}
-		}
-	}
-	now := fmt.Sprint(theirs.version(t, "/api/v1/configmaps"))
-	var pairs []cborTwins
-	for _, uri := range []string{"/api/v1/configmaps", "/apis/ex.io/v1/foos"} {
-		for _, accepts := range []string{cborType, cborPartial} {
-			uri := uri + "?watch=1&resourceVersion=" + now
-			pairs = append(pairs, cborTwins{uri, accepts, openCBORWatch(t, ours, uri, accepts+drop), openCBORWatch(t, theirs, uri, accepts)})
-		}
-	}
-	readCBORTwins(t, pairs, "lean", func() {
-		theirs.patch(t, "/api/v1/namespaces/a/configmaps/x", `{"metadata":{"labels":{"lean":"1"}}}`)
-		theirs.patch(t, "/apis/ex.io/v1/namespaces/a/foos/f0", `{"metadata":{"labels":{"lean":"1"}}}`)
-	})
-	for _, pair := range pairs {
-		compare(pair.uri, pair.accept, pair.ours.raw, pair.theirs.raw)
-	}
 }
 
 // testCBORInformers starts a process of its own, because client-go reads its feature gates from the

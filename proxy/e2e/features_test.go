@@ -14,11 +14,3 @@ func (d *target) enables(t testing.TB, gate string) bool {
 	t.Helper()
 	return d.metric(t, "kubernetes_feature_enabled", fmt.Sprintf("name=%q", gate)) == 1
 }
-
-// needs skips a test about a feature that kube-apiserver does not have.
-func (d *target) needs(t testing.TB, gate string) {
-	t.Helper()
-	if !d.enables(t, gate) {
-		t.Skipf("kube-apiserver does not have %s", gate)
-	}
-}

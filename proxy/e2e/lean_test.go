@@ -222,8 +222,6 @@ func TestLean(t *testing.T) {
 	ways := p.ways(t, c.token(t, "admin"))
 	t.Run("watches", func(t *testing.T) { testLeanWatches(t, p, theirs, ways) })
 	t.Run("reads", func(t *testing.T) { testLeanReads(t, p, theirs, ways) })
-	t.Run("initial events", func(t *testing.T) { testLeanInitialEvents(t, theirs, ways) })
-	t.Run("socket", func(t *testing.T) { testLeanSocket(t, theirs, ways) })
 	t.Run("informer", func(t *testing.T) { testLeanInformer(t, p, theirs) })
 	t.Run("not understood", func(t *testing.T) {
 		for _, a := range []string{jsonType + ";drop=spec", jsonType + ";drop=spec," + jsonType,
@@ -478,81 +476,6 @@ func testLeanReads(t *testing.T, p *watchfan, theirs *target, ways []*target) {
 	}
 	if len(names) < 60 {
 		t.Errorf("pages of %d objects", len(names))
-	}
-}
-
-// testLeanInitialEvents compares watches that begin with all objects, as sets, and their end
-// bookmark.
-func testLeanInitialEvents(t *testing.T, theirs *target, ways []*target) {
-	theirs.needs(t, watchList)
-	const uri = "/api/v1/namespaces/lean/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan" +
-		"&allowWatchBookmarks=true"
-	initial := func(d *target, accepts string, leanly bool) map[string]string {
-		r, err := d.tryWatch(t.Context(), uri, accept(accepts))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.stop()
-		objects := make(map[string]string)
-		for _, e := range r.initial(t) {
-			line := []byte(e.line)
-			if leanly {
-				if line, err = leanJSON(line); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if e.typ == "ADDED" {
-				objects[e.key] = string(line)
-			}
-		}
-		return objects
-	}
-	want := initial(theirs, jsonType, true)
-	for _, way := range append(ways, ways[0].zipped()) {
-		got := initial(way, jsonType+drop, false)
-		if len(got) != len(want) || len(got) < 60 {
-			t.Errorf("%s: %d objects, want %d", way.name, len(got), len(want))
-		}
-		for key, line := range want {
-			if got[key] != line {
-				t.Errorf("%s: got %.500s\nwant %.500s", way.name, got[key], line)
-			}
-		}
-	}
-}
-
-// testLeanSocket compares lean watches as messages of a WebSocket with whole ones.
-func testLeanSocket(t *testing.T, theirs *target, ways []*target) {
-	const configMaps = "/api/v1/namespaces/lean/configmaps"
-	uri := fmt.Sprintf("%s?watch=1&resourceVersion=%d", configMaps, theirs.version(t, configMaps))
-	forms := []string{jsonType, jsonType + drop, protoType, protoType + drop}
-	sockets := make([]*proxytest.WebSocket, len(forms))
-	for i, accepts := range forms {
-		var err error
-		if sockets[i], err = ways[0].socket(uri, nil, "Accept: "+accepts); err != nil {
-			t.Fatal(err)
-		}
-		defer sockets[i].Close()
-	}
-	theirs.patch(t, configMaps+"/c-00", `{"data":{"k":"socket"}}`)
-	theirs.patch(t, configMaps+"/c-01", `{"data":{"k":"`+theEnd+`"}}`)
-	bodies := make([][]byte, len(forms))
-	for i, w := range sockets {
-		var err error
-		if bodies[i], err = readEvents(proxytest.NewMessageReader(w, i >= 2), i >= 2); err != nil {
-			t.Fatal(err)
-		}
-	}
-	leanEvents := func(b []byte) ([]byte, error) { return leanProtobuf(b, true) }
-	for i, lean := range []func([]byte) ([]byte, error){leanJSON, leanEvents} {
-		whole, got := bodies[2*i], bodies[2*i+1]
-		want, err := lean(whole)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got, want) || len(got) == 0 || len(got) >= len(whole) {
-			t.Errorf("%s: got %d bytes\n%.1000q\nwant %d\n%.1000q", forms[2*i], len(got), got, len(want), want)
-		}
 	}
 }
 

@@ -294,7 +294,10 @@ func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 			reach(t, name, n, func() int { return int(count.Load()) })
 		}
 	}
-	each := sized(25, 10)
+	each := 10 // reads
+	if nightly {
+		each = 50
+	}
 	read(each)
 	c.restart(t)
 	read(2 * each)

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
-	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -182,31 +180,5 @@ func TestSelfCheck(t *testing.T) {
 	}
 	if n != len(checkedForms) {
 		t.Errorf("%d lanes of ConfigMaps were compared, want %d", n, len(checkedForms))
-	}
-}
-
-// TestSelfCheckCompaction: if etcd forgets the list's resourceVersion between two pages, the
-// comparison fails and a later one succeeds. It is no alarm.
-func TestSelfCheckCompaction(t *testing.T) {
-	parallel(t)
-	// With snapshots kube-apiserver would answer later pages from its watch cache.
-	c := privateCluster(t, "--apiserver-arg", "feature-gates=ListFromCacheSnapshot=false")
-	f, name := startChecked(t, c)
-	f.awaitEqual(t, 1)
-	failed := f.checks(t, "configmaps", "json", "failed")
-	stop := writeAll(f.direct)
-	steady.Until(t, "comparison that fails", func() error {
-		c.command(t, "compact")
-		if n := f.checks(t, "configmaps", "json", "failed"); n <= failed {
-			return fmt.Errorf("none after %v", n)
-		}
-		return nil
-	})
-	stop()
-	f.awaitEqual(t, 2)
-	f.noAlarm(t)
-	log, err := os.ReadFile(name)
-	if err != nil || !regexp.MustCompile(`Self-check failed.* 410 Expired`).Match(log) {
-		t.Errorf("no failure with 410 in the log: %v", err)
 	}
 }

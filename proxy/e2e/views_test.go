@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -93,7 +92,7 @@ func viewed(t testing.TB, body []byte) []byte {
 }
 
 // TestViews: what unmodified clients get in a view is kube-apiserver's answer without its fields,
-// byte for byte, on every way. Nothing can be written, and no other path below /views exists.
+// byte for byte, on every way.
 func TestViews(t *testing.T) {
 	parallel(t)
 	c := sharedCluster(t)
@@ -246,8 +245,8 @@ func testViewDiscovery(t *testing.T, theirs *target, ways []*target) {
 	}
 }
 
-// TestViewPrograms: unmodified kubectl, kube-state-metrics, a controller-runtime manager and an
-// informer whose server is a view know what they know at kube-apiserver, without managedFields.
+// TestViewPrograms: unmodified kubectl and an informer whose server is a view know what they know at
+// kube-apiserver, without managedFields.
 func TestViewPrograms(t *testing.T) {
 	parallel(t)
 	c := privateCluster(t)
@@ -257,16 +256,6 @@ func TestViewPrograms(t *testing.T) {
 	ours.target = ours.in("lean")
 	createFollowed(t, theirs.target)
 	t.Run("kubectl", func(t *testing.T) { testViewKubectl(t, theirs, ours) })
-	t.Run("kube-state-metrics", func(t *testing.T) {
-		f := followingProgram{name: "kube-state-metrics"}
-		user := &api.AuthInfo{Token: theirs.token}
-		straight := startKubeStateMetrics(t, theirs.kubeconfig(t, user))
-		through := startKubeStateMetrics(t, ours.kubeconfig(t, user))
-		f.agree(t, []string{"first"}, straight, through)
-		changeFollowed(t, theirs.target)
-		f.agree(t, []string{`configmap="last"`, `service="last"`, `label_step="2"`}, straight, through)
-	})
-	t.Run("controller-runtime", func(t *testing.T) { testViewManager(t, theirs, ours) })
 	t.Run("informer", func(t *testing.T) { testViewInformer(t, theirs, ours) })
 	admin := p.admin(t)
 	if n := admin.metric(t, "watchfan_view_requests_total", `view="lean"`, `verb="watch"`); n == 0 {
@@ -313,20 +302,6 @@ func testViewKubectl(t *testing.T, theirs, ours programWay) {
 			t.Errorf("kubectl %q: %v %s", args, err, out)
 		}
 	}
-}
-
-// testViewManager compares the cache of a manager.
-func testViewManager(t *testing.T, theirs, ours programWay) {
-	program := binary(t, "CONTROLLERS_BIN", "controllers")
-	createNamespaces(t, theirs.target, "view-managed")
-	createManaged(t, theirs.target, "view-managed", "first")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	through := startManager(ctx, t, program, ours, []string{"view-managed"})
-	changeManaged(t, theirs.target, "view-managed")
-	checkManager(t, through, theirs.target, "view-managed/")
-	cancel()
-	_ = through.cmd.Wait()
 }
 
 // testViewInformer compares the store of an informer with a list of kube-apiserver, object by

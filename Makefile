@@ -60,16 +60,16 @@ test: $(QUICK_BINARIES) ## begin here: formatting, vet, unit tests, a dozen end-
 	$(QUICK) $(GO) run ./proxy/proxytest/testlint ./...
 	proxy/rooms.sh
 	@$(QUICK) deploy/progress.sh unit "2 minutes" $(GO) test -short -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
-	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "2 minutes" $(GO) test -short -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
+	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "1 minute" $(GO) test -short -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
 	@echo
 	@echo "All rooms' unit tests pass. In front of a real etcd and kube-apiserver, watchers see every event once and in order,"
 	@echo "reads are as new as they promise, kubectl works, rights are each client's own, and kube-apiserver's restarts stay upstream."
-	@echo "Before a change lands: make verify (30 min). Before a release: make nightly. While you work: go test ./fanout."
+	@echo "Before a change lands: make verify (20 min). Before a release: make nightly. While you work: go test ./fanout."
 
 # With one seed, each change meets the same faults. make chaos draws another seed each time.
 verify: CHAOS_SEED ?= 5
 verify: CHAOS_DURATION ?= 1m
-verify: lint unit e2e cachesuite chaos deploytest statustest ## before a change lands, after make test: race detector, all of e2e, Kubernetes' suites, chaos (30 min)
+verify: lint unit e2e cachesuite chaos deploytest statustest ## before a change lands, after make test: race detector, all of e2e, Kubernetes' suites, chaos (20 min)
 
 nightly: CHAOS_DURATION ?= 1h
 nightly: ATTACK_DURATION ?= 10m
@@ -92,14 +92,14 @@ stress: $(if $(findstring e2e,$(or $(PKG),e2e)),$(QUICK_BINARIES)) ## flake rate
 	@$(if $(FLAGS),,$(QUICK)) $(QUICK_ENV) $(GO) run ./proxy/proxytest/stress -n $(or $(N),10) -run '$(RUN)' -e2e '$(QUICK_E2E)' \
 		$(if $(FLAGS),-build '$(FLAGS)',-short) $(or $(PKG),$$($(GO) list $(PACKAGES) | $(NOT_SUITES)) ./proxy/e2e)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (15 min; E2EFLAGS=-http2)
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (6 min; E2EFLAGS=-http2)
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client \
 		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \
 		KUBE_STATE_METRICS_BIN=$(CURDIR)/bin/kube-state-metrics COREDNS_BIN=$(CURDIR)/bin/coredns DISCOVERY_BIN=$(CURDIR)/bin/discovery \
 		KUBEPROXY_BIN=$(CURDIR)/bin/kubeproxy \
-		deploy/progress.sh e2e "15 minutes" $(GO) test -timeout 40m -count=1 ./proxy/e2e $(E2EFLAGS)
+		deploy/progress.sh e2e "6 minutes" $(GO) test -timeout 40m -count=1 ./proxy/e2e $(E2EFLAGS)
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 # The tests of make e2e with a drawn seed and larger, those that run only at night, and all of them over HTTP/2.

@@ -411,7 +411,7 @@ func (s *certificateTest) checkKubectl(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for who, c := range s.certificates {
+	for who, c := range map[string]*tls.Certificate{"dev": s.dev, "root": s.root} {
 		certFile, keyFile := certificateFiles(t, c)
 		way := func(name, server string) kubectl {
 			return kubectl{program, []string{"--kubeconfig", empty, "--server", server, "--insecure-skip-tls-verify",

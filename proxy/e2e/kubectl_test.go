@@ -70,8 +70,6 @@ func TestKubectl(t *testing.T) {
 		{"get", "--raw", "/api/v1/namespaces/kubectl/configmaps?resourceVersion=0&labelSelector=l%3D1"},
 		{"get", "--raw", "/version"},
 		{"get", "nosuch"},
-		{"api-resources"},
-		{"api-versions"},
 		{"apply", "-n", "kubectl", "-f", "-"},
 		{"label", "configmap", "x", "-n", "kubectl", "--overwrite", "new=1"},
 		{"label", "configmap", "x", "-n", "kubectl", "new-"},

@@ -545,6 +545,9 @@ func TestCBORNotOffered(t *testing.T) {
 		}
 	}
 	const configMaps, foos = "/api/v1/namespaces/a/configmaps", "/apis/ex.io/v1/namespaces/a/foos"
+	// Reads and short watches pass through or are refused while their caches are filled.
+	way.warmAs(t, configMaps, jsonType, protoType, partials)
+	way.warmAs(t, foos, jsonType, partials)
 	r0 := d.version(t, configMaps)
 	for _, uri := range []string{configMaps, foos} {
 		for _, query := range []string{"?resourceVersion=0", "/none?resourceVersion=0",

@@ -86,11 +86,15 @@ func testShardLists(t *testing.T, c *cluster, p *watchfan) {
 		cborType, cborPartials}
 	// Lanes know no older resourceVersions than their own. No client starts all of them.
 	ways := p.ways(t, c.token(t, "admin"))
+	another := p.secure(t, serviceAccountToken(t, direct, "a", "another"))
+	direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"another"},`+
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
+		`"subjects":[{"kind":"ServiceAccount","name":"another","namespace":"a"}]}`)
 	for _, uri := range []string{all, "/api/v1/pods", foos, "/api/v1/namespaces"} {
 		p.plain(t).warmAs(t, uri, slices.DeleteFunc(slices.Clone(accepts[:4]), func(a string) bool {
 			return uri == foos && a == protoType // custom resources have no protobuf
 		})...)
-		p.secure(t, c.token(t, "admin")).warmAs(t, uri, accepts[4:]...)
+		another.warmAs(t, uri, accepts[4:]...)
 	}
 	now := fmt.Sprint(direct.version(t, all))
 	selectors := slices.Concat(halves("uid"), halves("namespace"), []string{

@@ -76,6 +76,7 @@ func TestTwoLevelsReads(t *testing.T) {
 		t.Cleanup(d.close)
 		return d
 	}
+	warm(t, []*target{s.upper.secure(t, c.token(t, "admin"))}, uri) // a short watch is refused meanwhile
 	for name, ways := range map[string][2]*target{
 		"reader": {s.upper.secure(t, c.token(t, "reader")), c.as(t, "reader")},
 		"nobody": {s.upper.secure(t, ""), c.as(t, "")},

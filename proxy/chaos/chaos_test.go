@@ -168,7 +168,7 @@ func (s *suite) startClients(ctx context.Context, straight way) (stop func()) {
 	}
 	for _, w := range s.watchers {
 		running.Go(func() { w.run(ctx) })
-		proxytest.Sleep(ctx, s.work.pace)
+		pause(ctx, s.work.pace)
 	}
 	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
 		s.watchfan.secure("", s.certificate), s.http2(), straight} {
@@ -246,14 +246,14 @@ func (s *suite) prepare(ctx context.Context) {
 	for _, ns := range namespaces {
 		create("/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
 	}
-	for deadline := time.Now().Add(patience); ; proxytest.Sleep(ctx, 50*time.Millisecond) {
-		status, answer, err := s.admin.get(ctx, collection("widgets", ""), nil, jsonForm)
-		if err == nil && status == http.StatusOK {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("custom resource: %d %s %v", status, answer, err)
-		}
+	var status int
+	var answer []byte
+	var err error
+	if !await(patience, func() bool {
+		status, answer, err = s.admin.get(ctx, collection("widgets", ""), nil, jsonForm)
+		return err == nil && status == http.StatusOK
+	}) {
+		s.t.Fatalf("custom resource: %d %s %v", status, answer, err)
 	}
 }
 
@@ -404,13 +404,13 @@ func (s *suite) inject(ctx context.Context, plan []fault) *report {
 		recovery: make(map[string][]time.Duration)}
 	begin := time.Now()
 	for i, f := range plan {
-		if time.Since(begin) > *duration || s.t.Failed() {
+		if time.Since(begin) > *duration || s.t.Failed() { //testlint:allow elapsed faults are injected for so long
 			break
 		}
 		if !strings.Contains(f.kind.name, *only) || r.impossible[f.kind.name] != "" {
 			continue
 		}
-		proxytest.Sleep(ctx, max(f.after, f.at-time.Since(begin)))
+		pause(ctx, max(f.after, f.at-time.Since(begin)))
 		if err := s.crashed(); err != nil {
 			s.violate("watchfan", err, "")
 			break

@@ -25,21 +25,19 @@ func jumpClock(pid int, offset time.Duration) error {
 	if err != nil {
 		return err
 	}
-	for range 100 {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			return err
+	if !await(patience, func() (over bool) {
+		if err = syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			return true
 		}
-		err := waitState(pid, 'T')
-		if err == nil && !executing(pid, symbol) {
-			err = poke(pid, symbol.address, clockCode(offset))
-			return errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+		if err = waitState(pid, 'T'); err == nil && !executing(pid, symbol) {
+			err, over = poke(pid, symbol.address, clockCode(offset)), true
 		}
-		if err := errors.Join(err, syscall.Kill(pid, syscall.SIGCONT)); err != nil {
-			return err
-		}
-		time.Sleep(time.Millisecond)
+		err = errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+		return over || err != nil
+	}) {
+		return errors.New("a thread is always within clock_gettime")
 	}
-	return errors.New("a thread is always within clock_gettime")
+	return err
 }
 
 // clockCode is clock_gettime(edi, rsi) with offset added to the seconds of CLOCK_REALTIME, which is

@@ -39,6 +39,11 @@ func (f fault) String() string {
 	return s
 }
 
+// last waits while the fault lasts.
+func (f fault) last() {
+	time.Sleep(f.lasting) //testlint:allow timer a fault lasts
+}
+
 // faultKind is a kind of fault. inject injects one, and returns when it is over what proves that it
 // happened.
 type faultKind struct {
@@ -52,12 +57,12 @@ func faultKinds() []faultKind {
 		{"kube-apiserver killed", 0, func(s *suite, _ fault) (string, error) { return s.restartAPIServer("--kill") }},
 		{"kube-apiserver restarted", 0, func(s *suite, _ fault) (string, error) { return s.restartAPIServer() }},
 		{"kube-apiserver stopped", 12 * time.Second, func(s *suite, f fault) (string, error) {
-			return s.freeze(s.cluster.pid(), f.lasting)
+			return s.freeze(s.cluster.pid(), f)
 		}},
 		{"watchfan killed", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGKILL) }},
 		{"watchfan restarted", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGTERM) }},
 		{"watchfan stopped", 12 * time.Second, func(s *suite, f fault) (string, error) {
-			return s.freeze(s.watchfan.pid(), f.lasting)
+			return s.freeze(s.watchfan.pid(), f)
 		}},
 		{"sibling stale", 0, func(s *suite, _ fault) (string, error) { return s.deceive(stale) }},
 		{"sibling lies", 0, func(s *suite, _ fault) (string, error) {
@@ -133,13 +138,13 @@ func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
 	return fmt.Sprintf("process %d: %s, %d answers", state.Pid(), state, s.watchfan.pid()), nil
 }
 
-// freeze stops a process for a time.
-func (s *suite) freeze(pid int, d time.Duration) (string, error) {
+// freeze stops a process while a fault lasts.
+func (s *suite) freeze(pid int, f fault) (string, error) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return "", err
 	}
 	err := waitState(pid, 'T')
-	time.Sleep(d)
+	f.last()
 	if err == nil {
 		err = waitState(pid, 'T')
 	}
@@ -147,20 +152,20 @@ func (s *suite) freeze(pid int, d time.Duration) (string, error) {
 }
 
 // waitState waits until a process is in a state, which takes hardly any time.
-func waitState(pid int, want byte) error {
+func waitState(pid int, want byte) (err error) {
 	var state byte
-	for range 1000 {
-		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return err
+	if !await(patience, func() bool {
+		var content []byte
+		if content, err = os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil {
+			return true
 		}
 		i := strings.LastIndexByte(string(content), ')') // the name is in parentheses and may contain anything
-		if state = content[i+2]; state == want {
-			return nil
-		}
-		time.Sleep(time.Millisecond)
+		state = content[i+2]
+		return state == want
+	}) {
+		err = fmt.Errorf("process %d is in state %c, want %c", pid, state, want)
 	}
-	return fmt.Errorf("process %d is in state %c, want %c", pid, state, want)
+	return err
 }
 
 // compact makes etcd forget its history, and asks etcd for some of it as proof.
@@ -231,7 +236,7 @@ func (s *suite) cutLink(f fault) (proof string, err error) {
 	if err := lost(s.relay.Address()); err != nil {
 		return "", err
 	}
-	time.Sleep(f.lasting)
+	f.last()
 	return "no connection came through", nil
 }
 
@@ -241,21 +246,22 @@ func (s *suite) cutRelay(f fault) (string, error) {
 	defer s.relay.Release()
 	before := s.relay.Held.Load()
 	err := s.hear(func() bool { return s.relay.Held.Load() > before })
-	time.Sleep(f.lasting)
+	f.last()
 	return fmt.Sprintf("%d bytes were held", s.relay.Held.Load()-before), err
 }
 
 // hear causes changes that kube-apiserver sends to watchfan, until done reports true.
-func (s *suite) hear(done func() bool) error {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+func (s *suite) hear(done func() bool) (err error) {
+	if !await(patience, func() bool {
 		if done() {
-			return nil
+			return true
 		}
-		if _, err := s.probe(context.Background(), "heard"); err != nil {
-			return err
-		}
+		_, err = s.probe(context.Background(), "heard")
+		return err != nil
+	}) {
+		err = errors.New("nothing was sent between kube-apiserver and watchfan")
 	}
-	return errors.New("nothing was sent between kube-apiserver and watchfan")
+	return err
 }
 
 // slow delays what a relay carries.
@@ -265,7 +271,7 @@ func (s *suite) slow(relay *proxytest.Relay, f fault) (string, error) {
 	relay.Delay(delay)
 	defer relay.Delay(0)
 	err := s.hear(func() bool { return relay.Delayed.Load() > before })
-	time.Sleep(f.lasting)
+	f.last()
 	return fmt.Sprintf("%d bytes came %s late", relay.Delayed.Load()-before, delay), err
 }
 
@@ -282,7 +288,7 @@ func (s *suite) stallClients(f fault) (string, error) {
 	s.gate.shut()
 	defer s.gate.open()
 	err := s.hear(func() bool { return s.gate.waiting.Load() > 0 })
-	time.Sleep(f.lasting)
+	f.last()
 	return fmt.Sprintf("%d clients did not read", s.gate.waiting.Load()), err
 }
 
@@ -301,9 +307,9 @@ func (s *suite) jump(f fault) (proof string, err error) {
 	if err := json.Unmarshal(body, &page); err != nil {
 		return "", err
 	}
-	if ahead := time.Until(page.Time); (ahead - f.offset).Abs() > 10*time.Minute {
+	if ahead := time.Until(page.Time); (ahead - f.offset).Abs() > 10*time.Minute { //testlint:allow elapsed a clock's time of day
 		return "", fmt.Errorf("watchfan's clock is %s ahead, want %s", ahead, f.offset)
 	}
-	time.Sleep(f.lasting)
+	f.last()
 	return fmt.Sprintf("watchfan says it is %s", page.Time.UTC().Format(time.DateTime)), nil
 }

@@ -35,7 +35,7 @@ func (s *suite) coldHerd(f fault) (proof string, err error) {
 	}
 	defer running.Wait()
 	defer leave()
-	time.Sleep(f.lasting)
+	f.last()
 	for _, w := range herd {
 		if w.began() {
 			return "", errors.New(w.name + " began while nothing came from kube-apiserver")
@@ -47,7 +47,7 @@ func (s *suite) coldHerd(f fault) (proof string, err error) {
 		return "", err
 	}
 	took := time.Since(began)
-	time.Sleep(time.Second)
+	pause(ctx, time.Second)
 	page, err := s.watchfan.admin("/metrics")
 	return fmt.Sprintf("%d watchers began within %s; %v requests passed through", len(herd), took.Round(time.Millisecond),
 		proxytest.SumMetric(string(page), "watchfan_lane_filling_passed_total")), err

@@ -404,13 +404,12 @@ func (r *relists) find(resource, encoding string, rv uint64) (uint64, bool) {
 }
 
 // covering is find, and waits for the log, because clients may hear of a list first.
-func (r *relists) covering(resource, encoding string, rv uint64) (uint64, bool) {
-	for deadline := time.Now().Add(r.late); ; time.Sleep(50 * time.Millisecond) {
-		to, ok := r.find(resource, encoding, rv)
-		if ok || time.Now().After(deadline) {
-			return to, ok
-		}
-	}
+func (r *relists) covering(resource, encoding string, rv uint64) (to uint64, ok bool) {
+	await(r.late, func() bool {
+		to, ok = r.find(resource, encoding, rv)
+		return ok
+	})
+	return to, ok
 }
 
 // laneNames are the names of our resources in watchfan's log.

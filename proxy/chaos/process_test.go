@@ -53,7 +53,7 @@ func startWatchfan(t *testing.T, program, kubeconfig string, r tier, args ...str
 	p := &watchfan{program: program, log: filepath.Join(t.TempDir(), "watchfan.log"),
 		certificate: r.certFile, relists: &relists{late: 10 * time.Second}}
 	for _, port := range []*int{&p.ports.insecure, &p.ports.secure, &p.ports.admin} {
-		*port = proxytest.FreePort(t)
+		*port = proxytest.FreePort(t) //testlint:allow port it is started again with the same one
 	}
 	p.args = append([]string{"--kubeconfig", kubeconfig, "--bind-address=127.0.0.1",
 		"--tls-cert-file", r.certFile, "--tls-private-key-file", r.keyFile,
@@ -97,7 +97,7 @@ func (p *watchfan) alive() error {
 
 // admin gets a page of the admin port.
 func (p *watchfan) admin(path string) ([]byte, error) {
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	req, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", p.ports.admin, path), nil)
 	if err != nil {
 		return nil, err
@@ -162,10 +162,8 @@ func (p *watchfan) readLog(ctx context.Context) {
 		part, err := in.ReadBytes('\n')
 		line = append(line, part...)
 		if err != nil { // the rest of the line is still to come
-			select {
-			case <-ctx.Done():
+			if !pause(ctx, 20*time.Millisecond) {
 				return
-			case <-time.After(20 * time.Millisecond):
 			}
 			continue
 		}

@@ -9,8 +9,6 @@ import (
 	"net/url"
 	"strconv"
 	"time"
-
-	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // reader gets and lists, and checks the answers with the oracle: a read without a resourceVersion
@@ -45,7 +43,7 @@ func (r *reader) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.suite.violate(r.name, err, "")
 		}
-		proxytest.Sleep(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
+		pause(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
 	}
 }
 

@@ -224,22 +224,23 @@ func (s *suite) reseed(l *lie) (proof string, err error) {
 // noticed waits until watchfan has had one of the reasons, and returns what its metrics say; "" if
 // it has not soon.
 func (s *suite) noticed(reasons []string) (series string, err error) {
-	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		page, err := s.watchfan.admin("/metrics")
-		if err != nil {
-			return "", err
+	await(15*time.Second, func() bool {
+		var page []byte
+		if page, err = s.watchfan.admin("/metrics"); err != nil {
+			return true
 		}
 		for _, reason := range reasons {
-			series, label := "watchfan_seed_failures_total", fmt.Sprintf("reason=%q", reason)
+			metric, label := "watchfan_seed_failures_total", fmt.Sprintf("reason=%q", reason)
 			if reason == "" {
-				series, label = "watchfan_lanes_filled_total", `source="sibling"`
+				metric, label = "watchfan_lanes_filled_total", `source="sibling"`
 			}
-			if n := proxytest.SumMetric(string(page), series, label); n > 0 {
-				return fmt.Sprintf("%s{%s} is %v", series, label, n), nil
+			if n := proxytest.SumMetric(string(page), metric, label); n > 0 {
+				series = fmt.Sprintf("%s{%s} is %v", metric, label, n)
 			}
 		}
-	}
-	return "", nil
+		return series != ""
+	})
+	return series, err
 }
 
 // killSibling kills the sibling while it fills watchfan, and starts it again.

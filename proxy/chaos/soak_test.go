@@ -58,7 +58,7 @@ func TestSoak(t *testing.T) {
 	k.began = time.Now()
 	r := k.inject(ctx, k.plan())
 	if !t.Failed() {
-		proxytest.Sleep(ctx, time.Until(k.began.Add(*duration)))
+		pause(ctx, time.Until(k.began.Add(*duration)))
 	}
 	stopWriters()
 	k.calm.Store(true)
@@ -133,7 +133,7 @@ func (k *soak) plan() (all []fault) {
 func (k *soak) observe(ctx context.Context) {
 	every := min(max(k.period/60, 500*time.Millisecond), 10*time.Second)
 	said := time.Now()
-	for proxytest.Sleep(ctx, every) {
+	for pause(ctx, every) {
 		var files []float64
 		for _, p := range k.replicas {
 			if s, err := p.sample(); err == nil { // it may be away
@@ -144,7 +144,7 @@ func (k *soak) observe(ctx context.Context) {
 		if len(files) == len(k.replicas) {
 			k.common = append(k.common, sample{at: time.Now(), files: files[0] + files[1]})
 		}
-		if time.Since(said) >= min(20*time.Second, *duration/4) {
+		if time.Since(said) >= min(20*time.Second, *duration/4) { //testlint:allow elapsed when to say something
 			said = time.Now()
 			k.t.Log(k.progress())
 		}

@@ -117,6 +117,21 @@ func (s *suite) violate(who string, err error, story string) {
 
 var started = time.Now()
 
+// pause waits for d, and reports false if ctx has ended. Clients and writers keep their pace by it.
+func pause(ctx context.Context, d time.Duration) bool {
+	return proxytest.Sleep(ctx, d) //testlint:allow timer a pace, which nothing asserts
+}
+
+// await reports whether f returns true, within a time if it does not.
+func await(within time.Duration, f func() bool) bool {
+	for deadline := time.Now().Add(within); !f(); time.Sleep(20 * time.Millisecond) { //testlint:allow timer f is asked again
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
 // probe writes to an object that all unfiltered watchers of ConfigMaps follow, and returns its
 // resourceVersion. It tries until kube-apiserver accepts the write.
 func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
@@ -136,7 +151,7 @@ func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return 0, fmt.Errorf("write the probe: %d %.200s %w", status, answer, err)
 		}
-		proxytest.Sleep(ctx, 50*time.Millisecond)
+		pause(ctx, 50*time.Millisecond)
 	}
 }
 
@@ -148,42 +163,40 @@ func (s *suite) recover() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	for deadline := begin.Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		late := ""
+	late := ""
+	if !await(patience, func() bool {
+		late = ""
 		for _, w := range s.watchers {
 			if f := w.cursor.filter; w.manner == steady && w.cursor.leaps && f.resource == "configmaps" &&
 				f.half == bothHalves && f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
 				late = w.name + ", " + w.story()
 			}
 		}
-		if late == "" {
-			s.quiet.Store(moment())
-			return time.Since(begin), nil
-		}
-		if time.Now().After(deadline) {
-			return 0, fmt.Errorf("%s has not received a write for %s\nwatchfan's log ends\n%s", late, patience,
-				proxytest.Tail(s.watchfan.log, 20))
-		}
+		return late == ""
+	}) {
+		return 0, fmt.Errorf("%s has not received a write for %s\nwatchfan's log ends\n%s", late, patience,
+			proxytest.Tail(s.watchfan.log, 20))
 	}
+	s.quiet.Store(moment())
+	return time.Since(begin), nil
 }
 
 // settle waits until every watcher has received everything.
 func (s *suite) settle() error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		var late []string
+	var late []string
+	if !await(patience, func() bool {
+		late = nil
 		for _, w := range s.watchers {
 			if err := w.settled(); err != nil {
 				late = append(late, err.Error())
 			}
 		}
-		if len(late) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d watchers have not received everything within %s:\n%s", len(late), patience,
-				strings.Join(late[:min(len(late), 10)], "\n"))
-		}
+		return len(late) == 0
+	}) {
+		return fmt.Errorf("%d watchers have not received everything within %s:\n%s", len(late), patience,
+			strings.Join(late[:min(len(late), 10)], "\n"))
 	}
+	return nil
 }
 
 // gate stops the clients that stall.

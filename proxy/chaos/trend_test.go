@@ -87,7 +87,7 @@ func (q quantity) trendOf(samples []sample, began time.Time, period time.Duratio
 	for n := 1; n < periods; n++ {
 		var values []float64
 		for _, s := range samples {
-			if v := q.of(s); v > 0 && int(s.at.Sub(began)/period) == n {
+			if v := q.of(s); v > 0 && int(s.at.Sub(began)/period) == n { //testlint:allow elapsed the period of a sample
 				values = append(values, v)
 			}
 		}

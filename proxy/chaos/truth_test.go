@@ -278,7 +278,7 @@ const patience = 2 * time.Minute
 
 // wait waits until everything up to rv is known.
 func (tr *truth) wait(rv uint64) error {
-	deadline := time.After(patience)
+	deadline := time.After(patience) //testlint:allow timer it only ends what hangs
 	for {
 		tr.mu.Lock()
 		head, moved, err := tr.head, tr.movedc, tr.err

@@ -146,14 +146,14 @@ func (w *watcher) run(ctx context.Context) {
 			w.synced = false
 			w.mu.Unlock()
 		}
-		if time.Since(began) > 2*time.Second {
+		if time.Since(began) > 2*time.Second { //testlint:allow elapsed a client's own pace
 			wait = neverMoreThan
 		}
-		pause := wait/2 + time.Duration(w.rng.Int64N(int64(wait)))
+		rest := wait/2 + time.Duration(w.rng.Int64N(int64(wait)))
 		if w.manner.leaves && !w.suite.calm.Load() && errors.Is(err, errLeft) {
-			pause = time.Duration(w.rng.Int64N(int64(8 * time.Second)))
+			rest = time.Duration(w.rng.Int64N(int64(8 * time.Second)))
 			if w.rng.IntN(4) == 0 {
-				pause += 25 * time.Second // long enough for a lane to stop
+				rest += 25 * time.Second // long enough for a lane to stop
 			}
 			if w.rng.IntN(2) == 0 {
 				w.mu.Lock()
@@ -164,7 +164,7 @@ func (w *watcher) run(ctx context.Context) {
 		w.mu.Lock()
 		w.failed = err
 		w.mu.Unlock()
-		proxytest.Sleep(ctx, pause)
+		pause(ctx, rest)
 		wait = min(2*wait, atMostBetween)
 	}
 }
@@ -241,14 +241,14 @@ func (w *watcher) once(ctx context.Context) error {
 		w.suite.counts.sockets.Add(1)
 	}
 	if w.manner == straying && !w.suite.calm.Load() {
-		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(5))*time.Second, func() {
+		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(5))*time.Second, func() { //testlint:allow timer a client's own pace
 			w.suite.counts.vanished.Add(1)
 			cancel(errLeft)
 		})
 		defer leave.Stop()
 	}
 	if client := w.client; w.manner.leaves {
-		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(15))*time.Second, func() {
+		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(15))*time.Second, func() { //testlint:allow timer a client's own pace
 			if !w.suite.calm.Load() {
 				w.suite.counts.vanished.Add(1)
 				if client.shared { // the others stay
@@ -350,7 +350,7 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 			w.suite.gate.pass(ctx)
 		}
 		if w.manner.pause > 0 && !w.suite.calm.Load() {
-			proxytest.Sleep(ctx, w.manner.pause)
+			pause(ctx, w.manner.pause)
 		}
 		e, err := in.next()
 		var wrong *violation
@@ -437,12 +437,9 @@ func (w *watcher) began() bool {
 
 // awaitBegun waits until all of them know a state, except those that come and go.
 func awaitBegun(all []*watcher) error {
-	deadline := time.Now().Add(patience)
 	for _, w := range all {
-		for ; !w.manner.leaves && !w.began(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				return fmt.Errorf("%s has not begun: %s", w.name, w.story())
-			}
+		if !w.manner.leaves && !await(patience, w.began) {
+			return fmt.Errorf("%s has not begun: %s", w.name, w.story())
 		}
 	}
 	return nil

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // writers is how many there are. Each has objects of its own.
@@ -49,21 +47,21 @@ func (w *writer) run(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		n, pause := 0, time.Duration(0)
+		n, between := 0, time.Duration(0)
 		switch w.rng.IntN(5) {
 		case 0: // nothing
-			proxytest.Sleep(ctx, time.Duration(w.rng.Int64N(int64(4*time.Second))))
+			pause(ctx, time.Duration(w.rng.Int64N(int64(4*time.Second))))
 		case 1: // a burst
 			n = 40
 		default:
-			n, pause = 30, 120*time.Millisecond
+			n, between = 30, 120*time.Millisecond
 		}
 		for range n {
 			if ctx.Err() != nil {
 				return
 			}
 			w.attempt(ctx)
-			proxytest.Sleep(ctx, pause)
+			pause(ctx, between)
 		}
 	}
 }
@@ -71,9 +69,9 @@ func (w *writer) run(ctx context.Context) {
 // runSteadily makes the writer's share of the writes on a schedule, which a slow server does not
 // change.
 func (w *writer) runSteadily(ctx context.Context) {
-	pause := time.Duration(writers / w.suite.work.rate * float64(time.Second))
-	due := time.Now().Add(pause * time.Duration(w.number) / writers)
-	for ; proxytest.Sleep(ctx, time.Until(due)); due = due.Add(pause) {
+	between := time.Duration(writers / w.suite.work.rate * float64(time.Second))
+	due := time.Now().Add(between * time.Duration(w.number) / writers)
+	for ; pause(ctx, time.Until(due)); due = due.Add(between) {
 		w.attempt(ctx)
 	}
 }
@@ -82,7 +80,7 @@ func (w *writer) runSteadily(ctx context.Context) {
 func (w *writer) attempt(ctx context.Context) {
 	if err := w.write(ctx); err != nil {
 		w.suite.counts.unacknowledged.Add(1)
-		proxytest.Sleep(ctx, 200*time.Millisecond)
+		pause(ctx, 200*time.Millisecond)
 	}
 }
 
@@ -185,16 +183,14 @@ func (w *writer) remove(ctx context.Context, resource, namespace, name string) e
 	if status >= 300 {
 		return fmt.Errorf("DELETE %s: %d: %.200s", uri, status, answer)
 	}
-	for deadline := time.Now().Add(patience); ; {
-		o := w.suite.truth.last(resource, namespace+"/"+name)
-		if o.name == "" {
-			w.suite.record.write(w.name(), begin, end, o.rv)
-			w.suite.acknowledge(resource, o.rv)
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s has been deleted, and is still in etcd", uri)
-		}
-		proxytest.Sleep(ctx, 5*time.Millisecond)
+	var o *object
+	if !await(patience, func() bool {
+		o = w.suite.truth.last(resource, namespace+"/"+name)
+		return o.name == ""
+	}) {
+		return fmt.Errorf("%s has been deleted, and is still in etcd", uri)
 	}
+	w.suite.record.write(w.name(), begin, end, o.rv)
+	w.suite.acknowledge(resource, o.rv)
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,6 +61,31 @@ func trimmedJSON(t testing.TB, object []byte, paths [][]string, at ...string) []
 }
 
 var annotationsPath = []string{"metadata", "annotations"}
+
+// rewritten returns a JSON object with the values that f returns for its members, as they are
+// written, and without those for which f reports false.
+func rewritten(t testing.TB, object []byte, f func(name string, value []byte) ([]byte, bool)) []byte {
+	t.Helper()
+	dec := jsontext.NewDecoder(bytes.NewReader(object),
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	read := func(v jsontext.Value, err error) []byte {
+		if err != nil {
+			t.Fatalf("%v\nin %.300q", err, object)
+		}
+		return bytes.Clone(v)
+	}
+	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
+		t.Fatalf("no object: %.300q", object)
+	}
+	var members [][]byte
+	for dec.PeekKind() != '}' {
+		name := read(dec.ReadValue())
+		if value, ok := f(string(name), read(dec.ReadValue())); ok {
+			members = append(members, slices.Concat(name, []byte(":"), value))
+		}
+	}
+	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
+}
 
 // trimmedMap removes the entries at the paths from a decoded object.
 func trimmedMap(object map[string]any, paths [][]string) {
@@ -116,11 +142,19 @@ func trimmedMessage(t testing.TB, object []byte, paths [][]string) []byte {
 	return append([]byte("k8s\x00"), b...)
 }
 
+// trimOf returns the Trim of drops, which is Lean for those of Lean.
+func trimOf(drops []framing.Drop) *framing.Trim {
+	if reflect.DeepEqual(drops, []framing.Drop{leanOnly}) {
+		return framing.Lean
+	}
+	return framing.NewTrim(drops...)
+}
+
 // checkTrim compares all forms of an object without fields with each other, and the object itself
 // with the paths that it must lack.
 func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Object, drops []framing.Drop) {
 	t.Helper()
-	trim, paths := framing.NewTrim(drops...), droppedPaths(drops, o.Labels)
+	trim, paths := trimOf(drops), droppedPaths(drops, o.Labels)
 	got := bytes.Join(o.AppendTrimmed(nil, trim), nil)
 	switch c.encoding {
 	case framing.JSON:
@@ -149,6 +183,9 @@ func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Objec
 			l.ResourceVersion != o.ResourceVersion || !reflect.DeepEqual(l.Labels, o.Labels) {
 			t.Fatalf("%s: got %q\nwant %q", typ, l.Bytes(), got)
 		}
+		if a, b := o.TrimmedFrame(trim, framing.Added), o.TrimmedFrame(trim, framing.Added); a.Start() != b.Start() {
+			t.Fatal("ADDED is not shared")
+		}
 		as := o.As(typ)
 		if a, b := as.TrimmedFrame(trim, typ), as.TrimmedFrame(trim, typ); a.Start() != b.Start() {
 			t.Fatalf("%s is not shared", typ)
@@ -158,8 +195,15 @@ func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Objec
 		}
 	}
 	trimmed := c.scan(t, payload(t, o.TrimmedFrame(trim, framing.Added))).Object
-	if got, want := payload(t, o.TrimmedLeft(trim, 77)), payload(t, trimmed.Left(77)); !bytes.Equal(got, want) {
-		t.Fatalf("left as %q\nwant %q", got, want)
+	if trimmed.TrimmedFrame(trim, framing.Added).Start() != trimmed.Frame(framing.Added).Start() {
+		t.Fatal("an object without the fields has a frame of its own")
+	}
+	const rv = 12345678901234567
+	left := payload(t, trimmed.Left(rv))
+	for _, f := range []framing.Frame{o.TrimmedLeft(trim, rv), o.Deleted(rv).TrimmedFrame(trim, framing.Deleted), o.Deleted(1).TrimmedLeft(trim, rv)} {
+		if got := payload(t, f); !bytes.Equal(got, left) {
+			t.Fatalf("left as %q\nwant %q", got, left)
+		}
 	}
 	for _, first := range []bool{true, false} {
 		open, item := form.Item(trimmed, first)
@@ -169,7 +213,10 @@ func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Objec
 	}
 }
 
+var managedFieldsPath = [][]string{{"metadata", "managedFields"}}
+
 var (
+	leanOnly     = framing.Drop{Fields: managedFieldsPath}
 	bareMetadata = framing.Drop{Fields: [][]string{{"metadata", "managedFields"}, {"metadata", "finalizers"}, {"metadata", "ownerReferences"}},
 		Annotations: []string{"deprecated.daemonset.template.generation", "none"}}
 	ofOthers = framing.Drop{Fields: [][]string{{"metadata", "managedFields"}},
@@ -188,7 +235,7 @@ func TestGoldenTrim(t *testing.T) {
 			if len(body) > 0 {
 				listed, _ = c.readList(t, form, body)
 			}
-			for _, drops := range [][]framing.Drop{{bareMetadata}, {ofOthers}, {bareMetadata, manyPaths}, {manyPaths, ofOthers}, {}} {
+			for _, drops := range [][]framing.Drop{{leanOnly}, {bareMetadata}, {ofOthers}, {bareMetadata, manyPaths}, {manyPaths, ofOthers}, {}} {
 				if !framing.NewTrim(drops...).Fits(c.encoding, false) {
 					continue
 				}
@@ -341,8 +388,25 @@ func fuzzTrim(t *testing.T, c captured, form framing.ListForm, event []byte, dro
 	checkTrim(t, c, form, ev.Object, drops)
 }
 
+// seedTrim adds the captured events of representations as seeds, without length prefixes.
+func seedTrim(f *testing.F, captures ...[]captured) {
+	for _, c := range slices.Concat(captures...) {
+		all := c.events("all")
+		for _, event := range all[:min(3, len(all))] {
+			event, err := framing.NewEventReader(c.encoding, bytes.NewReader(event)).Next()
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(bytes.Clone(event), "metadata.managedFields")
+		}
+	}
+}
+
 // FuzzTrimJSON compares with a rewriting of the object, member by member.
 func FuzzTrimJSON(f *testing.F) {
+	seedTrim(f, asJSON.captured(f), asMetadata.captured(f))
+	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x", "managed\u0046ields" : [ ] ,"resourceVersion":"7"}}}`), "metadata.managedFields")
+	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"managedFields":{}},"metadata":{"name":"x","resourceVersion":"7"}}}`), "metadata.managedFields")
 	for _, event := range asJSON.captured(f)[0].events("all") {
 		f.Add(event, "status,spec.a,metadata.managedFields,@a")
 	}
@@ -360,6 +424,7 @@ func FuzzTrimJSON(f *testing.F) {
 
 // FuzzTrimCBOR compares with another decoder.
 func FuzzTrimCBOR(f *testing.F) {
+	seedTrim(f, asCBOR.captured(f), asCBORMetadata.captured(f))
 	f.Add(cborEvent("ADDED", cborPod("metadata", cborMap("annotations", cborMap("a", "b"), "name", "x", "resourceVersion", "7"),
 		"spec", cborMap("a", cborMap("b", 1), "c", 2), "data", 3)), "spec.a.b,data,@a,spec.c")
 	form := asCBOR.captured(f)[0].form(f)
@@ -378,6 +443,9 @@ func FuzzTrimProtobuf(f *testing.F) {
 	name, rv, managed := text(1, "x"), text(6, "7"), message(17, text(1, strings.Repeat("m", 200)))
 	f.Add(protobufEvent(f, "ADDED", message(1, name, rv, message(12, text(1, "a"), text(2, "b")), managed), message(2, text(10, "n1"))),
 		"metadata.managedFields,@a")
+	seedTrim(f, asProtobuf.captured(f), asProtobufMetadata.captured(f))
+	f.Add(protobufEvent(f, "DELETED", message(1, managed, name, managed, rv)), "metadata.managedFields")
+	f.Add(protobufEvent(f, "ADDED", message(1, name, managed, managed, rv), message(2, text(10, "n1"))), "metadata.managedFields")
 	unreadable := text(17, "m") // for apimachinery's types
 	f.Add(protobufEvent(f, "ADDED", message(1, name, rv, message(12, text(1, "a"), text(2, "b")), unreadable)), "@a")
 	form := asProtobuf.captured(f)[0].form(f)
@@ -414,7 +482,7 @@ func compact(t testing.TB, object []byte) []byte {
 // of it.
 func checkTrimBody(t *testing.T, c captured, form framing.ListForm, body []byte, objects []*framing.Object, drops []framing.Drop) {
 	t.Helper()
-	trim := framing.NewTrim(drops...)
+	trim := trimOf(drops)
 	parts, ok := trim.Body(c.encoding, body)
 	if ok != (c.encoding != framing.CBOR) {
 		t.Fatalf("%s: read %v", c.encoding, ok)

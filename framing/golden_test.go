@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http/httputil"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -405,6 +408,66 @@ func TestGoldenLists(t *testing.T) {
 				t.Errorf("page %q\nwant %q", got, page)
 			}
 		})
+	}
+}
+
+// An event shares no memory with the bytes that it was read from, because the reader reuses them.
+func TestGoldenCopies(t *testing.T) {
+	for _, c := range readEverything(t) {
+		var fields []framing.Field
+		if c.file == "pod" || c.encoding != framing.Protobuf { // in which fields have numbers
+			fields = podFields
+		}
+		s := framing.NewScanner(c.encoding, fields)
+		for _, event := range slices.Concat(c.events("all"), c.events("initial")) {
+			event, err := framing.NewEventReader(c.encoding, bytes.NewReader(event)).Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := bytes.Clone(event)
+			ev, err := s.Event(read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range read {
+				read[i] = 'x'
+			}
+			if want, err := s.Event(event); err != nil || !reflect.DeepEqual(ev, want) {
+				t.Fatalf("%s: the event changed with the bytes: %+v, want %+v, %v", c, ev, want, err)
+			}
+		}
+	}
+}
+
+// A list that ends early is an error, wherever it ends. Taken as complete, it would delete objects.
+func TestGoldenTruncatedLists(t *testing.T) {
+	read := func(e framing.Encoding, body io.Reader) (items int, err error) {
+		r := framing.NewListReader(e, body)
+		for {
+			if _, err := r.Next(); err != nil {
+				_, err = r.Next() // again
+				return items, err
+			}
+			items++
+		}
+	}
+	for _, c := range readEverything(t) {
+		if c.file != "configmap" && c.file != "customresource" {
+			continue
+		}
+		body := bytes.TrimSuffix(c.bytes("list"), []byte("\n"))
+		for n := range len(body) {
+			if _, err := read(c.encoding, bytes.NewReader(body[:n])); err == io.EOF || c.encoding != framing.JSON && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Fatalf("%s: the first %d of %d bytes: %v", c, n, len(body), err)
+			}
+		}
+	}
+	broken := errors.New("broken")
+	list := protobufList(listMeta("7", ""), text(2, "a"), text(2, "b"))
+	for e, begin := range map[framing.Encoding]string{framing.JSON: `{"items":[{}`, framing.Protobuf: string(list[:len(list)-6])} {
+		if n, err := read(e, io.MultiReader(strings.NewReader(begin), iotest.ErrReader(broken))); n != 1 || !errors.Is(err, broken) {
+			t.Errorf("%s: %d items, %v", e, n, err)
+		}
 	}
 }
 

@@ -220,23 +220,6 @@ func TestListItemWithSpace(t *testing.T) {
 	}
 }
 
-// An event shares no memory with the line, because the reader reuses it.
-func TestScannerCopies(t *testing.T) {
-	line := bytes.Clone(readTestdata(t)[0].events("all")[0])
-	s := framing.NewScanner(framing.JSON, podFields)
-	ev, err := s.Event(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := scan(t, bytes.Clone(line))
-	for i := range line {
-		line[i] = 'x'
-	}
-	if !reflect.DeepEqual(ev, want) {
-		t.Errorf("event changed with the line: %+v, want %+v", ev, want)
-	}
-}
-
 // The twin: encoding/json, maps and reflection.
 type twin struct {
 	typ             string

@@ -6,19 +6,12 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/watchfan/watchfan/framing"
 )
-
-// prefixed is n bytes after their length.
-func prefixed(n int) io.Reader {
-	return io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(n))),
-		io.LimitReader(zeros{}, int64(n)))
-}
 
 func TestLengthReader(t *testing.T) {
 	f := func(stream string, end error, want ...string) {
@@ -46,50 +39,6 @@ func TestLengthReader(t *testing.T) {
 	f(long+long[:50_000], io.ErrUnexpectedEOF, text)
 	f("\x01\x00\x00\x01", framing.ErrTooLong)
 	f("\xff\xff\xff\xff", framing.ErrTooLong)
-}
-
-// A connection that breaks within an event is not taken for the end of the stream.
-func TestLengthReaderError(t *testing.T) {
-	broken := errors.New("broken")
-	for _, part := range []string{"", "\x00", "\x00\x00\x00\x02", "\x00\x00\x00\x02b", "\x00\x01\x00\x00b"} {
-		r := framing.NewEventReader(framing.Protobuf,
-			io.MultiReader(strings.NewReader("\x00\x00\x00\x01a"+part), iotest.ErrReader(broken)))
-		if event, err := r.Next(); string(event) != "a" || err != nil {
-			t.Errorf("got %q, %v", event, err)
-		}
-		if event, err := r.Next(); event != nil || err != broken {
-			t.Errorf("%q: got %q, %v, want %v", part, event, err, broken)
-		}
-	}
-}
-
-// The memory for one event is bounded, and is released before the reader waits for the next event.
-func TestLengthReaderBound(t *testing.T) {
-	most := framing.NewEventReader(framing.Protobuf, prefixed(framing.MaxEvent))
-	if event, err := most.Next(); len(event) != framing.MaxEvent || err != nil {
-		t.Errorf("got %d bytes, %v, want %d", len(event), err, framing.MaxEvent)
-	}
-	over := framing.NewEventReader(framing.Protobuf, prefixed(framing.MaxEvent+1))
-	if event, err := over.Next(); event != nil || err != framing.ErrTooLong {
-		t.Errorf("got %d bytes, %v, want %v", len(event), err, framing.ErrTooLong)
-	}
-
-	const large = 10 << 20
-	before := heap()
-	r := framing.NewEventReader(framing.Protobuf, io.MultiReader(prefixed(large), prefixed(1)))
-	if event, err := r.Next(); len(event) != large || err != nil {
-		t.Fatalf("got %d bytes, %v, want %d", len(event), err, large)
-	}
-	if held := heap() - before; held < large {
-		t.Errorf("%d bytes held with the large event: this test measures nothing", held)
-	}
-	if event, err := r.Next(); string(event) != "0" || err != nil {
-		t.Fatalf("got %q, %v", event, err)
-	}
-	if held := heap() - before; held > 1<<20 {
-		t.Errorf("%d bytes held after the large event", held)
-	}
-	runtime.KeepAlive(r)
 }
 
 // FuzzLengthReader compares with encoding/binary and io.ReadFull, however the stream is split.

@@ -3,6 +3,7 @@ package framing_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -37,52 +38,61 @@ func TestLineReader(t *testing.T) {
 }
 
 // A connection that breaks within an event is not taken for the end of the stream.
-func TestLineReaderError(t *testing.T) {
+func TestReaderError(t *testing.T) {
 	broken := errors.New("broken")
-	r := framing.NewEventReader(framing.JSON, io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(broken)))
-	if line, err := r.Next(); string(line) != "a\n" || err != nil {
-		t.Errorf("got %q, %v", line, err)
+	f := func(e framing.Encoding, event, want string, parts ...string) {
+		for _, part := range parts {
+			r := framing.NewEventReader(e, io.MultiReader(strings.NewReader(event+part), iotest.ErrReader(broken)))
+			if got, err := r.Next(); string(got) != want || err != nil {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+			if got, err := r.Next(); got != nil || err != broken {
+				t.Errorf("%q: got %q, %v, want %v", part, got, err, broken)
+			}
+		}
 	}
-	if line, err := r.Next(); line != nil || err != broken {
-		t.Errorf("got %q, %v, want %v", line, err, broken)
-	}
+	f(framing.JSON, "a\n", "a\n", "", "b")
+	f(framing.Protobuf, "\x00\x00\x00\x01a", "a", "", "\x00", "\x00\x00\x00\x02", "\x00\x00\x00\x02b", "\x00\x01\x00\x00b")
 }
 
 // The memory for one event is bounded, and is released before the reader waits for the next event.
-func TestLineReaderBound(t *testing.T) {
-	line := func(n int) io.Reader {
-		return io.MultiReader(io.LimitReader(zeros{}, int64(n-1)), strings.NewReader("\n"))
+func TestReaderBound(t *testing.T) {
+	for e, event := range map[framing.Encoding]func(n int) io.Reader{
+		framing.JSON: func(n int) io.Reader {
+			return io.MultiReader(io.LimitReader(zeros{}, int64(n-1)), strings.NewReader("\n"))
+		},
+		framing.Protobuf: func(n int) io.Reader {
+			return io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, uint32(n))), io.LimitReader(zeros{}, int64(n)))
+		},
+	} {
+		t.Run(e.String(), func(t *testing.T) {
+			const large = 10 << 20
+			most := framing.NewEventReader(e, event(framing.MaxEvent))
+			if got, err := most.Next(); len(got) != framing.MaxEvent || err != nil {
+				t.Errorf("got %d bytes, %v, want %d", len(got), err, framing.MaxEvent)
+			}
+			for _, stream := range []io.Reader{event(framing.MaxEvent + 1), zeros{}} {
+				if got, err := framing.NewEventReader(e, stream).Next(); got != nil || err != framing.ErrTooLong {
+					t.Errorf("got %d bytes, %v, want %v", len(got), err, framing.ErrTooLong)
+				}
+			}
+			before := heap()
+			r := framing.NewEventReader(e, io.MultiReader(event(large), event(1)))
+			if got, err := r.Next(); len(got) != large || err != nil {
+				t.Fatalf("got %d bytes, %v, want %d", len(got), err, large)
+			}
+			if held := heap() - before; held < large {
+				t.Errorf("%d bytes held with the large event: this test measures nothing", held)
+			}
+			if got, err := r.Next(); len(got) != 1 || err != nil {
+				t.Fatalf("got %q, %v", got, err)
+			}
+			if held := heap() - before; held > 1<<20 {
+				t.Errorf("%d bytes held after the large event", held)
+			}
+			runtime.KeepAlive(r)
+		})
 	}
-	most := framing.NewEventReader(framing.JSON, line(framing.MaxEvent))
-	if l, err := most.Next(); len(l) != framing.MaxEvent || err != nil {
-		t.Errorf("got %d bytes, %v, want %d", len(l), err, framing.MaxEvent)
-	}
-	over := framing.NewEventReader(framing.JSON, line(framing.MaxEvent+1))
-	if l, err := over.Next(); l != nil || err != framing.ErrTooLong {
-		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrTooLong)
-	}
-	endless := framing.NewEventReader(framing.JSON, zeros{})
-	if l, err := endless.Next(); l != nil || err != framing.ErrTooLong {
-		t.Errorf("got %d bytes, %v, want %v", len(l), err, framing.ErrTooLong)
-	}
-	runtime.KeepAlive(over)
-
-	const large = 10 << 20
-	before := heap()
-	r := framing.NewEventReader(framing.JSON, io.MultiReader(line(large), strings.NewReader("a\n")))
-	if l, err := r.Next(); len(l) != large || err != nil {
-		t.Fatalf("got %d bytes, %v, want %d", len(l), err, large)
-	}
-	if held := heap() - before; held < large {
-		t.Errorf("%d bytes held with the large event: this test measures nothing", held)
-	}
-	if l, err := r.Next(); string(l) != "a\n" || err != nil {
-		t.Fatalf("got %q, %v", l, err)
-	}
-	if held := heap() - before; held > 1<<20 {
-		t.Errorf("%d bytes held after the large event", held)
-	}
-	runtime.KeepAlive(r)
 }
 
 // heap returns the reachable bytes.

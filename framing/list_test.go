@@ -3,7 +3,6 @@ package framing_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -107,35 +106,6 @@ func TestListReader(t *testing.T) {
 	f(`{"items":null,"metadata":{"resourceVersion":"7"}}`, seven)
 	f(`{"metadata":{"resourceVersion":"7"}}`, seven)
 	f(`{"items":[]}`, `read list: resourceVersion ""`)
-}
-
-// A list that ends early is an error, wherever it ends. Taken as complete, it would delete objects.
-func TestListReaderTruncated(t *testing.T) {
-	for _, c := range readTestdata(t) {
-		if c.file != "configmap" && c.file != "customresource" {
-			continue
-		}
-		body := bytes.TrimSuffix(c.bytes("list"), []byte("\n"))
-		for n := range len(body) {
-			r := framing.NewListReader(framing.JSON, bytes.NewReader(body[:n]))
-			err := error(nil)
-			for err == nil {
-				_, err = r.Next()
-			}
-			if err == io.EOF {
-				t.Fatalf("%s: the first %d of %d bytes were taken for a list", c.file, n, len(body))
-			}
-		}
-	}
-	broken := errors.New("broken")
-	r := framing.NewListReader(framing.JSON,
-		io.MultiReader(strings.NewReader(`{"items":[{}`), iotest.ErrReader(broken)))
-	if _, err := r.Next(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Next(); !errors.Is(err, broken) {
-		t.Errorf("error %v, want %v", err, broken)
-	}
 }
 
 func TestListReaderErrors(t *testing.T) {

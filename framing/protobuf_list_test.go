@@ -117,35 +117,6 @@ func TestProtobufListReader(t *testing.T) {
 		framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 3}, "a")
 }
 
-// A list that ends early is an error, wherever it ends. Taken as complete, it would delete objects.
-func TestProtobufListReaderTruncated(t *testing.T) {
-	for _, c := range asProtobuf.captured(t) {
-		body := c.bytes("list")
-		for n := range len(body) {
-			r := framing.NewListReader(framing.Protobuf, bytes.NewReader(body[:n]))
-			err := error(nil)
-			for err == nil {
-				_, err = r.Next()
-			}
-			if !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Fatalf("%s: the first %d of %d bytes: %v", c, n, len(body), err)
-			}
-		}
-	}
-	broken := errors.New("broken")
-	list := protobufList(listMeta("7", ""), text(2, "a"), text(2, "b"))
-	r := framing.NewListReader(framing.Protobuf,
-		io.MultiReader(bytes.NewReader(list[:len(list)-6]), iotest.ErrReader(broken)))
-	if _, err := r.Next(); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if _, err := r.Next(); !errors.Is(err, broken) {
-			t.Errorf("error %v, want %v", err, broken)
-		}
-	}
-}
-
 func TestProtobufListReaderErrors(t *testing.T) {
 	f := func(body []byte, want string) {
 		t.Helper()

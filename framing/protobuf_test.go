@@ -260,32 +260,6 @@ func TestProtobufBookmarkForm(t *testing.T) {
 	f(rv, text(2, strings.Repeat("x", 90)), end)
 }
 
-// An event shares no memory with the bytes that it was read from, because the reader reuses them.
-func TestProtobufCopies(t *testing.T) {
-	for _, c := range asProtobuf.captured(t) {
-		for _, section := range []string{"all", "initial"} {
-			for _, event := range c.events(section) {
-				event = bytes.Clone(event[4:])
-				s := framing.NewScanner(framing.Protobuf, nil)
-				ev, err := s.Event(event)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want, err := s.Event(bytes.Clone(event))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i := range event {
-					event[i] = 'x'
-				}
-				if !reflect.DeepEqual(ev, want) {
-					t.Errorf("event changed with the bytes: %+v, want %+v", ev, want)
-				}
-			}
-		}
-	}
-}
-
 // protobufTwin is an event as apimachinery's own types read it.
 type protobufTwin struct {
 	typ      string

@@ -38,10 +38,7 @@ func TestBatchBounds(t *testing.T) {
 		for i := range 2000 {
 			w.put(named(fmt.Sprintf("y%05d", i)))
 		}
-		held.mu.Lock()
-		held.room = 1 << 30
-		held.mu.Unlock()
-		held.reads <- nil
+		held.readOn()
 		synctest.Wait()
 		diff(t, held.lines(t), w.since(s, from))
 		for name, r := range map[string]*recorder{"replay": replay, "snapshot": snapshot, "live": &held.recorder} {

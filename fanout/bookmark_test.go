@@ -23,11 +23,8 @@ func testSetBookmarkForm(t *testing.T) {
 	}
 	f := newFlusher(1)
 	run(t, f)
-	c := fanout.NewCache(roomy, f)
-	if _, err := c.Replace(nil, 100, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, cache: c, flusher: f}
+	w := bareWorld(t, roomy, f, 100)
+	c := w.cache
 	got := func() []string {
 		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
 		synctest.Wait()
@@ -165,10 +162,7 @@ func TestBookmarkWaits(t *testing.T) {
 		}
 		w.advance(1)
 		time.Sleep(fanout.BookmarkEvery)
-		slow.mu.Lock()
-		slow.room = 1 << 30
-		slow.mu.Unlock()
-		slow.reads <- nil
+		slow.readOn()
 		synctest.Wait()
 		slow.wantLines(t, append(w.since(everything(t), 100), bookmark(w.rv, false))...)
 	})

@@ -146,11 +146,8 @@ func TestEventGolden(t *testing.T) {
 			start := events[0].ResourceVersion - 1
 			f := newFlusher(1)
 			run(t, f)
-			c := fanout.NewCache(roomy, f)
-			if _, err := c.Replace(nil, start, time.Now()); err != nil {
-				t.Fatal(err)
-			}
-			w := &world{t: t, cache: c, flusher: f}
+			w := bareWorld(t, roomy, f, start)
+			c := w.cache
 			selected := sel(t, "", "set=golden,sel=1", "")
 			_, live := w.client(selected, fanout.Request{Start: fanout.FromNow})
 			_, everything := w.client(sel(t, "", "", ""), fanout.Request{Start: fanout.FromNow})

@@ -543,30 +543,34 @@ func TestSlowReaderBound(t *testing.T) {
 	}
 }
 
-// A client that reads too slowly is evicted with a proper end, at a place from which it can resume.
+// A client that reads too slowly is evicted with a proper end, at a place from which it can resume. With
+// gzip it gets a complete member.
 func TestEvict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limits := roomy
-		limits.ClientFrames = 20
-		w := newWorld(t, limits)
-		slow := newStuck(10)
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), slow)
-		for i := range 30 {
-			w.put(named(fmt.Sprint(i)))
-			time.Sleep(2 * fanout.SweepEvery)
-		}
-		slow.mu.Lock()
-		slow.room = 1 << 20
-		slow.mu.Unlock()
-		slow.reads <- nil
-		slow.wantEnd(t, fanout.Evicted, true)
-		got := slow.lines(t)
-		all := w.since(everything(t), 100)
-		diff(t, got, all[:len(got)])
-		last := versionIn(t, got[len(got)-1])
-		_, again := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: last})
-		again.wantLines(t, all[len(got):]...)
-	})
+	for _, gzip := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			limits := roomy
+			limits.ClientFrames = 20
+			w := newWorld(t, limits)
+			slow := newStuck(2000)
+			slow.gzip = gzip
+			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: gzip}), slow)
+			for i := range 30 {
+				o := named(fmt.Sprint(i))
+				o.data = randomText(rand.New(rand.NewPCG(uint64(i), 0)), 300)
+				w.put(o)
+				time.Sleep(2 * fanout.SweepEvery)
+			}
+			slow.readOn()
+			slow.wantEnd(t, fanout.Evicted, true)
+			got, all := slow.lines(t), w.since(everything(t), 100)
+			if len(got) < 4 || len(got) >= len(all) {
+				t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(all))
+			}
+			diff(t, got, all[:len(got)])
+			_, again := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: versionIn(t, got[len(got)-1])})
+			again.wantLines(t, all[len(got):]...)
+		})
+	}
 }
 
 // A client that resumes while the history moves on gets the beginning of what it missed, and then
@@ -589,10 +593,7 @@ func TestExpired(t *testing.T) {
 		for range 200 {
 			w.put(named("x"))
 		}
-		slow.mu.Lock()
-		slow.room = 1 << 30
-		slow.mu.Unlock()
-		slow.reads <- nil
+		slow.readOn()
 		slow.wantEnd(t, fanout.Expired, true)
 		got := slow.lines(t)
 		if len(got) == 0 || len(got) >= len(want) {

@@ -64,6 +64,14 @@ func (s *stuck) drain() error {
 	return nil
 }
 
+// readOn makes the client read what is left, and all that comes.
+func (s *stuck) readOn() {
+	s.mu.Lock()
+	s.room = 1 << 30
+	s.mu.Unlock()
+	s.reads <- nil
+}
+
 func (s *stuck) End(reason fanout.Reason, complete bool) {
 	s.recorder.End(reason, complete)
 	select {
@@ -198,9 +206,8 @@ func TestPark(t *testing.T) {
 		if slow.wireLen() != 10 || slow.drains != 1 {
 			t.Errorf("%d bytes, drained %d times, want 10, once", slow.wireLen(), slow.drains)
 		}
-		slow.room = 1 << 20
 		slow.mu.Unlock()
-		slow.reads <- nil
+		slow.readOn()
 		synctest.Wait() // and at once
 		diff(t, slow.lines(t), append(want, bookmark(w.rv, false)))
 	})
@@ -267,10 +274,7 @@ func TestEnd(t *testing.T) {
 		if slow.ended() {
 			t.Error("ended before its last bytes were written")
 		}
-		slow.mu.Lock()
-		slow.room = 1 << 20
-		slow.mu.Unlock()
-		slow.reads <- nil
+		slow.readOn()
 		slow.wantEnd(t, fanout.Revoked, true)
 		slow.wantLines(t, line("ADDED", x.at(rv)), last)
 		inLast.reads <- nil
@@ -288,15 +292,10 @@ func TestEnd(t *testing.T) {
 // once.
 func TestEndRaces(t *testing.T) {
 	for round := range 30 {
-		ctx, cancel := context.WithCancel(t.Context())
 		f := newFlusher(3)
-		stopped := make(chan struct{})
-		go func() { f.Run(ctx); close(stopped) }()
-		c := fanout.NewCache(roomy, f)
-		if _, err := c.Replace(nil, 100, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		w := &world{t: t, cache: c, flusher: f, rv: 100, things: make(map[string]*thing)}
+		w := bareWorld(t, roomy, f, 100)
+		c := w.cache
+		cancel, stopped := begin(f)
 		type client struct {
 			sub  *fanout.Subscription
 			sink interface {
@@ -367,15 +366,9 @@ func TestEndRaces(t *testing.T) {
 // the same instant.
 func TestStartRaces(t *testing.T) {
 	for round := range 10_000 {
-		ctx, cancel := context.WithCancel(t.Context())
 		f := newFlusher(1)
-		stopped := make(chan struct{})
-		go func() { f.Run(ctx); close(stopped) }()
-		c := fanout.NewCache(roomy, f)
-		if _, err := c.Replace(nil, 100, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		w := &world{t: t, cache: c, flusher: f, rv: 100, things: make(map[string]*thing)}
+		w := bareWorld(t, roomy, f, 100)
+		cancel, stopped := begin(f)
 		var wg sync.WaitGroup
 		var sinks [8]onceEnded
 		for i := range sinks {
@@ -391,7 +384,7 @@ func TestStartRaces(t *testing.T) {
 				t.Errorf("round %d: sink %d was told %d times", round, i, n)
 			}
 		}
-		if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
+		if s := w.cache.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
 			t.Fatalf("round %d: left over: %+v", round, s)
 		}
 	}
@@ -408,16 +401,11 @@ func (s *onceEnded) End(fanout.Reason, bool)                  { s.ends.Add(1) }
 // and those that are started later.
 func TestFlusherStop(t *testing.T) {
 	f := newFlusher(2)
-	c := fanout.NewCache(roomy, f)
-	if _, err := c.Replace(nil, 100, time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, cache: c, flusher: f, rv: 100, things: make(map[string]*thing)}
+	w := bareWorld(t, roomy, f, 100)
+	c := w.cache
 	before, served, parked, after := newRecorder(), newRecorder(), newStuck(5), newRecorder()
 	late := w.subscribe(everything(t), fanout.Request{})
-	ctx, cancel := context.WithCancel(t.Context())
-	stopped := make(chan struct{})
-	go func() { f.Run(ctx); close(stopped) }()
+	cancel, stopped := begin(f)
 	f.Start(w.subscribe(everything(t), fanout.Request{}), served)
 	f.Start(w.subscribe(everything(t), fanout.Request{}), parked)
 	w.put(named("x"))

@@ -101,10 +101,7 @@ func TestGracefulEndingOfSlowClient(t *testing.T) {
 		})
 	}
 	f(fanout.ShutDown, true, func(_ *fanout.Subscription, s *stuck) {
-		s.mu.Lock()
-		s.room = 1 << 20
-		s.mu.Unlock()
-		s.reads <- nil
+		s.readOn()
 	})
 	f(fanout.Revoked, false,
 		func(sub *fanout.Subscription, _ *stuck) { sub.End(fanout.Ending{Reason: fanout.Revoked}) })

@@ -217,34 +217,6 @@ func TestGzipCut(t *testing.T) {
 	})
 }
 
-// An evicted client that reads again gets a complete member of what it was sent.
-func TestGzipEvict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limits := roomy
-		limits.ClientFrames = 20
-		w := newWorld(t, limits)
-		slow := newStuck(2000)
-		slow.gzip = true
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Gzip: true, Bookmarks: true}), slow)
-		for i := range 30 {
-			o := named(fmt.Sprint(i))
-			o.data = randomText(rand.New(rand.NewPCG(uint64(i), 0)), 300)
-			w.put(o)
-			time.Sleep(2 * fanout.SweepEvery)
-		}
-		slow.mu.Lock()
-		slow.room = 1 << 20
-		slow.mu.Unlock()
-		slow.reads <- nil
-		slow.wantEnd(t, fanout.Evicted, true)
-		got, all := slow.lines(t), w.since(everything(t), 100)
-		if len(got) < 4 || len(got) >= len(all) {
-			t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(all))
-		}
-		diff(t, got, all[:len(got)])
-	})
-}
-
 // Bytes that many clients share are compressed once: an event for each list, up to a bound, and
 // initial events for all filters, as long as they stay the same.
 func TestGzipOnce(t *testing.T) {

@@ -52,10 +52,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("3 events behind, the oldest of %s: %+v", came, behind)
 		}
 
-		sink.mu.Lock()
-		sink.room = 1 << 20
-		sink.mu.Unlock()
-		sink.reads <- nil
+		sink.readOn()
 		synctest.Wait()
 		live := w.inspect(sub)
 		if live.Phase != fanout.Live || !live.ParkedSince.IsZero() || live.Parks != 1 || live.Events != 4 ||

@@ -17,76 +17,29 @@ func managedThing(name string, labels ...string) thing {
 	return o
 }
 
-// Lean clients get every event without managedFields, beside others of the same filter: initial
-// ones, live ones, from history, and when objects come to their selector and leave it. TestDelivery
-// checks the same at random.
+// Lean clients share groups with each other only, and are counted while they are there. TestDelivery checks
+// what they get.
 func TestLean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
-		begin := w.put(managedThing("before", "l", "1"))
 		var subs []*fanout.Subscription
-		var recorders []*recorder
-		var wants [][]string
-		join := func(s selector, r fanout.Request) {
-			for i := range 4 { // two lean ones, and two others
-				want := w.initial(s, w.rv)
-				if r.Start != fanout.FromSnapshot {
-					want = w.since(s, r.ResourceVersion)
-				}
-				r.Variant, r.Gzip = nil, i%2 == 0
-				if i < 2 {
-					r.Variant = fanout.Lean
-				}
-				sub, rec := w.client(s, r)
-				subs, recorders, wants = append(subs, sub), append(recorders, rec), append(wants, want)
+		for i := range 8 {
+			s := []selector{everything(t), sel(t, "", "l=1", "")}[i/4]
+			sub, _ := w.client(s, fanout.Request{Variant: []*fanout.Variant{nil, fanout.Lean}[i%2]})
+			subs = append(subs, sub)
+		}
+		f := func(groups int, lean float64) {
+			t.Helper()
+			synctest.Wait()
+			if n, counted := w.cache.Stats().Groups, scrape(t, w.set)["watchfan_lean_watchers"]; n != groups || counted != lean {
+				t.Errorf("%d groups, %v lean watchers, want %d and %v", n, counted, groups, lean)
 			}
 		}
-		selected := sel(t, "", "l=1", "")
-		join(everything(t), fanout.Request{Start: fanout.FromSnapshot})
-		join(selected, fanout.Request{Start: fanout.FromSnapshot})
-		if n := w.cache.Stats().Groups; n != 4 {
-			t.Errorf("%d groups, want one lean and one other for each of two filters", n)
-		}
-		if n := scrape(t, w.set)["watchfan_lean_watchers"]; n != 4 {
-			t.Errorf("watchfan_lean_watchers is %v, want 4", n)
-		}
-		after := w.rv
-		w.put(managedThing("x", "l", "1"))
-		w.put(managedThing("x", "l", "1", "m", "2"))
-		w.put(managedThing("x", "m", "2"))
-		w.put(named("x", "l", "1"))
-		w.del("a/x")
-		w.relist(func(things map[string]*thing, rv uint64) uint64 {
-			o := *things["a/before"]
-			o.labels = nil
-			things["a/before"] = o.at(rv + 1)
-			return rv + 2
-		})
-		for i := range wants {
-			s := []selector{everything(t), selected}[i/4]
-			wants[i] = append(wants[i], w.since(s, after)...)
-		}
-		join(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: begin})
-		join(selected, fanout.Request{Start: fanout.FromVersion, ResourceVersion: begin})
-		synctest.Wait()
-		for i, r := range recorders {
-			if isLean := i%4 < 2; isLean {
-				for j, l := range wants[i] {
-					wants[i][j] = lean(l)
-				}
-			}
-			if whole := strings.Contains(strings.Join(wants[i], ""), "managedFields"); whole != (i%4 >= 2) {
-				t.Fatalf("client %d: the test has managedFields: %v", i, whole)
-			}
-			diff(t, r.lines(t), wants[i])
-		}
+		f(4, 4)
 		for _, s := range subs {
 			s.End(fanout.Ending{Reason: fanout.Gone})
 		}
-		synctest.Wait()
-		if n := scrape(t, w.set)["watchfan_lean_watchers"]; n != 0 {
-			t.Errorf("watchfan_lean_watchers is %v, want 0", n)
-		}
+		f(0, 0)
 	})
 }
 

@@ -269,12 +269,9 @@ func newWorldOf(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher) *wo
 
 // newWorldWith returns a world with a given Flusher, and an Indexer if x is not nil.
 func newWorldWith(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher, x *fanout.Indexer) *world {
-	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 100, things: make(map[string]*thing)}
+	w := bareWorld(t, limits, flusher, 100)
 	w.cache.IndexWith(x)
 	run(t, flusher)
-	if _, err := w.cache.Replace(nil, w.rv, time.Now()); err != nil {
-		t.Fatal(err)
-	}
 	form, err := framing.NewScanner(framing.JSON, nil).Event([]byte(bookmark(1, true)))
 	if err != nil {
 		t.Fatal(err)
@@ -283,12 +280,28 @@ func newWorldWith(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher, x
 	return w
 }
 
+// bareWorld returns an empty world at a resourceVersion, whose cache knows no form of bookmarks. It does
+// not run the Flusher.
+func bareWorld(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher, rv uint64) *world {
+	w := &world{t: t, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: rv, things: make(map[string]*thing)}
+	if _, err := w.cache.Replace(nil, rv, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // run runs a Flusher until the test ends.
 func run(t testing.TB, f *fanout.Flusher) {
+	cancel, done := begin(f)
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// begin runs a Flusher until cancel is called.
+func begin(f *fanout.Flusher) (cancel func(), stopped <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { f.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	return cancel, done
 }
 
 // put creates or changes an object through the watch.

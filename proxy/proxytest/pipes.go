@@ -17,6 +17,7 @@ type Pipes struct {
 	closed chan struct{}
 	close  func()
 	dialed atomic.Int64
+	others sync.Map // from addresses to *Pipes
 }
 
 // NewPipes returns a listener.
@@ -36,6 +37,13 @@ func (p *Pipes) Accept() (net.Conn, error) {
 	}
 }
 
+// At returns another listener. From now on Dial connects to it at this address.
+func (p *Pipes) At(address string) *Pipes {
+	other := NewPipes()
+	p.others.Store(address, other)
+	return other
+}
+
 // Close implements net.Listener.
 func (p *Pipes) Close() error {
 	p.close()
@@ -51,9 +59,12 @@ type pipeAddr string
 func (pipeAddr) Network() string  { return "pipe" }
 func (a pipeAddr) String() string { return string(a) }
 
-// Dial connects to the listener, whatever the address, from an address of its own. After Close the
-// connection is refused.
-func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+// Dial connects to the listener, whatever the address, unless it is that of another one; see At. Each
+// client has an address of its own. After Close the connection is refused.
+func (p *Pipes) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if other, ok := p.others.Load(address); ok {
+		return other.(*Pipes).Dial(ctx, network, address)
+	}
 	down, fromServer := net.Pipe()
 	up, fromClient := net.Pipe()
 	select {

@@ -51,9 +51,13 @@ func (s *Siblings) newClient(host string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
 	c := &client{via: s.via, transport: &http.Transport{
 		TLSClientConfig:     secure,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DialContext:         dial,
 		TLSHandshakeTimeout: dialTimeout,
 		DisableCompression:  true,
 		DisableKeepAlives:   true,

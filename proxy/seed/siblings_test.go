@@ -1,11 +1,15 @@
 package seed
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -41,27 +45,41 @@ func TestAddresses(t *testing.T) {
 // A sibling that takes long and does not answer is not asked again for a while. One that refuses
 // connections, as a pod that starts, is asked again.
 func TestSilent(t *testing.T) {
-	certFile, _, err := downstream.SelfSigned(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	silent, closed := ln.Addr().String(), "127.0.0.1:1"
-	s, _ := siblingsOf(t, &Options{SeedFrom: []string{silent, closed}}, 200, `{"metadata":{"uid":"u"}}`)
-	s.config, s.certFile = &rest.Config{}, certFile
-	search := s.Search(t.Context(), upstream.Build{})
-	for search.More() {
-		resp, err := search.Ask(t.Context(), "/api/v1/pods", "", "application/json")
-		var failure *Failure
-		if !errors.As(err, &failure) || failure.Reason != NoSibling {
-			t.Errorf("got %v, %v", resp, err)
+	synctest.Test(t, func(t *testing.T) {
+		certFile, _, err := downstream.SelfSigned(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if all, _ := s.addresses(t.Context()); len(all) != 1 || all[0].addr != closed {
-		t.Errorf("%v would be asked, want %s", all, closed)
-	}
+		const silent, closed = "127.0.0.1:1", "127.0.0.1:2"
+		s, _ := siblingsOf(t, &Options{SeedFrom: []string{silent, closed}}, 200, `{"metadata":{"uid":"u"}}`)
+		s.config, s.certFile = &rest.Config{Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+			if address == closed {
+				return nil, errors.New("refused")
+			}
+			conn, other := net.Pipe()
+			go io.Copy(io.Discard, other) // says nothing
+			return conn, nil
+		}}, certFile
+		ask := func() {
+			search := s.Search(t.Context(), upstream.Build{})
+			for search.More() {
+				resp, err := search.Ask(t.Context(), "/api/v1/pods", "", "application/json")
+				var failure *Failure
+				if !errors.As(err, &failure) || failure.Reason != NoSibling {
+					t.Errorf("got %v, %v", resp, err)
+				}
+			}
+		}
+		began := time.Now()
+		if ask(); time.Since(began) != dialTimeout {
+			t.Errorf("took %s", time.Since(began))
+		}
+		if all, _ := s.addresses(t.Context()); len(all) != 1 || all[0].addr != closed {
+			t.Errorf("%v would be asked, want %s", all, closed)
+		}
+		time.Sleep(silentFor)
+		if all, _ := s.addresses(t.Context()); len(all) != 2 {
+			t.Errorf("%v would be asked, want both", all)
+		}
+	})
 }

@@ -3,10 +3,12 @@ package bubble
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -128,6 +130,25 @@ func (c *Client) Watch() *proxytest.Watcher {
 		c.t.Fatalf("%s %s: got status %d: %s", c.x.Method, c.x.Target, c.resp.StatusCode, body)
 	}
 	return proxytest.NewWatcher(c.t, c.resp, c.Leave)
+}
+
+// CopyTo writes the response to w piece by piece, until its end, or that of ctx.
+func (c *Client) CopyTo(ctx context.Context, w http.ResponseWriter) {
+	defer context.AfterFunc(ctx, c.Leave)()
+	resp := c.Response()
+	maps.Copy(w.Header(), resp.Header)
+	w.WriteHeader(resp.StatusCode)
+	for piece := make([]byte, 32<<10); ; {
+		w.(http.Flusher).Flush()
+		n, err := resp.Body.Read(piece)
+		_, _ = w.Write(piece[:n])
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
 }
 
 // Leave makes the client leave. It may be called more than once.

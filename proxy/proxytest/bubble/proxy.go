@@ -97,6 +97,17 @@ func (p *Proxy) Get(target string, header ...string) (*http.Response, string) {
 	return p.Send(Request{Target: target, Header: header}).Read()
 }
 
+// RequestOf returns a request of the secure port that has come over a connection of another server.
+func RequestOf(r *http.Request) Request {
+	ask := Request{Method: r.Method, Target: r.URL.RequestURI(), TLS: r.TLS}
+	for name, values := range r.Header {
+		for _, value := range values {
+			ask.Header = append(ask.Header, name, value)
+		}
+	}
+	return ask
+}
+
 // Admin sends a GET from this host to the admin port, and reads the whole answer.
 func (p *Proxy) Admin(target string, header ...string) (*http.Response, string) {
 	p.T.Helper()

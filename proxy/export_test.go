@@ -1,14 +1,6 @@
 package proxy
 
-import (
-	"flag"
-	"time"
-)
-
-// AvoidFor sets how long a resource passes through after one of its objects could not be cached.
-func AvoidFor(d time.Duration) func(*Options) {
-	return func(o *Options) { o.Lane.Tuning.QuarantineFor = d }
-}
+import "flag"
 
 // MemoryUsed replaces the reading of the memory in use, in bytes.
 func MemoryUsed(used func() int64) func(*Options) {
@@ -22,10 +14,6 @@ func (o *Options) ReadConfig(name string, content []byte) error {
 
 // FlagSet returns a flag for each option, and no other.
 func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan") }
-
-// NoneAlone lets no consistent read pass through because it is cheap: each is answered from a cache
-// that is proved to be new enough.
-func NoneAlone(o *Options) { o.Cached.Tuning.MostAlone = 0 }
 
 // Watches returns the number of open watches that are served from caches.
 func (s *Server) Watches() int { return s.cached.Watchers().Count() }

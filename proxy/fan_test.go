@@ -178,24 +178,6 @@ func (f *fan) watch(path string, args ...any) *proxytest.Watcher {
 	return w
 }
 
-// get sends a GET to the insecure port.
-func (f *fan) get(path string, header ...string) (*http.Response, string) {
-	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.insecure+path, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	req.Header.Set("User-Agent", proxytest.ClientAgent)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := (&http.Transport{DisableCompression: true, DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return resp, bodyOf(f.t, resp)
-}
-
 // passed fails the test unless exactly n requests were passed through.
 func (f *fan) passed(n int) {
 	f.t.Helper()
@@ -306,16 +288,6 @@ func (f *fan) state() (d diagnose.DebugState) {
 		f.t.Fatalf("%d, %v: %s", code, err, body)
 	}
 	return d
-}
-
-// theLane returns the only lane.
-func (f *fan) theLane() diagnose.DebugLane {
-	f.t.Helper()
-	lanes := f.state().Lanes
-	if len(lanes) != 1 {
-		f.t.Fatalf("got %d lanes, want one", len(lanes))
-	}
-	return lanes[0]
 }
 
 var foosPath = proxytest.Foos.Path()

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
@@ -26,7 +25,12 @@ func TestHerdMemory(t *testing.T) {
 	for i := range 100 {
 		f.cms.Put("ns", fmt.Sprint("o", i), "1")
 	}
-	f.up.SetDelay(func(proxytest.Kind) time.Duration { return time.Second })
+	listed := make(chan struct{})
+	f.up.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
+		<-listed
+		c.Serve()
+	})
+	defer close(listed)
 	join := func() {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(f.insecure, "http://"))
 		if err != nil {

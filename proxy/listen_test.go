@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,29 +83,31 @@ func TestPortsFile(t *testing.T) {
 	}
 }
 
+// refused reports whether a port, given as a URL, resets a new connection; nil if it does.
+func refused(url string) error {
+	scheme, address, _ := strings.Cut(url, "://")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil // reset already
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(proxytest.Patience))
+	if scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+	}
+	if _, err = io.WriteString(conn, "GET /version HTTP/1.0\r\nUser-Agent: "+proxytest.ClientAgent+"\r\n\r\n"); err != nil {
+		return nil
+	}
+	if got, err := io.ReadAll(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("got %.20q, %v", got, err)
+	}
+	return nil
+}
+
 // A connection above --max-connections is reset at once, except on the admin port. When another one
 // ends, a new one is accepted.
 func TestMaxConnections(t *testing.T) {
 	f := startFan(t, proxytest.NewServer(t), both, func(o *proxy.Options) { o.AdminPort, o.Downstream.MaxConnections = proxy.AnyPort, 3 })
-	refused := func(url string) error {
-		scheme, address, _ := strings.Cut(url, "://")
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			return nil // reset already
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(proxytest.Patience))
-		if scheme == "https" {
-			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
-		}
-		if _, err = io.WriteString(conn, "GET /version HTTP/1.0\r\nUser-Agent: "+proxytest.ClientAgent+"\r\n\r\n"); err != nil {
-			return nil
-		}
-		if got, err := io.ReadAll(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("got %.20q, %v", got, err)
-		}
-		return nil
-	}
 	var open []*rawConn
 	for range 3 {
 		c := f.dial(f.insecure)
@@ -124,4 +127,20 @@ func TestMaxConnections(t *testing.T) {
 	}
 	open[0].Close()
 	f.until("room again", func() bool { return refused(f.insecure) != nil })
+}
+
+// While memory is spent, new connections are reset. While it is full, they are there for a 429.
+func TestMemorySpent(t *testing.T) {
+	percent := new(atomic.Int64)
+	percent.Store(92)
+	f := startFan(t, proxytest.NewServer(t), hundredMiB(percent))
+	f.awaitLog("memory=full")
+	if refused(f.insecure) == nil {
+		t.Error("no connection while memory is full")
+	}
+	percent.Store(96)
+	f.awaitLog("memory=spent")
+	if err := refused(f.insecure); err != nil {
+		t.Error(err)
+	}
 }

@@ -2,28 +2,19 @@ package proxy_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
-
-// stranger is a client that may not read anything.
-type stranger struct {
-	name, token, impersonates string
-	certificate               []tls.Certificate
-}
-
-func (s stranger) client(t *testing.T) *http.Client {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: s.certificate},
-		DisableCompression: true}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: proxytest.Patience}
-}
 
 // reads returns all kinds of reads of a collection, as paths with queries.
 func reads(collection string) (all []string) {
@@ -42,7 +33,7 @@ func reads(collection string) (all []string) {
 			"resourceVersion=101&resourceVersionMatch=NotOlderThan",
 			"limit=1", "limit=1&resourceVersion=0", "limit=1&continue=" + token, "labelSelector=app%3Da",
 			"labelSelector=app+in+(a,b),c", "fieldSelector=metadata.name%3Da",
-			"fieldSelector=spec.x%3Da", "pretty=1", "timeout=5s", "shardSelector=x",
+			"fieldSelector=spec.x%3Da", "labelSelector=" + longSelector(), "pretty=1", "timeout=5s", "shardSelector=x",
 			"shardSelector=shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')",
 			"watch=1", "watch=1&resourceVersion=0", "watch=1&resourceVersion=101", "watch=1&resourceVersion=1",
 			"watch=1&allowWatchBookmarks=true&timeoutSeconds=3",
@@ -59,124 +50,78 @@ func reads(collection string) (all []string) {
 // For a client that may not read, the proxy asks kube-apiserver for a review and passes on
 // kube-apiserver's answer. Nothing else happens: no lane is started or looked at, no cache is read,
 // and the proxy's own credential is used for reviews only. All caches are locked meanwhile, so a
-// request that looked at one would not be answered.
+// request that looked at one would hang.
 func TestNothingBeforeYes(t *testing.T) {
-	t.Parallel()
-	caFile, jane := clientCertificates(t)
-	up := proxytest.NewTLSServer(t)
-	f := startFan(t, up, both, func(o *proxy.Options) { o.Auth.ClientCAFile = caFile })
-	f.cms.Put("ns", "a", "1", "app", "a")
-	f.watch(anyState).Await(2)
-	f.awaitLog("msg=Listed")
+	synctest.Test(t, func(t *testing.T) {
+		caFile, jane := clientCertificates(t)
+		certified := &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{jane.Leaf}}
+		anonymous := &tls.ConnectionState{HandshakeComplete: true}
+		up := proxytest.NewBubbleServer(t)
+		p := bubble.Start(t, up, func(o *proxy.Options) { o.Auth.ClientCAFile = caFile })
+		p.CMs.Put("ns", "a", "1", "app", "a")
+		p.Watch(bubble.AnyState).Await(2)
+		p.AwaitLog("msg=Listed")
 
-	const most = 1 << 30
-	up.On(proxytest.Review, most, func(c *proxytest.Call) {
-		if strings.Contains(c.R.Header.Get("Authorization"), "garbage") {
-			c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0)
-			return
-		}
-		up.SetAllow(func(string, string) bool { return false })
-		c.Serve()
-	})
-	up.On(proxytest.Client, most, func(c *proxytest.Call) {
-		c.Fail(http.StatusForbidden, "Forbidden", "kube-apiserver says no", 0)
-	})
-	release := f.server.HoldCaches()
-	defer release()
-	before := len(up.All())
-	sent := 0
-	for _, s := range []stranger{
-		{name: "a garbage token", token: "garbage"},
-		{name: "a token without rights", token: "valid"},
-		{name: "a certificate without rights", certificate: []tls.Certificate{jane}},
-		{name: "nobody"},
-		{name: "a token that impersonates", token: "valid", impersonates: "admin"},
-		{name: "a certificate that impersonates", certificate: []tls.Certificate{jane}, impersonates: "admin"},
-	} {
-		client := s.client(t)
-		for _, collection := range []string{cmsPath, foosPath, "/apis/nosuch.example/v1/things", "/api/v1/nosuch"} {
-			for i, path := range reads(collection) {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+path, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.Header.Set("User-Agent", proxytest.ClientAgent)
-				if i%3 == 1 {
-					req.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
-				} else if i%3 == 2 {
-					req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-				} else if i%6 == 3 {
-					req.Header.Set("Accept", proxytest.TableAccept)
-				}
-				if s.token != "" {
-					req.Header.Set("Authorization", "Bearer "+s.token)
-				}
-				if s.impersonates != "" {
-					req.Header.Set("Impersonate-User", s.impersonates)
-				}
-				sent++
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Fatalf("%s: %s: %v", s.name, path, err)
-				}
-				body, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if err != nil || resp.StatusCode != http.StatusForbidden ||
-					!strings.Contains(string(body), "kube-apiserver says no") && s.impersonates == "" {
-					t.Fatalf("%s: %s: %s %s %v", s.name, path, resp.Status, body, err)
+		up.On(proxytest.Review, math.MaxInt, func(c *proxytest.Call) {
+			if strings.Contains(c.R.Header.Get("Authorization"), "garbage") {
+				c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0)
+				return
+			}
+			up.SetAllow(func(string, string) bool { return false })
+			c.Serve()
+		})
+		up.On(proxytest.Client, math.MaxInt, func(c *proxytest.Call) {
+			c.Fail(http.StatusForbidden, "Forbidden", "kube-apiserver says no", 0)
+		})
+		release := p.Server.HoldCaches()
+		defer release()
+		before := len(up.All())
+		sent := 0
+		for _, s := range []struct {
+			name, token, impersonates string
+			state                     *tls.ConnectionState
+		}{
+			{name: "a garbage token", token: "garbage"},
+			{name: "a token without rights", token: "valid"},
+			{name: "a certificate without rights", state: certified},
+			{name: "nobody", state: anonymous},
+			{name: "a token that impersonates", token: "valid", impersonates: "admin"},
+			{name: "a certificate that impersonates", state: certified, impersonates: "admin"},
+		} {
+			for _, collection := range []string{cmsPath, foosPath, "/apis/nosuch.example/v1/things", "/api/v1/nosuch"} {
+				for i, target := range reads(collection) {
+					var header []string
+					if i%3 == 1 {
+						header = []string{"Accept", "application/vnd.kubernetes.protobuf,application/json"}
+					} else if i%3 == 2 {
+						header = []string{"Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+					} else if i%6 == 3 {
+						header = []string{"Accept", proxytest.TableAccept}
+					}
+					if s.impersonates != "" {
+						header = append(header, "Impersonate-User", s.impersonates)
+					}
+					sent++
+					resp, body := p.Send(bubble.Request{Target: target, Header: header, Token: s.token, TLS: s.state}).Read()
+					if resp.StatusCode != http.StatusForbidden || !strings.Contains(body, "kube-apiserver says no") && s.impersonates == "" {
+						t.Fatalf("%s: %.100s: %d %s", s.name, target, resp.StatusCode, body)
+					}
 				}
 			}
 		}
-	}
-	kinds := make(map[proxytest.Kind]int)
-	for _, r := range up.All()[before:] {
-		if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client &&
-			r.Path != "/readyz" {
-			t.Errorf("asked in the proxy's name: %s %s?%s", r.Method, r.Path, r.Query.Encode())
+		kinds := make(map[proxytest.Kind]int)
+		for _, r := range up.All()[before:] {
+			if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client && r.Path != "/readyz" {
+				t.Errorf("asked in the proxy's name: %s %s?%s", r.Method, r.Path, r.Query.Encode())
+			}
 		}
-	}
-	if kinds[proxytest.Client] > sent || kinds[proxytest.Review] > sent || kinds[proxytest.Review] == 0 {
-		t.Errorf("%d requests have become %v", sent, kinds)
-	}
-	if n := len(f.log.with("Started lane")); n != 1 {
-		t.Errorf("%d lanes were started, want 1", n)
-	}
-}
-
-// A selector of 60 KiB is not compared with any object for a client whose token is refused. For a
-// client that may read, the search is bounded.
-func TestLongSelectorOfNobody(t *testing.T) {
-	t.Parallel()
-	up := proxytest.NewServer(t)
-	f := startFan(t, up, both)
-	for i := range 5000 {
-		f.cms.Put("ns", fmt.Sprintf("o%04d", i), "1", "app", "a")
-	}
-	f.watch(anyState).Await(5001)
-	f.awaitLog("msg=Listed")
-	up.SetAllow(func(string, string) bool { return false })
-	up.On(proxytest.Client, 10, func(c *proxytest.Call) {
-		c.Fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized", 0)
+		if kinds[proxytest.Client] > sent || kinds[proxytest.Review] > sent || kinds[proxytest.Review] == 0 {
+			t.Errorf("%d requests have become %v", sent, kinds)
+		}
+		if n := len(p.Log.With("Started lane")); n != 1 {
+			t.Errorf("%d lanes were started, want 1", n)
+		}
 	})
-	defer f.server.HoldCaches()() // a search would have to wait for it
-	client := stranger{}.client(t)
-	for range 10 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			f.secure+cmsPath+"?labelSelector="+longSelector(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("User-Agent", proxytest.ClientAgent)
-		req.Header.Set("Authorization", "Bearer garbage")
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatalf("no answer: %.40s...", err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusUnauthorized {
-			t.Errorf("got %s", resp.Status)
-		}
-	}
 }
 
 // longSelector is a label selector that is slow to evaluate: each object matches all of its terms

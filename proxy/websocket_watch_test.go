@@ -3,11 +3,9 @@ package proxy_test
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -113,24 +111,22 @@ func TestWebSocketEnds(t *testing.T) {
 	f := startWebSockets(t)
 	f.cms.Put("ns", "a", "1")
 	for name, end := range map[string]struct {
-		uri   string
 		first string
 		end   func(w *proxytest.WebSocket) error
 		want  string
 	}{
-		"close":              {uri: anyState, end: func(w *proxytest.WebSocket) error { return w.Send(0x88, "") }, want: proxytest.CloseNormal},
-		"close at once":      {uri: anyState, first: string(proxytest.ClientFrame(0x88, "")), want: proxytest.CloseNormal},
-		"not masked":         {uri: anyState, end: func(w *proxytest.WebSocket) error { _, err := w.Write([]byte("\x81\x01x")); return err }, want: proxytest.CloseWrong + proxytest.CloseNormal},
-		"not masked at once": {uri: anyState, first: "\x88\x00", want: proxytest.CloseWrong + proxytest.CloseNormal},
-		"over 32 MiB": {uri: anyState, end: func(w *proxytest.WebSocket) error {
+		"close":              {end: func(w *proxytest.WebSocket) error { return w.Send(0x88, "") }, want: proxytest.CloseNormal},
+		"close at once":      {first: string(proxytest.ClientFrame(0x88, "")), want: proxytest.CloseNormal},
+		"not masked":         {end: func(w *proxytest.WebSocket) error { _, err := w.Write([]byte("\x81\x01x")); return err }, want: proxytest.CloseWrong + proxytest.CloseNormal},
+		"not masked at once": {first: "\x88\x00", want: proxytest.CloseWrong + proxytest.CloseNormal},
+		"over 32 MiB": {end: func(w *proxytest.WebSocket) error {
 			_, err := w.Write([]byte("\x82\xff\x00\x00\x00\x00\x02\x00\x00\x01abcd"))
 			return err
 		}, want: proxytest.CloseNormal},
-		"half closed":    {uri: anyState, end: func(w *proxytest.WebSocket) error { return w.Conn.(interface{ CloseWrite() error }).CloseWrite() }, want: proxytest.CloseNormal},
-		"timeoutSeconds": {uri: anyState + "&timeoutSeconds=1", want: proxytest.CloseNormal},
+		"half closed": {end: func(w *proxytest.WebSocket) error { return w.Conn.(interface{ CloseWrite() error }).CloseWrite() }, want: proxytest.CloseNormal},
 	} {
 		for port, lines := range webSocketPorts(f) {
-			w := f.webSocket(port, end.uri, []byte(end.first), lines...)
+			w := f.webSocket(port, anyState, []byte(end.first), lines...)
 			if end.first == "" {
 				for range 2 {
 					next(t, w)
@@ -221,88 +217,6 @@ func TestWebSocketToken(t *testing.T) {
 	if lines := f.log.with(bearer[40:]); len(lines) > 0 {
 		t.Errorf("the token was logged: %q", lines)
 	}
-}
-
-// An Origin of the port itself and Upgrade: h2c, which kube-apiserver ignores, keep no request from
-// the cache. Another Origin does: the answer may depend on it.
-func TestOriginAndH2C(t *testing.T) {
-	t.Parallel()
-	f := startWebSockets(t)
-	f.cms.Put("ns", "a", "1")
-	f.watch(anyState).Await(2)
-	for _, header := range [][]string{
-		{"Origin", f.insecure},
-		{"Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "Http2-Settings", "AAMAAABkAAQBAAAAAAIAAAAA"},
-		{"Connection", "Upgrade", "Upgrade", "websocket"},
-	} {
-		for _, path := range []string{cmsPath + "?resourceVersion=0", anyState + "&timeoutSeconds=1"} {
-			if header[0] == "Connection" && header[3] == "websocket" && strings.Contains(path, "watch") {
-				continue
-			}
-			if resp, body := f.get(path, header...); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"name":"a"`) {
-				t.Errorf("%s %q: %s %s", path, header, resp.Status, body)
-			}
-		}
-	}
-	f.passed(0)
-	c := f.dial(f.secure)
-	c.send("GET %s?resourceVersion=0 HTTP/1.1\nHost: fan.example\nUser-Agent: "+proxytest.ClientAgent+"\nOrigin: https://fan.example\nAuthorization: Bearer %s\n\n", cmsPath, clientToken)
-	if resp, _ := c.response(); resp.StatusCode != http.StatusOK {
-		t.Errorf("the secure port: %s", resp.Status)
-	}
-	f.passed(0)
-	c.send("GET %s?resourceVersion=0 HTTP/1.1\nHost: fan.example\nUser-Agent: "+proxytest.ClientAgent+"\nOrigin: https://pages.example\nAuthorization: Bearer %s\n\n", cmsPath, clientToken)
-	if resp, _ := c.response(); resp.StatusCode != http.StatusOK {
-		t.Errorf("the secure port, another Origin: %s", resp.Status)
-	}
-	f.passed(1)
-}
-
-// A client that may no longer read gets CLOSE behind all that it might read.
-func TestWebSocketRevoked(t *testing.T) {
-	t.Parallel()
-	f := startWebSockets(t, func(o *proxy.Options) {
-		o.Auth.AuthorizationRecheckInterval, o.Auth.AuthorizationWebhookCacheAuthorizedTTL = time.Second, 0
-	})
-	f.cms.Put("ns", "a", "1")
-	w := f.webSocket(f.secure, anyState, nil, "Sec-WebSocket-Protocol: v1, "+proxytest.BearerProtocol(clientToken))
-	for range 2 {
-		next(t, w)
-	}
-	f.up.SetAllow(func(string, string) bool { return false })
-	closed(t, w, proxytest.CloseNormal)
-	f.awaitLog("Revoked watches")
-}
-
-// A client that does not read is evicted, without CLOSE, and nobody else.
-func TestWebSocketEvicted(t *testing.T) {
-	t.Parallel()
-	f := startWebSockets(t, func(o *proxy.Options) { o.Lane.ClientBufferBytes = 1 << 20 })
-	good := f.webSocket(f.insecure, anyState, nil)
-	if frame := next(t, good); frame[0] != proxytest.TextFrame {
-		t.Fatalf("got %q", frame)
-	}
-	var slow []*proxytest.WebSocket
-	for port, lines := range webSocketPorts(f) {
-		w := f.webSocket(port, anyState, nil, lines...)
-		_ = w.SetDeadline(time.Now().Add(time.Minute))
-		slow = append(slow, w)
-	}
-	for i := range 60 { // the sockets hold a few of them
-		f.cms.Put("ns", fmt.Sprint(i), strings.Repeat("x", 256<<10))
-		if frame := next(t, good); !strings.Contains(string(frame[:200]), `"name":"`+fmt.Sprint(i)+`"`) {
-			t.Fatalf("got %.200q", frame)
-		}
-	}
-	f.until("eviction", func() bool { return f.server.Watches() == 1 })
-	f.awaitLog("Evicted watch")
-	for _, w := range slow {
-		rest, _ := w.Rest()
-		if len(rest) == 0 || strings.HasSuffix(string(rest), proxytest.CloseNormal) {
-			t.Errorf("an evicted client got %d bytes, and at the end %.40q", len(rest), rest[max(0, len(rest)-40):])
-		}
-	}
-	f.passed(0)
 }
 
 // A client that pings and does not read is parked, and bounded, as any that does not read; and others go on.

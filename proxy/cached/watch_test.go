@@ -192,3 +192,22 @@ func TestWatchIsAuthorized(t *testing.T) {
 		}
 	})
 }
+
+// A watch ends gracefully when its connection is too old, behind a bookmark, and is counted.
+func TestWatchEndsWithConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const age = 20 * time.Second
+		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		p.CMs.Put("ns", "a", "1")
+		w := p.Send(bubble.Request{Target: bubble.AnyState, Age: age}).Watch()
+		began := time.Now()
+		if err := w.Ended(); err != nil || time.Since(began) != age {
+			t.Errorf("ended with %v after %s", err, time.Since(began))
+		}
+		proxytest.WantStrings(t, "watch", w.Strings(), "ADDED ns/a 101", "END 101", "BOOKMARK 101")
+		synctest.Wait()
+		if _, page := p.Admin("/metrics"); proxytest.SumMetric(page, "watchfan_watches_ended_total", `reason="connection_age"`) != 1 {
+			t.Error("it is not counted")
+		}
+	})
+}

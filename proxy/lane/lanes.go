@@ -1,7 +1,6 @@
 package lane
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,17 +21,16 @@ import (
 
 // Lanes is all lanes of a server.
 type Lanes struct {
-	source        *reflector.Source
-	discovery     *upstream.Discovery
-	flusher       *fanout.Flusher
-	indexer       *fanout.Indexer
-	limits        fanout.Limits
-	memory        Memory
-	idleTimeout   time.Duration // Options.IdleTimeout
-	spareLists    bool          // Tuning.SpareLists
-	quarantineFor time.Duration // Tuning.QuarantineFor
-	metrics       *Metrics
-	log           *slog.Logger
+	source      *reflector.Source
+	discovery   *upstream.Discovery
+	flusher     *fanout.Flusher
+	indexer     *fanout.Indexer
+	limits      fanout.Limits
+	memory      Memory
+	idleTimeout time.Duration // Options.IdleTimeout
+	spareLists  bool          // Tuning.SpareLists
+	metrics     *Metrics
+	log         *slog.Logger
 
 	running sync.WaitGroup // the reflectors, and what Spawn runs
 	drainc  chan struct{}  // closed by EndWaits
@@ -81,25 +79,24 @@ func NewLanes(ctx context.Context, cfg Config) *Lanes {
 	opts := cfg.Options
 	drainc := make(chan struct{})
 	return &Lanes{
-		drainc:        drainc,
-		drain:         sync.OnceFunc(func() { close(drainc) }),
-		discovery:     cfg.Discovery,
-		flusher:       cfg.Flusher,
-		indexer:       fanout.NewIndexer(),
-		limits:        opts.limits(),
-		memory:        cfg.Memory,
-		idleTimeout:   opts.IdleTimeout,
-		spareLists:    opts.Tuning.SpareLists,
-		quarantineFor: cmp.Or(opts.Tuning.QuarantineFor, quarantineFor),
-		metrics:       cfg.Metrics,
-		log:           cfg.Guard.Log,
-		ctx:           ctx,
-		byKey:         make(map[Key]*Lane),
-		defined:       make(map[schema.GroupResource]*upstream.Definition),
-		quarantines:   make(map[Key]time.Time),
-		givenUp:       make(map[keptBy]time.Time),
-		aggregated:    make(map[schema.GroupVersion]time.Time),
-		source:        reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, cfg.Metrics.reflectors, cfg.Guard),
+		drainc:      drainc,
+		drain:       sync.OnceFunc(func() { close(drainc) }),
+		discovery:   cfg.Discovery,
+		flusher:     cfg.Flusher,
+		indexer:     fanout.NewIndexer(),
+		limits:      opts.limits(),
+		memory:      cfg.Memory,
+		idleTimeout: opts.IdleTimeout,
+		spareLists:  opts.Tuning.SpareLists,
+		metrics:     cfg.Metrics,
+		log:         cfg.Guard.Log,
+		ctx:         ctx,
+		byKey:       make(map[Key]*Lane),
+		defined:     make(map[schema.GroupResource]*upstream.Definition),
+		quarantines: make(map[Key]time.Time),
+		givenUp:     make(map[keptBy]time.Time),
+		aggregated:  make(map[schema.GroupVersion]time.Time),
+		source:      reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, cfg.Metrics.reflectors, cfg.Guard),
 	}
 }
 
@@ -192,8 +189,8 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 		ls.quarantine(l.Key, memoryQuarantine)
 	default:
 		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, or has a name that JSON cannot express, or is no Table, so its requests are passed through",
-			"err", err, "retryIn", ls.quarantineFor)
-		ls.quarantine(l.Key, ls.quarantineFor)
+			"err", err, "retryIn", quarantineFor)
+		ls.quarantine(l.Key, quarantineFor)
 	}
 }
 

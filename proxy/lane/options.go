@@ -63,9 +63,6 @@ type Options struct {
 type Tuning struct {
 	// SpareLists keeps large collections from being listed to prove freshness; see prover.
 	SpareLists bool
-	// QuarantineFor is how long a resource is passed through because of an object that cannot be
-	// cached. 0 is the usual.
-	QuarantineFor time.Duration
 }
 
 // AddTo adds the options to a table.

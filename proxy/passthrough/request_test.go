@@ -89,6 +89,35 @@ func TestRequestStreams(t *testing.T) {
 	}
 }
 
+// Writes of a known client whose bodies do not come ask nothing of kube-apiserver. Once they have come,
+// each is sent.
+func TestBodiesComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		p.Send(bubble.Request{Method: "PUT", Target: bubble.CMs, Body: "{}", Token: bubble.ClientToken}).Read() // makes the token known
+		const writes = 20
+		var bodies []*io.PipeWriter
+		for i := range writes {
+			r, w := io.Pipe()
+			bodies = append(bodies, w)
+			p.Begin(bubble.Request{Method: "POST", Target: bubble.CMs, Upload: r, Length: -1, Token: bubble.ClientToken, HTTP2: i%2 == 0})
+			if _, err := io.WriteString(w, `{"kind":`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		p.Passed(1)
+		for _, w := range bodies {
+			if _, err := io.WriteString(w, `"ConfigMap"}`); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+		}
+		synctest.Wait()
+		p.Passed(1 + writes)
+	})
+}
+
 // The kubeconfig of a gateway has a path, as https://gateway/clusters/a. A request stays below it, even if
 // the gateway resolves dots. It carries the proxy's credentials.
 func TestBasePath(t *testing.T) {

@@ -64,6 +64,7 @@
 //
 //   - "event 7 is …, want …": watchfan's bytes differ from kube-apiserver's. This is the first
 //     difference.
+//   - "testdata/scenarios/pods.txt:23: …": so does that line of a scenario; - is kube-apiserver, + is watchfan.
 //   - "there is no … after 2m0s": something hangs.
 //   - "watchfan's log says …": a data race, a panic, or a cache that differs from kube-apiserver's
 //     state. A test reads the log of its own watchfan at the end, and TestMain that of the shared
@@ -81,11 +82,13 @@
 // # Files
 //
 //	main_test.go, cluster_test.go, watchfan_test.go   processes
+//	definitions_test.go                               custom resources, and caches that are filled
 //	turns_test.go                                     which tests run at a time
 //	features_test.go                                  what kube-apiserver has
 //	client_test.go, recording_test.go                 requests, and watches with all their events
 //	model_test.go                                     what a watch has to bring
 //	churn_test.go                                     a steady writer
+//	scenarios_test.go, testdata/scenarios             tests as lists of commands
 //	informers/                                        the program with client-go's informers
 //	clients/                                          a controller-runtime manager, and Prometheus' discovery
 //	node/                                             the program with clients from npm

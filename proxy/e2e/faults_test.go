@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -312,51 +311,4 @@ func TestShutdown(t *testing.T) {
 	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-}
-
-// TestCRDDeleted: "CRD deleted: DELETED events or clean end; then 404" (contract.md W33), and the
-// lane ends.
-func TestCRDDeleted(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	p := sharedWatchfan(t)
-	p.waitReady(t)
-	direct, ours := c.direct(t), p.plain(t)
-	createNamespaces(t, direct, "gone")
-	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
-	uri := "/apis/gone.example.com/v1/goners"
-	direct.create(t, "/apis/gone.example.com/v1/namespaces/gone/goners",
-		`{"apiVersion":"gone.example.com/v1","kind":"Goner","metadata":{"name":"g"}}`)
-	var stream *recording
-	steady.Until(t, "watch of a new custom resource", func() (err error) {
-		stream, err = ours.tryWatch(t.Context(), uri+"?watch=1", nil)
-		if err == nil && stream.status != http.StatusOK {
-			err = fmt.Errorf("%d", stream.status)
-		}
-		return err
-	})
-	stream.wait(t, 1)
-	warm(t, []*target{ours}, uri)
-	direct.remove(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/goners.gone.example.com")
-	events := stream.finish(t)
-	if types(events) != "ADDED DELETED" {
-		t.Errorf("the watch brought %s", types(events))
-	}
-	steady.Until(t, "404", func() error {
-		for _, query := range []string{"", "?resourceVersion=0", "?watch=1"} {
-			if resp, err := ours.look(uri+query, nil); err != nil || resp.status != http.StatusNotFound {
-				return fmt.Errorf("%d, %v", resp.status, err)
-			}
-		}
-		return nil
-	})
-	// The definition comes back with the same name, and nothing of the old one is left.
-	createCRD(t, direct, "gone.example.com", "Goner", "Namespaced")
-	steady.Until(t, "custom resource again", func() error {
-		resp := ours.get(t, uri+"?resourceVersion=0")
-		if resp.status != http.StatusOK || !bytes.Contains(resp.body, []byte(`"items":[]`)) {
-			return fmt.Errorf("%d %s", resp.status, resp.body)
-		}
-		return nil
-	})
 }

@@ -2,10 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,73 +14,6 @@ func makeConfigMap(t testing.TB, d *target, ns, name, labels string) uint64 {
 	return d.create(t, "/api/v1/namespaces/"+ns+"/configmaps",
 		fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},"data":{"k":"0"}}`,
 			name, labels))
-}
-
-// page is one page of a list.
-type page struct {
-	Metadata struct {
-		ResourceVersion, Continue string
-		RemainingItemCount        int
-	}
-	Items []json.RawMessage
-}
-
-func readPage(t *testing.T, d *target, uri string) page {
-	t.Helper()
-	resp := d.get(t, uri)
-	if resp.status != http.StatusOK {
-		t.Fatalf("%s %s: %d: %s", d.name, uri, resp.status, resp.body)
-	}
-	var p page
-	if err := json.Unmarshal(resp.body, &p); err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// TestPages: "Tokens must be interchangeable with the upstream's in both directions", "Items of
-// later pages come from the same revision" (contract.md 2.5; L04, L06, L07).
-func TestPages(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	ours, theirs := sharedWatchfan(t).plain(t), c.direct(t)
-	createNamespaces(t, theirs, "pages")
-	uri := "/api/v1/namespaces/pages/configmaps"
-	for i := range 7 {
-		makeConfigMap(t, theirs, "pages", fmt.Sprintf("p%d", i), "")
-	}
-	ours.get(t, uri+"?resourceVersion=0") // a lane to answer from
-	for name, ways := range map[string][]*target{
-		"both through watchfan": {ours, ours}, "first through watchfan": {ours, theirs},
-		"first straight": {theirs, ours}, "in turns": {ours, theirs, ours, theirs},
-	} {
-		for _, first := range []string{"limit=2", "limit=2&resourceVersionMatch=NotOlderThan&resourceVersion=NOW"} {
-			first = strings.ReplaceAll(first, "NOW", fmt.Sprint(theirs.version(t, uri)))
-			var items []json.RawMessage
-			one := readPage(t, ways[0], uri+"?"+first)
-			if one.Metadata.RemainingItemCount != 5 {
-				t.Errorf("%s: remainingItemCount %d, want 5", name, one.Metadata.RemainingItemCount)
-			}
-			want := readPage(t, theirs,
-				uri+"?resourceVersionMatch=Exact&resourceVersion="+one.Metadata.ResourceVersion).Items
-			items = append(items, one.Items...)
-			theirs.patch(t, uri+"/p5", fmt.Sprintf(`{"data":{"k":%q}}`, name+first))
-			makeConfigMap(t, theirs, "pages", "p9", "")
-			theirs.remove(t, uri+"/p9")
-			token := one.Metadata.Continue
-			for i := 1; token != ""; i++ {
-				next := readPage(t, ways[min(i, len(ways)-1)], uri+"?limit=2&continue="+url.QueryEscape(token))
-				if next.Metadata.ResourceVersion != one.Metadata.ResourceVersion {
-					t.Errorf("%s: page %d is of %s, the first of %s", name, i, next.Metadata.ResourceVersion,
-						one.Metadata.ResourceVersion)
-				}
-				items, token = append(items, next.Items...), next.Metadata.Continue
-			}
-			if got, want := fmt.Sprintf("%s", items), fmt.Sprintf("%s", want); got != want {
-				t.Errorf("%s, %s: the pages hold\n%s\nwant\n%s", name, first, got, want)
-			}
-		}
-	}
 }
 
 // TestReadYourWrites: "write an object through the upstream, at once GET via proxy: the write is

@@ -200,6 +200,16 @@ func (r *recording) objects() []event {
 	return withoutBookmarks(r.all())
 }
 
+// withoutBookmarks returns events without bookmarks, whose times differ.
+func withoutBookmarks(events []event) (rest []event) {
+	for _, e := range events {
+		if e.typ != "BOOKMARK" {
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}
+
 func (r *recording) open() bool {
 	select {
 	case <-r.done:

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,16 +33,7 @@ func (s *stage) create(name, labels string) uint64 {
 	return makeConfigMap(s.t, s.theirs, s.ns, name, labels)
 }
 func (s *stage) patch(name, body string) uint64 { return s.theirs.patch(s.t, s.uri+"/"+name, body) }
-func (s *stage) remove(name string) uint64      { return s.theirs.remove(s.t, s.uri+"/"+name) }
 func (s *stage) now() uint64                    { return s.theirs.version(s.t, s.uri) }
-func (s *stage) watch(query string) *recording {
-	return s.ours.watch(s.t, s.uri+"?watch=1&"+query)
-}
-
-// twins begins a watch both ways.
-func (s *stage) twins(query string) [2]*recording {
-	return [2]*recording{s.watch(query), s.theirs.follow(s.t, s.uri+"?watch=1&"+query)}
-}
 
 // awaitBookmark waits for a bookmark, and causes progress for it.
 func (s *stage) awaitBookmark(r *recording) {
@@ -59,77 +49,12 @@ func (s *stage) awaitBookmark(r *recording) {
 	})
 }
 
-// equal compares what two watches bring up to the resourceVersion last, at which both bring an event, and
-// returns that without bookmarks.
-func (s *stage) equal(pair [2]*recording, last uint64) []event {
-	s.t.Helper()
-	return equalTwins(s.t, pair, last)
-}
-
-func equalTwins(t testing.TB, pair [2]*recording, last uint64) []event {
-	t.Helper()
-	got, want := withoutBookmarks(pair[0].until(t, last)), withoutBookmarks(pair[1].until(t, last))
-	if err := compare(got, want); err != nil {
-		t.Errorf("%s: %v", pair[0].uri, err)
-	}
-	return got
-}
-
 func types(events []event) string {
 	var s []string
 	for _, e := range events {
 		s = append(s, e.typ)
 	}
 	return strings.Join(s, " ")
-}
-
-// W20, W26, W27: "identical suffixes"; "disconnect at each event index i, resume from RV_i:
-// concatenation = full sequence".
-func TestWatchResume(t *testing.T) {
-	s := newStage(t, "resume")
-	rv := s.now()
-	full := s.theirs.follow(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", s.uri, rv))
-	live := s.watch(fmt.Sprintf("resourceVersion=%d", rv))
-	for i := range 10 {
-		name := fmt.Sprintf("o%d", i%3)
-		s.create(name, fmt.Sprintf(`"n":"%d"`, i))
-		s.patch(name, `{"data":{"k":"1"}}`)
-		s.remove(name)
-	}
-	want := full.wait(t, 30)
-	if err := compare(live.wait(t, 30), want); err != nil {
-		t.Errorf("live: %v", err)
-	}
-	for i, e := range want[:29] {
-		r := s.watch(fmt.Sprintf("resourceVersion=%d", e.rv))
-		if err := compare(r.until(t, want[29].rv), want[i+1:]); err != nil {
-			t.Errorf("resumed behind event %d: %v", i, err)
-		}
-	}
-
-	// A client that disconnects now and then and resumes from its last event or bookmark.
-	stop := make(chan struct{})
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for i := 0; pace(stop, 15*time.Millisecond); i++ {
-			s.create(fmt.Sprintf("r%d", i), "")
-		}
-	})
-	last := want[29].rv
-	var seen []event
-	for n := 0; n < 8; n++ {
-		r := s.watch(fmt.Sprintf("resourceVersion=%d&allowWatchBookmarks=true", last))
-		r.wait(t, 1+n)
-		r.stop()
-		events := r.all()
-		seen, last = append(seen, r.objects()...), events[len(events)-1].rv
-	}
-	close(stop)
-	writer.Wait()
-	all := full.wait(t, 30+len(seen))
-	if err := compare(seen, all[30:30+len(seen)]); err != nil || len(seen) < 20 {
-		t.Errorf("%d events in pieces: %v", len(seen), err)
-	}
 }
 
 // W22, W24: a bookmark comes before the timeout, if there was progress, and none if the timeout is under
@@ -139,7 +64,7 @@ func TestWatchBookmarks(t *testing.T) {
 	s := newStage(t, "bookmarked")
 	s.create("o", "")
 	if !s.theirs.enables(t, watchList) { // the form of bookmarks is learned from the first, after a minute
-		r := s.watch("resourceVersion=0&allowWatchBookmarks=true")
+		r := s.ours.watch(t, s.uri+"?watch=1&resourceVersion=0&allowWatchBookmarks=true")
 		s.awaitBookmark(r)
 		r.stop()
 	}
@@ -175,21 +100,4 @@ func TestWatchBookmarks(t *testing.T) {
 
 func bookmarksOf(events []event) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ != "BOOKMARK" })
-}
-
-// W35, W46, W47: finalizers, recreation, and an update that changes nothing.
-func TestWatchOneObject(t *testing.T) {
-	s := newStage(t, "one")
-	pair := s.twins(fmt.Sprintf("resourceVersion=%d&fieldSelector=metadata.name%%3Dx", s.now()))
-	s.create("x", "")
-	s.create("y", "")
-	s.patch("x", `{"data":{"k":"0"}}`) // nothing
-	s.remove("x")
-	s.create("x", "")
-	s.patch("x", `{"metadata":{"finalizers":["e2e.example.com/f"]}}`)
-	s.remove("x")
-	s.patch("x", `{"metadata":{"finalizers":null}}`)
-	if got := s.equal(pair, s.create("x", "")); types(got) != "ADDED DELETED ADDED MODIFIED MODIFIED DELETED ADDED" {
-		t.Errorf("got %s", types(got))
-	}
 }

@@ -61,6 +61,7 @@ func TestNothingBeforeYes(t *testing.T) {
 		p.CMs.Put("ns", "a", "1", "app", "a")
 		p.Watch(bubble.AnyState).Await(2)
 		p.AwaitLog("msg=Listed")
+		synctest.Wait() // for what the proxy asks in its own name when it starts
 
 		up.On(proxytest.Review, math.MaxInt, func(c *proxytest.Call) {
 			if strings.Contains(c.R.Header.Get("Authorization"), "garbage") {

@@ -374,7 +374,9 @@ func (c *checkedClient) join(t *testing.T, w *world) bool {
 func TestGroupStress(t *testing.T) {
 	rng := steady.Rand(t)
 	const clients, changes = 1000, 300
-	w := newWorld(t, roomy)
+	limits := roomy
+	limits.BookmarkEvery = time.Hour // which no machine takes
+	w := newWorld(t, limits)
 	selectors := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "", "", "spec.node=n1"),
 		sel(t, "a", "l!=2", "")}
 	checked := make([]*checkedClient, clients)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/sharding"
 
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -135,11 +136,19 @@ func testShardLists(t *testing.T, c *cluster, p *watchfan) {
 	t.Logf("%d lists in %d forms", len(uris), len(accepts))
 }
 
-// atLeast has p's caches know a collection's newest resourceVersion, which the tokens of pages have.
+// atLeast has p's caches hold a write that is newer than all of uri so far, and so than the tokens of pages. A proof
+// that the objects have not changed would tell them one newer resourceVersion, and not those before it.
 func atLeast(t *testing.T, p *watchfan, direct *target, uri string, forms ...string) {
 	t.Helper()
+	makeConfigMap(t, direct, "a", "at-least", "")
 	for _, form := range forms {
-		p.plain(t).do(t, http.MethodGet, fmt.Sprintf("%s?resourceVersion=%d", uri, direct.version(t, uri)), accept(form), "")
+		steady.Until(t, "write in the cache as "+form, func() error {
+			resp, err := p.plain(t).try(http.MethodGet, uri+"?resourceVersion=0", accept(form), "")
+			if err == nil && (!proxytest.FromCache(resp.header) || !strings.Contains(string(resp.body), "at-least")) {
+				err = fmt.Errorf("%d, and it is not there", resp.status)
+			}
+			return err
+		})
 	}
 }
 

@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	if code := Run(t.Context(), []string{"--kubeconfig", kubeconfig, "--for=1s"}, &stdout, &stderr); code != 0 || reads.Load() != 2 {
 		t.Fatalf("exit code %d after %d reads: %s", code, reads.Load(), stderr.String())
 	}
-	for _, want := range []string{server.URL + ", kube-apiserver v1.36.3, 1.0 s, with 3 replicas of watchfan", "You need it",
+	for _, want := range []string{server.URL + ", kube-apiserver v1.36.3, ", " s, with 3 replicas of watchfan", "You need it",
 		"the clients of pods profit most", "  pods\n", "  total\n", "watchfan, 3 replicas together"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %q in\n%s", want, stdout.String())

@@ -84,7 +84,7 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 			a.metrics.refused.Inc()
 			return Decision{}
 		}
-		return Decision{outcome: denied}
+		return Decision{outcome: denied, unauthenticated: answer.code == http.StatusUnauthorized}
 	default:
 		return Decision{}
 	}

@@ -88,8 +88,8 @@ func NewAuthorizer(
 	}
 }
 
-// Authorize says whether id may do what req asks for. Unless the decision is Allowed or Busy, the
-// caller passes the request through, and kube-apiserver itself answers it. After an error, and at
+// Authorize says whether id may do what req asks for. Unless the decision is Allowed, Busy or
+// Unauthenticated, the caller passes the request through, and kube-apiserver itself answers it. After an error, and at
 // the end of ctx, the decision is neither.
 //
 // Watches rely on the standing yes of their grant too; see standingYes. A watch that resumes shows

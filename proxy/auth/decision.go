@@ -24,7 +24,9 @@ const (
 // Decision says whether a client may do something, and why. The zero Decision is unclear.
 type Decision struct {
 	outcome outcome
-	asked   time.Time // when the review was sent; zero if there was none
+	// unauthenticated says that kube-apiserver did not accept the client's token (401).
+	unauthenticated bool
+	asked           time.Time // when the review was sent; zero if there was none
 	// reason is zero if there is none, or if nobody reads it. Thousands of decisions share one
 	// reason, which is in memory once, for as long as one of them has it.
 	reason unique.Handle[string]
@@ -40,6 +42,12 @@ func Allow(reason string) Decision {
 
 // Allowed reports whether the client may do what it asks for.
 func (d Decision) Allowed() bool { return d.outcome == allowed }
+
+// Unauthenticated reports whether kube-apiserver has refused the client's token since a time (401). It
+// would refuse any request that came with the token then.
+func (d Decision) Unauthenticated(since time.Time) bool {
+	return d.unauthenticated && !d.asked.Before(since)
+}
 
 // Busy reports whether too many reviews wait for kube-apiserver to be asked.
 func (d Decision) Busy() bool { return d.outcome == busy }

@@ -35,7 +35,7 @@ type Metrics struct {
 	seatWaitSeconds *metrics.FloatCounter
 
 	// Of rejected requests.
-	waitingReads, vain, unfitForm, invalidShard, withheldShard, held *metrics.Counter
+	waitingReads, vain, unfitForm, invalidShard, withheldShard, held, unauthorized *metrics.Counter
 }
 
 // NewMetrics adds the metrics to a server's set.
@@ -56,6 +56,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		invalidShard:  apistatus.Rejections(set, "invalid_shard"),
 		withheldShard: apistatus.Rejections(set, "shard"),
 		held:          apistatus.Rejections(set, "held_memory"),
+		unauthorized:  apistatus.Rejections(set, "unauthorized"),
 	}
 }
 

@@ -241,6 +241,14 @@ func (c *Reads) refuse(x *exchange.Exchange, r *read, st *metav1.Status) {
 	c.audit.Refused(x, r.id, r.Request, st)
 }
 
+// unauthorized returns the refusal of a read whose token kube-apiserver does not accept. From now on
+// nobody knows whose read it is.
+func (c *Reads) unauthorized(r *read) *metav1.Status {
+	c.metrics.unauthorized.Inc()
+	r.id = auth.Identity{Kind: auth.KindNobody, Warning: r.id.Warning}
+	return apistatus.Unauthorized()
+}
+
 // passThrough passes r through. A read that has waited in vain waits for its turn.
 func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
 	if c.withholds(x, r) {
@@ -279,6 +287,8 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1
 	case r.decision.Allowed():
 	case r.decision.Busy():
 		return false, c.auth.TooManyReviews()
+	case r.decision.Unauthenticated(r.arrived): // so a bad token costs kube-apiserver one request
+		return false, c.unauthorized(r)
 	default:
 		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
 	}

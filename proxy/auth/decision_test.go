@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -94,6 +95,30 @@ func TestDecisionWarnings(t *testing.T) {
 			}
 			if d := a.Authorize(t.Context(), Identity{Kind: KindOwn}, list); d.Warnings() != nil {
 				t.Errorf("the proxy itself: %q, want none", d.Warnings())
+			}
+		}
+	})
+}
+
+// A refused token is known to be refused to reads that arrived before its review. Later reads, and those
+// of a token that is accepted but may not ask, are not refused here.
+func TestUnauthenticated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		for code, want := range map[int]bool{http.StatusUnauthorized: true, http.StatusForbidden: false} {
+			a := authorizerOf(&proxytest.FakeUpstream[Identity]{
+				Answer: func(Identity, string, []byte) (int, string, error) { return code, "", nil },
+			})
+			for _, fresh := range []bool{true, false} {
+				arrived := time.Now()
+				d := a.Authorize(t.Context(), byToken("t"), list)
+				if d.outcome != denied || d.Unauthenticated(arrived) != (want && fresh) {
+					t.Errorf("%d: got %+v for a read that arrived at %v", code, d, arrived)
+				}
+				time.Sleep(time.Second)
+			}
+			if d := a.Authorize(t.Context(), byCertificate("jane"), list); d.Unauthenticated(time.Time{}) {
+				t.Errorf("%d: a user is without a credential", code)
 			}
 		}
 	})

@@ -255,6 +255,7 @@ func (s *auditTest) makeRequests(t *testing.T) {
 		{bad, ourBad, auditedPath + "/configmaps?resourceVersion=0", nil},
 		{bad, ourBad, auditedPath + "/configmaps?watch=1", nil},
 		{bad, ourBad, "/version", nil},
+		{bad, s.proxy.secure(t, "bad"), auditedPath + "/configmaps?resourceVersion=0", nil}, // by its review
 		{s.looker, s.ourLooker, auditedPath + "/configmaps?resourceVersion=0",
 			http.Header{"Impersonate-User": {"joe"}}},
 	}
@@ -262,10 +263,8 @@ func (s *auditTest) makeRequests(t *testing.T) {
 		{nil, s.ourReader, auditedPath + "/secrets", nil}, // 403
 		// With watchfan's own rights.
 		{nil, s.plain, auditedPath + "/secrets?resourceVersion=0", nil},
-		{nil, s.ourReader, auditedPath + "/serviceaccounts?resourceVersion=0", nil},       // excluded
-		{nil, s.ourAdmin, auditedPath + "/serviceaccounts?watch=1&timeoutSeconds=1", nil}, // excluded
-		// kube-apiserver answers 401.
-		{nil, s.proxy.secure(t, "bad"), auditedPath + "/configmaps?resourceVersion=0", nil},
+		{nil, s.ourReader, auditedPath + "/serviceaccounts?resourceVersion=0", nil},             // excluded
+		{nil, s.ourAdmin, auditedPath + "/serviceaccounts?watch=1&timeoutSeconds=1", nil},       // excluded
 		{nil, s.ourReader, auditedPath + "/configmaps", http.Header{"Accept": {"text/nosuch"}}}, // 406
 		{nil, s.ourAdmin, auditedPath + "/configmaps?resourceVersion=0",
 			http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:masters"}}},

@@ -240,6 +240,7 @@ func returnSoon(x *exchange.Exchange, r *read) {
 		return
 	}
 	path, params, _ := strings.Cut(x.Target, "?")
+	x.Asked = x.URI()
 	x.Target = path + "?timeoutSeconds=" + strconv.Itoa(seconds) + "&" + params
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -93,5 +94,17 @@ func testProofOvertaken(t *testing.T) {
 		t.Error("the watch has not begun")
 		l.Cache.Advance(120)
 		<-begun
+	}
+}
+
+// TestReturnSoon: a watch that is passed through for less than a minute is in the audit log as its
+// client asked for it.
+func TestReturnSoon(t *testing.T) {
+	const asked = "/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion=5"
+	x := &exchange.Exchange{Method: http.MethodGet, Target: asked, Protocol: exchange.HTTP11}
+	req, _ := request.Parse(x)
+	returnSoon(x, &read{Request: req})
+	if !strings.HasPrefix(x.Target, "/api/v1/pods?timeoutSeconds=") || x.URI() != asked {
+		t.Errorf("upstream is asked for %s, and the client for %s", x.Target, x.URI())
 	}
 }

@@ -147,7 +147,7 @@ func (g *gatherConn) hold() {
 func (g *gatherConn) release(goesOn bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.holding, g.sealed, g.written = !goesOn, nil, 0
+	g.holding, g.sealed, g.written, g.answers = !goesOn, nil, 0, 0
 }
 
 // sealedBytes ends holding. It returns the records that have been sealed meanwhile, in one of
@@ -156,7 +156,7 @@ func (g *gatherConn) sealedBytes() *[]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sealed := g.sealed
-	g.holding, g.sealed = false, nil
+	g.holding, g.sealed, g.answers = false, nil, 0
 	return sealed
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +14,9 @@ const statInterval = 10 * time.Second
 
 // FileWatcher holds what files contain, and reads them again when they change. If the files cannot
 // be read, for example because only one of two has been replaced yet, the old value stays in use.
-// It has no goroutine: Current looks at the files. Its methods may be called from any goroutine.
+// It has no goroutine: Current looks at the files, one call at a time. Where the files' volume hangs,
+// that one call hangs, and the others go on with the old value. Its methods may be called from any
+// goroutine.
 type FileWatcher[T any] struct {
 	// Immutable.
 	content string // for the log
@@ -21,8 +24,9 @@ type FileWatcher[T any] struct {
 	read    func() (T, error)
 	log     *slog.Logger
 
-	mu      sync.Mutex
-	value   T
+	value atomic.Pointer[T]
+
+	looking sync.Mutex    // held while the files are looked at
 	stamps  []os.FileInfo // of the files when value was read; nil before that
 	checked time.Time
 }
@@ -35,27 +39,34 @@ func WatchFiles[T any](content string, read func() (T, error), log *slog.Logger,
 	return w, err
 }
 
-// Current returns what the files hold, or held at most statInterval ago.
+// Current returns what the files hold, or held at most statInterval ago, or before another call
+// began to look at them.
 func (w *FileWatcher[T]) Current() T {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if time.Since(w.checked) >= statInterval {
-		w.checked = time.Now()
-		changed, err := w.readLocked()
-		switch {
-		case err != nil:
-			w.log.Warn("Reading a changed file failed", "file", w.files[0], "holds", w.content, "err", err)
-		case changed:
-			w.log.Info("Reloaded a changed file", "file", w.files[0], "holds", w.content)
-		}
+	if w.looking.TryLock() {
+		defer w.looking.Unlock()
+		w.lookLocked()
 	}
-	return w.value
+	return *w.value.Load()
+}
+
+func (w *FileWatcher[T]) lookLocked() {
+	if time.Since(w.checked) < statInterval {
+		return
+	}
+	w.checked = time.Now()
+	changed, err := w.readLocked()
+	switch {
+	case err != nil:
+		w.log.Warn("Reading a changed file failed", "file", w.files[0], "holds", w.content, "err", err)
+	case changed:
+		w.log.Info("Reloaded a changed file", "file", w.files[0], "holds", w.content)
+	}
 }
 
 // Expire makes the next Current look at the files. It is for tests.
 func (w *FileWatcher[T]) Expire() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.looking.Lock()
+	defer w.looking.Unlock()
 	w.checked = time.Time{}
 }
 
@@ -76,7 +87,8 @@ func (w *FileWatcher[T]) readLocked() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	w.value, w.stamps = value, stamps
+	w.value.Store(&value)
+	w.stamps = stamps
 	return true, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -56,4 +57,33 @@ func TestFileWatcher(t *testing.T) {
 	write(file, "eight", epoch)
 	want("eight", 5)
 	want("eight", 5)
+}
+
+// TestFilesOnHangingVolume: while one call waits for the files, the others have the old value.
+func TestFilesOnHangingVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		value, hang := "one", make(chan struct{})
+		w, err := WatchFiles("text", func() (string, error) {
+			if value == "two" {
+				<-hang
+			}
+			return value, nil
+		}, slog.New(slog.DiscardHandler), os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value = "two"
+		w.stamps = nil // the file has changed
+		time.Sleep(statInterval)
+		got := make(chan string)
+		go func() { got <- w.Current() }()
+		synctest.Wait()
+		if now := w.Current(); now != "one" {
+			t.Errorf("got %q meanwhile", now)
+		}
+		close(hang)
+		if now := <-got; now != "two" {
+			t.Errorf("got %q in the end", now)
+		}
+	})
 }

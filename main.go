@@ -86,7 +86,8 @@ func serve(args []string) int {
 	if !ok {
 		return code
 	}
-	log := opts.NewLogger(os.Stderr)
+	log, flush := opts.NewLogger(os.Stderr)
+	defer flush()
 	if err := forbidCores(); err != nil {
 		log.Warn("Left core files possible", "err", err)
 	}
@@ -98,7 +99,7 @@ func serve(args []string) int {
 
 	server, err := proxy.New(opts, log)
 	if err == nil {
-		err = server.Run(stopContext(log))
+		err = server.Run(stopContext(log, flush))
 	}
 	if err != nil {
 		log.Error("Watchfan stopped", "err", err)
@@ -174,8 +175,9 @@ func untilInterrupted() context.Context {
 	return ctx
 }
 
-// stopContext returns a context that the first SIGINT or SIGTERM ends. The second ends the process.
-func stopContext(log *slog.Logger) context.Context {
+// stopContext returns a context that the first SIGINT or SIGTERM ends. The second ends the process
+// after flush.
+func stopContext(log *slog.Logger, flush func()) context.Context {
 	ctx, stop := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -183,6 +185,7 @@ func stopContext(log *slog.Logger) context.Context {
 		log.Info("Received a signal", "signal", (<-signals).String())
 		stop()
 		log.Warn("Received a second signal, exiting at once", "signal", (<-signals).String())
+		flush()
 		os.Exit(1)
 	}()
 	return ctx

@@ -9,22 +9,25 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewLogger returns the log that o describes, written to w. Messages are constant sentences with
-// keys and values. client-go uses the same log from then on. Each line has one of the levels DEBUG,
-// INFO, WARN and ERROR.
-func (o *Options) NewLogger(w io.Writer) *slog.Logger {
+// NewLogger returns the log that o describes. Messages are constant sentences with keys and values.
+// client-go uses the same log from then on. Each line has one of the levels DEBUG, INFO, WARN and
+// ERROR. A goroutine writes the lines to w, so nothing waits for that. flush, before the process
+// ends, waits for it for a second at most.
+func (o *Options) NewLogger(w io.Writer) (log *slog.Logger, flush func()) {
+	lines := &logLines{w: w}
 	options := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: replaceAttr}
-	var handler slog.Handler = slog.NewTextHandler(w, options)
+	var handler slog.Handler = slog.NewTextHandler(lines, options)
 	if o.LogFormat == "json" {
-		handler = slog.NewJSONHandler(w, options)
+		handler = slog.NewJSONHandler(lines, options)
 	}
-	log := slog.New(handler)
+	log = slog.New(handler)
+	lines.log = log
 
 	klog.SetSlogLogger(log)
 	// Set sets klog's own level, which every klog.V checks. It accepts every number.
 	var gate klog.Level
 	_ = gate.Set(strconv.Itoa(min(max(-int(o.LogLevel), 0), option.MaxVerbosity)))
-	return log
+	return log, lines.flush
 }
 
 // replaceAttr writes durations as text, where JSON has a number of nanoseconds by default. It writes

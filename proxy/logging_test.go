@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 
@@ -52,6 +54,7 @@ var logKeys = map[string]string{
 	"lagEvents":           "a number",
 	"lanesStopped":        "a number",
 	"limitBytes":          "a number",
+	"lines":               "a number",
 	"maxProcs":            "a number of CPUs",
 	"memory":              "enough, short, full or spent",
 	"memoryShort":         "whether something happened because memory was short",
@@ -193,7 +196,7 @@ func TestVerbosity(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		log := o.NewLogger(&b)
+		log, flush := o.NewLogger(&b)
 		log.Debug("debug")
 		log.Info("info")
 		log.Warn("warn")
@@ -201,6 +204,7 @@ func TestVerbosity(t *testing.T) {
 			klog.V(v).InfoS("klog" + v.String())
 			klog.FromContext(context.Background()).V(int(v)).Info("logr" + v.String())
 		}
+		flush()
 		var got []string
 		for line := range strings.Lines(b.String()) {
 			_, message, _ := strings.Cut(line, "msg=")
@@ -231,12 +235,13 @@ func TestLevelNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		log := o.NewLogger(&b)
+		log, flush := o.NewLogger(&b)
 		log.Debug("Debug", "level", slog.LevelDebug+3)
 		for v := range klog.Level(5) {
 			klog.V(v).InfoS("klog" + v.String())
 		}
 		log.Warn("Warn")
+		flush()
 		levels := regexp.MustCompile(`level"?[=:]"?([A-Z+0-9]+)`).FindAllStringSubmatch(b.String(), -1)
 		var got []string
 		for _, m := range levels {
@@ -259,10 +264,55 @@ func TestJSONLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	o.NewLogger(&b).Info("Stopped", "elapsed", 1500*time.Millisecond, "err", os.ErrClosed)
+	log, flush := o.NewLogger(&b)
+	log.Info("Stopped", "elapsed", 1500*time.Millisecond, "err", os.ErrClosed)
+	flush()
 	var got map[string]string
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["elapsed"] != "1.5s" ||
 		got["err"] != os.ErrClosed.Error() || got["level"] != slog.LevelInfo.String() {
 		t.Errorf("got %v, %v", got, err)
 	}
+}
+
+// TestUnreadLog: nothing waits for a log that is not read. Its first lines are kept, in order, and it
+// says how many are lost. The end of the process waits for it for a second.
+func TestUnreadLog(t *testing.T) {
+	t.Cleanup(func() {
+		o := proxy.NewOptions()
+		o.NewLogger(os.Stderr)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		const written = 40_000
+		o := proxy.NewOptions()
+		r, w := io.Pipe()
+		log, flush := o.NewLogger(w)
+		for i := range written {
+			log.Info("Line", "events", i)
+		}
+		began := time.Now()
+		flush()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("flush waited for %v", took)
+		}
+		got := make(chan string)
+		go func() {
+			all, _ := io.ReadAll(r)
+			got <- string(all)
+		}()
+		flush()
+		w.Close()
+		kept, lost := 0, 0
+		for line := range strings.Lines(<-got) {
+			if _, n, ok := strings.Cut(line, "lines="); ok {
+				lost, _ = strconv.Atoi(strings.TrimSpace(n))
+			} else if !strings.HasSuffix(line, " events="+strconv.Itoa(kept)+"\n") {
+				t.Fatalf("line %d is %s", kept, line)
+			} else {
+				kept++
+			}
+		}
+		if lost == 0 || kept < 10_000 || kept+lost != written {
+			t.Errorf("%d lines are kept and %d lost, of %d", kept, lost, written)
+		}
+	})
 }

@@ -25,7 +25,7 @@ type entry struct {
 }
 
 // entryBytes is the memory of an entry: 24 bytes in nodes that are about two thirds full, and the
-// share of the nodes above (BenchmarkIndexMemory).
+// share of the nodes above.
 const entryBytes = 40
 
 func newSecondaryIndex(a attribute) *secondaryIndex {

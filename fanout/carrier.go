@@ -7,9 +7,9 @@ import "sync/atomic"
 // for many streams of a connection leaves in one write. The shard flushes a carrier when it has
 // written to all its sinks: then nothing more comes, and what is due is still in the processor's
 // cache. With one sink for each of 1,000 connections, a delivery costs a quarter less than if all
-// were flushed behind the last of them (BenchmarkDeliver in proxy/http2). At the end of a round the
-// shard flushes the others. If much is due for all carriers together, they are flushed before: the
-// memory that a round takes is bounded, and nobody waits for the last of thousands of connections.
+// were flushed behind the last of them. At the end of a round the shard flushes the others. If much
+// is due for all carriers together, they are flushed before: the memory that a round takes is
+// bounded, and nobody waits for the last of thousands of connections.
 type Carrier struct {
 	flush func()                // immutable
 	shard atomic.Pointer[shard] // set when the first subscription starts

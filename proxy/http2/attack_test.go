@@ -18,63 +18,59 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// Floods end the connection with ENHANCE_YOUR_CALM, or with whatever RFC 9113 says.
+// Floods end the connection with ENHANCE_YOUR_CALM.
 func TestFloods(t *testing.T) {
-	const calmed = "GOAWAY ENHANCE_YOUR_CALM"
-	for name, c := range map[string]struct {
-		flood func(p *peer, i int)
-		want  string
-	}{
-		"SETTINGS":       {func(p *peer, _ int) { _ = p.framer.WriteSettings() }, calmed},
-		"PING":           {func(p *peer, _ int) { _ = p.framer.WritePing(false, [8]byte{}) }, calmed},
-		"PRIORITY":       {func(p *peer, i int) { _ = p.framer.WritePriority(uint32(2*i+3), wire.PriorityParam{Weight: 1}) }, calmed},
-		"WINDOW_UPDATE":  {func(p *peer, _ int) { _ = p.framer.WriteWindowUpdate(0, 1) }, calmed},
-		"tiny windows":   {func(p *peer, _ int) { _ = p.framer.WriteWindowUpdate(1, 1) }, calmed},
-		"empty DATA":     {func(p *peer, _ int) { _ = p.framer.WriteData(1, false, nil) }, calmed},
-		"padded DATA":    {func(p *peer, _ int) { _ = p.framer.WriteDataPadded(1, false, nil, make([]byte, 9)) }, calmed},
-		"unknown frames": {func(p *peer, _ int) { _ = p.framer.WriteRawFrame(0xee, 0, 0, nil) }, calmed},
-		"resets": {func(p *peer, i int) {
+	for name, flood := range map[string]func(p *peer, i int){
+		"SETTINGS":       func(p *peer, _ int) { _ = p.framer.WriteSettings() },
+		"PING":           func(p *peer, _ int) { _ = p.framer.WritePing(false, [8]byte{}) },
+		"PRIORITY":       func(p *peer, i int) { _ = p.framer.WritePriority(uint32(2*i+3), wire.PriorityParam{Weight: 1}) },
+		"WINDOW_UPDATE":  func(p *peer, _ int) { _ = p.framer.WriteWindowUpdate(0, 1) },
+		"tiny windows":   func(p *peer, _ int) { _ = p.framer.WriteWindowUpdate(1, 1) },
+		"empty DATA":     func(p *peer, _ int) { _ = p.framer.WriteData(1, false, nil) },
+		"padded DATA":    func(p *peer, _ int) { _ = p.framer.WriteDataPadded(1, false, nil, make([]byte, 9)) },
+		"unknown frames": func(p *peer, _ int) { _ = p.framer.WriteRawFrame(0xee, 0, 0, nil) },
+		"resets": func(p *peer, i int) {
 			id := uint32(2*i + 3)
 			p.get(id, "/wait")
 			_ = p.framer.WriteRSTStream(id, wire.ErrCodeCancel)
-		}, calmed},
-		"resets that we make": {func(p *peer, i int) {
+		},
+		"resets that we make": func(p *peer, i int) {
 			id := uint32(2*i + 3)
 			p.get(id, "/wait")
 			_ = p.framer.WriteWindowUpdate(id, 0)
-		}, calmed},
-		"crumbs of DATA on a stream that was reset": {func(p *peer, i int) {
+		},
+		"crumbs of DATA on a stream that was reset": func(p *peer, i int) {
 			if i == 0 {
 				_ = p.framer.WriteWindowUpdate(1, 0)
 			}
 			_ = p.framer.WriteData(1, false, []byte("x"))
-		}, calmed},
-		"heads of a stream that was reset": {func(p *peer, i int) {
+		},
+		"heads of a stream that was reset": func(p *peer, i int) {
 			if i == 0 {
 				_ = p.framer.WriteWindowUpdate(1, 0)
 			}
 			p.get(1, "/wait")
-		}, calmed},
-		"malformed heads":  {func(p *peer, i int) { p.get(uint32(2*i+3), "/wait", "connection", "close") }, calmed},
-		"too many streams": {func(p *peer, i int) { p.get(uint32(2*i+3), "/wait") }, calmed},
-		"empty CONTINUATION": {func(p *peer, i int) {
+		},
+		"malformed heads":  func(p *peer, i int) { p.get(uint32(2*i+3), "/wait", "connection", "close") },
+		"too many streams": func(p *peer, i int) { p.get(uint32(2*i+3), "/wait") },
+		"empty CONTINUATION": func(p *peer, i int) {
 			if i == 0 {
 				_ = p.framer.WriteHeaders(wire.HeadersFrameParam{StreamID: 3, BlockFragment: p.fields(":method", "GET")})
 			}
 			_ = p.framer.WriteContinuation(3, false, nil)
-		}, calmed},
-		"long CONTINUATION": {func(p *peer, i int) {
+		},
+		"long CONTINUATION": func(p *peer, i int) {
 			if i == 0 {
 				_ = p.framer.WriteHeaders(wire.HeadersFrameParam{StreamID: 3, BlockFragment: p.fields(":method", "GET")})
 			}
 			_ = p.framer.WriteContinuation(3, false, bytes.Repeat([]byte{0x82}, maxFrame))
-		}, calmed},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var most, now atomic.Int64
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 10}, 0, func(x *exchange.Exchange) {
+			w := newWorldOf(t, 10, 0, func(x *exchange.Exchange) {
 				x.Response.Detached = func(exchange.Responder) {
 					n := now.Add(1)
 					defer now.Add(-1)
@@ -87,20 +83,11 @@ func TestFloods(t *testing.T) {
 			p.head(1, "POST", "/wait", false)
 			go func() {
 				for i := range 2 * crumbsAtOnce {
-					c.flood(p, i)
+					flood(p, i)
 				}
 			}()
-			got := ""
-			for got == "" {
-				switch f := p.next().(type) {
-				case *wire.GoAwayFrame:
-					got = "GOAWAY " + f.ErrCode.String()
-				case nil:
-					got = "closed"
-				}
-			}
-			if got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
+			if f := await[*wire.GoAwayFrame](p); f.ErrCode != wire.ErrCodeEnhanceYourCalm {
+				t.Errorf("got %s", f.ErrCode)
 			}
 			if most.Load() > 10 {
 				t.Errorf("%d handlers at once", most.Load())
@@ -113,9 +100,7 @@ func TestFloods(t *testing.T) {
 // A client that reads nothing and makes the proxy answer is cut off, and holds little memory.
 func TestUnreadAnswers(t *testing.T) {
 	w := newWorldEcho(t)
-	p := w.dial()
-	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
-	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	p := w.dial(maxWindow)
 	id := uint32(1)
 	for ; id < 40; id += 2 {
 		p.get(id, "/long") // fills the socket
@@ -161,8 +146,7 @@ func TestBodiesNobodyReads(t *testing.T) {
 	if got := p.status(id); got != "FLOW_CONTROL_ERROR" {
 		t.Errorf("got %s", got)
 	}
-	_ = p.framer.WritePing(false, [8]byte{7})
-	p.pinged([8]byte{7})
+	p.ping()
 }
 
 // The memory of a connection that waits for the rest of its head is small.
@@ -276,7 +260,7 @@ func TestPreface(t *testing.T) {
 // A connection's first request may be rejected, and the client may open a window for the answer later.
 func TestRejectionWaitsForWindow(t *testing.T) {
 	w := newWorldEcho(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	p := w.dial(0)
 	p.get(1, "no-path")
 	if got := p.status(1); got != "400" {
 		t.Fatalf("got %s", got)
@@ -291,9 +275,9 @@ func TestRejectionWaitsForWindow(t *testing.T) {
 func FuzzConnection(f *testing.F) {
 	var buf bytes.Buffer
 	framer := wire.NewFramer(&buf, nil)
-	p := &peer{t: f, framer: framer}
-	p.hpack = newEncoder(p)
-	_ = framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 5})
+	p := newPeer(f)
+	p.framer = framer
+	p.window(5)
 	p.get(1, "/body")
 	p.head(3, "POST", "/upload", false)
 	_ = framer.WriteData(3, true, []byte("body"))

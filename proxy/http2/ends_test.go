@@ -20,92 +20,51 @@ import (
 )
 
 // A connection that ends sends GOAWAY. Streams that the client has opened before it saw that are
-// served, later ones are ignored, and the connection closes after the last stream.
+// served. Frames of later requests are ignored, and the connection closes after the last stream.
 func TestGoAway(t *testing.T) {
 	w, streams := watchAll(t)
 	p := w.dial()
 	first, _ := p.open(1, streams)
 	p.status(1)
 	w.conns.BeginClosing()
-	warning, _ := p.next().(*wire.GoAwayFrame)
-	if warning == nil || warning.LastStreamID != maxWindow || warning.ErrCode != wire.ErrCodeNo {
-		t.Fatalf("got %v, want a first GOAWAY", warning)
+	if f, ok := p.next().(*wire.GoAwayFrame); !ok || f.LastStreamID != maxWindow || f.ErrCode != wire.ErrCodeNo {
+		t.Fatalf("got %v, want a first GOAWAY", f)
 	}
-	ping, _ := p.next().(*wire.PingFrame)
-	if ping == nil {
+	ping, ok := p.next().(*wire.PingFrame)
+	if !ok {
 		t.Fatal("no PING behind GOAWAY")
 	}
 	second, _ := p.open(3, streams)
 	_ = p.framer.WritePing(true, ping.Data)
-	for last := false; !last; {
-		switch f := p.next().(type) {
-		case *wire.GoAwayFrame:
-			if last = true; f.LastStreamID != 3 || f.ErrCode != wire.ErrCodeNo {
-				t.Errorf("got %v, want the last stream 3", f)
-			}
-		case nil:
-			t.Fatal("the connection ended")
-		}
+	if f := await[*wire.GoAwayFrame](p); f.LastStreamID != 3 || f.ErrCode != wire.ErrCodeNo {
+		t.Errorf("got %v, want the last stream 3", f)
 	}
-	p.get(5, "/watch")
+	p.head(5, "POST", "/upload", false)
+	_ = p.framer.WriteData(5, false, []byte("half"))
+	p.headBlock(5, true, p.fields("trailer", "a"))
+	p.get(7, "/watch")
+	p.ping()
+	batch, payload := event(10)
+	w.write(second, batch, false)
+	got := make(map[uint32]*bytes.Buffer)
+	if p.data(got, 3, len(payload)); got[3].String() != payload {
+		t.Errorf("got %q", got[3])
+	}
 	for _, sink := range []*watch{second, first} {
 		sink.End(fanout.ShutDown, true)
 		w.flush(sink)
-		f, ok := p.next().(*wire.DataFrame)
-		if !ok || !f.StreamEnded() || f.StreamID != sink.id {
+		if f, ok := p.next().(*wire.DataFrame); !ok || !f.StreamEnded() || f.StreamID != sink.id {
 			t.Fatalf("got %v, want the end of stream %d", f, sink.id)
 		}
 	}
-	if f := p.next(); f != nil {
-		t.Errorf("got %v, want the end of the connection", f)
-	}
-	select {
-	case <-streams:
-		t.Error("a stream beyond the last was served")
-	default:
-	}
-}
-
-// Frames of a request that was under way when the second GOAWAY was sent are ignored. The streams
-// before it go on.
-func TestGoAwayCrossesUpload(t *testing.T) {
-	w, streams := watchAll(t)
-	p := w.dial()
-	sink, _ := p.open(1, streams)
-	p.status(1)
-	w.conns.BeginClosing()
-	for gone := 0; gone < 2; {
-		switch f := p.next().(type) {
-		case *wire.GoAwayFrame:
-			gone++
-		case *wire.PingFrame:
-			_ = p.framer.WritePing(true, f.Data)
-		case nil:
-			t.Fatal("the connection ended")
-		}
-	}
-	p.head(3, "POST", "/upload", false)
-	_ = p.framer.WriteData(3, false, []byte("half"))
-	p.headBlock(3, true, p.fields("trailer", "a"))
-	p.get(5, "/watch")
-	_ = p.framer.WritePing(false, [8]byte{7})
-	p.pinged([8]byte{7})
-	batch, payload := event(10)
-	if _, err := sink.Write(batch); err != nil {
-		t.Fatal(err)
-	}
-	sink.End(fanout.ShutDown, true)
-	w.flush(sink)
-	got := make(map[uint32]*bytes.Buffer)
-	p.data(got, 1, len(payload))
-	if got[1].String() != payload || len(streams) != 0 {
-		t.Errorf("got %q, and %d more streams", got[1], len(streams))
+	if f := p.next(); f != nil || len(streams) > 0 {
+		t.Errorf("got %v, want the end of the connection; %d streams beyond the last were served", f, len(streams))
 	}
 }
 
 // A net/http client that is told to go away opens another connection, and loses no request.
 func TestGoAwayLosesNothing(t *testing.T) {
-	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, 50*time.Millisecond, echo)
+	w := newWorldOf(t, 100, 50*time.Millisecond, echo)
 	client := w.client()
 	for w.accepted.Load() < 10 {
 		if status, got, err := fetch(client, http.MethodPost, w.url("/upload"), strings.NewReader("x")); status != 200 || got != "x" || err != nil {
@@ -117,12 +76,7 @@ func TestGoAwayLosesNothing(t *testing.T) {
 // A watch that ends at the maximum age of its connection is preceded by GOAWAY, so the client
 // resumes on another connection. The other streams go on.
 func TestGoAwayAtMaxAge(t *testing.T) {
-	streams := make(chan *testStream, 2)
-	w := newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, time.Second, func(x *exchange.Exchange) {
-		s := newTestStream()
-		x.Response.Stream = s
-		streams <- s
-	})
+	w, streams := watchAllUntil(t, time.Second)
 	p := w.dial()
 	first, _ := p.open(1, streams)
 	second, _ := p.open(3, streams)
@@ -135,10 +89,7 @@ func TestGoAwayAtMaxAge(t *testing.T) {
 	first.End(fanout.Aged, true)
 	w.flush(first)
 	batch, payload := event(10)
-	if _, err := second.Write(batch); err != nil {
-		t.Fatal(err)
-	}
-	w.flush(second)
+	w.write(second, batch, false)
 	toldFirst, ended, rest := false, false, ""
 	for rest != payload {
 		switch f := p.next().(type) {
@@ -162,17 +113,9 @@ func TestGoAwayAtMaxAge(t *testing.T) {
 // A client that does not read does not keep a connection from ending.
 func TestUnreadEnd(t *testing.T) {
 	w, streams := watchAll(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
-	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
-	sink, stream := p.open(1, streams)
-	_ = sink.stream().TCP().SetWriteBuffer(4096)
+	sink, stream := w.dial(maxWindow).open(1, streams)
 	batch, _ := event(250_000)
-	for blocked := false; !blocked; w.flush(sink) {
-		var err error
-		if blocked, err = sink.Write(batch); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.fill(sink, batch)
 	w.conns.BeginClosing()
 	sink.End(fanout.ShutDown, false)
 	w.flush(sink)
@@ -185,19 +128,11 @@ func TestUnauthorized(t *testing.T) {
 	w := newWorld(t, func(x *exchange.Exchange) { x.Response.Status = http.StatusUnauthorized })
 	p := w.dial()
 	p.get(1, "/")
-	goaway, status := false, ""
-	for !goaway || status == "" {
-		switch f := p.next().(type) {
-		case *wire.GoAwayFrame:
-			goaway = f.ErrCode == wire.ErrCodeNo
-		case *wire.MetaHeadersFrame:
-			status = f.PseudoValue("status")
-		case nil:
-			t.Fatal("the connection ended")
-		}
+	if f := await[*wire.MetaHeadersFrame](p); f.PseudoValue("status") != "401" {
+		t.Errorf("got %v", f)
 	}
-	if status != "401" {
-		t.Errorf("got %s", status)
+	if f := await[*wire.GoAwayFrame](p); f.ErrCode != wire.ErrCodeNo {
+		t.Errorf("got %v", f)
 	}
 }
 
@@ -233,15 +168,8 @@ func TestEarlyResponse(t *testing.T) {
 				t.Fatal("the connection has ended")
 			}
 		}
-		for stopped := false; !stopped; {
-			switch f := p.next().(type) {
-			case *wire.RSTStreamFrame:
-				if stopped = true; f.ErrCode != wire.ErrCodeNo {
-					t.Errorf("got %s", f.ErrCode)
-				}
-			case *wire.GoAwayFrame, nil:
-				t.Fatalf("got %v", f)
-			}
+		if f := await[*wire.RSTStreamFrame](p); f.ErrCode != wire.ErrCodeNo {
+			t.Errorf("got %s", f.ErrCode)
 		}
 	}
 }
@@ -255,13 +183,8 @@ func TestEarlyResponses(t *testing.T) {
 	for i := range uint32(uploads) {
 		p.head(2*i+1, "POST", "/body", false)
 	}
-	for answered := 0; answered < uploads; {
-		switch p.next().(type) {
-		case *wire.RSTStreamFrame:
-			answered++ // after the response
-		case nil:
-			t.Fatal("the connection ended")
-		}
+	for range uploads {
+		await[*wire.RSTStreamFrame](p) // after the response
 	}
 	for i := range uint32(uploads) {
 		_ = p.framer.WriteData(2*i+1, true, make([]byte, 1000))
@@ -288,7 +211,7 @@ func TestStalledResponse(t *testing.T) {
 		}
 	})
 	w.server.stall = 50 * time.Millisecond
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	p := w.dial(0)
 	p.get(1, "/")
 	if got := p.status(1); got != "INTERNAL_ERROR" {
 		t.Errorf("the client got %s", got)
@@ -298,19 +221,13 @@ func TestStalledResponse(t *testing.T) {
 	}
 }
 
-// A client that reads steadily is cut when its response is due.
+// A client that reads steadily is cut when its response is due, which is when its request is.
 func TestDueResponse(t *testing.T) {
 	w := newWorld(t, func(x *exchange.Exchange) {
-		st := x.Conn.(*stream)
-		x.Response.Detached = func(exchange.Responder) {
-			st.begin(time.Now().Add(100*time.Millisecond), false) //testlint:allow deadline the response is far too long for any machine
-			shared := make([]byte, 1<<20)
-			if err := st.send(slices.Repeat([][]byte{shared}, 10_000), true); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("got %v", err)
-			}
-		}
+		x.Due = time.Now().Add(100 * time.Millisecond) //testlint:allow deadline the response is far too long for any machine
+		x.Response.Body = slices.Repeat(exchange.BodySlices{make([]byte, 1<<20)}, 10_000)
 	})
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 4096})
+	p := w.dial(4096)
 	p.get(1, "/")
 	for {
 		switch f := p.next().(type) {
@@ -325,36 +242,6 @@ func TestDueResponse(t *testing.T) {
 		case nil:
 			t.Fatal("the connection ended")
 		}
-	}
-}
-
-// dueBody notes when the response of its stream must have been sent.
-type dueBody struct {
-	stream *stream
-	due    chan time.Time
-}
-
-func (b dueBody) Read([]byte) (int, error) {
-	b.stream.conn.mu.Lock()
-	defer b.stream.conn.mu.Unlock()
-	b.due <- b.stream.sending.due
-	return 0, io.EOF
-}
-
-func (dueBody) Close() error { return nil }
-
-// A response is due when its request is.
-func TestDueRequest(t *testing.T) {
-	body := dueBody{due: make(chan time.Time, 1)}
-	due := time.Now().Add(time.Hour)
-	w := newWorld(t, func(x *exchange.Exchange) {
-		x.Due, body.stream = due, x.Conn.(*stream)
-		x.Response.Reader, x.Response.Length = body, -1
-	})
-	p := w.dial()
-	p.get(1, "/")
-	if got := <-body.due; !got.Equal(due) {
-		t.Errorf("the response is due at %s, want %s", got, due)
 	}
 }
 
@@ -403,8 +290,7 @@ func TestUnreadBodiesOfWatches(t *testing.T) {
 			_ = p.framer.WriteData(2*i+1, false, make([]byte, maxFrame))
 		}
 	}
-	_ = p.framer.WritePing(false, [8]byte{8})
-	p.pinged([8]byte{8})
+	p.ping()
 	close(came)
 	for {
 		f, err := p.framer.ReadFrame()
@@ -476,7 +362,7 @@ func TestSlot(t *testing.T) {
 		x.Response.Reader, x.Response.Length = r, -1
 		bodies <- w
 	})
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 5})
+	p := w.dial(5)
 	p.get(1, "/reader")
 	body := <-bodies
 	_, _ = io.WriteString(body, "hello")
@@ -489,7 +375,7 @@ func TestSlot(t *testing.T) {
 	}
 	body.Close()
 	<-slot.released
-	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	p.window(0)
 	p.get(3, "/body")
 	<-slot.released
 }
@@ -523,41 +409,18 @@ func TestPanicInSend(t *testing.T) {
 	}
 }
 
-// PINGs are answered while a client's watches are blocked.
-func TestPing(t *testing.T) {
-	w, streams := watchAll(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
-	sink, _ := p.open(1, streams)
-	batch, _ := event(1000)
-	if blocked, err := sink.Write(batch); !blocked || err != nil {
-		t.Fatalf("blocked %v, %v", blocked, err)
-	}
-	_ = p.framer.WritePing(false, [8]byte{1, 2, 3})
-	p.pinged([8]byte{1, 2, 3})
-}
-
 // The last bytes of a watch whose window is closed do not wait for ever.
 func TestLastBytes(t *testing.T) {
 	w, streams := watchAll(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	p := w.dial(0)
 	sink, _ := p.open(1, streams)
 	batch, _ := event(1000)
-	if _, err := sink.Write(batch); err != nil {
-		t.Fatal(err)
-	}
+	w.write(sink, batch, true)
 	began := time.Now()
 	sink.End(fanout.TimedOut, true)
 	w.flush(sink)
-	for {
-		f := p.next()
-		if reset, ok := f.(*wire.RSTStreamFrame); ok {
-			if reset.ErrCode != wire.ErrCodeInternal || time.Since(began) < lastBytesTimeout { //testlint:allow elapsed no machine is too fast
-				t.Errorf("got %v after %v", reset, time.Since(began))
-			}
-			return
-		}
-		if f == nil {
-			t.Fatal("the connection ended")
-		}
+	reset := await[*wire.RSTStreamFrame](p)
+	if reset.ErrCode != wire.ErrCodeInternal || time.Since(began) < lastBytesTimeout { //testlint:allow elapsed no machine is too fast
+		t.Errorf("got %v after %v", reset, time.Since(began))
 	}
 }

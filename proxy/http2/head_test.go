@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	wire "golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -161,8 +160,7 @@ func TestHeadForgotten(t *testing.T) {
 	p.head(1, "GET", "/watch", true, "x", strings.Repeat("b", 1000))
 	s := <-streams
 	c := (<-s.sinks).(*watch).conn
-	_ = p.framer.WritePing(false, [8]byte{6})
-	p.pinged([8]byte{6}) // the head has been read
+	p.ping() // the head has been read
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.heads.fields[:cap(c.heads.fields)] {
@@ -181,8 +179,7 @@ func TestLongHeadsBounded(t *testing.T) {
 	held := int64(0)
 	d := new(headDecoder)
 	d.init(func(bytes int) bool { held = int64(bytes); return bytes < 100_000 })
-	p := &peer{}
-	p.hpack = hpack.NewEncoder(&p.block)
+	p := newPeer(t)
 	if _, err := d.hpack.Write(p.fields(":method", "GET", "a", strings.Repeat("b", 90_000), "c", strings.Repeat("d", 90_000))); err != nil {
 		t.Fatal(err)
 	}
@@ -200,9 +197,7 @@ func FuzzHead(f *testing.F) {
 		{":method", "GET", ":scheme", "https", ":path", "/api", ":authority", "h", "accept", "a", "cookie", "b"},
 		{":method", "POST", ":scheme", "https", ":path", "/a?b", "content-length", "3", "host", "h"},
 	} {
-		p := &peer{}
-		p.hpack = hpack.NewEncoder(&p.block)
-		f.Add(append([]byte(nil), p.fields(pairs...)...))
+		f.Add(newPeer(f).fields(pairs...))
 	}
 	f.Fuzz(func(t *testing.T, block []byte) {
 		var d headDecoder

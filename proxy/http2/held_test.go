@@ -31,12 +31,11 @@ func TestBodiesOfStrangers(t *testing.T) {
 		for range frames {
 			_ = p.framer.WriteData(id, false, make([]byte, maxFrame))
 		}
-		_ = p.framer.WritePing(false, [8]byte{byte(id)})
 	}
 	held := func() int64 { return w.server.ledger.Totals().Held[account.Bodies] }
 	p.head(1, "POST", "/known", false)
 	send(1, 2)
-	p.pinged([8]byte{1})
+	p.ping()
 	if got := held(); got != 2*maxFrame {
 		t.Errorf("%d bytes are counted, want %d", got, 2*maxFrame)
 	}
@@ -45,7 +44,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 	if got := p.status(3); got != wire.ErrCodeEnhanceYourCalm.String() {
 		t.Errorf("a body beyond the bound: %s", got)
 	}
-	p.pinged([8]byte{3})
+	p.ping()
 	if got := held(); got != 2*maxFrame {
 		t.Errorf("%d bytes are counted after the reset, want %d", got, 2*maxFrame)
 	}
@@ -55,10 +54,10 @@ func TestBodiesOfStrangers(t *testing.T) {
 		t.Errorf("%d bytes of a body with an owner are counted", got)
 	}
 	send(1, 4) // the connection's window is wide now, and the handler counts
-	p.pinged([8]byte{1})
+	p.ping()
 	p.head(5, "POST", "/stranger", false)
 	send(5, 1)
-	p.pinged([8]byte{5})
+	p.ping()
 	if freed := w.server.ledger.Relieve(1, account.Bodies); freed != maxFrame {
 		t.Errorf("cut %d bytes", freed)
 	}
@@ -82,19 +81,11 @@ func TestUnreadResponses(t *testing.T) {
 	})
 	w.server.ledger = account.New(account.Limits{Each: 2 * heldByAnswer})
 	for path, payer := range map[string]account.Source{"/known": {Name: "ann"}, "/": {Name: "127.0.0.1", Stranger: true}} {
-		p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+		p := w.dial(0)
 		reset := func() {
 			t.Helper()
-			for {
-				switch f := p.next().(type) {
-				case nil:
-					t.Fatal("the connection has ended")
-				case *wire.RSTStreamFrame:
-					if f.ErrCode != wire.ErrCodeEnhanceYourCalm {
-						t.Errorf("reset with %s", f.ErrCode)
-					}
-					return
-				}
+			if f := await[*wire.RSTStreamFrame](p); f.ErrCode != wire.ErrCodeEnhanceYourCalm {
+				t.Errorf("reset with %s", f.ErrCode)
 			}
 		}
 		for _, id := range []uint32{1, 3, 5} {
@@ -109,7 +100,6 @@ func TestUnreadResponses(t *testing.T) {
 		}
 		reset()
 		reset()
-		_ = p.framer.WritePing(false, [8]byte{1})
-		p.pinged([8]byte{1})
+		p.ping()
 	}
 }

@@ -23,9 +23,11 @@ import (
 )
 
 // watchAll answers each request with a watch, and passes the watches on.
-func watchAll(t *testing.T) (*world, chan *testStream) {
+func watchAll(t *testing.T) (*world, chan *testStream) { return watchAllUntil(t, 0) }
+
+func watchAllUntil(t *testing.T, maxAge time.Duration) (*world, chan *testStream) {
 	streams := make(chan *testStream, 1000)
-	return newWorld(t, func(x *exchange.Exchange) {
+	return newWorldOf(t, 100, maxAge, func(x *exchange.Exchange) {
 		s := newTestStream()
 		x.Response.Stream = s
 		streams <- s
@@ -65,81 +67,81 @@ func event(n int) (batch [][]byte, payload string) {
 	return [][]byte{f.Body}, string(f.Payload(nil))
 }
 
+// write writes to a watch, which blocks or not, and flushes.
+func (w *world) write(sink *watch, batch [][]byte, blocks bool) {
+	w.t.Helper()
+	if blocked, err := sink.Write(batch); blocked != blocks || err != nil {
+		w.t.Fatalf("blocked %v, %v", blocked, err)
+	}
+	w.flush(sink)
+}
+
+// fill writes to a watch until it blocks, and returns how often. The socket takes part of what is
+// sealed at once.
+func (w *world) fill(sink *watch, batch [][]byte) (writes int) {
+	w.t.Helper()
+	_ = sink.stream().TCP().SetWriteBuffer(4096)
+	for blocked := false; !blocked; writes++ {
+		if writes == 1000 {
+			w.t.Fatal("a thousand writes were taken without a wait")
+		}
+		var err error
+		if blocked, err = sink.Write(batch); err != nil {
+			w.t.Fatal(err)
+		}
+		w.flush(sink)
+	}
+	return writes
+}
+
 // drained waits until a parked watch has been drained.
-func drained(t *testing.T, w *watch) error {
+func drained(t testing.TB, w *watch) error {
 	t.Helper()
 	done := make(chan error, 1)
 	w.Drain(func(err error) { done <- err })
 	return steady.Receive(t, "end of the drain", done)
 }
 
-// A closed window parks its stream, and no other. What waits is sent when the window opens, byte by
-// byte if need be, and nothing is lost.
+// A closed window parks its stream, and no other, and PINGs are answered. What waits is sent when the
+// window opens, byte by byte if need be, and nothing is lost. The end needs no window.
 func TestStreamWindow(t *testing.T) {
 	w, streams := watchAll(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 10})
-	slow, _ := p.open(1, streams)
+	p := w.dial(10)
+	slow, stream := p.open(1, streams)
 	batch, payload := event(30)
-	if blocked, err := slow.Write(batch); !blocked || err != nil {
-		t.Fatalf("blocked %v, %v", blocked, err)
-	}
-	w.flush(slow)
+	w.write(slow, batch, true)
 	if got := slow.stream().Window(); got != exchange.StreamWindow {
 		t.Errorf("the closed window: %d", got)
 	}
 	got := make(map[uint32]*bytes.Buffer)
 	p.data(got, 1, 10)
-	// Smaller by 20 than what has been sent: the window is negative, and stays closed.
-	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
+	// Smaller than what has been sent: the window is negative, and stays closed.
+	p.window(0)
 	_ = p.framer.WriteWindowUpdate(1, 5)
-	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 1000})
-	_ = p.framer.WriteSettings(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 3})
+	p.window(1)
 	quick, _ := p.open(3, streams)
 	_ = p.framer.WriteWindowUpdate(3, 1000)
-	_ = p.framer.WritePing(false, [8]byte{1})
-	p.pinged([8]byte{1})
-	if blocked, err := quick.Write(batch); blocked || err != nil {
-		t.Errorf("the other stream: blocked %v, %v", blocked, err)
-	}
-	w.flush(quick)
+	p.ping()
+	w.write(quick, batch, false)
 	p.data(got, 3, len(payload))
+	if got[1].Len() != 10 {
+		t.Errorf("got %q beyond the window", got[1])
+	}
+	for range len(payload) - 9 { // all but three bytes: the window was -4
+		_ = p.framer.WriteWindowUpdate(1, 1)
+	}
+	p.window(4)
+	p.data(got, 1, len(payload))
 	if err := drained(t, slow); err != nil {
 		t.Error(err)
 	}
-	if got[3].String() != payload || !strings.HasPrefix(payload, got[1].String()) {
+	if got[3].String() != payload || got[1].String() != payload {
 		t.Errorf("got %q and %q", got[1], got[3])
 	}
-}
-
-// A window that opens byte by byte brings the whole event.
-func TestTinyWindows(t *testing.T) {
-	w, streams := watchAll(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 0})
-	sink, stream := p.open(1, streams)
-	batch, payload := event(100)
-	if blocked, err := sink.Write(batch); !blocked || err != nil {
-		t.Fatalf("blocked %v, %v", blocked, err)
-	}
-	go func() {
-		for range payload {
-			_ = p.framer.WriteWindowUpdate(1, 1)
-		}
-	}()
-	got := make(map[uint32]*bytes.Buffer)
-	p.data(got, 1, len(payload))
-	if got[1].String() != payload {
-		t.Errorf("got %q", got[1])
-	}
-	if err := drained(t, sink); err != nil {
-		t.Error(err)
-	}
-	sink.End(fanout.TimedOut, true)
-	w.flush(sink)
-	if f, ok := p.next().(*wire.DataFrame); !ok || !f.StreamEnded() || f.Length != 0 {
+	slow.End(fanout.TimedOut, true)
+	w.flush(slow)
+	if f, ok := p.next().(*wire.DataFrame); !ok || !f.StreamEnded() || f.Length != 0 || !<-stream.ends {
 		t.Errorf("got %v, want the end of the stream", f)
-	}
-	if !<-stream.ends {
-		t.Error("not complete")
 	}
 }
 
@@ -150,32 +152,25 @@ func TestWindowForEachEvent(t *testing.T) {
 	sink, _ := p.open(1, streams)
 	batch, payload := event(100)
 	got := make(map[uint32]*bytes.Buffer)
-	for i := range 2 * framesAtOnce {
-		if blocked, err := sink.Write(batch); blocked || err != nil {
-			t.Fatalf("event %d: blocked %v, %v", i, blocked, err)
-		}
-		w.flush(sink)
+	for range 2 * framesAtOnce {
+		w.write(sink, batch, false)
 		p.data(got, 1, len(payload))
 		delete(got, 1)
 		_ = p.framer.WriteWindowUpdate(1, uint32(len(payload)))
 		_ = p.framer.WriteWindowUpdate(0, uint32(len(payload)))
-		_ = p.framer.WritePing(false, [8]byte{5})
-		p.pinged([8]byte{5}) // the windows are open again
+		p.ping() // the windows are open again
 	}
 }
 
 // A closed connection window parks all streams. When it opens they take turns.
 func TestConnectionWindow(t *testing.T) {
 	w, streams := watchAll(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: 1 << 20})
+	p := w.dial(1 << 20)
 	first, _ := p.open(1, streams)
 	second, _ := p.open(3, streams)
 	batch, payload := event(200_000)
 	for _, sink := range []*watch{first, second} {
-		if blocked, err := sink.Write(batch); !blocked || err != nil {
-			t.Fatalf("blocked %v, %v", blocked, err)
-		}
-		w.flush(sink)
+		w.write(sink, batch, true)
 	}
 	got := map[uint32]*bytes.Buffer{3: {}}
 	p.data(got, 1, defaultWindow)
@@ -203,22 +198,10 @@ func TestConnectionWindow(t *testing.T) {
 // it is bounded.
 func TestUnreadConnection(t *testing.T) {
 	w, streams := watchAll(t)
-	p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
-	_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	p := w.dial(maxWindow)
 	sink, _ := p.open(1, streams)
-	_ = sink.stream().TCP().SetWriteBuffer(4096) // takes part of what is sealed at once
 	batch, payload := event(250_000)
-	writes := 0
-	for blocked := false; !blocked; writes++ {
-		if writes == 1000 {
-			t.Fatal("250 MB were taken without a wait")
-		}
-		var err error
-		if blocked, err = sink.Write(batch); err != nil {
-			t.Fatal(err)
-		}
-		w.flush(sink)
-	}
+	writes := w.fill(sink, batch)
 	got := make(map[uint32]*bytes.Buffer)
 	for n := maxFrame; n < writes*len(payload); n += maxFrame {
 		p.data(got, 1, n)
@@ -251,7 +234,8 @@ func TestLongResponseBesideWatches(t *testing.T) {
 				x.Response.Stream = s
 				streams <- s
 			})
-			p := w.dial(wire.Setting{ID: wire.SettingInitialWindowSize, Val: maxWindow})
+			p := w.dial()
+			p.window(maxWindow)
 			_ = p.framer.WriteWindowUpdate(0, window)
 			var writing sync.WaitGroup
 			for i := range uint32(4) {
@@ -292,9 +276,7 @@ func writeAlways(w *world, sink *watch) {
 		blocked, err := sink.Write(batch)
 		w.flush(sink)
 		if blocked {
-			done := make(chan error, 1)
-			sink.Drain(func(err error) { done <- err })
-			err = <-done
+			err = drained(w.t, sink)
 		}
 		if err != nil {
 			return
@@ -311,8 +293,7 @@ func TestOneRecord(t *testing.T) {
 		sink, _ := p.open(uint32(2*i+1), streams)
 		sinks = append(sinks, sink)
 	}
-	_ = p.framer.WritePing(false, [8]byte{9})
-	p.pinged([8]byte{9}) // everything sent so far has been read
+	p.ping() // everything sent so far has been read
 	records := p.tap.records()
 	batch, payload := event(100)
 	for _, sink := range sinks {
@@ -381,69 +362,20 @@ func TestIncompleteWatch(t *testing.T) {
 	<-s.ends
 }
 
-// Watches through a real Flusher: each of many streams gets each event, in order.
-func TestFlusher(t *testing.T) {
+// newCache returns a cache without objects at resourceVersion 100, and the Flusher of its watches,
+// which runs until the test ends.
+func newCache(t *testing.T) (*fanout.Cache, *fanout.Flusher) {
+	t.Helper()
 	flusher := fanout.NewFlusher(2, 0, fanout.NewMetrics(metrics.NewSet()))
-	cache := fanout.NewCache(fanout.Limits{HistoryEvents: 1000, HistoryBytes: 1 << 20, ClientFrames: 1000, ClientBytes: 1 << 20}, flusher)
+	cache := fanout.NewCache(fanout.Limits{HistoryEvents: 1000, HistoryBytes: 64 << 20, ClientFrames: 1000, ClientBytes: 64 << 20}, flusher)
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	ran := make(chan struct{})
 	go func() { defer close(ran); flusher.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ran })
 	if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	everything, _ := fanout.NewFilter("", nil, nil, nil)
-	began := make(chan struct{}, 100)
-	w := newWorld(t, func(x *exchange.Exchange) {
-		sub, err := cache.Subscribe(fanout.Request{Filter: everything, Timeout: time.Hour})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		x.Response.Stream = &subscribed{flusher, sub, began}
-	})
-	client := w.client()
-	const clients, events = 60, 50
-	results := make(chan error, clients)
-	for range clients {
-		go func() {
-			resp, err := client.Get(w.url("/watch"))
-			if err != nil {
-				results <- err
-				return
-			}
-			defer resp.Body.Close()
-			all, err := io.ReadAll(resp.Body)
-			for i := range events {
-				if want := fmt.Sprintf(`"resourceVersion":"%d"`, 101+i); err == nil && !strings.Contains(string(all), want) {
-					err = fmt.Errorf("no %s in %d bytes", want, len(all))
-				}
-			}
-			results <- err
-		}()
-	}
-	for range clients {
-		<-began
-	}
-	scanner := framing.NewScanner(framing.JSON, nil)
-	for i := range events {
-		ev, err := scanner.Event(fmt.Appendf(nil,
-			`{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","resourceVersion":"%d"}}}`+"\n", 101+i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cache.Apply(ev, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cache.Close(fanout.Ending{Reason: fanout.LaneClosed, Graceful: true})
-	for range clients {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
-	}
-	cancel()
-	<-ran
+	return cache, flusher
 }
 
 // subscribed is a watch of a cache.

@@ -3,7 +3,6 @@ package http2
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -144,17 +142,7 @@ func (st *miserStream) versions(t *testing.T, zipped bool) (all []string) {
 // the watches are compressed.
 func TestRandomWindows(t *testing.T) {
 	rng := steady.Rand(t)
-	flusher := fanout.NewFlusher(2, 0, fanout.NewMetrics(metrics.NewSet()))
-	cache := fanout.NewCache(fanout.Limits{
-		HistoryEvents: 1000, HistoryBytes: 64 << 20, ClientFrames: 1000, ClientBytes: 64 << 20,
-	}, flusher)
-	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan struct{})
-	go func() { defer close(ran); flusher.Run(ctx) }()
-	defer func() { cancel(); <-ran }()
-	if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	cache, flusher := newCache(t)
 	everything, _ := fanout.NewFilter("", nil, nil, nil)
 	const streams, events = 20, 60
 	began := make(chan struct{}, streams)

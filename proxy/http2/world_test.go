@@ -48,16 +48,16 @@ var certificateDir string
 
 // newWorld starts a server with the handler. It stops with the test.
 func newWorld(t testing.TB, handler func(*exchange.Exchange)) *world {
-	return newWorldOf(t, Options{HTTP2MaxStreamsPerConnection: 100}, 0, handler)
+	return newWorldOf(t, 100, 0, handler)
 }
 
-func newWorldOf(t testing.TB, opts Options, maxAge time.Duration, handler func(*exchange.Exchange)) *world {
+func newWorldOf(t testing.TB, streams int, maxAge time.Duration, handler func(*exchange.Exchange)) *world {
 	t.Helper()
 	ln, poller := listenTLS(t, Protocol)
 	ledger := account.New(account.Limits{})
 	w := &world{t: t, conns: downstream.NewConnections(maxAge, ledger), ledger: ledger, addr: ln.Addr().String(), ln: ln}
 	guard := exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(t.Output(), nil)))
-	w.server = New(handler, &opts, w.ledger, w.conns, poller, NewMetrics(metrics.NewSet()), guard)
+	w.server = New(handler, &Options{HTTP2MaxStreamsPerConnection: streams}, w.ledger, w.conns, poller, NewMetrics(metrics.NewSet()), guard)
 	w.serving.Go(w.accept)
 	t.Cleanup(func() {
 		w.ln.Close()
@@ -135,18 +135,39 @@ type peer struct {
 	framer *wire.Framer
 	block  bytes.Buffer
 	hpack  *hpack.Encoder
+	pings  byte // sent by ping
 }
 
-// dial opens a connection and sends the preface and SETTINGS.
-func (w *world) dial(settings ...wire.Setting) *peer {
+// dial opens a connection and sends the preface and SETTINGS, which may have a first window of
+// streams. With the widest one, the connection's window is as wide.
+func (w *world) dial(window ...uint32) *peer {
 	w.t.Helper()
 	p := w.dialSilent()
 	if _, err := p.conn.Write([]byte(wire.ClientPreface)); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := p.framer.WriteSettings(settings...); err != nil {
-		w.t.Fatal(err)
+	if p.window(window...); len(window) > 0 && window[0] == maxWindow {
+		_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
 	}
+	return p
+}
+
+// window sends SETTINGS, with a first window of streams if one is given.
+func (p *peer) window(window ...uint32) {
+	p.t.Helper()
+	var settings []wire.Setting
+	for _, n := range window {
+		settings = append(settings, wire.Setting{ID: wire.SettingInitialWindowSize, Val: n})
+	}
+	if err := p.framer.WriteSettings(settings...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// newPeer returns a peer that encodes header blocks.
+func newPeer(t testing.TB) *peer {
+	p := &peer{t: t}
+	p.hpack = hpack.NewEncoder(&p.block)
 	return p
 }
 
@@ -164,10 +185,10 @@ func (w *world) dialSilent() *peer {
 	if err := c.Handshake(); err != nil {
 		w.t.Fatal(err)
 	}
-	p := &peer{t: w.t, conn: c, tap: tap, framer: wire.NewFramer(c, c)}
+	p := newPeer(w.t)
+	p.conn, p.tap, p.framer = c, tap, wire.NewFramer(c, c)
 	p.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	p.framer.AllowIllegalWrites = true
-	p.hpack = hpack.NewEncoder(&p.block)
 	return p
 }
 
@@ -234,18 +255,31 @@ func (p *peer) next() wire.Frame {
 	}
 }
 
-// pinged reads frames up to the answer to a PING.
-func (p *peer) pinged(data [8]byte) {
+// await reads frames up to one of a kind.
+func await[F wire.Frame](p *peer) F {
 	p.t.Helper()
 	for {
 		switch f := p.next().(type) {
-		case *wire.PingFrame:
-			if f.IsAck() && f.Data == data {
-				return
-			}
+		case F:
+			return f
 		case nil:
-			p.t.Fatal("the connection ended before the answer to a PING")
+			p.t.Fatalf("the connection has ended, want a %T", *new(F))
 		}
+	}
+}
+
+// ping sends a PING and reads frames up to its answer.
+func (p *peer) ping() {
+	p.t.Helper()
+	p.pings++
+	_ = p.framer.WritePing(false, [8]byte{p.pings})
+	p.pinged([8]byte{p.pings})
+}
+
+// pinged reads frames up to the answer to a PING.
+func (p *peer) pinged(data [8]byte) {
+	p.t.Helper()
+	for f := await[*wire.PingFrame](p); !f.IsAck() || f.Data != data; f = await[*wire.PingFrame](p) {
 	}
 }
 
@@ -271,6 +305,3 @@ func (p *peer) status(id uint32) string {
 		}
 	}
 }
-
-// newEncoder returns an encoder that writes p's header blocks.
-func newEncoder(p *peer) *hpack.Encoder { return hpack.NewEncoder(&p.block) }

@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -113,13 +111,6 @@ func TestConversation(t *testing.T) {
 	})
 }
 
-func send(t *testing.T, to io.Writer, text string) {
-	t.Helper()
-	if _, err := io.WriteString(to, text); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // HTTP/1.0 knows no chunks: the connection's end is that of the body.
 func TestHTTP10(t *testing.T) {
 	dial := startServer(t, proxytest.Guard(), respond, false)
@@ -166,7 +157,7 @@ func TestBrokenOff(t *testing.T) {
 		}, secure)
 		for _, target := range []string{"/chunked", "/length", "/long/chunked", "/long/length"} {
 			c := dial()
-			send(t, c, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			get(t, c, target)
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil {
 				t.Fatalf("%s: %v", target, err)
@@ -301,6 +292,7 @@ func TestSlowClients(t *testing.T) {
 		secure            bool
 		begin, drop, want string
 	}{
+		"nothing":           {false, "", "", ""},
 		"nothing, TLS":      {true, "", "", ""},
 		"a cut head":        {false, "GET / HTTP/1.1\r\nHost: loc", "", "HTTP/1.1 408"},
 		"a slow head":       {false, "GET / HTTP/1.1\r\nHost: localhost\r\nX: ", "x", "HTTP/1.1 408"},
@@ -311,16 +303,12 @@ func TestSlowClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, err := New(respond, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil,
-					NewMetrics(metrics.NewSet()), proxytest.Guard())
-				if err != nil {
-					t.Fatal(err)
-				}
+				server := newServer(t, respond, account.New(account.Limits{}), 0)
 				client, served := net.Pipe()
 				if c.secure {
 					served = tls.Server(served, &tls.Config{Certificates: make([]tls.Certificate, 1)})
 				}
-				go func() { _ = server.ServeConn(served) }()
+				go func() { _ = server.ServeConn(withKept(served, nil)) }()
 				began := time.Now()
 				sent := make(chan struct{})
 				go func() {

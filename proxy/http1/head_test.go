@@ -2,7 +2,6 @@ package http1
 
 import (
 	"bufio"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -155,21 +154,5 @@ func TestReadHeadAllocs(t *testing.T) {
 		}
 	}); got > 0 {
 		t.Errorf("%v allocations for good lines", got)
-	}
-}
-
-func BenchmarkReadHead(b *testing.B) {
-	for _, more := range []int{0, 20} {
-		b.Run(fmt.Sprintf("lines=%d", 5+more), func(b *testing.B) {
-			raw := strings.TrimSuffix(goodHead, "\r\n") + strings.Repeat("Impersonate-Group: developers\r\n", more) + "\r\n"
-			h, x := fasthttpHead(b, raw), new(exchange.Exchange)
-			b.ReportAllocs()
-			for b.Loop() {
-				x.Reset()
-				if readHead(h, x) != nil {
-					b.Fatal("refused")
-				}
-			}
-		})
 	}
 }

@@ -9,13 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // A connection waits for a next request for the idle timeout, also after a response that has taken
@@ -43,15 +39,12 @@ func idle(t *testing.T, path string) {
 // head of its response.
 func converse(t *testing.T, maxAge time.Duration) (ask func(path string) *http.Response, r *bufio.Reader) {
 	t.Helper()
-	server, err := New(func(x *exchange.Exchange) {
+	server := newServer(t, func(x *exchange.Exchange) {
 		x.Response.Header.Add("Content-Type", "text/plain")
 		if x.Target == "/taken-over" {
 			x.Response.Detached = func(to exchange.Responder) { to.Respond(new(exchange.Response)) }
 		}
-	}, account.New(account.Limits{}), downstream.NewConnections(maxAge, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, account.New(account.Limits{}), maxAge)
 	client, served := net.Pipe()
 	done := make(chan struct{})
 	go func() {
@@ -62,9 +55,7 @@ func converse(t *testing.T, maxAge time.Duration) (ask func(path string) *http.R
 	r = bufio.NewReader(client)
 	return func(path string) *http.Response {
 		t.Helper()
-		if _, err := io.WriteString(client, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		get(t, client, path)
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("GET %s: got %v, %v, want 200", path, resp, err)
@@ -91,29 +82,4 @@ func TestMaxAge(t *testing.T) {
 			t.Errorf("behind the last answer: %q, %v", rest, err)
 		}
 	})
-}
-
-// A new connection that brings nothing is closed without an answer.
-func TestSilentConnection(t *testing.T) {
-	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.SetHeaderTimeout(100 * time.Millisecond)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ln) }()
-	defer func() { server.Shutdown(t.Context()); <-done }()
-	client, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	_ = client.SetDeadline(time.Now().Add(steady.Patience))
-	if got, err := io.ReadAll(client); len(got) > 0 || err != nil {
-		t.Errorf("got %q, %v, want nothing", got, err)
-	}
 }

@@ -11,18 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // echo answers with the sizes of what it gets. The connection is served until the test ends.
 func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []string) {
-	server, err := New(func(x *exchange.Exchange) {
+	server := newServer(t, func(x *exchange.Exchange) {
 		body := 0
 		if x.Body != nil {
 			all, err := io.ReadAll(x.Body)
@@ -33,10 +30,7 @@ func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []str
 		}
 		x.Response.Body = exchange.BodySlices{fmt.Appendf(nil, "target %d lines %d body %d held %d", len(x.Target), len(x.Header), body,
 			ledger.Totals().Held[account.Heads])}
-	}, ledger, downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, ledger, 0)
 	return func(requests string) (answers []string) {
 		client, served := tcpPair(t)
 		done := make(chan struct{})
@@ -58,6 +52,11 @@ func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []str
 	}
 }
 
+// longHead is a request with a line of n bytes.
+func longHead(target string, n int) string {
+	return "GET " + target + " HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", n) + "\r\n\r\n"
+}
+
 // A head may have a megabyte, as at kube-apiserver. The connection then closes, and nothing counts
 // any more.
 func TestLargeHeads(t *testing.T) {
@@ -72,13 +71,13 @@ func TestLargeHeads(t *testing.T) {
 		want []string
 	}{
 		"usual heads":      {small + last, []string{"200 target 6 lines 1 body 0 held 0", "200 target 5 lines 2 body 0 held 0"}},
-		"a longer line":    {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(20_000) + "\r\n\r\n" + small + last, []string{"200 target 2 lines 2 body 0" + second, "200 target 6 lines 1 body 0" + second, "200 target 5 lines 2 body 0" + second}},
-		"one long line":    {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(70_000) + "\r\n\r\n", []string{"200 target 2 lines 2 body 0" + held}},
-		"a megabyte":       {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(exchange.MaxHeaderBytes) + "\r\n\r\n", []string{"200 target 2 lines 2 body 0" + held}},
+		"a longer line":    {longHead("/a", 20_000) + small + last, []string{"200 target 2 lines 2 body 0" + second, "200 target 6 lines 1 body 0" + second, "200 target 5 lines 2 body 0" + second}},
+		"one long line":    {longHead("/a", 70_000), []string{"200 target 2 lines 2 body 0" + held}},
+		"a megabyte":       {longHead("/a", exchange.MaxHeaderBytes), []string{"200 target 2 lines 2 body 0" + held}},
 		"a long target":    {"GET /" + long(160_000) + " HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 target 160001 lines 1 body 0" + held}},
 		"many lines":       {"GET /a HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", 16_000) + "\r\n", []string{"200 target 2 lines 16001 body 0" + held}},
 		"with a body":      {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\nA: " + long(70_000) + "\r\n\r\n" + long(100_000), []string{"200 target 2 lines 3 body 100000" + held}},
-		"too long":         {"GET /a HTTP/1.1\r\nHost: h\r\nA: " + long(exchange.MaxHeaderBytes+8<<10) + "\r\n\r\n", []string{"431 "}},
+		"too long":         {longHead("/a", exchange.MaxHeaderBytes+8<<10), []string{"431 "}},
 		"too many lines":   {"GET /a HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: b\r\n", exchange.MaxHeaderLines) + "\r\n", []string{"431 "}},
 		"bare line feeds":  {"GET /a HTTP/1.1\nHost: h\n\n", []string{"400 "}},
 		"one bare, at end": {"GET /a HTTP/1.1\r\nHost: h\n\r\n", []string{"400 "}},
@@ -98,7 +97,7 @@ func TestLargeHeads(t *testing.T) {
 func TestLargeHeadsBounded(t *testing.T) {
 	for length, room := range map[int]int64{20_000: heldByHead(1), 70_000: heldByHead(1) + heldByHead(2)} {
 		ask := echo(t, account.New(account.Limits{Strangers: room - 1}))
-		if got := ask("GET /a HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", length) + "\r\n\r\n"); fmt.Sprint(got) != "[431 ]" {
+		if got := ask(longHead("/a", length)); fmt.Sprint(got) != "[431 ]" {
 			t.Errorf("got %q", got)
 		}
 	}
@@ -128,18 +127,12 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 
 // A head has no more time because several servers read it.
 func TestLargeHeadTime(t *testing.T) {
-	server, err := New(func(*exchange.Exchange) {}, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})),
-		nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := newServer(t, func(*exchange.Exchange) {}, account.New(account.Limits{}), 0)
 	client, served := tcpPair(t)
 	d := &deadlines{Conn: served}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.ServeConn(withKept(d, nil)) }()
-	if _, err := io.WriteString(client, "GET /a HTTP/1.1\r\nHost: h\r\nA: "+strings.Repeat("x", 70_000)+"\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	send(t, client, longHead("/a", 70_000))
 	if answer, err := io.ReadAll(client); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
 		t.Errorf("%v: %.100s", err, answer)
 	}
@@ -154,7 +147,7 @@ func TestLargeHeadTime(t *testing.T) {
 func TestHeadsOfKnown(t *testing.T) {
 	ledger := account.New(account.Limits{Each: heldByHead(1) + maxKept})
 	gone := make(chan struct{}, 1)
-	server, err := New(func(x *exchange.Exchange) {
+	server := newServer(t, func(x *exchange.Exchange) {
 		x.Conn.(*downstream.Conn).KnownAs(account.Source{Name: "ann"})
 		if strings.HasPrefix(x.Target, "/wait") {
 			x.Response.Detached = func(to exchange.Responder) {
@@ -164,22 +157,14 @@ func TestHeadsOfKnown(t *testing.T) {
 				gone <- struct{}{}
 			}
 		}
-	}, ledger, downstream.NewConnections(0, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, ledger, 0)
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	send := func(bytes string) net.Conn {
+	begin := func(bytes string) net.Conn {
 		client, served := tcpPair(t)
 		serving.Go(func() { _ = server.ServeConn(withKept(served, nil)) })
-		if _, err := io.WriteString(client, bytes); err != nil {
-			t.Fatal(err)
-		}
+		send(t, client, bytes)
 		return client
-	}
-	long := func(path string, n int) string {
-		return "GET " + path + " HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("x", n) + "\r\n\r\n"
 	}
 	held := func() int64 {
 		largest := ledger.Largest(1)
@@ -200,11 +185,11 @@ func TestHeadsOfKnown(t *testing.T) {
 			return nil
 		})
 	}
-	first := send(long("/a", 20_000))
+	first := begin(longHead("/a", 20_000))
 	until(heldByHead(1))
-	ahead := send(long("/wait", 10) + strings.Repeat("x", 2*usualKept))
+	ahead := begin(longHead("/wait", 10) + strings.Repeat("x", 2*usualKept))
 	until(heldByHead(1) + maxKept)
-	send(long("/wait", 10) + strings.Repeat("x", 2*usualKept)) // more than ann may
+	begin(longHead("/wait", 10) + strings.Repeat("x", 2*usualKept)) // more than ann may
 	<-gone
 	ahead.Close()
 	<-gone

@@ -75,13 +75,6 @@ func (s *Server) newFastServer() *fasthttp.Server {
 	}
 }
 
-// SetHeaderTimeout changes the time limit of a request's head. It must be called before Serve.
-func (s *Server) SetHeaderTimeout(d time.Duration) {
-	for _, fast := range s.fast {
-		fast.ReadTimeout = d
-	}
-}
-
 // Also makes connections whose TLS has negotiated another protocol be served by serve. serve gets the
 // connection as the listener accepted it, and may block until the connection has ended. The server
 // then closes the connection. Also must be called before Serve.

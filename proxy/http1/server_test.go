@@ -28,11 +28,24 @@ type panickingStream struct{ exchange.Stream }
 func (panickingStream) Begin(fanout.Sink)       { panic("begin") }
 func (panickingStream) End(fanout.Reason, bool) {}
 
-// A body of slices that panics ends its connection.
-func TestPanicInSlices(t *testing.T) {
-	b := &slicesBody{conn: panicker{}, slices: exchange.BodySlices{[]byte("body")}, guard: proxytest.Guard()}
-	if _, err := b.WriteTo(io.Discard); !errors.Is(err, exchange.ErrPanicked) {
-		t.Errorf("%v, want %v", err, exchange.ErrPanicked)
+// panickingBody panics as soon as anything of it is used.
+type panickingBody struct{}
+
+func (panickingBody) Read([]byte) (int, error) { panic("read") }
+func (panickingBody) Close() error             { panic("close") }
+
+// fasthttp uses a response's body beside others: a panic there fails that response.
+func TestPanicInResponseBody(t *testing.T) {
+	slices := &slicesBody{conn: panicker{}, slices: exchange.BodySlices{[]byte("body")}, guard: proxytest.Guard()}
+	c, other := net.Pipe()
+	t.Cleanup(func() { c.Close(); other.Close() })
+	reader := &responseBody{ReadCloser: panickingBody{}, conn: c, request: &requestBody{conn: c}, guard: proxytest.Guard()}
+	_, inSlices := slices.WriteTo(io.Discard)
+	_, inReader := reader.WriteTo(io.Discard)
+	for _, err := range []error{inSlices, inReader, reader.Close()} {
+		if !errors.Is(err, exchange.ErrPanicked) {
+			t.Errorf("%v, want %v", err, exchange.ErrPanicked)
+		}
 	}
 }
 
@@ -63,9 +76,7 @@ func TestPanicEndsItsClientAlone(t *testing.T) {
 	}, false)
 	dial := func(path string) net.Conn {
 		c := connect()
-		if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		get(t, c, path)
 		return c
 	}
 	honest := dial("/stream")

@@ -23,30 +23,50 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
+// newServer returns a server without limits.
+func newServer(t testing.TB, handle func(*exchange.Exchange), ledger *account.Ledger, maxAge time.Duration) *Server {
+	t.Helper()
+	server, err := New(handle, ledger, downstream.NewConnections(maxAge, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
 // startServer serves handle until the test ends, over TLS if secure is true. dial connects to it.
 func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exchange), secure bool) (dial func() net.Conn) {
 	t.Helper()
+	server := newServer(t, handle, account.New(account.Limits{}), 0)
 	poller, err := downstream.NewPoller()
 	if err != nil {
 		t.Fatal(err)
 	}
+	server.poller, server.guard = poller, guard
 	polling, endPolling := context.WithCancel(t.Context())
 	polled := make(chan struct{})
 	go func() { defer close(polled); poller.Run(polling) }()
-	server, err := New(handle, account.New(account.Limits{}), downstream.NewConnections(0, account.New(account.Limits{})), poller, NewMetrics(metrics.NewSet()), guard)
-	if err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { endPolling(); <-polled })
+	var config *tls.Config
+	if secure {
+		config = &tls.Config{DynamicRecordSizingDisabled: true}
 	}
+	return serve(t, server, config)
+}
+
+// serve serves on a port until the test ends, over TLS if there is a config. dial connects to it.
+func serve(t *testing.T, server *Server, config *tls.Config) (dial func() net.Conn) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := ln.Addr().String()
-	ln = downstream.ClientListener{Listener: ln, Arrivals: downstream.NewArrivals(func() int { return 1 }, downstream.NewMetrics(metrics.NewSet())), TLS: secure}
-	if secure {
+	ln = downstream.ClientListener{Listener: ln, Arrivals: downstream.NewArrivals(func() int { return 1 }, downstream.NewMetrics(metrics.NewSet())), TLS: config != nil}
+	if config != nil {
 		certificates := httptest.NewTLSServer(nil)
 		certificates.Close()
-		ln = tls.NewListener(ln, &tls.Config{Certificates: certificates.TLS.Certificates, DynamicRecordSizingDisabled: true})
+		config.Certificates = certificates.TLS.Certificates
+		ln = tls.NewListener(ln, config)
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
@@ -55,8 +75,6 @@ func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exch
 		cancel()
 		server.Shutdown(ctx)
 		<-served
-		endPolling()
-		<-polled
 	})
 	return func() net.Conn {
 		c, err := net.Dial("tcp", address)
@@ -65,11 +83,44 @@ func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exch
 		}
 		t.Cleanup(func() { c.Close() })
 		_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
-		if secure {
-			c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+		if config != nil {
+			c = tls.Client(c, &tls.Config{NextProtos: config.NextProtos, InsecureSkipVerify: true})
 		}
 		return c
 	}
+}
+
+// get sends requests for targets, ahead of any answer.
+func get(t *testing.T, to io.Writer, targets ...string) {
+	t.Helper()
+	for _, target := range targets {
+		send(t, to, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	}
+}
+
+func send(t *testing.T, to io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(to, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tcpPair returns the two ends of a connection.
+func tcpPair(t testing.TB) (client, served net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if client, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if served, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); served.Close() })
+	return client, served
 }
 
 // eachPort runs a test without TLS and with it.
@@ -112,14 +163,6 @@ func TestStream(t *testing.T) {
 			x.Response.Body = exchange.BodySlices{[]byte("he"), []byte("llo")}
 		}, secure)
 		c := dial()
-		send := func(paths ...string) {
-			t.Helper()
-			for _, path := range paths {
-				if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
 		in := bufio.NewReader(c)
 		read := func(want string) {
 			t.Helper()
@@ -134,7 +177,7 @@ func TestStream(t *testing.T) {
 			}
 		}
 		const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: DATE\r\nWarning: 299 - \"one\"\r\n"
-		send("/watch")
+		get(t, c, "/watch")
 		for i, next := range [][]string{{"/watch", "/version"}, nil} {
 			read(head + "Transfer-Encoding: chunked\r\n\r\n3\r\ngz\n\r\n") // before any event
 			sink := <-source.begun
@@ -143,7 +186,7 @@ func TestStream(t *testing.T) {
 				t.Fatal(blocked, err)
 			}
 			read(event)
-			send(next...)
+			get(t, c, next...)
 			sink.End(fanout.TimedOut, true)
 			if !<-source.ended {
 				t.Error("the stream is not complete")
@@ -171,9 +214,7 @@ func TestStreamReset(t *testing.T) {
 			source := newEvents()
 			dial := startServer(t, proxytest.Guard(), func(x *exchange.Exchange) { x.Response.Stream = source }, secure)
 			c := dial()
-			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
+			get(t, c, "/")
 			sink := <-source.begun
 			drained := make(chan error, 1)
 			if blocked {

@@ -15,10 +15,7 @@ import (
 // "steady-state allocations per delivery: 0".
 func TestSinkAllocs(t *testing.T) {
 	for _, way := range []sinkWay{{polled: true}, {secure: true, polled: true}} {
-		s, _, _, tap := sinkPair(t, way)
-		if err := s.Begin([]byte("head"), func() {}); err != nil {
-			t.Fatal(err)
-		}
+		s, _, _, tap := beganPair(t, way)
 		raw, err := tap.Conn.(*net.TCPConn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)

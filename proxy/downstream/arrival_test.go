@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,41 +23,36 @@ func TestArrivals(t *testing.T) {
 		const most = 2
 		all := NewArrivals(atMost(most), NewMetrics(metrics.NewSet()))
 		conns := make([]*Arrival, 9)
-		var mu sync.Mutex
-		var order []int
+		var taken atomic.Int64 // a bit for each connection
 		for i := range conns {
 			conns[i] = &Arrival{all: all}
 			go func() {
 				all.take(conns[i])
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, i)
+				taken.Or(1 << i)
 			}()
 			synctest.Wait()
 		}
-		taken := func(want ...int) {
+		first := func(n int) {
 			t.Helper()
 			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if got := slices.Sorted(slices.Values(order)); !slices.Equal(got, want) { // who has a turn at the same time is in no order
-				t.Errorf("turns were had by %v, want %v", got, want)
+			if got := taken.Load(); got != 1<<n-1 {
+				t.Errorf("turns were had by %b, want the first %d", got, n)
 			}
 		}
-		taken(0, 1)
+		first(2)
 		conns[1].End()
-		taken(0, 1, 2)
+		first(3)
 		conns[1].End() // it has none any more
-		taken(0, 1, 2)
+		first(3)
 		all.give(conns[0])
 		exchange.Waits(exchange.WithWait(context.Background(), conns[2].End))
-		taken(0, 1, 2, 3, 4)
+		first(5)
 
 		// Who keeps its turn loses it, so that one that waits for something unforeseen does not keep out all others.
 		time.Sleep(turnLimit + time.Millisecond)
-		taken(0, 1, 2, 3, 4, 5, 6)
+		first(7)
 		time.Sleep(2 * turnLimit)
-		taken(0, 1, 2, 3, 4, 5, 6, 7, 8)
+		first(9)
 	})
 }
 
@@ -153,22 +149,8 @@ func TestArrivalAgain(t *testing.T) {
 
 // Who has left while it waited takes no turn.
 func TestArrivalLeft(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
 	for _, leaves := range []bool{false, true} {
-		client, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		served, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer served.Close()
+		client, served := tcpPair(t)
 		all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
 		holder := &Arrival{all: all}
 		all.take(holder)
@@ -181,7 +163,7 @@ func TestArrivalLeft(t *testing.T) {
 		}
 		read := make(chan answer, 1)
 		go func() {
-			n, err := (&Arrival{all: all}).read(served.(*net.TCPConn), make([]byte, 16))
+			n, err := (&Arrival{all: all}).read(served, make([]byte, 16))
 			read <- answer{n, err}
 		}()
 		waitUntil(t, "its place in the queue", func() bool {
@@ -195,7 +177,7 @@ func TestArrivalLeft(t *testing.T) {
 		})
 		if leaves {
 			client.Close()
-			waitUntil(t, "the client's end", func() bool { return HasLeft(served.(*net.TCPConn)) })
+			waitUntil(t, "the client's end", func() bool { return HasLeft(served) })
 		}
 		holder.End()
 		got := <-read
@@ -207,23 +189,15 @@ func TestArrivalLeft(t *testing.T) {
 
 // A connection whose client sends nothing has no turn, and one whose arrival is over needs none.
 func TestArrivalReads(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
-	clients := ClientListener{Listener: ln, Arrivals: all}
-	defer ln.Close()
 	accept := func() (client, served net.Conn) {
 		t.Helper()
-		client, err := net.Dial("tcp", ln.Addr().String())
+		client, accepted := tcpPair(t)
+		served, err := ClientListener{Listener: &oneConn{accepted}, Arrivals: all}.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if served, err = clients.Accept(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { client.Close(); served.Close() })
+		t.Cleanup(func() { served.Close() })
 		return client, served
 	}
 	holders := func() int {
@@ -260,6 +234,12 @@ func TestArrivalReads(t *testing.T) {
 		t.Errorf("%d have a turn where all have left, want none", got)
 	}
 }
+
+// oneConn is a listener that accepts a connection.
+type oneConn struct{ *net.TCPConn }
+
+func (l *oneConn) Accept() (net.Conn, error) { return l.TCPConn, nil }
+func (l *oneConn) Addr() net.Addr            { return l.LocalAddr() }
 
 // waitUntil waits for what comes without being waited for.
 func waitUntil(t *testing.T, what string, is func() bool) {

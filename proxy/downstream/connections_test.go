@@ -3,13 +3,11 @@ package downstream
 import (
 	"bytes"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,22 +33,14 @@ func fill(t *testing.T, c *net.TCPConn) {
 // A client that does not read does not keep the proxy from closing its connection and those of
 // others, whatever the connection was about to write.
 func TestCloseUnread(t *testing.T) {
+	full := func(t *testing.T, served *tls.Conn, _ *tlsRecords) { fill(t, TCPConn(served)) }
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, served *tls.Conn, records *tlsRecords)
 		close   func(cs *Connections, c net.Conn)
 	}{
-		"between two requests": {
-			func(t *testing.T, served *tls.Conn, _ *tlsRecords) { fill(t, TCPConn(served)) },
-			func(cs *Connections, c net.Conn) { cs.Resting(c); cs.BeginClosing() },
-		},
-		"a request that ends in the shutdown": {
-			func(t *testing.T, served *tls.Conn, _ *tlsRecords) { fill(t, TCPConn(served)) },
-			func(cs *Connections, c net.Conn) { cs.Serving(c); cs.BeginClosing(); cs.Resting(c) },
-		},
-		"no request": {
-			func(t *testing.T, served *tls.Conn, _ *tlsRecords) { fill(t, TCPConn(served)) },
-			func(cs *Connections, _ net.Conn) { cs.CloseSilent() },
-		},
+		"between two requests":                {full, func(cs *Connections, c net.Conn) { cs.Resting(c); cs.BeginClosing() }},
+		"a request that ends in the shutdown": {full, func(cs *Connections, c net.Conn) { cs.Serving(c); cs.BeginClosing(); cs.Resting(c) }},
+		"no request":                          {full, func(cs *Connections, _ net.Conn) { cs.CloseSilent() }},
 		"within a long body": {
 			func(t *testing.T, served *tls.Conn, _ *tlsRecords) {
 				written, turn := make(chan error, 1), new(countedTurn)
@@ -89,18 +79,10 @@ func TestCloseUnread(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var keys bytes.Buffer
 			_, conn, client, tap := sinkPair(t, sinkWay{secure: true, polled: true, keys: &keys})
-			_, line, _ := strings.Cut(keys.String(), "CLIENT_TRAFFIC_SECRET_0 ")
-			secret, err := hex.DecodeString(strings.Fields(line)[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			served := conn.(*tls.Conn)
-			if suite := served.ConnectionState().CipherSuite; suite != tls.TLS_AES_128_GCM_SHA256 {
-				t.Skipf("the cipher suite is %s", tls.CipherSuiteName(suite))
-			}
+			records := recordsOf(t, conn, tap, keys.String())
 			cs := NewConnections(0, account.New(account.Limits{}))
 			cs.Opened(conn)
-			c.prepare(t, served, &tlsRecords{Conn: tap, secret: secret})
+			c.prepare(t, conn.(*tls.Conn), records)
 			closed := make(chan struct{})
 			go func() { defer close(closed); c.close(cs, conn) }()
 			select {

@@ -9,21 +9,8 @@ import (
 
 // gatherPair returns a connection that holds, and its client.
 func gatherPair(t *testing.T) (g *gatherConn, client net.Conn) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	if client, err = net.Dial("tcp", ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	g = &gatherConn{TCPConn: c.(*net.TCPConn)}
+	client, c := tcpPair(t)
+	g = &gatherConn{TCPConn: c}
 	g.hold()
 	return g, client
 }

@@ -27,6 +27,20 @@ type tlsRecords struct {
 	sequence uint64 // of the next record under secret
 }
 
+// recordsOf returns a client's records on a connection, behind those of crypto/tls.
+func recordsOf(t *testing.T, served net.Conn, tap *tapConn, keys string) *tlsRecords {
+	t.Helper()
+	if suite := served.(*tls.Conn).ConnectionState().CipherSuite; suite != tls.TLS_AES_128_GCM_SHA256 {
+		t.Skipf("the cipher suite is %s", tls.CipherSuiteName(suite))
+	}
+	_, line, _ := strings.Cut(keys, "CLIENT_TRAFFIC_SECRET_0 ")
+	secret, err := hex.DecodeString(strings.Fields(line)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tlsRecords{Conn: tap, secret: secret}
+}
+
 // expand is HKDF-Expand-Label.
 func (r *tlsRecords) expand(label string, n int) []byte {
 	label = "tls13 " + label
@@ -69,15 +83,8 @@ func (r *tlsRecords) askForKey() error {
 // number of answers. Its connection breaks.
 func TestManyKeys(t *testing.T) {
 	var secrets bytes.Buffer
-	s, served, client, tap := sinkPair(t, sinkWay{secure: true, polled: true, keys: &secrets})
-	if suite := client.(*tls.Conn).ConnectionState().CipherSuite; suite != tls.TLS_AES_128_GCM_SHA256 {
-		t.Skipf("the cipher suite is %s", tls.CipherSuiteName(suite))
-	}
-	_, line, _ := strings.Cut(secrets.String(), "CLIENT_TRAFFIC_SECRET_0 ")
-	secret, err := hex.DecodeString(strings.Fields(line)[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, served, _, tap := sinkPair(t, sinkWay{secure: true, polled: true, keys: &secrets})
+	records := recordsOf(t, served, tap, secrets.String())
 	left := make(chan error, 1)
 	var read func()
 	read = func() {
@@ -96,7 +103,8 @@ func TestManyKeys(t *testing.T) {
 	if err := s.Begin([]byte("head"), read); err != nil {
 		t.Fatal(err)
 	}
-	records, sent := &tlsRecords{Conn: tap, secret: secret}, 0
+	var err error
+	sent := 0
 	for ; sent < 10_000 && err == nil && len(left) == 0; sent++ {
 		if sent%10 == 9 { // crypto/tls bounds what comes without data
 			err = records.write(23, 'x')

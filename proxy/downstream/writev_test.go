@@ -120,27 +120,3 @@ func TestWritevError(t *testing.T) {
 		t.Errorf("got %d slices, %v, want 2 and %v", len(rest), err, syscall.EPIPE)
 	}
 }
-
-func TestAdvance(t *testing.T) {
-	f := func(bufs []string, n int, want ...string) {
-		t.Helper()
-		var in, out [][]byte
-		for _, s := range bufs {
-			in = append(in, []byte(s))
-		}
-		for _, s := range want {
-			out = append(out, []byte(s))
-		}
-		if got := advance(in, n); !slices.EqualFunc(got, out, bytes.Equal) {
-			t.Errorf("advance(%q, %d) = %q, want %q", bufs, n, got, want)
-		}
-	}
-	f(nil, 0)
-	f([]string{"ab", "c"}, 0, "ab", "c")
-	f([]string{"ab", "c"}, 1, "b", "c")
-	f([]string{"ab", "c"}, 2, "c")
-	f([]string{"ab", "", "c"}, 2, "c")
-	f([]string{"", "ab"}, 0, "ab")
-	f([]string{"ab", "c"}, 3)
-	f([]string{"ab", ""}, 2)
-}

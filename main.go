@@ -45,7 +45,7 @@ var commands map[string]func(args []string) int
 
 func init() { // help reads the map
 	commands = map[string]func(args []string) int{
-		"top":        func(args []string) int { return diagnose.Top(args, os.Stdin, os.Stdout, os.Stderr) },
+		"top":        func(args []string) int { return diagnose.Top(args, os.Stdout, os.Stderr) },
 		"explain":    func(args []string) int { return diagnose.Explain(args, os.Stdout, os.Stderr) },
 		"assess":     func(args []string) int { return assess.Run(untilInterrupted(), args, os.Stdout, os.Stderr) },
 		"check":      check,
@@ -58,7 +58,7 @@ func init() { // help reads the map
 
 func main() {
 	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == plugin.Name {
-		os.Exit(plugin.Run(untilInterrupted(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(plugin.Run(untilInterrupted(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(run(os.Args[1:]))
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -33,15 +32,6 @@ func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
 		return nil, err
 	}
 	return list, nil
-}
-
-// watcher returns one watch, with its verdict.
-func (a *adminPort) watcher(id uint64) (*WatcherStatus, error) {
-	w := &WatcherStatus{Verdict: &Verdict{}}
-	if err := a.decode(WatchersPath+"/"+strconv.FormatUint(id, 10), url.Values{"format": {"json"}}, w); err != nil {
-		return nil, err
-	}
-	return w, nil
 }
 
 // state returns the state of the process, nil if it can't be had.

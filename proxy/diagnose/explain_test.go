@@ -135,7 +135,7 @@ func TestWrongFlags(t *testing.T) {
 		}
 	}
 	top := func(args ...string) func(stdout *os.File, stderr io.Writer) int {
-		return func(stdout *os.File, stderr io.Writer) int { return Top(args, os.Stdin, stdout, stderr) }
+		return func(stdout *os.File, stderr io.Writer) int { return Top(args, stdout, stderr) }
 	}
 	f(top("--adm=x"), "there is no flag --adm: did you mean --admin?")
 	f(top("-limt", "5"), "there is no flag --limt: did you mean --limit?")

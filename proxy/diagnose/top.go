@@ -5,9 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -16,17 +18,21 @@ import (
 )
 
 // Top is the command watchfan top: it shows the slowest watches of a running watchfan, each second
-// anew. It returns the exit code.
-func Top(args []string, stdin, stdout *os.File, stderr io.Writer) int {
+// anew until it is interrupted. It returns the exit code.
+func Top(args []string, stdout *os.File, stderr io.Writer) int {
 	fs, from, query, once := topFlags()
 	if code, ok := parse(fs, args, topUsage+strings.TrimSuffix(reasons(), "\n"), 0, stdout, stderr); !ok {
 		return code
 	}
-	show := from.topLive
-	if *once || !term.IsTerminal(int(stdout.Fd())) || !term.IsTerminal(int(stdin.Fd())) {
-		show = from.topOnce
+	var err error
+	if *once || !term.IsTerminal(int(stdout.Fd())) {
+		err = from.topOnce(query, stdout)
+	} else {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+		defer stop()
+		err = from.topLive(ctx, query, stdout, func() (width, height int, err error) { return term.GetSize(int(stdout.Fd())) })
 	}
-	if err := show(query, stdin, stdout); err != nil {
+	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
@@ -60,15 +66,10 @@ func reasons() string {
 }
 
 const topUsage = `watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow.
-Below them it shows the watches that pass through to kube-apiserver, and why they do.
+Below them it shows the watches that pass through to kube-apiserver, and why they do. On a terminal it
+shows them anew each second, until Ctrl-C. watchfan explain ID says more of one.
 
 Usage: watchfan top [flags]
-
-Keys:
-  j, k, arrows         choose a watch; g, G: the first, the last
-  Enter                explain it, as watchfan explain does; Escape or Enter goes back
-  s                    sort by another column
-  q, Ctrl-C            end
 
 The second line has the cluster, and averages of two seconds: changes from kube-apiserver, events and
 bytes written to clients, the time that 99 % of the writes took at most, processors and memory in use.
@@ -88,7 +89,7 @@ func queryFlags(fs *flag.FlagSet) url.Values {
 	var known watchersQuery
 	for _, p := range []struct{ flag, parameter, usage string }{
 		{"sort", "sort", "`ORDER` of the watches: " + strings.Join(watcherSorts, ", ") + " (default slowest)"},
-		{"limit", "limit", "print at most so many `WATCHES` with --once (default 100)"},
+		{"limit", "limit", "print at most so many `WATCHES` (default 100, on a terminal what fits)"},
 		{"user", "user", "only watches of the user `NAME`"},
 		{"user-agent", "userAgent", "only watches whose user agent contains `TEXT`"},
 		{"resource", "resource", "only watches of `RESOURCE`: pods, v1/pods, apps/v1/deployments"},
@@ -109,14 +110,14 @@ func queryFlags(fs *flag.FlagSet) url.Values {
 }
 
 // topOnce prints the watches that query selects.
-func (a *adminPort) topOnce(query url.Values, _, stdout *os.File) error {
+func (a *adminPort) topOnce(query url.Values, w io.Writer) error {
 	list, err := a.watchers(query)
 	if err != nil {
 		return err
 	}
 	v := topView{list: list, state: a.state(), order: query.Get("sort")}
 	for _, line := range v.lines() {
-		fmt.Fprintln(stdout, line.text)
+		fmt.Fprintln(w, line.text)
 	}
 	return nil
 }
@@ -124,43 +125,51 @@ func (a *adminPort) topOnce(query url.Values, _, stdout *os.File) error {
 // refresh is the time between two pictures of top.
 const refresh = time.Second
 
-// topLive draws on the terminal until q or Ctrl-C is pressed.
-func (a *adminPort) topLive(query url.Values, stdin, stdout *os.File) error {
-	if _, err := a.watchers(query); err != nil { // an error stays on the screen if it comes before the screen changes
+// topLive draws on a terminal until ctx ends.
+func (a *adminPort) topLive(ctx context.Context, query url.Values, w io.Writer, size func() (width, height int, err error)) error {
+	if _, err := a.watchers(query); err != nil { // an error stays on the screen if it comes before the screen is cleared
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	before, err := term.MakeRaw(int(stdin.Fd()))
-	if err != nil {
-		return fmt.Errorf("set up the terminal: %w; use --once", err)
-	}
-	fmt.Fprint(stdout, "\x1b[?1049h\x1b[?25l") // a screen of its own, no cursor
-	defer func() {
-		fmt.Fprint(stdout, "\x1b[?25h\x1b[?1049l")
-		_ = term.Restore(int(stdin.Fd()), before)
-	}()
-	keys := make(chan key)
-	go readKeys(ctx, stdin, keys) // ends with the process
-	s := newScreen(a, query)
+	fmt.Fprint(w, "\x1b[2J")
+	colours := os.Getenv("NO_COLOR") == ""
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
-	s.ask()
 	for {
-		s.resize(stdout)
-		fmt.Fprint(stdout, s.picture())
+		width, height, err := size()
+		if err != nil || width <= 0 || height <= 0 {
+			width, height = 80, 24
+		}
+		fmt.Fprint(w, a.picture(query, width, height-1, colours)) // the last line is the cursor's
 		select {
 		case <-tick.C:
-			s.ask()
-		case k := <-keys:
-			if k == keyQuit {
-				return nil
-			}
-			if s.press(k) {
-				s.ask()
-			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// picture returns a picture over the previous one (ECMA-48): the watches that query selects, as many
+// as fit, or why there are none.
+func (a *adminPort) picture(query url.Values, width, height int, colours bool) string {
+	room := max(height-topHead, 1)
+	if query.Get("limit") == "" {
+		query = maps.Clone(query)
+		query.Set("limit", strconv.Itoa(min(room, mostShown)))
+	}
+	var all []line
+	if list, err := a.watchers(query); err != nil {
+		all = plainLines(wrap(err.Error(), width))
+	} else {
+		passed, watches := list.fit(room)
+		list.Watchers = list.Watchers[:min(watches, len(list.Watchers))]
+		list.Passed.Watchers = list.Passed.Watchers[:passed]
+		v := topView{list: list, state: a.state(), order: query.Get("sort"), width: width}
+		all = v.lines()
+	}
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for _, l := range all[:max(min(len(all), height), 0)] {
+		b.WriteString(l.draw(colours) + "\x1b[K\n")
+	}
+	return b.String() + "\x1b[J"
 }

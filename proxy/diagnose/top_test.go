@@ -1,11 +1,17 @@
 package diagnose
 
 import (
+	"context"
+	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"unicode/utf8"
 
@@ -94,15 +100,15 @@ https://10.0.0.1:6443  in 120/s  out 120k/s 5.2MiB/s  p99 12ms  CPU 0.46 of 4  m
 	}
 }
 
-// Slow watches are coloured by where the cause is, and the chosen one is marked in any case.
+// Slow watches are coloured by where the cause is.
 func TestTopColours(t *testing.T) {
 	list := &WatcherList{Watchers: []WatcherStatus{
-		{ID: 1, Reason: ClientNotReading}, {ID: 2, Reason: UpstreamSilent}, {ID: 3, Reason: FilteredOut}, {ID: 4, Reason: NetworkLoss},
+		{ID: 1, Reason: ClientNotReading}, {ID: 2, Reason: UpstreamSilent}, {ID: 3, Reason: FilteredOut},
 	}}
-	v := topView{list: list, selected: 4}
+	v := topView{list: list}
 	for colours, want := range map[bool][]string{
-		true:  {"\x1b[31m     1 ", "\x1b[33m     2 ", "     3 ", "\x1b[7m     4 "},
-		false: {"     1 ", "     2 ", "     3 ", "\x1b[7m     4 "},
+		true:  {"\x1b[31m     1 ", "\x1b[33m     2 ", "     3 "},
+		false: {"     1 ", "     2 ", "     3 "},
 	} {
 		for i, l := range v.lines()[topHead:] {
 			if got := l.draw(colours); !strings.HasPrefix(got, want[i]) || strings.Contains(want[i], "\x1b") != strings.HasSuffix(got, "\x1b[0m") {
@@ -125,18 +131,63 @@ func TestTopPassedThrough(t *testing.T) {
 	for range 8 {
 		list.Passed.Watchers = append(list.Passed.Watchers, PassedStatus{Reason: request.TableRows, Resource: "v1/pods", UserAgent: "kubectl", User: "alice", Name: "x", AgeSeconds: 3})
 	}
-	s := &screen{topView: topView{width: 100}, height: 20 + topHead}
-	s.take(list, nil)
+	from := adminWith(t, func() (*WatcherList, int) { return list, http.StatusOK })
 	want := `
 8 watches pass through, 8 matching, 6 shown: 7 table_rows, 1 history
      - table_rows              -      -      -  3.0s pods         kubectl  alice  x
 `
-	view := strings.NewReplacer("\x1b[K\r\n", "\n", "\x1b[K", "\n", "\x1b[H", "", "\x1b[J", "").Replace(s.picture())
+	view := strings.NewReplacer("\x1b[K", "", "\x1b[H", "", "\x1b[J", "").Replace(from.picture(make(url.Values), 100, 20+topHead, false))
 	if !strings.Contains(view, "\n"+want[1:]) || strings.Count(view, "\n") != 20+topHead || strings.Count(view, " UpToDate ") != 12 {
 		t.Errorf("got\n%s\nwant 12 watches, and within %d lines\n%s", view, 20+topHead, want)
 	}
 	if passed, watches := list.fit(1); passed != 0 || watches != 0 {
 		t.Errorf("on one line: %d and %d", passed, watches)
+	}
+}
+
+// adminWith is an admin port that answers with a list and a code.
+func adminWith(t *testing.T, watches func() (*WatcherList, int)) *adminPort {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", serverName)
+		if r.URL.Path == "/debug/lanes" {
+			_ = json.NewEncoder(w).Encode(exampleState())
+			return
+		}
+		list, code := watches()
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(list)
+	}))
+	t.Cleanup(s.Close)
+	return &adminPort{url: s.URL}
+}
+
+// On a terminal top draws again and again, an error too, until it is interrupted.
+func TestTopLive(t *testing.T) {
+	var failing atomic.Bool
+	from := adminWith(t, func() (*WatcherList, int) {
+		if failing.Load() {
+			return nil, http.StatusInternalServerError
+		}
+		return exampleList(), http.StatusOK
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var drawn strings.Builder
+	size := func() (int, int, error) {
+		if strings.Contains(drawn.String(), "USER AGENT") {
+			failing.Store(true)
+			stop()
+		}
+		return 80, 24, nil
+	}
+	if err := from.topLive(ctx, make(url.Values), &drawn, size); err != nil {
+		t.Fatal(err)
+	}
+	first, last, _ := strings.Cut(strings.TrimPrefix(drawn.String(), "\x1b[2J\x1b[H"), "\x1b[H")
+	if !strings.Contains(first, "ClientNotReading") || !strings.Contains(last, "500") || strings.Contains(last, "\x1b[H") {
+		t.Errorf("drew %q, then %q", first, last)
+	}
+	if err := from.topLive(ctx, make(url.Values), &drawn, size); err == nil {
+		t.Error("an error is no error at the start")
 	}
 }
 
@@ -175,7 +226,7 @@ func TestTopHelp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	if code := Top([]string{"--help"}, os.Stdin, out, io.Discard); code != 0 {
+	if code := Top([]string{"--help"}, out, io.Discard); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	help, err := os.ReadFile(out.Name())

@@ -10,28 +10,24 @@ import (
 
 // topView is what top draws.
 type topView struct {
-	list     *WatcherList
-	state    *DebugState // nil if it is not known
-	order    string      // of the watches; "" is slowest
-	width    int         // in characters; 0 is no limit
-	live     bool        // keys may be pressed
-	colours  bool
-	selected uint64 // the id of the watch that is marked; 0 for none
+	list  *WatcherList
+	state *DebugState // nil if it is not known
+	order string      // of the watches; "" is slowest
+	width int         // in characters; 0 is no limit
 }
 
 // line is a line of a terminal: plain text, and how it looks (ECMA-48, SGR).
 type line struct{ text, style string }
 
 const (
-	styleBold     = "1"
-	styleReversed = "7"
-	styleRed      = "31"
-	styleYellow   = "33"
+	styleBold   = "1"
+	styleRed    = "31"
+	styleYellow = "33"
 )
 
-// draw returns the line for a terminal. The marked line is reversed even without colours.
+// draw returns the line for a terminal.
 func (l line) draw(colours bool) string {
-	if l.style == "" || !colours && l.style != styleReversed {
+	if l.style == "" || !colours {
 		return l.text
 	}
 	return "\x1b[" + l.style + "m" + l.text + "\x1b[0m"
@@ -62,20 +58,12 @@ func (v *topView) lines() (all []line) {
 	}
 	add("", "%s", headline)
 	add("", "%s", list.Counts())
-	help := ""
-	if v.live {
-		help = "j k choose  Enter explains  s sorts  q ends"
-	}
-	add("", "%s", help)
+	add("", "")
 	columns := v.columns()
 	add(styleBold, "%s", row(columns, func(c column) string { return c.title }))
 	for i := range list.Watchers {
 		w := &list.Watchers[i]
-		style := w.Reason.style()
-		if w.ID == v.selected {
-			style = styleReversed
-		}
-		add(style, "%s", row(columns, func(c column) string { return c.of(w) }))
+		add(w.Reason.style(), "%s", row(columns, func(c column) string { return c.of(w) }))
 	}
 	passed := &list.Passed
 	if passed.Total == 0 {
@@ -186,27 +174,6 @@ func (s *WatcherStatus) streamPlace() []string {
 		return nil
 	}
 	return []string{s.at()}
-}
-
-// explanationLines draws the explanation of one watch, in as many lines as there may be. err is why it
-// is old; nil if it is not.
-func explanationLines(w *WatcherStatus, err error, width, height int) []line {
-	var text strings.Builder
-	w.writeText(&text)
-	var all []line
-	for t := range strings.Lines(text.String()) {
-		if t = strings.TrimSuffix(t, "\n"); utf8.RuneCountInString(t) > width {
-			t = wrap(t, width)
-		}
-		all = append(all, plainLines(t)...)
-	}
-	all[0].style = cmp.Or(w.Reason.style(), styleBold)
-	all = append(all, line{})
-	if err != nil {
-		old := plainLines(wrap("This is the last answer: "+err.Error(), width))
-		all = append(append(old, line{}), all...)
-	}
-	return append(all[:min(len(all), max(height-1, 0))], line{text: cut("Escape goes back  q ends", width)})
 }
 
 // cut shortens s to at most width characters. A width of 0 is no limit.

@@ -10,12 +10,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -228,107 +226,4 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	p.watchVerdict(t, "good", diagnose.UpToDate)
-}
-
-// TestTop: watchfan top draws on an 80-column terminal, again each second. Its keys explain a watch,
-// go back and sort. At q or Ctrl-C it leaves the terminal as it was.
-func TestTop(t *testing.T) {
-	parallel(t)
-	c := sharedCluster(t)
-	p := privateWatchfan(t, c)
-	p.waitReady(t)
-	warm(t, []*target{p.plain(t)}, "/api/v1/configmaps")
-	openSocket(t, p, "", "/api/v1/configmaps?watch=1&resourceVersion=0",
-		"a-client-with-a-long-name/v1.2.3", 0).readAll()
-	for _, key := range []string{"q", "\x03"} {
-		terminal, other := openTerminal(t, 80, 24)
-		fd := int(other.Fd())
-		before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.CommandContext(t.Context(), p.Cmd.Path, "top", "--admin", p.ports.Admin)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = other, other, other
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var screen strings.Builder
-		buf := make([]byte, 4096)
-		awaitText := func(text string, times int) {
-			t.Helper()
-			for strings.Count(screen.String(), text) < times {
-				_ = terminal.SetReadDeadline(time.Now().Add(steady.Patience))
-				n, err := terminal.Read(buf)
-				if err != nil {
-					t.Fatalf("%v after %q", err, screen.String())
-				}
-				screen.Write(buf[:n])
-			}
-		}
-		press := func(key string) {
-			t.Helper()
-			if _, err := terminal.WriteString(key); err != nil {
-				t.Fatal(err)
-			}
-		}
-		awaitText("USER AGENT", 2)
-		awaitText(c.Ready.Server+"  in ", 1)
-		press("\r")
-		awaitText("Do nothing: there is nothing to send.", 1)
-		press("\x1b")
-		awaitText("USER AGENT", strings.Count(screen.String(), "USER AGENT")+1)
-		press("s")
-		awaitText("1 shown, by lag", 1)
-		press(key)
-		go func() { _, _ = io.Copy(io.Discard, terminal) }() // its last words
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("ended by %q: %v", key, err)
-		}
-		after, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err != nil || *after != *before {
-			t.Errorf("ended by %q, it left the terminal as %+v, not %+v: %v", key, after, before, err)
-		}
-		if !strings.Contains(screen.String(), "UpToDate") || !strings.Contains(screen.String(), "a-client-w") {
-			t.Errorf("drew %q", screen.String())
-		}
-		plain := regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(screen.String(), "")
-		plain = strings.NewReplacer("\x1b[?1049h", "", "\x1b[?25l", "", "\x1b[H", "\r\n", "\x1b[K", "", "\x1b[J",
-			"").Replace(plain)
-		for line := range strings.SplitSeq(plain, "\r\n") {
-			if len([]rune(line)) > 80 || strings.Contains(line, "\x1b") {
-				t.Errorf("drew a line of %d characters: %q", len([]rune(line)), line)
-			}
-		}
-	}
-}
-
-// openTerminal returns both ends of a new terminal: the user's and the program's.
-func openTerminal(t *testing.T, columns, rows uint16) (user, program *os.File) {
-	t.Helper()
-	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0) // so that reads have deadlines
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { user.Close() })
-	raw, err := user.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var number int
-	if controlErr := raw.Control(func(fd uintptr) {
-		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
-			number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
-		}
-		if err == nil {
-			err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
-		}
-	}); controlErr != nil || err != nil {
-		t.Fatalf("open a terminal: %v, %v", controlErr, err)
-	}
-	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { program.Close() })
-	return user, program
 }

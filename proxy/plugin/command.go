@@ -53,7 +53,7 @@ type command struct {
 }
 
 // Run is the command kubectl watchfan. It returns the exit code.
-func Run(ctx context.Context, args []string, stdin, stdout *os.File, stderr io.Writer) int {
+func Run(ctx context.Context, args []string, stdout *os.File, stderr io.Writer) int {
 	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
 		fmt.Fprint(stdout, usage)
 		return 0
@@ -64,9 +64,9 @@ func Run(ctx context.Context, args []string, stdin, stdout *os.File, stderr io.W
 		return 2
 	}
 	if c.wantsHelp() {
-		return c.diagnose("", stdin, stdout, stderr)
+		return c.diagnose("", stdout, stderr)
 	}
-	code, err := c.run(ctx, stdin, stdout, stderr)
+	code, err := c.run(ctx, stdout, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 	}
@@ -113,7 +113,7 @@ func (c *command) wantsID() bool {
 }
 
 // run asks the pods one after another. The code is the first that is not 0.
-func (c *command) run(ctx context.Context, stdin, stdout *os.File, stderr io.Writer) (code int, err error) {
+func (c *command) run(ctx context.Context, stdout *os.File, stderr io.Writer) (code int, err error) {
 	cfg, err := c.upstream.Config()
 	if err != nil {
 		return 1, err
@@ -137,7 +137,7 @@ func (c *command) run(ctx context.Context, stdin, stdout *os.File, stderr io.Wri
 		if len(pods) > 1 {
 			fmt.Fprintf(stdout, "%sPOD %s\n", strings.Repeat("\n", min(i, 1)), p)
 		}
-		failed, err := c.ask(ctx, cfg, p, len(pods) > 1, stdin, stdout, stderr)
+		failed, err := c.ask(ctx, cfg, p, len(pods) > 1, stdout, stderr)
 		if err != nil {
 			fmt.Fprintln(stderr, err)
 			failed = 1
@@ -150,7 +150,7 @@ func (c *command) run(ctx context.Context, stdin, stdout *os.File, stderr io.Wri
 }
 
 // ask runs the command on one pod's admin port.
-func (c *command) ask(ctx context.Context, cfg *rest.Config, p pod, once bool, stdin, stdout *os.File,
+func (c *command) ask(ctx context.Context, cfg *rest.Config, p pod, once bool, stdout *os.File,
 	stderr io.Writer) (code int, err error) {
 	t, err := forward(ctx, cfg, p)
 	if err != nil {
@@ -164,17 +164,17 @@ func (c *command) ask(ctx context.Context, cfg *rest.Config, p pod, once bool, s
 	if once && c.name == "top" {
 		ask.args = append(slices.Clone(c.args), "--once")
 	}
-	return ask.diagnose(t.url, stdin, stdout, stderr), nil
+	return ask.diagnose(t.url, stdout, stderr), nil
 }
 
 // diagnose runs the command of package diagnose on an admin port.
-func (c *command) diagnose(url string, stdin, stdout *os.File, stderr io.Writer) int {
+func (c *command) diagnose(url string, stdout *os.File, stderr io.Writer) int {
 	args := slices.Clone(c.args)
 	if url != "" {
 		args = append(args, "--admin="+url)
 	}
 	if c.name == "top" {
-		return diagnose.Top(args, stdin, stdout, stderr)
+		return diagnose.Top(args, stdout, stderr)
 	}
 	return diagnose.Explain(args, stdout, stderr)
 }

@@ -157,7 +157,7 @@ func (f *fakeCluster) try(t *testing.T, args ...string) (code int, stdout, stder
 	}
 	defer out.Close()
 	var said strings.Builder
-	code = Run(t.Context(), args, os.Stdin, out, &said)
+	code = Run(t.Context(), args, out, &said)
 	printed, err := os.ReadFile(out.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	if code := Run(ctx, []string{"top", "--kubeconfig", kubeconfig}, os.Stdin, os.Stdout, &said); code != 1 || !strings.Contains(said.String(), "canceled") {
+	if code := Run(ctx, []string{"top", "--kubeconfig", kubeconfig}, os.Stdout, &said); code != 1 || !strings.Contains(said.String(), "canceled") {
 		t.Errorf("exit code %d: %s", code, said.String())
 	}
 }

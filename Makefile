@@ -29,7 +29,7 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow plots release race fuzz lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release race fuzz lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -52,7 +52,7 @@ QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath
 QUICK_BINARIES := bin/watchfan bin/devcluster bin/kubectl
 QUICK_ENV := WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl
 # The packages with tests, of all modules.
-TESTED := ./... deploy/devcluster deploy/devcluster/cmd/conformance/e2e deploy/deploytest deploy/release bench/plot proxy/statustest proxy/chaos/judge proxy/e2e/cachesuite
+TESTED := ./... deploy/devcluster deploy/devcluster/cmd/conformance/e2e deploy/deploytest deploy/release proxy/statustest proxy/chaos/judge proxy/e2e/cachesuite
 
 test: $(QUICK_BINARIES) ## begin here: formatting, vet, unit tests, a dozen end-to-end tests (4 min; 12 the first time)
 	@$(MAKE) --no-print-directory format
@@ -78,7 +78,6 @@ nightly: vulncheck unit-again e2e-nightly versions chaos soak attack conformance
 
 unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 min)
 	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
-	cd bench/plot && $(GO) test .
 	cd deploy/release && $(GO) test .
 	$(GO) test -run Allocs ./framing ./fanout $$($(GO) list ./proxy/... | $(NOT_SUITES))
 
@@ -196,7 +195,6 @@ lint: format ## gofmt, go vet and staticcheck of all modules, imports within pro
 	cd proxy/chaos/judge && $(GO) vet .
 	cd deploy/deploytest && $(GO) vet .
 	cd proxy/statustest && $(GO) vet .
-	cd bench/plot && $(GO) vet .
 	cd deploy/release && $(GO) vet .
 	$(GO) run ./proxy/proxytest/testlint $(if $(UPDATE),-update) $(TESTED)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
@@ -217,9 +215,6 @@ microbench: ## go test -bench of framing and fanout
 
 bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev (20 min; BENCHFLAGS=--full: an hour)
 	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
-
-plots: ## draw the figures of bench/results anew, as SVG
-	cd bench/plot && $(GO) run . ../results ../results/plots
 
 release: bin/helm ## the files of a release, in bin/release (VERSION=0.2.0)
 	@GO=$(GO) HELM=$(CURDIR)/bin/helm deploy/release/release.sh "$(VERSION)" bin/release $(PLATFORMS)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestAuditCount(t *testing.T) {
-	a, err := newAuditLog(t.TempDir(), "configmaps", rollingAgent)
+	a, err := newAuditLog(t.TempDir(), "configmaps", "watcher")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,13 +46,13 @@ func TestAuditCount(t *testing.T) {
 		`{"verb":"list","requestURI":"/api/v1/configmaps",` + watchfan + "}\n" +
 		`{"verb":"list","requestURI":"/api/v1/configmaps?limit=500&resourceVersion=5&resourceVersionMatch=Exact",` + watchfan + "}\n" +
 		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"kube-apiserver/v1"}` + "\n" +
-		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"rolling-client"}` + "\n" +
+		`{"verb":"list","requestURI":"/api/v1/configmaps","userAgent":"watcher"}` + "\n" +
 		`{"verb":"watch","requestURI":"/api/v1/conf`)
 	f(map[string]int{
 		"lane starts": 1, "lane watches": 1, "replays": 1, "versions": 2, "proof lists": 1, "exact lists": 1,
 		"clients' lists": 1,
 	})
-	add(`igmaps?watch=1","userAgent":"rolling-client"}` + "\n")
+	add(`igmaps?watch=1","userAgent":"watcher"}` + "\n")
 	f(map[string]int{"clients' watches": 1})
 	f(nil)
 	if _, err := newAuditLog(filepath.Join(t.TempDir(), "none"), "x", ""); err == nil {

@@ -26,6 +26,26 @@ type collection struct {
 
 const groups = 10
 
+// The objects of a collection.
+const (
+	objectConfigMaps = "configmaps"
+	objectPods       = "pods"
+	objectSlices     = "endpointslices"
+)
+
+var objects = []string{objectConfigMaps, objectPods, objectSlices}
+
+// newCollection returns a collection of so many ConfigMaps or pods, or of EndpointSlices.
+func newCollection(object string, configMaps, pods int) *collection {
+	switch object {
+	case objectPods:
+		return &collection{objects: pods}
+	case objectSlices:
+		return &collection{namespace: slicesSpace, slices: true, objects: slicesObjects}
+	}
+	return &collection{namespace: "bench", objects: configMaps}
+}
+
 // path returns the path to list and watch.
 func (c *collection) path() string {
 	switch {
@@ -83,7 +103,7 @@ func (c *collection) filters(mixed bool) []filter {
 		return []filter{everything}
 	}
 	label := func(selector string, match func(group int) bool) filter {
-		return filter{"&labelSelector=" + url.QueryEscape(selector), func(o int) bool { return match(o % groups) }}
+		return filter{labelQuery(selector), func(o int) bool { return match(o % groups) }}
 	}
 	var mix []filter
 	for g := range groups {
@@ -102,6 +122,9 @@ func (c *collection) filters(mixed bool) []filter {
 func fieldQuery(name, value string) string {
 	return "&fieldSelector=" + url.QueryEscape(name+"="+value)
 }
+
+// labelQuery returns the query of a label selector.
+func labelQuery(selector string) string { return "&labelSelector=" + url.QueryEscape(selector) }
 
 // nodeFilters returns the filters of n kubelets. Each watches the pods of its own node; pod o is on
 // node o.

@@ -6,28 +6,26 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-func crowdSection() *section {
+func crowdSection(*Options) *section {
 	return &section{
 		bench: "Crowd",
-		title: "A crowd of idle watchers, plaintext, and three events that reach them in the end",
-		note: "Kernel memory covers both ends of each connection, which are on this machine. " +
+		title: "A crowd of idle watchers, and three events that reach them in the end",
+		note: fmt.Sprintf("h1 = plaintext, a connection for each. h2 = TLS, %d on a connection. ", mostStreams) +
+			"Kernel memory covers both ends of each connection, which are on this machine. " +
 			"Latency is to the last byte of each watcher.",
-		columns: crowdColumns,
+		columns: []column{
+			{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
+			{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024},
+			{"RSS MiB", "RSS-B", 1.0 / (1 << 20)}, {"connected/s", "connected/s", 1},
+			{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
+			{"last ms", "last-ns", 1e-6},
+		},
 	}
-}
-
-var crowdColumns = []column{
-	{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
-	{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024},
-	{"RSS MiB", "RSS-B", 1.0 / (1 << 20)}, {"connected/s", "connected/s", 1},
-	{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
-	{"last ms", "last-ns", 1e-6},
 }
 
 const (
@@ -35,45 +33,49 @@ const (
 	crowdTime   = 4 * time.Minute // for all of it
 )
 
-// crowd measures very many idle watchers at watchfan's plaintext port. kube-apiserver has no such
-// port, and the traffic part has a row for idle watchers over TLS.
+// oneUser lets one user have all watches.
+func oneUser(*Options) []string { return []string{"--max-watches-per-user=0"} }
+
+// crowd measures very many idle watchers at watchfan: over HTTP/1.1 at its plaintext port, and over
+// HTTP/2 at the other. kube-apiserver would need 5 GiB for as many; traffic and http2 have rows for
+// fewer.
 func (p *program) crowd(ctx context.Context, st *stage) error {
-	if st.peer != watchfanBare {
+	if st.peer == direct {
 		return nil
 	}
-	asked := p.opts.Crowd
-	n := min(asked, roomFor())
-	x := sample{peer: st.peer, axes: []axis{{"clients", strconv.Itoa(n)}}}
-	if n < asked {
-		x.remark = fmt.Sprintf("not %d: this process may have %d open files, and watchfan as many; "+
-			"raise the hard limit (ulimit -Hn)", asked, n+otherFiles)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, crowdTime, fmt.Errorf("not done after %v", crowdTime))
-	defer cancel()
-	x.metrics, x.err = p.measureCrowd(ctx, st, n, func(f *fleet) {
-		f.dialer = func(i int) measure.Dialer {
-			const perAddress = 20_000 // of the 28,000 ports of an address
-			return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
+	n, protocol, remark := p.opts.HTTP2Crowd, http20, ""
+	if asked := p.opts.Crowd; !st.peer.tls {
+		n, protocol = min(asked, roomFor()), http11
+		if n < asked {
+			remark = fmt.Sprintf("not %d: this process may have %d open files, and watchfan as many; "+
+				"raise the hard limit (ulimit -Hn)", asked, n+otherFiles)
 		}
-	})
-	return p.note(context.WithoutCancel(ctx), st, partCrowd, x, 9)
+	}
+	x := sample{peer: st.peer, axes: axes("protocol", protocol, "clients", n), remark: remark}
+	bounded, cancel := context.WithTimeoutCause(ctx, crowdTime, fmt.Errorf("not done after %v", crowdTime))
+	defer cancel()
+	x.metrics, x.err = p.measureCrowd(bounded, st, protocol, n)
+	return p.note(ctx, st, "Crowd", x)
 }
 
-// measureCrowd measures n watchers. prepare gets their fleet before they come.
-func (p *program) measureCrowd(ctx context.Context, st *stage, n int, prepare func(*fleet)) ([]metric, error) {
-	s := &session{stage: st, opts: p.opts, say: p.say}
+func (p *program) measureCrowd(ctx context.Context, st *stage, by protocol, n int) ([]metric, error) {
+	s := p.session(st)
 	defer s.disband()
-	var err error
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err != nil {
+	var l load
+	if by == http20 {
+		l.h2 = &multiplex{mostStreams, largeSteps}
+	}
+	if err := s.assemble(l); err != nil {
 		return nil, err
 	}
-	prepare(s.fleet)
-	if err := s.measureIdle(ctx, n); err != nil {
+	s.fleet.dialer = func(i int) measure.Dialer {
+		const perAddress = 20_000 // of the 28,000 ports of an address
+		return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
+	}
+	m, err := s.idle(ctx, n)
+	if err != nil {
 		return nil, err
 	}
-	idle := s.done[0]
-	m := append(idle.metrics(), metric{"connected/s", float64(n) / idle.Window.Seconds()})
-
 	meter, err := measure.StartMeter(withBench(st))
 	if err != nil {
 		return nil, err

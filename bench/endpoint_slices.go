@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -46,17 +45,4 @@ func sliceEndpoint(i, generation int) string {
 		`"uid":"%s-%s-4%s-8%s-%s"},"zone":"zone-%c"}`,
 		128+r.Uint64()%100, r.Uint64()%250, 1+r.Uint64()%250, r.Uint64()%5000, hex(r, 3), slicesSpace,
 		hex(r, 4), hex(r, 2), hex(r, 2)[1:], hex(r, 2)[1:], hex(r, 6), 'a'+byte(r.Uint64()%3))
-}
-
-// createSlices creates the collection, and returns the size of an event in bytes.
-func (w *writer) createSlices(ctx context.Context) (int, error) {
-	if err := w.createNamespace(ctx, w.coll.namespace); err != nil {
-		return 0, err
-	}
-	for object := range w.coll.objects {
-		if _, err := w.send(ctx, "POST", w.coll.path(), w.coll.body(object, w.seqs[object])); err != nil {
-			return 0, err
-		}
-	}
-	return w.eventSize(ctx)
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // A scriptedServer lists a collection and serves watches. The test writes the lines of each watch.
@@ -196,5 +198,57 @@ func TestConnectRefused(t *testing.T) {
 	}
 	if _, err := loopback("https://192.0.2.1:443"); err == nil {
 		t.Error("cluster elsewhere: no refusal")
+	}
+}
+
+// TestLeanFleet: every second watcher asks for lean objects, and does not take whole ones.
+func TestLeanFleet(t *testing.T) {
+	for _, by := range []access{plain, secure, h2} {
+		t.Run(string(by), func(t *testing.T) {
+			s, e := newScriptedServer(t, by != plain)
+			asked := make(map[string]int)
+			var mu sync.Mutex // guards asked
+			serve := s.Config.Handler
+			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Has("watch") {
+					mu.Lock()
+					asked[r.Header.Get("Accept")]++
+					mu.Unlock()
+				}
+				serve.ServeHTTP(w, r)
+			})
+			f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), readers{number: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(f.close)
+			f.lean = func(i int) bool { return i%2 == 1 }
+			if by == h2 {
+				f.h2 = &multiplex{streams: 2, flow: smallWindows}
+			}
+			if err := f.grow(t.Context(), 6, []uint64{0, 1, 2, 3}); err != nil {
+				t.Fatal(err)
+			}
+			if asked["application/json"] != 3 || asked["application/json;drop=metadata.managedFields"] != 3 {
+				t.Errorf("asked for %v", asked)
+			}
+			f.expect(1)
+			s.say(-1, `{"type":"MODIFIED","object":{"metadata":{"annotations":{"bench-seq":"5"}}}}`+"\n")
+			if err := f.drain(t.Context(), steady.Patience); err != nil {
+				t.Fatal(err)
+			}
+			f.expect(1)
+			s.say(-1, `{"type":"MODIFIED","object":{"metadata":{"annotations":{"bench-seq":"9"},"managedFields":[]}}}`+"\n")
+			err = f.drain(t.Context(), steady.Patience)
+			if err == nil || !strings.Contains(err.Error(), errNotLean.Error()) {
+				t.Error(err)
+			}
+			steady.Until(t, "loss of the lean watchers", func() error {
+				if n := f.lost.Load(); n != 3 {
+					return fmt.Errorf("%d are lost, want 3", n)
+				}
+				return nil
+			})
+		})
 	}
 }

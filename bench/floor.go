@@ -124,94 +124,29 @@ func (f *floor) events(i uint64) uint64 {
 
 func (f *floor) book() *ledger { return f.ledger }
 
-// runFloor measures a floor with the load of each twin: as many watchers, as many events a second,
-// and as many events in a write.
-func runFloor(ctx context.Context, o *Options, p peer, twins []result, round int,
-	say func(string, ...any)) ([]result, error) {
-	say("starting")
-	st, err := newFloorStage(ctx, o, p)
-	if err != nil {
-		return nil, err
-	}
-	defer st.stop()
-	s := &session{stage: st, opts: o, round: round, say: say}
-	defer s.disband()
-	for _, twin := range twins {
-		if err := s.gather(ctx, twin.clients, false); err != nil {
-			return s.done, fmt.Errorf("%v: %w", p, err)
-		}
-		st.floor.batch = max(twin.batch, 1)
-		offered := rate(float64(twin.writes) / twin.Window.Seconds())
-		say("%d watchers, %.0f events/s, %.1f in a write", twin.clients, float64(offered), st.floor.batch)
-		r := s.measure(ctx, twin.clients, offered)
-		if ctx.Err() != nil {
-			return s.done, ctx.Err()
-		}
-		r.rate, r.batch = twin.rate, st.floor.batch
-		s.done = append(s.done, r)
-		if r.err != nil {
-			say("FAILED: %v", r.err)
-			return s.done, nil
-		}
-	}
-	return s.done, nil
-}
-
-// floorTwins returns the results of this round to compare a floor with: watchfan's with the same
-// kind of port, and with the most watchers or with all numbers of them.
-func floorTwins(results []result, p peer, round int, all bool) (twins []result) {
-	most := 0
-	for _, r := range results {
-		most = max(most, r.clients)
-	}
-	for _, r := range results {
-		ours := r.peer.name == watchfanBare.name && r.peer.tls == p.tls && r.round == round
-		if ours && r.err == nil && !r.idle && r.clients > 0 && (all || r.clients == most) {
-			twins = append(twins, r)
-		}
-	}
-	return twins
-}
-
-// A floorLoad is what watchfan has written in a case.
-type floorLoad struct {
-	watchers int
-	streams  int     // watches on each HTTP/2 connection; 0 is HTTP/1.1
-	rate     rate    // of writes
-	batch    float64 // events in one write to a watcher, at least 1
-	bytes    int     // of an event on the wire, without TLS
-}
-
-// floorLoadOf returns the load of a sample, without its watchers.
-func floorLoadOf(x *sample) floorLoad {
+// floorBeside measures a floor with the load of a sample of this round and adds it to the same
+// section: as many watchers, as many events a second, as many events in a write, and as many bytes.
+func (p *program) floorBeside(ctx context.Context, bench string, x sample) error {
 	get := func(unit string) float64 {
 		v, _ := x.get(unit)
 		return v
 	}
-	return floorLoad{rate: rate(get(unitWrites)), batch: max(get(unitBatch), 1), bytes: int(get(unitBytes))}
-}
-
-// underFloorLoad starts a floor with TLS and returns its figures under a load.
-func (p *program) underFloorLoad(ctx context.Context, coll *collection, load floorLoad) (result, error) {
-	f, err := startFloor(ctx, true, coll.objects, load.bytes, load.streams)
-	if err != nil {
-		return result{}, err
+	clients, err := strconv.Atoi(x.axis("clients"))
+	if err != nil || clients == 0 || x.round != p.round || x.err != nil {
+		return err
 	}
-	st := &stage{peer: floorTLS, floor: f, coll: coll}
+	streams, _ := strconv.Atoi(x.axis("streams")) // "" is HTTP/1.1
+	st, err := newFloorStage(ctx, x.peer, p.opts.Objects, int(get(unitBytes)), streams)
+	if err != nil {
+		return err
+	}
 	defer st.stop()
-	f.batch = load.batch
-	s := &session{stage: st, opts: p.opts, round: p.round, say: p.say}
-	defer s.disband()
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err == nil {
-		if load.streams > 0 {
-			s.fleet.h2 = &multiplex{load.streams, largeSteps}
-		}
-		err = s.fleet.grow(ctx, load.watchers, s.book().seqs)
+	st.floor.batch = max(get(unitBatch), 1)
+	l := load{clients: clients, rate: rate(get(unitWrites))}
+	if streams > 0 {
+		l.h2 = &multiplex{streams, largeSteps}
 	}
-	if err != nil {
-		return result{}, fmt.Errorf("%v: %w", st.peer, err)
-	}
-	r := s.measure(ctx, load.watchers, load.rate)
-	r.batch = load.batch
-	return r, r.err
+	twin := sample{peer: st.peer, axes: x.axes}
+	twin.metrics, _, twin.err = p.under(ctx, st, l)
+	return p.note(ctx, st, bench, twin)
 }

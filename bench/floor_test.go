@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
@@ -110,8 +109,8 @@ func TestFloor(t *testing.T) {
 // again.
 func TestFloorStalled(t *testing.T) {
 	server := startFloorHere(t, false, 3, 10_000, 0)
-	st := &stage{peer: floorBare, floor: server, coll: &collection{namespace: "bench", objects: 3}}
-	watchers, err := st.newFleet([]filter{everything}, readers{number: 1})
+	coll := newCollection(objectConfigMaps, 3, 0)
+	watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, readers{number: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +118,11 @@ func TestFloorStalled(t *testing.T) {
 	if err := watchers.grow(t.Context(), 2, server.seqs); err != nil {
 		t.Fatal(err)
 	}
-	stalled, err := fallAsleep(t.Context(), st, 2)
-	defer stalled.close()
+	stalled, err := watchers.addDeaf(t.Context(), 2, server.seqs)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer stalled.close()
 	server.batch = 100
 	err = server.run(&orders{t.Context(), 5}, watchers, 0)
 	if err == nil {
@@ -132,7 +131,7 @@ func TestFloorStalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fates, err := stalled.wake(server.seqs)
+	fates, err := stalled.wake(t.Context(), server.seqs)
 	if want := [...]int{caughtUp: 2, ended: 0, silent: 0}; err != nil || fates != want {
 		t.Errorf("got %v, %v want %v", fates, err, want)
 	}
@@ -153,26 +152,4 @@ func TestFloorEvents(t *testing.T) {
 			t.Errorf("batch %v: %d events in 1000 orders, want %d", batch, sum, want)
 		}
 	}
-}
-
-func TestFloorTwins(t *testing.T) {
-	results := []result{
-		{peer: direct, clients: 1000, round: 1}, {peer: watchfanBare, clients: 1000, idle: true, round: 1},
-		{peer: watchfanBare, clients: 1000, rate: 50, round: 1}, {peer: watchfanBare, clients: 100, rate: 50, round: 1},
-		{peer: watchfanTLS, clients: 1000, rate: 50, round: 1}, {peer: watchfanBare, clients: 1000, rate: 50, round: 2},
-		{peer: watchfanBare, clients: 1000, rate: unpaced, round: 1, err: errEnded},
-	}
-	f := func(p peer, all bool, want ...int) {
-		t.Helper()
-		var got []int
-		for _, r := range floorTwins(results, p, 1, all) {
-			got = append(got, r.clients)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%v, all=%t: got %v want %v", p, all, got, want)
-		}
-	}
-	f(floorBare, false, 1000)
-	f(floorBare, true, 1000, 100)
-	f(floorTLS, true, 1000)
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 )
 
 func http2Section(o *Options) *section {
@@ -19,14 +18,11 @@ func http2Section(o *Options) *section {
 			"A watcher with gzip decompresses each event. " +
 			fmt.Sprintf("idle = %d watchers, and the memory that they add.", o.HTTP2Idle),
 		columns: []column{
-			{"deliveries/s", unitDeliveries, 1}, {"CPU µs/delivery", unitCPU, 1e-3}, {"deliveries/core-s", unitPerCore, 1},
-			{"events/write", unitBatch, 1}, {"all servers", unitAllCPU, 1e-3},
-			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"KiB/watcher", unitMemory, 1.0 / 1024},
-		},
-		costs: []column{
 			{"CPU µs/delivery", unitCPU, 1e-3}, {"deliveries/core-s", unitPerCore, 1},
 			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"KiB/watcher", unitMemory, 1.0 / 1024},
+			{"deliveries/s", unitDeliveries, 1}, {"events/write", unitBatch, 1}, {"all servers", unitAllCPU, 1e-3},
 		},
+		costs: 5,
 	}
 }
 
@@ -45,7 +41,7 @@ type http2Case struct {
 
 // http2Cases returns the cases of the part, in their order.
 func (o *Options) http2Cases() []http2Case {
-	n, few, most, pace := o.HTTP2Clients, o.Streams, mostStreams, o.pace()
+	n, few, pace := o.HTTP2Clients, o.Streams, o.pace()
 	return []http2Case{
 		{n, few, true, pace, false, false},
 		{n, few, false, pace, false, false},
@@ -54,7 +50,7 @@ func (o *Options) http2Cases() []http2Case {
 		{n, few, true, unpaced, false, false},
 		{n, few, false, unpaced, false, false},
 		{n, few, true, unpaced, true, false},
-		{o.HTTP2Idle, most, true, 0, false, true},
+		{o.HTTP2Idle, mostStreams, true, 0, false, true},
 	}
 }
 
@@ -70,21 +66,18 @@ func (x http2Case) multiplex() *multiplex {
 }
 
 func (x http2Case) axes() []axis {
-	protocol, windows, asked, r := "h2", "seldom", "identity", x.rate.String()
+	protocol, windows, r := http20, "seldom", x.rate.String()
 	switch {
 	case x.streams == 0:
-		protocol, windows = "h1", "none"
+		protocol, windows = http11, "none"
 	case !x.seldom:
 		windows = "client-go"
-	}
-	if x.gzip {
-		asked = "gzip"
 	}
 	if x.idle {
 		r = "idle"
 	}
-	return []axis{{"protocol", protocol}, {"clients", strconv.Itoa(x.clients)}, {"streams", strconv.Itoa(max(x.streams, 1))},
-		{"windows", windows}, {"rate", r}, {"asked", asked}}
+	return axes("protocol", protocol, "clients", x.clients, "streams", max(x.streams, 1), "windows", windows, "rate", r,
+		"asked", asked(x.gzip))
 }
 
 // http2 measures one peer, over TLS.
@@ -92,14 +85,12 @@ func (p *program) http2(ctx context.Context, st *stage) error {
 	if !st.peer.tls {
 		return nil
 	}
-	if st.peer != direct && p.opts.OwnBehind > 0 {
-		defer func(behind int) { st.writer.behind = behind }(st.writer.behind)
-		st.writer.behind = p.opts.OwnBehind
-	}
+	defer st.writer.allow(st.writer.behind)
+	st.writer.allow(p.opts.behind(st.peer))
 	for _, c := range p.opts.http2Cases() {
 		x := sample{peer: st.peer, axes: c.axes()}
 		x.metrics, x.remark, x.err = p.measureHTTP2(ctx, st, c)
-		if err := p.note(ctx, st, partHTTP2, x, 8); err != nil {
+		if err := p.note(ctx, st, "HTTP2", x); err != nil {
 			return err
 		}
 	}
@@ -108,27 +99,29 @@ func (p *program) http2(ctx context.Context, st *stage) error {
 
 // measureHTTP2 also returns a remark.
 func (p *program) measureHTTP2(ctx context.Context, st *stage, c http2Case) (m []metric, remark string, err error) {
-	s := &session{stage: st, opts: p.opts, say: p.say}
+	l := load{clients: c.clients, rate: p.opts.offered(c.rate, c.clients), gzip: c.gzip, h2: c.multiplex()}
+	if !c.idle {
+		return p.under(ctx, st, l)
+	}
+	s := p.session(st)
 	defer s.disband()
-	if s.fleet, err = s.newFleet([]filter{everything}, p.opts.readers()); err != nil {
+	if err := s.assemble(l); err != nil {
 		return nil, "", err
 	}
-	s.fleet.h2, s.fleet.gzip = c.multiplex(), c.gzip
-	if c.idle {
-		if err := s.measureIdle(ctx, c.clients); err != nil {
-			return nil, "", err
+	m, err = s.idle(ctx, c.clients)
+	return m, "", err
+}
+
+// http2Floor measures a floor with the load of each of watchfan's cases over HTTP/2, without
+// compression, and with clients that give windows back seldom. A floor reads no windows.
+func (p *program) http2Floor(ctx context.Context, _ *stage) error {
+	for _, x := range p.section("HTTP2").samples {
+		if x.peer == watchfanTLS && x.axis("protocol") == string(http20) && x.axis("asked") == asked(false) &&
+			x.axis("windows") == "seldom" && x.axis("rate") != "idle" {
+			if err := p.floorBeside(ctx, "HTTP2", x); err != nil {
+				return err
+			}
 		}
-		return s.done[0].metrics(), "", nil
 	}
-	if err := s.fleet.grow(ctx, c.clients, st.book().seqs); err != nil {
-		return nil, "", err
-	}
-	if c.gzip && s.fleet.inflated() == 0 {
-		remark = "answered without compression"
-	}
-	r := s.measure(ctx, c.clients, p.opts.offered(c.rate, c.clients))
-	if r.err != nil {
-		return nil, "", r.err
-	}
-	return r.metrics(), remark, nil
+	return nil
 }

@@ -6,68 +6,125 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runList is `bench list`. It lists all pods in all forms at every peer in each round, and reports
-// what was measured even if something failed.
-func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o := listDefaults()
-	if err := parseOptions("list", o, args, stderr); err != nil {
-		return err
+// Units of lists, by name for the tables.
+const (
+	unitLists       = "lists/s"
+	unitListCPU     = "cpu-ns/list"     // of the delivering server
+	unitAllListCPU  = "all-cpu-ns/list" // of all servers
+	unitListsPerCPU = "lists/cpu-s"     // per second of all servers' CPU
+	unitListBytes   = "B/list"          // on the wire
+	unitUpstream    = "upstream/list"   // lists of pods at kube-apiserver
+	unitPassed      = "passed/list"     // requests that watchfan passed through
+)
+
+// listOptions are the settings of `bench list`.
+type listOptions struct {
+	binaries
+	output
+
+	Pods      int            // in the cluster
+	Clients   int            // connections, each with one list at a time
+	Protocols []protocol     // of clients; http20 is over TLS alone
+	Lean      bool           // lists without managed fields too
+	Rounds    int            // turns of each case
+	Window    time.Duration  // time after which a client begins no other list
+	Warmup    time.Duration  // the same, before the window
+	Only      *regexp.Regexp // cases to measure, by name
+}
+
+func listDefaults() *listOptions {
+	return &listOptions{
+		binaries: builtBinaries,
+		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second,
+		Only: regexp.MustCompile(""), Protocols: []protocol{http11, http20},
 	}
-	cases := o.cases()
-	b, err := measureLists(ctx, o, cases, stderr)
-	if b == nil {
-		return err
-	}
-	failed := 0
-	for _, c := range cases {
-		failed += len(c.rounds) - len(c.good())
-	}
-	if failed > 0 {
-		err = errors.Join(err, fmt.Errorf("%d measurements failed", failed))
-	}
-	return report(stdout, o.Out, o.conditions(b), err, func(w io.Writer) {
-		writeListTables(w, cases)
-		fmt.Fprintln(w)
-		writeListBenchmarks(w, cases)
+}
+
+// AddFlags adds the flags of `bench list`.
+func (o *listOptions) AddFlags(fs *flag.FlagSet) {
+	o.binaries.addFlags(fs)
+	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
+	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
+	fs.Func("protocol", "versions of HTTP, as `name,…`; h2 is over TLS alone (default "+join(o.Protocols)+")",
+		list(&o.Protocols, parseProtocol))
+	fs.BoolVar(&o.Lean, "lean", o.Lean, "at watchfan, lists without managed fields too")
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "turns of each case; results are medians of these rounds")
+	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
+	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
+	fs.Func("only", "measure only cases with names that match this `regexp`, as 'format=json/.*/rv=0'",
+		func(s string) (err error) {
+			o.Only, err = regexp.Compile(s)
+			return err
+		})
+	o.output.addFlags(fs)
+	fs.BoolFunc("quick", "one round, about three minutes", func(string) error {
+		o.Rounds, o.Window = 1, 2*time.Second
+		return nil
 	})
+}
+
+// Validate reports options that cannot be used on this machine.
+func (o *listOptions) Validate() error {
+	switch {
+	case o.Pods < 1 || o.Clients < 1 || o.Rounds < 1:
+		return errors.New("--pods, --clients and --rounds must be positive")
+	case o.Window < 100*time.Millisecond || o.Warmup < 0:
+		return errors.New("--window must be at least 100ms, --warmup not negative")
+	case len(o.cases()) == 0:
+		return fmt.Errorf("--only %s: no case has such a name", o.Only)
+	}
+	return errors.Join(o.output.validate(), o.binaries.validate(true), raiseFileLimit(o.Clients))
+}
+
+// conditions returns the machine and the settings of the run.
+func (o *listOptions) conditions(listBytes int) conditions {
+	c := machineConditions()
+	c.add("pods", fmt.Sprint(o.Pods))
+	c.add("list-bytes", fmt.Sprint(listBytes))
+	c.add("clients", fmt.Sprint(o.Clients))
+	c.add("protocols", join(o.Protocols))
+	c.add("window", o.Window.String())
+	c.add("rounds", fmt.Sprint(o.Rounds))
+	return c
+}
+
+func listSection() *section {
+	return &section{
+		bench: "List", title: "Lists",
+		columns: []column{
+			{"lists/s", unitLists, 1}, {"CPU ms/list", unitListCPU, 1e-6}, {"all servers", unitAllListCPU, 1e-6},
+			{"lists/CPU-s", unitListsPerCPU, 1}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
+			{"MB/list", unitListBytes, 1e-6}, {"upstream", unitUpstream, 1}, {"passed", unitPassed, 1},
+		},
+		costs: 7,
+	}
 }
 
 // A listCase is one peer and one form.
 type listCase struct {
-	peer   peer
-	form   form
-	direct *listCase // kube-apiserver's case in the same form; nil if it is not measured
-	rounds []listResult
-}
-
-// name is the name of the case's benchmark.
-func (c *listCase) name() string {
-	return fmt.Sprintf("BenchmarkList/peer=%s/tls=%t/%v", c.peer.name, c.peer.tls, c.form)
+	peer peer
+	form form
 }
 
 // cases returns the cases to measure, in their order. The peers of one form follow one another.
-func (o *listOptions) cases() (cases []*listCase) {
-	for _, f := range forms {
-		var first *listCase
+func (o *listOptions) cases() (cases []listCase) {
+	for _, f := range forms(o.Lean) {
 		for _, p := range peers {
-			if f.protocol == http20 && !p.tls || !slices.Contains(o.Protocols, f.protocol) {
-				continue
-			}
-			c := &listCase{peer: p, form: f, direct: first}
-			if !o.Only.MatchString(c.name()) {
-				continue
-			}
-			if cases = append(cases, c); p == direct {
-				first = c
+			c := listCase{p, f}
+			name := listSection().name(&sample{peer: p, axes: f.axes()})
+			if slices.Contains(p.protocols(), f.protocol) && slices.Contains(o.Protocols, f.protocol) &&
+				(!f.lean || p != direct) && o.Only.MatchString(name) {
+				cases = append(cases, c)
 			}
 		}
 	}
@@ -77,124 +134,117 @@ func (o *listOptions) cases() (cases []*listCase) {
 // A listBench is one cluster with its pods, and watchfan in front of it. All cases share it:
 // nothing is written during the lists, and a peer that gets no requests is idle.
 type listBench struct {
+	*program
 	opts      *listOptions
-	cluster   *cluster
-	proxy     *proxy
-	processes []measure.Process // the servers and this program
-	listBytes int               // of a list in JSON
+	stage     *stage
+	listBytes int // of a list in JSON
 }
 
-// measureLists starts the servers, measures all cases in turn, and stops the servers. It returns
-// nil if the servers did not start.
-func measureLists(ctx context.Context, o *listOptions, cases []*listCase, stderr io.Writer) (*listBench, error) {
+// runList is `bench list`. It lists all pods in all forms at every peer in each round, and reports
+// what was measured even if something failed.
+func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o := listDefaults()
+	if err := parseOptions("list", o, args, stderr); err != nil {
+		return err
+	}
 	start := time.Now()
-	say := func(format string, args ...any) {
+	b := &listBench{program: &program{sections: []*section{listSection()}}, opts: o, stage: new(stage)}
+	b.say = func(format string, args ...any) {
 		fmt.Fprintf(stderr, "%s  %s\n", clock(time.Since(start)), fmt.Sprintf(format, args...))
 	}
-	b := &listBench{opts: o}
-	defer b.stop()
-	if err := b.start(ctx, say); err != nil {
-		return nil, err
+	err := b.run(ctx)
+	return reportSections(stdout, o.Out, o.conditions(b.listBytes), err, b.sections)
+}
+
+// run starts the servers, measures all cases in turn, and stops the servers.
+func (b *listBench) run(ctx context.Context) error {
+	defer b.stage.stop()
+	if err := b.start(ctx); err != nil {
+		return err
 	}
-	for round := range o.Rounds {
-		for _, c := range cases {
-			r := b.measure(ctx, c)
-			if ctx.Err() != nil {
-				return b, ctx.Err()
-			}
-			c.rounds = append(c.rounds, r)
-			say("round %d/%d  %v %v: %s", round+1, o.Rounds, c.peer, c.form, r.String())
-			if r.err != nil {
-				if err := errors.Join(b.cluster.child.alive(), b.proxy.child.alive()); err != nil {
-					return b, err
-				}
+	for b.round = 1; b.round <= b.opts.Rounds; b.round++ {
+		for _, c := range b.opts.cases() {
+			b.stage.peer = c.peer
+			x := sample{peer: c.peer, axes: c.form.axes()}
+			x.metrics, x.err = b.measure(ctx, c.form)
+			if err := b.note(ctx, b.stage, "List", x); err != nil {
+				return err
 			}
 		}
 	}
-	return b, nil
+	return nil
 }
 
-func (b *listBench) start(ctx context.Context, say func(string, ...any)) (err error) {
-	say("starting a dev cluster")
-	if b.cluster, err = startCluster(ctx, b.opts.Devcluster); err != nil {
+func (b *listBench) start(ctx context.Context) (err error) {
+	b.say("starting a dev cluster")
+	if b.stage.cluster, err = startCluster(ctx, b.opts.Devcluster); err != nil {
 		return err
 	}
-	w := &writer{client: b.cluster.client(), server: b.cluster.url(), token: b.cluster.token}
+	w := newWriter(b.stage.cluster.endpoint, &collection{}, newAcks(), 0, 0)
 	defer w.client.CloseIdleConnections()
-	if err := createPods(ctx, w, 0, b.opts.Pods, newPod, say); err != nil {
+	if err := createPods(ctx, w, 0, b.opts.Pods, newPod, b.say); err != nil {
 		return err
 	}
-	list, err := b.cluster.get(ctx, podsPath+"?resourceVersion=0")
+	list, err := b.stage.cluster.get(ctx, podsPath+"?resourceVersion=0")
 	if err != nil {
 		return err
 	}
 	b.listBytes = len(list)
-	if b.proxy, err = startProxy(ctx, b.opts.Watchfan, b.cluster); err != nil {
-		return err
-	}
-	b.processes = append(b.processes, b.cluster.processes...)
-	b.processes = append(b.processes, b.proxy.process, ownProcess())
-	return nil
-}
-
-func (b *listBench) stop() {
-	if b.proxy != nil {
-		b.proxy.child.stop()
-	}
-	if b.cluster != nil {
-		b.cluster.stop()
-	}
-}
-
-// endpoint returns the address of a peer.
-func (b *listBench) endpoint(p peer) endpoint {
-	if p == direct {
-		return b.cluster.endpoint
-	}
-	return b.proxy.endpoint(p)
+	b.stage.proxy, err = startProxy(ctx, b.opts.Watchfan, b.stage.cluster)
+	return err
 }
 
 // measure runs one case once. Clients begin together and finish each list that they begin. All work
 // in the window therefore belongs to whole lists.
-func (b *listBench) measure(ctx context.Context, c *listCase) (r listResult) {
-	listers, err := b.connect(c)
+func (b *listBench) measure(ctx context.Context, f form) ([]metric, error) {
+	listers, err := b.connect(f)
 	defer func() {
 		for _, l := range listers {
 			l.close()
 		}
 	}()
-	if err == nil {
-		err = b.check(c.form, listers[0])
-	}
-	if err == nil {
-		_, err = listFor(ctx, listers, b.opts.Warmup)
-	}
-	var meter *measure.Meter
-	var counts, countsAfter upstreamCounts
-	if err == nil {
-		counts, err = b.counts(ctx)
-	}
-	if err == nil {
-		meter, err = measure.StartMeter(b.processes)
-	}
 	if err != nil {
-		return listResult{err: err}
+		return nil, err
 	}
-	r.lists, r.err = listFor(ctx, listers, b.opts.Window)
-	if r.Usage, err = meter.Read(); r.err == nil {
-		r.err = err
+	if err := b.check(f, listers[0]); err != nil {
+		return nil, err
 	}
-	if countsAfter, err = b.counts(ctx); r.err == nil {
-		r.err = err
+	if _, err := listFor(ctx, listers, b.opts.Warmup); err != nil {
+		return nil, err
 	}
-	r.upstream = upstreamCounts{countsAfter.lists - counts.lists, countsAfter.passed - counts.passed}
-	r.deliverer = c.peer.name
-	return r
+	before, err := b.counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	meter, err := measure.StartMeter(withBench(b.stage))
+	if err != nil {
+		return nil, err
+	}
+	got, err := listFor(ctx, listers, b.opts.Window)
+	used, failed := meter.Read()
+	if err := errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	after, err := b.counts(ctx)
+	n, servers, name := float64(got.count), serversCPU(&used), b.stage.peer.name
+	return append([]metric{
+		{unitLists, n / used.Window.Seconds()},
+		{unitListCPU, float64(used.CPU[name]) / n},
+		{unitAllListCPU, float64(servers) / n},
+		{unitListsPerCPU, n / max(servers, measure.Tick).Seconds()},
+		{unitP50, float64(got.latency.Quantile(0.50))},
+		{unitP99, float64(got.latency.Quantile(0.99))},
+		{unitListBytes, float64(got.wire) / n},
+		{unitUpstream, (after.lists - before.lists) / n},
+		{unitPassed, (after.passed - before.passed) / n},
+		{"lists", n},
+		{"RSS-B", float64(used.RSS[name])},
+	}, usageMetrics(&used)...), err
 }
 
-func (b *listBench) connect(c *listCase) (listers []lister, err error) {
+func (b *listBench) connect(f form) (listers []lister, err error) {
 	for range b.opts.Clients {
-		l, err := newLister(b.endpoint(c.peer), c.form, podsPath)
+		l, err := newLister(b.stage.endpoint(), f, podsPath)
 		if err != nil {
 			return listers, err
 		}
@@ -203,7 +253,8 @@ func (b *listBench) connect(c *listCase) (listers []lister, err error) {
 	return listers, nil
 }
 
-// check makes one list and decodes it. The list must contain every pod.
+// check makes one list and decodes it. It must have every pod, with the fields of each manager or
+// without.
 func (b *listBench) check(f form, l lister) error {
 	var body bytes.Buffer
 	if _, err := l.list(&body); err != nil {
@@ -216,46 +267,16 @@ func (b *listBench) check(f form, l lister) error {
 	if len(list.Items) != b.opts.Pods {
 		return fmt.Errorf("list has %d pods, want %d", len(list.Items), b.opts.Pods)
 	}
-	return nil
-}
-
-// lists counts the lists that clients have received.
-type lists struct {
-	count   uint64
-	wire    uint64 // bytes
-	latency measure.Distribution
-}
-
-// listFor lets each lister make at least one list and begin none after d. It returns at the end of
-// the last list.
-func listFor(ctx context.Context, listers []lister, d time.Duration) (sum lists, err error) {
-	var mu sync.Mutex // guards sum and err
-	var wg sync.WaitGroup
-	start := time.Now()
-	for _, l := range listers {
-		wg.Go(func() {
-			var latency measure.Histogram
-			received := l.received()
-			var failed error
-			for first := true; failed == nil && (first || time.Since(start) < d); first = false {
-				var took time.Duration
-				if took, failed = l.list(io.Discard); failed == nil {
-					latency.Record(took)
-					failed = ctx.Err()
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			sum.wire += l.received() - received
-			sum.latency.Add(&latency)
-			if err == nil {
-				err = failed
-			}
-		})
+	managers := 2
+	if f.lean {
+		managers = 0
 	}
-	wg.Wait()
-	sum.count = sum.latency.Count
-	return sum, err
+	for i := range list.Items {
+		if n := len(list.Items[i].ManagedFields); n != managers {
+			return fmt.Errorf("pod %s has the fields of %d managers, want %d", list.Items[i].Name, n, managers)
+		}
+	}
+	return nil
 }
 
 // upstreamCounts are counters of kube-apiserver and watchfan.
@@ -269,14 +290,14 @@ func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
 	if err := sleep(ctx, 50*time.Millisecond); err != nil {
 		return c, err
 	}
-	page, err := b.cluster.get(ctx, "/metrics")
+	page, err := b.stage.cluster.get(ctx, "/metrics")
 	if err != nil {
 		return c, err
 	}
 	if c.lists, err = sumSeries(string(page), "apiserver_request_total", `resource="pods"`, `verb="LIST"`); err != nil {
 		return c, err
 	}
-	if page, err = b.proxy.admin.get(ctx, "/metrics"); err != nil {
+	if page, err = b.stage.proxy.admin.get(ctx, "/metrics"); err != nil {
 		return c, err
 	}
 	c.passed, err = sumSeries(string(page), "watchfan_passthrough_requests_total")

@@ -4,11 +4,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -38,33 +40,34 @@ func parseProtocol(s string) (protocol, error) {
 	return "", fmt.Errorf("protocol %q: want %s or %s", s, http11, http20)
 }
 
-// forms are all forms that are measured.
-var forms = func() (all []form) {
+// forms returns all forms that are measured, with or without lean ones.
+func forms(lean bool) (all []form) {
 	for _, version := range []string{"0", ""} {
 		for _, format := range []string{"json", "protobuf"} {
 			for _, encoding := range []string{"identity", "gzip"} {
 				for _, protocol := range []protocol{http11, http20} {
-					all = append(all, form{format, encoding, version, protocol, false})
+					f := form{format, encoding, version, protocol, false}
+					if all = append(all, f); lean {
+						f.lean = true
+						all = append(all, f)
+					}
 				}
 			}
 		}
 	}
 	return all
-}()
+}
 
-func (f form) String() string {
-	version := f.version
+// axes returns the properties of a case.
+func (f form) axes() []axis {
+	version, pods := f.version, "whole"
 	if version == "" {
 		version = "unset"
 	}
-	text := fmt.Sprintf("format=%s/encoding=%s/rv=%s", f.format, f.encoding, version)
-	if f.protocol == http20 {
-		text += "/protocol=h2"
-	}
 	if f.lean {
-		text += "/lean=true"
+		pods = "lean"
 	}
-	return text
+	return axes("format", f.format, "encoding", f.encoding, "rv", version, "protocol", f.protocol, "pods", pods)
 }
 
 // mediaType returns the type of the answer.
@@ -73,6 +76,17 @@ func (f form) mediaType() string {
 		return "application/vnd.kubernetes.protobuf"
 	}
 	return "application/json"
+}
+
+// leanParameter asks for objects without metadata.managedFields (KEP-5958).
+const leanParameter = ";drop=metadata.managedFields"
+
+// accept returns the Accept header of a client, lean or not.
+func accept(mediaType string, lean bool) string {
+	if lean {
+		return mediaType + leanParameter
+	}
+	return mediaType
 }
 
 // accept returns the type that is asked for.
@@ -218,4 +232,43 @@ func (w *wire) Read(p []byte) (n int, err error) {
 	}
 	w.received += uint64(n)
 	return n, err
+}
+
+// lists counts the lists that clients have received.
+type lists struct {
+	count   uint64
+	wire    uint64 // bytes
+	latency measure.Distribution
+}
+
+// listFor lets each lister make at least one list and begin none after d. It returns at the end of
+// the last list.
+func listFor(ctx context.Context, listers []lister, d time.Duration) (sum lists, err error) {
+	var mu sync.Mutex // guards sum and err
+	var wg sync.WaitGroup
+	start := time.Now()
+	for _, l := range listers {
+		wg.Go(func() {
+			var latency measure.Histogram
+			received := l.received()
+			var failed error
+			for first := true; failed == nil && (first || time.Since(start) < d); first = false {
+				var took time.Duration
+				if took, failed = l.list(io.Discard); failed == nil {
+					latency.Record(took)
+					failed = ctx.Err()
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sum.wire += l.received() - received
+			sum.latency.Add(&latency)
+			if err == nil {
+				err = failed
+			}
+		})
+	}
+	wg.Wait()
+	sum.count = sum.latency.Count
+	return sum, err
 }

@@ -5,21 +5,16 @@ package main
 import (
 	"bytes"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // serve runs handler for a test and returns where.
@@ -54,13 +49,12 @@ func connectLister(t *testing.T, e endpoint, f form) lister {
 // TestLister: lists of every form arrive whole, one after the other, on one connection.
 func TestLister(t *testing.T) {
 	const pods = 100
-	lean := func(f form) form { f.lean = true; return f }
-	for _, f := range append(slices.Clone(forms), lean(forms[0]), lean(forms[1])) {
+	for _, f := range forms(true) {
 		for _, secure := range []bool{false, true} {
 			if f.protocol == http20 && !secure {
 				continue
 			}
-			t.Run(fmt.Sprintf("%v/tls=%t", f, secure), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v/tls=%t", f.axes(), secure), func(t *testing.T) {
 				body := podList(t, f, pods)
 				var connections sync.Map // by the client's address
 				e := serve(t, secure, func(w http.ResponseWriter, r *http.Request) {
@@ -146,14 +140,14 @@ func TestListerErrors(t *testing.T) {
 }
 
 func TestListFor(t *testing.T) {
-	body := podList(t, forms[0], 3)
+	body := podList(t, forms(false)[0], 3)
 	var served atomic.Uint64
 	e := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		served.Add(1)
 		w.Write(body)
 	})
-	listers := []lister{connectLister(t, e, forms[0]), connectLister(t, e, forms[0])}
+	listers := []lister{connectLister(t, e, forms(false)[0]), connectLister(t, e, forms(false)[0])}
 	before := uint64(0)
 	for _, d := range []time.Duration{0, 20 * time.Millisecond} {
 		got, err := listFor(t.Context(), listers, d)
@@ -172,46 +166,5 @@ func TestListFor(t *testing.T) {
 	listers[1].close()
 	if _, err := listFor(t.Context(), listers, 0); err == nil {
 		t.Error("a lost connection went unnoticed")
-	}
-}
-
-// sampleLists is a run of two rounds in which watchfan failed once.
-func sampleLists() []*listCase {
-	o := listDefaults()
-	o.Only = regexp.MustCompile("format=json/encoding=identity")
-	cases := o.cases()
-	for i, c := range cases {
-		for round := range 2 {
-			r := listResult{deliverer: c.peer.name,
-				Usage: measure.Usage{Window: 4 * time.Second, Others: 40 * time.Millisecond,
-					RSS: map[string]int64{c.peer.name: 300 << 20},
-					CPU: map[string]time.Duration{
-						"bench": time.Second, c.peer.name: time.Duration(round+1) * time.Second, "etcd": 100 * time.Millisecond,
-					}},
-				lists:    lists{count: 40, wire: 40 * 18_600_000},
-				upstream: upstreamCounts{lists: float64(40 * (i % 2))}}
-			if c.peer != direct {
-				r.lists.count = 400
-			}
-			var h measure.Histogram
-			h.Record(100 * time.Millisecond)
-			r.lists.latency.Add(&h)
-			if i == 1 && round == 1 {
-				r.err = errors.New("list answered 503")
-			}
-			c.rounds = append(c.rounds, r)
-		}
-	}
-	return cases
-}
-
-func TestListReport(t *testing.T) {
-	var got bytes.Buffer
-	writeListTables(&got, sampleLists())
-	writeListBenchmarks(&got, sampleLists())
-	text := got.String()
-	sameAsGolden(t, "list.golden", text)
-	if lines := benchmarkLines(t, text); lines != 19 {
-		t.Errorf("%d benchmark lines of 20 results, one of which failed", lines)
 	}
 }

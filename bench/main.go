@@ -4,10 +4,9 @@
 // watchfan in front of it: the same watchers and the same writes, on this machine, in one run.
 // README.md explains each number.
 //
-//	bench run      measures, prints tables and Go benchmark lines (run_parts.go)
+//	bench run      measures, prints tables and Go benchmark lines (parts.go)
 //	bench list     does the same for lists of all pods
-//	bench scale    compares requests, joins, memory and starts in clusters of several sizes
-//	bench rolling  replaces replicas one after another under their clients
+//	bench scale    compares joins and memory in clusters of several sizes
 //	bench demo     shows a thousand watchers live
 //
 // It starts the servers itself, on loopback, and stops them:
@@ -17,26 +16,23 @@
 //
 // # Files
 //
-// Each command has a file of its name, and each part of `bench run` has one: traffic, dispatch,
-// stalled, crowd, http2, http2stalled, http2crowd, clientgo, resync, egress, nodes, lean, leanlists,
-// leanmemory, shards, selfcheck, storm and slices.
+// Each command has a file of its name, and each part of `bench run` has one: traffic, stalled,
+// Each command has a file of its name, and each part of `bench run` has one: traffic, stalled,
+// crowd, http2, storm, egress, nodes and resync.
 // These files are used by several parts:
 //
-//	run_parts  section  session  stage     the parts, their reports, one peer's turn, its servers
+//	parts  section  session  stage         the parts, their reports, one peer's turn, its servers
 //	fleet  watch  reader  scanner          the watchers and how they read
 //	watcher  streams  h2conn               a watch over HTTP/1.1, many over one HTTP/2 connection
 //	writer  ledger  collection  pods       the writes, their numbers and their objects
 //	cluster  peer  child  audit_log        the servers
-//	report  goals  machine  series         figures, targets, conditions, /metrics pages
-//	timeline                               storms on a time axis
+//	report  machine  series                figures, conditions, /metrics pages
 //
 // # Goroutines
 //
 //   - one for each reader, which reads thousands of watchers with its own epoll (reader.go);
 //   - one for each worker of the writer, and those of its net/http connection (writer.go);
-//   - one for each server that is started (child.go);
-//   - one that records a storm (timeline.go);
-//   - in `bench rolling`, one for each client and two for each connection of the balancer.
+//   - one for each server that is started (child.go).
 package main
 
 import (
@@ -53,11 +49,10 @@ const usage = `bench measures the cost of fanning a Kubernetes watch out, next t
 
   bench run [flags]     measures, prints tables and Go benchmark lines
   bench list [flags]    does the same for lists of all pods
-  bench scale [flags]   compares requests, joins, memory and starts in clusters of several sizes
-  bench rolling [flags] replaces replicas one after another under their clients
+  bench scale [flags]   compares joins and memory in clusters of several sizes
   bench demo [flags]    shows a thousand watchers live
 
-bench run -h, bench list -h, bench scale -h, bench rolling -h and bench demo -h list the flags.
+bench run -h, bench list -h, bench scale -h and bench demo -h list the flags.
 `
 
 func main() {
@@ -80,15 +75,11 @@ func run(ctx context.Context, args []string) error {
 			return runList(ctx, args[1:], os.Stdout, os.Stderr)
 		case "scale":
 			return runScale(ctx, args[1:], os.Stdout, os.Stderr)
-		case "rolling":
-			return runRolling(ctx, args[1:], os.Stdout, os.Stderr)
 		case "demo":
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
 		case "floor": // internal: run starts it
 			return runFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
-		case clientGoName: // internal, too
-			return runClientGo(ctx, args[1:], os.Stdin, os.Stderr)
-		case stormFrontName:
+		case stormFrontName: // internal, too
 			return runStormFront(ctx, args[1:], os.Stdin, os.Stderr)
 		}
 	}

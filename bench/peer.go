@@ -47,6 +47,14 @@ var (
 	peers        = []peer{direct, watchfanTLS, watchfanBare}
 )
 
+// protocols returns the protocols that a peer's watchers may speak.
+func (p peer) protocols() []protocol {
+	if p.tls {
+		return []protocol{http11, http20}
+	}
+	return []protocol{http11}
+}
+
 // An endpoint is the address of a server and the credentials for it.
 type endpoint struct {
 	addr  netip.AddrPort

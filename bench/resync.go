@@ -26,15 +26,12 @@ func resyncSection(o *Options) *section {
 			"Wall time is to the last byte of the last client. One client decompresses its stream and checks it.",
 			o.ResyncScale, o.ResyncScale),
 		columns: []column{
-			{"clients", "clients", 1}, {"wall s", "wall-ns", 1e-9},
 			{"CPU ms/client", unitResyncCPU, 1e-6}, {"all servers", unitAllResyncCPU, 1e-6},
+			{"MB/client", unitResyncBytes, 1e-6}, {"clients", "clients", 1}, {"wall s", "wall-ns", 1e-9},
 			{fmt.Sprintf("CPU-s for %d", o.ResyncScale), unitScaled, 1},
-			{"MB/client", unitResyncBytes, 1e-6}, {"MB/s", "MB/s", 1}, {"RSS MiB", "RSS-B", 1.0 / (1 << 20)},
+			{"MB/s", "MB/s", 1}, {"RSS MiB", "RSS-B", 1.0 / (1 << 20)},
 		},
-		costs: []column{
-			{"CPU ms/client", unitResyncCPU, 1e-6}, {"all servers", unitAllResyncCPU, 1e-6},
-			{"MB/client", unitResyncBytes, 1e-6},
-		},
+		costs: 3,
 	}
 }
 
@@ -43,16 +40,16 @@ const resyncTime = 5 * time.Minute
 
 // resync measures one peer with clients that all come at once.
 func (p *program) resync(ctx context.Context, st *stage) error {
-	for _, asked := range []string{"identity", "gzip"} {
+	for _, gzip := range []bool{false, true} {
 		n := p.opts.ResyncClients
 		if st.peer == direct {
 			n = p.opts.ResyncDirect
 		}
-		x := sample{peer: st.peer, axes: []axis{{"asked", asked}}}
+		x := sample{peer: st.peer, axes: axes("asked", asked(gzip))}
 		bounded, cancel := context.WithTimeout(ctx, resyncTime)
-		x.metrics, x.remark, x.err = p.measureResync(bounded, st, n, asked == "gzip")
+		x.metrics, x.remark, x.err = p.measureResync(bounded, st, n, gzip)
 		cancel()
-		if err := p.note(ctx, st, partResync, x, 6); err != nil {
+		if err := p.note(ctx, st, "Resync", x); err != nil {
 			return err
 		}
 	}

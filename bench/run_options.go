@@ -31,12 +31,12 @@ type Options struct {
 	EventSize int  // bytes of one watch event
 	Writers   int  // most writes in flight
 	Behind    int  // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
-	OwnBehind int  // the same for watchfan's watchers, in the parts traffic, http2 and slices; 0 is Behind
+	OwnBehind int  // the same for watchfan's watchers, in the parts traffic, http2 and egress; 0 is Behind
 	Readers   int  // goroutines that read watches
 	Nice      int  // nice value of those; negative needs root
 	Mixed     bool // half of the watchers have selectors
 
-	Parts         []string // of allParts
+	Parts         []string // of partNames
 	SectionRounds int      // rounds of the parts other than traffic
 	AllFloors     bool     // compare every number of watchers with the floor, and not only the largest
 
@@ -50,21 +50,19 @@ type Options struct {
 	Streams        int           // watches on each of their connections
 	HTTP2Idle      int           // idle watchers of the http2 part
 	HTTP2Crowd     int           // idle watchers of the http2crowd part
-	ClientGo       int           // watches of one client-go program
 	Pods           int           // pods in the cluster
-	EgressClients  int           // watchers of all pods
-	EgressRate     rate          // status updates that they get
+	EgressClients  int           // watchers of all objects in the egress part
+	Object         string        // that they watch: pods or EndpointSlices
+	EgressRates    []rate        // updates that they get
+	Protocols      []protocol    // that they speak
+	Lean           []int         // percentages of them without managed fields
 	Nodes          int           // watchers of one node each
 	NodesRate      rate          // status updates, each for one of them
-	LeanClients    int           // watchers without managed fields, and as many with them; watchers of each shard
-	LeanRate       rate          // status updates that they get
 	ResyncClients  int           // clients that resync at once
 	ResyncDirect   int           // the same at kube-apiserver
 	ResyncScale    int           // clients to which the CPU time is scaled
 	StormClients   int           // watches that begin at once
 	StormUntouched int           // watchers that get events meanwhile
-	SliceClients   int           // watchers of EndpointSlices
-	SliceRate      rate          // updates of EndpointSlices at a pace
 }
 
 // A rate is a number of writes per second; 0 is as fast as possible.
@@ -85,26 +83,19 @@ func defaults() *Options {
 		Peers:    slices.Clone(peers), Clients: []int{1000, 100, 0}, Rates: []rate{50, unpaced}, Rounds: 3,
 		Window: 3 * time.Second, Warmup: time.Second,
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8, Readers: 1,
-		Parts: without(allParts, partSelfCheck), SectionRounds: 1, // a self-check is rare, and its measurement long
+		Parts: slices.Clone(partNames), SectionRounds: 1,
 		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
-		HTTP2Clients: 1000, Streams: 50, HTTP2Idle: 10_000, HTTP2Crowd: 100_000, ClientGo: 300,
-		EgressClients: 1000, EgressRate: 20, Nodes: 5000, NodesRate: 300,
-		LeanClients: 1000, LeanRate: 10,
+		HTTP2Clients: 1000, Streams: 50, HTTP2Idle: 10_000, HTTP2Crowd: 100_000,
+		EgressClients: 1000, Object: objectPods, EgressRates: []rate{20}, Protocols: []protocol{http11}, Lean: []int{0},
+		Nodes: 5000, NodesRate: 300,
 		ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
 		StormClients: 5000, StormUntouched: 500,
-		SliceClients: worstWatchers, SliceRate: 5,
 	}
-}
-
-// without returns the parts but one.
-func without(parts []string, part string) []string {
-	return slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return p == part })
 }
 
 // quick sets a short first run: the traffic alone, once, in about a minute. A later --parts
 // replaces the traffic.
 func (o *Options) quick() {
-	o.SliceClients = worstWatchers / 10
 	o.Clients, o.Rounds, o.Window, o.Parts = []int{1000, 0}, 1, 2*time.Second, []string{partTraffic}
 }
 
@@ -124,6 +115,14 @@ func (o *Options) offered(r rate, watchers int) rate {
 		return r
 	}
 	return rate(max(math.Round(100*float64(o.Offer)/float64(watchers)), 1) / 100) // 0 is unpaced
+}
+
+// behind returns how many writes the watchers of a peer may be behind.
+func (o *Options) behind(p peer) int {
+	if p != direct && o.OwnBehind > 0 {
+		return o.OwnBehind
+	}
+	return o.Behind
 }
 
 // pace returns the first rate that is not unpaced.
@@ -148,7 +147,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
 	o.output.addFlags(fs)
-	fs.Func("parts", "parts to measure, of "+join(allParts)+", as `name,…` (default all)", list(&o.Parts, parsePart))
+	fs.Func("parts", "parts to measure, of "+join(partNames)+", as `name,…` (default all)", list(&o.Parts, parsePart))
 	fs.IntVar(&o.SectionRounds, "section-rounds", o.SectionRounds, "rounds of the parts other than traffic")
 	fs.IntVar(&o.Offer, "offer", o.Offer,
 		"most `deliveries` per second at a paced rate; with more watchers the rate is lower")
@@ -161,20 +160,22 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.HTTP2Clients, "http2-clients", o.HTTP2Clients, "watchers that share HTTP/2 connections")
 	fs.IntVar(&o.Streams, "streams-per-connection", o.Streams, "watches on each of their connections")
 	fs.IntVar(&o.HTTP2Idle, "http2-idle", o.HTTP2Idle, "idle watchers that share HTTP/2 connections")
-	fs.IntVar(&o.HTTP2Crowd, "http2-crowd", o.HTTP2Crowd, "the same in the part http2crowd")
-	fs.IntVar(&o.ClientGo, "clientgo-watches", o.ClientGo, "watches of one object each in one client-go program")
+	fs.IntVar(&o.HTTP2Crowd, "http2-crowd", o.HTTP2Crowd, "the same in the part crowd")
 	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster for the parts that watch pods")
-	fs.IntVar(&o.EgressClients, "egress-clients", o.EgressClients, "watchers of all pods")
+	fs.IntVar(&o.EgressClients, "egress-clients", o.EgressClients, "watchers of all objects in the part egress")
+	fs.StringVar(&o.Object, "egress-object", o.Object, "`resource` that they watch: "+objectPods+" or "+objectSlices)
+	fs.Func("egress-rates", "updates per second that they get, as `n,…` (default "+join(o.EgressRates)+")",
+		list(&o.EgressRates, parseRate))
+	fs.Func("egress-protocols", "versions of HTTP that they speak, as `name,…`; h2 is over TLS alone (default "+
+		join(o.Protocols)+")", list(&o.Protocols, parseProtocol))
+	fs.Func("lean", "`percentages` of them that ask for objects without managed fields (default "+join(o.Lean)+")",
+		list(&o.Lean, strconv.Atoi))
 	fs.IntVar(&o.Nodes, "nodes", o.Nodes, "watchers that each select one node")
-	fs.IntVar(&o.LeanClients, "lean-clients", o.LeanClients,
-		"watchers without managed fields, and as many with them; watchers of each of two shards")
 	fs.IntVar(&o.ResyncClients, "resync-clients", o.ResyncClients, "clients that resync at once")
 	fs.IntVar(&o.ResyncDirect, "resync-direct", o.ResyncDirect, "clients that resync at once at kube-apiserver")
 	fs.IntVar(&o.StormClients, "storm-clients", o.StormClients, "watches that begin at once")
 	fs.IntVar(&o.StormUntouched, "storm-untouched", o.StormUntouched, "watchers that get events meanwhile")
-	fs.IntVar(&o.SliceClients, "slice-clients", o.SliceClients, "watchers of EndpointSlices, each with a connection")
-	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute; "+
-		"before --parts slices, 500 watchers of EndpointSlices",
+	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
 		func(string) error { o.quick(); return nil })
 	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour",
 		func(string) error { o.full(); return nil })
@@ -187,7 +188,7 @@ func (o *Options) addServerFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.EventSize, "event-size", o.EventSize, "size of one watch event in `bytes`")
 	fs.IntVar(&o.Writers, "writers", o.Writers, "most writes in flight")
 	fs.IntVar(&o.OwnBehind, "watchfan-behind", o.OwnBehind,
-		"`writes` that watchfan's watchers may be behind in the parts traffic, http2 and slices: "+
+		"`writes` that watchfan's watchers may be behind in the parts traffic, http2 and egress: "+
 			"it buffers more than ten; 0 is --behind")
 	fs.IntVar(&o.Behind, "behind", o.Behind,
 		"`writes` that watchers may be behind, on average, before writers at rate max wait for them; 0 is no limit")
@@ -221,16 +222,17 @@ func (o *Options) Validate() error {
 		return errors.New("--stalled must be percentages from 0 to 99")
 	case o.Pods < 1 || o.EgressClients < 1 || o.Nodes < 1 || o.ResyncClients < 1 || o.ResyncDirect < 1:
 		return errors.New("--pods, --egress-clients, --nodes, --resync-clients and --resync-direct must be positive")
-	case o.HTTP2Clients < 1 || o.HTTP2Idle < 2 || o.HTTP2Crowd < 2 || o.ClientGo < 2:
-		return errors.New("--http2-clients must be positive, " +
-			"--http2-idle, --http2-crowd and --clientgo-watches at least 2")
+	case o.HTTP2Clients < 1 || o.HTTP2Idle < 2 || o.HTTP2Crowd < 2:
+		return errors.New("--http2-clients must be positive, --http2-idle and --http2-crowd at least 2")
 	case o.Streams < 1 || o.Streams > mostStreams:
 		return fmt.Errorf("--streams-per-connection must be from 1 to %d", mostStreams)
 	case o.StormClients < 1 || o.StormUntouched < 1:
 		return errors.New("--storm-clients and --storm-untouched must be positive")
-	case o.SliceClients < 1 || o.LeanClients < 1:
-		return errors.New("--slice-clients and --lean-clients must be positive")
-	case slices.Contains(o.Parts, partNodes) && o.Pods < min(50, o.Nodes):
+	case o.Object != objectPods && o.Object != objectSlices:
+		return fmt.Errorf("--egress-object must be %s or %s", objectPods, objectSlices)
+	case len(o.Lean) == 0 || slices.Min(o.Lean) < 0 || slices.Max(o.Lean) > 100:
+		return errors.New("--lean must be percentages from 0 to 100")
+	case o.wants("nodes") && o.Pods < min(50, o.Nodes):
 		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
 	}
 	slices.Sort(o.Clients)
@@ -246,15 +248,12 @@ func (o *Options) Validate() error {
 // opens as many as it can.
 func (o *Options) mostClients() int {
 	most := 0
-	for part, n := range map[string]int{
-		partTraffic: o.Clients[0], partStalled: o.StalledClients, partEgress: o.EgressClients,
-		partHTTP2: o.HTTP2Clients, partHTTP2Crowd: o.HTTP2Crowd/mostStreams + 1,
-		partNodes: o.Nodes, partLean: 2 * o.LeanClients, partShards: 2 * o.LeanClients,
-		partStorm:  o.StormClients + o.StormUntouched,
-		partResync: max(o.ResyncClients, o.ResyncDirect), partSlices: o.SliceClients,
-	} {
-		if slices.Contains(o.Parts, part) {
-			most = max(most, n)
+	if o.wants(partTraffic) {
+		most = o.Clients[0]
+	}
+	for _, part := range parts {
+		if o.wants(part.name) {
+			most = max(most, part.most(o))
 		}
 	}
 	return most
@@ -267,13 +266,6 @@ func parsePeer(s string) (peer, error) {
 		}
 	}
 	return peer{}, fmt.Errorf("peer %q: want one of %s", s, join(peers))
-}
-
-func parsePart(s string) (string, error) {
-	if !slices.Contains(allParts, s) {
-		return "", fmt.Errorf("part %q: want one of %s", s, join(allParts))
-	}
-	return s, nil
 }
 
 func parseRate(s string) (rate, error) {

@@ -5,209 +5,371 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"os"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// runScale is `bench scale`. It compares the cost of requests in clusters of several sizes, and
-// what watchfan takes to start there.
+// Units of `bench scale`. A request is a watch up to the end of its initial events.
+const (
+	unitRequestCPU    = "cpu-ns/request"     // of the answering server
+	unitAllRequestCPU = "all-cpu-ns/request" // of all servers
+	unitWall          = "wall-ns"            // until the last client has everything
+	unitRequestBytes  = "B/request"
+	unitGrown         = "grown-B"   // of resident memory
+	unitOfObjects     = "x-objects" // the same, as a multiple of the objects' bytes
+)
+
+// scaleOptions are the settings of `bench scale`.
+type scaleOptions struct {
+	binaries
+	output
+
+	Pods     []int          // in the cluster, from few to many
+	Clients  int            // clients that join at once
+	Direct   int            // the same at kube-apiserver
+	Rounds   int            // turns of each row
+	Patience time.Duration  // time after which a row begins no other round
+	Only     *regexp.Regexp // rows to measure, by name
+}
+
+func scaleDefaults() *scaleOptions {
+	return &scaleOptions{binaries: builtBinaries, Pods: []int{10_000, 100_000}, Clients: 500, Direct: 20,
+		Rounds: 3, Patience: 20 * time.Second, Only: regexp.MustCompile("")}
+}
+
+// AddFlags adds the flags of `bench scale`.
+func (o *scaleOptions) AddFlags(fs *flag.FlagSet) {
+	o.binaries.addFlags(fs)
+	fs.Func("pods", "`numbers` of pods, multiples of "+strconv.Itoa(scaleBlock)+" (default "+join(o.Pods)+")",
+		list(&o.Pods, strconv.Atoi))
+	fs.IntVar(&o.Clients, "clients", o.Clients, "clients that join at once")
+	fs.IntVar(&o.Direct, "direct-clients", o.Direct, "the same at kube-apiserver, which takes memory and time for each")
+	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "turns of each row; results are medians of these rounds")
+	fs.DurationVar(&o.Patience, "patience", o.Patience, "time after which a row begins no other round")
+	fs.Func("only", "measure only rows with names that match this `regexp`, as 'join-node|memory'; "+
+		"the benchmark lines have the names", func(s string) (err error) {
+		o.Only, err = regexp.Compile(s)
+		return err
+	})
+	o.output.addFlags(fs)
+	fs.BoolFunc("quick", "one round with 1,000 and 5,000 pods, less than two minutes", func(string) error {
+		o.Pods, o.Clients, o.Rounds = []int{1000, 5000}, 100, 1
+		return nil
+	})
+}
+
+// Validate reports options that cannot be used on this machine.
+func (o *scaleOptions) Validate() error {
+	switch {
+	case len(o.Pods) == 0 || slices.ContainsFunc(o.Pods, func(n int) bool { return n < 1 || n%scaleBlock != 0 }):
+		return fmt.Errorf("--pods must be multiples of %d", scaleBlock)
+	case o.Clients < 1 || o.Direct < 1 || o.Rounds < 1 || o.Patience < 0:
+		return errors.New("--clients, --direct-clients and --rounds must be positive, --patience not negative")
+	case len(o.joins()) == 0 && len(o.forms()) == 0:
+		return fmt.Errorf("--only %s: no row has such a name", o.Only)
+	}
+	slices.Sort(o.Pods)
+	o.Pods = slices.Compact(o.Pods)
+	return errors.Join(o.output.validate(), o.binaries.validate(true), raiseFileLimit(max(o.Clients, o.Direct)))
+}
+
+func (o *scaleOptions) conditions() conditions {
+	c := machineConditions()
+	c.add("pods", join(o.Pods))
+	c.add("pods-per-node", fmt.Sprint(scalePerNode))
+	c.add("clients", fmt.Sprint(o.Clients))
+	c.add("direct-clients", fmt.Sprint(o.Direct))
+	c.add("rounds", fmt.Sprint(o.Rounds))
+	c.add("patience", o.Patience.String())
+	return c
+}
+
+// A joinRow is a row of clients that begin a watch of any state at once.
+type joinRow struct {
+	name   string
+	lone   bool                                // one client alone
+	choice func(pods, client int) podSelection // of client i in a cluster of so many pods
+}
+
+var joinRows = []joinRow{
+	{"join-all", true, func(pods, _ int) podSelection { return podSelection{"", pods} }},
+	// What a kubelet asks for: the pods of its node.
+	{"join-node", false, func(pods, i int) podSelection {
+		return podSelection{fieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode))), scalePerNode}
+	}},
+	{"join-label", false, func(pods, i int) podSelection {
+		return podSelection{labelQuery(scaleLabel + "=" + scaleRelease(i%(pods/scalePerLabel))), scalePerLabel}
+	}},
+}
+
+// joins returns the rows of clients that are measured.
+func (o *scaleOptions) joins() []joinRow {
+	return slices.DeleteFunc(slices.Clone(joinRows), func(r joinRow) bool { return !o.Only.MatchString(r.name) })
+}
+
+// A scaleForm is a representation whose memory is measured, in a row of its name.
+type scaleForm struct{ row, accept string }
+
+var scaleForms = []scaleForm{
+	{"memory-json", "application/json"},
+	{"memory-protobuf", "application/vnd.kubernetes.protobuf"},
+	{"memory-metadata", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
+}
+
+// forms returns all representations if the memory of one is measured, because each is beside the
+// ones before it.
+func (o *scaleOptions) forms() []scaleForm {
+	if slices.ContainsFunc(scaleForms, func(f scaleForm) bool { return o.Only.MatchString(f.row) }) {
+		return scaleForms
+	}
+	return nil
+}
+
+func scaleSection() *section {
+	return &section{
+		bench: "Scale", title: "Scale: what grows with the pods of a cluster",
+		note: "join-all = one client that begins a watch of all pods; join-node, join-label = clients that come at once, each for 20 pods. " +
+			"CPU is for each client, of the answering process, without the TLS handshake. " +
+			"memory = the growth of resident memory for all pods in one more representation, at rest. " +
+			"kube-apiserver keeps them decoded, once for all.",
+		columns: []column{
+			{"CPU ms", unitRequestCPU, 1e-6}, {"CPU ms of all servers", unitAllRequestCPU, 1e-6}, {"time ms", unitWall, 1e-6},
+			{"RSS MiB", unitGrown, 1.0 / (1 << 20)}, {"× the objects' bytes", unitOfObjects, 1},
+		},
+		costs: 4,
+	}
+}
+
+// A scaleBench is a cluster that grows, with a watchfan in front of it.
+type scaleBench struct {
+	*program
+	opts  *scaleOptions
+	stage *stage
+	empty int64 // resident memory of kube-apiserver without pods
+	pods  int   // that there are
+}
+
+// runScale is `bench scale`. It compares the cost of joins, and the memory, in clusters of several
+// sizes.
 func runScale(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := scaleDefaults()
 	if err := parseOptions("scale", o, args, stderr); err != nil {
 		return err
 	}
 	start := time.Now()
-	s := &scaleBench{opts: o, results: &section{bench: "Scale"}}
+	s := &scaleBench{program: &program{sections: []*section{scaleSection()}}, opts: o}
 	s.say = func(format string, args ...any) {
-		at := ""
-		if s.pods > 0 {
-			at = fmt.Sprintf("%d pods: ", s.pods)
-		}
-		fmt.Fprintf(stderr, "%s  %s%s\n", clock(time.Since(start)), at, fmt.Sprintf(format, args...))
+		fmt.Fprintf(stderr, "%s  %s\n", clock(time.Since(start)), fmt.Sprintf(format, args...))
 	}
 	err := s.run(ctx)
-	if failed := s.results.failed(); failed > 0 {
-		err = errors.Join(err, fmt.Errorf("%d measurements failed", failed))
-	}
-	if len(s.results.samples) == 0 {
-		return err
-	}
 	c := o.conditions()
 	c.add("took", clock(time.Since(start)))
-	return report(stdout, o.Out, c, err, func(w io.Writer) { writeScale(w, s.results, o) })
+	return reportSections(stdout, o.Out, c, err, s.sections)
 }
 
-// A scaleBench is a cluster that grows, with watchfans in front of it.
-type scaleBench struct {
-	opts    *scaleOptions
-	say     func(format string, args ...any)
-	results *section
-
-	dir         string // of temporary files
-	cluster     *cluster
-	audit       *auditLog
-	certificate certificate // of all replicas
-	writer      *writer
-	proxy       *proxy // the peer watchfan; nil between its turns
-	empty       int64  // resident memory of kube-apiserver without pods
-
-	pods  int // that there are
-	round int // of the present row
-}
-
-func (s *scaleBench) run(ctx context.Context) (err error) {
-	if s.dir, err = os.MkdirTemp("", "watchfan-bench-scale-"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(s.dir)
-	if s.audit, err = newAuditLog(s.dir, "pods", watcherAgent); err != nil {
-		return err
-	}
+func (s *scaleBench) run(ctx context.Context) error {
 	s.say("starting a dev cluster")
-	if s.cluster, err = startCluster(ctx, s.opts.Devcluster, s.audit.flags()...); err != nil {
+	cluster, err := startCluster(ctx, s.opts.Devcluster)
+	if err != nil {
 		return err
 	}
-	defer s.cluster.stop()
-	if s.certificate, err = makeCertificate(s.cluster.dir); err != nil {
-		return err
-	}
-	s.writer = &writer{client: s.cluster.client(), server: s.cluster.url(), token: s.cluster.token}
-	defer s.writer.client.CloseIdleConnections()
-	atRest, err := s.stage(nil).rest(ctx)
+	s.stage = &stage{cluster: cluster}
+	defer s.stage.stop()
+	w := newWriter(cluster.endpoint, &collection{}, newAcks(), 0, 0)
+	defer w.client.CloseIdleConnections()
+	atRest, err := s.stage.rest(ctx)
 	if err != nil {
 		return err
 	}
 	s.empty = atRest.RSS[direct.name]
 	for _, n := range s.opts.Pods {
-		if err := s.measure(ctx, n); err != nil {
-			return errors.Join(err, s.cluster.child.alive())
+		if err := createPods(ctx, w, s.pods, n, scalePod, s.say); err != nil {
+			return err
+		}
+		s.pods = n
+		if rows := s.opts.joins(); len(rows) > 0 {
+			err = s.behind(ctx, func() error { return s.join(ctx, rows) })
+		}
+		if forms := s.opts.forms(); err == nil && len(forms) > 0 {
+			err = s.behind(ctx, func() error { return s.memory(ctx, forms) })
+		}
+		if err != nil {
+			return errors.Join(err, cluster.child.alive())
 		}
 	}
 	return nil
 }
 
-// stage returns the cluster with a proxy or without.
-func (s *scaleBench) stage(p *proxy) *stage {
-	return &stage{peer: watchfanTLS, cluster: s.cluster, proxy: p}
-}
-
-// grow adds pods up to n.
-func (s *scaleBench) grow(ctx context.Context, n int) error {
-	before := s.pods
-	s.pods = n
-	return createPods(ctx, s.writer, before, n, scalePod, s.say)
-}
-
-// measure measures all rows in a cluster of n pods.
-func (s *scaleBench) measure(ctx context.Context, n int) error {
-	if err := s.grow(ctx, n); err != nil {
+// behind calls measure with a new watchfan.
+func (s *scaleBench) behind(ctx context.Context, measure func() error) (err error) {
+	if s.stage.proxy, err = startProxy(ctx, s.opts.Watchfan, s.stage.cluster); err != nil {
 		return err
 	}
-	defer s.stopProxy()
-	if s.opts.wants(func(r *scaleRow) bool { return r.name == "cold" }) {
-		if err := s.repeat(ctx, s.cold); err != nil {
-			return err
-		}
-	}
-	// The first replica is the peer of the requests.
-	if s.opts.wants(func(r *scaleRow) bool { return r.measure != nil || r.name == "first" || r.name == "second" }) {
-		if err := s.repeat(ctx, s.replicas); err != nil {
-			return err
-		}
-	}
-	if err := s.requests(ctx); err != nil {
+	defer func() {
+		s.stage.proxy.child.stop()
+		s.stage.proxy = nil
+	}()
+	return measure()
+}
+
+const (
+	rowTime    = 3 * time.Minute        // for one measurement
+	settleTime = 200 * time.Millisecond // for the servers to finish what they do after a handshake
+)
+
+// join measures rows, at one peer after the other. A row begins no other round after the patience.
+func (s *scaleBench) join(ctx context.Context, rows []joinRow) error {
+	if err := fillPods(ctx, s.stage.proxy, scaleForms[0].accept, 1); err != nil {
 		return err
 	}
-	s.stopProxy()
-	if s.opts.wants(func(r *scaleRow) bool { return strings.HasPrefix(r.name, "memory-") }) {
-		return s.memory(ctx)
+	for _, row := range rows {
+		begun := time.Now()
+		for s.round = 1; s.round <= s.opts.Rounds && (s.round == 1 || time.Since(begun) < s.opts.Patience); s.round++ {
+			for _, p := range []peer{direct, watchfanTLS} {
+				s.stage.peer = p
+				x := sample{peer: p, axes: s.axes(row.name)}
+				bounded, cancel := context.WithTimeoutCause(ctx, rowTime, fmt.Errorf("not over after %v", rowTime))
+				x.metrics, x.err = s.measureJoin(bounded, row)
+				cancel()
+				if err := s.note(ctx, s.stage, "Scale", x); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }
 
-// requests measures the rows of requests.
-func (s *scaleBench) requests(ctx context.Context) error {
-	for i := range scaleRows {
-		row := &scaleRows[i]
-		if row.measure == nil || !s.opts.Only.MatchString(row.name) {
-			continue
-		}
-		err := s.repeat(ctx, func(ctx context.Context, round int) error { return s.turn(ctx, row, round) })
+func (s *scaleBench) axes(row string) []axis { return axes("row", row, "pods", s.pods) }
+
+// measureJoin measures the clients of a row. They are connected before: the TLS handshake is not
+// measured.
+func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]metric, error) {
+	st, clients := s.stage, s.opts.Clients
+	if row.lone {
+		clients = 1
+	} else if st.peer == direct {
+		clients = min(s.opts.Direct, clients)
+	}
+	crowd, err := newSyncers(st.endpoint(), clients, false, func(i int) podSelection {
+		want := row.choice(s.pods, i)
+		want.query += "&resourceVersion=0"
+		return want
+	})
+	defer crowd.close()
+	if err != nil {
+		return nil, err
+	}
+	if err := sleep(ctx, settleTime); err != nil {
+		return nil, err
+	}
+	used, wall, err := crowd.measure(ctx, withBench(st))
+	count := float64(clients)
+	return append([]metric{
+		{unitRequestCPU, float64(used.CPU[st.peer.name]) / count},
+		{unitAllRequestCPU, float64(serversCPU(&used)) / count},
+		{unitWall, float64(wall)}, {unitRequestBytes, float64(crowd.bytes()) / count}, {"clients", count},
+	}, usageMetrics(&used)...), err
+}
+
+// memory measures the resident memory that each representation adds to a new watchfan, and that of
+// kube-apiserver with all pods. The servers are at rest.
+func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
+	s.say("memory of the representations")
+	s.round = 1
+	before, err := s.stage.rest(ctx)
+	if err != nil {
+		return err
+	}
+	objects := 0.0 // bytes
+	for i, f := range forms {
+		after, bytes, err := s.fill(ctx, f.accept, i+1)
 		if err != nil {
 			return err
 		}
+		name, own := s.stage.proxy.process.Name, bytes-objects
+		grown := map[peer]int64{watchfanTLS: after.RSS[name] - before.RSS[name], direct: after.RSS[direct.name] - s.empty}
+		before, objects = after, bytes
+		for _, p := range []peer{direct, watchfanTLS} {
+			if p == direct && i > 0 {
+				continue
+			}
+			x := sample{peer: p, axes: s.axes(f.row), metrics: []metric{
+				{unitGrown, float64(grown[p])}, {"objects-B", own}, {unitOfObjects, float64(grown[p]) / own}}}
+			if err := s.note(ctx, s.stage, "Scale", x); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// repeat calls measure until the rounds are over or have taken too long, once at least.
-func (s *scaleBench) repeat(ctx context.Context, measure func(ctx context.Context, round int) error) error {
-	begun := time.Now()
-	for round := 1; round <= s.opts.Rounds && (round == 1 || time.Since(begun) < s.opts.Patience); round++ {
-		if err := measure(ctx, round); err != nil {
+// fill lets watchfan cache pods in one more representation, the n-th. It returns what the servers
+// use then, at rest, and the bytes of the objects in all representations.
+func (s *scaleBench) fill(ctx context.Context, accept string, n int) (costs measure.Costs, bytes float64, err error) {
+	if err = fillPods(ctx, s.stage.proxy, accept, n); err != nil {
+		return costs, 0, err
+	}
+	if costs, err = s.stage.rest(ctx); err != nil {
+		return costs, 0, err
+	}
+	bytes, err = podSeries(ctx, s.stage.proxy, "watchfan_cache_bytes")
+	return costs, bytes, err
+}
+
+// podSeries adds up a metric of the lanes of pods.
+func podSeries(ctx context.Context, p *proxy, name string) (float64, error) {
+	page, err := p.admin.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return sumSeries(string(page), name, `resource="pods"`)
+}
+
+// fillPods lets a watchfan cache pods in one more representation, the n-th, and returns when it has
+// them.
+func fillPods(ctx context.Context, p *proxy, accept string, n int) error {
+	const nothing, patience = podsPath + "?resourceVersion=0&fieldSelector=metadata.name%3Dnobody", 3 * time.Minute
+	for deadline := time.Now().Add(patience); ; {
+		_, err := p.tls.getAs(ctx, nothing, accept)
+		if err != nil {
+			return err
+		}
+		lanes, err := podSeries(ctx, p, "watchfan_lane_synced")
+		if err != nil || lanes >= float64(n) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s not filled after %v", accept, patience)
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-// rowTime bounds one measurement.
-const rowTime = 3 * time.Minute
+// A large cluster: each node runs 20 pods of different applications, and each release of a service
+// has 20 pods on different nodes. With more pods there are more nodes and more releases.
+const (
+	scalePerNode  = 20
+	scaleBlock    = 1000      // pods that fill their nodes
+	scaleLabel    = "release" // the label that 20 pods share
+	scalePerLabel = 20
+)
 
-// turn measures a row at one peer after the other.
-func (s *scaleBench) turn(ctx context.Context, row *scaleRow, round int) error {
-	s.round = round
-	for _, p := range []peer{direct, watchfanTLS} {
-		if p == direct && row.single != "" {
-			continue
-		}
-		bounded, cancel := context.WithTimeoutCause(ctx, rowTime, fmt.Errorf("not over after %v", rowTime))
-		m, err := row.measure(bounded, s, p)
-		cancel()
-		if err := s.note(ctx, row, p, round, m, err); err != nil {
-			return err
-		}
-	}
-	return nil
+// scalePod returns pod i of the cluster.
+func scalePod(i int) pod {
+	const nodes = scaleBlock / scalePerNode // of a block
+	return newPod(i).on(scaleNode(i/scaleBlock*nodes+i%nodes)).labelled(scaleLabel, scaleRelease(i/scalePerLabel))
 }
 
-// note adds the figures of a row, or the error that it failed with. It returns an error if the run
-// cannot continue.
-func (s *scaleBench) note(ctx context.Context, row *scaleRow, p peer, round int, m []metric, failed error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	x := sample{peer: p, axes: scaleAxes(row.name, s.pods), round: round, metrics: m, err: failed}
-	s.results.add(x)
-	text := ""
-	for _, f := range row.figures {
-		if v, ok := x.get(f.unit); ok {
-			text += fmt.Sprintf("  %s %s", human(v*f.scale), f.title)
-		}
-	}
-	if failed != nil {
-		text = "  FAILED: " + failed.Error()
-	}
-	s.say("%s, %s, round %d:%s", row.title, p.name, round, text)
-	if failed != nil {
-		return s.alive()
-	}
-	return nil
-}
+func scaleNode(i int) string { return fmt.Sprintf("node-%05d", i) }
 
-func scaleAxes(row string, pods int) []axis {
-	return []axis{{"row", row}, {"pods", strconv.Itoa(pods)}}
-}
-
-// alive reports an error if a server has ended.
-func (s *scaleBench) alive() error {
-	err := s.cluster.child.alive()
-	if s.proxy != nil {
-		err = errors.Join(err, s.proxy.child.alive())
-	}
-	return err
-}
+func scaleRelease(i int) string { return fmt.Sprintf("r-%05d", i) }

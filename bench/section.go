@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// A section is the report of a part other than traffic, with its own cases and figures.
+// A section is the report of a part: its cases and their figures.
 type section struct {
 	bench   string   // as in BenchmarkBench/…
 	title   string   // of its table
 	note    string   // explains the table in a few sentences; may be empty
 	columns []column // of its table
-	costs   []column // columns with a meaningful ratio to kube-apiserver
+	costs   int      // so many columns, from the first, have a meaningful ratio to kube-apiserver
 	inside  *inside  // second table; nil is none
-	goals   []goal   // rows of a last table
 	samples []sample
 }
 
@@ -37,11 +36,28 @@ type sample struct {
 	err     error  // why there are no figures
 	remark  string // beside the figures; may be empty
 	metrics []metric
-	moments []moment // of a storm; nil for another case
 }
 
 // An axis is a property of a case, such as stalled=10.
 type axis struct{ name, value string }
+
+// axes returns axes of names and values in turn.
+func axes(pairs ...any) (all []axis) {
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, axis{fmt.Sprint(pairs[i]), fmt.Sprint(pairs[i+1])})
+	}
+	return all
+}
+
+// axis returns the value of an axis, or "".
+func (x *sample) axis(name string) string {
+	for _, a := range x.axes {
+		if a.name == name {
+			return a.value
+		}
+	}
+	return ""
+}
 
 func (s *section) add(samples ...sample) { s.samples = append(s.samples, samples...) }
 
@@ -49,18 +65,29 @@ func (s *section) add(samples ...sample) { s.samples = append(s.samples, samples
 func (s *section) name(x *sample) string { return s.nameFor(x, x.peer) }
 
 func (s *section) nameFor(x *sample, p peer) string {
-	name := "Benchmark" + s.bench
-	if p != inProcess {
-		name += fmt.Sprintf("/peer=%s/tls=%t", p.name, p.tls)
-	}
+	name := fmt.Sprintf("Benchmark%s/peer=%s/tls=%t", s.bench, p.name, p.tls)
 	for _, a := range x.axes {
 		name += "/" + a.name + "=" + a.value
 	}
 	return name
 }
 
-// inProcess is the peer of a case without a server.
-var inProcess = peer{}
+// line returns a sample in a line for the log.
+func (s *section) line(x *sample) string {
+	text := s.name(x) + ":"
+	if x.err != nil {
+		return fmt.Sprintf("%s FAILED: %v", text, x.err)
+	}
+	for _, c := range s.columns {
+		if v, ok := x.get(c.unit); ok {
+			text += fmt.Sprintf("  %s %s", human(v*c.scale), c.title)
+		}
+	}
+	if x.remark != "" {
+		text += "  (" + x.remark + ")"
+	}
+	return text
+}
 
 func (x *sample) get(unit string) (float64, bool) {
 	if x.err != nil {
@@ -86,16 +113,11 @@ func (s *section) cases() (cases [][]*sample) {
 	return cases
 }
 
-// ratios divides each round of a case by kube-apiserver's in the same round.
-func (s *section) ratios(rounds []*sample, unit string) []float64 {
-	return s.quotients(rounds, unit, func(x *sample) string { return s.nameFor(x, direct) })
-}
-
-// quotients divides each round of a case by that of another case, of which other returns the name.
-func (s *section) quotients(rounds []*sample, unit string, other func(*sample) string) (v []float64) {
+// ratios divides each round of a case by another peer's in the same round.
+func (s *section) ratios(rounds []*sample, unit string, other peer) (v []float64) {
 	for _, x := range rounds {
 		ours, ok := x.get(unit)
-		name := other(x)
+		name := s.nameFor(x, other)
 		i := slices.IndexFunc(s.samples, func(y sample) bool { return y.round == x.round && s.name(&y) == name })
 		if !ok || i < 0 {
 			continue
@@ -108,7 +130,7 @@ func (s *section) quotients(rounds []*sample, unit string, other func(*sample) s
 }
 
 // writeTables writes medians over the rounds, with the smallest and the largest round in brackets,
-// and for each proxy its ratio to kube-apiserver.
+// and for each proxy its ratio to kube-apiserver and to the floor.
 func (s *section) writeTables(w io.Writer) {
 	if len(s.samples) == 0 {
 		return
@@ -132,12 +154,20 @@ func (s *section) writeTables(w io.Writer) {
 	if s.inside != nil {
 		s.table(w, s.inside.title+"\n"+s.inside.note, cases, s.inside.columns, none, medians)
 	}
-	if len(s.costs) > 0 {
-		cases = slices.DeleteFunc(cases, func(rounds []*sample) bool { return rounds[0].peer == direct })
-		ratios := func(rounds []*sample, c column) string { return summarise(s.ratios(rounds, c.unit), 1) }
-		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.costs, none, ratios)
+	cases = slices.DeleteFunc(cases, func(rounds []*sample) bool { return rounds[0].peer == direct })
+	if s.costs > 0 {
+		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.columns[:s.costs], none,
+			func(rounds []*sample, c column) string { return summarise(s.ratios(rounds, c.unit, direct), 1) })
 	}
-	s.writeGoals(w)
+	floor := func(x *sample) peer { return peer{floorBare.name, x.peer.tls} }
+	cases = slices.DeleteFunc(cases, func(rounds []*sample) bool {
+		return rounds[0].peer == floor(rounds[0]) || len(s.ratios(rounds, unitCPU, floor(rounds[0]))) == 0
+	})
+	s.table(w, s.title+": ratio to the floor, which only writes the same events at the same rate", cases,
+		[]column{{"CPU µs/delivery", unitCPU, 1e-3}}, none,
+		func(rounds []*sample, c column) string {
+			return summarise(s.ratios(rounds, c.unit, floor(rounds[0])), 1)
+		})
 	for i := range s.samples {
 		if x := &s.samples[i]; x.err != nil {
 			fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", s.name(x), x.round, x.err)
@@ -149,12 +179,8 @@ func (s *section) writeTables(w io.Writer) {
 func (s *section) table(w io.Writer, title string, cases [][]*sample, columns []column,
 	about func([]*sample) string, cell func([]*sample, column) string) {
 	table(w, title, func(row func(...string)) {
-		var header []string
-		first := &s.samples[0]
-		if first.peer != inProcess {
-			header = append(header, "peer")
-		}
-		for _, a := range first.axes {
+		header := []string{"peer"}
+		for _, a := range s.samples[0].axes {
 			header = append(header, a.name)
 		}
 		for _, c := range columns {
@@ -162,10 +188,7 @@ func (s *section) table(w io.Writer, title string, cases [][]*sample, columns []
 		}
 		row(header...)
 		for _, rounds := range cases {
-			var cells []string
-			if p := rounds[0].peer; p != inProcess {
-				cells = append(cells, p.String())
-			}
+			cells := []string{rounds[0].peer.String()}
 			for _, a := range rounds[0].axes {
 				cells = append(cells, a.value)
 			}
@@ -195,7 +218,8 @@ func remarks(rounds []*sample) string {
 	return strings.Join(all, "; ")
 }
 
-// writeBenchmarks writes a line of the Go benchmark format for each sample.
+// writeBenchmarks writes a line of the Go benchmark format for each sample (proposal 14313), for
+// benchstat. A failed case has no figures and becomes a comment.
 func (s *section) writeBenchmarks(w io.Writer) {
 	for i := range s.samples {
 		x := &s.samples[i]

@@ -34,7 +34,7 @@ type stage struct {
 
 // newStage starts a stage. stop must be called.
 func newStage(ctx context.Context, o *Options, p peer) (*stage, error) {
-	s := &stage{peer: p, coll: &collection{namespace: "bench", objects: o.Objects}}
+	s := &stage{peer: p, coll: newCollection(objectConfigMaps, o.Objects, 0)}
 	if err := s.start(ctx, o); err != nil {
 		s.stop()
 		return nil, err
@@ -46,26 +46,25 @@ func (s *stage) start(ctx context.Context, o *Options) (err error) {
 	if s.cluster, err = startCluster(ctx, o.Devcluster); err != nil {
 		return err
 	}
-	s.writer = newWriter(s.cluster, s.coll, newAcks(), o)
-	if err = s.writer.createConfigMaps(ctx, o.EventSize); err != nil {
+	s.writer = newWriter(s.cluster.endpoint, s.coll, newAcks(), o.Writers, o.behind(s.peer))
+	if err = s.writer.create(ctx, o.EventSize, nil); err != nil {
 		return err
 	}
 	if s.peer != direct {
-		if o.OwnBehind > 0 {
-			s.writer.behind = o.OwnBehind
-		}
 		s.proxy, err = startProxy(ctx, o.Watchfan, s.cluster, "--flush-interval="+o.FlushInterval.String())
 	}
 	return err
 }
 
-// newFloorStage starts a floor. stop must be called.
-func newFloorStage(ctx context.Context, o *Options, p peer) (*stage, error) {
-	f, err := startFloor(ctx, p.tls, o.Objects, o.EventSize, 0)
+// newFloorStage starts a floor of n objects, beside a peer, with events of size bytes. Its HTTP/2
+// connections have streams watches each; 0 is HTTP/1.1. stop must be called.
+func newFloorStage(ctx context.Context, beside peer, n, size, streams int) (*stage, error) {
+	f, err := startFloor(ctx, beside.tls, n, size, streams)
 	if err != nil {
 		return nil, err
 	}
-	return &stage{peer: p, floor: f, coll: &collection{namespace: "bench", objects: o.Objects}}, nil
+	p := peer{floorBare.name, beside.tls}
+	return &stage{peer: p, floor: f, coll: newCollection(objectConfigMaps, n, 0)}, nil
 }
 
 // stop ends the servers, the proxy first.

@@ -5,8 +5,6 @@ package main
 import (
 	"strings"
 	"testing"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // TestWake: the fate of a stream that is read late follows from its events.
@@ -16,21 +14,17 @@ func TestWake(t *testing.T) {
 	f := func(name string, want fate, wantErr string, lines ...string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // waits for a silent stream
-			s, e := newScriptedServer(t, false)
-			w, early, err := watchRequest{
-				endpoint: e, path: s.coll.path(), version: "7", filter: everything,
-				dialer: measure.Dialer{Receive: 4 << 10, Segment: 1460},
-			}.open()
+			s, f, _ := startFleet(t, plain, 0, []filter{everything})
+			all, err := f.addDeaf(t.Context(), 1, []uint64{0, 1, 2, 3})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer w.sock.Close()
-			w.last = []uint64{0, 1, 2, 3}
+			defer all.close()
 			for _, line := range lines {
 				s.say(0, line)
 			}
-			got, err := (&sleeper{w, early}).wake([]uint64{4, 5, 2, 3})
-			if got != want || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+			got, err := all.wake(t.Context(), []uint64{4, 5, 2, 3})
+			if got[want] != 1 || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
 				t.Errorf("got %v, %v want %v, %q", got, err, want, wantErr)
 			}
 		})

@@ -45,18 +45,15 @@ func stormSection(o *Options) *section {
 			"-floor = the others watch the floor instead, a process that only writes and that no client of the storm meets. "+
 			"Their latency is what the storm does to the machine, with whatever server beside it.", stormObjects),
 		columns: []column{
-			{"all live s", unitLive, 1e-9}, {"watches/s", "watches/s", 1},
-			{"p99 ms before", unitBefore, 1e-6}, {"during", unitDuring, 1e-6}, {"after", unitAfter, 1e-6},
+			{"all live s", unitLive, 1e-9}, {"p99 ms during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6},
+			{"p99 ms before", unitBefore, 1e-6}, {"after", unitAfter, 1e-6}, {"watches/s", "watches/s", 1},
 			{"during/before", "x", 1}, {"p50 ms before", "before-p50-ns", 1e-6},
 			{"during", "during-p50-ns", 1e-6}, {"worst ms", "during-max-ns", 1e-6},
 			{"upstream: lanes", "lanes", 1}, {"history", "history", 1}, {"versions", "versions", 1},
 			{"proof lists", "proof-lists", 1},
 			{"passed", "passed", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
-			{"CPU ms/watch", "cpu-ns/watch", 1e-6},
 		},
-		costs: []column{
-			{"all live s", unitLive, 1e-9}, {"during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6},
-		},
+		costs:  3,
 		inside: stormInside,
 	}
 }
@@ -115,18 +112,22 @@ func createStormObjects(ctx context.Context, w *writer) error {
 
 // storm measures one peer in each storm.
 func (p *program) storm(ctx context.Context, st *stage) error {
+	if !p.stormy {
+		if err := createStormObjects(ctx, st.writer); err != nil {
+			return err
+		}
+		p.stormy = true
+	}
 	for _, s := range storms {
 		if (s.kind == stormRestart || s.floor) && st.peer == direct {
 			continue // its restart includes etcd and the watch cache, and does not compare; the floor is beside watchfan
 		}
 		n := p.opts.StormClients
-		axes := []axis{{"storm", s.String()}, {"priority", string(s.priority)}, {"clients", strconv.Itoa(n)}}
-		x := sample{peer: st.peer, axes: axes}
+		x := sample{peer: st.peer, axes: axes("storm", s, "priority", s.priority, "clients", n)}
 		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
 		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, s, n)
-		x.moments, p.moments = p.moments, nil
 		cancel()
-		if err := p.note(ctx, st, partStorm, x, 16); err != nil {
+		if err := p.note(ctx, st, "Storm", x); err != nil {
 			return err
 		}
 	}
@@ -138,24 +139,24 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	if x.kind == stormRestart {
 		untouched = 0
 	}
-	s := &session{stage: st, opts: p.opts, say: p.say}
+	s := p.session(st)
 	defer s.disband()
 	sessions := []*session{s}
 	if x.floor {
-		floor, err := newFloorStage(ctx, p.opts, st.peer)
+		floor, err := newFloorStage(ctx, st.peer, p.opts.Objects, p.opts.EventSize, 0)
 		if err != nil {
 			return nil, "", err
 		}
 		defer floor.stop()
-		others := &session{stage: floor, opts: p.opts, say: p.say}
+		others := p.session(floor)
 		defer others.disband()
-		if err := others.gather(ctx, untouched, false); err != nil {
+		if err := others.gather(ctx, untouched); err != nil {
 			return nil, "", err
 		}
 		sessions = append(sessions, others)
 		untouched = 1 // because watchfan gives a storm all processors while it delivers nothing
 	}
-	if err := s.gather(ctx, untouched, false); err != nil {
+	if err := s.gather(ctx, untouched); err != nil {
 		return nil, "", err
 	}
 	rv, err := listVersion(ctx, st.endpoint(), st.coll)
@@ -185,7 +186,7 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	for _, s := range sessions {
 		stops = append(stops, s.load(ctx, s.fleet, p.opts.pace()))
 	}
-	m, remark, err := r.recorded(ctx)
+	m, remark, err := r.measure(ctx)
 	for i, s := range sessions {
 		if stopped := stops[i](); err == nil {
 			err = stopped
@@ -206,7 +207,6 @@ type stormRun struct {
 	front   *stormFront
 	kind    string
 	clients int
-	begun   time.Time // when the clients were let loose
 }
 
 // processes returns this program and the servers.
@@ -216,22 +216,6 @@ func (r *stormRun) processes() []measure.Process {
 		all = append(all, r.others.processes()...)
 	}
 	return all
-}
-
-// recorded is measure with a timeline, which it leaves in the program. A restart has none, because
-// it has no untouched watchers, and neither has a storm beside the floor.
-func (r *stormRun) recorded(ctx context.Context) ([]metric, string, error) {
-	if r.kind == stormRestart || r.others != r.stage {
-		return r.measure(ctx)
-	}
-	timeline := record(r.stage.processes(), momentLength, r.fleet.read, r.front.live)
-	m, remark, err := r.measure(ctx)
-	moments, failed := timeline.end(r.begun)
-	r.moments = moments
-	if err == nil {
-		err = failed
-	}
-	return m, remark, err
 }
 
 // measure returns the figures of the storm, and a remark on attempts that failed.
@@ -300,7 +284,6 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 	}
 	if r.kind != stormRestart {
 		begin = time.Now()
-		r.begun = begin
 		r.front.begin()
 	}
 	o.done, err = r.front.await(ctx, opened, func() error {

@@ -93,7 +93,7 @@ func TestStreamsDeaf(t *testing.T) {
 	if f, n, err := deaf[0].fate(seqs); f != silent || n > 7*4+1+2+3 || err != nil {
 		t.Errorf("a deaf stream: %v, its numbers add up to %d, %v", f, n, err)
 	}
-	if count, err := deaf.hear(t.Context(), seqs); count[caughtUp] != 1 || err != nil {
+	if count, err := deaf.wake(t.Context(), seqs); count[caughtUp] != 1 || err != nil {
 		t.Errorf("when it reads on: %v, %v", count, err)
 	}
 	if got := f.read().deliveries; got != 3*events {

@@ -5,60 +5,84 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
+	"strconv"
 	"time"
 )
 
-// measureAll runs the sessions in the order A B C, A B C, …, to spread a change of the machine's
-// speed over all peers. The floors come last in each round, because they repeat the rates of the
+func fanoutSection() *section {
+	return &section{
+		bench: "Fanout",
+		title: "Traffic",
+		note: "writev = the floor, a server that only writes the same events at the same rate. " +
+			"Writes without any watcher, clients=0, are what to subtract where a case is about few deliveries.",
+		columns: []column{
+			{"writes/s", unitWrites, 1},
+			{"deliveries/s", unitDeliveries, 1},
+			{"CPU µs/delivery", unitCPU, 1e-3},
+			{"deliveries/core-s", unitPerCore, 1},
+			{"events/write", unitBatch, 1},
+			{"all servers", unitAllCPU, 1e-3},
+			{"net of writes", unitNetCPU, 1e-3},
+			{"p50 ms", unitP50, 1e-6},
+			{"p99 ms", unitP99, 1e-6},
+			{"p99.9 ms", unitP999, 1e-6},
+			{"first write p99 ms", "first-p99-ns", 1e-6},
+			{"round p99 ms", "round-p99-ns", 1e-6},
+			{"CPU µs/write", unitWriteCPU, 1e-3},
+		},
+		costs: 10,
+	}
+}
+
+func idleSection() *section {
+	return &section{
+		bench: "Idle",
+		title: "Memory per idle watcher: resident in the server, and in the kernel for both ends of the connection",
+		columns: []column{{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
+			{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024}},
+		costs: 1,
+	}
+}
+
+// measureTraffic measures the peers in the order A B C, A B C, …, to spread a change of the
+// machine's speed over all. The floors come last in each round, because they repeat the rates of the
 // others.
-func measureAll(ctx context.Context, o *Options, stderr io.Writer) (results []result, err error) {
-	turns := slices.Clone(o.Peers)
-	for _, floor := range []peer{floorTLS, floorBare} {
-		if !o.Mixed && slices.Contains(o.Peers, peer{watchfanBare.name, floor.tls}) {
-			turns = append(turns, floor)
-		}
+func (p *program) measureTraffic(ctx context.Context, say func(left time.Duration, text string)) error {
+	o := p.opts
+	guess := make([]time.Duration, len(o.Peers)) // how long a peer's turn takes
+	for i, peer := range o.Peers {
+		guess[i] = o.trafficTakes(peer)
 	}
-	start := time.Now()
-	guess := make([]time.Duration, len(turns)) // how long a peer's session takes
-	for i, p := range turns {
-		guess[i] = o.estimate(p)
-	}
-	for i := range o.Rounds * len(turns) {
-		round, turn := 1+i/len(turns), i%len(turns)
-		later := o.sectionsEstimate() * time.Duration(o.SectionRounds)
-		for j := i + 1; j < o.Rounds*len(turns); j++ {
-			later += guess[j%len(turns)]
+	for i := range o.Rounds * len(o.Peers) {
+		turn := i % len(o.Peers)
+		p.round = 1 + i/len(o.Peers)
+		later := o.partsTake() * time.Duration(o.SectionRounds)
+		for j := i + 1; j < o.Rounds*len(o.Peers); j++ {
+			later += guess[j%len(o.Peers)]
 		}
 		begun := time.Now()
-		say := func(format string, args ...any) {
-			left := max(guess[turn]-time.Since(begun), 0) + later
-			fmt.Fprintf(stderr, "%s elapsed, about %s left  round %d/%d  %v: %s\n",
-				clock(time.Since(start)), clock(left), round, o.Rounds, turns[turn], fmt.Sprintf(format, args...))
+		p.say = func(format string, args ...any) {
+			say(max(guess[turn]-time.Since(begun), 0)+later,
+				fmt.Sprintf("round %d/%d  %v: %s", p.round, o.Rounds, o.Peers[turn], fmt.Sprintf(format, args...)))
 		}
-		var some []result
-		if p := turns[turn]; p.name == floorBare.name {
-			some, err = runFloor(ctx, o, p, floorTwins(results, p, round, o.AllFloors), round, say)
-		} else {
-			some, err = runSession(ctx, o, p, round, say)
+		if err := p.traffic(ctx, o.Peers[turn]); err != nil {
+			return fmt.Errorf("%v: %w", o.Peers[turn], err)
 		}
-		results = append(results, some...)
-		if err != nil {
-			return results, err
+		if turn == len(o.Peers)-1 && !o.Mixed {
+			if err := p.trafficFloors(ctx); err != nil {
+				return err
+			}
 		}
 		guess[turn] = time.Since(begun)
 	}
-	return results, nil
+	return nil
 }
 
-// estimate guesses the duration of a session. The first session replaces the guess.
-func (o *Options) estimate(p peer) time.Duration {
+// trafficTakes guesses the duration of a peer's turn. The first one replaces the guess.
+func (o *Options) trafficTakes(p peer) time.Duration {
 	const start, perWatcher = 8 * time.Second, 2 * time.Millisecond
 	cases := 0
-	if p.name == floorBare.name {
-		return start/4 + time.Duration(len(o.Rates))*(o.Warmup+o.Window)
-	}
 	for _, n := range o.Clients {
 		if n > 0 || p == direct {
 			cases += len(o.Rates)
@@ -67,55 +91,79 @@ func (o *Options) estimate(p peer) time.Duration {
 	return start + time.Duration(o.Clients[0])*perWatcher + time.Duration(cases)*(o.Warmup+o.Window)
 }
 
-// runSession measures all cases of one peer and returns their results. A case that fails is a
-// result with an error, and the next case starts with new watchers. An error means that the session
-// could not continue.
-func runSession(ctx context.Context, o *Options, p peer, round int, say func(string, ...any)) ([]result, error) {
-	say("starting")
-	st, err := newStage(ctx, o, p)
+// traffic measures all cases of one peer, with servers of its own, the most watchers first. A case
+// that fails is a sample with an error, and the next case starts with new watchers. An error means
+// that the peer could not continue.
+func (p *program) traffic(ctx context.Context, peer peer) error {
+	p.say("starting")
+	st, err := newStage(ctx, p.opts, peer)
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w", p, err)
+		return err
 	}
 	defer st.stop()
-	s := &session{stage: st, opts: o, round: round, say: say}
+	s := p.session(st)
 	defer s.disband()
-	for i, clients := range o.Clients {
-		if clients == 0 && p != direct {
+	for i, clients := range p.opts.Clients {
+		if clients == 0 && peer != direct {
 			continue // writes do not pass through the proxy
 		}
-		if err := s.gather(ctx, clients, i == 0); err != nil {
-			return s.done, fmt.Errorf("%v: %w", p, err)
-		}
-		for _, r := range o.Rates {
-			r = o.offered(r, clients)
-			say("%d watchers, %v writes/s", clients, r)
-			res := s.measure(ctx, clients, r)
-			if ctx.Err() != nil {
-				return s.done, ctx.Err()
+		if i == 0 && clients > 1 {
+			if err := s.assemble(load{filters: st.coll.filters(p.opts.Mixed)}); err != nil {
+				return err
 			}
-			s.done = append(s.done, res)
-			if res.err != nil {
-				say("FAILED: %v", res.err)
-				if err := s.gather(ctx, clients, false); err != nil {
-					return s.done, fmt.Errorf("%v: %w", p, err)
-				}
+			x := sample{peer: peer, axes: axes("clients", clients)}
+			if x.metrics, err = s.idle(ctx, clients); err != nil {
+				return err
+			}
+			if err := p.note(ctx, st, "Idle", x); err != nil {
+				return err
+			}
+		}
+		for _, r := range p.opts.Rates {
+			if err := s.gather(ctx, clients); err != nil {
+				return err
+			}
+			x := sample{peer: peer, axes: axes("clients", clients, "rate", p.opts.offered(r, clients))}
+			x.metrics, x.err = s.measure(ctx, p.opts.offered(r, clients))
+			if err := p.note(ctx, st, "Fanout", x); err != nil {
+				return err
 			}
 		}
 	}
-	return s.done, nil
+	return nil
 }
 
-// subtractWrites sets plain in the results of paced cases: the CPU time of the servers for the same
-// writes in the same round without a watcher. An unpaced case has no such twin, because its
+// trafficFloors measures a floor with the load of each of watchfan's cases of this round, with the
+// most watchers or with all numbers of them.
+func (p *program) trafficFloors(ctx context.Context) error {
+	most := strconv.Itoa(slices.Max(p.opts.Clients))
+	for _, x := range p.section("Fanout").samples {
+		if x.peer.name == watchfanTLS.name && (p.opts.AllFloors || x.axis("clients") == most) {
+			if err := p.floorBeside(ctx, "Fanout", x); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// subtractWrites adds to the samples of paced cases the CPU time of all servers, less that for the
+// same writes in the same round without a watcher. An unpaced case has no such twin, because its
 // watchers set the pace.
-func subtractWrites(results []result) {
-	for i := range results {
-		for j := range results {
-			r, twin := &results[i], &results[j]
-			paced := !r.idle && r.clients > 0 && r.rate != unpaced && r.peer.name != floorBare.name
-			plain := twin.peer == direct && twin.clients == 0 && twin.err == nil
-			if paced && plain && twin.rate == r.rate && twin.round == r.round {
-				r.plain = time.Duration(float64(serversCPU(&twin.Usage)) / float64(twin.writes) * float64(r.writes))
+func subtractWrites(s *section) {
+	for i := range s.samples {
+		x := &s.samples[i]
+		for j := range s.samples {
+			twin := &s.samples[j]
+			alone, ok := twin.get(unitWriteCPU)
+			if !ok || twin.round != x.round || twin.axis("rate") != x.axis("rate") || x.axis("rate") == unpaced.String() ||
+				x.peer.name == floorBare.name {
+				continue
+			}
+			if all, ok := x.get(unitAllCPU); ok {
+				writes, _ := x.get(unitWrites)
+				deliveries, _ := x.get(unitDeliveries)
+				x.metrics = append(x.metrics, metric{unitNetCPU, all - alone*writes/deliveries})
 			}
 		}
 	}

@@ -34,18 +34,21 @@ type writer struct {
 }
 
 // newWriter returns a writer of objects that do not exist yet.
-func newWriter(cluster *cluster, coll *collection, a *acks, o *Options) *writer {
+func newWriter(e endpoint, coll *collection, a *acks, workers, behind int) *writer {
 	return &writer{
-		client: cluster.client(), server: cluster.url(), token: cluster.token,
-		coll: coll, ledger: newLedger(a, coll.objects),
-		workers: min(o.Writers, coll.objects), behind: o.Behind,
+		client: e.client(), server: e.url(), token: e.token,
+		coll: coll, ledger: newLedger(a, coll.objects), workers: min(workers, coll.objects), behind: behind,
 	}
 }
 
-// createConfigMaps creates the collection's namespace and objects. It sizes their payload for watch
-// events of eventSize bytes.
-func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
+// create creates the collection. It sizes the payload of ConfigMaps for watch events of eventSize
+// bytes.
+func (w *writer) create(ctx context.Context, eventSize int, say func(string, ...any)) error {
 	coll := w.coll
+	if coll.pods() {
+		form := func(i int) pod { return newPod(i).on(coll.node(i)).written(uint64(i), 0) }
+		return createPods(ctx, w, 0, coll.objects, form, say)
+	}
 	if err := w.createNamespace(ctx, coll.namespace); err != nil {
 		return err
 	}
@@ -53,7 +56,7 @@ func (w *writer) createConfigMaps(ctx context.Context, eventSize int) error {
 		if _, err := w.send(ctx, "POST", coll.path(), coll.body(object, w.seqs[object])); err != nil {
 			return err
 		}
-		if object > 0 {
+		if object > 0 || coll.slices {
 			continue
 		}
 		without, err := w.eventSize(ctx)
@@ -162,6 +165,9 @@ func (w *writer) turns() int {
 	}
 	return w.coll.objects
 }
+
+// allow lets watchers be so many writes behind.
+func (w *writer) allow(behind int) { w.behind = behind }
 
 // waitFor waits until the watchers are at most w.behind writes behind, on average. Otherwise
 // kube-apiserver would end the watches under more writes than it can deliver.

@@ -1,0 +1,29 @@
+//go:build linux
+
+package main
+
+import "testing"
+
+// TestEgressCases: kube-apiserver has no lean watchers, HTTP/2 needs TLS, and as many watchers are
+// lean as asked for.
+func TestEgressCases(t *testing.T) {
+	o := defaults()
+	o.Protocols, o.Lean = []protocol{http11, http20}, []int{0, 50, 100}
+	for p, want := range map[peer]int{direct: 4, watchfanTLS: 12, watchfanBare: 6} {
+		cases := o.egressCases(p)
+		if len(cases) != want {
+			t.Errorf("%v: %d cases, want %d", p, len(cases), want)
+		}
+		for _, c := range cases {
+			lean := 0
+			for i := range 200 {
+				if c.isLean(i) {
+					lean++
+				}
+			}
+			if lean != 2*c.lean || p == direct && lean > 0 || !p.tls && c.protocol == http20 {
+				t.Errorf("%v: %+v has %d lean watchers of 200", p, c, lean)
+			}
+		}
+	}
+}

@@ -1,0 +1,228 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// partTraffic is the part in which each peer has clusters of its own (traffic.go).
+const partTraffic = "traffic"
+
+// A part is a measurement of `bench run` in a cluster that all such parts share. Each part has its
+// own watchfan, and the peers take turns within it.
+type part struct {
+	name    string
+	section func(*Options) *section
+	object  func(*Options) string                         // of the collection; nil is ConfigMaps
+	flags   func(*Options) []string                       // of watchfan; nil is none
+	measure func(*program, context.Context, *stage) error // one peer
+	after   func(*program, context.Context, *stage) error // all peers; nil is nothing
+	most    func(*Options) int                            // connections that are open at once
+	takes   time.Duration                                 // one round, by guess
+}
+
+func pods(*Options) string { return objectPods }
+
+// parts are the parts in their order. Each has a file of its name.
+var parts = []part{
+	{name: "stalled", section: stalledSection, flags: boundedBuffers, measure: (*program).stalled,
+		most: func(o *Options) int { return o.StalledClients }, takes: 140 * time.Second},
+	{name: "crowd", section: crowdSection, flags: oneUser, measure: (*program).crowd,
+		most: func(o *Options) int { return o.HTTP2Crowd/mostStreams + 1 }, takes: 90 * time.Second},
+	{name: "http2", section: http2Section, measure: (*program).http2, after: (*program).http2Floor,
+		most: func(o *Options) int { return o.HTTP2Clients }, takes: 150 * time.Second},
+	{name: "storm", section: stormSection, measure: (*program).storm,
+		most: func(o *Options) int { return o.StormClients + o.StormUntouched }, takes: 320 * time.Second},
+	{name: "egress", section: egressSection, object: func(o *Options) string { return o.Object }, measure: (*program).egress,
+		most: func(o *Options) int { return o.EgressClients }, takes: 60 * time.Second},
+	{name: "nodes", section: nodesSection, object: pods, measure: (*program).nodes,
+		most: func(o *Options) int { return o.Nodes }, takes: 50 * time.Second},
+	{name: "resync", section: resyncSection, object: pods, measure: (*program).resync,
+		most: func(o *Options) int { return max(o.ResyncClients, o.ResyncDirect) }, takes: 70 * time.Second},
+}
+
+// partNames are the names of all parts.
+var partNames = func() []string {
+	names := []string{partTraffic}
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}()
+
+// A program runs the parts, and holds their samples.
+type program struct {
+	opts     *Options
+	say      func(format string, args ...any)
+	round    int
+	sections []*section // in the order of the report
+	audit    *auditLog  // of ConfigMaps, for storms
+	stormy   bool       // the cluster has the objects of storms
+}
+
+func newProgram(o *Options) *program {
+	p := &program{opts: o, sections: []*section{fanoutSection(), idleSection()}}
+	for _, part := range parts {
+		p.sections = append(p.sections, part.section(o))
+	}
+	return p
+}
+
+// section returns the section with the name of its benchmarks.
+func (p *program) section(bench string) *section {
+	return p.sections[slices.IndexFunc(p.sections, func(s *section) bool { return s.bench == bench })]
+}
+
+func (o *Options) wants(part string) bool { return slices.Contains(o.Parts, part) }
+
+// measureParts measures the parts other than traffic, in each of their rounds.
+func (p *program) measureParts(ctx context.Context, say func(left time.Duration, text string)) error {
+	guess := p.opts.partsTake()
+	for round := range p.opts.SectionRounds {
+		begun := time.Now()
+		p.round = round + 1
+		p.say = func(format string, args ...any) {
+			later := guess * time.Duration(p.opts.SectionRounds-round-1)
+			say(max(guess-time.Since(begun), 0)+later,
+				fmt.Sprintf("round %d/%d  %s", round+1, p.opts.SectionRounds, fmt.Sprintf(format, args...)))
+		}
+		if err := p.measureRound(ctx); err != nil {
+			return err
+		}
+		guess = time.Since(begun)
+	}
+	return nil
+}
+
+// partsTake guesses the duration of one round of the parts.
+func (o *Options) partsTake() (d time.Duration) {
+	for _, part := range parts {
+		if o.wants(part.name) {
+			d += part.takes
+		}
+	}
+	return d
+}
+
+// measureRound measures the parts that are asked for, once.
+func (p *program) measureRound(ctx context.Context) error {
+	wanted := make(map[string][]part) // by object
+	for _, part := range parts {
+		if p.opts.wants(part.name) {
+			object := objectConfigMaps
+			if part.object != nil {
+				object = part.object(p.opts)
+			}
+			wanted[object] = append(wanted[object], part)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	p.say("starting a dev cluster")
+	var flags []string // of the dev cluster
+	if p.opts.wants("storm") {
+		dir, err := os.MkdirTemp("", "watchfan-bench-audit-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if p.audit, err = newAuditLog(dir, "configmaps", watcherAgent); err != nil {
+			return err
+		}
+		flags = p.audit.flags()
+	}
+	p.stormy = false
+	cluster, err := startCluster(ctx, p.opts.Devcluster, flags...)
+	if err != nil {
+		return err
+	}
+	defer cluster.stop()
+	for _, object := range objects {
+		if err := p.measureOn(ctx, cluster, object, wanted[object]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureOn creates a collection and measures the parts whose watchers watch it.
+func (p *program) measureOn(ctx context.Context, cluster *cluster, object string, wanted []part) error {
+	if len(wanted) == 0 {
+		return nil
+	}
+	st := &stage{cluster: cluster, coll: newCollection(object, p.opts.Objects, p.opts.Pods)}
+	st.writer = newWriter(cluster.endpoint, st.coll, newAcks(), p.opts.Writers, p.opts.Behind)
+	defer st.writer.client.CloseIdleConnections()
+	if err := st.writer.create(ctx, p.opts.EventSize, p.say); err != nil {
+		return err
+	}
+	for _, part := range wanted {
+		var flags []string
+		if part.flags != nil {
+			flags = part.flags(p.opts)
+		}
+		if err := p.inTurn(ctx, st, flags, part.measure); err != nil {
+			return err
+		}
+		if part.after != nil {
+			if err := part.after(p, ctx, st); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inTurn calls measure for each peer in turn, with a new watchfan in front of the stage's cluster.
+func (p *program) inTurn(ctx context.Context, st *stage, flags []string,
+	measure func(*program, context.Context, *stage) error) (err error) {
+	if slices.ContainsFunc(p.opts.Peers, func(peer peer) bool { return peer != direct }) {
+		if st.proxy, err = startProxy(ctx, p.opts.Watchfan, st.cluster, flags...); err != nil {
+			return err
+		}
+		defer func() {
+			st.proxy.child.stop()
+			st.proxy = nil
+		}()
+	}
+	for _, peer := range p.opts.Peers {
+		st.peer = peer
+		if err := measure(p, ctx, st); err != nil {
+			return errors.Join(fmt.Errorf("%v: %w", peer, err), st.alive())
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// note adds a sample to a section and logs it. It returns an error if the run cannot continue.
+func (p *program) note(ctx context.Context, st *stage, bench string, x sample) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	x.round = p.round
+	s := p.section(bench)
+	s.add(x)
+	p.say("%s", s.line(&x))
+	if x.err != nil && st != nil {
+		return st.alive()
+	}
+	return nil
+}
+
+func parsePart(s string) (string, error) {
+	if !slices.Contains(partNames, s) {
+		return "", fmt.Errorf("part %q: want one of %s", s, strings.Join(partNames, ","))
+	}
+	return s, nil
+}

@@ -2,13 +2,8 @@
 // clients follow two resources, and checks everything that the clients receive against etcd's own
 // history.
 //
-// # Running
-//
 //	make chaos                                     five minutes of faults
 //	make chaos CHAOS_DURATION=1h CHAOS_SEED=17     an hour of the faults that seed 17 draws
-//
-// With the programs that make chaos has built, go test takes the same and more:
-//
 //	go test ./proxy/chaos -v -duration=60s -seed=5 -only=network
 //
 // -only injects only the faults whose names contain the text. A link that can be cut needs root and
@@ -60,9 +55,8 @@
 //     field in each object. Such an answer names a flow schema in its header, and no other does. The
 //     handshake of a WebSocket has no such header, so there the first object decides for all.
 //   - Halves: exactly the events of the objects in whose range the hash of the uid is, which is
-//     computed here. In the end the watchers of two halves hold everything together and nothing
-//     twice. No request for a half passes through to a kube-apiserver that would send both, except
-//     while watchfan can't ask kube-apiserver about the resource or the client: see suite.kept.
+//     computed here. No request for a half passes through to a kube-apiserver that would send both,
+//     except while watchfan can't ask kube-apiserver about the resource or the client: see suite.kept.
 //   - Lists, pages together, and initial events: exactly the state as of their resourceVersion.
 //   - Consistent reads and watch-lists: at least as new as the last write that was acknowledged
 //     before the request.
@@ -86,43 +80,9 @@
 //
 // # Soak
 //
-//	make soak                                                an hour with 10,000 watches
-//	make soak SOAK_DURATION=40s SOAK_WATCHES=500 SOAK_SEED=7 the same in small
-//
 // TestSoak (soak_test.go, soak_clients_test.go) asks whether watchfan stays as it is. It has the same
-// parts, clients and checks, without the informers. -rate is how many writes a second the writers
-// make on a schedule, 20 by default. With 10,000 watches that is 3,000 events a second, which take a
-// sixth of one processor in the clients and a tenth in the replicas. Of 100 watches, 68 follow one object and 30 the objects of a
-// node; 45 share HTTP/2 connections, a hundred on each, 20 are WebSockets; three come and go, one stops
-// reading now and then, one is slow. A watch lasts five to ten minutes, and the next one of the same
-// client may be at the other replica.
-//
-// The run has six periods, of ten minutes each if it is an hour. All other times shrink with them. At
-// the beginning of each but the first, one of the two replicas is replaced: its watches end as in any
-// rollout, and all clients are at the other until their next stream. In each period the connections to
-// kube-apiserver are reset, and the clients that stall stop reading. In the third, kube-apiserver is
-// restarted.
-//
-// Each replica is measured each ten seconds: resident memory, heap, goroutines, open files, and the
-// 99th percentile of the time from the acknowledgement of a write to its event in a client that reads
-// at once and was watching already. Least squares fit a line to the medians of the periods but the
-// first, in which caches fill. Whole periods are compared, because all faults of a period come again in
-// the next, and because neighbouring samples depend on each other: a line through hundreds of them
-// would seem to be surer than it is. For the replica that is replaced, a period is a life, so the line
-// says whether the fifth life costs more than the first. Open files are counted of both replicas
-// together: nearly all are connections, and clients go to and fro between the two.
-//
-// A run of half an hour or more fails if it can't exclude growth: the upper end of the one-sided 95 %
-// confidence interval of what the line grows in the whole run may be 10 % of the mean. That is 10 MB
-// for a replica of 105 MB, or 250 bytes for each of the 40,000 watches that begin at it in an hour. A
-// leak of a goroutine or of a file for each is far above it, so 20 of these may come in any case: a
-// replica has only 90 goroutines. Percentiles of milliseconds on a machine that does
-// other things vary by more than 10 %, so theirs may be 100 %: what slows down with time, as a search
-// in something that grows, doubles and goes on. A shorter run measures how memory fills, and fails only
-// if a line grows by ten times as much.
-//
-// The output has a line each 20 seconds, the counts of TestChaos, and a table for each replica: the
-// medians, what the line grows by in the whole run, and its upper bound.
+// parts, clients and checks, without the informers. The README says what it does and why its bounds are
+// what they are.
 //
 // # Repeating a run
 //
@@ -133,38 +93,15 @@
 //
 // # Failures
 //
-//   - "15:04:05 after 42s: watcher 3 (…): …" is a violation: the client received something that
-//     etcd's history does not allow. The lines behind it have the client's filter, the last
-//     resourceVersion that it knew and its last events. The fault before it in the log is the
-//     likely cause.
-//   - "recovery from …": a client did not recover from a fault within two minutes. The end of
-//     watchfan's log follows.
-//   - "VIOLATION: …" is one that etcd's validators see in the record, in the clients' streams or in the
-//     order of reads and writes. Its report is in the directory that is named.
+//   - "15:04:05 after 42s: watcher 3 (…): …" is a violation, and "recovery from …" a client that did not
+//     recover from a fault within two minutes. The fault before it in the log is the likely cause.
+//   - "VIOLATION: …" is one that etcd's validators see in the record. Its report is in the directory that
+//     is named.
 //   - "fault 7, …" and an error: the fault could not be injected or proved. This says nothing about
-//     watchfan.
-//   - "this is too little to show anything": the run was too short, or hardly any client was
-//     served.
+//     watchfan. Nor does "this is too little to show anything".
 //
-// # Mutants
-//
-// TestOracleNotices gives the oracle streams with one mistake each. So do TestOracleNoticesLean, with
-// streams without managedFields, and TestOracleNoticesHalves, with those of halves. The whole suite can be tried
-// with a mutant of watchfan: change a line, build it somewhere else, and name it in WATCHFAN_BIN.
-//
-//	go build -o /somewhere/mutant . && git checkout .
-//	export DEVCLUSTER_BIN=$PWD/bin/devcluster WATCHFAN_BIN=/somewhere/mutant
-//	go test -v ./proxy/chaos -duration=2m
-//
-// All of these were noticed, after the given time. Fifteen seconds of it are the start of the
-// cluster and the builds of the informers. -only chose the fault.
-//
-//	one event in a thousand is left out (Cache.Apply)               47 s   clients stalled; when the thousandth came
-//	a replay repeats an event (Cache.Subscribe)                     25 s   connections reset
-//	a bookmark is one too high (Subscription.bookmark)              34 s   clients stalled; the first come then
-//	the first difference of a list is skipped (Cache.diffLocked)    19 s   history forgotten
-//	nothing is proved fresh (prover.prove)                          17 s   network slow; without it not in 25 s
-//
-// In 20 s with the last of them the oracle noticed three stale reads and etcd's validators ten: to them
-// a read is stale as well if the revision that it misses is of another resource.
+// TestOracleNotices and its siblings give the oracle streams with one mistake each. The whole suite can be
+// tried with a mutant of watchfan: change a line, build it somewhere else, and name it in WATCHFAN_BIN.
+// These were noticed: a thousandth event is left out, a replay repeats an event, a bookmark is one too high,
+// the first difference of a list is skipped, nothing is proved fresh.
 package chaos_test

@@ -104,7 +104,7 @@ func (r *eventReader) next() (event, error) {
 	if err != nil {
 		return event{}, err
 	}
-	e, err := parsed.event(r.form, content)
+	e, err := parsed.event(r.form, content, false)
 	if r.untold && e.key != "" {
 		r.untold, r.lean = false, e.shown == e.less
 	}
@@ -112,7 +112,7 @@ func (r *eventReader) next() (event, error) {
 	return e, err
 }
 
-// parsed are the events that any client has read. Most clients read the same.
+// parsed are the events, and the items of lists, that any client has read. Most clients read the same.
 var parsed = parseCache{events: make(map[parseKey]event)}
 
 type parseCache struct {
@@ -122,20 +122,26 @@ type parseCache struct {
 
 type parseKey struct {
 	form  form
+	item  bool
 	bytes digest
 }
 
-func (c *parseCache) event(f form, content []byte) (event, error) {
-	key := parseKey{f, digestBytes(content)}
+// event returns what content is, an event or an item. The error is a violation.
+func (c *parseCache) event(f form, content []byte, item bool) (e event, err error) {
+	key := parseKey{f, item, digestBytes(content)}
 	c.mu.RLock()
 	e, ok := c.events[key]
 	c.mu.RUnlock()
 	if ok {
 		return e, nil
 	}
-	e, err := f.parse(content)
+	if item {
+		e, err = parseObject(f, "", content, content)
+	} else {
+		e, err = f.parse(content)
+	}
 	if err != nil {
-		return event{}, &violation{fmt.Errorf("event %.300q: %w", content, err)}
+		return event{}, &violation{fmt.Errorf("%.300q: %w", content, err)}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,63 +153,25 @@ func (c *parseCache) event(f form, content []byte) (event, error) {
 }
 
 func (f form) parse(content []byte) (event, error) {
-	if f.protobuf() {
-		return parseFrame(f, content)
+	if !f.protobuf() {
+		var e struct {
+			Type   string
+			Object json.RawMessage
+		}
+		if err := json.Unmarshal(content, &e); err != nil {
+			return event{}, err
+		}
+		return parseObject(f, e.Type, e.Object, e.Object)
 	}
-	return parseLine(f, content)
-}
-
-func parseLine(f form, line []byte) (event, error) {
-	var e struct {
-		Type   string
-		Object json.RawMessage
-	}
-	if err := json.Unmarshal(line, &e); err != nil {
-		return event{}, err
-	}
-	return parseObject(f, e.Type, e.Object, e.Object)
-}
-
-func parseFrame(f form, frame []byte) (event, error) {
 	var e metav1.WatchEvent
-	if err := e.Unmarshal(frame); err != nil {
+	if err := e.Unmarshal(content); err != nil {
 		return event{}, err
 	}
-	sent := e.Object.Raw
-	var object any
-	switch {
-	case e.Type == "ERROR":
-		raw, err := readUnknown(sent)
-		if err != nil {
-			return event{}, err
-		}
-		status := new(metav1.Status)
-		if err := status.Unmarshal(raw); err != nil {
-			return event{}, err
-		}
-		object = status
-	case f.metadata():
-		raw, err := readUnknown(sent)
-		if err != nil {
-			return event{}, err
-		}
-		partial := new(metav1.PartialObjectMetadata)
-		if err := partial.Unmarshal(raw); err != nil {
-			return event{}, err
-		}
-		object = partial
-	default:
-		typed, err := readConfigMap(sent)
-		if err != nil {
-			return event{}, err
-		}
-		object = typed
-	}
-	content, err := json.Marshal(object)
+	object, err := inJSON(e.Object.Raw)
 	if err != nil {
 		return event{}, err
 	}
-	return parseObject(f, e.Type, content, sent)
+	return parseObject(f, e.Type, object, e.Object.Raw)
 }
 
 // parseObject reads an event about an object. content is the object in JSON, sent are the bytes as
@@ -251,22 +219,11 @@ func parseObject(f form, typ string, content, sent []byte) (event, error) {
 type list struct {
 	rv    uint64
 	next  string // continue token
-	shard string // the shardSelector that it says it is of
 	items []event
 }
 
-// list parses a list, or a page of one, of what sel selects. The error is a violation.
+// list parses a list, or a page of one, of what sel selects.
 func (a answer) list(f form, sel filter) (list, error) {
-	l, err := parseList(f, a.body, f.lean && !a.passed)
-	named := sel.resource != "widgets" && !f.metadata() // kube-apiserver does not name others
-	if err == nil && named && l.shard != sel.half.selector() {
-		err = fmt.Errorf("a list of %s says that it is of the shard %q", sel, l.shard)
-	}
-	return l, err
-}
-
-// parseList parses a list, which is without managedFields if lean is true.
-func parseList(f form, body []byte, lean bool) (list, error) {
 	var l struct {
 		Metadata struct {
 			ResourceVersion, Continue string
@@ -274,37 +231,21 @@ func parseList(f form, body []byte, lean bool) (list, error) {
 		}
 		Items []json.RawMessage
 	}
-	if err := json.Unmarshal(body, &l); err != nil {
-		return list{}, fmt.Errorf("list %.300q: %w", body, err)
+	if err := json.Unmarshal(a.body, &l); err != nil {
+		return list{}, fmt.Errorf("list %.300q: %w", a.body, err)
 	}
-	out := list{rv: parseVersion(l.Metadata.ResourceVersion), next: l.Metadata.Continue,
-		shard: l.Metadata.ShardInfo.Selector}
+	named := sel.resource != "widgets" && !f.metadata() // kube-apiserver does not name others
+	if shard := l.Metadata.ShardInfo.Selector; named && shard != sel.half.selector() {
+		return list{}, fmt.Errorf("a list of %s says that it is of the shard %q", sel, shard)
+	}
+	out := list{rv: parseVersion(l.Metadata.ResourceVersion), next: l.Metadata.Continue}
 	for _, item := range l.Items {
-		e, err := parsed.item(f, item)
+		e, err := parsed.event(f, item, true)
 		if err != nil {
 			return list{}, err
 		}
-		e.inLean = lean
+		e.inLean = f.lean && !a.passed
 		out.items = append(out.items, e)
 	}
 	return out, nil
-}
-
-// item parses an item of a list.
-func (c *parseCache) item(f form, content []byte) (event, error) {
-	key := parseKey{form{name: f.name, accept: "item"}, digestBytes(content)}
-	c.mu.RLock()
-	e, ok := c.events[key]
-	c.mu.RUnlock()
-	if ok {
-		return e, nil
-	}
-	e, err := parseObject(f, "", content, content)
-	if err != nil {
-		return event{}, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.events[key] = e
-	return e, nil
 }

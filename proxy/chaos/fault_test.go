@@ -285,11 +285,11 @@ func counted(n int) (string, error) {
 
 // stallClients makes the clients that stall read nothing.
 func (s *suite) stallClients(f fault) (string, error) {
-	s.gate.shut()
-	defer s.gate.open()
-	err := s.hear(func() bool { return s.gate.waiting.Load() > 0 })
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	err := s.hear(func() bool { return s.stalled.Load() > 0 })
 	f.last()
-	return fmt.Sprintf("%d clients did not read", s.gate.waiting.Load()), err
+	return fmt.Sprintf("%d clients did not read", s.stalled.Load()), err
 }
 
 // jump makes watchfan's clock jump, and jump back.

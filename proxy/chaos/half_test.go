@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"testing"
 	"time"
 )
@@ -50,51 +49,12 @@ func (s *suite) kept(f filter, passed bool, begin int64) error {
 	if !passed || f.half == bothHalves || s.shards {
 		return nil
 	}
-	s.counts.unkept.Add(1)
+	s.counts.add("halves passed through")
 	err := fmt.Errorf("a request for the %s passed through to kube-apiserver, which sends both", f.half)
 	if quiet := s.quiet.Load(); quiet != 0 && begin > quiet+settling.Nanoseconds() {
 		return &violation{err}
 	}
 	return err
-}
-
-// joined returns an error unless the clients of two halves hold the state together, and nothing
-// twice. It does not ask which half has what.
-func joined(lower, upper map[string]uint64, state map[string]*object) error {
-	all := make(map[string]uint64)
-	maps.Copy(all, lower)
-	for key, rv := range upper {
-		if all[key] != 0 {
-			return fmt.Errorf("both halves have %s", key)
-		}
-		all[key] = rv
-	}
-	for key, o := range state {
-		if all[key] != o.rv {
-			return fmt.Errorf("the halves have %s@%d, and etcd has it @%d", key, all[key], o.rv)
-		}
-	}
-	if len(all) != len(state) {
-		return fmt.Errorf("the halves have %d and %d objects, and etcd has %d", len(lower), len(upper), len(state))
-	}
-	return nil
-}
-
-// compareHalves compares what the clients of two halves hold in the end with everything.
-func (s *suite) compareHalves() error {
-	for _, pair := range s.halves {
-		var held [2]map[string]uint64
-		for i, w := range pair {
-			w.mu.Lock()
-			held[i] = maps.Clone(w.cursor.held)
-			w.mu.Unlock()
-		}
-		state := s.truth.at(pair[0].cursor.filter.of(bothHalves), s.truth.now())
-		if err := joined(held[0], held[1], state); err != nil {
-			return fmt.Errorf("%s and %s: %w", pair[0].name, pair[1].name, err)
-		}
-	}
-	return nil
 }
 
 // TestKept: in quiet times no request for a half may pass through.

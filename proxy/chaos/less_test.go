@@ -37,13 +37,17 @@ func (e event) contentFor(lean bool) digest {
 
 // less returns an object as kube-apiserver sends it, without metadata.managedFields.
 func (f form) less(sent []byte) ([]byte, error) {
-	switch {
-	case !f.protobuf():
+	if !f.protobuf() {
 		return lessJSON(sent)
-	case f.metadata():
-		return lessProtobuf(sent, new(metav1.PartialObjectMetadata))
 	}
-	return lessProtobuf(sent, new(corev1.ConfigMap))
+	o, err := runtime.Decode(inProtobuf, sent)
+	if err != nil {
+		return nil, err
+	}
+	o.(metav1.Object).SetManagedFields(nil)
+	var less bytes.Buffer
+	err = inProtobuf.Encode(o, &less)
+	return less.Bytes(), err
 }
 
 // lessJSON needs a field before managedFields. There is always creationTimestamp or name.
@@ -62,67 +66,36 @@ func lessJSON(sent []byte) ([]byte, error) {
 	return append(bytes.Clone(before), behind...), nil
 }
 
-// message is an object in protobuf.
-type message interface {
-	metav1.Object
-	Marshal() ([]byte, error)
-	Unmarshal([]byte) error
-}
-
-func lessProtobuf(sent []byte, o message) ([]byte, error) {
-	magic := []byte("k8s\x00")
-	var unknown runtime.Unknown
-	if err := unknown.Unmarshal(bytes.TrimPrefix(sent, magic)); err != nil {
-		return nil, err
-	}
-	if err := o.Unmarshal(unknown.Raw); err != nil {
-		return nil, err
-	}
-	o.SetManagedFields(nil)
-	var err error
-	if unknown.Raw, err = o.Marshal(); err != nil {
-		return nil, err
-	}
-	less, err := unknown.Marshal()
-	return append(magic, less...), err
-}
-
 // TestLess: an object without managedFields is what the same object is less the field, in each form.
 // One that keeps the field is told apart.
 func TestLess(t *testing.T) {
 	t.Parallel()
 	managed := []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`)}}
-	configMap := func(fields []metav1.ManagedFieldsEntry) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", UID: "u", ResourceVersion: "7",
-			Annotations: map[string]string{"managedFields": `,"managedFields":[]`}, ManagedFields: fields},
+	configMap := func(fields []metav1.ManagedFieldsEntry) runtime.Object {
+		return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", UID: "u", ResourceVersion: "7",
+				Annotations: map[string]string{"managedFields": `,"managedFields":[]`}, ManagedFields: fields},
 			Data: map[string]string{"k": "<&>é", "managedFields": "x"}}
 	}
-	meta := func(fields []metav1.ManagedFieldsEntry) *metav1.PartialObjectMetadata {
-		return &metav1.PartialObjectMetadata{ObjectMeta: configMap(fields).ObjectMeta}
+	meta := func(fields []metav1.ManagedFieldsEntry) runtime.Object {
+		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
+			ObjectMeta: configMap(fields).(*corev1.ConfigMap).ObjectMeta}
 	}
-	for _, c := range []struct {
-		form        form
-		whole, lean message
-	}{
-		{jsonForm, configMap(managed), configMap(nil)}, {protobufForm, configMap(managed), configMap(nil)},
-		{jsonMetaForm, meta(managed), meta(nil)}, {protobufMetaForm, meta(managed), meta(nil)},
-	} {
-		whole, err := c.form.parse(c.form.pack(t, c.whole))
-		if err != nil {
-			t.Fatal(err)
+	for _, f := range []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm} {
+		object := configMap
+		if f.metadata() {
+			object = meta
 		}
-		lean, err := c.form.parse(c.form.pack(t, c.lean))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if whole.less != lean.shown || lean.less != lean.shown || whole.shown == lean.shown {
-			t.Errorf("%s: whole %+v, lean %+v", c.form.name, whole, lean)
+		whole, wrong := f.parse(f.pack(t, object(managed)))
+		lean, err := f.parse(f.pack(t, object(nil)))
+		if wrong != nil || err != nil || whole.less != lean.shown || lean.less != lean.shown || whole.shown == lean.shown {
+			t.Errorf("%s: whole %+v %v, lean %+v %v", f.name, whole, wrong, lean, err)
 		}
 	}
 }
 
 // pack returns an event with an object as kube-apiserver sends it.
-func (f form) pack(t *testing.T, o message) []byte {
+func (f form) pack(t *testing.T, o runtime.Object) []byte {
 	t.Helper()
 	if !f.protobuf() {
 		content, err := json.Marshal(o)
@@ -131,16 +104,11 @@ func (f form) pack(t *testing.T, o message) []byte {
 		}
 		return fmt.Appendf(nil, "{\"type\":\"ADDED\",\"object\":%s}\n", content)
 	}
-	raw, err := o.Marshal()
+	content, err := runtime.Encode(inProtobuf, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := (&runtime.Unknown{Raw: raw}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: append([]byte("k8s\x00"), content...)}}
-	frame, err := e.Marshal()
+	frame, err := (&metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: content}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func TestOracleNoticesLean(t *testing.T) {
 			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
 				t.Errorf("got %v, want %q", err, c.wrong)
 			}
-			if n := o.counts.lean.Load(); name == "lean" && int(n) != len(changesOf(whole)) {
+			if n := o.counts.of("versions with these less managedFields"); name == "lean" && n != len(changesOf(whole)) {
 				t.Errorf("%d lean versions were compared, want %d", n, len(changesOf(whole)))
 			}
 		})
@@ -206,29 +206,6 @@ func TestOracleNoticesHalves(t *testing.T) {
 					t.Errorf("%s: the oracle does not notice %s, which is of the other half", f.of(other), e)
 				}
 			}
-		}
-	}
-}
-
-// TestJoined: what the clients of two halves hold is everything, and nothing twice.
-func TestJoined(t *testing.T) {
-	t.Parallel()
-	state := map[string]*object{"ns/a": {rv: 3}, "ns/b": {rv: 4}}
-	for name, c := range map[string]struct {
-		lower, upper map[string]uint64
-		wrong        string
-	}{
-		"right":              {map[string]uint64{"ns/a": 3}, map[string]uint64{"ns/b": 4}, ""},
-		"one is empty":       {map[string]uint64{"ns/a": 3, "ns/b": 4}, nil, ""},
-		"neither has it":     {map[string]uint64{"ns/a": 3}, nil, "etcd has it @4"},
-		"both have it":       {map[string]uint64{"ns/a": 3}, map[string]uint64{"ns/a": 3, "ns/b": 4}, "both halves have ns/a"},
-		"an old one is held": {map[string]uint64{"ns/a": 2}, map[string]uint64{"ns/b": 4}, "etcd has it @3"},
-		"a removed one is held": {map[string]uint64{"ns/a": 3, "ns/c": 1}, map[string]uint64{"ns/b": 4},
-			"2 and 1 objects, and etcd has 2"},
-	} {
-		err := joined(c.lower, c.upper, state)
-		if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
-			t.Errorf("%s: got %v, want %q", name, err, c.wrong)
 		}
 	}
 }

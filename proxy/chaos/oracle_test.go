@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -27,8 +26,6 @@ type cursor struct {
 	leap *leap  // whose differences the client is receiving; nil if none
 
 	explained uint64 // the list that explains the last event that was taken; 0 if none was needed
-
-	held map[string]uint64 // what the client holds: resourceVersions by key; nil unless it follows a half
 }
 
 // leap is a list whose differences a client receives.
@@ -50,9 +47,7 @@ type oracle struct {
 
 	mu     sync.Mutex
 	bytes  map[version]sent
-	counts struct {
-		events, bookmarks, objects, compared, lean, leaps atomic.Int64
-	}
+	counts tally
 }
 
 // version is one version of an object in one form, and the resourceVersion that it is sent with.
@@ -74,29 +69,6 @@ func newOracle(tr *truth) *oracle { return &oracle{truth: tr, bytes: make(map[ve
 // begin says that the client knows the state as of rv.
 func (c *cursor) begin(rv uint64) { c.last, c.leap = rv, nil }
 
-// know says that the client knows the state as of rv, which has these objects.
-func (c *cursor) know(objects []event, rv uint64) {
-	c.begin(rv)
-	if c.filter.half == bothHalves {
-		return
-	}
-	c.held = make(map[string]uint64, len(objects))
-	for _, e := range objects {
-		c.held[e.key] = e.rv
-	}
-}
-
-// hold changes what the client holds.
-func (c *cursor) hold(e event) {
-	switch {
-	case c.held == nil:
-	case e.typ == "DELETED":
-		delete(c.held, e.key)
-	default:
-		c.held[e.key] = e.rv
-	}
-}
-
 // resume says that a server continues behind the resourceVersion that the client saw last. If that
 // belongs to a difference of a list, a server that knows nothing of the list sends what happened
 // since: every removal before it was sent already.
@@ -109,10 +81,10 @@ func (c *cursor) take(e event) error {
 		return err
 	}
 	if e.typ == "BOOKMARK" {
-		c.oracle.counts.bookmarks.Add(1)
+		c.oracle.counts.add("bookmarks")
 		return c.bookmark(e)
 	}
-	c.oracle.counts.events.Add(1)
+	c.oracle.counts.add("events")
 	if c.leap == nil {
 		want, ok := c.oracle.truth.next(c.filter, c.last)
 		for ok && want.rv < e.rv && c.skipUndone(want, e.rv-1) {
@@ -191,7 +163,7 @@ func (c *cursor) startLeap(e event) error {
 	if !ok || !listed || e.rv > to {
 		return fmt.Errorf("%w, and no list explains it (%v)", err, lists)
 	}
-	c.oracle.counts.leaps.Add(1)
+	c.oracle.counts.add("differences of lists")
 	if waited := c.oracle.truth.wait(to); waited != nil {
 		return waited
 	}
@@ -241,7 +213,7 @@ func (c *cursor) skipUndone(want told, most uint64) bool {
 	if gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to); len(gone)+len(versions) > 0 {
 		return false
 	}
-	c.oracle.counts.leaps.Add(1)
+	c.oracle.counts.add("differences of lists")
 	c.explained = to
 	c.begin(to)
 	return true
@@ -253,7 +225,7 @@ func (c *cursor) initial(events []event, rv uint64) error {
 	if err := c.oracle.state(c.form, c.filter, events, rv, c.leaps); err != nil {
 		return err
 	}
-	c.know(events, rv)
+	c.begin(rv)
 	return nil
 }
 
@@ -278,7 +250,6 @@ func (c *cursor) settled() error {
 }
 
 func (c *cursor) same(e event, want told) error {
-	c.hold(e)
 	return c.oracle.same(c.form, c.filter.resource, e, want, c.leaps)
 }
 
@@ -313,7 +284,7 @@ func (o *oracle) state(f form, sel filter, events []event, rv uint64, ours bool)
 
 // same compares the content of e with etcd's, and its bytes with those that other clients received.
 func (o *oracle) same(f form, resource string, e event, want told, ours bool) error {
-	o.counts.objects.Add(1)
+	o.counts.add("objects compared with etcd")
 	if e.content != f.of(want.as.shown(e.inLean)) {
 		return fmt.Errorf("%s is not what etcd has (without managedFields: %t)", e, e.inLean)
 	}
@@ -339,10 +310,10 @@ func (o *oracle) same(f form, resource string, e event, want told, ours bool) er
 		s.straight = true
 	}
 	if s.straight && s.ours && !(before.straight && before.ours) {
-		o.counts.compared.Add(1)
+		o.counts.add("versions with kube-apiserver's bytes")
 	}
 	if s.straight && s.lean && !(before.straight && before.lean) {
-		o.counts.lean.Add(1)
+		o.counts.add("versions with these less managedFields")
 	}
 	o.bytes[v] = s
 	return nil

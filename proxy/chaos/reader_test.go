@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,23 +41,25 @@ func (r *reader) run(ctx context.Context) {
 		case 6:
 			err = r.list(ctx, f, exactly, 0)
 		}
-		if err != nil && ctx.Err() == nil {
-			r.suite.violate(r.name, err, "")
+		var wrong *violation
+		switch {
+		case ctx.Err() != nil:
+		case errors.As(err, &wrong):
+			r.suite.violate(r.name, wrong.err, "")
+		case err != nil:
+			r.suite.counts.add("reads not answered") // also 410 for a continue token whose state was compacted
 		}
 		pause(ctx, time.Duration(50+r.rng.IntN(500))*time.Millisecond)
 	}
 }
 
-// get gets an object that may or may not exist. It returns an error only for mistakes of the
-// server.
+// get gets an object that may or may not exist.
 func (r *reader) get(ctx context.Context, resource, rv string) error {
 	namespace, name := namespaces[r.rng.IntN(len(namespaces))], objectName(r.rng.IntN(writers), r.rng.IntN(r.suite.work.names))
 	key := namespace + "/" + name
-	query := make(url.Values)
-	floor := uint64(0)
-	if rv == "" {
-		floor = r.suite.acknowledged(resource)
-	} else {
+	query, floor := make(url.Values), r.suite.acknowledged(resource)
+	if rv != "" {
+		floor = 0
 		query.Set("resourceVersion", rv)
 	}
 	as := jsonForm
@@ -65,45 +68,46 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	}
 	shownTo := &scope{Resource: resource, Namespace: namespace, Name: name, Lean: as.lean}
 	begin := moment()
-	a, err := r.client.read(ctx, collection(resource, namespace)+"/"+name, query, as)
+	a, err := r.client.get(ctx, collection(resource, namespace)+"/"+name, query, as)
 	end := moment()
-	if err != nil || a.status != http.StatusOK && a.status != http.StatusNotFound {
-		r.suite.counts.unanswered.Add(1)
-		return nil
-	}
-	if err := r.suite.truth.wait(floor); err != nil {
-		return err
-	}
-	if a.status == http.StatusNotFound {
-		if resource == "widgets" && !bytesContain(a.body, name) {
-			r.suite.counts.unanswered.Add(1) // a starting kube-apiserver does not know the resource yet
-			return nil
-		}
-		r.suite.counts.reads.Add(1)
-		r.suite.record.read(r.name, begin, end, shownTo, rv, "", 0, nil)
-		if !r.suite.truth.absent(resource, key, floor) {
-			return fmt.Errorf("get of %s %s at %q: not found, though it existed at %d and ever since",
-				resource, key, rv, floor)
-		}
-		return nil
-	}
-	r.suite.counts.reads.Add(1)
-	e, err := parseObject(as, "", a.body, a.body)
-	if err != nil {
-		return err
-	}
-	r.suite.record.read(r.name, begin, end, shownTo, rv, "", 0, []event{e})
-	if err := r.suite.truth.wait(e.rv); err != nil {
-		return err
-	}
-	o, next := r.suite.truth.version(resource, key, e.rv)
+	var found []event
 	switch {
-	case o == nil || o.name == "" || e.key != key:
-		return fmt.Errorf("get of %s %s at %q: %s, which never existed", resource, key, rv, e)
-	case next != 0 && next <= floor:
-		return fmt.Errorf("get of %s %s at %q: %s, which was replaced at %d, and %d had been acknowledged before the request", resource, key, rv, e, next, floor)
-	case e.content != o.shown(as.lean && !a.passed).full:
-		return fmt.Errorf("get of %s %s at %q as %s: %s is not what etcd has", resource, key, rv, as.accept, e)
+	case err != nil:
+		return err
+	case a.status == http.StatusOK:
+		e, err := parseObject(as, "", a.body, a.body)
+		if err != nil {
+			return &violation{err}
+		}
+		found = []event{e}
+	case a.status != http.StatusNotFound || resource == "widgets" && !bytes.Contains(a.body, []byte(name)):
+		return fmt.Errorf("%d", a.status) // a starting kube-apiserver does not know the resource yet
+	}
+	r.suite.counts.add("reads")
+	r.suite.record.read(r.name, begin, end, shownTo, rv, "", 0, found)
+	if err := r.suite.truth.wait(floor); err != nil {
+		return &violation{err}
+	}
+	wrong := ""
+	if found == nil {
+		if !r.suite.truth.absent(resource, key, floor) {
+			wrong = fmt.Sprintf("not found, though it existed at %d and ever since", floor)
+		}
+	} else if e := found[0]; r.suite.truth.wait(e.rv) != nil {
+		wrong = fmt.Sprintf("%s, which etcd has not reached", e)
+	} else {
+		o, next := r.suite.truth.version(resource, key, e.rv)
+		switch {
+		case o == nil || o.name == "" || e.key != key:
+			wrong = fmt.Sprintf("%s, which never existed", e)
+		case next != 0 && next <= floor:
+			wrong = fmt.Sprintf("%s, which was replaced at %d, and %d had been acknowledged before the request", e, next, floor)
+		case e.content != o.shown(as.lean && !a.passed).full:
+			wrong = fmt.Sprintf("%s is not what etcd has", e)
+		}
+	}
+	if wrong != "" {
+		return &violation{fmt.Errorf("get of %s %s at %q as %s: %s", resource, key, rv, as.accept, wrong)}
 	}
 	return nil
 }
@@ -122,52 +126,58 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 			as, f = jsonForm, f.of(half(n))
 		}
 	}
-	query := make(url.Values)
+	if rv == exactly && r.suite.acknowledged(f.resource) == 0 {
+		return nil
+	}
+	_, err := r.suite.list(ctx, r.name, r.client, f, as, rv, limit)
+	return err
+}
+
+// list lists for a client, in pages if limit is not 0, and checks the list. Only a mistake of the server
+// is a violation.
+func (s *suite) list(ctx context.Context, who string, c *client, f filter, as form, rv string, limit int) (whole list, err error) {
+	query, floor, match := make(url.Values), s.acknowledged(f.resource), ""
 	f.ask(query)
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	floor := r.suite.acknowledged(f.resource)
-	match := ""
 	switch {
-	case rv == exactly && floor == 0:
-		return nil
 	case rv == exactly:
 		rv, match = strconv.FormatUint(floor, 10), "Exact"
 		query.Set("resourceVersionMatch", match)
-		query.Set("resourceVersion", rv)
 	case rv != "":
 		floor = 0
+	}
+	if rv != "" {
 		query.Set("resourceVersion", rv)
 	}
-	var whole list
+	wrong := func(format string, args ...any) (list, error) {
+		return list{}, &violation{fmt.Errorf("a list of %s at %q, limit %d: %w", f, rv, limit, fmt.Errorf(format, args...))}
+	}
 	var begin, end int64 // of the first page, which decides of which state the list is
 	for pages := 1; ; pages++ {
 		asked := moment()
-		a, err := r.client.read(ctx, collection(f.resource, f.namespace), query, as.lists())
+		a, err := c.get(ctx, collection(f.resource, f.namespace), query, as.lists())
 		if pages == 1 {
 			begin, end = asked, moment()
 		}
-		if err != nil || a.status != http.StatusOK {
-			r.suite.counts.unanswered.Add(1) // also 410 for a continue token whose state was compacted
-			return nil
+		if err == nil && a.status != http.StatusOK {
+			err = fmt.Errorf("%d: %.300s", a.status, a.body)
 		}
-		if err := r.suite.kept(f, a.passed, asked); err != nil {
-			var wrong *violation
-			if !errors.As(err, &wrong) {
-				return nil
-			}
-			return err
+		if err == nil {
+			err = s.kept(f, a.passed, asked)
+		}
+		if err != nil {
+			return list{}, err
 		}
 		page, err := a.list(as, f)
-		if err != nil {
-			return err
-		}
-		if pages > 1 && page.rv != whole.rv {
-			return fmt.Errorf("page %d of a list of %s is as of %d, the first is as of %d", pages, f, page.rv, whole.rv)
-		}
-		if limit > 0 && len(page.items) > limit {
-			return fmt.Errorf("page %d of a list of %s has %d items, more than %d", pages, f, len(page.items), limit)
+		switch {
+		case err != nil:
+			return wrong("%w", err)
+		case pages > 1 && page.rv != whole.rv:
+			return wrong("page %d is as of %d, the first is as of %d", pages, page.rv, whole.rv)
+		case limit > 0 && len(page.items) > limit:
+			return wrong("page %d has %d items", pages, len(page.items))
 		}
 		whole.rv, whole.items = page.rv, append(whole.items, page.items...)
 		if page.next == "" {
@@ -177,17 +187,13 @@ func (r *reader) list(ctx context.Context, f filter, rv string, limit int) error
 		query.Del("resourceVersion")
 		query.Del("resourceVersionMatch")
 	}
-	r.suite.counts.reads.Add(1)
-	r.suite.record.read(r.name, begin, end, f.scope(as), rv, match, whole.rv, whole.items)
-	if match != "" && whole.rv != floor {
-		return fmt.Errorf("a list of %s at exactly %d is as of %d", f, floor, whole.rv)
+	s.counts.add("reads")
+	s.record.read(who, begin, end, f.scope(as), rv, match, whole.rv, whole.items)
+	if whole.rv < floor || match != "" && whole.rv != floor {
+		return wrong("it is as of %d, and %d had been acknowledged before the request", whole.rv, floor)
 	}
-	if whole.rv < floor {
-		return fmt.Errorf("a list of %s at %q is as of %d, and %d had been acknowledged before the request", f, rv,
-			whole.rv, floor)
+	if err := s.oracle.state(as, f, whole.items, whole.rv, c.way.leaps); err != nil {
+		return wrong("%w", err)
 	}
-	if err := r.suite.oracle.state(as, f, whole.items, whole.rv, r.client.way.leaps); err != nil {
-		return fmt.Errorf("list of %s at %q, limit %d: %w", f, rv, limit, err)
-	}
-	return nil
+	return whole, nil
 }

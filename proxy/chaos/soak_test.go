@@ -47,10 +47,10 @@ func TestSoak(t *testing.T) {
 	defer measuring.Wait()
 	defer stopMeasuring()
 	k.watch(straight)
-	stopClients := k.startClients(ctx, straight)
-	defer stopClients()
-	stopWriters := k.startWriters(ctx, straight)
-	defer stopWriters()
+	clients := k.startClients(ctx, straight)
+	defer clients.stop()
+	writers := k.startWriters(ctx, straight)
+	defer writers.stop()
 	if err := awaitBegun(k.watchers); err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +60,14 @@ func TestSoak(t *testing.T) {
 	if !t.Failed() {
 		pause(ctx, time.Until(k.began.Add(*duration)))
 	}
-	stopWriters()
+	writers.stop()
 	k.calm.Store(true)
 	if err := k.settle(); err != nil {
 		t.Error(err)
 	}
 	stopMeasuring()
 	measuring.Wait()
-	stopClients()
+	clients.stop()
 	k.endReplicas()
 	cancel()
 	background.Wait()
@@ -172,7 +172,7 @@ func (k *soak) progress() string {
 	violations := len(k.violations)
 	k.mu.Unlock()
 	fmt.Fprintf(&b, "%s: %d changes, %d events, %d bookmarks, %d violations", time.Since(started).Round(time.Second),
-		k.truth.total(), k.oracle.counts.events.Load(), k.oracle.counts.bookmarks.Load(), violations)
+		k.truth.total(), k.oracle.counts.of("events"), k.oracle.counts.of("bookmarks"), violations)
 	for _, p := range k.replicas {
 		all := k.samples[k.names[p]]
 		if len(all) == 0 {
@@ -203,7 +203,7 @@ func (k *soak) judge(r *report) {
 			k.t.Errorf("%s: it never happened", f.kind.name)
 		}
 	}
-	if n := k.oracle.counts.events.Load(); n < 1000 {
+	if n := k.oracle.counts.of("events"); n < 1000 {
 		k.t.Errorf("%d events are too few to show anything", n)
 	}
 }

@@ -36,23 +36,52 @@ type suite struct {
 	record   *record // nil: none is kept
 	admin    *client // straight to kube-apiserver
 	watchers []*watcher
-	halves   [][2]*watcher // the watchers of two halves
 
 	certificate tls.Certificate // of a user who reads
-	clients     map[string]int  // by kind
+	clients     tally           // by kind
 
-	gate  gate
-	calm  atomic.Bool  // clients no longer leave or read slowly
-	quiet atomic.Int64 // the moment since when there is no fault, and all have recovered; 0 in a fault
-	acked sync.Map     // resource → *atomic.Uint64
-	acks  *acks        // nil: nobody measures how late events come
+	gate    sync.RWMutex // is locked while clients stall
+	stalled atomic.Int64 // clients that wait for it
+	calm    atomic.Bool  // clients no longer leave or read slowly
+	quiet   atomic.Int64 // the moment since when there is no fault, and all have recovered; 0 in a fault
+	acked   sync.Map     // resource → *atomic.Uint64
+	acks    *acks        // nil: nobody measures how late events come
 
-	counts struct {
-		watches, streams, zipped, sockets, lean, whole, unkept, ended, cut, expired, errors, vanished, reads, unanswered, unacknowledged, probes atomic.Int64
-	}
+	counts tally
 
 	mu         sync.Mutex
 	violations []string
+}
+
+// tally counts by name. Its methods may be called from any goroutine.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (t *tally) add(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.n == nil {
+		t.n = make(map[string]int)
+	}
+	t.n[what]++
+}
+
+func (t *tally) of(what string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n[what]
+}
+
+func (t *tally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b strings.Builder
+	for _, what := range slices.Sorted(maps.Keys(t.n)) {
+		fmt.Fprintf(&b, "  %-46s %8d\n", what, t.n[what])
+	}
+	return b.String()
 }
 
 // workload is what the writers and the clients of a suite do.
@@ -135,23 +164,19 @@ func await(within time.Duration, f func() bool) bool {
 // probe writes to an object that all unfiltered watchers of ConfigMaps follow, and returns its
 // resourceVersion. It tries until kube-apiserver accepts the write.
 func (s *suite) probe(ctx context.Context, why string) (uint64, error) {
-	s.counts.probes.Add(1)
+	s.counts.add("probes")
 	begin := moment()
-	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"},"data":{"why":"%s","n":"%d"}}`, why, s.counts.probes.Load())
-	for deadline := time.Now().Add(patience); ; {
-		status, answer, err := s.admin.do(ctx, http.MethodPatch,
-			collection("configmaps", "chaos-a")+"/probe?fieldManager=chaos&force=true", nil,
-			jsonForm.accept, "application/apply-patch+yaml", body)
-		if err == nil && status < 300 {
-			end := moment()
-			e, err := parseObject(jsonForm, "", answer, answer)
-			s.record.write("probe", begin, end, e.rv)
-			return e.rv, err
+	body := fmt.Sprintf(`{"data":{"why":%q,"n":"%d"}}`, why, s.counts.of("probes"))
+	for deadline := time.Now().Add(patience); ; pause(ctx, 50*time.Millisecond) {
+		answer, err := s.admin.write(ctx, http.MethodPatch, collection("configmaps", "chaos-a")+"/probe", body)
+		if err == nil {
+			rv, err := versionIn(answer)
+			s.record.write("probe", begin, moment(), rv)
+			return rv, err
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return 0, fmt.Errorf("write the probe: %d %.200s %w", status, answer, err)
+			return 0, err
 		}
-		pause(ctx, 50*time.Millisecond)
 	}
 }
 
@@ -197,41 +222,6 @@ func (s *suite) settle() error {
 			strings.Join(late[:min(len(late), 10)], "\n"))
 	}
 	return nil
-}
-
-// gate stops the clients that stall.
-type gate struct {
-	mu      sync.Mutex
-	closed  chan struct{} // nil: open
-	waiting atomic.Int64
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = make(chan struct{})
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.closed)
-	g.closed = nil
-}
-
-func (g *gate) pass(ctx context.Context) {
-	g.mu.Lock()
-	closed := g.closed
-	g.mu.Unlock()
-	if closed == nil {
-		return
-	}
-	g.waiting.Add(1)
-	defer g.waiting.Add(-1)
-	select {
-	case <-closed:
-	case <-ctx.Done():
-	}
 }
 
 // report counts the faults of a run and the recoveries from them.

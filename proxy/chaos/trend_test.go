@@ -26,7 +26,7 @@ type quantity struct {
 	of    func(sample) float64
 }
 
-// quantities of a replica, and their limits; doc_test.go says why.
+// quantities of a replica, and their limits; the README says why.
 var quantities = []quantity{
 	{"resident memory, MB", .1, 0, func(s sample) float64 { return s.resident / 1e6 }},
 	{"heap, MB", .1, 0, func(s sample) float64 { return s.heap / 1e6 }},

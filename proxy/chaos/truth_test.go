@@ -15,10 +15,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
 // truth is the history, as one watch of etcd from its first revision brought it. The watch is open
@@ -196,35 +199,31 @@ func readStored(resource string, value []byte) (*object, error) {
 		}
 	}
 	if resource == "configmaps" {
-		typed, err := readConfigMap(value)
-		if err != nil {
-			return nil, err
-		}
-		if value, err = json.Marshal(typed); err != nil {
+		var err error
+		if value, err = inJSON(value); err != nil {
 			return nil, err
 		}
 	}
 	return readObject(value)
 }
 
-// readConfigMap reads what kube-apiserver stores and sends: a magic number and a runtime.Unknown.
-func readConfigMap(content []byte) (*corev1.ConfigMap, error) {
-	raw, err := readUnknown(content)
+// objects has the types that are sent and stored in protobuf.
+var objects = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(metav1.AddMetaToScheme(s))
+	return s
+}()
+
+var inProtobuf = protobuf.NewSerializer(objects, objects)
+
+// inJSON returns the JSON of an object in protobuf.
+func inJSON(content []byte) ([]byte, error) {
+	o, err := runtime.Decode(inProtobuf, content)
 	if err != nil {
 		return nil, err
 	}
-	typed := new(corev1.ConfigMap)
-	return typed, typed.Unmarshal(raw)
-}
-
-func readUnknown(content []byte) ([]byte, error) {
-	content, ok := bytes.CutPrefix(content, []byte("k8s\x00"))
-	if !ok {
-		return nil, fmt.Errorf("no protobuf: %.20q", content)
-	}
-	var unknown runtime.Unknown
-	err := unknown.Unmarshal(content)
-	return unknown.Raw, err
+	return json.Marshal(o)
 }
 
 // readObject reads the JSON of an object.

@@ -212,12 +212,11 @@ func (w *watcher) once(ctx context.Context) error {
 			w.wanted = w.suite.acknowledged(w.cursor.filter.resource)
 		}
 	}
-	w.suite.counts.watches.Add(1)
+	w.suite.counts.add("watches asked for")
 	f := w.cursor.filter
 	f.ask(query)
 	begin := moment()
-	resp, err := w.client.open(ctx, http.MethodGet, collection(f.resource, f.namespace), query,
-		w.cursor.form.accept, "", "")
+	resp, err := w.client.open(ctx, http.MethodGet, collection(f.resource, f.namespace)+"?"+query.Encode(), w.cursor.form.accept, "")
 	if err != nil {
 		return err
 	}
@@ -228,21 +227,21 @@ func (w *watcher) once(ctx context.Context) error {
 	if err := w.suite.kept(f, !proxytest.FromCache(resp.Header), begin); err != nil {
 		return err
 	}
-	w.suite.counts.streams.Add(1)
+	w.suite.counts.add("streams")
 	w.opened = time.Now()
 	w.suite.record.watch(w.name, begin, f.scope(w.cursor.form), query.Get("resourceVersion"),
 		query.Get("sendInitialEvents") != "")
 	body := resp.Body
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = proxytest.NewMemberReader(body)
-		w.suite.counts.zipped.Add(1)
+		w.suite.counts.add("streams with gzip")
 	}
 	if w.client.way.socket {
-		w.suite.counts.sockets.Add(1)
+		w.suite.counts.add("streams over WebSockets")
 	}
 	if w.manner == straying && !w.suite.calm.Load() {
 		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(5))*time.Second, func() { //testlint:allow timer a client's own pace
-			w.suite.counts.vanished.Add(1)
+			w.suite.counts.add("streams left")
 			cancel(errLeft)
 		})
 		defer leave.Stop()
@@ -250,7 +249,7 @@ func (w *watcher) once(ctx context.Context) error {
 	if client := w.client; w.manner.leaves {
 		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(15))*time.Second, func() { //testlint:allow timer a client's own pace
 			if !w.suite.calm.Load() {
-				w.suite.counts.vanished.Add(1)
+				w.suite.counts.add("streams left")
 				if client.shared { // the others stay
 					cancel(errLeft)
 				} else {
@@ -266,9 +265,9 @@ func (w *watcher) once(ctx context.Context) error {
 	switch {
 	case in.untold || !w.cursor.form.lean:
 	case in.lean:
-		w.suite.counts.lean.Add(1)
+		w.suite.counts.add("streams without managedFields")
 	default:
-		w.suite.counts.whole.Add(1)
+		w.suite.counts.add("streams with managedFields, against the wish")
 	}
 	w.suite.record.end(w.name, err)
 	return err
@@ -282,7 +281,7 @@ func (w *watcher) refused(status int, body io.Reader) error {
 	err := fmt.Errorf("%d: %s", status, content)
 	switch {
 	case status == http.StatusGone:
-		w.suite.counts.expired.Add(1)
+		w.suite.counts.add("answers and events 410")
 		w.mu.Lock()
 		w.synced = false
 		w.mu.Unlock()
@@ -295,49 +294,23 @@ func (w *watcher) refused(status int, body io.Reader) error {
 
 // list begins with a list.
 func (w *watcher) list(ctx context.Context) error {
-	query, f := make(url.Values), w.cursor.filter
-	f.ask(query)
-	wanted := uint64(0)
-	if w.begin == byStaleList {
-		query.Set("resourceVersion", "0")
-	} else {
-		wanted = w.suite.acknowledged(w.cursor.filter.resource)
-	}
-	as := jsonForm // a list holds the same in each form
+	as, rv := jsonForm, "" // a list holds the same in each form
 	if w.cursor.form.metadata() {
 		as = jsonMetaForm
 	}
 	if w.cursor.form.lean {
 		as = as.dropping()
 	}
-	begin := moment()
-	a, err := w.client.read(ctx, collection(f.resource, f.namespace), query, as.lists())
-	end := moment()
+	if w.begin == byStaleList {
+		rv = "0"
+	}
+	l, err := w.suite.list(ctx, w.name, w.client, w.cursor.filter, as, rv, 0)
 	if err != nil {
 		return err
-	}
-	if a.status != http.StatusOK {
-		return fmt.Errorf("%d: %.300s", a.status, a.body)
-	}
-	w.suite.counts.reads.Add(1)
-	if err := w.suite.kept(f, a.passed, begin); err != nil {
-		return err
-	}
-	l, err := a.list(as, f)
-	if err != nil {
-		return &violation{err}
-	}
-	w.suite.record.read(w.name, begin, end, f.scope(as), query.Get("resourceVersion"), "", l.rv, l.items)
-	if l.rv < wanted {
-		return &violation{fmt.Errorf("a consistent list is as of %d, and %d had been acknowledged before the request",
-			l.rv, wanted)}
-	}
-	if err := w.suite.oracle.state(as, f, l.items, l.rv, w.client.way.leaps); err != nil {
-		return &violation{fmt.Errorf("list: %w", err)}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cursor.know(l.items, l.rv)
+	w.cursor.begin(l.rv)
 	w.synced, w.seen, w.recent = true, l.rv, nil
 	return nil
 }
@@ -347,7 +320,10 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 	var initial []event
 	for {
 		if w.manner.stalls {
-			w.suite.gate.pass(ctx)
+			w.suite.stalled.Add(1)
+			w.suite.gate.RLock()
+			w.suite.stalled.Add(-1)
+			w.suite.gate.RUnlock()
 		}
 		if w.manner.pause > 0 && !w.suite.calm.Load() {
 			pause(ctx, w.manner.pause)
@@ -360,12 +336,12 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 		case err != nil && ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == io.EOF:
-			w.suite.counts.ended.Add(1)
+			w.suite.counts.add("streams ended")
 			return err
 		case err != nil && w.manner.leaves:
 			return fmt.Errorf("%w: %w", errLeft, err)
 		case err != nil:
-			w.suite.counts.cut.Add(1)
+			w.suite.counts.add("streams cut")
 			return err
 		}
 		w.measure(e)
@@ -385,9 +361,9 @@ func (w *watcher) take(e event, initial *[]event) error {
 	}
 	switch {
 	case e.typ == "ERROR":
-		w.suite.counts.errors.Add(1)
+		w.suite.counts.add("ERROR events")
 		if e.code == http.StatusGone {
-			w.suite.counts.expired.Add(1)
+			w.suite.counts.add("answers and events 410")
 			w.synced = false
 		}
 		if e.code < 400 {

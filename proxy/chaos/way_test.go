@@ -97,32 +97,30 @@ func (c *client) vanish() {
 	clear(c.conns)
 }
 
-// open sends a request and returns the answer, its body unread.
-func (c *client) open(ctx context.Context, method, path string, query url.Values, accept, contentType,
-	body string) (*http.Response, error) {
-	uri := c.way.base + path
-	if len(query) > 0 {
-		uri += "?" + query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, uri, strings.NewReader(body))
+// open sends a request, with a body in JSON if it is not "", and returns the answer, its body unread.
+func (c *client) open(ctx context.Context, method, uri, accept, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.way.base+uri, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	if body == "" {
+	switch {
+	case body == "":
 		req.Body, req.ContentLength = nil, 0
+	case method == http.MethodPatch:
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	default:
+		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("User-Agent", "chaos")
 	req.Header.Set("Accept", accept)
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
-	}
 	if c.way.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.way.token)
 	}
-	if c.way.gzip && query.Get("watch") != "" {
+	watch := req.URL.Query().Has("watch")
+	if c.way.gzip && watch {
 		req.Header.Set("Accept-Encoding", "gzip")
 	}
-	if !c.way.socket || query.Get("watch") == "" {
+	if !c.way.socket || !watch {
 		return c.http.Do(req)
 	}
 	proxytest.AskForWebSocket(req)
@@ -144,11 +142,10 @@ type answer struct {
 }
 
 // ask sends a request and reads the answer.
-func (c *client) ask(ctx context.Context, method, path string, query url.Values, accept, contentType,
-	body string) (answer, error) {
+func (c *client) ask(ctx context.Context, method, uri, accept, body string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
-	resp, err := c.open(ctx, method, path, query, accept, contentType, body)
+	resp, err := c.open(ctx, method, uri, accept, body)
 	if err != nil {
 		return answer{}, err
 	}
@@ -157,19 +154,21 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values,
 	return answer{resp.StatusCode, content, !proxytest.FromCache(resp.Header)}, err
 }
 
-func (c *client) do(ctx context.Context, method, path string, query url.Values, accept, contentType,
-	body string) (int, []byte, error) {
-	a, err := c.ask(ctx, method, path, query, accept, contentType, body)
-	return a.status, a.body, err
+// write makes a write. An error says that it was not acknowledged.
+func (c *client) write(ctx context.Context, method, uri, body string) ([]byte, error) {
+	a, err := c.ask(ctx, method, uri, jsonForm.accept, body)
+	if err == nil && a.status >= 300 {
+		err = fmt.Errorf("%s %s: %d: %.200s", method, uri, a.status, a.body)
+	}
+	return a.body, err
 }
 
-func (c *client) get(ctx context.Context, path string, query url.Values, f form) (int, []byte, error) {
-	return c.do(ctx, http.MethodGet, path, query, f.accept, "", "")
-}
-
-// read gets an object or a list.
-func (c *client) read(ctx context.Context, path string, query url.Values, f form) (answer, error) {
-	return c.ask(ctx, http.MethodGet, path, query, f.accept, "", "")
+// get gets an object, a list or a page.
+func (c *client) get(ctx context.Context, path string, query url.Values, f form) (answer, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return c.ask(ctx, http.MethodGet, path, f.accept, "")
 }
 
 // collection is the path of a resource, in all namespaces or one.

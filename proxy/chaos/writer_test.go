@@ -1,7 +1,6 @@
 package chaos_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,8 +25,6 @@ var namespaces = []string{"chaos-a", "chaos-b", "zchaos"}
 
 func objectName(writer, n int) string { return fmt.Sprintf("w%d-%d", writer, n) }
 
-func bytesContain(body []byte, s string) bool { return bytes.Contains(body, []byte(s)) }
-
 // writer writes straight to kube-apiserver: creates, updates, relabels, deletes, creates again; in
 // bursts, steadily, or not at all. A write without an answer may or may not have happened; etcd
 // knows.
@@ -37,8 +34,6 @@ type writer struct {
 	client *client
 	rng    *rand.Rand
 }
-
-func (w *writer) name() string { return fmt.Sprint("writer ", w.number) }
 
 func (w *writer) run(ctx context.Context) {
 	defer w.client.close()
@@ -79,7 +74,7 @@ func (w *writer) runSteadily(ctx context.Context) {
 // attempt makes one write, and pauses if it is not acknowledged.
 func (w *writer) attempt(ctx context.Context) {
 	if err := w.write(ctx); err != nil {
-		w.suite.counts.unacknowledged.Add(1)
+		w.suite.counts.add("writes not acknowledged")
 		pause(ctx, 200*time.Millisecond)
 	}
 }
@@ -91,24 +86,49 @@ func (w *writer) write(ctx context.Context) error {
 		resource = "widgets"
 	}
 	namespace, name := namespaces[w.rng.IntN(len(namespaces))], objectName(w.number, w.rng.IntN(w.suite.work.names))
-	uri := collection(resource, namespace)
-	kind := w.rng.IntN(100)
-	switch o := w.suite.truth.last(resource, namespace+"/"+name); {
+	uri, key := collection(resource, namespace), namespace+"/"+name
+	field := map[string]string{"configmaps": "data", "widgets": "spec"}[resource]
+	method, body, changes := http.MethodPatch, fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()), true
+	o := w.suite.truth.last(resource, key)
+	switch kind := w.rng.IntN(100); {
 	case o == nil || o.name == "":
-		return w.send(ctx, http.MethodPost, uri, resource, w.body(resource, name), isNew)
+		method, body = http.MethodPost, w.body(resource, name)
 	case kind < 18:
-		return w.remove(ctx, resource, namespace, name)
-	case kind < 60:
-		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
-			fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")), isPerhapsOld)
-	default:
-		field := "data"
-		if resource == "widgets" {
-			field = "spec"
-		}
-		return w.send(ctx, http.MethodPatch, uri+"/"+name, resource,
-			fmt.Sprintf(`{%q:{"n":"%d <&>é"}}`, field, w.rng.Uint64()), isNew)
+		method, body = http.MethodDelete, ""
+	case kind < 60: // perhaps they are as they were, and the answer is an older write's
+		body, changes = fmt.Sprintf(`{"metadata":{"labels":{%s}}}`, w.labels("null")), false
 	}
+	if method != http.MethodPost {
+		uri += "/" + name
+	}
+	begin := moment()
+	answer, err := w.client.write(ctx, method, uri, body)
+	end := moment()
+	if err != nil {
+		return err
+	}
+	rv, err := versionIn(answer)
+	if method == http.MethodDelete { // the answer has no resourceVersion, so it comes from etcd
+		if !await(patience, func() bool { o = w.suite.truth.last(resource, key); return o.name == "" }) {
+			return fmt.Errorf("%s has been deleted, and is still in etcd", uri)
+		}
+		rv, err = o.rv, nil
+	}
+	if !changes {
+		begin = 0
+	}
+	w.suite.record.write(fmt.Sprint("writer ", w.number), begin, end, rv)
+	w.suite.acknowledge(resource, rv)
+	return err
+}
+
+// versionIn returns the resourceVersion of an object.
+func versionIn(content []byte) (uint64, error) {
+	var o struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	err := json.Unmarshal(content, &o)
+	return parseVersion(o.Metadata.ResourceVersion), err
 }
 
 // labels draws labels that move objects into and out of clients' selections.
@@ -133,64 +153,4 @@ func (w *writer) body(resource, name string) string {
 	}
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap",%s,"data":{"pad":%q}}`, metadata,
 		strings.Repeat("x", w.rng.IntN(800)))
-}
-
-// Whether a write changes the object. kube-apiserver acknowledges one that does not with the
-// resourceVersion of an older write.
-const (
-	isNew        = true
-	isPerhapsOld = false
-)
-
-func (w *writer) send(ctx context.Context, method, uri, resource, body string, changes bool) error {
-	contentType := "application/json"
-	if method == http.MethodPatch {
-		contentType = "application/merge-patch+json"
-	}
-	begin := moment()
-	status, answer, err := w.client.do(ctx, method, uri, nil, jsonForm.accept, contentType, body)
-	end := moment()
-	if err != nil {
-		return err
-	}
-	if status >= 300 {
-		return fmt.Errorf("%s %s: %d: %.200s", method, uri, status, answer)
-	}
-	var o struct {
-		Metadata struct{ ResourceVersion string }
-	}
-	if err := json.Unmarshal(answer, &o); err != nil {
-		return err
-	}
-	rv := parseVersion(o.Metadata.ResourceVersion)
-	if !changes {
-		begin = 0
-	}
-	w.suite.record.write(w.name(), begin, end, rv)
-	w.suite.acknowledge(resource, rv)
-	return nil
-}
-
-// remove deletes an object. The answer has no resourceVersion, so it comes from etcd.
-func (w *writer) remove(ctx context.Context, resource, namespace, name string) error {
-	uri := collection(resource, namespace) + "/" + name
-	begin := moment()
-	status, answer, err := w.client.do(ctx, http.MethodDelete, uri, nil, jsonForm.accept, "", "")
-	end := moment()
-	if err != nil {
-		return err
-	}
-	if status >= 300 {
-		return fmt.Errorf("DELETE %s: %d: %.200s", uri, status, answer)
-	}
-	var o *object
-	if !await(patience, func() bool {
-		o = w.suite.truth.last(resource, namespace+"/"+name)
-		return o.name == ""
-	}) {
-		return fmt.Errorf("%s has been deleted, and is still in etcd", uri)
-	}
-	w.suite.record.write(w.name(), begin, end, o.rv)
-	w.suite.acknowledge(resource, o.rv)
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,6 +22,9 @@ import (
 // stopped process, the first instructions of this code are replaced by instructions that make the
 // system call and add the offset.
 func jumpClock(pid int, offset time.Duration) error {
+	if platform := runtime.GOOS + "/" + runtime.GOARCH; platform != "linux/amd64" {
+		return errors.New("not possible on " + platform)
+	}
 	symbol, err := findClock(pid)
 	if err != nil {
 		return err

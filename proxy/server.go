@@ -22,7 +22,6 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/admin"
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/cached"
@@ -33,7 +32,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/http2"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
-	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/upstream"
 	"github.com/watchfan/watchfan/proxy/view"
@@ -151,20 +149,20 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	})
 	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, s.metrics.tooMany, log)
 	s.cached = cached.New(s.ctx, cached.Config{
-		Options:     &s.opts.Cached,
-		Lane:        &s.opts.Lane,
-		SelfCheck:   &s.opts.SelfCheck,
-		Memory:      lane.Memory{Short: s.memory.short, Full: s.memory.full, Ledger: s.ledger},
-		Upstream:    up,
-		Siblings:    seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, seed.NewMetrics(set), guard),
-		Discovery:   s.discovery,
-		Authorizer:  authorizer,
-		Ledger:      s.ledger,
-		Audit:       audit,
-		PassThrough: s.passthrough.Serve,
-		TooMany:     func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
-		Metrics:     cached.NewMetrics(set),
-		Guard:       guard,
+		Options:    &s.opts.Cached,
+		Lane:       &s.opts.Lane,
+		SelfCheck:  &s.opts.SelfCheck,
+		Memory:     lane.Memory{Short: s.memory.short, Full: s.memory.full, Ledger: s.ledger},
+		Upstream:   up,
+		Siblings:   seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, seed.NewMetrics(set), guard),
+		Discovery:  s.discovery,
+		Authorizer: authorizer,
+		Ledger:     s.ledger,
+		Audit:      audit,
+		End:        s.end,
+		TooMany:    func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
+		Metrics:    cached.NewMetrics(set),
+		Guard:      guard,
 	})
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.history = diagnose.NewHistory(s.totals)
@@ -415,105 +413,3 @@ func (s *Server) shutdown() {
 
 // Admin serves what the admin port serves.
 func (s *Server) Admin() http.Handler { return s.admin }
-
-// Handle answers one request from a cache, or passes it through. A protocol calls it; see package
-// exchange. It may be called from any goroutine.
-func (s *Server) Handle(x *exchange.Exchange) {
-	nobody := auth.Identity{Kind: auth.KindNobody}
-	in, noView := s.views.Enter(x) // before anything else reads the target
-	req, cacheable := request.Parse(x)
-	if !req.MayLast() && request.UpgradeType(x) == "" {
-		x.Due = x.Received.Add(req.AnswerTime(downstream.RequestTimeout))
-	}
-	req.View = in
-	if !x.Conn.Secure() && !localExchange(x) {
-		s.metrics.foreignHost.Inc()
-		s.refuse(x, nobody, req, apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
-			"this port serves programs on this host and pages of its own only, no requests or links of other web pages"))
-		return
-	}
-	if s.upstream.Via.Marked(x) {
-		if req.Seed == "" { // a replica finds itself among its siblings
-			s.metrics.loop.Inc()
-		}
-		s.refuse(x, nobody, req, upstream.LoopDetected())
-		return
-	}
-	id, st := s.clients.Identify(x)
-	if st != nil {
-		s.metrics.unauthorized.Inc()
-		s.refuse(x, nobody, req, st)
-		if st.Code == http.StatusUnauthorized {
-			auth.WarnUnauthorized(x)
-		}
-		return
-	}
-	id.From = auth.SourceOf(x)
-	s.knowConnection(x, id)
-	defer s.knowConnection(x, id) // kube-apiserver may have accepted the client by then
-	client, wait := id, exchange.WithArrival(s.ctx, x.Conn)
-	if id, st = s.authorizer.ActAs(wait, client, x.Header); st != nil {
-		s.metrics.impersonation.Inc()
-		s.refuse(x, client, req, st)
-		return
-	}
-	s.metrics.identified[id.Kind].Inc()
-	x.Response.Close = x.Response.Close || x.Protocol == exchange.HTTP20 && client.Unauthenticated() // as kube-apiserver
-	if noView != nil {
-		s.refuse(x, id, req, noView)
-		return
-	}
-	if in != nil && !s.enter(x, id, req) {
-		return
-	}
-	slot, st := s.admission.begin(wait, id, req, cacheable)
-	if st != nil {
-		s.refuse(x, id, req, st)
-		return
-	}
-	if slot != nil {
-		x.Slot = slot
-	}
-	switch {
-	case req.Seed != "":
-		s.cached.ServeSeed(x, id, req, cacheable)
-		return
-	case cacheable && id.Kind != auth.KindAnonymous:
-		s.cached.Serve(x, id, req)
-		return
-	}
-	why := req.Uncacheable
-	if cacheable {
-		why = request.Anonymous
-	}
-	s.passthrough.Serve(x, id, req, why)
-	s.cached.NoteWritten(req, x.Response.Status)
-}
-
-// knowConnection notes who pays for the connection of a request of id, once that client is known.
-func (s *Server) knowConnection(x *exchange.Exchange, id auth.Identity) {
-	if x.Conn.Known() {
-		return
-	}
-	if source := s.authorizer.ConnectionSource(id); !source.Stranger {
-		x.Conn.KnownAs(source)
-	}
-}
-
-// enter counts a request in its view. It refuses a write, and reports whether the request may go on.
-func (s *Server) enter(x *exchange.Exchange, id auth.Identity, req *request.Request) bool {
-	if req.OnlyReads(x) {
-		req.View.Count(req.MetricVerb())
-		return true
-	}
-	s.refuse(x, id, req, req.View.ReadOnly())
-	x.Response.Header.Add("Allow", "GET, HEAD, OPTIONS") // RFC 9110, section 15.5.6
-	return false
-}
-
-// refuse answers a request of id with st. It records the refusal in the audit log, because
-// kube-apiserver never sees the request.
-func (s *Server) refuse(x *exchange.Exchange, id auth.Identity, req *request.Request, st *metav1.Status) {
-	apistatus.Write(x, st)
-	s.audit.Refused(x, id, req, st)
-}

@@ -24,8 +24,8 @@ import (
 //	N, exact               the state as of N: resourceVersionMatch=Exact, or a limit and no match
 //	"" or "0", continue    the state as of the token
 //
-// ok is false if the state can't be provided, or proved to be fresh, in time.
-func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
+// o says what becomes of r if the state can't be provided, or proved to be fresh, in time.
+func (c *Reads) state(r *read) (s fanout.Snapshot, o request.Outcome) {
 	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
 	switch {
@@ -36,14 +36,14 @@ func (c *Reads) state(r *read) (s fanout.Snapshot, ok bool) {
 	}
 	rv, err := parseVersion(r.ResourceVersion)
 	if err != nil {
-		return s, false
+		return s, request.PassThrough(request.History)
 	}
 	if r.Exact() {
-		if s, ok := r.snapshotAt(rv); ok {
-			return s, true
+		if s, o = r.snapshotAt(rv); o.Why() == "" {
+			return s, o
 		}
-		if s, ok := c.notOlderThan(ctx, r, rv); !ok || s.ResourceVersion == rv {
-			return s, ok
+		if s, o = c.notOlderThan(ctx, r, rv); !o.Open() || s.ResourceVersion == rv {
+			return s, o
 		}
 		return r.snapshotAt(rv)
 	}
@@ -60,18 +60,22 @@ func (c *Reads) proofWait(r *read) time.Duration {
 }
 
 // snapshotAt returns the collection as of rv. The time is proportional to the changes since rv.
-func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, ok bool) {
+func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, o request.Outcome) {
 	if !r.seat.Begin() {
-		return s, false
+		return s, request.Refuse(r.seat.Refused)
 	}
 	defer r.seat.Give()
-	return r.lane.Cache.SnapshotAt(rv)
+	s, ok := r.lane.Cache.SnapshotAt(rv)
+	if !ok {
+		o = request.PassThrough(request.History)
+	}
+	return s, o
 }
 
 // current returns a state at least as new as the request.
-func (c *Reads) current(ctx context.Context, r *read) (fanout.Snapshot, bool) {
+func (c *Reads) current(ctx context.Context, r *read) (s fanout.Snapshot, o request.Outcome) {
 	if r.filledSince() {
-		return r.lane.Cache.Snapshot(), true
+		return r.lane.Cache.Snapshot(), o
 	}
 	return c.proved(ctx, r, 0)
 }
@@ -81,24 +85,23 @@ func (r *read) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
 
 // notOlderThan returns a state that is not older than rv, nor than a state of the collection that
 // an earlier read was shown.
-func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (fanout.Snapshot, bool) {
-	if s := r.lane.Cache.SnapshotShown(); s.ResourceVersion >= rv {
-		return s, true
+func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (s fanout.Snapshot, o request.Outcome) {
+	if s = r.lane.Cache.SnapshotShown(); s.ResourceVersion >= rv {
+		return s, o
 	}
 	return c.proved(ctx, r, rv)
 }
 
 // proved returns a state that is as new as now, and not older than rv.
-func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (fanout.Snapshot, bool) {
+func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (s fanout.Snapshot, o request.Outcome) {
 	for {
 		proof, err := c.prove(ctx, r, rv)
 		if err != nil {
 			r.lane.Log.Debug("Passed read through", "err", err)
-			return fanout.Snapshot{}, r.passed(request.Freshness)
+			return s, request.PassThrough(request.Freshness)
 		}
-		s, err := r.lane.Cache.SnapshotProved(proof)
-		if !errors.Is(err, fanout.ErrNotFresh) {
-			return s, err == nil
+		if s, err = r.lane.Cache.SnapshotProved(proof); err == nil { // otherwise the proof is of a state that is gone
+			return s, o
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // An answer from a cache shares the objects with it. But a client that does not read also keeps
@@ -18,8 +19,8 @@ import (
 // leastHeld is how many bytes an answer keeps at least that counts.
 const leastHeld = 64 << 10
 
-// holdAnswer counts what a body keeps. If it reports false, r is refused.
-func (c *Reads) holdAnswer(x *exchange.Exchange, r *read, body exchange.BodySlices) bool {
+// holdAnswer counts what a body keeps. The client may not hold it unless o is open.
+func (c *Reads) holdAnswer(x *exchange.Exchange, r *read, body exchange.BodySlices) (o request.Outcome) {
 	bytes := int64(len(body)) * int64(unsafe.Sizeof(body[0]))
 	if x.Conn.Secure() {
 		sealed := int64(min(body.Size(), downstream.SealedAtOnce))
@@ -28,15 +29,18 @@ func (c *Reads) holdAnswer(x *exchange.Exchange, r *read, body exchange.BodySlic
 		}
 		bytes += sealed
 	}
-	return bytes < leastHeld || c.share(x, r, c.ledger.Share(account.Answers, bytes))
+	if bytes < leastHeld {
+		return o
+	}
+	return c.share(x, r, c.ledger.Share(account.Answers, bytes))
 }
 
-// share makes r's client hold something until the answer has been written. If it reports false, r is
-// refused.
-func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) bool {
+// share makes r's client hold something until the answer has been written. The client may not hold
+// it unless o is open.
+func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) (o request.Outcome) {
 	letGo, ok := held.Hold(r.Source(), x.Conn.Break)
 	if !ok {
-		return c.tooMuch(r)
+		return c.tooMuch()
 	}
 	before := x.Until
 	x.Until = closeFunc(func() {
@@ -45,12 +49,11 @@ func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) bool 
 			_ = before.Close()
 		}
 	})
-	return true
+	return o
 }
 
-// tooMuch refuses r, and returns false.
-func (c *Reads) tooMuch(r *read) bool {
+// tooMuch refuses a read whose client holds too much.
+func (c *Reads) tooMuch() request.Outcome {
 	c.metrics.held.Inc()
-	r.refused = apistatus.TooManyRequests("too many responses to this client wait to be read")
-	return false
+	return request.Refuse(apistatus.TooManyRequests("too many responses to this client wait to be read"))
 }

@@ -21,34 +21,34 @@ const (
 )
 
 // serveGet answers a get.
-func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
-	snapshot, ok := c.state(r)
-	if !ok {
-		return false
+func (c *Reads) serveGet(x *exchange.Exchange, r *read) request.Outcome {
+	snapshot, o := c.state(r)
+	if !o.Open() {
+		return o
 	}
 	key := r.Name
 	if r.namespace != "" {
 		key = r.namespace + "/" + key
 	}
-	o, ok := snapshot.Get(key)
+	object, ok := snapshot.Get(key)
 	if !ok {
 		if first := r.Accepts[0]; first.Whole() != (request.Representation{}) || first.Pretty {
-			return false // the Status's form is negotiated separately from the object's
+			return request.PassThrough(request.Form) // the Status's form is negotiated separately from the object's
 		}
 		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))
 		c.addWarnings(x, r, r.lane.Warnings())
-		return true
+		return request.Answered()
 	}
-	body := exchange.BodySlices{o.Bytes()}
+	body := exchange.BodySlices{object.Bytes()}
 	if t := r.variant.Trim; t != nil {
-		body = o.AppendTrimmed(nil, t)
+		body = object.AppendTrimmed(nil, t)
 	}
 	if r.lane.Encoding == framing.JSON {
 		body = append(body, []byte("\n"))
 	}
 	if r.Gzip && body.Size() > gzipThreshold {
 		if !r.seat.Begin() {
-			return false
+			return request.Refuse(r.seat.Refused)
 		}
 		return c.writeCompressed(x, r, compressed(c.ledger, r.Source(), r.seat, extent{}, body), nil, nil)
 	}
@@ -56,13 +56,13 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) bool {
 }
 
 // serveList answers a list.
-func (c *Reads) serveList(x *exchange.Exchange, r *read) bool {
-	snapshot, ok := c.state(r)
-	if !ok {
-		return false
+func (c *Reads) serveList(x *exchange.Exchange, r *read) request.Outcome {
+	snapshot, o := c.state(r)
+	if !o.Open() {
+		return o
 	}
 	if !r.seat.Begin() {
-		return false
+		return request.Refuse(r.seat.Refused)
 	}
 	key := r.listKey()
 	if r.Gzip {
@@ -93,10 +93,10 @@ func (r *read) listKey() listKey {
 	return key
 }
 
-// writeBody makes b the response. It reports false if the client may not hold it.
-func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) bool {
-	if !c.holdAnswer(x, r, b) {
-		return false
+// writeBody makes b the response, if the client may hold it.
+func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) request.Outcome {
+	if o := c.holdAnswer(x, r, b); !o.Open() {
+		return o
 	}
 	apistatus.AddCommonHeader(x)
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
@@ -105,17 +105,17 @@ func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) 
 	if a := r.variant.Account; a != nil {
 		a.Bytes.Add(b.Size())
 	}
-	return true
+	return request.Answered()
 }
 
-// writeCompressed makes the items of l, between head and tail, the response, as one gzip stream. It
-// reports false if the client may not hold it. l is nil if it could not even be made for that reason.
-func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, l *compressedList, head, tail []byte) bool {
+// writeCompressed makes the items of l, between head and tail, the response, as one gzip stream, if the
+// client may hold it. l is nil if it could not even be made for that reason.
+func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, l *compressedList, head, tail []byte) request.Outcome {
 	if l == nil {
-		return c.tooMuch(r)
+		return c.tooMuch()
 	}
-	if !c.share(x, r, l.held) {
-		return false
+	if o := c.share(x, r, l.held); !o.Open() {
+		return o
 	}
 	x.Response.Header.Add("Content-Encoding", "gzip")
 	x.Response.Header.Add("Vary", "Accept-Encoding")

@@ -37,24 +37,28 @@ func tablesQuestion(x *exchange.Exchange, r *read) auth.Question {
 }
 
 // serveTables answers a list in Tables with an answer that it shares with other clients. The client
-// has been allowed to read. If serveTables reports false, the list is passed through, or refused.
-func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) (served bool) {
+// has been allowed to read.
+func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) request.Outcome {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), false) != registry.ByItself {
-		return r.passed(request.Aggregated)
+		return request.PassThrough(request.Aggregated)
 	}
 	r.decided = time.Now()
 	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), fairness.FlowOf(r.id, r.conn.RemoteAddr()), c.askTables(x, r))
 	if !ok {
-		return r.passed(request.Form)
+		return request.PassThrough(request.Form)
 	}
-	if !c.stillAllowed(r) {
+	if o := c.stillAllowed(r); !o.Open() {
 		done()
-		return r.passed(request.NotAllowed)
+		return o
 	}
 	x.Until = closeFunc(done)
 	body := exchange.BodySlices{answer.body}
-	if !c.share(x, r, answer.held) || !c.holdAnswer(x, r, body) {
-		return false
+	o := c.share(x, r, answer.held)
+	if o.Open() {
+		o = c.holdAnswer(x, r, body)
+	}
+	if !o.Open() {
+		return o
 	}
 	apistatus.AddCommonHeader(x)
 	for _, name := range []string{"Content-Encoding", "Content-Type", "Vary"} {
@@ -66,7 +70,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	r.seat = c.seat(r)
 	x.Response.Body, x.Response.Turn = body, r.seat
 	c.metrics.sharedLists.Inc()
-	return true
+	return request.Answered()
 }
 
 // closeFunc is a function as an io.Closer.

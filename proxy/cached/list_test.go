@@ -52,11 +52,11 @@ func TestListWithoutSeat(t *testing.T) {
 				info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}, variant: &fanout.Variant{}}
 			r.namespace = r.Request.Namespace
 			r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.Fields, nil)
-			served, refused := c.serveFrom(&exchange.Exchange{Conn: r.conn}, r)
-			if refused != nil {
-				code = refused.Code
+			o := c.serveFrom(&exchange.Exchange{Conn: r.conn}, r)
+			if st := o.Refusal(); st != nil {
+				code = st.Code
 			}
-			return served, code
+			return o.Answered(), code
 		}
 		for line, want := range map[string]time.Duration{
 			"/api/v1/pods?resourceVersion=0":             fairness.MaxSeatWait,

@@ -1,7 +1,6 @@
 package cached
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"runtime"
@@ -29,17 +28,18 @@ import (
 
 // Config holds the dependencies of Reads. All fields are required.
 type Config struct {
-	Options     *Options
-	Lane        *lane.Options
-	SelfCheck   *selfcheck.Options
-	Memory      lane.Memory
-	Upstream    *upstream.Upstream
-	Siblings    *seed.Siblings
-	Discovery   *upstream.Discovery
-	Authorizer  *auth.Authorizer
-	Ledger      *account.Ledger
-	Audit       *audit.Log
-	PassThrough func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason)
+	Options    *Options
+	Lane       *lane.Options
+	SelfCheck  *selfcheck.Options
+	Memory     lane.Memory
+	Upstream   *upstream.Upstream
+	Siblings   *seed.Siblings
+	Discovery  *upstream.Discovery
+	Authorizer *auth.Authorizer
+	Ledger     *account.Ledger
+	Audit      *audit.Log
+	// End writes the end of a read that no cache answers: it is refused, or passes through.
+	End func(*exchange.Exchange, auth.Identity, *request.Request, request.Outcome)
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
 	// gives the reason.
 	TooMany func(message string) *metav1.Status
@@ -62,7 +62,7 @@ type Reads struct {
 	auth        *auth.Authorizer
 	ledger      *account.Ledger
 	audit       *audit.Log
-	pass        func(*exchange.Exchange, auth.Identity, *request.Request, request.Reason) // to kube-apiserver
+	end         func(*exchange.Exchange, auth.Identity, *request.Request, request.Outcome)
 	tooMany     func(message string) *metav1.Status
 	lanes       *lane.Lanes
 	selfcheck   *selfcheck.Checker
@@ -94,7 +94,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		auth:      cfg.Authorizer,
 		ledger:    cfg.Ledger,
 		audit:     cfg.Audit,
-		pass:      cfg.PassThrough,
+		end:       cfg.End,
 		tooMany:   cfg.TooMany,
 		flusher:   flusher,
 		alone:     newAloneReads(cfg.Options.Tuning.MostAlone),
@@ -189,7 +189,8 @@ func (c *Reads) newRead(x *exchange.Exchange, id auth.Identity, req *request.Req
 	return &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, counts: c.alone, conn: x.Conn}
 }
 
-// Serve answers req from a cache if possible, and otherwise passes req through.
+// Serve answers req from a cache if possible. Otherwise it ends req with Config.End, perhaps after it
+// has returned.
 func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Request) {
 	r := c.newRead(x, id, req)
 	later := false
@@ -198,47 +199,54 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 			r.release()
 		}
 	}()
-	ok, refused := c.prepare(x, r)
-	switch {
-	case !ok:
-		c.answer(x, r, r.shared, refused)
-	case r.Verb == "watch" && !r.lane.Synced():
+	o := c.prepare(x, r)
+	if o.Open() && r.Verb == "watch" && !r.lane.Synced() {
 		later = true
 		x.Response.Later = func(x *exchange.Exchange) {
 			defer r.release()
-			served, refused := c.serveLane(x, r)
-			c.answer(x, r, served, refused)
+			c.finish(x, r, c.serveLane(x, r))
 		}
-	default:
-		served, refused := c.serveLane(x, r)
-		c.answer(x, r, served, refused)
+		return
+	}
+	if o.Open() {
+		o = c.serveLane(x, r)
+	}
+	c.finish(x, r, o)
+}
+
+// finish ends r with o.
+func (c *Reads) finish(x *exchange.Exchange, r *read, o request.Outcome) {
+	if o.Answered() {
+		if r.lane != nil { // the answer is not shared with others
+			r.lane.CountServed(r.Verb)
+		}
+		if r.Verb != "watch" {
+			c.audit.Served(x, r.audited())
+		}
+		return
+	}
+	if why := o.Why(); why != "" {
+		if other := c.stay(x, r, why); !other.Open() {
+			o = other
+		}
+	}
+	c.end(x, r.id, r.Request, o)
+	if o.Refusal() != nil {
+		c.addWarnings(x, r, nil)
 	}
 }
 
-// answer completes the answer to r: served says that x has it. Otherwise it is refused, or r passes
-// through.
-func (c *Reads) answer(x *exchange.Exchange, r *read, served bool, refused *metav1.Status) {
-	if refused != nil {
-		c.refuse(x, r, refused)
-		return
+// stay is open if r may pass through for a reason. A read that has waited in vain waits for its turn
+// first.
+func (c *Reads) stay(x *exchange.Exchange, r *read, why request.Reason) (o request.Outcome) {
+	if o = c.withhold(x, r, why); o.Open() && r.inVain(why) {
+		turn, refused := c.vain.take(r, c.patience(r)-time.Since(r.arrived))
+		if refused != nil {
+			return request.Refuse(refused)
+		}
+		x.Until = turn
 	}
-	if !served {
-		c.passThrough(x, r)
-		return
-	}
-	if r.lane != nil { // the answer is not shared with others
-		r.lane.CountServed(r.Verb)
-	}
-	if r.Verb != "watch" {
-		c.audit.Served(x, r.audited())
-	}
-}
-
-// refuse answers r with st, and records that.
-func (c *Reads) refuse(x *exchange.Exchange, r *read, st *metav1.Status) {
-	apistatus.Write(x, st)
-	c.addWarnings(x, r, nil)
-	c.audit.Refused(x, r.id, r.Request, st)
+	return o
 }
 
 // unauthorized returns the refusal of a read whose token kube-apiserver does not accept. From now on
@@ -249,101 +257,82 @@ func (c *Reads) unauthorized(r *read) *metav1.Status {
 	return apistatus.Unauthorized()
 }
 
-// passThrough passes r through. A read that has waited in vain waits for its turn.
-func (c *Reads) passThrough(x *exchange.Exchange, r *read) {
-	if c.withholds(x, r) {
-		return
-	}
-	if r.inVain() {
-		turn, refused := c.vain.take(r, c.patience(r)-time.Since(r.arrived))
-		if refused != nil {
-			c.refuse(x, r, refused)
-			return
-		}
-		x.Until = turn
-	}
-	c.pass(x, r.id, r.Request, r.why)
-}
-
-// prepare reviews r, and gives it a lane that may answer it. If it reports false, x has the answer
-// if r.shared is set. Otherwise the caller answers with refused, or passes the request through if
-// refused is nil; r.why says why.
+// prepare reviews r, and gives it a lane that may answer it. Then the outcome is open.
 //
 // The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
 // started, no cache is read, and nothing is asked in the proxy's own name except a review that only
 // the proxy can ask. The cost and the duration of a request must not depend on data that its client
 // may not read.
-func (c *Reads) prepare(x *exchange.Exchange, r *read) (ok bool, refused *metav1.Status) {
+func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if why := c.neverCached(r); why != "" {
-		return r.passed(why), nil
+		return request.PassThrough(why)
 	}
 	if c.passesUnasked(x, r) {
-		return r.passed(request.Cheaper), nil
+		return request.PassThrough(request.Cheaper)
 	}
-	r.decision = c.auth.Authorize(wait, r.id, r.Request)
-	switch {
-	case r.decision.Allowed():
-	case r.decision.Busy():
-		return false, c.auth.TooManyReviews()
-	case r.decision.Unauthenticated(r.arrived): // so a bad token costs kube-apiserver one request
-		return false, c.unauthorized(r)
-	default:
-		return r.passed(request.NotAllowed), nil // kube-apiserver words the denial
+	if o = c.review(wait, r); !o.Open() {
+		return o
 	}
 	if r.listsTables() {
-		r.shared = c.serveTables(wait, x, r)
-		return false, r.refused
+		return c.serveTables(wait, x, r)
 	}
 	if len(r.fitting()) == 0 {
-		return false, c.unfit(r)
+		return c.unfit(r)
 	}
-	if !c.resolve(wait, r) {
-		return false, nil
+	if o = c.resolve(wait, r); !o.Open() {
+		return o
 	}
 	if r.Shard.Err != nil {
-		return false, c.unknownShard(wait, r)
+		return c.unknownShard(wait, r)
 	}
-	if !r.acquire(r.startsLane()) {
-		return false, nil
+	if o = r.acquire(r.startsLane()); !o.Open() {
+		return o
 	}
 	if c.passesAlone(wait, r) {
-		return r.passed(request.Cheaper), nil
+		return request.PassThrough(request.Cheaper)
 	}
 	r.decided = time.Now()
-	return true, nil
+	return o
 }
 
-// serveLane answers r from its lane, which may have to be filled first. Its results are those of
-// prepare; if it reports false it has written nothing.
-func (c *Reads) serveLane(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
-	ready, refused := c.awaitLane(x, r)
+// review asks whether the client may read. kube-apiserver words the denial itself.
+func (c *Reads) review(ctx context.Context, r *read) (o request.Outcome) {
+	r.decision = c.auth.Authorize(ctx, r.id, r.Request)
 	switch {
-	case !ready:
-		return r.passed(request.LaneFilling), refused
-	case !c.stillAllowed(r):
-		if r.decision.Busy() {
-			return false, c.auth.TooManyReviews()
-		}
-		return r.passed(request.NotAllowed), nil
+	case r.decision.Allowed():
+		return o
+	case r.decision.Busy():
+		return request.Refuse(c.auth.TooManyReviews())
+	case r.decision.Unauthenticated(r.arrived): // so a bad token costs kube-apiserver one request
+		return request.Refuse(c.unauthorized(r))
 	}
-	return c.serveFrom(x, r)
+	return request.PassThrough(request.NotAllowed)
 }
 
-// serveFrom answers the request from its lane, which is filled. Its results are those of serveLane.
-func (c *Reads) serveFrom(x *exchange.Exchange, r *read) (served bool, refused *metav1.Status) {
+// serveLane answers r from its lane, which may have to be filled first.
+func (c *Reads) serveLane(x *exchange.Exchange, r *read) (o request.Outcome) {
+	if o = c.awaitLane(x, r); o.Open() {
+		o = c.stillAllowed(r)
+	}
+	if o.Open() {
+		o = c.serveFrom(x, r)
+	}
+	return o
+}
+
+// serveFrom answers r from its lane, which is filled.
+func (c *Reads) serveFrom(x *exchange.Exchange, r *read) request.Outcome {
 	if r.Verb == "watch" {
-		return c.serveWatch(x, r), nil
+		return c.serveWatch(x, r)
 	}
 	r.seat = c.seat(r)
 	defer r.seat.Give()
 	if r.Verb == "list" {
-		served = c.serveList(x, r)
-	} else {
-		served = c.serveGet(x, r)
+		return c.serveList(x, r)
 	}
-	return served, cmp.Or(r.refused, r.seat.Refused)
+	return c.serveGet(x, r)
 }
 
 // seat returns the seat for r, which r has not taken yet.
@@ -365,7 +354,6 @@ type read struct {
 	auth    *auth.Authorizer
 	lanes   *lane.Lanes
 	counts  *aloneReads
-	why     request.Reason // why it is passed through, unless it is answered here
 
 	// Set by resolve.
 	info      upstream.ResourceInfo
@@ -376,7 +364,6 @@ type read struct {
 
 	// Set by prepare and serveLane.
 	alone    bool // counted in counts
-	shared   bool // answered with a list that it shares with others
 	waited   bool // it has waited for its lane to be filled
 	through  bool // its lane, which is not filled, lets it through as one of a few
 	decision auth.Decision
@@ -390,14 +377,7 @@ type read struct {
 	turn func() // gives the turn at the processors back; nil without one
 
 	// Set by serveFrom, for gets and lists.
-	seat    *fairness.Seat
-	refused *metav1.Status // its answer may not be held
-}
-
-// passed notes why the read is passed through, and returns false.
-func (r *read) passed(why request.Reason) bool {
-	r.why = why
-	return false
+	seat *fairness.Seat
 }
 
 // audited returns the read as the audit log records it.
@@ -408,18 +388,17 @@ func (r *read) audited() audit.Read {
 // startsLane reports whether the request starts a lane. A get of the current state does not.
 func (r *read) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
 
-// acquire sets the lane and reports whether there is one. It starts the lane if there is none and
-// start is true.
-func (r *read) acquire(start bool) bool {
+// acquire sets the lane, if there is one. It starts the lane if there is none and start is true.
+func (r *read) acquire(start bool) (o request.Outcome) {
 	if r.lane != nil {
-		return true
+		return o
 	}
 	if r.form.Table != "" {
 		return r.acquireTables()
 	}
 	l, why := r.lanes.Acquire(r.info, r.form, start, r)
 	if l == nil {
-		return r.passed(why)
+		return request.PassThrough(why)
 	}
 	if start {
 		r.counts.noteFollowed(r.GVR)
@@ -427,11 +406,11 @@ func (r *read) acquire(start bool) bool {
 	var ok bool
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
 		r.lanes.Release(l)
-		return r.passed(request.Selector)
+		return request.PassThrough(request.Selector)
 	}
 	r.filter = r.filter.Within(r.Shard.Part)
 	r.lane = l
-	return true
+	return o
 }
 
 // Source implements lane.By. It is called when the client has been allowed to read.
@@ -467,36 +446,36 @@ func (r *read) release() {
 	}
 }
 
-// resolve determines the resource, representation and scope of r, and reports whether a lane can
-// serve them. The client must be allowed to read, because resolve may ask kube-apiserver in the
-// proxy's own name.
-func (c *Reads) resolve(ctx context.Context, r *read) (ok bool) {
+// resolve determines the resource, representation and scope of r, if a lane can serve them. The
+// client must be allowed to read, because resolve may ask kube-apiserver in the proxy's own name.
+func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
-		return r.passed(request.Aggregated)
+		return request.PassThrough(request.Aggregated)
 	}
+	var ok bool
 	if r.info, ok = c.discovery.Lookup(ctx, r.GVR); !ok || !r.info.Watchable {
-		return r.passed(request.Resource)
+		return request.PassThrough(request.Resource)
 	}
 	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
-		return r.passed(request.Resource)
+		return request.PassThrough(request.Resource)
 	}
 	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.fitting())
 	if !ok || r.indented(chosen) {
-		return r.passed(request.Form)
+		return request.PassThrough(request.Form)
 	}
 	r.variant = r.variantOf(chosen)
 	r.form = c.laneForm(ctx, r, chosen.Whole())
 	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
 		c.alone.noteUnfollowed(r.GVR)
-		return r.passed(request.NoLane)
+		return request.PassThrough(request.NoLane)
 	}
 	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {
-		return r.passed(request.Definition)
+		return request.PassThrough(request.Definition)
 	}
 	r.selector, ok = upstream.FieldSelector(r.info, r.Fields)
 	if !ok || r.info.Definition != nil && !c.crds.Selects(r.selector) ||
 		!c.encodings.Selects(ctx, r.info, r.form, r.selector) {
-		return r.passed(request.Selector)
+		return request.PassThrough(request.Selector)
 	}
-	return true
+	return o
 }

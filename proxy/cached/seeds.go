@@ -19,18 +19,17 @@ import (
 func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.Request, cacheable bool) {
 	r := c.newRead(x, id, req)
 	defer r.release()
-	identity, refused := "", notSeeded()
+	identity, o := "", notSeeded()
 	switch {
 	case id.Kind == auth.KindAnonymous:
-		refused = apistatus.Unauthorized()
+		o = request.Refuse(apistatus.Unauthorized())
 	case cacheable && asksForSeed(req):
-		identity, refused = c.serveSeed(x, r)
+		identity, o = c.serveSeed(x, r)
 	}
-	if refused != nil {
-		apistatus.Write(x, refused)
-		c.audit.Refused(x, id, req, refused)
-	} else {
+	if o.Answered() {
 		r.lane.CountServed(req.Verb)
+	} else {
+		c.end(x, id, req, o)
 	}
 	if identity != "" {
 		x.Response.Header.Add(request.SeedHeader, identity)
@@ -43,9 +42,9 @@ func asksForSeed(req *request.Request) bool {
 		req.SendInitialEvents != nil && *req.SendInitialEvents
 }
 
-// serveSeed answers the request, or returns the Status that refuses it. The review comes first, as
-// in serveCached. identity is that of the lane's content, "" if it was not looked at.
-func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refused *metav1.Status) {
+// serveSeed answers or refuses the request. The review comes first, as in prepare. identity is that of
+// the lane's content, "" if it was not looked at.
+func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, o request.Outcome) {
 	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if c.neverCached(r) != "" {
@@ -54,14 +53,15 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refus
 	r.decision = c.auth.Authorize(wait, r.id, r.Request)
 	switch {
 	case r.decision.Busy():
-		return "", c.auth.TooManyReviews()
+		return "", request.Refuse(c.auth.TooManyReviews())
 	case !r.decision.Allowed():
-		return "", apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
-			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR))
+		return "", request.Refuse(apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR)))
 	}
 	// Without a lane of the version, resolve might start lanes of definitions and APIServices.
 	// Tables are not seeded, and a replica asks for no view.
-	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r) || r.form.Table != "" || r.View != nil || !r.acquire(false) {
+	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r).Open() || r.form.Table != "" || r.View != nil ||
+		!r.acquire(false).Open() {
 		return "", notSeeded()
 	}
 	build, ok := r.lane.Seeds()
@@ -74,15 +74,16 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, refus
 		r.lane.Log.Debug("Refused a sibling", "err", err)
 		return "", notSeeded()
 	case identity != r.Seed:
-		return identity, apistatus.Failure(http.StatusPreconditionFailed, metav1.StatusReasonUnknown,
-			"this replica has the objects of another cluster, or from another build of kube-apiserver")
-	case !c.serveWatch(x, r):
+		return identity, request.Refuse(apistatus.Failure(http.StatusPreconditionFailed, metav1.StatusReasonUnknown,
+			"this replica has the objects of another cluster, or from another build of kube-apiserver"))
+	}
+	if o = c.serveWatch(x, r); !o.Answered() {
 		return "", notSeeded()
 	}
-	return identity, nil
+	return identity, o
 }
 
-// notSeeded returns the Status for a sibling that asks for what is not here.
-func notSeeded() *metav1.Status {
-	return apistatus.ServiceUnavailable("this replica has not cached what a sibling replica asks for")
+// notSeeded refuses a sibling that asks for what is not here.
+func notSeeded() request.Outcome {
+	return request.Refuse(apistatus.ServiceUnavailable("this replica has not cached what a sibling replica asks for"))
 }

@@ -12,69 +12,65 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// unknownShard returns the answer to a list or watch whose shardSelector is not understood here;
-// nil if kube-apiserver serves shardSelector. It may understand more, and words its own refusal.
-// Any other kube-apiserver would ignore the selector and send everything.
-func (c *Reads) unknownShard(ctx context.Context, r *read) *metav1.Status {
-	r.passed(request.Parameters)
+// unknownShard ends a list or watch whose shardSelector is not understood here. It passes through if
+// kube-apiserver serves shardSelector: that may understand more, and words its own refusal. Any other
+// kube-apiserver would ignore the selector and send everything.
+func (c *Reads) unknownShard(ctx context.Context, r *read) request.Outcome {
 	if c.sharding.Served(ctx) {
-		return nil
+		return request.PassThrough(request.Parameters)
 	}
 	c.metrics.invalidShard.Inc()
-	return apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonUnknown,
-		"invalid shard selector: "+r.Shard.Err.Error())
+	return request.Refuse(apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonUnknown,
+		"invalid shard selector: "+r.Shard.Err.Error()))
 }
 
-// withholds answers a list or watch with a shardSelector that must not pass through. A lane answers
+// withhold ends a list or watch with a shardSelector that must not pass through. A lane answers
 // such reads, but not this one now. kube-apiserver ignores the parameter. It would send all other
-// objects too, to a client that may rely on earlier answers from here. withholds reports whether x
-// has the answer. Each answer makes a client list again, or try again:
+// objects too, to a client that may rely on earlier answers from here. The outcome is open for any
+// other read. Each answer makes a client list again, or try again:
 //
 //	a watch from a resourceVersion, or a list as of one, whose history is not known    410
 //	the lane is being filled or ends, a proof has failed, or filters cost too much     429
 //	discovery has not said whether there is such a resource                            429
-func (c *Reads) withholds(x *exchange.Exchange, r *read) bool {
+func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) (o request.Outcome) {
 	if !r.Sharded() || r.Shard.Err != nil {
-		return false
+		return o
 	}
 	watch, past := r.Verb == "watch", false
-	switch why := r.why; {
+	switch {
 	case why == request.Resource:
 		if !c.discovery.Unclear(r.GVR) {
-			return false
+			return o
 		}
 	case r.lane == nil || r.lane.Uncached():
-		return false
+		return o
 	case why == request.LaneFilling:
 		if !r.through {
-			return false // the lane can't be filled
+			return o // the lane can't be filled
 		}
 	case why == request.Freshness, why == request.Selector, why == request.NoLane: // the lane has just ended
-	case why == request.History, why == "":
+	case why == request.History:
 		if watch && r.SendInitialEvents != nil && !r.lane.WatchList() {
-			return false // kube-apiserver refuses sendInitialEvents
+			return o // kube-apiserver refuses sendInitialEvents
 		}
 		past = !watch || r.Resumes()
 	default:
-		return false
+		return o
 	}
 	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if c.sharding.Served(ctx) {
-		return false
+		return o
 	}
 	c.metrics.withheldShard.Inc()
 	x.Recall = nil
-	if past && watch && !r.WebSocket { // whose handshake has not been made
-		c.serveExpired(x, r)
-		return true
+	switch {
+	case past && watch && !r.WebSocket: // whose handshake has not been made
+		return c.serveExpired(x, r)
+	case past:
+		return request.Refuse(apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
+			"The resourceVersion for the provided list is too old."))
 	}
-	refused := apistatus.TooManyRequests("this proxy can't select " + request.ResourceText(r.GVR) +
-		" by hash ranges yet, and kube-apiserver can't at all")
-	if past {
-		refused = apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
-			"The resourceVersion for the provided list is too old.")
-	}
-	c.refuse(x, r, refused)
-	return true
+	return request.Refuse(apistatus.TooManyRequests("this proxy can't select " + request.ResourceText(r.GVR) +
+		" by hash ranges yet, and kube-apiserver can't at all"))
 }

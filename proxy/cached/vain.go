@@ -42,12 +42,12 @@ func newVainReads(ctx context.Context, refused *metrics.Counter) *vainReads {
 	return &vainReads{ctx: ctx, refused: refused, lines: make(map[schema.GroupVersionResource]*vainLine)}
 }
 
-// inVain reports whether r is passed through because a wait has brought nothing. A proof counts
+// inVain reports whether r passes through, for a reason, because a wait has brought nothing. A proof counts
 // however soon it has failed, because reads share it. A read of a resourceVersion far in the future
 // has not waited here: kube-apiserver makes it wait. A read whose lane lets it through is one of a few
 // already.
-func (r *read) inVain() bool {
-	switch r.why {
+func (r *read) inVain(why request.Reason) bool {
+	switch why {
 	case request.Freshness:
 		return !r.through && !r.lane.Uncached() && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
 	case request.Form:

@@ -57,9 +57,9 @@ func (r *read) fitting() []request.Clause {
 
 // unfit returns the Status for a client of a view that accepts no form in which its fields can be
 // left out.
-func (c *Reads) unfit(r *read) *metav1.Status {
+func (c *Reads) unfit(r *read) request.Outcome {
 	c.metrics.unfitForm.Inc()
-	return apistatus.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(
+	return request.Refuse(apistatus.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(
 		"the view %s leaves fields out of %s that can't be left out of protobuf: accept application/json too",
-		r.View.Name(), request.ResourceText(r.GVR)))
+		r.View.Name(), request.ResourceText(r.GVR))))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// awaitLane waits until the lane can serve r, and reports whether it can. A client that has waited
-// too long, or has left, gets refused.
-func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *metav1.Status) {
+// awaitLane waits until the lane can serve r. A client that has waited too long, or has left, is
+// refused.
+func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	r.waited = !r.lane.Synced()
 	end, slot := r.lane.Await(exchange.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,
@@ -30,18 +30,19 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (ready bool, refused *m
 		x.Until = slot
 	}
 	switch end {
+	case lane.FillReady:
+		return o
 	case lane.FillFailed:
-		return false, c.unfilled(r)
+		return request.Refuse(c.unfilled(r))
 	case lane.FillLeft:
-		return false, apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered")
+		return request.Refuse(apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered"))
 	case lane.FillPassed:
 		r.through = true
 	}
-	ready = end == lane.FillReady
-	if !ready && r.returns() {
+	if r.returns() {
 		x.Recall = r.lane.Filled()
 	}
-	return ready, nil
+	return request.PassThrough(request.LaneFilling)
 }
 
 // patience returns how long r may wait for its answer. A get or a list waits for a part of
@@ -66,20 +67,21 @@ func (c *Reads) unfilled(r *read) *metav1.Status {
 // kube-apiserver does not answer in time. All that have waited ask at once.
 const reviewTries = 3
 
-// stillAllowed reports whether the client may still read, after it has waited for its lane. It
-// repeats the review unless the decision is still believed, or younger than a second.
-func (c *Reads) stillAllowed(r *read) bool {
+// stillAllowed lets a client that has waited for its lane, or for an answer that others share, go on
+// if it may still read. It repeats the review unless the decision is still believed, or younger than
+// a second.
+func (c *Reads) stillAllowed(r *read) (o request.Outcome) {
 	if time.Since(r.decided) <= max(c.auth.BelievedFor(r.Request), time.Second) {
-		return true
+		return o
 	}
 	for range reviewTries {
 		asked := time.Now()
 		wait, cancel := context.WithTimeout(c.ctx, auth.ReviewTimeout)
-		r.decision = c.auth.Authorize(wait, r.id, r.Request)
+		o = c.review(wait, r)
 		cancel()
-		if r.decision.Allowed() || time.Since(asked) < auth.ReviewTimeout/2 || r.conn.Left() {
+		if o.Open() || time.Since(asked) < auth.ReviewTimeout/2 || r.conn.Left() {
 			break
 		}
 	}
-	return r.decision.Allowed()
+	return o
 }

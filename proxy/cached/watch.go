@@ -24,13 +24,11 @@ import (
 	"github.com/watchfan/watchfan/proxy/websocket"
 )
 
-// serveWatch answers a watch from the lane's cache. If it reports false it has written nothing, and
-// the caller passes the watch through. That is always right, and happens whenever the start of the
-// watch can't be provided, or proved to be fresh, in time.
-func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
+// serveWatch answers a watch from the lane's cache. It passes a watch through, or lets it begin anew,
+// whenever its start can't be provided, or proved to be fresh, in time. That is always right.
+func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 	if r.WebSocket && !websocket.Handshake(x) {
-		c.refuseHandshake(x, r)
-		return true
+		return c.refuseHandshake(x, r)
 	}
 	if r.waited {
 		r.resume()
@@ -49,12 +47,11 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	case err == nil:
 		r.keep()
 		s.stream(x, want.Gzip)
-		return true
+		return request.Answered()
 	case errors.Is(err, fanout.ErrRelistGap):
 		slot, ok := r.lane.PassSkipped()
 		if !ok {
-			c.serveExpired(x, r)
-			return true
+			return c.serveExpired(x, r)
 		}
 		x.Until, r.through = slot, true
 		returnSoon(x, r)
@@ -63,7 +60,7 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) bool {
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)
 	x.Response.Reset()
-	return r.passed(whyUnsubscribed(err))
+	return request.PassThrough(whyUnsubscribed(err))
 }
 
 // whyUnsubscribed returns why a watch is passed through whose subscription failed with err.
@@ -81,10 +78,11 @@ func whyUnsubscribed(err error) request.Reason {
 
 // refuseHandshake leaves a WebSocket at the refusal of its handshake. As in kube-apiserver, the
 // watch could have begun, and the audit log says that it did.
-func (c *Reads) refuseHandshake(x *exchange.Exchange, r *read) {
+func (c *Reads) refuseHandshake(x *exchange.Exchange, r *read) request.Outcome {
 	if began, ok := c.began(x, r, apistatus.AuditID(x)); ok {
 		c.audit.WatchEnded(began, fanout.Gone, "")
 	}
+	return request.Answered()
 }
 
 // began records the beginning of a watch in the audit log. If it cannot be recorded and must be, ok
@@ -257,7 +255,7 @@ func (c *Reads) compresses(r *read) bool {
 // serveExpired answers a watch from a resourceVersion that a relist skipped, while many others ask
 // upstream for the same. The stream holds the ERROR event and nothing else, as kube-apiserver's
 // does for a resourceVersion from before its cache was filled.
-func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
+func (c *Reads) serveExpired(x *exchange.Exchange, r *read) request.Outcome {
 	l := r.lane
 	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it
 	id := c.addWatchHeader(x, r, false)
@@ -270,4 +268,5 @@ func (c *Reads) serveExpired(x *exchange.Exchange, r *read) {
 	if began, ok := c.began(x, r, id); ok {
 		c.audit.WatchEnded(began, fanout.Expired, "")
 	}
+	return request.Answered()
 }

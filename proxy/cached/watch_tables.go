@@ -19,8 +19,9 @@ import (
 // too small at most.
 const mostRowAge = time.Second
 
-// acquireTables sets the lane and the filter of a watch in Tables, and reports whether there is one.
-func (r *read) acquireTables() (ok bool) {
+// acquireTables sets the lane and the filter of a watch in Tables, if there is one.
+func (r *read) acquireTables() (o request.Outcome) {
+	var ok bool
 	var selection reflector.Selection
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil); !ok || !r.filter.Fixed() {
 		selection = reflector.Selection{Namespace: r.namespace, Labels: r.Labels.String(), Fields: r.Fields.String()}
@@ -29,9 +30,9 @@ func (r *read) acquireTables() (ok bool) {
 	from, _ := parseVersion(r.ResourceVersion) // request.Parse has parsed it
 	var why request.Reason
 	if r.lane, why = r.lanes.AcquireTables(r.info, r.form, selection, from, r); r.lane == nil {
-		return r.passed(why)
+		return request.PassThrough(why)
 	}
-	return true
+	return o
 }
 
 // subscribeTables begins a subscription to the Tables after the watch's resourceVersion. If the

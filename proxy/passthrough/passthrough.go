@@ -101,23 +101,21 @@ type passing struct {
 // Watches returns the watches that are passed through now.
 func (p *Forwarder) Watches() *Watches { return &p.watches }
 
-// Serve forwards the request of x on behalf of id. asked is the parsed request. why says why it is
-// not answered from a cache.
-func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) {
+// Serve forwards the request of x on behalf of id, or returns the response to one that it refuses.
+// asked is the parsed request. why says why it is not answered from a cache.
+func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) (refused *metav1.Status) {
 	source := p.auth.Source(id)
 	if x.Body != nil { // before more of it comes
 		if !source.Stranger {
 			x.Body.Own()
 		} else if !x.Body.Hold() {
-			p.refuse(x, id, asked, p.metrics.tooMuch())
-			return
+			return p.metrics.tooMuch()
 		}
 	}
 	x.Conn.EndArrival() // from here on the request waits for other parties
 	if target, _ := exchange.CutTarget(x.Target); !p.upstream.Within(target.Path) {
-		p.refuse(x, id, asked, apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
-			"the server could not find the requested resource"))
-		return
+		return apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
+			"the server could not find the requested resource")
 	}
 	upgrade := request.UpgradeType(x)
 	lasts, ends := asked.MayLast() || upgrade != "", p.requests
@@ -127,14 +125,13 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	holding, refused := p.hold(x, source, ends, lasts)
 	if refused != nil {
-		p.refuse(x, id, asked, refused)
-		return
+		return refused
 	}
 	r := &passing{id: id, asked: asked, holding: holding, recall: x.Recall, leave: x.Response.Close}
 	body := p.newBody(x, r)
-	if !p.admit(x, r, body) {
+	if refused, ok := p.admit(x, r, body); !ok {
 		holding.close()
-		return
+		return refused
 	}
 	r.req = &http.Request{
 		Method: x.Method,
@@ -144,7 +141,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	if !detached {
 		p.forward(x, r, body)
-		return
+		return nil
 	}
 	if r.upgrade = upgrade != ""; r.upgrade {
 		r.req.Header.Set("Connection", "Upgrade")
@@ -158,13 +155,14 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 		defer r.sent()
 		p.serveDetached(to, r)
 	}
+	return nil
 }
 
 // admit waits until the request may be sent, and begins its line in the audit log. The caller must
-// call r.sent once kube-apiserver has begun to answer. If admit reports false, x has the response to
-// a rejected request.
-func (p *Forwarder) admit(x *exchange.Exchange, r *passing, body *requestBody) bool {
-	refused := p.receive(x, r, body)
+// call r.sent once kube-apiserver has begun to answer. If ok is false, refused is the response, or x
+// has it: that of a request that the audit log could not take.
+func (p *Forwarder) admit(x *exchange.Exchange, r *passing, body *requestBody) (refused *metav1.Status, ok bool) {
+	refused = p.receive(x, r, body)
 	if refused == nil {
 		r.sent, refused = p.long.admit(x, r.id)
 	}
@@ -177,22 +175,14 @@ func (p *Forwarder) admit(x *exchange.Exchange, r *passing, body *requestBody) b
 		}
 	}
 	if refused != nil {
-		p.refuse(x, r.id, r.asked, refused)
-		return false
+		return refused, false
 	}
 	if r.audit, refused = p.audit.Passing(x, r.id, r.asked); refused != nil {
 		r.sent()
 		apistatus.Write(x, refused)
-		return false
+		return nil, false
 	}
-	return true
-}
-
-// refuse answers a request that is not passed through, and then records it with the Audit-Id of that
-// answer.
-func (p *Forwarder) refuse(x *exchange.Exchange, id auth.Identity, asked *request.Request, st *metav1.Status) {
-	apistatus.Write(x, st)
-	p.audit.Refused(x, id, asked, st)
+	return nil, true
 }
 
 // target returns the upstream URL of a request target, with the path and the query exactly as sent.

@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/apistatus"
+	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/upstream"
+)
+
+// handling is a request on its way through Handle.
+type handling struct {
+	*exchange.Exchange
+	req       *request.Request
+	cacheable bool
+	noView    *metav1.Status  // refuses a path of a view that there is not
+	client    auth.Identity   // who asks
+	id        auth.Identity   // in whose name
+	wait      context.Context // of the checks that ask kube-apiserver
+	warn      func()          // adds to the response that refuses it; nil adds nothing
+}
+
+// checks are the conditions of all requests, in their order. Each returns the response to a request
+// that it refuses.
+var checks = []func(*Server, *handling) *metav1.Status{
+	(*Server).checkOrigin,
+	(*Server).checkLoop,
+	(*Server).identify,
+	(*Server).actAs,
+	(*Server).checkView,
+	(*Server).admit,
+}
+
+// Handle answers one request from a cache, or passes it through. A protocol calls it; see package
+// exchange. It may be called from any goroutine.
+func (s *Server) Handle(x *exchange.Exchange) {
+	nobody := auth.Identity{Kind: auth.KindNobody}
+	h := &handling{Exchange: x, client: nobody, id: nobody, wait: exchange.WithArrival(s.ctx, x.Conn)}
+	in, noView := s.views.Enter(x) // before anything else reads the target
+	h.req, h.cacheable = request.Parse(x)
+	h.req.View, h.noView = in, noView
+	if !h.req.MayLast() && request.UpgradeType(x) == "" {
+		x.Due = x.Received.Add(h.req.AnswerTime(downstream.RequestTimeout))
+	}
+	defer s.knowConnection(h) // kube-apiserver may have accepted the client by then
+	for _, check := range checks {
+		if refused := check(s, h); refused != nil {
+			s.end(x, h.id, h.req, request.Refuse(refused))
+			if h.warn != nil {
+				h.warn()
+			}
+			return
+		}
+	}
+	switch why := h.req.Uncacheable; {
+	case h.req.Seed != "":
+		s.cached.ServeSeed(x, h.id, h.req, h.cacheable)
+	case h.cacheable && h.id.Kind != auth.KindAnonymous:
+		s.cached.Serve(x, h.id, h.req)
+	case h.cacheable:
+		s.end(x, h.id, h.req, request.PassThrough(request.Anonymous))
+	default:
+		s.end(x, h.id, h.req, request.PassThrough(why))
+		s.cached.NoteWritten(h.req, x.Response.Status)
+	}
+}
+
+// end ends a request of id that no cache has answered. All refusals are written here, and recorded in
+// the audit log, because kube-apiserver never sees their requests.
+func (s *Server) end(x *exchange.Exchange, id auth.Identity, req *request.Request, o request.Outcome) {
+	refused := o.Refusal()
+	if why := o.Why(); why != "" {
+		refused = s.passthrough.Serve(x, id, req, why)
+	}
+	if refused != nil {
+		apistatus.Write(x, refused)
+		s.audit.Refused(x, id, req, refused)
+	}
+}
+
+// checkOrigin refuses requests of web pages at the plaintext port.
+func (s *Server) checkOrigin(h *handling) *metav1.Status {
+	if h.Conn.Secure() || localExchange(h.Exchange) {
+		return nil
+	}
+	s.metrics.foreignHost.Inc()
+	return apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"this port serves programs on this host and pages of its own only, no requests or links of other web pages")
+}
+
+// checkLoop refuses a request that has already passed this watchfan.
+func (s *Server) checkLoop(h *handling) *metav1.Status {
+	if !s.upstream.Via.Marked(h.Exchange) {
+		return nil
+	}
+	if h.req.Seed == "" { // a replica finds itself among its siblings
+		s.metrics.loop.Inc()
+	}
+	return upstream.LoopDetected()
+}
+
+// identify finds out who asks.
+func (s *Server) identify(h *handling) *metav1.Status {
+	id, refused := s.clients.Identify(h.Exchange)
+	if refused != nil {
+		s.metrics.unauthorized.Inc()
+		if refused.Code == http.StatusUnauthorized {
+			h.warn = func() { auth.WarnUnauthorized(h.Exchange) }
+		}
+		return refused
+	}
+	id.From = auth.SourceOf(h.Exchange)
+	h.client, h.id = id, id
+	s.knowConnection(h)
+	return nil
+}
+
+// knowConnection notes who pays for the connection, once that client is known.
+func (s *Server) knowConnection(h *handling) {
+	if h.Conn.Known() {
+		return
+	}
+	if source := s.authorizer.ConnectionSource(h.client); !source.Stranger {
+		h.Conn.KnownAs(source)
+	}
+}
+
+// actAs finds out in whose name the client asks, and whether it may.
+func (s *Server) actAs(h *handling) *metav1.Status {
+	id, refused := s.authorizer.ActAs(h.wait, h.client, h.Header)
+	if refused != nil {
+		s.metrics.impersonation.Inc()
+		return refused
+	}
+	h.id = id
+	s.metrics.identified[id.Kind].Inc()
+	h.Response.Close = h.Response.Close || h.Protocol == exchange.HTTP20 && h.client.Unauthenticated() // as kube-apiserver
+	return nil
+}
+
+// checkView counts a request in its view, and refuses one that is not in a view that there is, or
+// that writes.
+func (s *Server) checkView(h *handling) *metav1.Status {
+	switch in := h.req.View; {
+	case h.noView != nil:
+		return h.noView
+	case in == nil:
+		return nil
+	case !h.req.OnlyReads(h.Exchange):
+		h.warn = func() { h.Response.Header.Add("Allow", "GET, HEAD, OPTIONS") } // RFC 9110, section 15.5.6
+		return in.ReadOnly()
+	default:
+		in.Count(h.req.MetricVerb())
+		return nil
+	}
+}
+
+// admit counts a watch, and refuses reads beyond the limits.
+func (s *Server) admit(h *handling) *metav1.Status {
+	slot, refused := s.admission.begin(h.wait, h.id, h.req, h.cacheable)
+	if slot != nil {
+		h.Slot = slot
+	}
+	return refused
+}

@@ -6,11 +6,36 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
+
+// allow makes a role, of a namespace or of all if that is "", and binds it to a subject: a kind and a name. A rule is
+// verbs, GROUP/RESOURCES, and perhaps names.
+func (d *target) allow(t testing.TB, namespace, role, subject string, rules ...string) {
+	t.Helper()
+	uri, kind := "/apis/rbac.authorization.k8s.io/v1/", "ClusterRole"
+	if namespace != "" {
+		uri, kind = uri+"namespaces/"+namespace+"/", "Role"
+	}
+	list := func(words string) string { return `["` + strings.ReplaceAll(words, ",", `","`) + `"]` }
+	var all []string
+	for _, rule := range rules {
+		words := strings.Fields(rule)
+		group, resources, _ := strings.Cut(words[1], "/")
+		text := fmt.Sprintf(`{"verbs":%s,"apiGroups":[%q],"resources":%s`, list(words[0]), group, list(resources))
+		if len(words) > 2 {
+			text += `,"resourceNames":` + list(words[2])
+		}
+		all = append(all, text+"}")
+	}
+	of, name, _ := strings.Cut(subject, " ")
+	d.create(t, uri+strings.ToLower(kind)+"s", fmt.Sprintf(`{"metadata":{"name":%q},"rules":[%s]}`, role, strings.Join(all, ",")))
+	d.create(t, uri+strings.ToLower(kind)+"bindings",
+		fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%[2]q,"name":%[1]q},`+
+			`"subjects":[{"kind":%[3]q,"name":%[4]q,"namespace":%[5]q}]}`, role, kind, of, name, namespace))
+}
 
 // TestIdentity: each request through the TLS port has its token's rights, and kube-apiserver's own
 // words refuse the rest, whether or not the answer is in watchfan's cache (contract.md A01–A03,
@@ -18,94 +43,105 @@ import (
 func TestIdentity(t *testing.T) {
 	parallel(t)
 	c, p := quietCluster(t)
-	direct := c.direct(t)
 	// All are cached before anybody asks.
 	warm(t, []*target{p.secure(t, c.token(t, "admin"))}, "/api/v1/configmaps", "/api/v1/secrets", "/apis/ex.io/v1/foos", "/api/v1/pods")
-	uris := []string{
-		"/api/v1/configmaps", "/api/v1/namespaces/a/configmaps",
-		"/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx", "/api/v1/namespaces/a/configmaps/x",
-		"/api/v1/secrets", "/api/v1/namespaces/a/secrets", "/api/v1/namespaces/a/secrets/s", "/apis/ex.io/v1/foos",
-		"/apis/ex.io/v1/namespaces/a/foos/f1",
-		"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status", "/foo", "/api/v1/nosuch",
-		"/api/v1/watch/secrets", "/api/v1/watch/namespaces/a/configmaps",
-		"/api/v1/configmaps?timeout=abc", "/api/v1/configmaps?limit=abc", "/api/v1/configmaps?fieldSelector=a%3Db%3Dc",
-	}
-	var wg sync.WaitGroup
-	gate := make(chan struct{}, 12)
-	for _, user := range []string{"user", "reader"} {
-		ours, theirs := p.secure(t, c.token(t, user)), c.as(t, user)
-		plain := p.plain(t)
-		plain.token = ours.token // a token counts on either port
-		for _, uri := range uris {
-			for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=5"} {
-				if strings.Contains(uri, "/watch/") {
-					query += "&timeoutSeconds=5"
-				}
-				sep := "?"
-				if strings.Contains(uri, "?") {
-					sep = "&"
-				}
-				r := row{method: http.MethodGet, uri: strings.TrimSuffix(uri+sep+query, sep)}
-				for _, way := range []*target{ours, plain} {
-					wg.Go(func() {
-						gate <- struct{}{}
-						defer func() { <-gate }()
-						if err := r.compare(t, theirs, way); err != nil {
-							t.Errorf("%s as %s: %v", r.uri, user, err)
-						}
-					})
-				}
-			}
-		}
-		post := row{method: http.MethodPost, uri: "/api/v1/namespaces/a/configmaps",
-			body: `{"metadata":{"name":"never"}}`}
-		if err := post.compare(t, theirs, ours); err != nil {
-			t.Errorf("create as %s: %v", user, err)
-		}
-	}
-
-	wg.Wait()
-
-	// A client without anything that kube-apiserver takes for a credential is anonymous there. A
-	// client with a bad token is nobody.
-	bad := c.as(t, "")
-	bad.token = "bad"
-	for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0",
-		"/api/v1/configmaps?watch=1", "/version", "/foo"} {
-		for _, r := range []row{{uri: uri}, {uri: uri, header: http.Header{"Authorization": {"Basic eDp5"}}}} {
-			r.method = http.MethodGet
-			if err := r.compare(t, c.as(t, ""), p.secure(t, "")); err != nil {
-				t.Errorf("%s without a token: %v", uri, err)
-			}
-		}
-		if err := (row{method: http.MethodGet, uri: uri}).compare(t, bad, p.secure(t, "bad")); err != nil {
-			t.Errorf("%s with a bad token: %v", uri, err)
-		}
-	}
-
-	// A07, A08
-	admin, user := p.secure(t, c.token(t, "admin")), p.secure(t, c.token(t, "user"))
-	for _, r := range []row{
-		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-User": {"dev-user"}}},
-		{uri: "/api/v1/configmaps?resourceVersion=0",
-			header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g", "system:masters"},
-				"Impersonate-Extra-K": {"v"}}},
-		{uri: "/api/v1/configmaps?watch=1&timeoutSeconds=5", header: http.Header{"Impersonate-User": {"dev-user"}}},
-		{uri: "/api/v1/configmaps?resourceVersion=0", header: http.Header{"Impersonate-Group": {"g"}}},
-		{uri: "/apis/authentication.k8s.io/v1/selfsubjectreviews", method: http.MethodPost,
-			body:   `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`,
-			header: http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"g"}}},
-		{uri: "/api/v1/secrets?resourceVersion=0",
-			header: http.Header{"X-Remote-User": {"dev-admin"}, "X-Remote-Group": {"system:masters"}}},
+	rows := []row{{method: http.MethodPost, uri: "/api/v1/namespaces/a/configmaps", body: `{"metadata":{"name":"never"}}`}}
+	for _, uri := range []string{
+		"/api/v1/configmaps?", "/api/v1/namespaces/a/configmaps?",
+		"/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx&", "/api/v1/namespaces/a/configmaps/x?",
+		"/api/v1/secrets?", "/api/v1/namespaces/a/secrets?", "/api/v1/namespaces/a/secrets/s?", "/apis/ex.io/v1/foos?",
+		"/apis/ex.io/v1/namespaces/a/foos/f1?",
+		"/api/v1/namespaces/a/pods/p/log?", "/api/v1/namespaces/a/pods/p/status?", "/foo?", "/api/v1/nosuch?",
+		"/api/v1/watch/secrets?timeoutSeconds=5&", "/api/v1/watch/namespaces/a/configmaps?timeoutSeconds=5&",
+		"/api/v1/configmaps?timeout=abc&", "/api/v1/configmaps?limit=abc&", "/api/v1/configmaps?fieldSelector=a%3Db%3Dc&",
 	} {
-		if r.method == "" {
-			r.method = http.MethodGet
+		for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=5"} {
+			rows = append(rows, row{uri: strings.TrimRight(uri+query, "?&")})
 		}
-		for way, straight := range map[*target]*target{admin: direct, user: c.as(t, "user")} {
-			if err := r.compare(t, straight, way); err != nil {
-				t.Errorf("%s with %v: %v", r.uri, r.header, err)
-			}
+	}
+	for _, user := range []string{"user", "reader"} {
+		ours, plain := p.secure(t, c.token(t, user)), p.plain(t)
+		plain.token = ours.token // a token counts on either port
+		checkAll(t, rows, c.as(t, user), ours, plain)
+	}
+}
+
+// whoami asks who the server takes the client for.
+var whoami = row{uri: "/apis/authentication.k8s.io/v1/selfsubjectreviews", method: http.MethodPost,
+	body: `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`}
+
+// with returns r with headers given in pairs.
+func (r row) with(headers ...string) row {
+	r.header = make(http.Header)
+	for i := 0; i < len(headers); i += 2 {
+		r.header[headers[i]] = append(r.header[headers[i]], headers[i+1])
+	}
+	return r
+}
+
+// TestIdentityHeaders: whatever the headers of a stranger say, the request is made as the owner of its token, and has
+// kube-apiserver's answer, with its Warning about a header in which it finds no token (contract.md A07, A08).
+func TestIdentityHeaders(t *testing.T) {
+	parallel(t)
+	c, p := quietCluster(t)
+	const admins, configMaps = "system:masters", "/api/v1/namespaces/a/configmaps"
+	good := c.token(t, "user")
+	bearer := "Bearer " + good
+	headers := [][]string{
+		{"AUTHORIZATION", bearer}, {"Proxy-Authorization", bearer}, {"Cookie", "Authorization=" + bearer}, {"X-Nothing", ""},
+		{"X-Remote-User", "admin", "X-Remote-Group", admins},
+	}
+	for _, values := range [][]string{
+		{"Bearer  " + good}, {"Bearer   " + good}, {"  bearer  " + good + " "}, {"Bearer  "}, {"Bearer  x"}, {"Bearer  x y"}, {"BEARER  " + good},
+		{"Bearer\t" + good}, {"Bearer \t" + good}, {"Bearer \t"}, {"bEaReR " + good}, {bearer + " x"}, {"Bearer"}, {"Bearer "},
+		{""}, {"Basic eDp5"}, {"Basic  eDp5"}, {"Bearer bad"}, {good}, {bearer}, {bearer + ", Bearer " + c.token(t, "admin")},
+		{bearer, "Bearer " + c.token(t, "admin")}, {"Bearer x", bearer}, {"Basic eDp5", bearer},
+		{"Bearer  " + good, bearer}, {bearer, "Bearer  " + good}, {"", bearer},
+	} {
+		var pairs []string
+		for _, value := range values {
+			pairs = append(pairs, "Authorization", value)
 		}
+		headers = append(headers, pairs)
+	}
+	for _, more := range [][]string{
+		{"X-Remote-User", "admin", "X-Remote-Group", admins}, {"x-rEMOTE-uSER", "admin", "x-rEMOTE-gROUP", admins},
+		{"X_Remote_User", "admin", "X_Remote_Group", admins}, {"X-Remote-User", "admin", "X-Remote-Extra-Scopes", "all"},
+		{"Impersonate-User", "admin", "Impersonate-Group", admins}, {"iMPERSONATE-uSER", "admin"}, {"Impersonate_User", "admin"},
+		{"Impersonate-Group", admins}, {"Impersonate-Extra-%41", "x"}, {"X-Forwarded-User", "admin", "X-Forwarded-For", "127.0.0.1"},
+		{"X-Original-URL", "/api/v1/secrets", "X-HTTP-Method-Override", "GET"},
+	} {
+		headers = append(headers, append(more, "Authorization", bearer))
+	}
+	headers = append(headers, []string{"Impersonate-User", "admin"})
+	secure := p.secure(t, "")
+	http2 := secure.http2()
+	t.Cleanup(http2.close)
+	warm(t, []*target{p.secure(t, c.token(t, "admin"))}, configMaps)
+	var rows []row
+	for _, pairs := range headers {
+		for _, r := range []row{whoami, {uri: "/version?token=" + c.token(t, "admin")}, {uri: "/apis/none"}, {uri: configMaps + "?resourceVersion=0"},
+			{uri: configMaps + "?watch=1&resourceVersion=0&timeoutSeconds=1"}} {
+			rows = append(rows, r.with(pairs...))
+		}
+	}
+	checkAll(t, rows, c.as(t, ""), secure, http2)
+
+	rows = nil
+	for _, r := range []row{whoami, {uri: configMaps + "?resourceVersion=0"}, {uri: configMaps + "?watch=1&timeoutSeconds=5"}} {
+		rows = append(rows, r.with("Impersonate-User", "dev-user"), r.with("Impersonate-Group", "g"),
+			r.with("Impersonate-User", "jane", "Impersonate-Group", "g", "Impersonate-Group", admins, "Impersonate-Extra-K", "v"),
+			r.with("X-Remote-User", "dev-admin", "X-Remote-Group", admins))
+	}
+	for _, user := range []string{"admin", "user"} {
+		checkAll(t, rows, c.as(t, user), p.secure(t, c.token(t, user)))
+	}
+	checkLog(t, p, good, c.token(t, "admin"))
+
+	strict := privateWatchfan(t, c, "--anonymous-auth=false") // refuses by itself
+	resp := strict.secure(t, "").do(t, http.MethodGet, "/version", http.Header{"Authorization": {"Bearer  x"}}, "")
+	if w := resp.header.Get("Warning"); resp.status != http.StatusUnauthorized || !strings.Contains(w, "extra space") {
+		t.Errorf("a refusal: %d, Warning %q", resp.status, w)
 	}
 }
 
@@ -114,40 +150,30 @@ func TestIdentity(t *testing.T) {
 // properly.
 func TestRevocation(t *testing.T) {
 	parallel(t)
-	direct := sharedCluster(t).direct(t)
 	c := sharedCluster(t)
+	direct := c.direct(t)
 	p := privateWatchfan(t, c, "--authorization-webhook-cache-authorized-ttl=1s", "--authorization-webhook-cache-unauthorized-ttl=1s",
 		"--authorization-recheck-interval=1s")
 	createNamespaces(t, direct, "revoked")
-	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/revoked/"
-	direct.create(t, roles+"roles",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"r"},`+
-			`"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]}]}`)
 	user := p.secure(t, c.token(t, "user"))
 	uri := "/api/v1/namespaces/revoked/configmaps"
 	warm(t, []*target{p.secure(t, c.token(t, "admin"))}, uri) // a watch that passes through would not end
-	if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusForbidden {
-		t.Fatalf("without a binding: %d", resp.status)
-	}
-	direct.create(t, roles+"rolebindings",
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"b"},`+
-			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},`+
-			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
-	steady.Until(t, "grant", func() error {
-		if resp := user.get(t, uri+"?resourceVersion=0"); resp.status != http.StatusOK {
-			return fmt.Errorf("%d", resp.status)
-		}
-		return nil
-	})
-	open := user.watch(t, uri+"?watch=1&resourceVersion=0")
-	direct.remove(t, roles+"rolebindings/b")
-	steady.Until(t, "revocation", func() error {
-		for _, query := range []string{"?resourceVersion=0", "?watch=1"} {
-			if resp, err := user.look(uri+query, nil); err != nil || resp.status != http.StatusForbidden {
-				return fmt.Errorf("%s: %d, %v", query, resp.status, err)
+	answers := func(want int, queries ...string) {
+		t.Helper()
+		steady.Until(t, fmt.Sprint("answers ", want), func() error {
+			for _, query := range queries {
+				if resp, err := user.look(uri+query, nil); err != nil || resp.status != want {
+					return fmt.Errorf("%s: %d, %v", query, resp.status, err)
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
+	answers(http.StatusForbidden, "?resourceVersion=0")
+	direct.allow(t, "revoked", "r", "User dev-user", "get,list,watch /configmaps")
+	answers(http.StatusOK, "?resourceVersion=0") // a watch that was refused a moment ago would pass through
+	open := user.watch(t, uri+"?watch=1&resourceVersion=0")
+	direct.remove(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/revoked/rolebindings/r")
+	answers(http.StatusForbidden, "?resourceVersion=0", "?watch=1")
 	open.finish(t)
 }

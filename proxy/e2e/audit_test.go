@@ -4,8 +4,10 @@ package e2e_test
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,7 +18,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // metadataPolicy has the level of watchfan's own log. It leaves out the stage that kube-apiserver's
@@ -108,57 +109,62 @@ func sameEvent(t *testing.T, what string, got, want map[string]any) {
 	}
 }
 
-// The namespace that TestAudit reads, and its rights.
-const (
-	auditedPath  = "/api/v1/namespaces/audited"
-	auditedRoles = "/apis/rbac.authorization.k8s.io/v1/namespaces/audited/"
-)
+// user returns the name in a field of an event.
+func user(event map[string]any, field string) string {
+	user, _ := event[field].(map[string]any)
+	name, _ := user["username"].(string)
+	return name
+}
 
-// auditTest is a cluster and a watchfan, both with an audit log, and clients that read both ways.
+// auditClient is a client, straight at kube-apiserver and through watchfan.
+type auditClient struct{ theirs, ours *target }
+
+// auditRequest is a request that is sent both ways, or only through watchfan.
+type auditRequest struct {
+	auditClient
+	row
+}
+
+func (r auditRequest) send(t *testing.T, way *target, id string) (status int) {
+	t.Helper()
+	header := http.Header{"Audit-Id": {id}}
+	maps.Copy(header, r.header)
+	if header.Get("Upgrade") != "" { // to which no answer has an Audit-Id
+		status, err := way.converse(r.uri, header)
+		if err != nil {
+			t.Errorf("%s over WebSocket: %v", r.uri, err)
+		}
+		return status
+	}
+	resp, err := way.try(cmp.Or(r.method, http.MethodGet), r.uri, header, r.body)
+	if got := resp.header.Get("Audit-Id"); err != nil || got != id {
+		t.Errorf("%s: %v, Audit-Id is %q, want %q", r.uri, err, got, id)
+	}
+	return resp.status
+}
+
+// auditTest is a cluster and a watchfan, both with an audit log, and what is sent.
 type auditTest struct {
 	cluster          *cluster
 	proxy            *watchfan
 	theirLog, ourLog string // files
-
-	direct, ourAdmin  *target // the admin
-	plain             *target // the insecure port
-	reader, ourReader *target
-	agent, ourAgent   *target // a service account
-	looker, ourLooker *target // a certificate's user
+	agent, plain     auditClient
 
 	reads   []auditRequest // served from a cache
-	passed  []auditRequest // passed through
 	refused []auditRequest // by watchfan and by kube-apiserver
+	passed  []auditRequest // passed through
+	named   []auditRequest // passed through in the name of a certificate's user
 	unnamed string         // auditID of a read without one
 }
 
-// auditRequest is a GET that is sent both ways. theirs is nil if it is only sent through watchfan.
-type auditRequest struct {
-	theirs, ours *target
-	uri          string
-	header       http.Header
-}
+const auditedPath = "/api/v1/namespaces/audited"
 
 // TestAudit: for each read that it serves, watchfan writes what kube-apiserver writes for the same
-// read. Neither writes the other's reads.
+// read. Neither writes the other's reads. A request that is passed through for the user of a certificate is
+// in both logs under one auditID, and watchfan's has the client's own name, whoever the client acts as.
 func TestAudit(t *testing.T) {
 	needsPlain(t)
 	parallel(t)
-	s := newAuditTest(t)
-	s.makeClients(t)
-	s.makeRequests(t)
-	s.sendAll(t)
-	s.revoke(t)
-	s.stop(t)
-	ours, theirs := auditEvents(t, s.ourLog), auditEvents(t, s.theirLog)
-	s.checkReads(t, ours, theirs)
-	s.checkPassed(t, ours, theirs)
-	s.checkRefused(t, ours, theirs)
-	s.checkRest(t, ours)
-}
-
-func newAuditTest(t *testing.T) *auditTest {
-	t.Helper()
 	s := &auditTest{ourLog: filepath.Join(t.TempDir(), "log")}
 	s.cluster, s.theirLog = auditedCluster(t, metadataPolicy)
 	s.proxy = privateWatchfan(t, s.cluster, "--audit-log-path", s.ourLog,
@@ -166,177 +172,126 @@ func newAuditTest(t *testing.T) *auditTest {
 		"--authorization-recheck-interval=1s", "--authorization-webhook-cache-authorized-ttl=1s",
 		"--authorization-webhook-cache-unauthorized-ttl=0s")
 	s.proxy.waitReady(t)
-	return s
+	s.makeRequests(t)
+	s.sendAll(t)
+	s.stop(t)
+	ours, theirs := auditEvents(t, s.ourLog), auditEvents(t, s.theirLog)
+	s.checkReads(t, ours, theirs)
+	s.checkRefused(t, ours, theirs)
+	s.checkPassed(t, ours, theirs)
+	s.checkRest(t, ours)
 }
 
-// makeClients makes the objects, the clients, and the rights of the clients.
-func (s *auditTest) makeClients(t *testing.T) {
-	t.Helper()
-	s.direct, s.plain = s.cluster.direct(t), s.proxy.plain(t)
-	createNamespaces(t, s.direct, "audited")
-	s.direct.create(t, auditedPath+"/configmaps",
-		`{"metadata":{"name":"x","labels":{"a":"b"}},"data":{"password":"hunter2"}}`)
-	s.direct.create(t, auditedPath+"/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"hunter2"}}`)
-	s.direct.create(t, auditedPath+"/serviceaccounts", `{"metadata":{"name":"agent"}}`)
-	s.direct.create(t, auditedRoles+"roles",
-		`{"metadata":{"name":"r"},"rules":[{"apiGroups":[""],"resources":["configmaps"],`+
-			`"verbs":["get","list","watch"]}]}`)
-	s.direct.create(t, auditedRoles+"rolebindings",
-		`{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"r"},`+
-			`"subjects":[{"kind":"ServiceAccount","name":"agent","namespace":"audited"}]}`)
-	s.direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-		`{"metadata":{"name":"look"},"rules":[{"apiGroups":[""],"resources":["configmaps"],`+
-			`"verbs":["get","list","watch"]}]}`)
-	s.direct.create(t, auditedRoles+"rolebindings",
-		`{"metadata":{"name":"lookers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole",`+
-			`"name":"look"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group",`+
-			`"name":"lookers <all>"}]}`)
-	var issued struct{ Status struct{ Token string } }
-	if err := json.Unmarshal(s.direct.do(t, http.MethodPost, auditedPath+"/serviceaccounts/agent/token", nil,
-		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`).body, &issued); err != nil {
-		t.Fatal(err)
-	}
-	s.agent = s.cluster.as(t, "")
-	s.agent.token = issued.Status.Token
-	s.ourAgent = s.proxy.secure(t, s.agent.token)
-	certificate := s.cluster.authority(t).client(t, "jane", "lookers <all>")
-	s.ourLooker, s.looker = (&certified{cluster: s.cluster, proxy: s.proxy}).ways(t, certificate)
-	for _, way := range []*target{s.ourAgent, s.ourLooker} {
-		steady.Until(t, "client's rights", func() error {
-			if resp := way.get(t, auditedPath+"/configmaps?resourceVersion=0"); resp.status != http.StatusOK {
-				return fmt.Errorf("%d", resp.status)
-			}
-			return nil
-		})
-	}
-	s.reader, s.ourReader = s.cluster.as(t, "reader"), s.proxy.secure(t, s.cluster.token(t, "reader"))
-	s.ourAdmin = s.proxy.secure(t, s.cluster.token(t, "admin"))
-}
-
+// makeRequests makes the objects, the clients, the rights of the clients, and the requests.
 func (s *auditTest) makeRequests(t *testing.T) {
 	t.Helper()
-	s.reads = []auditRequest{
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0", nil},
-		{s.reader, s.ourReader, "/api/v1/configmaps?resourceVersion=0&labelSelector=a%3Db,c!%3Dd&limit=500", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?fieldSelector=metadata.name%3Dx&resourceVersion=0", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps/x?resourceVersion=0", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps/nosuch?resourceVersion=0", nil},
-		{s.reader, s.ourReader, "/api/v1/namespaces/audited?resourceVersion=0", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&timeoutSeconds=1", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=1", nil},
-		{s.reader, s.ourReader, "/api/v1/watch/namespaces/audited/configmaps/x?timeoutSeconds=1", nil},
-		{s.reader, s.ourReader, "/apis/apps/v1/deployments?resourceVersion=0", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
-			http.Header{"X-Forwarded-For": {"10.1.2.3, nonsense, fd00::1"}, "X-Real-Ip": {"10.1.2.4"}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
-			http.Header{"X-Forwarded-For": {"10.1.2.3, 127.0.0.1"}, "X-Real-Ip": {"10.1.2.3"}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0",
-			http.Header{"User-Agent": {strings.Repeat("<long>", 200)}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?resourceVersion=0&access_token=1",
-			http.Header{"Accept": {"application/vnd.kubernetes.protobuf"}}},
-		{s.direct, s.ourAdmin, auditedPath + "/secrets?resourceVersion=0", nil},
-		{s.direct, s.plain, auditedPath + "/configmaps/x?resourceVersion=0", nil},
-		{s.agent, s.ourAgent, auditedPath + "/configmaps?resourceVersion=0", nil},
-		{s.agent, s.ourAgent, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
-		{s.looker, s.ourLooker, auditedPath + "/configmaps?resourceVersion=0", nil},
-		{s.looker, s.ourLooker, auditedPath + "/configmaps/x?resourceVersion=0", nil},
-		{s.looker, s.ourLooker, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0", nil},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0",
-			http.Header{"Upgrade": {"websocket"}, "Origin": {"https://pages.example"}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0",
-			http.Header{"Upgrade": {"websocket"}, "Origin": {"https://pages.example"},
-				"Sec-Websocket-Protocol": {"v1, " + proxytest.BearerProtocol(s.reader.token)}}},
-		{s.reader, s.ourReader, auditedPath + "/configmaps?watch=1&resourceVersion=0",
-			http.Header{"Upgrade": {"websocket"}}}, // refused without an Origin
+	direct := s.cluster.direct(t)
+	createNamespaces(t, direct, "audited")
+	direct.create(t, auditedPath+"/configmaps", `{"metadata":{"name":"x","labels":{"a":"b"}},"data":{"password":"hunter2"}}`)
+	direct.create(t, auditedPath+"/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"hunter2"}}`)
+	direct.allow(t, "audited", "r", "ServiceAccount agent", "get,list,watch /configmaps")
+	direct.allow(t, "audited", "look", "Group lookers <all>", "get,list,watch /configmaps")
+	token := func(token string) auditClient {
+		c := auditClient{s.cluster.as(t, ""), s.proxy.secure(t, token)}
+		c.theirs.token = token
+		return c
 	}
-	bad, ourBad := s.cluster.as(t, ""), s.proxy.secure(t, "")
-	bad.token = "bad"
-	s.refused = []auditRequest{
-		{bad, ourBad, auditedPath + "/configmaps?resourceVersion=0", nil},
-		{bad, ourBad, auditedPath + "/configmaps?watch=1", nil},
-		{bad, ourBad, "/version", nil},
-		{bad, s.proxy.secure(t, "bad"), auditedPath + "/configmaps?resourceVersion=0", nil}, // by its review
-		{s.looker, s.ourLooker, auditedPath + "/configmaps?resourceVersion=0",
-			http.Header{"Impersonate-User": {"joe"}}},
+	certificate := func(name, group string) (c auditClient) {
+		c.ours, c.theirs = (&certified{cluster: s.cluster, proxy: s.proxy}).ways(t, s.cluster.authority(t).client(t, name, group))
+		return c
 	}
-	s.passed = []auditRequest{
-		{nil, s.ourReader, auditedPath + "/secrets", nil}, // 403
-		// With watchfan's own rights.
-		{nil, s.plain, auditedPath + "/secrets?resourceVersion=0", nil},
-		{nil, s.ourReader, auditedPath + "/serviceaccounts?resourceVersion=0", nil},             // excluded
-		{nil, s.ourAdmin, auditedPath + "/serviceaccounts?watch=1&timeoutSeconds=1", nil},       // excluded
-		{nil, s.ourReader, auditedPath + "/configmaps", http.Header{"Accept": {"text/nosuch"}}}, // 406
-		{nil, s.ourAdmin, auditedPath + "/configmaps?resourceVersion=0",
-			http.Header{"Impersonate-User": {"jane"}, "Impersonate-Group": {"system:masters"}}},
+	s.plain = auditClient{direct, s.proxy.plain(t)}
+	s.agent = token(serviceAccountToken(t, direct, "audited", "agent"))
+	looker, jane := certificate("looker", "lookers <all>"), certificate("jane", "system:masters")
+	warm(t, []*target{s.agent.ours, looker.ours}, auditedPath+"/configmaps")
+	reader, admin, bad := token(s.cluster.token(t, "reader")), token(s.cluster.token(t, "admin")), token("bad")
+	nobody := auditClient{bad.theirs, s.proxy.secure(t, "")}
+
+	add := func(to *[]auditRequest, c auditClient, uri string, headers ...string) {
+		*to = append(*to, auditRequest{c, row{uri: uri}.with(headers...)})
+	}
+	const list, watch = auditedPath + "/configmaps?resourceVersion=0", auditedPath + "/configmaps?watch=1&timeoutSeconds=1"
+	add(&s.reads, reader, list)
+	add(&s.reads, reader, "/api/v1/configmaps?resourceVersion=0&labelSelector=a%3Db,c!%3Dd&limit=500")
+	add(&s.reads, reader, list+"&fieldSelector=metadata.name%3Dx")
+	for _, c := range []auditClient{reader, s.agent, looker} {
+		add(&s.reads, c, auditedPath+"/configmaps/x?resourceVersion=0")
+		add(&s.reads, c, list)
+		add(&s.reads, c, watch+"&resourceVersion=0")
+	}
+	add(&s.reads, reader, auditedPath+"/configmaps/nosuch?resourceVersion=0")
+	add(&s.reads, reader, auditedPath+"?resourceVersion=0")
+	add(&s.reads, reader, watch)
+	add(&s.reads, reader, watch+"&resourceVersion=1")
+	add(&s.reads, reader, "/api/v1/watch/namespaces/audited/configmaps/x?timeoutSeconds=1")
+	add(&s.reads, reader, "/apis/apps/v1/deployments?resourceVersion=0")
+	add(&s.reads, reader, list, "X-Forwarded-For", "10.1.2.3, nonsense, fd00::1", "X-Real-Ip", "10.1.2.4")
+	add(&s.reads, reader, list, "X-Forwarded-For", "10.1.2.3, 127.0.0.1", "X-Real-Ip", "10.1.2.3")
+	add(&s.reads, reader, list, "User-Agent", strings.Repeat("<long>", 200))
+	add(&s.reads, reader, list+"&access_token=1", "Accept", protoType)
+	add(&s.reads, admin, auditedPath+"/secrets?resourceVersion=0")
+	add(&s.reads, s.plain, auditedPath+"/configmaps/x?resourceVersion=0")
+	add(&s.reads, reader, watch+"&resourceVersion=0", "Upgrade", "websocket", "Origin", "https://pages.example")
+	add(&s.reads, reader, watch+"&resourceVersion=0", "Upgrade", "websocket", "Origin", "https://pages.example",
+		"Sec-Websocket-Protocol", "v1, "+proxytest.BearerProtocol(reader.ours.token))
+	add(&s.reads, reader, auditedPath+"/configmaps?watch=1&resourceVersion=0", "Upgrade", "websocket") // refused without an Origin
+
+	for _, uri := range []string{list, auditedPath + "/configmaps?watch=1", "/version"} {
+		add(&s.refused, nobody, uri)
+	}
+	add(&s.refused, bad, list) // by its review
+	add(&s.refused, looker, list, "Impersonate-User", "joe")
+
+	add(&s.passed, reader, auditedPath+"/secrets")                                          // 403
+	add(&s.passed, s.plain, auditedPath+"/secrets?resourceVersion=0")                       // with watchfan's own rights
+	add(&s.passed, reader, auditedPath+"/serviceaccounts?resourceVersion=0")                // excluded
+	add(&s.passed, admin, auditedPath+"/serviceaccounts?watch=1&timeoutSeconds=1")          // excluded
+	add(&s.passed, reader, auditedPath+"/configmaps", "Accept", "text/nosuch")              // 406
+	add(&s.passed, admin, list, "Impersonate-User", "jane", "Impersonate-Group", "masters") // 403
+	for _, as := range [][]string{nil, {"Impersonate-User", "joe", "Impersonate-Group", "system:masters"}} {
+		add(&s.named, jane, auditedPath+"/serviceaccounts/nosuch", as...)
+		add(&s.named, jane, auditedPath+"/serviceaccounts?watch=1&timeoutSeconds=1", as...)
+		s.named = append(s.named, auditRequest{jane, row{method: http.MethodPost, uri: auditedPath + "/configmaps",
+			body: `{"metadata":{"name":"made"}}`}.with(as...)}) // one of them gets 409
 	}
 }
 
-// sendAll sends every request, each with an Audit-Id that says which it is.
+// sendAll sends every request, each with an Audit-Id that says which it is. Then it opens a watch and takes its client's
+// right away.
 func (s *auditTest) sendAll(t *testing.T) {
 	t.Helper()
 	// A get is only served from a cache if the objects are cached already.
-	s.ourReader.get(t, "/api/v1/namespaces?resourceVersion=0")
+	s.plain.ours.get(t, "/api/v1/namespaces?resourceVersion=0")
 	var sending sync.WaitGroup
-	both := func(r auditRequest, theirs, ours string) {
-		sending.Go(func() {
-			want, got := r.send(t, r.theirs, theirs), r.send(t, r.ours, ours)
-			if got.status != want.status {
-				t.Errorf("%s: %d, kube-apiserver says %d", r.uri, got.status, want.status)
-			}
-		})
+	for name, requests := range map[string][]auditRequest{"reads-": s.reads, "refused-": s.refused} {
+		for i, r := range requests {
+			sending.Go(func() {
+				want, got := r.send(t, r.theirs, fmt.Sprint("theirs-", name, i)), r.send(t, r.ours, fmt.Sprint(name, i))
+				if got != want {
+					t.Errorf("%s: %d, kube-apiserver says %d", r.uri, got, want)
+				}
+			})
+		}
 	}
-	for i, r := range s.reads {
-		both(r, fmt.Sprint("theirs-", i), fmt.Sprint("ours-", i))
-	}
-	for i, r := range s.refused {
-		both(r, fmt.Sprint("refusal-", i), fmt.Sprint("refused-", i))
-	}
-	for i, r := range s.passed {
-		sending.Go(func() { r.send(t, r.ours, fmt.Sprint("passed-", i)) })
+	for name, requests := range map[string][]auditRequest{"passed-": s.passed, "named-": s.named} {
+		for i, r := range requests {
+			sending.Go(func() { r.send(t, r.ours, fmt.Sprint(name, i)) })
+		}
 	}
 	sending.Wait()
-	s.unnamed = s.ourReader.get(t, auditedPath+"/configmaps?resourceVersion=0").header.Get("Audit-Id")
-}
-
-func (r auditRequest) send(t *testing.T, way *target, id string) response {
-	t.Helper()
-	header := http.Header{"Audit-Id": {id}}
-	for name, values := range r.header {
-		header[name] = values
-	}
-	if header.Get("Upgrade") != "" { // to which no answer has an Audit-Id
-		status, err := way.converse(r.uri, header)
-		if err != nil {
-			t.Errorf("%s over WebSocket: %v", r.uri, err)
-		}
-		return response{status: status}
-	}
-	resp, err := way.try(http.MethodGet, r.uri, header, "")
-	if err != nil {
-		t.Errorf("%s: %v", r.uri, err)
-	}
-	if got := resp.header.Get("Audit-Id"); got != id {
-		t.Errorf("%s: Audit-Id is %q, want %q", r.uri, got, id)
-	}
-	return resp
-}
-
-// revoke opens a watch and takes its client's right away.
-func (s *auditTest) revoke(t *testing.T) {
-	t.Helper()
-	open := s.ourAgent.watch(t, auditedPath+"/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600")
-	s.direct.remove(t, auditedRoles+"rolebindings/b")
+	s.unnamed = s.plain.ours.get(t, auditedPath+"/configmaps?resourceVersion=0").header.Get("Audit-Id")
+	open := s.agent.ours.watch(t, auditedPath+"/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600")
+	s.plain.theirs.remove(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/audited/rolebindings/r")
 	open.finish(t)
-	if n := s.proxy.admin(t).metric(t, "watchfan_watches_ended_total", `reason="revoked"`); n != 1 {
-		t.Errorf("%v watches were revoked", n)
-	}
 }
 
 // stop ends watchfan, which writes all events first.
 func (s *auditTest) stop(t *testing.T) {
 	t.Helper()
-	if n := s.proxy.admin(t).metric(t, "watchfan_audit_events_dropped_total"); n != 0 {
-		t.Errorf("%v events were dropped", n)
+	admin := s.proxy.admin(t)
+	if revoked, dropped := admin.metric(t, "watchfan_watches_ended_total", `reason="revoked"`),
+		admin.metric(t, "watchfan_audit_events_dropped_total"); revoked != 1 || dropped != 0 {
+		t.Errorf("%v watches were revoked, and %v events dropped", revoked, dropped)
 	}
 	if err := s.proxy.stop(); err != nil {
 		t.Fatal(err)
@@ -358,8 +313,9 @@ func (s *auditTest) checkReads(t *testing.T, ours, theirs map[string]map[string]
 			stages = []string{"ResponseStarted", "ResponseComplete"}
 		}
 		for _, stage := range stages {
-			got, want := ours[fmt.Sprint("ours-", i, " ", stage)], theirs[fmt.Sprint("theirs-", i, " ", stage)]
-			if theirs[fmt.Sprint("ours-", i, " ", stage)] != nil {
+			id := fmt.Sprint("reads-", i, " ", stage)
+			got, want := ours[id], theirs["theirs-"+id]
+			if theirs[id] != nil {
 				t.Errorf("%s: kube-apiserver has seen it", r.uri)
 			}
 			because := annotation(got, "watchfan.io/ended-because")
@@ -368,7 +324,7 @@ func (s *auditTest) checkReads(t *testing.T, ours, theirs map[string]map[string]
 			if ended != (because == "timeout" || because == "expired" || left) || !ended && because != "" {
 				t.Errorf("%s %s: ended because %q", r.uri, stage, because)
 			}
-			if r.ours == s.plain {
+			if r.auditClient == s.plain {
 				reason := annotation(got, "authorization.k8s.io/reason")
 				if !strings.Contains(reason, "the proxy's own identity") {
 					t.Errorf("%s through the insecure port: %q", r.uri, reason)
@@ -382,24 +338,11 @@ func (s *auditTest) checkReads(t *testing.T, ours, theirs map[string]map[string]
 	for _, reason := range []string{ // kube-apiserver's own, as the comparison has shown
 		`RBAC: allowed by ClusterRoleBinding "devcluster:reader" of ClusterRole "devcluster:reader" ` +
 			`to User "dev-reader"`,
-		`RBAC: allowed by RoleBinding "b/audited" of Role "r" to ServiceAccount "agent/audited"`,
-		`RBAC: allowed by RoleBinding "lookers/audited" of ClusterRole "look" to Group "lookers <all>"`,
+		`RBAC: allowed by RoleBinding "r/audited" of Role "r" to ServiceAccount "agent/audited"`,
+		`RBAC: allowed by RoleBinding "look/audited" of Role "look" to Group "lookers <all>"`,
 	} {
 		if reasons[reason] < 3 {
 			t.Errorf("%d reads were allowed because %s; of all there are %v", reasons[reason], reason, reasons)
-		}
-	}
-}
-
-// checkPassed: only kube-apiserver writes events of requests that are passed through.
-func (s *auditTest) checkPassed(t *testing.T, ours, theirs map[string]map[string]any) {
-	t.Helper()
-	for i, r := range s.passed {
-		started, complete := fmt.Sprint("passed-", i, " ResponseStarted"), fmt.Sprint("passed-", i, " ResponseComplete")
-		// A 401 has only one of them.
-		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil {
-			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete],
-				theirs[started], theirs[complete])
 		}
 	}
 }
@@ -411,15 +354,15 @@ func (s *auditTest) checkRefused(t *testing.T, ours, theirs map[string]map[strin
 	for i, r := range s.refused {
 		lines := 0
 		for _, stage := range []string{"ResponseStarted", "ResponseComplete"} {
-			if theirs[fmt.Sprint("refused-", i, " ", stage)] != nil {
+			id := fmt.Sprint("refused-", i, " ", stage)
+			if theirs[id] != nil {
 				t.Errorf("%s: kube-apiserver has seen it", r.uri)
 			}
-			got, want := ours[fmt.Sprint("refused-", i, " ", stage)], theirs[fmt.Sprint("refusal-", i, " ", stage)]
+			got, want := ours[id], theirs["theirs-"+id]
 			// Since 1.36 kube-apiserver also asks about kinds of impersonation that watchfan
 			// doesn't know.
-			if r.header != nil {
-				for _, event := range []map[string]any{got, want} {
-					status, _ := event["responseStatus"].(map[string]any)
+			for _, event := range []map[string]any{got, want} {
+				if status, ok := event["responseStatus"].(map[string]any); ok && len(r.header) > 0 {
 					delete(status, "message")
 					delete(status, "details")
 				}
@@ -431,6 +374,30 @@ func (s *auditTest) checkRefused(t *testing.T, ours, theirs map[string]map[strin
 		}
 		if lines != 1 {
 			t.Errorf("%s has %d lines, refused", r.uri, lines)
+		}
+	}
+}
+
+// checkPassed: only kube-apiserver writes events of requests that are passed through, except in the name of a
+// certificate's user.
+func (s *auditTest) checkPassed(t *testing.T, ours, theirs map[string]map[string]any) {
+	t.Helper()
+	for i, r := range s.passed {
+		started, complete := fmt.Sprint("passed-", i, " ResponseStarted"), fmt.Sprint("passed-", i, " ResponseComplete")
+		// A 401 has only one of them.
+		if ours[started] != nil || ours[complete] != nil || theirs[started] == nil && theirs[complete] == nil {
+			t.Errorf("%s is passed through: ours %v %v, theirs %v %v", r.uri, ours[started], ours[complete],
+				theirs[started], theirs[complete])
+		}
+	}
+	for i, r := range s.named {
+		id, as := fmt.Sprint("named-", i, " ResponseComplete"), r.header.Get("Impersonate-User")
+		got, want := ours[id], theirs[id]
+		code := func(event map[string]any) any { return event["responseStatus"].(map[string]any)["code"] }
+		if user(got, "user") != "jane" || user(got, "impersonatedUser") != as ||
+			user(want, "user") == "jane" || user(want, "impersonatedUser") != cmp.Or(as, "jane") ||
+			got["verb"] != want["verb"] || got["requestURI"] != want["requestURI"] || code(got) != code(want) {
+			t.Errorf("%s %s as %q:\n got %v\nkube-apiserver's is %v", r.method, r.uri, as, got, want)
 		}
 	}
 }
@@ -457,7 +424,31 @@ func (s *auditTest) checkRest(t *testing.T, ours map[string]map[string]any) {
 		t.Errorf("%d watches were revoked by the audit log", revoked)
 	}
 	if content, err := os.ReadFile(s.ourLog); err != nil || strings.Contains(string(content), "hunter2") ||
-		strings.Contains(string(content), s.agent.token) || strings.Contains(string(content), "bearer.authorization") {
+		strings.Contains(string(content), s.agent.ours.token) || strings.Contains(string(content), "bearer.authorization") {
 		t.Errorf("the audit log holds an object's content or a token, %v", err)
+	}
+}
+
+// TestAuditLogFull: with a full disk, requests fail in the mode blocking-strict alone.
+func TestAuditLogFull(t *testing.T) {
+	parallel(t)
+	c := sharedCluster(t)
+	direct, jane := c.direct(t), c.authority(t).client(t, "jane", "system:masters")
+	const in = "/api/v1/namespaces/default/configmaps"
+	for mode, fails := range map[string]bool{"batch": false, "blocking": false, "blocking-strict": true} {
+		p := privateWatchfan(t, c, "--audit-log-path=/dev/full", "--audit-log-mode="+mode, "--client-ca-file", c.authority(t).File)
+		p.waitReady(t)
+		ours, _ := (&certified{cluster: c, proxy: p}).ways(t, jane)
+		write := ours.do(t, http.MethodPost, in, nil, `{"metadata":{"name":"full-`+mode+`"}}`)
+		list := ours.get(t, in+"?resourceVersion=0")
+		watch := ours.get(t, in+"?watch=1&timeoutSeconds=1&resourceVersion=0")
+		for _, resp := range []response{write, list, watch} {
+			if failed := strings.Contains(string(resp.body), "failed to store audit event"); failed != fails || failed != (resp.status == 500) {
+				t.Errorf("%s: %d %s", mode, resp.status, resp.body)
+			}
+		}
+		if missing := direct.get(t, in+"/full-"+mode).status == http.StatusNotFound; missing != fails {
+			t.Errorf("%s: the object is missing: %v", mode, missing)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,13 +20,7 @@ import (
 
 // ownThings is an aggregated API server that shows each user only the objects with the user's name,
 // and the administrator all objects.
-type ownThings struct {
-	group string
-	port  int
-}
-
-// ownThingsNames are the users that own one object each.
-var ownThingsNames = []string{"dev-user", "dev-reader", "somebody-else"}
+type ownThings struct{ group, port string }
 
 func startOwnThings(t *testing.T, group string) *ownThings {
 	t.Helper()
@@ -36,28 +28,26 @@ func startOwnThings(t *testing.T, group string) *ownThings {
 	server := httptest.NewTLSServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	address, err := url.Parse(server.URL)
-	if err == nil {
-		s.port, err = strconv.Atoi(address.Port())
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.port = address.Port()
 	return s
 }
 
 func (s *ownThings) serve(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", jsonType)
 	gv := s.group + "/v1"
 	switch r.URL.Path {
 	case "/apis/" + s.group:
 		fmt.Fprintf(w,
-			`{"kind":"APIGroup","apiVersion":"v1","name":%q,"versions":[{"groupVersion":%q,"version":"v1"}],`+
-				`"preferredVersion":{"groupVersion":%q,"version":"v1"}}`, s.group, gv, gv)
+			`{"kind":"APIGroup","apiVersion":"v1","name":%q,"versions":[{"groupVersion":%[2]q,"version":"v1"}],`+
+				`"preferredVersion":{"groupVersion":%[2]q,"version":"v1"}}`, s.group, gv)
 	case "/apis/" + gv:
 		fmt.Fprintf(w,
 			`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%q,"resources":[{"name":"things",`+
 				`"singularName":"thing","namespaced":false,"kind":"Thing","verbs":["get","list","watch"]}]}`, gv)
-	case "/apis/" + gv + "/things":
+	case s.uri():
 		s.things(w, r)
 	default:
 		if i, err := strconv.Atoi(path.Base(r.URL.Path)); err == nil && i < len(oddAnswers) {
@@ -102,7 +92,7 @@ func (a oddAnswer) write(w http.ResponseWriter) {
 func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
 	user, q := r.Header.Get("X-Remote-User"), r.URL.Query()
 	var items []string
-	for i, owner := range ownThingsNames {
+	for i, owner := range []string{"dev-user", "dev-reader", "somebody-else"} {
 		if (user == "dev-admin" || user == owner) && q.Get("fieldSelector") == "" {
 			items = append(items,
 				fmt.Sprintf(`{"kind":"Thing","apiVersion":"%s/v1","metadata":{"name":%q,"uid":"%d",`+
@@ -117,12 +107,12 @@ func (s *ownThings) things(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"kind":"ThingList","apiVersion":"%s/v1","metadata":{"resourceVersion":"2000"},"items":[%s]}`+
 			"\n", s.group, strings.Join(items, ","))
 	default:
-		if rv := q.Get("resourceVersion"); rv == "" || rv == "0" {
-			for _, item := range items {
+		for _, item := range items {
+			if rv := q.Get("resourceVersion"); rv == "" || rv == "0" {
 				fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", item)
 			}
 		}
-		w.(http.Flusher).Flush()
+		_ = http.NewResponseController(w).Flush()
 		seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
 		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(max(seconds, 1))*time.Second)
 		defer cancel()
@@ -136,7 +126,7 @@ func (s *ownThings) register(t *testing.T, d *target) {
 	d.create(t, "/api/v1/namespaces/default/services",
 		fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.service()))
 	spec := fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1000,"versionPriority":100,`+
-		`"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":%q,"port":%d}}`,
+		`"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":%q,"port":%s}}`,
 		s.group, s.service(), s.port)
 	if d.get(t, s.apiService()).status == http.StatusOK { // kube-apiserver's own, which it would put back
 		d.patch(t, s.apiService(),
@@ -165,40 +155,6 @@ const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 func (s *ownThings) service() string    { return strings.ReplaceAll(s.group, ".", "-") }
 func (s *ownThings) apiService() string { return apiServicesPath + "/v1." + s.group }
 func (s *ownThings) uri() string        { return "/apis/" + s.group + "/v1/things" }
-
-// mayRead lets users read ConfigMaps and the things of a group.
-func mayRead(t *testing.T, d *target, group string, users ...string) {
-	t.Helper()
-	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
-	d.create(t, rbac+"clusterroles",
-		fmt.Sprintf(`{"metadata":{"name":%q},"rules":[
-{"apiGroups":[%q,""],"resources":["things","configmaps"],"verbs":["get","list","watch"]},
-{"apiGroups":["apiextensions.k8s.io"],"resources":["customresourcedefinitions"],"verbs":["list","watch"]}]}`,
-			group, group))
-	for _, user := range users {
-		d.create(t, rbac+"clusterrolebindings",
-			fmt.Sprintf(
-				`{"metadata":{"name":"%s-%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",`+
-					`"kind":"ClusterRole","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io",`+
-					`"kind":"User","name":%q}]}`, group, user, group, user))
-	}
-}
-
-// names returns the names of a list's objects.
-func names(t *testing.T, resp response) []string {
-	t.Helper()
-	var list struct {
-		Items []struct{ Metadata struct{ Name string } }
-	}
-	if err := json.Unmarshal(resp.body, &list); err != nil || resp.status != http.StatusOK {
-		t.Fatalf("list: %d %s: %v", resp.status, resp.body, err)
-	}
-	var names []string
-	for _, item := range list.Items {
-		names = append(names, item.Metadata.Name)
-	}
-	return names
-}
 
 // TestAggregatedAnswers: a client gets all codes and header fields of another API server as from
 // kube-apiserver, and those that kube-apiserver adds.
@@ -256,29 +212,42 @@ func (d *target) answer(t *testing.T, method, uri string) string {
 	return fmt.Sprintf("%d %q %q %v", resp.StatusCode, h, body, err)
 }
 
-// TestAggregatedUsers: an aggregated API server that answers each user differently does so through
+// shows fails the test unless a list shows one thing, from the cache or not.
+func (s *ownThings) shows(t *testing.T, resp response, name string, cached bool) {
+	t.Helper()
+	if body := string(resp.body); resp.status != http.StatusOK || proxytest.FromCache(resp.header) != cached ||
+		strings.Count(body, `"kind":"Thing"`) != 1 || !strings.Contains(body, `"name":"`+name+`"`) {
+		t.Errorf("want %s: from the cache %t: %s", name, proxytest.FromCache(resp.header), resp.body)
+	}
+}
+
+// TestAggregation: an aggregated API server that answers each user differently does so through
 // watchfan too, in lists and watches. The operator may declare that it answers all users alike.
-func TestAggregatedUsers(t *testing.T) {
+// When it takes over a cached group, the watches end. The cache serves nothing more until kube-apiserver has the
+// group back.
+func TestAggregation(t *testing.T) {
 	parallel(t)
 	c := privateCluster(t)
 	d := c.direct(t)
-	s := startOwnThings(t, "own.example.com")
+	s, taken := startOwnThings(t, "own.example.com"), startOwnThings(t, "taken.example.com")
 	s.register(t, d)
-	mayRead(t, d, s.group, "dev-user", "dev-reader")
-
+	createCRD(t, d, taken.group, "Thing", "Cluster")
+	d.create(t, taken.uri(), fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Thing","metadata":{"name":"defined"}}`, taken.group))
+	for _, user := range []string{"dev-user", "dev-reader"} {
+		d.allow(t, "", user, "User "+user, "get,list,watch own.example.com/things", "get,list,watch taken.example.com/things")
+	}
 	p := privateWatchfan(t, c)
 	for range 3 {
 		for user, name := range map[string]string{"user": "dev-user", "reader": "dev-reader"} {
 			way := p.secure(t, c.token(t, user))
 			for _, query := range []string{"", "?resourceVersion=0"} {
-				if got := names(t, way.get(t, s.uri()+query)); !slices.Equal(got, []string{name}) {
-					t.Errorf("list%s: %s was shown %s", query, name, got)
-				}
+				s.shows(t, way.get(t, s.uri()+query), name, false)
 			}
-			w := way.watch(t, s.uri()+"?watch=1&resourceVersion=0&timeoutSeconds=1") //testlint:allow timeout the server ends it
-			if events := w.finish(t); len(events) != 1 || events[0].key != name {
+			w := way.watch(t, s.uri()+"?watch=1&resourceVersion=0")
+			if events := w.wait(t, 1); events[0].key != name {
 				t.Errorf("watch: %s was shown %v", name, events)
 			}
+			w.stop()
 		}
 	}
 	trusting := privateWatchfan(t, c, "--cache-aggregated-groups="+s.group, "--resident-resources=things."+s.group)
@@ -290,54 +259,29 @@ func TestAggregatedUsers(t *testing.T) {
 	if log := proxytest.Tail(resident.Log, 100); !strings.Contains(log, "Passed resident resource through") {
 		t.Errorf("the log does not name the resident resource:\n%s", log)
 	}
-}
 
-// TestAggregatedTakeover: when an aggregated API server takes over a cached group, the watches end.
-// The cache serves nothing more until kube-apiserver has the group back.
-func TestAggregatedTakeover(t *testing.T) {
-	parallel(t)
-	c := privateCluster(t)
-	d := c.direct(t)
-	s := startOwnThings(t, "taken.example.com")
-	createCRD(t, d, s.group, "Thing", "Cluster")
-	mayRead(t, d, s.group, "dev-user")
-	d.create(t, s.uri(), fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Thing","metadata":{"name":"defined"}}`, s.group))
-
-	p := privateWatchfan(t, c)
 	way := p.secure(t, c.token(t, "user"))
-	warm(t, []*target{way}, s.uri())
-	w := way.watch(t, s.uri()+"?watch=1&resourceVersion=0")
+	warm(t, []*target{way}, taken.uri())
+	w := way.watch(t, taken.uri()+"?watch=1&resourceVersion=0")
 	p.admin(t).awaitWatchers(t, 1)
-
-	s.register(t, d)
+	taken.register(t, d)
 	w.finish(t)
-	resp := way.get(t, s.uri()+"?resourceVersion=0")
-	if got := names(t, resp); proxytest.FromCache(resp.header) || !slices.Equal(got, []string{"dev-user"}) {
-		t.Errorf("after the takeover, from the cache: %t, shown %s", proxytest.FromCache(resp.header), got)
-	}
+	taken.shows(t, way.get(t, taken.uri()+"?resourceVersion=0"), "dev-user", false)
 	if n := p.admin(t).metric(t, "watchfan_watches_ended_total", `reason="redefined"`); n != 1 {
 		t.Errorf("%v watches ended as redefined, want 1", n)
 	}
-
-	d.must(t, http.MethodDelete, s.apiService(), "application/json", "")
-	s.answers(t, d, "defined")
-	warm(t, []*target{way}, s.uri())
-	if got := names(t, way.get(t, s.uri()+"?resourceVersion=0")); !slices.Equal(got, []string{"defined"}) {
-		t.Errorf("after the return, shown %s", got)
-	}
+	d.must(t, http.MethodDelete, taken.apiService(), jsonType, "")
+	taken.answers(t, d, "defined")
+	warm(t, []*target{way}, taken.uri())
+	taken.shows(t, way.get(t, taken.uri()+"?resourceVersion=0"), "defined", true)
+	checkAggregationUnknown(t, c, taken.uri(), taken.group)
 }
 
-// TestAggregationUnknown: without the right to read APIServices, built-in groups are cached. Custom
+// checkAggregationUnknown: without the right to read APIServices, built-in groups are cached. Custom
 // resources are passed through unless the operator names their group.
-func TestAggregationUnknown(t *testing.T) {
-	parallel(t)
-	c := privateCluster(t)
-	d := c.direct(t)
-	const group = "unknown.example.com"
-	createCRD(t, d, group, "Thing", "Cluster")
-	mayRead(t, d, group, "dev-user")
-	uri := "/apis/" + group + "/v1/things"
-
+func checkAggregationUnknown(t *testing.T, c *cluster, uri, group string) {
+	t.Helper()
+	c.direct(t).allow(t, "", "unknown", "User dev-user", "get,list,watch /configmaps", "list,watch apiextensions.k8s.io/customresourcedefinitions")
 	p := watchfanAs(t, c.Ready.Kubeconfigs["user"])
 	way := p.secure(t, c.token(t, "admin"))
 	warm(t, []*target{way}, "/api/v1/configmaps")

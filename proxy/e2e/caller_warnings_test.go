@@ -1,10 +1,11 @@
+//testlint:allow timeout whole answers to watches are compared
+
 package e2e_test
 
 import (
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -13,15 +14,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
-	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // TestCallersWarnings: kube-apiserver warns the holder of a token that was made for a Secret. Each
@@ -33,74 +29,49 @@ func TestCallersWarnings(t *testing.T) {
 	direct := c.direct(t)
 	legacy := legacyToken(t, c, direct, "warned")
 	certificate := c.authority(t).client(t, "warned-user")
-	direct.create(t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"warned"},`+
-		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
-		`"subjects":[{"kind":"ServiceAccount","namespace":"default","name":"warned"},`+
-		`{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"warned-user"}]}`)
-	withToken, withCertificate := c.as(t, ""), c.as(t, "")
-	withToken.token = legacy
-	withCertificate.config.Certificates = []tls.Certificate{*certificate}
-	withCertificate = newTarget("kube-apiserver", withCertificate.base, withCertificate.config)
-	t.Cleanup(withCertificate.close)
-
-	usual := privateWatchfan(t, c)
-	warned := watchfanAs(t, kubeconfigWith(t, c, legacy), "--client-ca-file="+c.authority(t).File)
-	user := newTarget("watchfan/certificate", "https://"+warned.ports.Secure,
-		&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*certificate}})
-	t.Cleanup(user.close)
-	for _, p := range []*watchfan{usual, warned} {
-		p.waitReady(t)
-		// The holder's requests start the lanes, and may pass through until these are filled.
-		checkWarnings(t, 1, p.secure(t, legacy), withToken)
-		checkWarnings(t, 1, p.secure(t, legacy).http2(), withToken)
-		checkWarnings(t, 0, p.secure(t, c.token(t, "admin")), direct)
-		if n := checkWarnings(t, 1, p.secure(t, legacy), withToken); n == 0 {
-			t.Error("no answer comes from a cache")
-		}
-	}
-	checkWarnings(t, 0, usual.plain(t), direct)
-	if !*overHTTP2 {
-		checkWarnings(t, 1, warned.plain(t), withToken)
-	}
-	checkWarnings(t, 0, user, withCertificate)
-}
-
-// checkWarnings compares the Warnings of answers with kube-apiserver's. n are about the credential;
-// those about Endpoints come on top. It returns how many answers come from a cache.
-func checkWarnings(t *testing.T, n int, ours, theirs *target) (fromCache int32) {
-	t.Helper()
-	var cached atomic.Int32
-	var wg sync.WaitGroup
-	for _, path := range []string{"/api/v1/namespaces/a/configmaps", "/api/v1/namespaces/a/endpoints"} {
+	direct.allow(t, "", "warned-user", "User warned-user", "* */*")
+	direct.allow(t, "", "warned", "User system:serviceaccount:default:warned", "* */*")
+	holder := c.as(t, "")
+	holder.token = legacy
+	const configMaps, endpoints = "/api/v1/namespaces/a/configmaps", "/api/v1/namespaces/a/endpoints"
+	var rows []row
+	for _, path := range []string{configMaps, endpoints} { // kube-apiserver warns everybody about Endpoints
 		for _, uri := range []string{
 			path, path + "?resourceVersion=0", path + "?resourceVersion=0&limit=1", path + "/none?resourceVersion=0", path + "/none",
-			path + "?watch=1", path + "?watch=1&resourceVersion=0",
+			path + "?watch=1&timeoutSeconds=1", path + "?watch=1&resourceVersion=0&timeoutSeconds=1",
 			path + "?fieldSelector=nothing", "/apis/none", "/version",
 		} {
 			for _, accepts := range []string{jsonType, protoType, tableType} {
-				wg.Go(func() {
-					got, err := ours.look(uri, accept(accepts))
-					want, theirErr := theirs.look(uri, accept(accepts))
-					if err != nil || theirErr != nil {
-						t.Errorf("%s: %v, %v", uri, err, theirErr)
-						return
-					}
-					g, w := got.header["Warning"], want.header["Warning"]
-					if got.status != want.status || !slices.Equal(g, w) {
-						t.Errorf("%s as %s from %s: %d, Warning %q, want %d, %q", uri, accepts, ours.name, got.status, g, want.status, w)
-					}
-					if strings.Contains(fmt.Sprint(w), "TokenRequest") != (n == 1) {
-						t.Errorf("%s from %s: Warning %q", uri, theirs.name, w)
-					}
-					if proxytest.FromCache(got.header) {
-						cached.Add(1)
-					}
-				})
+				table := accepts == tableType
+				rows = append(rows, row{uri: uri, header: accept(accepts), table: table, cached: uri == path+"?resourceVersion=0" && !table})
 			}
 		}
 	}
-	wg.Wait()
-	return cached.Load()
+	for way, warns := range map[*target]bool{holder: true, direct: false} {
+		if w := way.get(t, configMaps).header.Get("Warning"); strings.Contains(w, "TokenRequest") != warns {
+			t.Errorf("%s: Warning %q", way.name, w)
+		}
+	}
+	usual := privateWatchfan(t, c)
+	warned := watchfanAs(t, programWay{direct, c.Ready.CAFile}.kubeconfig(t, &api.AuthInfo{Token: legacy}),
+		"--client-ca-file="+c.authority(t).File)
+	user, withCertificate := (&certified{cluster: c, proxy: warned}).ways(t, certificate)
+	for _, p := range []*watchfan{usual, warned} {
+		p.waitReady(t)
+		ours := p.secure(t, legacy)
+		for _, path := range []string{configMaps, endpoints} {
+			ours.warmAs(t, path, jsonType, protoType)
+		}
+		http2 := ours.http2()
+		t.Cleanup(http2.close)
+		checkAll(t, rows, holder, ours, http2)
+		checkAll(t, rows, direct, p.secure(t, c.token(t, "admin")))
+	}
+	checkAll(t, rows, direct, usual.plain(t))
+	if !*overHTTP2 {
+		checkAll(t, rows, holder, warned.plain(t))
+	}
+	checkAll(t, rows, withCertificate, user)
 }
 
 // legacyToken makes a service account in the namespace default, with a token as kube-controller-manager
@@ -150,21 +121,4 @@ func signedToken(t *testing.T, key *ecdsa.PrivateKey, claims map[string]string) 
 	r.FillBytes(signature[:32])
 	s.FillBytes(signature[32:])
 	return signed + "." + encode(signature)
-}
-
-// kubeconfigWith returns a file with the admin's kubeconfig and another token.
-func kubeconfigWith(t *testing.T, c *cluster, token string) string {
-	t.Helper()
-	config, err := clientcmd.LoadFromFile(c.Ready.Kubeconfigs["admin"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, user := range config.AuthInfos {
-		user.Token, user.TokenFile = token, ""
-	}
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }

@@ -1,16 +1,11 @@
 package e2e_test
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // decoders are programs that read a watch as gzip and print its lines as they come. Each has a
@@ -35,54 +30,22 @@ func TestGzipDecoders(t *testing.T) {
 	warm(t, []*target{p.plain(t)}, uri)
 	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, direct.version(t, uri))
 	straight := direct.follow(t, since)
-	type decoder struct {
-		lines  chan string
-		stderr bytes.Buffer
-		cmd    *exec.Cmd
-	}
-	all := make(map[string]*decoder)
+	all, got := make(map[string]*programOutput), make(map[string]string)
 	for name, args := range decoders {
-		d := &decoder{lines: make(chan string, 1000),
-			cmd: exec.CommandContext(t.Context(), args[0], append(args[1:], "http://"+p.ports.Insecure+since)...)}
-		d.cmd.Stderr = &d.stderr
-		stdout, err := d.cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.cmd.Start(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		go func() {
-			defer close(d.lines)
-			for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
-				d.lines <- scanner.Text()
-			}
-		}()
-		all[name] = d
+		all[name] = startProgram(t, name, exec.CommandContext(t.Context(), args[0], append(args[1:], "http://"+p.ports.Insecure+since)...))
 	}
-
-	got := make(map[string]string)
 	var last uint64
 	for i := range 20 {
+		step := fmt.Sprintf(`"step":"%d"`, i)
 		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"o"},`+
-			`"data":{"step":"%d","filler":%q}}`, i, strings.Repeat(fmt.Sprint(i), 700))
+			`"data":{%s,"filler":%q}}`, step, strings.Repeat(fmt.Sprint(i), 700))
 		method, at := http.MethodPut, uri+"/o"
 		if i == 0 {
 			method, at = http.MethodPost, uri
 		}
 		last = direct.must(t, method, at, jsonType, object)
-		ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
-		defer cancel()
 		for name, d := range all {
-			select { // before the next event pushes this one out
-			case line := <-d.lines:
-				if !strings.Contains(line, fmt.Sprintf(`"step":"%d"`, i)) {
-					t.Fatalf("%s prints %q for event %d: %s", name, line, i, d.stderr.String())
-				}
-				got[name] += line + "\n"
-			case <-ctx.Done():
-				t.Fatalf("%s did not print event %d: %s", name, i, d.stderr.String())
-			}
+			got[name] += strings.Join(d.until(t, step), "\n") + "\n" // before the next event pushes this one out
 		}
 	}
 	want := strings.Join(lines(straight.until(t, last)), "")

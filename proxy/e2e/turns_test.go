@@ -13,7 +13,7 @@ var atOnce = flag.Int("at-once", 8, "tests that run at a time; they mostly wait 
 // longest are the tests that take longest. They begin first, in this order.
 var longest = []string{"TestRBAC", "TestUpstreamRestarts", "TestSeeds", "TestShardsIgnored", "TestReads", "TestKubectlCommands",
 	"TestCertificates", "TestLinearizable", "TestOracle", "TestLean", "TestCBOR", "TestShards",
-	"TestInformers", "TestViews", "TestDrain"}
+	"TestInformers", "TestViews"}
 
 // parallel has t run beside others, when it is its turn. go test's own bound would start tests in any
 // order, and a long one that begins last would run alone.

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,65 +13,44 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// crowd is many watches. It only counts their bytes and ends.
+// crowd is many watches. It only counts how many are open.
 type crowd struct {
 	cancel context.CancelFunc
 	open   atomic.Int64
-	bytes  atomic.Int64
-	silent atomic.Int64 // watches that have brought nothing yet
 	wg     sync.WaitGroup
 }
 
 // gather begins n watches at once, the i-th of uri(i).
 func gather(t *testing.T, d *target, n int, uri func(i int) string) *crowd {
 	t.Helper()
-	return gatherFrom(t, n, func(i int) (*target, string) { return d, uri(i) })
-}
-
-// gatherFrom begins n watches at once, the i-th as of(i) says.
-func gatherFrom(t *testing.T, n int, of func(i int) (way *target, uri string)) *crowd {
-	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &crowd{cancel: cancel}
 	t.Cleanup(c.leave)
-	var opening sync.WaitGroup
-	var failed atomic.Pointer[error]
-	c.silent.Store(int64(n))
-	opening.Add(n)
+	opened := make(chan error)
 	for i := range n {
 		c.wg.Go(func() {
-			way, uri := of(i)
-			resp, err := way.open(ctx, http.MethodGet, uri, nil, "")
-			if err == nil && resp.StatusCode != http.StatusOK {
-				resp.Body.Close()
-				err = fmt.Errorf("watch %s: %s", uri, resp.Status)
-			}
+			resp, err := d.open(ctx, http.MethodGet, uri(i), nil, "")
 			if err != nil {
-				failed.Store(&err)
-				opening.Done()
+				opened <- err
 				return
 			}
 			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				opened <- fmt.Errorf("watch %s: %s", uri(i), resp.Status)
+				return
+			}
 			c.open.Add(1)
 			defer c.open.Add(-1)
-			opening.Done()
-			buf := make([]byte, 4<<10)
-			for first := true; ; first = false {
-				k, err := resp.Body.Read(buf)
-				c.bytes.Add(int64(k))
-				if first && k > 0 {
-					c.silent.Add(-1)
-				}
-				if err != nil {
-					_, _ = io.Copy(io.Discard, resp.Body)
-					return
-				}
-			}
+			opened <- nil
+			_, _ = io.Copy(io.Discard, resp.Body)
 		})
 	}
-	opening.Wait()
-	if err := failed.Load(); err != nil {
-		t.Fatal(*err)
+	var failed error
+	for range n {
+		failed = errors.Join(failed, <-opened)
+	}
+	if failed != nil {
+		t.Fatal(failed)
 	}
 	return c
 }
@@ -80,18 +60,10 @@ func (c *crowd) leave() {
 	c.wg.Wait()
 }
 
-// upstreamWatches counts kube-apiserver's watches of a resource over all namespaces, including
-// those of its own informers.
-func upstreamWatches(t testing.TB, d *target, resource string) int {
+// upstreamWatches counts kube-apiserver's watches of a resource, including those of its own informers.
+func upstreamWatches(t testing.TB, d *target, resource string, labels ...string) int {
 	t.Helper()
-	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`,
-		fmt.Sprintf("resource=%q", resource), `scope="cluster"`))
-}
-
-// upstreamWatchesOf counts kube-apiserver's watches of a resource in any scope.
-func upstreamWatchesOf(t testing.TB, d *target, resource string) int {
-	t.Helper()
-	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`, fmt.Sprintf("resource=%q", resource)))
+	return int(d.metric(t, "apiserver_longrunning_requests", append(labels, `verb="WATCH"`, fmt.Sprintf("resource=%q", resource))...))
 }
 
 // TestOneWatchUpstream: "During that, kube-apiserver's own metrics show one watch for the resource

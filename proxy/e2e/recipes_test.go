@@ -121,7 +121,7 @@ func (f fleet) costs(t *testing.T, d *target) (c fleetCosts) {
 	t.Helper()
 	for _, resource := range f.resources {
 		label := fmt.Sprintf("resource=%q", resource)
-		c.watches += upstreamWatchesOf(t, d, resource)
+		c.watches += upstreamWatches(t, d, resource)
 		c.lists += int(d.metric(t, "apiserver_request_total", label, `verb="LIST"`))
 		c.streams += int(d.metric(t, "apiserver_watch_list_duration_seconds_count", label))
 	}

@@ -181,7 +181,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 	}
 	watchesBefore := make(map[string]int)
 	for _, col := range collections {
-		watchesBefore[col.name] = upstreamWatches(t, direct, col.resource())
+		watchesBefore[col.name] = upstreamWatches(t, direct, col.resource(), `scope="cluster"`)
 	}
 	p := plainWatchfan(t, c)
 	p.waitReady(t)
@@ -285,7 +285,7 @@ func checkUpstreamWatches(t *testing.T, direct *target, before map[string]int) {
 	const representations = 4                                 // objects and their metadata, in JSON and protobuf
 	steady.Until(t, "right number of watches", func() error { // short watches that prove freshness come and go
 		for _, col := range collections {
-			if n := upstreamWatches(t, direct, col.resource()) - before[col.name]; n < 1 || n > representations {
+			if n := upstreamWatches(t, direct, col.resource(), `scope="cluster"`) - before[col.name]; n < 1 || n > representations {
 				return fmt.Errorf("kube-apiserver has %d watches of %s for watchfan, want from 1 to %d, one per representation", n,
 					col.name, representations)
 			}

@@ -1,16 +1,16 @@
 // Program controllers is a controller-runtime manager with a cache of chosen namespaces, as an
-// operator has that may read only some. It follows ConfigMaps, Pods and Services in each namespace
-// until every cache has an object of a given name, prints the contents, and stays until it is ended.
+// operator has that may read only some. It follows ConfigMaps, Pods and Services in each namespace, and
+// writes what its cache holds to a file whenever that changes: controllers --kubeconfig FILE NAMESPACES FILE.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,29 +25,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// followed are the kinds in the cache, by resource.
-var followed = map[string]func() (client.Object, client.ObjectList){
-	"configmaps": func() (client.Object, client.ObjectList) { return new(corev1.ConfigMap), new(corev1.ConfigMapList) },
-	"pods":       func() (client.Object, client.ObjectList) { return new(corev1.Pod), new(corev1.PodList) },
-	"services":   func() (client.Object, client.ObjectList) { return new(corev1.Service), new(corev1.ServiceList) },
+// kinds are the kinds in the cache: an object and a list of each.
+var kinds = []func() (client.Object, client.ObjectList){
+	func() (client.Object, client.ObjectList) { return new(corev1.ConfigMap), new(corev1.ConfigMapList) },
+	func() (client.Object, client.ObjectList) { return new(corev1.Pod), new(corev1.PodList) },
+	func() (client.Object, client.ObjectList) { return new(corev1.Service), new(corev1.ServiceList) },
 }
 
 func main() {
-	namespaces := flag.String("namespaces", "", "namespaces of the cache, separated by commas")
-	until := flag.String("until", "", "name of the object that every namespace gets last, of each kind")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, strings.Split(*namespaces, ","), *until); err != nil {
+	if err := run(ctx, strings.Split(flag.Arg(0), ","), flag.Arg(1)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// run prints two lines: "synced", once the cache is filled, and its contents as JSON, by resource and
-// key to resourceVersion.
-func run(ctx context.Context, namespaces []string, until string) error {
+func run(ctx context.Context, namespaces []string, file string) error {
 	config, err := ctrl.GetConfig() // of --kubeconfig
 	if err != nil {
 		return err
@@ -63,7 +59,7 @@ func run(ctx context.Context, namespaces []string, until string) error {
 	if err != nil {
 		return err
 	}
-	for _, kind := range followed {
+	for _, kind := range kinds {
 		object, _ := kind()
 		if _, err := m.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
 			return err
@@ -74,17 +70,13 @@ func run(ctx context.Context, namespaces []string, until string) error {
 	if !m.GetCache().WaitForCacheSync(ctx) {
 		return errors.Join(errors.New("not synced"), <-ended)
 	}
-	fmt.Println("synced")
-	for {
-		held, last, err := contents(ctx, m.GetClient(), until)
+	for before := ""; ; {
+		now, err := contents(ctx, m.GetClient())
+		if err == nil && now != before {
+			before, err = now, write(file, now)
+		}
 		if err != nil {
 			return err
-		}
-		if last == len(followed)*len(namespaces) {
-			if err := json.NewEncoder(os.Stdout).Encode(held); err != nil {
-				return err
-			}
-			return <-ended
 		}
 		select {
 		case err := <-ended:
@@ -94,31 +86,33 @@ func run(ctx context.Context, namespaces []string, until string) error {
 	}
 }
 
-// contents lists the cache, and counts the objects of the name until.
-func contents(
-	ctx context.Context, c client.Client, until string,
-) (held map[string]map[string]string, last int, err error) {
-	held = make(map[string]map[string]string)
-	for resource, kind := range followed {
-		_, list := kind()
+// contents returns what the cache holds: a line for each object.
+func contents(ctx context.Context, c client.Client) (string, error) {
+	var lines []string
+	for _, kind := range kinds {
+		object, list := kind()
 		if err := c.List(ctx, list); err != nil {
-			return nil, 0, err
+			return "", err
 		}
-		held[resource] = make(map[string]string)
 		err := meta.EachListItem(list, func(o runtime.Object) error {
 			m, err := meta.Accessor(o)
-			if err != nil {
-				return err
+			if err == nil {
+				lines = append(lines, fmt.Sprintf("%T %s/%s %s\n", object, m.GetNamespace(), m.GetName(), m.GetResourceVersion()))
 			}
-			held[resource][m.GetNamespace()+"/"+m.GetName()] = m.GetResourceVersion()
-			if m.GetName() == until {
-				last++
-			}
-			return nil
+			return err
 		})
 		if err != nil {
-			return nil, 0, err
+			return "", err
 		}
 	}
-	return held, last, nil
+	slices.Sort(lines)
+	return strings.Join(lines, ""), nil
+}
+
+// write replaces the file at once.
+func write(file, text string) error {
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
 }

@@ -26,13 +26,10 @@ type churn struct {
 	seed       uint64 // of steady.Rand
 	tolerant   bool   // errors are expected, because kube-apiserver restarts
 
-	last    atomic.Uint64 // resourceVersion of the last acknowledged write
-	writes  atomic.Int64
-	errors  atomic.Int64
-	creates atomic.Int64
-	relabel atomic.Int64
-	updates atomic.Int64
-	deletes atomic.Int64
+	last   atomic.Uint64 // resourceVersion of the last acknowledged write
+	writes atomic.Int64
+	errors atomic.Int64
+	kinds  [4]atomic.Int64 // creates, deletes, relabels, updates
 }
 
 // run writes until stop is closed, and reports what went wrong.
@@ -98,21 +95,21 @@ func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers in
 	case !exists[one]:
 		rv, err = c.target.write(http.MethodPost, uri, "application/json", c.body(rng, name))
 		exists[one] = err == nil || strings.Contains(err.Error(), "AlreadyExists")
-		c.creates.Add(1)
+		c.kinds[0].Add(1)
 	case p < 15:
 		_, err = c.target.write(http.MethodDelete, one, "application/json", "")
 		if err == nil || strings.Contains(err.Error(), "NotFound") {
 			delete(exists, one)
 		}
-		c.deletes.Add(1)
+		c.kinds[1].Add(1)
 	case p < 55:
 		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
 			`{"metadata":{"labels":`+labelPatch(rng)+`}}`)
-		c.relabel.Add(1)
+		c.kinds[2].Add(1)
 	default:
 		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
 			fmt.Sprintf(`{"data":{"n":"%d <&>\u2028é"}}`, rng.Uint64()))
-		c.updates.Add(1)
+		c.kinds[3].Add(1)
 	}
 	if err != nil && strings.Contains(err.Error(), "NotFound") {
 		delete(exists, one)
@@ -176,11 +173,9 @@ func (c *churn) body(rng *rand.Rand, name string) string {
 // check fails the test unless every kind of write happened.
 func (c *churn) check(t testing.TB) {
 	t.Helper()
-	t.Logf("churn: %d writes, of which %d creates, %d relabels, %d updates, %d deletes, %d errors", c.writes.Load(),
-		c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load(), c.errors.Load())
-	for _, n := range []int64{c.creates.Load(), c.relabel.Load(), c.updates.Load(), c.deletes.Load()} {
-		if n < 5 {
-			t.Errorf("churn was not of every kind")
+	for i := range c.kinds {
+		if n := c.kinds[i].Load(); n < 5 {
+			t.Errorf("churn was not of every kind: %d of kind %d, %d writes, %d errors", n, i, c.writes.Load(), c.errors.Load())
 		}
 	}
 }

@@ -1,12 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -167,43 +164,9 @@ func podBody(name, node string) string {
 // TestInformers: "A client-go SharedInformer for ConfigMaps and one for Pods sync through the proxy
 // and hold exactly the cluster's state after churn and after kube-apiserver is restarted in the
 // middle, with no relist caused by us." By client-go's own metrics, no store goes back, and each arrives
-// where one of informers straight at kube-apiserver does. Each mode is a process of its own, because
-// client-go reads its feature gates from the environment once.
+// where one of informers straight at kube-apiserver does.
 func TestInformers(t *testing.T) {
-	if process := os.Getenv("E2E_INFORMER_PROCESS"); process != "" || testing.Short() {
-		parallel(t)
-		followChurn(t, process == "kill")
-		return
-	}
-	t.Parallel() // each mode has its turn
-	for _, mode := range []struct{ name, environment, restart string }{
-		{"WatchListClient, clean restart", "KUBE_FEATURE_WatchListClient=true", "clean"},
-		{"no WatchListClient, kill -9", "KUBE_FEATURE_WatchListClient=false", "kill"},
-	} {
-		t.Run(mode.name, func(t *testing.T) {
-			parallel(t)
-			binary(t, "DEVCLUSTER_BIN", "devcluster")
-			binary(t, "WATCHFAN_BIN", "watchfan")
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestInformers$", "-test.v",
-				fmt.Sprintf("-writes=%d", *writes))
-			cmd.Env = append(os.Environ(), mode.environment, "E2E_INFORMER_PROCESS="+mode.restart)
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			err := cmd.Run()
-			if err != nil || !strings.Contains(out.String(), "--- PASS: TestInformers") {
-				t.Fatalf("%v\n%s", err, out.String())
-			}
-			for line := range strings.Lines(out.String()) {
-				if strings.Contains(line, "_test.go:") {
-					t.Log(strings.TrimSpace(line))
-				}
-			}
-		})
-	}
-}
-
-// followChurn is what TestInformers does in the processes that it starts, and with -short in its own.
-func followChurn(t *testing.T, kill bool) {
+	parallel(t)
 	versions := new(storeVersions)
 	cache.SetInformerMetricsProvider(versions)
 	c := privateCluster(t, endWatches...)
@@ -237,11 +200,7 @@ func followChurn(t *testing.T, kill bool) {
 		s.waitSynced(t)
 	}
 	work.awaitMore(t, *writes/8)
-	if kill {
-		c.restart(t, "--kill")
-	} else {
-		c.restart(t)
-	}
+	c.restart(t, "--kill")
 	work.awaitMore(t, *writes/4)
 	endWrites()
 	close(stop)
@@ -275,10 +234,6 @@ func followChurn(t *testing.T, kill bool) {
 		}
 	}
 	compareStores(t, versions, cached, straight, work.last.Load())
-	// What is passed through breaks with kube-apiserver, as it would without watchfan.
-	syncs, watches, _ := passed.log.reads("configmaps")
-	t.Logf("%d configmaps and %d pods held; protobuf: %d syncs, %d watches", len(configMaps.Items), len(podList.Items),
-		syncs, watches)
 	if configMaps.Items == nil || podList.Items == nil {
 		t.Errorf("nothing is left to hold")
 	}

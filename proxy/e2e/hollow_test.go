@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,7 +128,7 @@ func (h *hollowCluster) through(t *testing.T, program string) hollowCosts {
 		t.Fatal(err)
 	}
 	next := plainWatchfan(t, h.cluster, "--client-ca-file", authority, "--cert-dir", filepath.Dir(way.authority),
-		"--secure-port", portOf(t, way.base))
+		"--secure-port", fmt.Sprint(portOf(t, way.base)))
 	h.rewrite(t, kubelets, "newer")
 	next.admin(t).awaitWatchers(t, costs.watches)
 	if got := connectionsOf(t, kubelets, way); !slices.Equal(got, costs.connections) {
@@ -136,11 +137,32 @@ func (h *hollowCluster) through(t *testing.T, program string) hollowCosts {
 	return costs
 }
 
+// portOf returns the port of a server's URL.
+func portOf(t *testing.T, server string) uint64 {
+	t.Helper()
+	address, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseUint(address.Port(), 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
 // connectionsOf returns how many connections each kubelet has.
 func connectionsOf(t *testing.T, kubelets []*hollowKubelet, w programWay) (connections []int) {
 	t.Helper()
+	remote := fmt.Sprintf("0100007F:%04X", portOf(t, w.base)) // 127.0.0.1
 	for _, k := range kubelets {
-		connections = append(connections, w.connectionsOf(t, k.Cmd.Process.Pid))
+		sockets, err := socketsOf(k.Cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		connections = append(connections, len(slices.DeleteFunc(sockets, func(s tcpSocket) bool {
+			return s.remote != remote || s.state != "01" // ESTABLISHED
+		})))
 	}
 	return connections
 }
@@ -162,25 +184,17 @@ func (h *hollowCluster) run(t *testing.T, program string, w programWay) (kubelet
 // rewrite changes every object that is mounted, and waits until the kubelets have written it again.
 func (h *hollowCluster) rewrite(t *testing.T, kubelets []*hollowKubelet, value string) {
 	t.Helper()
-	h.eachMounted(func(name string) {
-		h.direct.patch(t, hollowCore+"/configmaps/"+name, fmt.Sprintf(`{"data":{"value":%q}}`, value))
-		h.direct.patch(t, hollowCore+"/secrets/"+name, fmt.Sprintf(`{"stringData":{"value":%q}}`, value))
-	})
+	for _, k := range kubelets {
+		for i := range podsPerKubelet * h.mounts.perPod {
+			name := fmt.Sprintf("%s-%d-%d", k.node, i/h.mounts.perPod, i%h.mounts.perPod) // of a ConfigMap and of a Secret
+			h.direct.patch(t, hollowCore+"/configmaps/"+name, fmt.Sprintf(`{"data":{"value":%q}}`, value))
+			h.direct.patch(t, hollowCore+"/secrets/"+name, fmt.Sprintf(`{"stringData":{"value":%q}}`, value))
+		}
+	}
 	for _, k := range kubelets {
 		steady.Until(t, "mounted value "+value, func() error {
 			return k.mounted(value, h.mounts.perKubelet())
 		})
-	}
-}
-
-// eachMounted calls do with the name of each ConfigMap that is mounted, which is also a Secret's.
-func (h *hollowCluster) eachMounted(do func(name string)) {
-	for node := range hollowKubelets {
-		for i := range podsPerKubelet {
-			for j := range h.mounts.perPod {
-				do(fmt.Sprintf("node-%d-%d-%d", node, i, j))
-			}
-		}
 	}
 }
 
@@ -265,24 +279,19 @@ func startHollowKubelet(t *testing.T, program, node string, w programWay, certif
 			_ = os.RemoveAll(k.dir)
 		}
 	})
-	if err := k.Await(steady.Patience, k.findDir); err != nil {
+	err = k.Await(steady.Patience, func() error {
+		log, err := os.ReadFile(k.Log)
+		if match := hollowDir.FindSubmatch(log); match != nil {
+			k.dir = string(match[1])
+		} else if err == nil {
+			err = errors.New("its log does not name its directory")
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return k
-}
-
-// findDir sets k.dir once the log names it.
-func (k *hollowKubelet) findDir() error {
-	log, err := os.ReadFile(k.Log)
-	if err != nil {
-		return err
-	}
-	match := hollowDir.FindSubmatch(log)
-	if match == nil {
-		return errors.New("its log does not name its directory")
-	}
-	k.dir = string(match[1])
-	return nil
 }
 
 // mounted returns an error unless n ConfigMaps and Secrets, as k's pods see them, have a value.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,35 +49,6 @@ func (w programWay) kubeconfig(t *testing.T, user *api.AuthInfo) string {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// portOf returns the port of a server's URL.
-func portOf(t *testing.T, server string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(server, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-// connectionsOf returns how many TCP connections a process has to w's server.
-func (w programWay) connectionsOf(t *testing.T, pid int) (n int) {
-	t.Helper()
-	number, err := strconv.Atoi(portOf(t, w.base))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sockets, err := socketsOf(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range sockets {
-		if s.remote == fmt.Sprintf("0100007F:%04X", number) && s.state == "01" { // 127.0.0.1, ESTABLISHED
-			n++
-		}
-	}
-	return n
 }
 
 // listeningAt returns the port of 127.0.0.1 at which a process listens.

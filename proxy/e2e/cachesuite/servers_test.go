@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -138,32 +139,23 @@ func need(t testing.TB, variable, name string) string {
 func start(t testing.TB, ready string, v any, program string, args ...string) {
 	t.Helper()
 	var output bytes.Buffer
-	cmd := exec.Command(program, args...)
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var ended error // of the program, once exited is closed
-	started, exited := make(chan error), make(chan struct{})
+	exited := make(chan struct{})
 	go func() {
+		defer close(exited)
 		runtime.LockOSThread() // the program dies with the thread that started it
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			ended = cmd.Wait()
-			close(exited)
-		}
+		ended = cmd.Run()
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
+		stop()
 		<-exited
-		err := ended
-		if err == nil && strings.Contains(output.String(), "DATA RACE") {
-			err = fmt.Errorf("a data race")
-		}
-		if err != nil {
-			t.Errorf("%s: %v", program, err)
+		if !errors.Is(ended, context.Canceled) || strings.Contains(output.String(), "DATA RACE") {
+			t.Errorf("%s: %v, or a data race", program, ended)
 		}
 		if t.Failed() {
 			t.Logf("%s: %.20000s", program, output.String())
@@ -180,7 +172,7 @@ func start(t testing.TB, ready string, v any, program string, args ...string) {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-exited:
-			t.Fatalf("%s ended before it was ready", program)
+			t.Fatalf("%s ended before it was ready: %v", program, ended)
 		case <-late:
 			t.Fatalf("start %s: %v", program, err)
 		}

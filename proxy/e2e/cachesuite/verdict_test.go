@@ -1,7 +1,6 @@
 package cachesuite
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -9,50 +8,19 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
 // verdict is what a test of the suite found at a server.
 type verdict struct {
-	outcome string // PASS, FAIL or SKIP
+	outcome string // pass, fail or skip
 	output  string // what the test has printed
 }
 
 // verdicts are by the test's name, without the name of TestOneServer.
 type verdicts map[string]*verdict
-
-// Lines of go test -v=test2json. A frame says which test, if any, prints the lines after it.
-var (
-	frameLine   = regexp.MustCompile(`^\x16=== (?:RUN|CONT|NAME|PAUSE) *(?:TestOneServer/?(.*))?$`)
-	outcomeLine = regexp.MustCompile(`^\x16--- (PASS|FAIL|SKIP): TestOneServer/?(.*) \([0-9.]+s\)$`)
-)
-
-// readVerdicts parses what a run of TestOneServer prints.
-func readVerdicts(r io.Reader) (verdicts, error) {
-	all, current := verdicts{}, ""
-	at := func(name string) *verdict {
-		if all[name] == nil {
-			all[name] = new(verdict)
-		}
-		return all[name]
-	}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		if m := frameLine.FindStringSubmatch(line); m != nil {
-			current = m[1]
-		} else if m := outcomeLine.FindStringSubmatch(line); m != nil {
-			current = m[2]
-			at(current).outcome = m[1]
-		} else {
-			at(current).output += line + "\n"
-		}
-	}
-	return all, lines.Err()
-}
 
 // leaves returns the names of the tests that contain no other.
 func (v verdicts) leaves() []string {
@@ -85,15 +53,26 @@ func judge(t *testing.T, s server) verdicts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOneServer$", "-test.v=test2json",
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "test2json", os.Args[0], "-test.run=^TestOneServer$", "-test.v=test2json",
 		"-test.timeout=10m")
 	cmd.Env = append(os.Environ(), underTest+"="+string(content))
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	failed := cmd.Run()
-	all, err := readVerdicts(&output)
-	if err != nil {
-		t.Fatal(err)
+	cmd.Stderr = os.Stderr
+	output, failed := cmd.Output()
+	all := verdicts{}
+	for d := json.NewDecoder(bytes.NewReader(output)); ; {
+		var e struct{ Action, Test, Output string }
+		if err := d.Decode(&e); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("%s: %v: %.1000s", s.Name, err, output)
+		}
+		name := strings.TrimPrefix(strings.TrimPrefix(e.Test, "TestOneServer"), "/")
+		if all[name] == nil {
+			all[name] = new(verdict)
+		}
+		if all[name].output += e.Output; e.Test != "" && slices.Contains([]string{"pass", "fail", "skip"}, e.Action) {
+			all[name].outcome = e.Action
+		}
 	}
 	if all.at("").outcome == "no verdict" { // it did not come to its end
 		t.Errorf("%s: %v\n%s", s.Name, failed, all.at("").output)

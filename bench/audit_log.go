@@ -34,26 +34,13 @@ func (a *auditLog) flags() []string {
 	return []string{"--apiserver-arg", "audit-policy-file=" + a.policy, "--apiserver-arg", "audit-log-path=" + a.path}
 }
 
-// auditLists are the requests that fill a lane with a list of the whole collection.
-const auditLists = "lane starts"
-
-// auditWatches are the watches by which lanes follow the collection from there.
-const auditWatches = "lane watches"
-
-// Requests of clients that are passed through.
-const (
-	passedLists   = "clients' lists"
-	passedWatches = "clients' watches"
-)
-
-// auditKinds are the kinds of requests, in the order of the report.
-var auditKinds = []string{
-	auditLists, auditWatches, "replays", "versions", "exact lists", "proof lists",
-	passedLists, passedWatches,
-}
+// auditKinds are the kinds of requests, in the order of the report: lanes that fill or follow the
+// collection; history; questions how new upstream is, for proofs and once before each replay; lists
+// that compare collections; and requests of clients that are passed through.
+var auditKinds = []string{"lanes", "history", "versions", "proof-lists", "passed"}
 
 // count returns the requests since the last call, by kind.
-func (a *auditLog) count() (map[string]int, error) {
+func (a *auditLog) count() ([]metric, error) {
 	f, err := os.Open(a.path)
 	if err != nil {
 		return nil, err
@@ -77,33 +64,27 @@ func (a *auditLog) count() (map[string]int, error) {
 		if strings.HasPrefix(e.UserAgent, "watchfan/") {
 			counts[auditKind(e.Verb, e.RequestURI)]++
 		} else if e.UserAgent == a.clients {
-			counts[clientsKind(e.Verb)]++
+			counts["passed"]++
 		}
 	}
-	return counts, nil
+	var m []metric
+	for _, kind := range auditKinds {
+		m = append(m, metric{kind, float64(counts[kind])})
+	}
+	return m, nil
 }
 
 // auditKind returns the kind of a request that watchfan makes for itself.
 func auditKind(verb, uri string) string {
 	switch {
 	case verb == "list" && strings.Contains(uri, "resourceVersionMatch=Exact"):
-		return "exact lists"
+		return "history"
 	case verb == "list" && (strings.Contains(uri, "/namespaces/-/") || strings.Contains(uri, "metadata.name%3D-")):
 		return "versions"
 	case verb == "list":
-		return "proof lists"
-	case strings.Contains(uri, "sendInitialEvents=true"):
-		return auditLists
+		return "proof-lists"
 	case strings.Contains(uri, "timeoutSeconds=3&") || strings.HasSuffix(uri, "timeoutSeconds=3"):
-		return "replays"
+		return "history"
 	}
-	return auditWatches
-}
-
-// clientsKind returns the kind of a client's request.
-func clientsKind(verb string) string {
-	if verb == "list" {
-		return passedLists
-	}
-	return passedWatches
+	return "lanes"
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A collection is the objects that the writer updates and the watchers watch. They are the
-// ConfigMaps of one namespace, of which object o has the labels group=g<o mod 10> and app=bench. Or
+// ConfigMaps of one namespace. Or
 // they are its EndpointSlices (endpoint_slices.go). Or they are all pods (pods.go), of which pod o
 // runs on its own node and gets a new status.
 //
@@ -23,8 +23,6 @@ type collection struct {
 	objects   int
 	pad       int // bytes of payload in each ConfigMap
 }
-
-const groups = 10
 
 // The objects of a collection.
 const (
@@ -84,7 +82,7 @@ func (c *collection) body(o int, seq uint64) string {
 	}
 	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"%s","namespace":"%s",`+
 		`"labels":{"app":"bench","group":"g%d"},"annotations":{"%s":"%d"}},"data":{"pad":"%010d%s"}}`,
-		objectName(o), c.namespace, o%groups, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
+		objectName(o), c.namespace, o%10, seqAnnotation, seq, seq, strings.Repeat("x", c.pad))
 }
 
 // A filter is the selector of a watcher, and the objects that match it.
@@ -94,29 +92,6 @@ type filter struct {
 }
 
 var everything = filter{match: func(int) bool { return true }}
-
-// filters returns the filters that watchers take in turn: one that matches everything, or a mix. In
-// the mix half of the watchers see everything, the others a tenth, two tenths, nine tenths, or one
-// object.
-func (c *collection) filters(mixed bool) []filter {
-	if !mixed {
-		return []filter{everything}
-	}
-	label := func(selector string, match func(group int) bool) filter {
-		return filter{labelQuery(selector), func(o int) bool { return match(o % groups) }}
-	}
-	var mix []filter
-	for g := range groups {
-		next := (g + 1) % groups
-		only := g * 7 % c.objects
-		mix = append(mix, everything, everything, everything, everything,
-			label(fmt.Sprintf("group=g%d", g), func(o int) bool { return o == g }),
-			label(fmt.Sprintf("group in (g%d,g%d),app", g, next), func(o int) bool { return o == g || o == next }),
-			label(fmt.Sprintf("group!=g%d", g), func(o int) bool { return o != g }),
-			filter{fieldQuery("metadata.name", objectName(only)), func(o int) bool { return o == only }})
-	}
-	return mix
-}
 
 // fieldQuery returns the query of a field selector.
 func fieldQuery(name, value string) string {

@@ -16,11 +16,9 @@ func crowdSection(*Options) *section {
 		bench: "Crowd",
 		title: "A crowd of idle watchers, and three events that reach them in the end",
 		note: fmt.Sprintf("h1 = plaintext, a connection for each. h2 = TLS, %d on a connection. ", mostStreams) +
-			"Kernel memory covers both ends of each connection, which are on this machine. " +
 			"Latency is to the last byte of each watcher.",
 		columns: []column{
-			{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
-			{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024},
+			{"KiB/watcher", unitMemory, 1.0 / 1024},
 			{"RSS MiB", "RSS-B", 1.0 / (1 << 20)}, {"connected/s", "connected/s", 1},
 			{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
 			{"last ms", "last-ns", 1e-6},

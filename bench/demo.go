@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err := parseOptions("demo", o, args, stderr); err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(max(runtime.NumCPU(), o.Readers+2)) // as in runBench
+	shareCores()
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	d := &demo{opts: o.Options, peer: o.Peers[0], out: stdout, live: isTerminal(stdout), say: say}
 	err := d.run(ctx, o.duration)
@@ -48,7 +47,8 @@ type demoOptions struct {
 
 // AddFlags adds the flags of `bench demo`.
 func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
-	o.addServerFlags(fs)
+	o.binaries.addFlags(fs)
+	addKnobs(fs, o.serverKnobs())
 	fs.IntVar(&o.clients, "clients", o.clients, "number of watchers")
 	fs.Float64Var(&o.rate, "rate", o.rate, "updates per second")
 	fs.DurationVar(&o.duration, "duration", 0, "duration of the demo; 0 is until Ctrl-C")
@@ -109,7 +109,7 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 		return err
 	}
 	st := d.stage
-	if d.fleet, err = st.newFleet(st.coll.filters(d.opts.Mixed), d.opts.readers()); err != nil {
+	if d.fleet, err = st.newFleet([]filter{everything}, d.opts.Nice); err != nil {
 		return err
 	}
 	defer d.fleet.close()

@@ -19,7 +19,7 @@ type multiplex struct {
 	flow    flow
 }
 
-// A fleet is the watchers of one endpoint, spread over a few readers. One goroutine at a time may
+// A fleet is the watchers of one endpoint. One goroutine at a time may
 // call its methods, unless they say otherwise.
 type fleet struct {
 	endpoint endpoint
@@ -29,7 +29,7 @@ type fleet struct {
 	lean     func(i int) bool           // whether watcher i is lean; nil is none
 	dialer   func(i int) measure.Dialer // for watcher i; nil is the zero dialer
 	h2       *multiplex                 // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
-	readers  []*reader
+	reader   *reader
 
 	stop    atomic.Bool
 	running sync.WaitGroup
@@ -46,27 +46,22 @@ type fleet struct {
 	firstErr error // of the first watcher lost; guarded by mu
 }
 
-// newFleet starts the readers of a fleet without watchers. close must be called.
-func newFleet(e endpoint, coll *collection, filters []filter, a *acks, many readers) (*fleet, error) {
-	f := &fleet{endpoint: e, coll: coll, filters: filters, fan: make([]int64, coll.objects)}
-	for range many.number {
-		r, err := newReader(a, many.nice, f.lose)
-		if err != nil {
-			f.close()
-			return nil, err
-		}
-		f.readers = append(f.readers, r)
-		f.running.Go(func() { r.run(&f.stop) })
+// newFleet starts the reader of a fleet without watchers, with a nice value. close must be called.
+func newFleet(e endpoint, coll *collection, filters []filter, a *acks, nice int) (f *fleet, err error) {
+	f = &fleet{endpoint: e, coll: coll, filters: filters, fan: make([]int64, coll.objects)}
+	if f.reader, err = newReader(a, nice, f.lose); err != nil {
+		return nil, err
 	}
+	f.running.Go(func() { f.reader.run(&f.stop) })
 	return f, nil
 }
 
 // close ends all watches.
 func (f *fleet) close() {
 	f.shrink(0)
-	for i, c := range f.conns { // those of a grow that failed
+	for _, c := range f.conns { // those of a grow that failed
 		if c != nil {
-			f.reader(i).remove(c)
+			f.reader.remove(c)
 		}
 	}
 	f.stop.Store(true)
@@ -131,7 +126,7 @@ func (f *fleet) growConnections(ctx context.Context, grown []*watch, rv string, 
 		w, early, err := f.request(i, rv).open()
 		if err == nil {
 			w.last = slices.Clone(seqs)
-			err = f.reader(i).add(w, early)
+			err = f.reader.add(w, early)
 		}
 		if err != nil {
 			return fmt.Errorf("watcher %d: %w", i, err)
@@ -148,7 +143,7 @@ func (f *fleet) growStreams(ctx context.Context, grown []*watch, rv string, seqs
 	f.conns = append(f.conns, make([]*streams, max(conns-len(f.conns), 0))...)
 	return inParallel(ctx, len(f.watchers)/each, conns, func(ctx context.Context, i int) (err error) {
 		if f.conns[i] == nil {
-			if f.conns[i], err = dialStreams(f.request(i, rv).dialer, f.endpoint, f.h2.flow, f.reader(i)); err != nil {
+			if f.conns[i], err = dialStreams(f.request(i, rv).dialer, f.endpoint, f.h2.flow, f.reader); err != nil {
 				return fmt.Errorf("connection %d: %w", i, err)
 			}
 		}
@@ -157,7 +152,7 @@ func (f *fleet) growStreams(ctx context.Context, grown []*watch, rv string, seqs
 		for j := first; j < min((i+1)*each, len(grown)); j++ {
 			requests = append(requests, f.request(j, rv))
 		}
-		opened, err := f.conns[i].open(ctx, f.reader(i), requests, seqs, true)
+		opened, err := f.conns[i].open(ctx, f.reader, requests, seqs, true)
 		if err != nil {
 			return fmt.Errorf("connection %d: %w", i, err)
 		}
@@ -192,11 +187,7 @@ func (f *fleet) inflated() (n int) {
 // shrink closes watches until there are n.
 func (f *fleet) shrink(n int) {
 	for i := n; i < len(f.watchers); i++ {
-		r := f.reader(i)
-		if f.h2 != nil {
-			r = f.reader(i / f.h2.streams)
-		}
-		f.watchers[i].over.end(f.watchers[i], r)
+		f.watchers[i].over.end(f.watchers[i], f.reader)
 	}
 	f.watchers = f.watchers[:min(n, len(f.watchers))]
 	f.countFan()
@@ -213,19 +204,12 @@ func (f *fleet) countFan() {
 	}
 }
 
-// reader returns the reader of a connection.
-func (f *fleet) reader(connection int) *reader { return f.readers[connection%len(f.readers)] }
-
 // expect must be called before a write of an object. Any goroutine may call it.
 func (f *fleet) expect(object int) { f.expected.Add(f.fan[object]) }
 
 // owed returns the number of missing deliveries. Any goroutine may call it.
 func (f *fleet) owed() int64 {
-	owed := f.expected.Load()
-	for _, r := range f.readers {
-		owed -= int64(r.deliveries.Load())
-	}
-	return owed
+	return f.expected.Load() - int64(f.reader.deliveries.Load())
 }
 
 // drain waits until every watcher has seen every expected write that its filter matches. It counts
@@ -257,15 +241,10 @@ type reading struct {
 
 // read returns the counts so far. Any goroutine may call it.
 func (f *fleet) read() *reading {
-	var sum reading
-	for _, r := range f.readers {
-		sum.deliveries += r.deliveries.Load()
-		sum.early += r.early.Load()
-		sum.bookmarks += r.bookmarks.Load()
-		sum.bytes += r.bytes.Load()
-		sum.latency.Add(&r.latency)
-	}
-	return &sum
+	r := f.reader
+	now := &reading{deliveries: r.deliveries.Load(), early: r.early.Load(), bookmarks: r.bookmarks.Load(), bytes: r.bytes.Load()}
+	now.latency.Add(&r.latency)
+	return now
 }
 
 // sub takes away an earlier reading.

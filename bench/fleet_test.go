@@ -100,7 +100,7 @@ func startFleet(t *testing.T, by access, n int, filters []filter) (*scriptedServ
 	t.Helper()
 	s, e := newScriptedServer(t, by != plain)
 	a := newAcks()
-	f, err := newFleet(e, s.coll, filters, a, readers{number: 2})
+	f, err := newFleet(e, s.coll, filters, a, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestLeanFleet(t *testing.T) {
 				}
 				serve.ServeHTTP(w, r)
 			})
-			f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), readers{number: 2})
+			f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}

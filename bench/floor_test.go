@@ -71,7 +71,7 @@ func TestFloor(t *testing.T) {
 			const objects, size = 7, 1860
 			server := startFloorHere(t, c.secure, objects, size, c.streams)
 			coll := &collection{namespace: "bench", objects: objects}
-			watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, readers{number: 1})
+			watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func TestFloor(t *testing.T) {
 func TestFloorStalled(t *testing.T) {
 	server := startFloorHere(t, false, 3, 10_000, 0)
 	coll := newCollection(objectConfigMaps, 3, 0)
-	watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, readers{number: 1})
+	watchers, err := newFleet(server.endpoint, coll, []filter{everything}, server.acks, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -32,21 +31,20 @@ type listOptions struct {
 	binaries
 	output
 
-	Pods      int            // in the cluster
-	Clients   int            // connections, each with one list at a time
-	Protocols []protocol     // of clients; http20 is over TLS alone
-	Lean      bool           // lists without managed fields too
-	Rounds    int            // turns of each case
-	Window    time.Duration  // time after which a client begins no other list
-	Warmup    time.Duration  // the same, before the window
-	Only      *regexp.Regexp // cases to measure, by name
+	Pods    int            // in the cluster
+	Clients int            // connections, each with one list at a time
+	Lean    bool           // lists without managed fields too
+	Rounds  int            // turns of each case
+	Window  time.Duration  // time after which a client begins no other list
+	Warmup  time.Duration  // the same, before the window
+	Only    *regexp.Regexp // cases to measure, by name
 }
 
 func listDefaults() *listOptions {
 	return &listOptions{
 		binaries: builtBinaries,
 		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second,
-		Only: regexp.MustCompile(""), Protocols: []protocol{http11, http20},
+		Only: regexp.MustCompile(""),
 	}
 }
 
@@ -55,8 +53,6 @@ func (o *listOptions) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
 	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
 	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
-	fs.Func("protocol", "versions of HTTP, as `name,…`; h2 is over TLS alone (default "+join(o.Protocols)+")",
-		list(&o.Protocols, parseProtocol))
 	fs.BoolVar(&o.Lean, "lean", o.Lean, "at watchfan, lists without managed fields too")
 	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "turns of each case; results are medians of these rounds")
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
@@ -92,7 +88,6 @@ func (o *listOptions) conditions(listBytes int) conditions {
 	c.add("pods", fmt.Sprint(o.Pods))
 	c.add("list-bytes", fmt.Sprint(listBytes))
 	c.add("clients", fmt.Sprint(o.Clients))
-	c.add("protocols", join(o.Protocols))
 	c.add("window", o.Window.String())
 	c.add("rounds", fmt.Sprint(o.Rounds))
 	return c
@@ -122,8 +117,7 @@ func (o *listOptions) cases() (cases []listCase) {
 		for _, p := range peers {
 			c := listCase{p, f}
 			name := listSection().name(&sample{peer: p, axes: f.axes()})
-			if slices.Contains(p.protocols(), f.protocol) && slices.Contains(o.Protocols, f.protocol) &&
-				(!f.lean || p != direct) && o.Only.MatchString(name) {
+			if (!f.lean || p != direct) && o.Only.MatchString(name) {
 				cases = append(cases, c)
 			}
 		}
@@ -242,7 +236,7 @@ func (b *listBench) measure(ctx context.Context, f form) ([]metric, error) {
 	}, usageMetrics(&used)...), err
 }
 
-func (b *listBench) connect(f form) (listers []lister, err error) {
+func (b *listBench) connect(f form) (listers []*lister, err error) {
 	for range b.opts.Clients {
 		l, err := newLister(b.stage.endpoint(), f, podsPath)
 		if err != nil {
@@ -255,7 +249,7 @@ func (b *listBench) connect(f form) (listers []lister, err error) {
 
 // check makes one list and decodes it. It must have every pod, with the fields of each manager or
 // without.
-func (b *listBench) check(f form, l lister) error {
+func (b *listBench) check(f form, l *lister) error {
 	var body bytes.Buffer
 	if _, err := l.list(&body); err != nil {
 		return err

@@ -21,8 +21,7 @@ type form struct {
 	format   string // json or protobuf
 	encoding string // identity or gzip
 	version  string // resourceVersion: "0" accepts the state of a cache, "" asks for the latest
-	protocol protocol
-	lean     bool // without metadata.managedFields
+	lean     bool   // without metadata.managedFields
 }
 
 // A protocol is a version of HTTP.
@@ -45,12 +44,10 @@ func forms(lean bool) (all []form) {
 	for _, version := range []string{"0", ""} {
 		for _, format := range []string{"json", "protobuf"} {
 			for _, encoding := range []string{"identity", "gzip"} {
-				for _, protocol := range []protocol{http11, http20} {
-					f := form{format, encoding, version, protocol, false}
-					if all = append(all, f); lean {
-						f.lean = true
-						all = append(all, f)
-					}
+				f := form{format, encoding, version, false}
+				if all = append(all, f); lean {
+					f.lean = true
+					all = append(all, f)
 				}
 			}
 		}
@@ -67,7 +64,7 @@ func (f form) axes() []axis {
 	if f.lean {
 		pods = "lean"
 	}
-	return axes("format", f.format, "encoding", f.encoding, "rv", version, "protocol", f.protocol, "pods", pods)
+	return axes("format", f.format, "encoding", f.encoding, "rv", version, "pods", pods)
 }
 
 // mediaType returns the type of the answer.
@@ -106,68 +103,42 @@ func (f form) target(path string) string {
 
 // A lister makes lists one after the other over one connection. It uses little CPU: it makes large
 // reads, and does not decompress or decode. One goroutine at a time may use it.
-type lister interface {
-	// list makes one list and writes its body to w. It checks that the answer is complete and has
-	// the form of the request. It returns the time from before the request to the body's last byte.
-	list(w io.Writer) (time.Duration, error)
-	// received returns the number of bytes that have come, with TLS and HTTP.
-	received() uint64
-	close()
+type lister struct {
+	conn
+	wire    *wire
+	buf     []byte
+	form    form
+	request string
+	br      *bufio.Reader
 }
 
 // newLister connects to e. It will list path in the form f.
-func newLister(e endpoint, f form, path string) (lister, error) {
-	c, err := dialList(e, f.protocol)
-	if err != nil {
-		return nil, err
-	}
-	if f.protocol == http20 {
-		l, err := newH2Lister(c, e, f, path)
-		if err != nil {
-			c.close()
-			return nil, err
-		}
-		return l, nil
-	}
-	request := requestHead(e, f.target(path), f.accept(), f.encoding == "gzip")
-	return &h1Lister{listConn: c, form: f, request: request, br: bufio.NewReader(c.rw)}, nil
-}
-
-// A listConn is the connection of a lister.
-type listConn struct {
-	conn
-	wire *wire
-	buf  []byte
-}
-
-func dialList(e endpoint, p protocol) (*listConn, error) {
+func newLister(e endpoint, f form, path string) (*lister, error) {
 	const readSize = 256 << 10
 	s, err := measure.Dialer{}.Dial(e.addr, connectTimeout)
 	if err != nil {
 		return nil, err
 	}
-	c := &listConn{conn: conn{sock: s}, wire: &wire{Sock: s}, buf: make([]byte, readSize)}
-	c.rw = c.wire
-	if e.tls == nil {
-		return c, nil
+	l := &lister{conn: conn{sock: s}, wire: &wire{Sock: s}, buf: make([]byte, readSize), form: f,
+		request: requestHead(e, f.target(path), f.accept(), f.encoding == "gzip")}
+	l.rw = l.wire
+	if e.tls != nil {
+		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time
+		secured := tls.Client(l.wire, e.tls)
+		if err := secured.Handshake(); err != nil {
+			s.Close()
+			return nil, err
+		}
+		l.rw = secured
 	}
-	c.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time
-	config := e.tls
-	if p == http20 {
-		config = offerH2(config)
-	}
-	secured := tls.Client(c.wire, config)
-	if err := secured.Handshake(); err != nil {
-		s.Close()
-		return nil, err
-	}
-	c.rw = secured
-	return c, nil
+	l.br = bufio.NewReader(l.rw)
+	return l, nil
 }
 
-func (c *listConn) received() uint64 { return c.wire.received }
+// received returns the number of bytes that have come, with TLS and HTTP.
+func (l *lister) received() uint64 { return l.wire.received }
 
-func (c *listConn) close() { c.sock.Close() }
+func (l *lister) close() { l.sock.Close() }
 
 // check reports an answer that is not of the form that was asked for.
 func (f form) check(status int, contentType, encoding string) error {
@@ -182,15 +153,9 @@ func (f form) check(status int, contentType, encoding string) error {
 	return nil
 }
 
-// An h1Lister lists over HTTP/1.1.
-type h1Lister struct {
-	*listConn
-	form    form
-	request string
-	br      *bufio.Reader
-}
-
-func (l *h1Lister) list(w io.Writer) (time.Duration, error) {
+// list makes one list and writes its body to w. It checks that the answer is complete and has the
+// form of the request. It returns the time from before the request to the body's last byte.
+func (l *lister) list(w io.Writer) (time.Duration, error) {
 	start := time.Now()
 	if _, err := io.WriteString(l.rw, l.request); err != nil {
 		return 0, err
@@ -243,7 +208,7 @@ type lists struct {
 
 // listFor lets each lister make at least one list and begin none after d. It returns at the end of
 // the last list.
-func listFor(ctx context.Context, listers []lister, d time.Duration) (sum lists, err error) {
+func listFor(ctx context.Context, listers []*lister, d time.Duration) (sum lists, err error) {
 	var mu sync.Mutex // guards sum and err
 	var wg sync.WaitGroup
 	start := time.Now()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 // partTraffic is the part in which each peer has clusters of its own (traffic.go).
@@ -25,7 +24,6 @@ type part struct {
 	measure func(*program, context.Context, *stage) error // one peer
 	after   func(*program, context.Context, *stage) error // all peers; nil is nothing
 	most    func(*Options) int                            // connections that are open at once
-	takes   time.Duration                                 // one round, by guess
 }
 
 func pods(*Options) string { return objectPods }
@@ -33,19 +31,19 @@ func pods(*Options) string { return objectPods }
 // parts are the parts in their order. Each has a file of its name.
 var parts = []part{
 	{name: "stalled", section: stalledSection, flags: boundedBuffers, measure: (*program).stalled,
-		most: func(o *Options) int { return o.StalledClients }, takes: 140 * time.Second},
+		most: func(o *Options) int { return o.StalledClients }},
 	{name: "crowd", section: crowdSection, flags: oneUser, measure: (*program).crowd,
-		most: func(o *Options) int { return o.HTTP2Crowd/mostStreams + 1 }, takes: 90 * time.Second},
+		most: func(o *Options) int { return o.HTTP2Crowd/mostStreams + 1 }},
 	{name: "http2", section: http2Section, measure: (*program).http2, after: (*program).http2Floor,
-		most: func(o *Options) int { return o.HTTP2Clients }, takes: 150 * time.Second},
+		most: func(o *Options) int { return o.HTTP2Clients }},
 	{name: "storm", section: stormSection, measure: (*program).storm,
-		most: func(o *Options) int { return o.StormClients + o.StormUntouched }, takes: 320 * time.Second},
+		most: func(o *Options) int { return o.StormClients + o.StormUntouched }},
 	{name: "egress", section: egressSection, object: func(o *Options) string { return o.Object }, measure: (*program).egress,
-		most: func(o *Options) int { return o.EgressClients }, takes: 60 * time.Second},
+		most: func(o *Options) int { return o.EgressClients }},
 	{name: "nodes", section: nodesSection, object: pods, measure: (*program).nodes,
-		most: func(o *Options) int { return o.Nodes }, takes: 50 * time.Second},
+		most: func(o *Options) int { return o.Nodes }},
 	{name: "resync", section: resyncSection, object: pods, measure: (*program).resync,
-		most: func(o *Options) int { return max(o.ResyncClients, o.ResyncDirect) }, takes: 70 * time.Second},
+		most: func(o *Options) int { return max(o.ResyncClients, o.ResyncDirect) }},
 }
 
 // partNames are the names of all parts.
@@ -83,32 +81,13 @@ func (p *program) section(bench string) *section {
 func (o *Options) wants(part string) bool { return slices.Contains(o.Parts, part) }
 
 // measureParts measures the parts other than traffic, in each of their rounds.
-func (p *program) measureParts(ctx context.Context, say func(left time.Duration, text string)) error {
-	guess := p.opts.partsTake()
-	for round := range p.opts.SectionRounds {
-		begun := time.Now()
-		p.round = round + 1
-		p.say = func(format string, args ...any) {
-			later := guess * time.Duration(p.opts.SectionRounds-round-1)
-			say(max(guess-time.Since(begun), 0)+later,
-				fmt.Sprintf("round %d/%d  %s", round+1, p.opts.SectionRounds, fmt.Sprintf(format, args...)))
-		}
+func (p *program) measureParts(ctx context.Context) error {
+	for p.round = 1; p.round <= p.opts.SectionRounds; p.round++ {
 		if err := p.measureRound(ctx); err != nil {
 			return err
 		}
-		guess = time.Since(begun)
 	}
 	return nil
-}
-
-// partsTake guesses the duration of one round of the parts.
-func (o *Options) partsTake() (d time.Duration) {
-	for _, part := range parts {
-		if o.wants(part.name) {
-			d += part.takes
-		}
-	}
-	return d
 }
 
 // measureRound measures the parts that are asked for, once.

@@ -49,7 +49,7 @@ func encodePods(t *testing.T, f form, list *corev1.PodList) []byte {
 func TestDecodePodsErrors(t *testing.T) {
 	f := func(format, encoding, body string) {
 		t.Helper()
-		if _, err := decodePods(form{format, encoding, "0", http11, false}, strings.NewReader(body)); err == nil {
+		if _, err := decodePods(form{format, encoding, "0", false}, strings.NewReader(body)); err == nil {
 			t.Errorf("%s, %s: decoded %q", format, encoding, body)
 		}
 	}

@@ -84,9 +84,6 @@ type reader struct {
 	buf     []byte
 }
 
-// readers says how many goroutines read, and with which nice value.
-type readers struct{ number, nice int }
-
 // newReader returns a reader without clients. run must be called, once.
 func newReader(a *acks, nice int, lose func(error)) (*reader, error) {
 	epoll, err := measure.NewEpoll()

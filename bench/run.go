@@ -18,19 +18,19 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := parseOptions("run", o, args, stderr); err != nil {
 		return err
 	}
-	shareCores(o.Readers)
+	shareCores()
 
 	start := time.Now()
-	say := func(left time.Duration, text string) {
-		fmt.Fprintf(stderr, "%s elapsed, about %s left  %s\n", clock(time.Since(start)), clock(left), text)
-	}
 	var err error
 	p := newProgram(o)
+	p.say = func(format string, args ...any) {
+		fmt.Fprintf(stderr, "%s  round %d  %s\n", clock(time.Since(start)), p.round, fmt.Sprintf(format, args...))
+	}
 	if o.wants(partTraffic) {
-		err = p.measureTraffic(ctx, say)
+		err = p.measureTraffic(ctx)
 	}
 	if err == nil {
-		err = p.measureParts(ctx, say)
+		err = p.measureParts(ctx)
 	}
 	subtractWrites(p.section("Fanout"))
 	c := newConditions(o)
@@ -40,7 +40,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 
 // shareCores keeps the goroutine that takes acknowledgements from waiting for one that reads watches.
 // With more threads than cores, the kernel shares the cores fairly between them.
-func shareCores(readers int) { runtime.GOMAXPROCS(max(runtime.NumCPU(), readers+2)) }
+func shareCores() { runtime.GOMAXPROCS(max(runtime.NumCPU(), 3)) }
 
 // reportSections reports all samples: first all tables, then all benchmark lines. err is the reason
 // why they are incomplete, if any. Failed samples are errors, and without samples there is no report.

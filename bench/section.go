@@ -17,15 +17,7 @@ type section struct {
 	note    string   // explains the table in a few sentences; may be empty
 	columns []column // of its table
 	costs   int      // so many columns, from the first, have a meaningful ratio to kube-apiserver
-	inside  *inside  // second table; nil is none
 	samples []sample
-}
-
-// An inside is a second table of the same cases, measured inside the servers.
-type inside struct {
-	title   string
-	note    string
-	columns []column
 }
 
 // A sample is one case of a section in one round.
@@ -151,9 +143,6 @@ func (s *section) writeTables(w io.Writer) {
 	}
 	none := func([]*sample) string { return "" }
 	s.table(w, title, cases, s.columns, remarks, medians)
-	if s.inside != nil {
-		s.table(w, s.inside.title+"\n"+s.inside.note, cases, s.inside.columns, none, medians)
-	}
 	cases = slices.DeleteFunc(cases, func(rounds []*sample) bool { return rounds[0].peer == direct })
 	if s.costs > 0 {
 		s.table(w, s.title+": ratio to kube-apiserver in the same round", cases, s.columns[:s.costs], none,

@@ -29,7 +29,7 @@ func (s *session) gather(ctx context.Context, n int) (err error) {
 		s.fleet.shrink(n)
 		return nil
 	}
-	if err := s.assemble(load{filters: s.coll.filters(s.opts.Mixed)}); err != nil || n == 0 {
+	if err := s.assemble(load{}); err != nil || n == 0 {
 		return err
 	}
 	return s.fleet.grow(ctx, n, s.book().seqs)
@@ -41,7 +41,7 @@ func (s *session) assemble(l load) (err error) {
 	if l.filters == nil {
 		l.filters = []filter{everything}
 	}
-	if s.fleet, err = s.newFleet(l.filters, s.opts.readers()); err == nil {
+	if s.fleet, err = s.newFleet(l.filters, s.opts.Nice); err == nil {
 		s.fleet.h2, s.fleet.gzip, s.fleet.lean = l.h2, l.gzip, l.lean
 	}
 	return err
@@ -94,10 +94,6 @@ func (s *session) idle(ctx context.Context, n int) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel, err := measure.ReadKernelMemory()
-	if err != nil {
-		return nil, err
-	}
 	s.say("connecting %d watchers", n)
 	start := time.Now()
 	if err := s.fleet.grow(ctx, n, s.book().seqs); err != nil {
@@ -109,15 +105,9 @@ func (s *session) idle(ctx context.Context, n int) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	grown, err := measure.ReadKernelMemory()
-	if err != nil {
-		return nil, err
-	}
-	grown = grown.Since(kernel)
 	name, each := s.peer.name, float64(max(n-1, 1))
 	return []metric{
 		{unitMemory, float64(after.RSS[name]-before.RSS[name]) / each},
-		{unitKernel, float64(grown.Structures) / each}, {unitBuffers, float64(grown.Buffers) / each},
 		{"RSS-B", float64(after.RSS[name])}, {"connected/s", float64(n) / connected.Seconds()},
 	}, s.fleet.err()
 }
@@ -129,7 +119,6 @@ type result struct {
 	late          time.Duration // the most that the writer was behind its timetable
 	got           reading       // by the watchers
 	batch         float64       // events in one write to a watcher, on average; 0 is unknown
-	own           []metric      // watchfan's part of the latency
 }
 
 // measure runs one case. Its figures cover the window alone. The check that every watcher got
@@ -186,8 +175,7 @@ func (s *session) window(ctx context.Context) (r result, err error) {
 	} else if s.floor != nil {
 		r.batch = s.floor.batch
 	}
-	r.own, err = ownLatency("", before.own, after.own)
-	return r, err
+	return r, nil
 }
 
 // metrics returns the figures. deliverer is the name of the delivering process.
@@ -210,7 +198,6 @@ func (r *result) metrics(deliverer string) (m []metric) {
 		if r.batch > 0 {
 			m = append(m, metric{unitBatch, r.batch})
 		}
-		m = append(m, r.own...)
 	} else if r.writes > 0 {
 		m = append(m, metric{unitWriteCPU, float64(all) / float64(r.writes)})
 	}
@@ -218,12 +205,8 @@ func (r *result) metrics(deliverer string) (m []metric) {
 	return append(m, usageMetrics(&r.Usage)...)
 }
 
-// ownCounts are watchfan's counts of its writes to sockets, of the events in them, and of the time
-// until then.
-type ownCounts struct {
-	events, writes float64
-	own            map[string]buckets
-}
+// ownCounts are watchfan's counts of its writes to sockets, and of the events in them.
+type ownCounts struct{ events, writes float64 }
 
 // counts returns watchfan's counts so far, or none for another peer.
 func (s *session) counts(ctx context.Context) (c ownCounts, err error) {
@@ -234,12 +217,8 @@ func (s *session) counts(ctx context.Context) (c ownCounts, err error) {
 	if err != nil {
 		return c, err
 	}
-	if c.events, err = sumSeries(string(page), "watchfan_delivered_events_total"); err != nil {
-		return c, err
+	if c.events, err = sumSeries(string(page), "watchfan_delivered_events_total"); err == nil {
+		c.writes, err = sumSeries(string(page), "watchfan_flushes_total")
 	}
-	if c.writes, err = sumSeries(string(page), "watchfan_flushes_total"); err != nil {
-		return c, err
-	}
-	c.own, err = ownHistograms(page)
 	return c, err
 }

@@ -116,8 +116,8 @@ func (s *stage) endpoint() endpoint {
 }
 
 // newFleet returns a fleet without watchers.
-func (s *stage) newFleet(filters []filter, many readers) (*fleet, error) {
-	return newFleet(s.endpoint(), s.coll, filters, s.book().acks, many)
+func (s *stage) newFleet(filters []filter, nice int) (*fleet, error) {
+	return newFleet(s.endpoint(), s.coll, filters, s.book().acks, nice)
 }
 
 // alive reports an error if a server has ended.

@@ -58,7 +58,7 @@ func (p *program) measureStalled(ctx context.Context, st *stage, by protocol, pe
 	defer s.disband()
 	each := percent // of the hundred on each connection
 	n := p.opts.StalledClients * percent / 100
-	l := load{filters: st.coll.filters(p.opts.Mixed)}
+	var l load
 	if by == http20 {
 		n = max(p.opts.StalledClients/mostStreams, 1) * each
 		l = load{h2: &multiplex{mostStreams - each, smallWindows}}
@@ -103,14 +103,14 @@ func (f *fleet) addDeaf(ctx context.Context, n int, seqs []uint64) (all sleepers
 	if err != nil {
 		return nil, err
 	}
-	for i, c := range f.conns {
+	for _, c := range f.conns {
 		requests := slices.Repeat([]watchRequest{f.request(0, rv)}, n/len(f.conns))
-		opened, err := c.open(ctx, f.reader(i), requests, seqs, false)
+		opened, err := c.open(ctx, f.reader, requests, seqs, false)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range opened {
-			all = append(all, &sleeper{&s.watch, f.reader(i), func() error { return c.hear(s, f.reader(i)) },
+			all = append(all, &sleeper{&s.watch, f.reader, func() error { return c.hear(s, f.reader) },
 				func() (bool, error) { return s.ended != nil, s.ended }, func() {}})
 		}
 	}
@@ -123,7 +123,7 @@ func (f *fleet) addDeaf(ctx context.Context, n int, seqs []uint64) (all sleepers
 			return nil, err
 		}
 		w.last = slices.Clone(seqs)
-		late := &lateWatcher{watcher: w, r: f.reader(i), early: early}
+		late := &lateWatcher{watcher: w, r: f.reader, early: early}
 		all = append(all, &sleeper{&w.watch, late.r, late.hear,
 			func() (bool, error) { return late.r.clients[w.sock.FD] != client(late), late.wrong }, late.close})
 	}

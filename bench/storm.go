@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -30,8 +28,7 @@ func stormSection(o *Options) *section {
 		title: fmt.Sprintf("Storms: %d watches that all come at once, "+
 			"and the latency of %d others with %v events a second meanwhile", o.StormClients, o.StormUntouched, o.pace()),
 		note: fmt.Sprintf("reconnect = from a resourceVersion, to a running server; "+
-			"informers = with %d initial events each; "+
-			"restart = after a kill -9, without the others, because they would not survive it.\n"+
+			"informers = with %d initial events each.\n"+
 			"Upstream = lists and watches of the resource that reached kube-apiserver: lanes that fill or follow it; history; "+
 			"versions, which ask how new upstream is (for proofs of freshness, and once for each history); "+
 			"proof lists, which compare collections; and requests passed through.\n"+
@@ -53,8 +50,7 @@ func stormSection(o *Options) *section {
 			{"proof lists", "proof-lists", 1},
 			{"passed", "passed", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
 		},
-		costs:  3,
-		inside: stormInside,
+		costs: 3,
 	}
 }
 
@@ -70,7 +66,6 @@ const (
 const (
 	stormReconnect = "reconnect"
 	stormInformers = "informers"
-	stormRestart   = "restart"
 )
 
 // A storm is a kind of storm and the priority of its clients.
@@ -80,14 +75,12 @@ type storm struct {
 	floor    bool // the untouched watch the floor
 }
 
-// storms are the storms of one peer, in their order. A restart has no untouched watchers, and
-// clients of another priority would show nothing more.
+// storms are the storms of one peer, in their order.
 var storms = []storm{
 	{stormReconnect, priorityNormal, false}, {stormReconnect, priorityNormal, true},
 	{stormReconnect, priorityIdle, false}, {stormReconnect, priorityIdle, true},
 	{stormInformers, priorityNormal, false}, {stormInformers, priorityNormal, true},
 	{stormInformers, priorityIdle, false}, {stormInformers, priorityIdle, true},
-	{stormRestart, priorityNormal, false},
 }
 
 func (s storm) String() string {
@@ -119,8 +112,8 @@ func (p *program) storm(ctx context.Context, st *stage) error {
 		p.stormy = true
 	}
 	for _, s := range storms {
-		if (s.kind == stormRestart || s.floor) && st.peer == direct {
-			continue // its restart includes etcd and the watch cache, and does not compare; the floor is beside watchfan
+		if s.floor && st.peer == direct {
+			continue // the floor is beside watchfan
 		}
 		n := p.opts.StormClients
 		x := sample{peer: st.peer, axes: axes("storm", s, "priority", s.priority, "clients", n)}
@@ -136,9 +129,6 @@ func (p *program) storm(ctx context.Context, st *stage) error {
 
 func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) ([]metric, string, error) {
 	untouched := p.opts.StormUntouched
-	if x.kind == stormRestart {
-		untouched = 0
-	}
 	s := p.session(st)
 	defer s.disband()
 	sessions := []*session{s}
@@ -173,13 +163,6 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 		return nil, "", err
 	}
 	defer front.stop()
-	if x.kind == stormRestart {
-		front.begin()
-		if _, err := front.await(ctx, n, nil); err != nil {
-			return nil, "", err
-		}
-	}
-
 	others := sessions[len(sessions)-1]
 	r := &stormRun{program: p, stage: st, others: others.stage, fleet: others.fleet, front: front, kind: x.kind, clients: n}
 	var stops []func() error
@@ -218,19 +201,17 @@ func (r *stormRun) processes() []measure.Process {
 	return all
 }
 
-// measure returns the figures of the storm, and a remark on attempts that failed.
+// measure returns the figures of the storm, and a remark on attempts that failed. The untouched are
+// read before it, from calm on, during it, and after it.
 func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
 	if err := sleep(ctx, r.opts.Warmup); err != nil {
 		return nil, "", err
 	}
-	calm, err := r.moment(ctx)
-	if err != nil {
+	calm := r.fleet.read()
+	if err := sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	before, err := r.momentLater(ctx)
-	if err != nil {
-		return nil, "", err
-	}
+	before := r.fleet.read()
 	if _, err := r.audit.count(); err != nil {
 		return nil, "", err
 	}
@@ -238,55 +219,42 @@ func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	during, err := r.moment(ctx)
-	if err != nil {
-		return nil, "", err
-	}
+	during := r.fleet.read()
 	requests, err := r.audit.count()
 	if err != nil {
 		return nil, "", err
 	}
-	after, err := r.momentLater(ctx)
-	if err != nil {
+	if err := sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	m := o.metrics(r.stage.peer.name, r.clients)
-	if r.kind != stormRestart {
-		noticed, err := stormNotice(calm, before, during, after)
-		if err != nil {
-			return nil, "", err
-		}
-		m = append(m, noticed...)
-	}
-	return slices.Concat(m, upstream(requests), usageMetrics(&o.used)), o.remark(), r.fleet.err()
+	m := append(o.metrics(r.stage.peer.name, r.clients), requests...)
+	m = append(m, stormNotice(calm, before, during, r.fleet.read())...)
+	return append(m, usageMetrics(&o.used)...), o.remark(), r.fleet.err()
 }
 
-// momentLater reads a moment after a time with nothing but deliveries.
-func (r *stormRun) momentLater(ctx context.Context) (stormMoment, error) {
-	if err := sleep(ctx, stormCalm); err != nil {
-		return stormMoment{}, err
+// stormNotice returns the latency of the untouched before a storm (from calm to before), during it
+// (from before to during) and after it.
+func stormNotice(calm, before, during, after *reading) []metric {
+	after.sub(during)
+	during.sub(before)
+	before.sub(calm)
+	q := func(r *reading, q float64) float64 { return float64(r.latency.Quantile(q)) }
+	return []metric{
+		{unitBefore, q(before, 0.99)}, {unitDuring, q(during, 0.99)}, {unitAfter, q(after, 0.99)},
+		{"before-p50-ns", q(before, 0.5)}, {"during-p50-ns", q(during, 0.5)},
+		{"during-max-ns", q(during, 1)}, {"x", q(during, 0.99) / max(q(before, 0.99), 1)},
 	}
-	return r.moment(ctx)
 }
 
 // storm lets the clients connect, and returns when all are live.
 func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
-	begin, opened := time.Now(), r.clients
-	if r.kind == stormRestart {
-		opened *= 2 // each client was live before
-		if err := r.restart(ctx, r.stage); err != nil {
-			return o, err
-		}
-	}
 	meter, err := measure.StartMeter(append(r.processes(), r.front.process()))
 	if err != nil {
 		return o, err
 	}
-	if r.kind != stormRestart {
-		begin = time.Now()
-		r.front.begin()
-	}
-	o.done, err = r.front.await(ctx, opened, func() error {
+	begin := time.Now()
+	r.front.begin()
+	o.done, err = r.front.await(ctx, r.clients, func() error {
 		used, err := meter.Read()
 		o.peak = max(o.peak, used.RSS[r.stage.peer.name])
 		return err
@@ -320,47 +288,6 @@ func (o *stormOutcome) remark() string {
 		return ""
 	}
 	return fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
-}
-
-// restart kills watchfan and starts it anew on the same ports.
-func (p *program) restart(ctx context.Context, st *stage) error {
-	old := st.proxy
-	if err := old.child.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	<-old.child.exit
-	proxy, err := startProxy(ctx, p.opts.Watchfan, st.cluster,
-		fmt.Sprintf("--insecure-port=%d", old.plain.addr.Port()), fmt.Sprintf("--secure-port=%d", old.tls.addr.Port()))
-	if err != nil {
-		return err
-	}
-	st.proxy = proxy
-	return nil
-}
-
-// stormUpstream groups auditKinds for the report. A "versions" request asks how new upstream is:
-// for proofs, and once before each replay.
-var stormUpstream = []struct {
-	unit  string
-	kinds []string
-}{
-	{"lanes", []string{auditLists, auditWatches}},
-	{"history", []string{"replays", "exact lists"}},
-	{"versions", []string{"versions"}},
-	{"proof-lists", []string{"proof lists"}},
-	{"passed", []string{passedLists, passedWatches}},
-}
-
-// upstream adds up requests by stormUpstream.
-func upstream(requests map[string]int) (m []metric) {
-	for _, u := range stormUpstream {
-		sum := 0
-		for _, kind := range u.kinds {
-			sum += requests[kind]
-		}
-		m = append(m, metric{u.unit, float64(sum)})
-	}
-	return m
 }
 
 // retryAfter returns the time that a refused client waits: the seconds in Retry-After, as in

@@ -7,10 +7,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,86 +84,24 @@ func TestStormFront(t *testing.T) {
 		"/?watch=1&resourceVersion=7", 0, n+1, asked.Load)
 }
 
-// TestStormNotice separates the time before a storm from the storm, for the clients' latencies and
-// for watchfan's counts.
+// TestStormNotice separates the time before a storm from the storm, and from the time after it.
 func TestStormNotice(t *testing.T) {
-	start := time.Now()
 	var latency measure.Histogram
-	after := func(seconds, events int, took time.Duration, waited time.Duration, first, round string) stormMoment {
+	after := func(events int, took time.Duration) *reading {
 		for range events {
 			latency.Record(took)
 		}
-		m := stormMoment{at: start.Add(time.Duration(seconds) * time.Second), got: &reading{}}
-		m.waited = map[string]time.Duration{"watchfan": waited}
-		m.got.latency.Add(&latency)
-		if first != "" {
-			m.own = make(map[string]buckets)
-			for of, count := range map[string]string{"first": first, "round": round} {
-				b, err := parseBuckets(page("0", "0", count, count), "took_seconds")
-				if err != nil {
-					t.Fatal(err)
-				}
-				m.own[of] = b
-			}
-		}
-		return m
-	}
-	f := func(want map[string]float64, moments [4]stormMoment) {
-		t.Helper()
-		metrics, err := stormNotice(moments[0], moments[1], moments[2], moments[3])
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := make(map[string]float64)
-		for _, m := range metrics {
-			got[m.unit] = m.value
-		}
-		if g, w := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(g, w) {
-			t.Fatalf("got %v want %v", g, w)
-		}
-		for unit, w := range want {
-			if g := got[unit]; g < 0.98*w || g > 1.02*w {
-				t.Errorf("%s: got %v want %v", unit, g, w)
-			}
-		}
+		r := &reading{}
+		r.latency.Add(&latency)
+		return r
 	}
 	ms := float64(time.Millisecond)
-	seen := map[string]float64{
-		unitBefore: 2 * ms, "before-p50-ns": 2 * ms, unitAfter: 3 * ms,
-		unitDuring: 30 * ms, "during-p50-ns": 30 * ms, "during-max-ns": 30 * ms,
-		"x": 15, "watchfan-wait-%": 150,
-	}
-	f(seen, [4]stormMoment{
-		after(0, 10, time.Hour, 0, "", ""), after(4, 20, 2*time.Millisecond, 3*time.Second, "", ""),
-		after(6, 50, 30*time.Millisecond, 6*time.Second, "", ""), after(10, 5, 3*time.Millisecond, 7*time.Second, "", ""),
-	})
-	latency = measure.Histogram{}
-	own := maps.Clone(seen)
-	// All are between 1 and 10 ms. Of rounds there were none before the storm.
-	own["first-before-p99-ns"], own["first-during-p99-ns"], own["round-during-p99-ns"] = 9.91*ms, 9.91*ms, 9.91*ms
-	f(own, [4]stormMoment{
-		after(0, 10, time.Hour, 0, "7", "7"), after(4, 20, 2*time.Millisecond, 3*time.Second, "8", "7"),
-		after(6, 50, 30*time.Millisecond, 6*time.Second, "20", "9"),
-		after(10, 5, 3*time.Millisecond, 7*time.Second, "21", "10"),
-	})
-	moment := after(0, 0, 0, 0, "7", "7")
-	if _, err := stormNotice(moment, after(4, 0, 0, 0, "6", "7"), moment, moment); err == nil {
-		t.Error("a watchfan that began anew is taken for one that went on")
-	}
-}
-
-// TestStormUpstream: the report of storms counts each kind of request once.
-func TestStormUpstream(t *testing.T) {
-	requests := make(map[string]int)
-	for i, kind := range auditKinds {
-		requests[kind] = 1 << i
-	}
-	sum := 0.0
-	for _, m := range upstream(requests) {
-		sum += m.value
-	}
-	if want := 1<<len(auditKinds) - 1; sum != float64(want) {
-		t.Errorf("the kinds add up to %b, want %b", int(sum), want)
+	got := stormNotice(after(10, time.Hour), after(20, 2*time.Millisecond), after(50, 30*time.Millisecond), after(5, 3*time.Millisecond))
+	for unit, want := range map[string]float64{unitBefore: 2 * ms, "before-p50-ns": 2 * ms, unitAfter: 3 * ms,
+		unitDuring: 30 * ms, "during-p50-ns": 30 * ms, "during-max-ns": 30 * ms, "x": 15} {
+		if v, ok := find(got, unit); !ok || v < 0.98*want || v > 1.02*want {
+			t.Errorf("%s: got %v, %t want %v", unit, v, ok, want)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func TestStreamsShare(t *testing.T) {
 		}
 		serve.ServeHTTP(w, r)
 	})
-	f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), readers{number: 2})
+	f, err := newFleet(e, s.coll, []filter{everything}, newAcks(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

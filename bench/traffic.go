@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 )
 
 func fanoutSection() *section {
@@ -27,8 +26,6 @@ func fanoutSection() *section {
 			{"p50 ms", unitP50, 1e-6},
 			{"p99 ms", unitP99, 1e-6},
 			{"p99.9 ms", unitP999, 1e-6},
-			{"first write p99 ms", "first-p99-ns", 1e-6},
-			{"round p99 ms", "round-p99-ns", 1e-6},
 			{"CPU µs/write", unitWriteCPU, 1e-3},
 		},
 		costs: 10,
@@ -37,65 +34,35 @@ func fanoutSection() *section {
 
 func idleSection() *section {
 	return &section{
-		bench: "Idle",
-		title: "Memory per idle watcher: resident in the server, and in the kernel for both ends of the connection",
-		columns: []column{{"KiB/watcher", unitMemory, 1.0 / 1024}, {"kernel KiB/watcher", unitKernel, 1.0 / 1024},
-			{"TCP buffers KiB/watcher", unitBuffers, 1.0 / 1024}},
-		costs: 1,
+		bench:   "Idle",
+		title:   "Memory per idle watcher: resident in the server",
+		columns: []column{{"KiB/watcher", unitMemory, 1.0 / 1024}},
+		costs:   1,
 	}
 }
 
 // measureTraffic measures the peers in the order A B C, A B C, …, to spread a change of the
 // machine's speed over all. The floors come last in each round, because they repeat the rates of the
 // others.
-func (p *program) measureTraffic(ctx context.Context, say func(left time.Duration, text string)) error {
-	o := p.opts
-	guess := make([]time.Duration, len(o.Peers)) // how long a peer's turn takes
-	for i, peer := range o.Peers {
-		guess[i] = o.trafficTakes(peer)
-	}
-	for i := range o.Rounds * len(o.Peers) {
-		turn := i % len(o.Peers)
-		p.round = 1 + i/len(o.Peers)
-		later := o.partsTake() * time.Duration(o.SectionRounds)
-		for j := i + 1; j < o.Rounds*len(o.Peers); j++ {
-			later += guess[j%len(o.Peers)]
-		}
-		begun := time.Now()
-		p.say = func(format string, args ...any) {
-			say(max(guess[turn]-time.Since(begun), 0)+later,
-				fmt.Sprintf("round %d/%d  %v: %s", p.round, o.Rounds, o.Peers[turn], fmt.Sprintf(format, args...)))
-		}
-		if err := p.traffic(ctx, o.Peers[turn]); err != nil {
-			return fmt.Errorf("%v: %w", o.Peers[turn], err)
-		}
-		if turn == len(o.Peers)-1 && !o.Mixed {
-			if err := p.trafficFloors(ctx); err != nil {
-				return err
+func (p *program) measureTraffic(ctx context.Context) error {
+	for p.round = 1; p.round <= p.opts.Rounds; p.round++ {
+		for _, peer := range p.opts.Peers {
+			if err := p.traffic(ctx, peer); err != nil {
+				return fmt.Errorf("%v: %w", peer, err)
 			}
 		}
-		guess[turn] = time.Since(begun)
-	}
-	return nil
-}
-
-// trafficTakes guesses the duration of a peer's turn. The first one replaces the guess.
-func (o *Options) trafficTakes(p peer) time.Duration {
-	const start, perWatcher = 8 * time.Second, 2 * time.Millisecond
-	cases := 0
-	for _, n := range o.Clients {
-		if n > 0 || p == direct {
-			cases += len(o.Rates)
+		if err := p.trafficFloors(ctx); err != nil {
+			return err
 		}
 	}
-	return start + time.Duration(o.Clients[0])*perWatcher + time.Duration(cases)*(o.Warmup+o.Window)
+	return nil
 }
 
 // traffic measures all cases of one peer, with servers of its own, the most watchers first. A case
 // that fails is a sample with an error, and the next case starts with new watchers. An error means
 // that the peer could not continue.
 func (p *program) traffic(ctx context.Context, peer peer) error {
-	p.say("starting")
+	p.say("starting servers for %v", peer)
 	st, err := newStage(ctx, p.opts, peer)
 	if err != nil {
 		return err
@@ -108,7 +75,7 @@ func (p *program) traffic(ctx context.Context, peer peer) error {
 			continue // writes do not pass through the proxy
 		}
 		if i == 0 && clients > 1 {
-			if err := s.assemble(load{filters: st.coll.filters(p.opts.Mixed)}); err != nil {
+			if err := s.assemble(load{}); err != nil {
 				return err
 			}
 			x := sample{peer: peer, axes: axes("clients", clients)}

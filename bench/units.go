@@ -16,7 +16,5 @@ const (
 	unitPerCore    = "deliveries/core-s" // per second of a core of the delivering server
 	unitBatch      = "events/write"      // in one write to a watcher, on average
 	unitMemory     = "B/watcher"         // of the delivering server
-	unitKernel     = "kernel-B/watcher"  // of both ends of the connection
-	unitBuffers    = "buffers-B/watcher" // the same in TCP's buffers
 	unitBytes      = "B/delivery"        // on the wire, without TLS
 )

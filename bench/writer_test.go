@@ -53,7 +53,7 @@ func testWriter(t *testing.T) {
 	w := &writer{client: &http.Client{Transport: transport}, server: "http://localhost", coll: coll, workers: 1, behind: 5}
 	w.ledger = newLedger(newAcks(), 6)
 	// The one watcher reads nothing.
-	f := &fleet{coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, watchers: make([]*watch, 1)}
+	f := &fleet{reader: &reader{}, coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, watchers: make([]*watch, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := w.run(ctx, f, 0); err != nil && err != context.DeadlineExceeded {

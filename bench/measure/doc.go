@@ -4,7 +4,6 @@
 //
 //	proc     CPU time and memory of processes
 //	meter    their usage in a window of time
-//	kernel   the kernel's memory
 //	latency  histograms
 //	pace     open-loop timetables
 //	sock     sockets, of which one goroutine reads thousands

@@ -4,11 +4,8 @@ package measure
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -36,33 +33,6 @@ func (p Process) CPU() (time.Duration, error) {
 		return 0, fmt.Errorf("CPU clock of process %d: %w", p.PID, errno)
 	}
 	return time.Duration(now.Nano()), nil
-}
-
-// Waited returns the time in which the process's threads were ready to run and had no processor,
-// added up: the second field of /proc/PID/task/TID/schedstat.
-func (p Process) Waited() (sum time.Duration, err error) {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.PID))
-	if err == nil && len(threads) == 0 {
-		err = fmt.Errorf("process %d has no threads in /proc, or the kernel does not count how long they wait", p.PID)
-	}
-	if err != nil {
-		return 0, err
-	}
-	for _, thread := range threads {
-		text, err := os.ReadFile(thread)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // the thread has ended
-		}
-		if err != nil {
-			return 0, err
-		}
-		var ran, waited int64
-		if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
-			return 0, fmt.Errorf("%s: %w", thread, err)
-		}
-		sum += time.Duration(waited)
-	}
-	return sum, nil
 }
 
 // rss returns the process's resident memory in bytes.

@@ -4,15 +4,10 @@ package measure
 
 import (
 	"os"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 func TestParseRSS(t *testing.T) {
@@ -72,38 +67,5 @@ func TestOwnCosts(t *testing.T) {
 	}
 	if _, err := ReadCosts([]Process{{"gone", 1 << 30}}); err == nil {
 		t.Error("reading a process that does not exist: no error")
-	}
-}
-
-// TestWaited: with more threads than processors, somebody waits.
-func TestWaited(t *testing.T) {
-	n := runtime.NumCPU() + 1
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n + 1))
-	var stop atomic.Bool
-	var spinning sync.WaitGroup
-	for range n {
-		spinning.Go(func() {
-			for !stop.Load() {
-			}
-		})
-	}
-	defer spinning.Wait()
-	defer stop.Store(true)
-	self := Process{"bench", os.Getpid()}
-	before, err := self.Waited()
-	for deadline := time.Now().Add(steady.Patience); ; {
-		if err != nil {
-			t.Fatal(err)
-		}
-		var now time.Duration
-		if now, err = self.Waited(); now > before+20*time.Millisecond {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d threads on %d processors have waited %v", n, n-1, now-before)
-		}
-	}
-	if _, err := (Process{"nobody", 1 << 30}).Waited(); err == nil {
-		t.Error("a process that is not there waits without an error")
 	}
 }

@@ -153,7 +153,46 @@ func TestExtendBounds(t *testing.T) {
 	if s := w.cache.Stats(); s.HistoryEvents != 10 || s.Oldest != 1_000_001 {
 		t.Errorf("stats %+v, want the replayed events to be gone", s)
 	}
-	if events, ok := w.cache.HistorySince(1_000_001); !ok || len(events) != 10 {
-		t.Errorf("%d events, %v", len(events), ok)
+}
+
+// The version before a fetched change is not known, and sometimes need not be.
+func TestExtendUnknown(t *testing.T) {
+	x := named("x", "l", "1")
+	for _, c := range []struct {
+		typ, namespace, ls, fs string
+		sent, unknown          bool
+	}{
+		// Namespace and name never change, so the version before had the same.
+		{"MODIFIED", "", "", "", true, false},
+		{"MODIFIED", "a", "", "", true, false},
+		{"MODIFIED", "b", "", "", false, false},
+		{"MODIFIED", "", "", "metadata.name=x", true, false},
+		{"MODIFIED", "", "", "metadata.name!=x", false, false},
+		{"MODIFIED", "", "", "metadata.namespace!=b", true, false},
+		{"MODIFIED", "b", "l=1", "", false, false},
+		// A deletion carries the version before.
+		{"DELETED", "", "l=1", "", true, false},
+		{"DELETED", "", "l=2", "", false, false},
+		{"DELETED", "", "", "spec.node!=x", true, false},
+		// Otherwise only the unknown version could decide.
+		{"MODIFIED", "", "l=1", "", false, true},
+		{"MODIFIED", "", "l=2", "", false, true},
+		{"MODIFIED", "", "!l", "", false, true},
+		{"MODIFIED", "", "", "spec.node=", false, true},
+	} {
+		w := bareWorld(t, roomy, newFlusher(1), 110)
+		if !w.cache.Extend([]framing.Event{event(c.typ, x.at(109))}, 105, 110) {
+			t.Fatal("not extended")
+		}
+		sub, err := w.cache.Subscribe(fanout.Request{Filter: sel(t, c.namespace, c.ls, c.fs).filter(t), Start: fanout.FromVersion,
+			ResourceVersion: 105, Timeout: time.Hour})
+		if errors.Is(err, fanout.ErrPreviousUnknown) != c.unknown {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err == nil {
+			want := []string{line(c.typ, x.at(109))}
+			wire, _, _ := sub.Fill()
+			diff(t, unchunk(t, wire), want[:map[bool]int{true: 1}[c.sent]])
+		}
 	}
 }

@@ -132,22 +132,6 @@ func TestBookmarkTellsNews(t *testing.T) {
 	})
 }
 
-// The end of initial events is sent at once, with the resourceVersion of the state that was sent.
-func TestBookmarkEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		w.put(named("x"))
-		at := w.advance(7)
-		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-		_, none := w.client(sel(t, "b", "", ""),
-			fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-		synctest.Wait()
-		x := named("x")
-		r.wantLines(t, line("ADDED", x.at(101)), bookmark(at, true))
-		none.wantLines(t, bookmark(at, true))
-	})
-}
-
 // A due bookmark waits until everything before it has been sent, however many batches that takes.
 func TestBookmarkWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

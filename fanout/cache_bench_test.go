@@ -194,67 +194,6 @@ func BenchmarkShards(b *testing.B) {
 	}
 }
 
-// BenchmarkJoin measures a client that joins, gets its initial events from a collection of 10,000
-// objects, and leaves.
-func BenchmarkJoin(b *testing.B) {
-	const objects = 10_000
-	bench := func(name string, s selector, r fanout.Request, frames int) {
-		b.Run("start="+name, func(b *testing.B) {
-			bm := newBench(b, 0, nil)
-			var list []*framing.Object
-			for i := range objects {
-				o := thing{namespace: fmt.Sprintf("ns%d", i%100), name: fmt.Sprintf("x%05d", i),
-					node: fmt.Sprintf("n%d", i%1000), data: strings.Repeat("d", 500)}
-				list = append(list, object(o.at(uint64(101+i))))
-			}
-			bm.rv = 101 + objects
-			if _, err := bm.cache.Replace(list, bm.rv, time.Now()); err != nil {
-				b.Fatal(err)
-			}
-			end, err := framing.NewScanner(framing.JSON, nil).Event([]byte(bookmark(1, true)))
-			if err != nil {
-				b.Fatal(err)
-			}
-			bm.cache.SetBookmarkForm(end.Form)
-			r, frames := r, frames
-			if r.Start == fanout.FromSnapshot { // it is over with the bookmark
-				r.Bookmarks, r.EndBookmark = true, true
-				frames++
-			}
-			for _, ev := range prepare(bm.rv, 500) {
-				apply(b, bm.cache, ev)
-			}
-			if r.Start == fanout.FromVersion {
-				r.ResourceVersion = bm.rv
-			}
-			r.Filter, r.Timeout = s.filter(b), time.Hour
-			b.ReportAllocs()
-			for b.Loop() {
-				sub, err := bm.cache.Subscribe(r)
-				if err != nil {
-					b.Fatal(err)
-				}
-				sink := &counter{}
-				bm.flusher.Start(sub, sink)
-				await(sink, frames)
-				sub.End(fanout.Ending{Reason: fanout.Gone})
-				for !sink.ended.Load() {
-					runtime.Gosched()
-				}
-			}
-		})
-	}
-	bench("now", everything(b), fanout.Request{Start: fanout.FromNow}, 0)
-	bench("snapshot/selects=all", everything(b), fanout.Request{Start: fanout.FromSnapshot}, objects+1)
-	bench("snapshot/selects=namespace", sel(b, "ns7", "", ""), fanout.Request{Start: fanout.FromSnapshot}, objects/100)
-	bench("snapshot/selects=name", sel(b, "ns7", "", "metadata.name=x00007"),
-		fanout.Request{Start: fanout.FromSnapshot}, 1)
-	bench("snapshot/selects=field", sel(b, "", "", "spec.node=n7"), fanout.Request{Start: fanout.FromSnapshot},
-		objects/1000)
-	bench("snapshot/selects=label", sel(b, "", "l=1", ""), fanout.Request{Start: fanout.FromSnapshot}, 0)
-	bench("version/events=500", everything(b), fanout.Request{Start: fanout.FromVersion}, 500)
-}
-
 // BenchmarkIdle measures an idle subscription: its memory in bytes, and the time of each sweep.
 func BenchmarkIdle(b *testing.B) {
 	const clients = 20_000

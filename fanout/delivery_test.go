@@ -356,8 +356,7 @@ func (c *checkedClient) join(t *testing.T, w *world) bool {
 	}
 	c.request.Filter = c.selector.filter(t)
 	sub, err := w.cache.Subscribe(c.request)
-	inGap := slices.ContainsFunc(w.gaps,
-		func(g [2]uint64) bool { return g[0] < c.request.ResourceVersion && c.request.ResourceVersion < g[1] })
+	inGap := w.inGap(c.request.ResourceVersion)
 	if errors.Is(err, fanout.ErrExpired) && (inGap || c.request.ResourceVersion < w.cache.Stats().Oldest) {
 		return false
 	}

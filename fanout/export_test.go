@@ -3,6 +3,7 @@ package fanout
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -14,13 +15,11 @@ import (
 
 const (
 	BookmarkEvery    = bookmarkEvery
-	BookmarkBefore   = bookmarkBefore
 	SweepEvery       = sweepEvery
 	QuietFor         = quietFor
 	LastBytesTimeout = lastBytesTimeout
 	MaxBatchFrames   = maxBatchFrames
 	MaxBatchBytes    = maxBatchBytes
-	Overload         = overloadFactor
 	Window           = window
 	RunFor           = runFor
 	MaxRuns          = maxRuns
@@ -31,18 +30,20 @@ const (
 	InspectAtOnce    = inspectAtOnce
 	MaxDueBytes      = maxDueBytes
 	MostGaps         = mostGaps
+	WastedFor        = wastedFor
+	MaxIndexes       = maxIndexes
+	IndexIdleFor     = indexIdleFor
+	SearchFor        = searchFor
+	EntryBytes       = entryBytes
+	MostPending      = mostPending
+	KeepIndexFor     = keepIndexFor
 )
 
 // Change is one change, as the history keeps it.
 type Change = change
 
-func (e *change) FrameFor(f *Filter) (framing.Frame, bool) { return e.frameFor(f, nil) }
-
-func (e *change) TrimmedFrameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) {
-	return e.frameFor(f, t)
-}
-
-func (e *change) Unresolved(f *Filter) bool { return e.unresolved() && !f.fixed && f.inScope(e.Object) }
+// FrameFor returns the frame of the change for a filter's clients with a Trim, or with none.
+func (e *change) FrameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) { return e.frameFor(f, t) }
 
 // Index is the index of groups, with the groups by filter.
 type Index struct {
@@ -85,30 +86,17 @@ func (x *Index) Cost(namespace string) int {
 	return 0
 }
 
-// HashEntries is the size of all look-ups by hash.
-func (x *Index) HashEntries() (n int) {
+// HashEntries is the number of entries in all look-ups by hash, and what they say that it is.
+func (x *Index) HashEntries() (n, said int) {
 	for _, sc := range x.scopes {
 		for i := range sc.byHash {
-			n += sc.byHash[i].entries
-		}
-	}
-	return n
-}
-
-// HashEntriesCounted reports whether the entries of all look-ups by hash are as many as they say.
-func (x *Index) HashEntriesCounted() bool {
-	for _, sc := range x.scopes {
-		for i := range sc.byHash {
-			n := 0
+			said += sc.byHash[i].entries
 			for _, s := range sc.byHash[i].segments {
 				n += len(s.groups)
 			}
-			if n != sc.byHash[i].entries {
-				return false
-			}
 		}
 	}
-	return true
+	return n, said
 }
 
 // Cost is the cost of evaluating the filter.
@@ -116,36 +104,6 @@ func (f *Filter) Cost() int { return f.cost }
 
 // Size is the filter's memory in bytes.
 func (f *Filter) Size() int { return f.size }
-
-// History is the ring of recent changes.
-type History struct{ history }
-
-func NewHistory(maxEvents int, maxBytes int64, after uint64) *History {
-	h := &History{history{maxEvents: maxEvents, maxBytes: maxBytes}}
-	h.reset(after)
-	return h
-}
-
-func (h *History) Append(e *change)     { h.append(e) }
-func (h *History) Reset(after uint64)   { h.reset(after) }
-func (h *History) After() uint64        { return h.after }
-func (h *History) Next() uint64         { return h.next }
-func (h *History) Len() int             { return int(h.next - h.first) }
-func (h *History) Cap() int             { return len(h.ring) }
-func (h *History) Bytes() int64         { return h.bytes }
-func (h *History) Size(e *change) int64 { return e.size() }
-
-func (h *History) Read(rv, end uint64, max int) ([]*change, bool) { return h.read(nil, rv, end, max) }
-
-// Gaps returns the number of relist gaps.
-func (c *Cache) Gaps() int { return len(c.history.gaps) }
-
-// HistorySince returns the changes after resourceVersion rv, as a replay reads them.
-func (c *Cache) HistorySince(rv uint64) (events []*change, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.history.read(nil, rv, c.history.next, 1<<30)
-}
 
 // Adopt makes a Flusher that does not run own its subscriptions, for a benchmark to sweep them.
 func (f *Flusher) Adopt() {
@@ -189,22 +147,15 @@ func (s *Subscription) Step() (left uint64) {
 	return left
 }
 
-// FillOnce fills one batch and reports whether there is more, and how many frames it has taken. It
-// replaces a shard: the subscription must not have one.
-func (s *Subscription) FillOnce() (more bool, frames int) {
-	var b batch
-	more, _ = s.fill(&b, make([]*change, 0, replayStep), math.MaxUint64)
-	return more, b.frames
-}
-
-// FillWire is FillOnce that returns what would be written.
-func (s *Subscription) FillWire() (more bool, wire []byte) {
-	var b batch
-	more, _ = s.fill(&b, make([]*change, 0, replayStep), math.MaxUint64)
-	for _, p := range b.slices {
-		wire = append(wire, p...)
+// Fill fills batches until nothing is left, and returns what would be written, the number of its
+// frames, and that of the batches. It replaces a shard: the subscription must not have one.
+func (s *Subscription) Fill() (wire []byte, frames, batches int) {
+	for more := true; more; batches++ {
+		var b batch
+		more, _ = s.fill(&b, make([]*change, 0, replayStep), math.MaxUint64)
+		wire, frames = append(wire, slices.Concat(b.slices...)...), frames+b.frames
 	}
-	return more, wire
+	return wire, frames, batches
 }
 
 // Replay is the changes that a replay for f looks at after a resourceVersion.
@@ -230,32 +181,6 @@ func (c *Cache) OnAsk(f func(*Filter)) {
 	c.index.onAsk = func(g *group) { f(g.filter) }
 }
 
-// Indexed is the number of groups in the index.
-func (c *Cache) Indexed() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	indexed := make(map[*group]struct{})
-	note := func(b *bucket) {
-		for _, g := range b.groups {
-			indexed[g] = struct{}{}
-		}
-	}
-	for _, sc := range c.index.scopes {
-		note(&sc.every)
-		for _, s := range sc.byAttribute {
-			for _, b := range s.buckets {
-				note(b)
-			}
-		}
-		for _, s := range sc.byHash {
-			for i := range s.segments {
-				note(&s.segments[i].bucket)
-			}
-		}
-	}
-	return len(indexed)
-}
-
 // Runs are the compressed runs of a Flusher.
 type Runs struct{ compressedRuns }
 
@@ -264,23 +189,7 @@ func NewRuns() *Runs {
 }
 
 func (r *Runs) Get(frames ...framing.Frame) framing.GzipChunk { return r.get(frames) }
-func (r *Runs) Sweep(now time.Time)                           { r.sweep(now) }
 func (r *Runs) Bytes() int                                    { return r.bytes }
-func (r *Runs) Len() int                                      { return len(r.byFirst) }
-
-// The bounds of indexes.
-const (
-	LeastIndexed = leastIndexed
-	LeastMissed  = leastMissed
-	WastedFor    = wastedFor
-	MaxIndexes   = maxIndexes
-	IndexIdleFor = indexIdleFor
-	SearchFor    = searchFor
-	MostApplied  = mostApplied
-	EntryBytes   = entryBytes
-	MostPending  = mostPending
-	KeepIndexFor = keepIndexFor
-)
 
 // Attribute returns a field by its slot, a label by its key, or the name if key is "metadata.name".
 func Attribute(slot int, key string) attribute {
@@ -304,18 +213,12 @@ func (c *Cache) IndexReplayed(rest func() bool) { c.indexReplayed(rest) }
 // DropIndexes gives up all indexes.
 func (c *Cache) DropIndexes() { c.shedIndexes() }
 
-// Wanted is the number of indexes that are wanted and not built yet.
-func (c *Cache) Wanted() int {
+// Demand is the number of indexes that are wanted and not built yet, and of attributes whose demand
+// is known.
+func (c *Cache) Demand() (wanted, known int) {
 	c.demand.mu.Lock()
 	defer c.demand.mu.Unlock()
-	return len(c.demand.wanted)
-}
-
-// Demanded is the number of attributes whose demand is known.
-func (c *Cache) Demanded() int {
-	c.demand.mu.Lock()
-	defer c.demand.mu.Unlock()
-	return len(c.demand.missed)
+	return len(c.demand.wanted), len(c.demand.missed)
 }
 
 // BuildWanted builds the wanted indexes of all caches.
@@ -378,38 +281,28 @@ func (s *Search) By() string {
 	return "all"
 }
 
-// CheckIndexes compares the indexes of a snapshot with its objects. It returns what is wrong, or
-// "".
-func (s Snapshot) CheckIndexes() string {
+// Indexes is the number of indexes of the snapshot. It panics if one does not have the snapshot's
+// objects.
+func (s Snapshot) Indexes() int {
 	for _, x := range s.indexes {
 		want := 0
-		wrong := ""
-		s.tree.Ascend(func(o *framing.Object) bool {
-			v, ok := x.attribute.of(o)
-			if !ok {
-				return true
+		for o := range s.All {
+			if v, ok := x.attribute.of(o); ok {
+				want++
+				if e, ok := x.tree.Get(entry{v, o}); !ok || e.object != o {
+					panic(fmt.Sprintf("%+v: %s with %q is not there", x.attribute, o.Key, v))
+				}
 			}
-			want++
-			if e, ok := x.tree.Get(entry{v, o}); !ok || e.object != o {
-				wrong = fmt.Sprintf("%+v: %s with %q is not there", x.attribute, o.Key, v)
-			}
-			return wrong == ""
-		})
-		if wrong == "" && x.tree.Len() != want {
-			wrong = fmt.Sprintf("%+v: %d objects, want %d", x.attribute, x.tree.Len(), want)
 		}
-		if wrong != "" {
-			return wrong
+		if x.tree.Len() != want {
+			panic(fmt.Sprintf("%+v: %d objects, want %d", x.attribute, x.tree.Len(), want))
 		}
 	}
-	return ""
+	return len(s.indexes)
 }
 
 // HasIndex reports whether the snapshot has the index of a label.
 func (s Snapshot) HasIndex(label string) bool { return s.index(Attribute(0, label)) != nil }
-
-// Indexes is the number of indexes of the snapshot.
-func (s Snapshot) Indexes() int { return len(s.indexes) }
 
 // Shard returns the index of the shard that serves the carrier's subscriptions.
 func (c *Carrier) Shard() int { return c.shard.Load().index }

@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,107 +15,17 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// What selectors mean (k8s.io/apimachinery/pkg/fields and pkg/labels, selector.go).
-func TestFilter(t *testing.T) {
-	things := map[string]*thing{
-		"a/x": {namespace: "a", name: "x", rv: 1, labels: map[string]string{"l": "1"}, node: "n1", on: true},
-		"a/y": {namespace: "a", name: "y", rv: 1, labels: map[string]string{"l": "2", "m": ""}, node: "n2"},
-		"b/x": {namespace: "b", name: "x", rv: 1, labels: map[string]string{"l": "10"}},
-		"c":   {name: "c", rv: 1}, // in cluster scope
-	}
-	f := func(namespace, ls, fs, want string) {
-		t.Helper()
-		s := sel(t, namespace, ls, fs)
-		var got, twin []string
-		for _, key := range []string{"a/x", "a/y", "b/x", "c"} {
-			if s.filter(t).Match(object(things[key])) {
-				got = append(got, key)
-			}
-			if s.matches(things[key]) {
-				twin = append(twin, key)
-			}
-		}
-		if g := strings.Join(got, " "); g != want {
-			t.Errorf("%v selects %q, want %q", s, g, want)
-		}
-		if g := strings.Join(twin, " "); g != want {
-			t.Errorf("%v: the twin selects %q, want %q", s, g, want)
-		}
-	}
-	const all = "a/x a/y b/x c"
-	f("", "", "", all)
-	f("a", "", "", "a/x a/y")
-	f("none", "", "", "")
-
-	f("", "", "metadata.name=x", "a/x b/x")
-	f("", "", "metadata.name==x", "a/x b/x")
-	f("a", "", "metadata.name=x", "a/x")
-	f("", "", "metadata.name!=x", "a/y c")
-	f("", "", "metadata.name=", "") // "selects nothing"
-	f("", "", "metadata.name!=", all)
-	f("", "", "metadata.name=c", "c")
-	f("", "", "metadata.namespace=a", "a/x a/y")
-	f("a", "", "metadata.namespace=a", "a/x a/y")
-	f("a", "", "metadata.namespace=b", "") // contradicts the path
-	f("", "", "metadata.namespace!=a", "b/x c")
-	f("", "", "metadata.namespace=", "c") // in cluster scope this is everything (seen on 1.36.3)
-	f("a", "", "metadata.namespace=", "")
-	f("", "", "metadata.name=x,metadata.namespace=b", "b/x")
-	f("", "", "metadata.name=x,metadata.name=y", "")
-	f("", "", "metadata.name=x,metadata.name!=x", "")
-	f("", "", "metadata.name=x,metadata.name=x", "a/x b/x")
-	f("", "", ",", all) // "empty terms are skipped"
-	f("", "", ",metadata.name=x,", "a/x b/x")
-	f("", "", "spec.node=n1", "a/x")
-	f("", "", "spec.node=", "b/x c")
-	f("", "", "spec.node!=", "a/x a/y")
-	f("", "", "spec.node!=n1", "a/y b/x c")
-	f("", "", "spec.node=n1,spec.node=n2", "")
-	f("", "", "spec.on=true", "a/x")
-	f("", "", "spec.on=false,spec.node!=n2", "b/x c")
-	f("", "", `spec.node=n\,1`, "")
-
-	f("", "l", "", "a/x a/y b/x")
-	f("", "!l", "", "c")
-	f("", "l=1", "", "a/x")
-	f("", "l==1", "", "a/x")
-	f("", "l!=1", "", "a/y b/x c") // "absent, or value not in set"
-	f("", "l in (1,2)", "", "a/x a/y")
-	f("", "l notin (1,2)", "", "b/x c")
-	f("", "m=", "", "a/y")
-	f("", "m in ()", "", "a/y")
-	f("", "m!=", "", "a/x b/x c")
-	f("", "l>1", "", "a/y b/x") // "present, both int64"
-	f("", "l<2", "", "a/x")
-	f("", "l,l!=1", "", "a/y b/x")
-	f("", "l=1,l=2", "", "")
-	f("", "in in (in),notin=", "", "")
-	f("b", "l", "spec.node=", "b/x")
-}
-
+// A selector of nothing does not share the group of everything. Fields that the kind does not have are
+// refused.
 func TestFilterNothing(t *testing.T) {
+	all, _ := fanout.NewFilter("", nil, nil, fieldLabels)
 	o := object(&thing{namespace: "a", name: "x", rv: 1})
-	f := func(ls labels.Selector, fs fields.Selector, want bool) *fanout.Filter {
-		t.Helper()
-		filter, ok := fanout.NewFilter("", ls, fs, fieldLabels)
-		if !ok || filter.Match(o) != want {
-			t.Errorf("%v, %v: selects %v, want %v", ls, fs, !want, want)
-		}
-		return filter
-	}
-	all := f(nil, nil, true)
-	for _, nothing := range []*fanout.Filter{
-		f(labels.Nothing(), nil, false),
-		f(nil, fields.Nothing(), false),
-		f(labels.Nothing(), fields.Nothing(), false),
-	} {
-		if nothing.Key() == all.Key() {
-			t.Errorf("a selector of nothing shares the group of everything: %s", all.Key())
+	for _, s := range []selector{{labels: labels.Nothing()}, {fields: fields.Nothing()},
+		{labels: labels.Nothing(), fields: fields.Nothing()}} {
+		if nothing := s.filter(t); nothing.Match(o) || nothing.Key() == all.Key() || !all.Match(o) {
+			t.Errorf("%v selects %v, with the key %s", s, nothing.Match(o), nothing.Key())
 		}
 	}
-}
-
-func TestFilterUnknownField(t *testing.T) {
 	for fs, want := range map[string]bool{"spec.node=x": true, "spec.other=x": false,
 		"metadata.name=x,spec.other!=x": false, "kind=x": false} {
 		if _, ok := fanout.NewFilter("", nil, fields.ParseSelectorOrDie(fs), fieldLabels); ok != want {
@@ -123,47 +34,52 @@ func TestFilterUnknownField(t *testing.T) {
 	}
 }
 
-// Filters that mean the same share a group; others never do.
+// Filters that mean the same share a group. Others never do: a value may contain any byte, and must not
+// be able to imitate another part of the key.
 func TestFilterKey(t *testing.T) {
-	type triple [3]string
-	same := func(a, b triple, want bool) {
-		t.Helper()
-		ka, kb := sel(t, a[0], a[1], a[2]).filter(t).Key(), sel(t, b[0], b[1], b[2]).filter(t).Key()
-		if (ka == kb) != want {
-			t.Errorf("%q and %q: keys %s and %s, want same=%v", a, b, ka, kb, want)
-		}
+	of := func(namespace, ls, fs string) selector { return sel(t, namespace, ls, fs) }
+	l := func(ls string) selector { return of("", ls, "") }
+	f := func(fs string) selector { return of("", "", fs) }
+	uid := func(ranges ...fanout.HashRange) selector { return of("", "", "").shard(fanout.HashedUID, ranges...) }
+	a, in, out := of("a", "", ""), half, rest // the namespace of a filter decides about a shard by namespaces
+	if !a.shard(fanout.HashedNamespace, half).inShard(&thing{namespace: "a"}) {
+		in, out = rest, half
 	}
-	same(triple{"", "a=1,b=2", ""}, triple{"", "b=2,a=1", ""}, true)
-	same(triple{"", "a=1", ""}, triple{"", "a==1", ""}, true)
-	same(triple{"", "a=1", ""}, triple{"", "a in (1)", ""}, true)
-	same(triple{"", "a!=1", ""}, triple{"", "a notin (1)", ""}, true)
-	same(triple{"", "a in (1,2)", ""}, triple{"", "a in (2, 1, 2)", ""}, true)
-	same(triple{"", "a!=1,a!=2", ""}, triple{"", "a!=2,a!=1", ""}, true)
-	same(triple{"", "a=1,a=1", ""}, triple{"", "a=1", ""}, true)
-	same(triple{"", "", "spec.node=1,spec.on=true"}, triple{"", "", "spec.on==true,spec.node=1,spec.node=1"}, true)
-	same(triple{"a", "", ""}, triple{"", "", "metadata.namespace=a"}, true)
-	same(triple{"a", "", "metadata.namespace=a"}, triple{"a", "", ""}, true)
-	same(triple{"", "", "metadata.name="}, triple{"", "", "metadata.name=x,metadata.name=y"}, true)
-	same(triple{"", "", ","}, triple{"", "", ""}, true)
-
-	same(triple{"a", "", ""}, triple{"", "", ""}, false)
-	same(triple{"a", "", ""}, triple{"b", "", ""}, false)
-	same(triple{"a", "", ""}, triple{"", "", "metadata.name=a"}, false)
-	same(triple{"", "a", ""}, triple{"", "!a", ""}, false)
-	same(triple{"", "a", ""}, triple{"", "a=", ""}, false)
-	same(triple{"", "a=1", ""}, triple{"", "a!=1", ""}, false)
-	same(triple{"", "a>1", ""}, triple{"", "a<1", ""}, false)
-	same(triple{"", "a in (1,2)", ""}, triple{"", "a notin (1,2)", ""}, false)
-	same(triple{"", "a in (1,2)", ""}, triple{"", "a=1,a=2", ""}, false)
-	same(triple{"", "", "spec.node=1"}, triple{"", "", "spec.node!=1"}, false)
-	same(triple{"", "", "spec.node="}, triple{"", "", ""}, false)
-	same(triple{"", "", "metadata.name="}, triple{"", "", ""}, false)
-
-	// A value may contain any byte. It must not be able to imitate another part of the key.
 	const nul = "\x00"
-	same(triple{"", "", "spec.node=a" + nul + `spec.on\=b`}, triple{"", "", "spec.node=a,spec.on=b"}, false)
-	same(triple{"a", "", "metadata.name=b"}, triple{"a" + nul + "b", "", ""}, false)
-	same(triple{"", "", `spec.node=a" field "spec.on\=b`}, triple{"", "", "spec.node=a,spec.on=b"}, false)
+	quarter := fanout.HashRange{Last: math.MaxUint64 / 4}
+	seen := make(map[string]selector)
+	for _, same := range [][]selector{
+		{l(""), f(","), uid(half, rest)},
+		{l("a=1"), l("a==1"), l("a in (1)"), l("a=1,a=1")},
+		{l("a=1,b=2"), l("b=2,a=1")},
+		{l("a!=1"), l("a notin (1)")},
+		{l("a in (1,2)"), l("a in (2, 1, 2)")},
+		{l("a!=1,a!=2"), l("a!=2,a!=1")},
+		{f("spec.node=1,spec.on=true"), f("spec.on==true,spec.node=1,spec.node=1")},
+		{a, f("metadata.namespace=a"), of("a", "", "metadata.namespace=a"), a.shard(fanout.HashedNamespace, in)},
+		{f("metadata.name="), f("metadata.name=x,metadata.name=y")},
+		{of("b", "", "")}, {f("metadata.name=a")}, {l("a")}, {l("!a")}, {l("a=")}, {l("a>1")}, {l("a<1")},
+		{l("a notin (1,2)")}, {l("a=1,a=2")}, {f("spec.node=1")}, {f("spec.node!=1")}, {f("spec.node=")},
+		{f("spec.node=a" + nul + `spec.on\=b`)}, {f("spec.node=a,spec.on=b")}, {f(`spec.node=a" field "spec.on\=b`)},
+		{of("a", "", "metadata.name=b")}, {of("a"+nul+"b", "", "")},
+		{uid(half), uid(half, quarter, half), uid(quarter, fanout.HashRange{First: math.MaxUint64/4 + 1, Last: math.MaxUint64 / 2})},
+		{uid(quarter, rest), uid(rest, quarter)}, {uid(rest)}, {l("").shard(fanout.HashedNamespace, half)},
+		{l("l=1").shard(fanout.HashedUID, half)},
+	} {
+		key := same[0].filter(t).Key()
+		for _, s := range same {
+			if got := s.filter(t).Key(); got != key {
+				t.Errorf("%v has the key %s, want %s", s, got, key)
+			}
+		}
+		if other, ok := seen[key]; ok {
+			t.Errorf("%v and %v have the key %s", same[0], other, key)
+		}
+		seen[key] = same[0]
+	}
+	if none := a.shard(fanout.HashedNamespace, out).filter(t); none.Match(object(&thing{namespace: "a", name: "x", rv: 1})) {
+		t.Errorf("a namespace that is not in the shard has objects: %s", none.Key())
+	}
 }
 
 // randomSelector draws from few values, to let filters overlap.
@@ -172,11 +88,11 @@ func randomSelector(t testing.TB, rng *rand.Rand) selector {
 	var ls, fs []string
 	for range rng.IntN(3) {
 		ls = append(ls, pick("l", "!l", "l=1", "l==1", "l=2", "l!=1", "l in (1,2)", "l in (2,1)", "l notin (1,3)", "m",
-			"m=", "m!=1", "m in (1)", "l>1", "l<2"))
+			"m=", "m!=1", "m!=", "m in (1)", "m in ()", "l>1", "l<2", "l in (in),m notin (in)"))
 	}
 	for range rng.IntN(3) {
-		fs = append(fs, pick("spec.node=n1", "spec.node=n2", "spec.node=", "spec.node!=n1", "spec.on=true",
-			"spec.on!=true", "metadata.name=x0", "metadata.name=x1", "metadata.name!=x1", "metadata.name=",
+		fs = append(fs, pick("", "spec.node=n1", "spec.node==n2", "spec.node=", "spec.node!=", "spec.node!=n1", `spec.node=n\,1`,
+			"spec.on=true", "spec.on!=true", "metadata.name=x0", "metadata.name=x1", "metadata.name!=x1", "metadata.name=", "metadata.name!=",
 			"metadata.namespace=a", "metadata.namespace!=a", "metadata.namespace="))
 	}
 	s := sel(t, pick("", "", "a", "b"), strings.Join(ls, ","), strings.Join(fs, ","))

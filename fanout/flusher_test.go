@@ -186,33 +186,6 @@ func TestReplayEqualVersions(t *testing.T) {
 	earlier.wantLines(t, w.since(everything(t), before-100)...)
 }
 
-// A client that does not read is parked, and later continues where it was. Others do not wait for
-// it.
-func TestPark(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		slow := newStuck(10)
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Bookmarks: true}), slow)
-		_, quick := w.client(everything(t), fanout.Request{})
-		for range 50 {
-			w.put(named("x"))
-			time.Sleep(time.Second)
-		}
-		w.advance(1)
-		time.Sleep(time.Minute) // with a bookmark due
-		want := w.since(everything(t), 100)
-		quick.wantLines(t, want...)
-		slow.mu.Lock()
-		if slow.wireLen() != 10 || slow.drains != 1 {
-			t.Errorf("%d bytes, drained %d times, want 10, once", slow.wireLen(), slow.drains)
-		}
-		slow.mu.Unlock()
-		slow.readOn()
-		synctest.Wait() // and at once
-		diff(t, slow.lines(t), append(want, bookmark(w.rv, false)))
-	})
-}
-
 // A broken connection ends its subscription at once, whether Write, Drain or a call of End reports
 // it.
 func TestBroken(t *testing.T) {
@@ -356,7 +329,7 @@ func TestEndRaces(t *testing.T) {
 		}
 		cancel()
 		<-stopped
-		if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 || c.Indexed() != 0 {
+		if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
 			t.Fatalf("round %d: left over: %+v", round, s)
 		}
 	}
@@ -426,7 +399,7 @@ func TestFlusherStop(t *testing.T) {
 	w.put(named("x"))
 	late.End(fanout.Ending{Reason: fanout.Gone})
 	c.Close(fanout.Ending{Reason: fanout.LaneClosed})
-	if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 || c.Indexed() != 0 {
+	if s := c.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
 		t.Errorf("left over: %+v", s)
 	}
 }

@@ -1,11 +1,9 @@
 package fanout_test
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,85 +124,6 @@ func BenchmarkGzipApply(b *testing.B) {
 				_, after := bm.cache.Delivered()
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n*clients), "ns/delivery")
 				b.ReportMetric(float64(after-before)/float64(n*clients), "B/delivery")
-			})
-		}
-	}
-}
-
-// initial is a Sink that waits for the bookmark that ends initial events, and counts bytes.
-type initial struct {
-	bytes *atomic.Int64
-	there *atomic.Int64
-}
-
-func (s initial) Write(batch [][]byte) (bool, error) {
-	n := 0
-	for _, b := range batch {
-		n += len(b)
-		if len(b) < 1000 && bytes.Contains(b, []byte(framing.InitialEventsEnd)) {
-			s.there.Add(1)
-		}
-	}
-	s.bytes.Add(int64(n))
-	return false, nil
-}
-
-func (initial) Drain(func(error)) {}
-
-func (initial) End(fanout.Reason, bool) {}
-
-// BenchmarkGzipStorm measures 5,000 clients that join at once and get 5,000 pods each, while
-// nothing changes, or while a hundred pods change for each thousand clients that join.
-func BenchmarkGzipStorm(b *testing.B) {
-	const objects, clients = 5000, 5000
-	for _, encoding := range []string{"identity", "gzip"} {
-		for _, changes := range []int{0, 500} {
-			b.Run(fmt.Sprintf("encoding=%s/changes=%d", encoding, changes), func(b *testing.B) {
-				bm := newBench(b, 0, nil)
-				p := newPods(objects)
-				var list []*framing.Object
-				for i := range objects {
-					list = append(list, p.event("ADDED", i, 101+uint64(i)).Object)
-				}
-				bm.rv += objects + 1
-				if _, err := bm.cache.Replace(list, bm.rv, time.Now()); err != nil {
-					b.Fatal(err)
-				}
-				end, err := framing.NewScanner(framing.JSON, nil).Event([]byte(bookmark(1, true)))
-				if err != nil {
-					b.Fatal(err)
-				}
-				bm.cache.SetBookmarkForm(end.Form)
-				filter := everything(b).filter(b)
-				var wire int64
-				for b.Loop() {
-					sink := initial{new(atomic.Int64), new(atomic.Int64)}
-					subs := make([]*fanout.Subscription, clients)
-					for i := range subs {
-						sub, err := bm.cache.Subscribe(fanout.Request{Filter: filter, Start: fanout.FromSnapshot,
-							Bookmarks: true, EndBookmark: true, Timeout: time.Hour, Gzip: encoding == "gzip"})
-						if err != nil {
-							b.Fatal(err)
-						}
-						subs[i] = sub
-						bm.flusher.Start(sub, sink)
-						if changes > 0 && i%(clients/changes) == 0 {
-							bm.rv++
-							apply(b, bm.cache, p.event("MODIFIED", p.rng.IntN(objects), bm.rv))
-						}
-					}
-					for sink.there.Load() < clients {
-						time.Sleep(time.Millisecond) //testlint:allow timer a benchmark leaves the processors to the cache
-					}
-					wire = sink.bytes.Load()
-					b.StopTimer()
-					for _, sub := range subs {
-						sub.End(fanout.Ending{Reason: fanout.Gone})
-					}
-					b.StartTimer()
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*clients), "ns/client")
-				b.ReportMetric(float64(wire)/clients, "B/client")
 			})
 		}
 	}

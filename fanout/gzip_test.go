@@ -3,7 +3,6 @@ package fanout_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,111 +29,6 @@ func randomText(rng *rand.Rand, n int) string {
 		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"[rng.IntN(64)]
 	}
 	return string(b)
-}
-
-// A client with gzip gets the same as its twin without gzip, and a proper end, whatever it begins
-// with and whatever comes in between.
-func TestGzipTwins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		w.collection(300, 2000)
-		for range 200 {
-			w.put(randomThing(rand.New(rand.NewPCG(1, 2))))
-		}
-		var twins [][2]*recorder
-		var subs []*fanout.Subscription
-		add := func(s selector, r fanout.Request) {
-			var pair [2]*recorder
-			for i := range pair {
-				var sub *fanout.Subscription
-				r.Gzip, r.Variant = i == 0, []*fanout.Variant{fanout.Lean, nil, withoutData}[len(twins)%3]
-				sub, pair[i] = w.client(s, r)
-				subs = append(subs, sub)
-			}
-			twins = append(twins, pair)
-		}
-		rng := rand.New(rand.NewPCG(3, 4))
-		for i := range 100 {
-			s := []selector{everything(t), sel(t, "", "l=1", ""), sel(t, "a", "", ""), sel(t, "", "", "spec.node=n1"),
-				sel(t, "", "", "metadata.name=nope")}[i%5]
-			switch i / 5 % 4 {
-			case 0:
-				add(s, fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-			case 1:
-				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101 + rng.Uint64N(w.rv-100),
-					Bookmarks: i%2 == 0})
-			case 2:
-				add(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: w.rv + 5}) // not reached yet
-			default:
-				add(s, fanout.Request{Bookmarks: true})
-			}
-			for range 5 {
-				w.put(randomThing(rng))
-				if rng.IntN(3) == 0 {
-					synctest.Wait()
-				}
-			}
-			w.advance(3)
-			time.Sleep(time.Duration(rng.IntN(30)) * time.Second)
-		}
-		for i, sub := range subs {
-			e := fanout.Ending{Reason: fanout.Revoked}
-			if i%4 < 2 {
-				e.Last = framing.ErrorFrame(framing.JSON, []byte(`{"kind":"Status","code":410}`))
-			}
-			sub.End(e)
-		}
-		synctest.Wait()
-		var sizes [2]int
-		plain := 0
-		for i, pair := range twins {
-			for j, r := range pair {
-				r.wantEnd(t, fanout.Revoked, true)
-				sizes[j] += r.wireLen()
-			}
-			for _, l := range pair[0].lines(t) {
-				plain += len(l)
-			}
-			diff(t, withoutBookmarks(pair[0].lines(t)), withoutBookmarks(pair[1].lines(t)))
-			if i == 0 && len(pair[0].lines(t)) < 800 {
-				t.Errorf("%d events", len(pair[0].lines(t)))
-			}
-		}
-		counted := scrape(t, w.set)
-		for name, want := range map[string]int{"delivered": sizes[0], "plain": plain} {
-			name = "watchfan_gzip_" + name + "_bytes_total"
-			if got := counted[name]; got != float64(want) {
-				t.Errorf("%s is %v, want %d", name, got, want)
-			}
-		}
-		if _, got := w.cache.Delivered(); got != uint64(sizes[0]+sizes[1]) {
-			t.Errorf("%d bytes delivered, want %d and %d", got, sizes[0], sizes[1])
-		}
-		t.Logf("%d bytes of gzip for %d, and with bookmarks for %d", sizes[0], plain, sizes[1])
-	})
-}
-
-// withoutBookmarks drops the periodic bookmarks.
-func withoutBookmarks(lines []string) []string {
-	return slices.DeleteFunc(lines, func(l string) bool {
-		return strings.HasPrefix(l, `{"type":"BOOKMARK"`) && !strings.Contains(l, framing.InitialEventsEnd)
-	})
-}
-
-// Each event can be read as soon as it has been written, whatever follows it.
-func TestGzipAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		_, r := w.client(everything(t), fanout.Request{Gzip: true, Bookmarks: true})
-		synctest.Wait()
-		for i := range 20 {
-			rv := w.put(named("x"))
-			synctest.Wait()
-			if got := r.lines(t); len(got) != i+1 || versionIn(t, got[i]) != rv {
-				t.Fatalf("after %d changes: %q", i+1, got)
-			}
-		}
-	})
 }
 
 // Objects that compress to next to nothing still take a turn for each MiB, because compressing them
@@ -198,25 +92,6 @@ func TestGzipExpired(t *testing.T) {
 	})
 }
 
-// A stream that is cut off has no end.
-func TestGzipCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		stuck := newStuck(100)
-		stuck.gzip = true
-		sub := w.subscribe(everything(t), fanout.Request{Gzip: true})
-		w.flusher.Start(sub, stuck)
-		w.collection(3, 5000)
-		synctest.Wait()
-		sub.End(fanout.Ending{Reason: fanout.Revoked})
-		time.Sleep(2 * fanout.LastBytesTimeout)
-		stuck.wantEnd(t, fanout.Revoked, false)
-		if stuck.wireLen() != 100 {
-			t.Errorf("%d bytes written", stuck.wireLen())
-		}
-	})
-}
-
 // Bytes that many clients share are compressed once: an event for each list, up to a bound, and
 // initial events for all filters, as long as they stay the same.
 func TestGzipOnce(t *testing.T) {
@@ -267,47 +142,13 @@ func TestGzipOnce(t *testing.T) {
 		want("a replay", compressions(replay), 1, 13)
 		want("the same", compressions(replay), 0, 0)
 
-		time.Sleep(2 * time.Minute) // the runs are dropped
-		again := compressions(join(1, everything(t)))
-		want("one joins later", again, 2, first+1)
-	})
-}
-
-// Runs are kept as long as they are asked for, within bounds.
-func TestRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		runs := fanout.NewRuns()
-		frame := func() framing.Frame { return framing.ErrorFrame(framing.JSON, []byte(strings.Repeat("x", 1000))) }
-		a, b, c := frame(), frame(), frame()
-		same := func(x, y framing.GzipChunk) bool { return &x.Bytes()[0] == &y.Bytes()[0] }
-		ab := runs.Get(a, b)
-		abc := runs.Get(a, b, c)
-		switch {
-		case same(ab, abc):
-			t.Error("another run is the same")
-		case same(ab, runs.Get(a, c)):
-			t.Error("another end is the same")
-		case !same(ab, runs.Get(a, b)), !same(abc, runs.Get(a, b, c)):
-			t.Error("made twice")
-		}
-		if runs.Bytes() != len(ab.Bytes())+len(abc.Bytes())+len(runs.Get(a, c).Bytes()) {
-			t.Errorf("%d bytes", runs.Bytes())
-		}
-		for range 4 {
+		join(1, everything(t))()
+		for range 4 { // the runs stay as long as somebody asks for them
 			time.Sleep(fanout.RunFor * 2 / 3)
-			runs.Sweep(time.Now())
-			if !same(ab, runs.Get(a, b)) {
-				t.Error("forgotten although asked for")
-			}
+			want("one joins in time", compressions(join(1, everything(t))), 0, 0)
 		}
-		if runs.Bytes() != len(ab.Bytes()) {
-			t.Errorf("%d bytes kept, want %d", runs.Bytes(), len(ab.Bytes()))
-		}
-		time.Sleep(fanout.RunFor * 2)
-		runs.Sweep(time.Now())
-		if runs.Bytes() != 0 || runs.Len() != 0 {
-			t.Errorf("kept %d runs of %d bytes", runs.Len(), runs.Bytes())
-		}
+		time.Sleep(2 * fanout.RunFor)
+		want("one joins later", compressions(join(1, everything(t))), 2, first+1)
 	})
 }
 
@@ -322,8 +163,8 @@ func TestRunsBound(t *testing.T) {
 			t.Fatalf("%d bytes kept", runs.Bytes())
 		}
 	}
-	if size < fanout.MaxRuns+1<<20 || runs.Bytes() < fanout.MaxRuns-8<<20 || runs.Len() >= 24 {
-		t.Errorf("%d runs of %d bytes kept, of %d", runs.Len(), runs.Bytes(), size)
+	if size < fanout.MaxRuns+1<<20 || runs.Bytes() < fanout.MaxRuns-8<<20 {
+		t.Errorf("runs of %d bytes kept, of %d", runs.Bytes(), size)
 	}
 }
 

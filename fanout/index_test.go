@@ -40,7 +40,7 @@ func TestIndexProperty(t *testing.T) {
 			visits := x.Concerned(e)
 			for f, s := range selectors {
 				n := visits[f]
-				frame, ok := e.FrameFor(f)
+				frame, ok := e.FrameFor(f, nil)
 				want := c.line(s)
 				if ok != (want != "") || ok && string(frame.Payload(nil)) != want {
 					t.Fatalf("%v: frame %s, want %s", s, frame.Payload(nil), want)

@@ -42,6 +42,18 @@ func TestMetrics(t *testing.T) {
 					t.Errorf("%s is %v, want %v", name, got, v)
 				}
 			}
+			n := w.flusher.Totals()
+			for name, v := range map[string]float64{
+				"watchfan_watchers": float64(n.Subscriptions), "watchfan_parked_watchers": float64(n.Parked),
+				"watchfan_watcher_parks_total": float64(n.Parks), "watchfan_flushes_total": float64(n.Flushes),
+				`watchfan_watches_ended_total{reason="revoked"}`: float64(n.Ended[fanout.Revoked]),
+				"watchfan_delivery_duration_seconds_sum":         n.DeliverySeconds,
+				"watchfan_delivery_duration_seconds_count":       float64(n.Delivery[len(n.Delivery)-1].Count),
+			} {
+				if now[name] != v {
+					t.Errorf("%s is %v, and %v in the totals", name, now[name], v)
+				}
+			}
 		}
 		sub, r := w.client(everything(t), fanout.Request{})
 		slow := newStuck(10)
@@ -93,30 +105,25 @@ func TestMetrics(t *testing.T) {
 		slow.reads <- nil
 		slowSub.End(fanout.Ending{Reason: fanout.Gone})
 		slow.wantEnd(t, fanout.Gone, true)
+		_, zipped := w.client(everything(t), fanout.Request{Gzip: true, Variant: fanout.Lean})
+		synctest.Wait()
+		check(map[string]float64{"watchfan_watchers": 1, "watchfan_lean_watchers": 1})
+		z := named("z")
+		if err := w.cache.Apply(event("ADDED", z.at(103)), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
+		zipped.wantEnd(t, fanout.LaneClosed, true)
 		check(map[string]float64{
+			"watchfan_gzip_delivered_bytes_total":                float64(zipped.wireLen()),
+			"watchfan_gzip_plain_bytes_total":                    float64(len(line("ADDED", z.at(103)))),
+			"watchfan_lean_watchers":                             0,
 			"watchfan_watchers":                                  0,
 			"watchfan_parked_watchers":                           0,
 			`watchfan_watches_ended_total{reason="revoked"}`:     1,
 			`watchfan_watches_ended_total{reason="client_gone"}`: 1,
 			`watchfan_watches_ended_total{reason="timeout"}`:     0,
 		})
-	})
-}
-
-// TestTwoFlushers: what one Flusher counts is not seen at another.
-func TestTwoFlushers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one, other := newWorld(t, roomy), newWorld(t, roomy)
-		one.client(everything(t), fanout.Request{})
-		one.put(named("x"))
-		synctest.Wait()
-		if n := one.flusher.Totals(); n.Subscriptions != 1 || n.Events != 1 {
-			t.Errorf("counted %+v", n)
-		}
-		for name, v := range scrape(t, other.set) {
-			if v != 0 {
-				t.Errorf("the other's %s is %v", name, v)
-			}
-		}
 	})
 }

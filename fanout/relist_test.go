@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -338,98 +337,6 @@ func TestRelistEndings(t *testing.T) {
 	}
 }
 
-// A relist sends exactly the differences, in an order that lets a client resume anywhere.
-func TestReplace(t *testing.T) {
-	w := newWorld(t, roomy)
-	for _, name := range []string{"gone1", "same", "changed1", "gone2", "changed2"} {
-		w.put(named(name, "l", "1"))
-	}
-	before := w.rv
-	_, all := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
-	_, some := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromNow})
-	epoch := w.cache.Epoch()
-	w.relist(func(things map[string]*thing, rv uint64) uint64 {
-		changed1, changed2, added := named("changed1", "l", "1"), named("changed2"), named("added", "l", "1")
-		things["a/changed2"] = changed2.at(rv + 3)
-		things["a/added"] = added.at(rv + 5)
-		things["a/changed1"] = changed1.at(rv + 7)
-		delete(things, "a/gone2")
-		delete(things, "a/gone1")
-		return rv + 9
-	})
-	if w.cache.Epoch() != epoch+1 || w.cache.Progress() != before+9 {
-		t.Errorf("epoch %d, progress %d, want %d, %d", w.cache.Epoch(), w.cache.Progress(), epoch+1, before+9)
-	}
-	changed1, changed2, added := named("changed1", "l", "1"), named("changed2"), named("added", "l", "1")
-	gone1, gone2, was2 := named("gone1", "l", "1"), named("gone2", "l", "1"), named("changed2", "l", "1")
-	all.wantLines(t,
-		line("DELETED", gone1.at(before)),
-		line("DELETED", gone2.at(before)),
-		line("MODIFIED", changed2.at(before+3)),
-		line("ADDED", added.at(before+5)),
-		line("MODIFIED", changed1.at(before+7)))
-	some.wantLines(t,
-		line("DELETED", was2.at(before)), // left the selector
-		line("DELETED", gone1.at(before)),
-		line("DELETED", gone2.at(before)),
-		line("ADDED", added.at(before+5)),
-		line("MODIFIED", changed1.at(before+7)))
-	// A client that resumes finds the same in the history.
-	_, late := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
-	late.wantLines(t, some.lines(t)...)
-	// The same list again makes no difference.
-	w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv })
-	w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv + 1 })
-	w.put(named("end"))
-	end := named("end")
-	all.wantLines(t, append(w.since(everything(t), before)[:5], line("ADDED", end.at(w.rv)))...)
-}
-
-// If an object was deleted and created again, no client sees one turn into the other.
-func TestReplaceAnotherUID(t *testing.T) {
-	w := newWorld(t, roomy)
-	born := func(name, uid string, labels ...string) *thing {
-		o := named(name, labels...)
-		o.uid = uid
-		return &o
-	}
-	w.put(*born("again", "1", "l", "1"))
-	w.put(*born("kept", "2", "l", "1"))
-	w.put(*born("other", "3"))
-	before := w.rv
-	_, all := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
-	_, some := w.client(sel(t, "", "l=1", ""), fanout.Request{Start: fanout.FromNow})
-	w.relist(func(things map[string]*thing, rv uint64) uint64 {
-		things["a/other"] = born("other", "3").at(rv + 3)
-		things["a/kept"] = born("kept", "2", "l", "1").at(rv + 4)
-		things["a/again"] = born("again", "4").at(rv + 5)
-		return rv + 5
-	})
-	all.wantLines(t,
-		line("DELETED", born("again", "1", "l", "1").at(before)),
-		line("MODIFIED", born("other", "3").at(before+3)),
-		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)),
-		line("ADDED", born("again", "4").at(before+5)))
-	some.wantLines(t,
-		line("DELETED", born("again", "1", "l", "1").at(before)),
-		line("MODIFIED", born("kept", "2", "l", "1").at(before+4)))
-	// A client that has seen anything of a relist gap may have seen more. Resuming from before the
-	// gap is possible.
-	_, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
-		ResourceVersion: before + 4, Timeout: time.Hour})
-	if !errors.Is(err, fanout.ErrRelistGap) {
-		t.Errorf("resumed within a relist gap: %v", err)
-	}
-	_, late := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
-	late.wantLines(t, all.lines(t)...)
-	if s, ok := w.cache.SnapshotAt(before); !ok || s.Len() != 3 {
-		t.Errorf("the state before: %d objects, %v", s.Len(), ok)
-	}
-	if s := w.cache.Stats(); s.Objects != 3 {
-		t.Errorf("%d objects", s.Objects)
-	}
-}
-
 // Objects may have come and gone unseen between the last event and a list. A client that has seen
 // any of that elsewhere can't resume here.
 func TestReplaceRelistGap(t *testing.T) {
@@ -482,9 +389,6 @@ func TestRelistGapsBound(t *testing.T) {
 	const lists = 3 * fanout.MostGaps
 	for range lists {
 		w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv + 2 })
-		if n := w.cache.Gaps(); n > fanout.MostGaps {
-			t.Fatalf("%d gaps at %d", n, w.rv)
-		}
 	}
 	w.put(named("x"))
 	oldest := w.rv - 1 - 2*fanout.MostGaps
@@ -591,58 +495,4 @@ func TestReplaceReencoded(t *testing.T) {
 	r.wantLines(t)
 	_, joined := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot})
 	joined.wantLines(t, line("ADDED", x), line("ADDED", y))
-}
-
-// An event is encoded once, even if a list brought it.
-func TestReplaceSharesFrames(t *testing.T) {
-	w := newWorld(t, roomy)
-	w.put(named("x", "l", "1"))
-	var sinks []*addresses
-	for _, ls := range []string{"", "l", "l=1", "l!=2"} {
-		a := &addresses{}
-		w.flusher.Start(w.subscribe(sel(t, "", ls, ""), fanout.Request{Start: fanout.FromNow}), a)
-		sinks = append(sinks, a)
-	}
-	w.relist(func(things map[string]*thing, rv uint64) uint64 {
-		x := named("x", "l", "1")
-		things["a/x"] = x.at(rv + 1)
-		return rv + 1
-	})
-	want := sinks[0].wait(t)
-	for _, a := range sinks[1:] {
-		if a.wait(t) != want {
-			t.Error("two groups have a copy each")
-		}
-	}
-}
-
-// addresses is a sink that remembers where its first bytes are.
-type addresses struct {
-	mu    sync.Mutex
-	first *byte
-}
-
-func (a *addresses) Write(batch [][]byte) (bool, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.first == nil {
-		a.first = &batch[0][0]
-	}
-	return false, nil
-}
-
-func (a *addresses) Drain(func(error)) {}
-
-func (a *addresses) End(fanout.Reason, bool) {}
-
-func (a *addresses) wait(t testing.TB) (first *byte) {
-	steady.Until(t, "event", func() error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if first = a.first; first == nil {
-			return errors.New("nothing was written")
-		}
-		return nil
-	})
-	return first
 }

@@ -1,7 +1,6 @@
 package fanout_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -54,12 +53,7 @@ func BenchmarkSearch(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					sub := w.subscribe(s, fanout.Request{Start: fanout.FromSnapshot})
-					frames := 0
-					for more := true; more; {
-						var some int
-						more, some = sub.FillOnce()
-						frames += some
-					}
+					_, frames, _ := sub.Fill()
 					sub.Cancel()
 					if frames < least || frames > most {
 						b.Fatalf("%d objects", frames)
@@ -85,41 +79,6 @@ func BenchmarkSearch(b *testing.B) {
 		join("shared/exists", sel(b, "", "rare", ""), n/100, n/100)
 		join("shared/absent", sel(b, "", "!app", ""), 0, 0)
 		join("none/not", sel(b, "", "", "spec.node!=node-00007"), n-25, n-15)
-	}
-}
-
-// BenchmarkHerd measures how long 5,000 clients that come at once wait for their initial events, each
-// for those of its node, if the index is there and if their searches cause it.
-func BenchmarkHerd(b *testing.B) {
-	const n, clients = 100_000, 5000
-	for _, index := range []string{"cold", "warm"} {
-		b.Run("index="+index, func(b *testing.B) {
-			indexer := fanout.NewIndexer()
-			w := manyPods(b, n, newFlusher(runtime.GOMAXPROCS(0)), indexer)
-			run(b, w.flusher)
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan struct{})
-			go func() { indexer.Run(ctx); close(done) }()
-			defer func() { cancel(); <-done }()
-			for b.Loop() {
-				if index == "cold" {
-					w.cache.DropIndexes()
-				} else {
-					w.cache.BuildIndex(0, "", always)
-				}
-				sinks := make([]*counter, clients)
-				subs := make([]*fanout.Subscription, clients)
-				for i := range sinks {
-					sinks[i] = &counter{}
-					subs[i] = w.subscribe(sel(b, "", "", fmt.Sprintf("spec.node=node-%05d", i)), fanout.Request{Start: fanout.FromSnapshot})
-					w.flusher.Start(subs[i], sinks[i])
-				}
-				for i, s := range sinks {
-					await(s, 20)
-					subs[i].End(fanout.Ending{Reason: fanout.Gone})
-				}
-			}
-		})
 	}
 }
 

@@ -11,17 +11,13 @@ import (
 )
 
 // turns returns how many turns a subscription takes until it has n frames and has reached its list.
-func turns(t *testing.T, w *world, s selector, r fanout.Request, n int) (turns int) {
+func turns(t *testing.T, w *world, s selector, r fanout.Request, n int) int {
 	t.Helper()
 	sub := w.subscribe(s, r)
 	defer sub.Cancel()
-	for more := true; more; turns++ {
-		var frames int
-		more, frames = sub.FillOnce()
-		n -= frames
-	}
-	if n != 0 {
-		t.Errorf("%v: %d frames are missing", s, n)
+	_, frames, turns := sub.Fill()
+	if frames != n {
+		t.Errorf("%v: %d frames, want %d", s, frames, n)
 	}
 	return turns
 }

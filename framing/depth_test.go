@@ -3,7 +3,6 @@ package framing_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -75,11 +74,10 @@ func TestDepthJSON(t *testing.T) {
 			}
 		}
 	}
-	for n, want := range map[int]error{9_990: io.EOF, 10_000: framing.ErrTooDeep, deep: framing.ErrTooDeep} {
+	for n, want := range map[int]error{9_990: nil, 10_000: framing.ErrTooDeep, deep: framing.ErrTooDeep} {
 		body := `{"items":[{"a":` + nestedJSON("[", "", "]", n) + `}],"metadata":{"resourceVersion":"7"}}`
-		if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); !errors.Is(err, want) ||
-			len(err.Error()) > 200 {
-			t.Errorf("a list with %d levels: %d items, error %.300v, want %v", n, items, err, want)
+		if items, _, err := readItems(framing.JSON, strings.NewReader(body)); !errors.Is(err, want) || err != nil && len(err.Error()) > 200 {
+			t.Errorf("a list with %d levels: %d items, error %.300v, want %v", n, len(items), err, want)
 		}
 	}
 }
@@ -119,10 +117,9 @@ func TestDepthCBOR(t *testing.T) {
 		if got := scanCBOR(t, event(pod("spec", nodeName))).Object.Fields[0]; got != "" {
 			t.Errorf("%s as spec.nodeName: %.20q", name, got)
 		}
-		list := slices.Concat([]byte(selfDescribed), []byte{0xa1}, encodeCBOR("items"), []byte{0x81}, value)
-		if items, err := readAll(framing.NewListReader(framing.CBOR, bytes.NewReader(list))); items != 1 ||
-			err != io.EOF {
-			t.Errorf("%s in a list: %d items, %v", name, items, err)
+		list := slices.Concat([]byte(selfDescribed), []byte{0xa2}, encodeCBOR("items"), []byte{0x81}, value, encodeCBOR("metadata"), metadata)
+		if items, _, err := readItems(framing.CBOR, bytes.NewReader(list)); len(items) != 1 || err != nil {
+			t.Errorf("%s in a list: %d items, %v", name, len(items), err)
 		}
 	}
 	// Indefinite lengths, which kube-apiserver does not write, are refused where they begin.
@@ -172,14 +169,14 @@ func TestListReaderTooLong(t *testing.T) {
 	f := func(size int, want error) {
 		t.Helper()
 		body := `{"items":[{},"` + strings.Repeat("x", size-2) + `",{}],"metadata":{"resourceVersion":"7"}}`
-		if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); !errors.Is(err, want) {
-			t.Errorf("%d bytes: %d items, error %v, want %v", size, items, err, want)
+		if items, _, err := readItems(framing.JSON, strings.NewReader(body)); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %d items, error %v, want %v", size, len(items), err, want)
 		}
 	}
 	f(framing.MaxEvent+1, framing.ErrTooLong)
 	for _, head := range []string{`{"items":[`, `{"items":["`, `{"x":"`, `{"x":`} {
 		r := &padded{head: head}
-		if _, err := readAll(framing.NewListReader(framing.JSON, r)); !errors.Is(err, framing.ErrTooLong) ||
+		if _, _, err := readItems(framing.JSON, r); !errors.Is(err, framing.ErrTooLong) ||
 			r.read > 3*framing.MaxEvent {
 			t.Errorf("%s and spaces: %d bytes read, error %v", head, r.read, err)
 		}
@@ -187,19 +184,8 @@ func TestListReaderTooLong(t *testing.T) {
 	// Many small items don't count as a large one.
 	body := `{"items":[` + strings.Repeat(`{"a":"`+strings.Repeat("x", 1<<20)+`"},`, 20) +
 		`{}],"metadata":{"resourceVersion":"7"}}`
-	if items, err := readAll(framing.NewListReader(framing.JSON, strings.NewReader(body))); items != 21 ||
-		err != io.EOF {
-		t.Errorf("%d items, error %v", items, err)
-	}
-}
-
-// readAll reads a list to its end and returns the number of its items.
-func readAll(l framing.ListReader) (items int, err error) {
-	for {
-		if _, err = l.Next(); err != nil {
-			return items, err
-		}
-		items++
+	if items, _, err := readItems(framing.JSON, strings.NewReader(body)); len(items) != 21 || err != nil {
+		t.Errorf("%d items, error %v", len(items), err)
 	}
 }
 

@@ -441,23 +441,13 @@ func TestGoldenCopies(t *testing.T) {
 
 // A list that ends early is an error, wherever it ends. Taken as complete, it would delete objects.
 func TestGoldenTruncatedLists(t *testing.T) {
-	read := func(e framing.Encoding, body io.Reader) (items int, err error) {
-		r := framing.NewListReader(e, body)
-		for {
-			if _, err := r.Next(); err != nil {
-				_, err = r.Next() // again
-				return items, err
-			}
-			items++
-		}
-	}
 	for _, c := range readEverything(t) {
 		if c.file != "configmap" && c.file != "customresource" {
 			continue
 		}
 		body := bytes.TrimSuffix(c.bytes("list"), []byte("\n"))
 		for n := range len(body) {
-			if _, err := read(c.encoding, bytes.NewReader(body[:n])); err == io.EOF || c.encoding != framing.JSON && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if _, _, err := readItems(c.encoding, bytes.NewReader(body[:n])); err == nil || c.encoding != framing.JSON && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Fatalf("%s: the first %d of %d bytes: %v", c, n, len(body), err)
 			}
 		}
@@ -465,8 +455,8 @@ func TestGoldenTruncatedLists(t *testing.T) {
 	broken := errors.New("broken")
 	list := protobufList(listMeta("7", ""), text(2, "a"), text(2, "b"))
 	for e, begin := range map[framing.Encoding]string{framing.JSON: `{"items":[{}`, framing.Protobuf: string(list[:len(list)-6])} {
-		if n, err := read(e, io.MultiReader(strings.NewReader(begin), iotest.ErrReader(broken))); n != 1 || !errors.Is(err, broken) {
-			t.Errorf("%s: %d items, %v", e, n, err)
+		if items, _, err := readItems(e, io.MultiReader(strings.NewReader(begin), iotest.ErrReader(broken))); len(items) != 1 || !errors.Is(err, broken) {
+			t.Errorf("%s: %d items, %v", e, len(items), err)
 		}
 	}
 }
@@ -481,32 +471,28 @@ func (c captured) readList(t testing.TB, form framing.ListForm, body []byte) ([]
 	typeMeta := form.TypeMeta(c.kindOf(t, body))
 	s := framing.NewScanner(c.encoding, nil)
 	// One byte at a time, so no item is complete in the reader's buffer by luck.
-	r := framing.NewListReader(c.encoding, oneByte{bytes.NewReader(body)})
+	raw, meta, err := readItems(c.encoding, iotest.OneByteReader(bytes.NewReader(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var items []*framing.Object
-	for {
-		raw, err := r.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := s.Item(raw, typeMeta)
+	for _, item := range raw {
+		o, err := s.Item(item, typeMeta)
 		if err != nil {
 			t.Fatal(err)
 		}
 		items = append(items, o)
 	}
-	meta, err := r.Metadata()
-	if err != nil {
-		t.Fatal(err)
-	}
 	return items, meta
 }
 
-type oneByte struct{ r io.Reader }
-
-func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
+// wantError checks what an error begins with and contains.
+func wantError(t testing.TB, input []byte, err error, prefix, want string) {
+	t.Helper()
+	if err == nil || !strings.HasPrefix(err.Error(), prefix) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%q: error %v, want %q", input, err, prefix+"… "+want)
+	}
+}
 
 // kindOf returns the kind of a resource whose list was captured. Lists of metadata do not say it.
 func (c captured) kindOf(t testing.TB, list []byte) string {

@@ -22,76 +22,13 @@ func TestHashOf(t *testing.T) {
 	}
 }
 
-// The hash of an object's uid is known after each scan, and stays with the object's other events.
-func TestUIDHash(t *testing.T) {
-	for e, captures := range identityForms {
-		s, ids, n := framing.NewScanner(e, nil), framing.NewIdentityScanner(e), 0
-		for _, c := range captures(t) {
-			for _, item := range identityItems(t, e, c.bytes("list")) {
-				o, err := s.Item(item, []byte("x"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				id, err := ids.Item(item)
-				if err != nil {
-					t.Fatal(err)
-				}
-				n++
-				want := framing.HashOf(id.UID)
-				for _, same := range []*framing.Object{o, o.As(framing.Modified), o.Deleted(o.ResourceVersion + 1)} {
-					if got := same.UIDHash(); got != want || len(id.UID) != 36 {
-						t.Errorf("%s: got %x, want that of %q, %x", o.Key, got, id.UID, want)
-					}
-				}
-			}
-		}
-		if n == 0 {
-			t.Errorf("%s: no captured items", e)
-		}
-	}
-}
-
-func TestUIDHashOfOthers(t *testing.T) {
-	nothing := framing.HashOf("")
-	f := func(e framing.Encoding, item []byte, want uint64) {
-		t.Helper()
-		o, err := framing.NewScanner(e, nil).Item(item, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := o.UIDHash(); got != want {
-			t.Errorf("%s: %q: got %x, want %x", e, item, got, want)
-		}
-	}
-	const json = `{"kind":"A","metadata":{"name":"x","resourceVersion":"7"`
-	f(framing.JSON, []byte(json+`}}`), nothing)
-	f(framing.JSON, []byte(json+`,"uid":null}}`), nothing)
-	f(framing.JSON, []byte(json+`,"uid":"u"}}`), framing.HashOf("u"))
-	f(framing.JSON, []byte(json+`,"uid":"\u0075\n"}}`), framing.HashOf("u\n"))
-	cbor := func(metadata ...any) []byte {
-		return cborMap("apiVersion", "v1", "kind", "A", "metadata", cborMap(metadata...))
-	}
-	f(framing.CBOR, cbor("name", "x", "resourceVersion", "7"), nothing)
-	f(framing.CBOR, cbor("name", "x", "resourceVersion", "7", "uid", "u"), framing.HashOf("u"))
-	f(framing.Protobuf, message(1, text(1, "x"), text(6, "7")), nothing)
-	f(framing.Protobuf, message(1, text(1, "x"), text(5, "u"), text(6, "7")), framing.HashOf("u"))
-}
-
 // Lists of shards name their selector, except for lists of metadata and of custom resources.
 func TestShardInfo(t *testing.T) {
 	const shard = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
 	f := func(e framing.Encoding, empty string, m framing.ListMeta, want string) {
 		t.Helper()
-		form, _, err := framing.ParseListForm(e, []byte(empty))
-		if err != nil {
-			t.Fatal(err)
-		}
 		m.ShardSelector = shard
-		head, tail := form.Envelope(m, 0, 0)
-		if got := string(head) + string(tail); e == framing.CBOR && !sameBytes(t, []byte(got), []byte(want)) ||
-			e != framing.CBOR && got != want {
-			t.Errorf("got %q\nwant %q", got, want)
-		}
+		checkEnvelope(t, e, []byte(empty), m, 0, nil, []byte(want))
 	}
 	seven := framing.ListMeta{ResourceVersion: 7}
 	page := framing.ListMeta{ResourceVersion: 7, Continue: "c", RemainingItemCount: 3}

@@ -2,16 +2,13 @@ package framing_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -107,54 +104,7 @@ func cborPod(entries ...any) []byte {
 	return tagged(cborMap(append([]any{"kind", "Pod", "apiVersion", "v1"}, entries...)...))
 }
 
-func scanCBOR(t testing.TB, event []byte) framing.Event {
-	t.Helper()
-	ev, err := framing.NewScanner(framing.CBOR, podFields).Event(event)
-	if err != nil {
-		t.Fatalf("%v\nin %x", err, event)
-	}
-	return ev
-}
-
-// The scanner finds its entries wherever they are, in byte strings and in text strings.
-func TestCBOREvent(t *testing.T) {
-	text := func(s string) cbor.RawMessage { return append([]byte{0x60 | byte(len(s))}, s...) }
-	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace",
-		"n", "name", "x")
-	spec := map[string]any{"nodeName": "n1", "hostNetwork": true, "restartPolicy": -5,
-		"more": []any{1, 2.5, nil, []byte{1}}}
-	f := func(event []byte, fields ...string) {
-		t.Helper()
-		o := scanCBOR(t, event).Object
-		if o.Key != "n/x" || o.Namespace != "n" || o.Name != "x" || o.ResourceVersion != 7 ||
-			!maps.Equal(o.Labels, map[string]string{"a": "1", "b": ""}) || !slices.Equal(o.Fields, fields) {
-			t.Errorf("read %+v, want fields %q", o, fields)
-		}
-		if !sameBytes(t, payload(t, o.Frame(framing.Added)), event) {
-			t.Errorf("frame %x\nof %x", payload(t, o.Frame(framing.Added)), event)
-		}
-		left := readCBOREvent(t, payload(t, o.Left(12345))).Object
-		want := bytes.Replace(readCBOREvent(t, event).Object, encodeCBOR("7"), encodeCBOR("12345"), 1)
-		if !sameBytes(t, left, want) {
-			t.Errorf("left as %x\nwant %x", left, want)
-		}
-	}
-	f(cborEvent("ADDED", cborPod("metadata", metadata)), "", "false", "", "", "")
-	f(tagged(cborMap("object", cbor.RawMessage(cborPod("metadata", metadata, "spec", spec)), "type", "ADDED")), "n1",
-		"true", "-5", "", "")
-	f(cborEvent("ADDED", tagged(cborMap("metadata", metadata, "apiVersion", "v1", "kind", "Pod"))), "", "false", "", "",
-		"")
-	f(cborEvent("ADDED", tagged(cborMap("apiVersion", "v1", "spec", spec, "metadata", metadata, "kind", "Pod"))), "n1",
-		"true", "-5", "", "")
-	f(cborEvent("ADDED", tagged(cborMap("kind", "Pod", "metadata", metadata, "spec", spec, "apiVersion", "v1",
-		"status", cborMap("podIPs", []any{map[string]string{"ip": "1"}, map[string]string{"ip": "2"}}, "phase", 1.0,
-			"podIP", "3")))),
-		"n1", "true", "-5", "1", "1")
-	f(cborEvent("ADDED", cborPod("metadata", metadata, "status", cborMap("podIPs", []any{}, "podIP", "3", "phase", 2.5),
-		"spec", nil)), "", "false", "", "2.5", "3")
-	f(cborEvent("ADDED", cborPod(text("metadata"), metadata, text("spec"), cborMap(text("nodeName"), text("n1")))),
-		"n1", "false", "", "", "")
-}
+func scanCBOR(t testing.TB, event []byte) framing.Event { return scanAs(t, framing.CBOR, event) }
 
 // The frame that the package comment draws.
 func TestCBORFrame(t *testing.T) {
@@ -170,13 +120,7 @@ func TestCBORFrame(t *testing.T) {
 }
 
 func TestCBOREventErrors(t *testing.T) {
-	f := func(event []byte, want string) {
-		t.Helper()
-		_, err := framing.NewScanner(framing.CBOR, podFields).Event(event)
-		if err == nil || !strings.HasPrefix(err.Error(), "read watch event: ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%x: error %v, want %q", event, err, want)
-		}
-	}
+	f := func(event []byte, want string) { t.Helper(); eventFails(t, framing.CBOR, event, want) }
 	metadata := cborMap("name", "x", "resourceVersion", "7")
 	whole := cborEvent("ADDED", cborPod("metadata", metadata))
 	for n := range whole {
@@ -243,116 +187,6 @@ func TestCBORStatus(t *testing.T) {
 	want.Details.RetryAfterSeconds = 3
 	if ev.Type != framing.Error || ev.Status != want {
 		t.Errorf("read %+v, want status %+v", ev, want)
-	}
-}
-
-// The annotation is cut out from any place among others.
-func TestCBORBookmarkForm(t *testing.T) {
-	const end = framing.InitialEventsEnd
-	f := func(metadata func(rv string, end bool) cbor.RawMessage) {
-		t.Helper()
-		bookmark := func(rv string, end bool) []byte {
-			return cborEvent("BOOKMARK", cborPod("spec", cborMap(), "metadata", metadata(rv, end), "status", cborMap()))
-		}
-		form := scanCBOR(t, bookmark("7", true)).Form
-		for _, rv := range []uint64{1, 1<<64 - 1} {
-			for _, end := range []bool{true, false} {
-				got, want := payload(t, form.Frame(rv, end)), bookmark(strconv.FormatUint(rv, 10), end)
-				if !bytes.Equal(got, want) {
-					t.Errorf("bookmark %q\nwant %q", got, want)
-				}
-			}
-		}
-	}
-	f(func(rv string, last bool) cbor.RawMessage {
-		if last {
-			return cborMap("resourceVersion", rv, "annotations", cborMap(end, "true"))
-		}
-		return cborMap("resourceVersion", rv)
-	})
-	f(func(rv string, last bool) cbor.RawMessage {
-		if last {
-			return cborMap("uid", "", "annotations", cborMap(end, "true"), "resourceVersion", rv)
-		}
-		return cborMap("uid", "", "resourceVersion", rv)
-	})
-	f(func(rv string, last bool) cbor.RawMessage {
-		if last {
-			return cborMap("annotations", cborMap("a", "1", end, "true", "z", "2"), "resourceVersion", rv)
-		}
-		return cborMap("annotations", cborMap("a", "1", "z", "2"), "resourceVersion", rv)
-	})
-	f(func(rv string, last bool) cbor.RawMessage {
-		if last {
-			return cborMap("resourceVersion", rv, "annotations", cborMap("a", "1", end, "true"), "uid", "")
-		}
-		return cborMap("resourceVersion", rv, "annotations", cborMap("a", "1"), "uid", "")
-	})
-}
-
-// A bookmark is made in its places even if the object's tag takes more bytes than needed.
-func TestCBORBookmarkOfLongTag(t *testing.T) {
-	const end = framing.InitialEventsEnd
-	for _, tag := range []string{selfDescribed, "\xda\x00\x00\xd9\xf7", "\xdb\x00\x00\x00\x00\x00\x00\xd9\xf7"} {
-		bookmark := func(metadata cbor.RawMessage) []byte {
-			event := cborEvent("BOOKMARK", cborPod("metadata", metadata))
-			at := bytes.LastIndex(event, []byte(selfDescribed))
-			return slices.Concat(event[:at], []byte(tag), event[at+len(selfDescribed):])
-		}
-		form := scanCBOR(t, bookmark(cborMap("resourceVersion", "7", "annotations", cborMap(end, "true")))).Form
-		for last, want := range map[bool][]byte{
-			false: bookmark(cborMap("resourceVersion", "123")),
-			true:  bookmark(cborMap("resourceVersion", "123", "annotations", cborMap(end, "true"))),
-		} {
-			if got := payload(t, form.Frame(123, last)); !bytes.Equal(got, want) {
-				t.Errorf("tag %x: bookmark %q\nwant %q", tag, got, want)
-			}
-		}
-	}
-}
-
-func TestCBORReader(t *testing.T) {
-	read := func(r io.Reader) (items [][]byte, err error) {
-		reader := framing.NewEventReader(framing.CBOR, r)
-		for {
-			item, err := reader.Next()
-			if err != nil {
-				return items, err
-			}
-			items = append(items, bytes.Clone(item))
-		}
-	}
-	items := [][]byte{
-		encodeCBOR("x"), {0x00}, {0xf9, 0x3c, 0x00}, tagged(cborMap("a", []any{1, map[string]string{}})), {0x80},
-		encodeCBOR(strings.Repeat("x", 1<<20)), encodeCBOR(slices.Repeat([]int{1000}, 1<<16)), {0xf6},
-		append(bytes.Repeat([]byte{0x81}, 1<<20), 0), // nested deeper than any reader goes
-	}
-	stream := bytes.Join(items, nil)
-	for _, r := range []io.Reader{bytes.NewReader(stream), iotest.OneByteReader(bytes.NewReader(stream)),
-		iotest.DataErrReader(bytes.NewReader(stream))} {
-		got, err := read(r)
-		if err != io.EOF || !slices.EqualFunc(got, items, bytes.Equal) {
-			t.Errorf("read %d items, %v, want %d", len(got), err, len(items))
-		}
-	}
-	f := func(stream []byte, want error) {
-		t.Helper()
-		if got, err := read(bytes.NewReader(stream)); len(got) != 1 || !errors.Is(err, want) {
-			t.Errorf("%.20x: read %d items, %v, want 1 and %v", stream, len(got), err, want)
-		}
-	}
-	f([]byte{0x00, 0x18}, io.ErrUnexpectedEOF)
-	f([]byte{0x00, 0x81}, io.ErrUnexpectedEOF)
-	f([]byte{0x00, 0x42, 0x00}, io.ErrUnexpectedEOF)
-	f([]byte{0x00, 0x5a, 0x01, 0x00, 0x00, 0x01}, framing.ErrTooLong)
-	f([]byte{0x00, 0x82, 0x5a, 0x00, 0xf0, 0x00, 0x00}, io.ErrUnexpectedEOF)
-	f(append([]byte{0x00, 0x5a, 0x01, 0x00, 0x00, 0x00}, make([]byte, 1<<24)...), framing.ErrTooLong)
-	f([]byte{0x00, 0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, framing.ErrTooLong)
-	f([]byte{0x00, 0xba, 0x00, 0x90, 0x00, 0x00}, framing.ErrTooLong)
-	broken := errors.New("broken")
-	if got, err := read(io.MultiReader(bytes.NewReader([]byte{0x00}), iotest.ErrReader(broken))); len(got) != 1 ||
-		err != broken {
-		t.Errorf("read %d items, %v", len(got), err)
 	}
 }
 
@@ -423,12 +257,36 @@ func FuzzCBOREvent(f *testing.F) {
 			}
 		}
 	}
-	metadata := cborMap("name", "x", "resourceVersion", "7", "annotations",
-		cborMap("a", "", framing.InitialEventsEnd, "true"))
-	f.Add(cborEvent("ADDED",
-		cborPod("metadata", metadata, "spec", cborMap("nodeName", "n1", "hostNetwork", true, "restartPolicy", -1.5))),
-		uint64(1))
-	f.Add(cborEvent("BOOKMARK", cborPod("metadata", metadata)), uint64(1<<64-1))
+	str := func(s string) cbor.RawMessage { return append([]byte{0x60 | byte(len(s))}, s...) }
+	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace", "n", "name", "x")
+	spec := map[string]any{"nodeName": "n1", "hostNetwork": true, "restartPolicy": -5, "more": []any{1, 2.5, nil, []byte{1}}}
+	for _, object := range [][]byte{
+		cborPod("metadata", metadata),
+		tagged(cborMap("metadata", metadata, "apiVersion", "v1", "kind", "Pod")),
+		tagged(cborMap("apiVersion", "v1", "spec", spec, "metadata", metadata, "kind", "Pod")),
+		tagged(cborMap("kind", "Pod", "metadata", metadata, "spec", spec, "apiVersion", "v1", "status",
+			cborMap("podIPs", []any{map[string]string{"ip": "1"}, map[string]string{"ip": "2"}}, "phase", 1.0, "podIP", "3"))),
+		cborPod("metadata", metadata, "status", cborMap("podIPs", []any{}, "podIP", "3", "phase", 2.5), "spec", nil),
+		cborPod(str("metadata"), metadata, str("spec"), cborMap(str("nodeName"), str("n1"))),
+		cborPod("metadata", cborMap("name", "x", "resourceVersion", "7"), "spec", cborMap("restartPolicy", -1.5)),
+	} {
+		f.Add(cborEvent("ADDED", object), uint64(12345))
+		f.Add(tagged(cborMap("object", cbor.RawMessage(object), "type", "MODIFIED")), uint64(1))
+	}
+	end := framing.InitialEventsEnd // is cut out from any place among others
+	for _, metadata := range []cbor.RawMessage{
+		cborMap("resourceVersion", "7", "annotations", cborMap(end, "true")),
+		cborMap("uid", "", "annotations", cborMap(end, "true"), "resourceVersion", "7"),
+		cborMap("annotations", cborMap("a", "1", end, "true", "z", "2"), "resourceVersion", "7"),
+		cborMap("resourceVersion", "7", "annotations", cborMap("a", "1", end, "true"), "uid", ""),
+	} {
+		// The object's tag may take more bytes than needed.
+		for _, tag := range []string{selfDescribed, "\xda\x00\x00\xd9\xf7", "\xdb\x00\x00\x00\x00\x00\x00\xd9\xf7"} {
+			event := cborEvent("BOOKMARK", cborPod("spec", cborMap(), "metadata", metadata, "status", cborMap()))
+			at := bytes.LastIndex(event, []byte(selfDescribed))
+			f.Add(slices.Concat(event[:at], []byte(tag), event[at+len(selfDescribed):]), uint64(1<<64-1))
+		}
+	}
 	tagless, err := cbor.DecOptions{TagsMd: cbor.TagsForbidden, MaxNestedLevels: 10000}.DecMode()
 	if err != nil {
 		f.Fatal(err)
@@ -505,7 +363,8 @@ func FuzzCBOREvent(f *testing.F) {
 				text, _ := value.(string)
 				same = same && o.Labels[key] == text
 			}
-			if namespace, _ := m["namespace"].(string); !same || o.Name != m["name"] || o.Namespace != namespace ||
+			uid, _ := m["uid"].(string)
+			if namespace, _ := m["namespace"].(string); !same || o.UIDHash() != framing.HashOf(uid) || o.Name != m["name"] || o.Namespace != namespace ||
 				strconv.FormatUint(o.ResourceVersion, 10) != strings.TrimLeft(m["resourceVersion"].(string), "0") {
 				t.Fatalf("read %+v\nwant %+v", o, tw)
 			}

@@ -32,14 +32,17 @@ var podFields = []framing.Field{
 		Numbers: [][]int32{{3, 12, 1}, {3, 6}}},
 }
 
-func scan(t testing.TB, line []byte) framing.Event {
+// scanAs reads an event without its length.
+func scanAs(t testing.TB, e framing.Encoding, event []byte) framing.Event {
 	t.Helper()
-	ev, err := framing.NewScanner(framing.JSON, podFields).Event(line)
+	ev, err := framing.NewScanner(e, podFields).Event(event)
 	if err != nil {
-		t.Fatalf("%v\nin %.300s", err, line)
+		t.Fatalf("%v\nin %.300q", err, event)
 	}
 	return ev
 }
+
+func scan(t testing.TB, line []byte) framing.Event { return scanAs(t, framing.JSON, line) }
 
 // scan reads an event as it was in the stream.
 func (c captured) scan(t testing.TB, event []byte) framing.Event {
@@ -484,6 +487,13 @@ func (c captured) readList(t testing.TB, form framing.ListForm, body []byte) ([]
 		items = append(items, o)
 	}
 	return items, meta
+}
+
+// eventFails checks the error of an event, at its bytes.
+func eventFails(t *testing.T, e framing.Encoding, event []byte, want string) {
+	t.Helper()
+	_, err := framing.NewScanner(e, podFields).Event(event)
+	wantError(t, event, err, "read watch event: ", want)
 }
 
 // wantError checks what an error begins with and contains.

@@ -18,67 +18,6 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-func TestScannerKeyAndLabels(t *testing.T) {
-	f := func(metadata, key, namespace, name string, labels map[string]string) {
-		t.Helper()
-		o := scan(t, []byte(`{"type":"ADDED","object":{"metadata":{`+metadata+`,"resourceVersion":"7"}}}`)).Object
-		if o.Key != key || o.Namespace != namespace || o.Name != name {
-			t.Errorf("%s: key %q, namespace %q, name %q, want %q, %q, %q",
-				metadata, o.Key, o.Namespace, o.Name, key, namespace, name)
-		}
-		if !maps.Equal(o.Labels, labels) {
-			t.Errorf("%s: labels %v, want %v", metadata, o.Labels, labels)
-		}
-	}
-	f(`"name":"x"`, "x", "", "x", nil)
-	f(`"name":"x","namespace":"a"`, "a/x", "a", "x", nil)
-	f(`"namespace":"a","name":"a"`, "a/a", "a", "a", nil)
-	f(`"name":"x","labels":{}`, "x", "", "x", nil)
-	f(`"name":"x","labels":null`, "x", "", "x", nil)
-	f(`"name":"x","labels":{"a":"1","b":"","c":null}`, "x", "", "x", map[string]string{"a": "1", "b": "", "c": ""})
-	f(`"name":"\u0078\"","labels":{"\u0061":"\u0026"}`, `x"`, "", `x"`, map[string]string{"a": "&"})
-	f(`"ownerReferences":[{"name":"other","resourceVersion":"1"}],"name":"x"`, "x", "", "x", nil)
-}
-
-// A field's value is that of the first path that has one, or else the default.
-func TestScannerFields(t *testing.T) {
-	fields := append(slices.Clone(podFields),
-		framing.Field{Label: "none", Default: "d"},
-		framing.Field{Label: "deep", Paths: [][]string{{"x", "[0]", "[0]", "y"}}, Default: "0"},
-		framing.Field{Label: "type", Paths: [][]string{{"type"}}},
-	)
-	f := func(object string, want ...string) {
-		t.Helper()
-		s := framing.NewScanner(framing.JSON, fields)
-		for range 2 { // nothing of the first time is left the second time
-			ev, err := s.Event(
-				[]byte(`{"type":"ADDED","object":{` + object + `,"metadata":{"name":"n","resourceVersion":"7"}}}`))
-			if err != nil {
-				t.Fatalf("%s: %v", object, err)
-			}
-			if got := ev.Object.Fields; !slices.Equal(got, want) {
-				t.Errorf("%s: %q, want %q", object, got, want)
-			}
-			full := `{"spec":{"nodeName":"other","hostNetwork":true,"restartPolicy":"r"},
-				"status":{"phase":"p","podIP":"i"},"type":"T","x":[[{"y":9}]],
-				"metadata":{"name":"n","resourceVersion":"7"}}`
-			if _, err := s.Item([]byte(full), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	f(`"kind":"Pod"`, "", "false", "", "", "", "d", "0", "")
-	f(`"spec":{"nodeName":"n1","hostNetwork":true}`, "n1", "true", "", "", "", "d", "0", "")
-	f(`"spec":{"nodeName":null,"hostNetwork":null}`, "", "false", "", "", "", "d", "0", "")
-	f(`"spec":null,"status":[1]`, "", "false", "", "", "", "d", "0", "")
-	f(`"spec":{"nodeName":{"a":1},"restartPolicy":["x"]}`, "", "false", "", "", "", "d", "0", "")
-	f(`"status":{"podIP":"1","podIPs":[{"ip":"2"},{"ip":"3"}]}`, "", "false", "", "", "2", "d", "0", "")
-	f(`"status":{"podIPs":[{"ip":""},{"ip":"3"}],"podIP":"1"}`, "", "false", "", "", "1", "d", "0", "")
-	f(`"status":{"podIPs":[],"podIP":"1","phase":"a\u002fb"}`, "", "false", "", "a/b", "1", "d", "0", "")
-	f(`"x":[[{"z":1,"y":12.50},{"y":2}],[{"y":3}]]`, "", "false", "", "", "", "d", "12.50", "")
-	f(`"spec":{"type":"inner"},"type":"Opaque"`, "", "false", "", "", "", "d", "0", "Opaque")
-}
-
 // A CustomResourceDefinition may make kind and apiVersion selectable.
 func TestScannerTypeFields(t *testing.T) {
 	fields := []framing.Field{
@@ -100,13 +39,7 @@ func TestScannerTypeFields(t *testing.T) {
 
 // Everything that is not a watch event is an error, because the stream can no longer be trusted.
 func TestScannerErrors(t *testing.T) {
-	f := func(line, want string) {
-		t.Helper()
-		ev, err := framing.NewScanner(framing.JSON, podFields).Event([]byte(line))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %+v, error %v, want %q", line, ev, err, want)
-		}
-	}
+	f := func(line, want string) { eventFails(t, framing.JSON, []byte(line), want) }
 	object := func(metadata string) string { return `{"type":"ADDED","object":{"metadata":{` + metadata + `}}}` }
 	f(``, "unexpected EOF")
 	f(`{`, "EOF")
@@ -225,6 +158,7 @@ type twin struct {
 	typ             string
 	object          json.RawMessage
 	namespace, name string
+	uid             string // "" if it is not a string
 	rv              uint64
 	labels          map[string]string
 	end             bool
@@ -253,6 +187,7 @@ func twinOf(line []byte, fields []framing.Field) (tw twin, ok bool) {
 		!member("annotations", &annotations) {
 		return tw, false
 	}
+	_ = json.Unmarshal(metadata["uid"], &tw.uid)
 	tw.end = string(annotations[framing.InitialEventsEnd]) == `"true"`
 	if raw, ok := metadata["resourceVersion"]; ok {
 		if !decimal.Match(raw) {
@@ -329,12 +264,32 @@ func FuzzEvent(f *testing.F) {
 			}
 		}
 	}
-	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"}}}`))
+	for _, metadata := range []string{
+		`"name":"x"`, `"name":"x","namespace":"a"`, `"namespace":"a","name":"a"`, `"name":"x","labels":{}`, `"name":"x","labels":null`,
+		`"name":"x","labels":{"a":"1","b":"","c":null}`, `"name":"\u0078\"","labels":{"a":"\u0026"}`,
+		`"ownerReferences":[{"name":"other","resourceVersion":"1"}],"name":"x"`,
+		`"name":"x","uid":null`, `"name":"x","uid":"u"`, `"name":"x","uid":"\u0075\n"`,
+	} {
+		f.Add([]byte(`{"type":"ADDED","object":{"metadata":{` + metadata + `,"resourceVersion":"7"}}}`))
+	}
+	for _, members := range []string{
+		`"spec":{"nodeName":"n1","hostNetwork":true}`, `"spec":{"nodeName":null,"hostNetwork":null}`, `"spec":null,"status":[1]`,
+		`"spec":{"nodeName":{"a":1},"restartPolicy":["x"]}`, `"status":{"podIP":"1","podIPs":[{"ip":"2"},{"ip":"3"}]}`,
+		`"status":{"podIPs":[{"ip":""},{"ip":"3"}],"podIP":"1"}`, `"status":{"podIPs":[],"podIP":"1","phase":"a\u002fb"}`,
+		`"x":[[{"z":1,"y":12.50},{"y":2}],[{"y":3}]]`, `"spec":{"type":"inner"},"type":"Opaque"`,
+		`"spec":{"nodeName":"other","hostNetwork":true,"restartPolicy":"r"},"status":{"phase":"p","podIP":"i"},"type":"T","x":[[{"y":9}]]`,
+	} {
+		f.Add([]byte(`{"type":"ADDED","object":{` + members + `,"metadata":{"name":"n","resourceVersion":"7"}}}`))
+	}
 	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"x":` +
 		nestedJSON(`[{"a":`, "1", "}]", 100) + `}}`))
 	f.Add([]byte(`{"object":{"metadata":{"labels":{"a":"\u0026"},"resourceVersion":"007","namespace":"n","name":"x"},` +
 		`"spec":{"nodeName":"n1","hostNetwork":true},"status":{"podIPs":[{"ip":1.50}],"podIP":"1"}},"type":"DELETED"}`))
-	s := framing.NewScanner(framing.JSON, podFields)
+	fields := append(slices.Clone(podFields),
+		framing.Field{Label: "none", Default: "d"},
+		framing.Field{Label: "deep", Paths: [][]string{{"x", "[0]", "[0]", "y"}}, Default: "0"},
+		framing.Field{Label: "type", Paths: [][]string{{"type"}}})
+	s := framing.NewScanner(framing.JSON, fields)
 	f.Fuzz(func(t *testing.T, line []byte) {
 		ev, err := s.Event(line)
 		if !ordinary(line) {
@@ -344,7 +299,7 @@ func FuzzEvent(f *testing.F) {
 			}
 			return
 		}
-		tw, ok := twinOf(line, podFields)
+		tw, ok := twinOf(line, fields)
 		ok = ok && slices.Contains([]string{"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"}, tw.typ)
 		switch tw.typ {
 		case "BOOKMARK":
@@ -365,18 +320,18 @@ func FuzzEvent(f *testing.F) {
 			t.Fatalf("read %+v, want %+v", ev, tw)
 		}
 		if o := ev.Object; o != nil {
-			checkObject(t, o, tw)
+			checkObject(t, o, tw, fields)
 		}
 	})
 }
 
-func checkObject(t *testing.T, o *framing.Object, want twin) {
+func checkObject(t *testing.T, o *framing.Object, want twin, fields []framing.Field) {
 	key := want.name
 	if want.namespace != "" {
 		key = want.namespace + "/" + want.name
 	}
 	if o.Key != key || o.Namespace != want.namespace || o.Name != want.name || o.ResourceVersion != want.rv ||
-		!maps.Equal(o.Labels, want.labels) || !slices.Equal(o.Fields, want.fields) ||
+		o.UIDHash() != framing.HashOf(want.uid) || !maps.Equal(o.Labels, want.labels) || !slices.Equal(o.Fields, want.fields) ||
 		!bytes.Equal(o.Bytes(), want.object) {
 		t.Fatalf("read %+v\nwant %+v", o, want)
 	}
@@ -386,7 +341,7 @@ func checkObject(t *testing.T, o *framing.Object, want twin) {
 	}
 	const rv = 12345678901234567
 	for _, f := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted), o.Deleted(1).Left(rv)} {
-		left, ok := twinOf(payload(t, f), podFields)
+		left, ok := twinOf(payload(t, f), fields)
 		if !ok || left.typ != "DELETED" || left.rv != rv {
 			t.Fatalf("left as %+v", left)
 		}

@@ -43,12 +43,7 @@ func protobufEvent(t testing.TB, typ string, fields ...[]byte) []byte {
 }
 
 func scanProtobuf(t testing.TB, event []byte) framing.Event {
-	t.Helper()
-	ev, err := framing.NewScanner(framing.Protobuf, podFields).Event(event)
-	if err != nil {
-		t.Fatalf("%v\nin %.300q", err, event)
-	}
-	return ev
+	return scanAs(t, framing.Protobuf, event)
 }
 
 // The bytes of the package comment.
@@ -72,82 +67,9 @@ func TestProtobufBytes(t *testing.T) {
 	}
 }
 
-func TestProtobufKeyAndLabels(t *testing.T) {
-	rv := text(6, "7")
-	f := func(key, namespace, name string, labels map[string]string, metadata ...[]byte) {
-		t.Helper()
-		o := scanProtobuf(t, protobufEvent(t, "ADDED", message(1, metadata...))).Object
-		if o.Key != key || o.Namespace != namespace || o.Name != name || o.ResourceVersion != 7 {
-			t.Errorf("key %q, namespace %q, name %q at %d, want %q, %q, %q at 7",
-				o.Key, o.Namespace, o.Name, o.ResourceVersion, key, namespace, name)
-		}
-		if !maps.Equal(o.Labels, labels) {
-			t.Errorf("labels %v, want %v", o.Labels, labels)
-		}
-	}
-	label := func(key, value string) []byte { return message(11, text(1, key), text(2, value)) }
-	f("x", "", "x", nil, text(1, "x"), text(3, ""), rv)
-	f("a/x", "a", "x", nil, text(1, "x"), text(3, "a"), rv)
-	f("a/x", "a", "x", nil, rv, text(3, "a"), varint(99, 1), text(1, "x"))
-	f("x", "", "x", map[string]string{"a": "1", "b": ""}, text(1, "x"), rv, label("a", "1"), label("b", ""))
-	f("x", "", "x", map[string]string{"a": ""}, text(1, "x"), rv, message(11, text(1, "a")))
-	f("x", "", "x", nil, text(1, "x"), rv, message(12, text(1, "a"), text(2, "1"))) // an annotation
-	f("x", "", "x", nil, text(1, "x"), rv, message(13, text(1, "v1"), text(3, "other"), text(6, "9")))
-}
-
-// A field's value is that of the first path that has one, or else the default. Of a repeated field
-// the first element counts.
-func TestProtobufFields(t *testing.T) {
-	fields := append(slices.Clone(podFields),
-		framing.Field{Label: "none", Default: "d"},
-		framing.Field{Label: "count", Numbers: [][]int32{{4, 1}}, Default: "0"},
-		framing.Field{Label: "type", Numbers: [][]int32{{5}}},
-	)
-	metadata := message(1, text(1, "n"), text(6, "7"))
-	full := slices.Concat(metadata,
-		message(2, text(3, "r"), text(10, "other"), varint(11, 1)),
-		message(3, text(1, "p"), text(6, "i"), message(12, text(1, "j"))), message(4, varint(1, 9)), text(5, "T"))
-	s := framing.NewScanner(framing.Protobuf, fields)
-	f := func(object [][]byte, want ...string) {
-		t.Helper()
-		ev, err := s.Event(protobufEvent(t, "ADDED", append([][]byte{metadata}, object...)...))
-		if err != nil {
-			t.Fatalf("%x: %v", object, err)
-		}
-		if got := ev.Object.Fields; !slices.Equal(got, want) {
-			t.Errorf("%x: %q, want %q", object, got, want)
-		}
-		if _, err := s.Item(full, nil); err != nil { // nothing of this is left over
-			t.Fatal(err)
-		}
-	}
-	f(nil, "", "false", "", "", "", "d", "0", "")
-	f([][]byte{message(2), message(3)}, "", "false", "", "", "", "d", "0", "")
-	f([][]byte{message(2, text(10, "n1"), varint(11, 1))}, "n1", "true", "", "", "", "d", "0", "")
-	f([][]byte{message(2, text(10, ""), varint(11, 0))}, "", "false", "", "", "", "d", "0", "")
-	f([][]byte{message(2, varint(11, 2))}, "", "true", "", "", "", "d", "0", "")
-	f([][]byte{message(3, text(6, "1"), message(12, text(1, "2")), message(12, text(1, "3")))}, "", "false", "", "",
-		"2", "d", "0", "")
-	f([][]byte{message(3, message(12, text(1, "")), message(12, text(1, "3")), text(6, "1"))}, "", "false", "", "", "1",
-		"d", "0", "")
-	f([][]byte{message(3, text(6, "1"), text(1, "a/b"))}, "", "false", "", "a/b", "1", "d", "0", "")
-	f([][]byte{message(4, varint(1, 42)), text(5, "Opaque")}, "", "false", "", "", "", "d", "42", "Opaque")
-	f([][]byte{message(4, varint(1, 1<<64-5))}, "", "false", "", "", "", "d", "-5", "")
-	f([][]byte{message(2, text(5, "inner")), text(5, "Opaque")}, "", "false", "", "", "", "d", "0", "Opaque")
-	f([][]byte{message(99, text(5, "inner")), varint(98, 1),
-		protowire.AppendFixed64(protowire.AppendTag(nil, 97, protowire.Fixed64Type), 1)},
-		"", "false", "", "", "", "d", "0", "")
-}
-
 // Input that could not be sent on unchanged is an error, which gives the place.
 func TestProtobufErrors(t *testing.T) {
-	f := func(event []byte, want string) {
-		t.Helper()
-		ev, err := framing.NewScanner(framing.Protobuf, podFields).Event(event)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, error %v, want %q", event, ev.Type, err, want)
-		}
-	}
+	f := func(event []byte, want string) { t.Helper(); eventFails(t, framing.Protobuf, event, want) }
 	metadata := message(1, text(1, "x"), text(6, "7"))
 	object := func(fields ...[]byte) []byte { return protobufEvent(t, "ADDED", fields...) }
 	around := func(object []byte) []byte {
@@ -355,7 +277,31 @@ func FuzzProtobufEvent(f *testing.F) {
 		message(1, text(6, "007"), message(12, text(1, framing.InitialEventsEnd), text(2, "true")))), uint64(1<<64-1))
 	f.Add(protobufEvent(f, "DELETED", message(1, text(1, "x"), text(3, "n"), text(6, "7"), message(11, text(1, "a"))),
 		message(2, text(10, "n1"), varint(11, 1)), message(3, message(12, text(1, "1")), text(6, "2"))), uint64(100))
-	s := framing.NewScanner(framing.Protobuf, podFields)
+	rv := text(6, "7")
+	label := func(key, value string) []byte { return message(11, text(1, key), text(2, value)) }
+	for _, metadata := range [][]byte{
+		message(1, text(1, "x"), text(3, "a"), rv), message(1, rv, text(3, "a"), varint(99, 1), text(1, "x")),
+		message(1, text(1, "x"), rv, label("a", "1"), label("b", "")), message(1, text(1, "x"), rv, message(11, text(1, "a"))),
+		message(1, text(1, "x"), rv, message(12, text(1, "a"), text(2, "1"))), // an annotation
+		message(1, text(1, "x"), rv, message(13, text(1, "v1"), text(3, "other"), text(6, "9"))),
+	} {
+		f.Add(protobufEvent(f, "ADDED", metadata), uint64(1))
+	}
+	for _, object := range [][]byte{
+		message(2), message(3), slices.Concat(message(2, text(10, "n1"), varint(11, 1))), message(2, text(10, ""), varint(11, 0)),
+		message(2, varint(11, 2)), message(3, text(6, "1"), message(12, text(1, "2")), message(12, text(1, "3"))),
+		message(3, message(12, text(1, "")), message(12, text(1, "3")), text(6, "1")), message(3, text(6, "1"), text(1, "a/b")),
+		slices.Concat(message(4, varint(1, 42)), text(5, "Opaque")), message(4, varint(1, 1<<64-5)),
+		slices.Concat(message(2, text(5, "inner")), text(5, "Opaque")),
+		slices.Concat(message(99, text(5, "inner")), varint(98, 1), protowire.AppendFixed64(protowire.AppendTag(nil, 97, protowire.Fixed64Type), 1)),
+		slices.Concat(message(2, text(3, "r"), text(10, "other"), varint(11, 1)), message(3, text(1, "p"), text(6, "i"), message(12, text(1, "j"))),
+			message(4, varint(1, 9)), text(5, "T")),
+	} {
+		f.Add(protobufEvent(f, "ADDED", message(1, text(1, "n"), rv), object), uint64(1))
+	}
+	fields := append(slices.Clone(podFields), framing.Field{Label: "none", Default: "d"},
+		framing.Field{Label: "count", Numbers: [][]int32{{4, 1}}, Default: "0"}, framing.Field{Label: "type", Numbers: [][]int32{{5}}})
+	s := framing.NewScanner(framing.Protobuf, fields)
 	fieldless := framing.NewScanner(framing.Protobuf, nil)
 	f.Fuzz(func(t *testing.T, event []byte, rv uint64) {
 		tw, ok := protobufTwinOf(event)
@@ -393,7 +339,7 @@ func FuzzProtobufEvent(f *testing.F) {
 		default:
 			checkProtobufObject(t, s, ev, event, rv)
 			if ok {
-				checkProtobufTwin(t, ev.Object, tw, rv)
+				checkProtobufTwin(t, ev.Object, tw, fields, rv)
 			}
 		}
 	})
@@ -457,14 +403,14 @@ func checkProtobufObject(t *testing.T, s framing.Scanner, ev framing.Event, even
 		payload(t, back.Object.Frame(framing.Deleted)))
 }
 
-func checkProtobufTwin(t *testing.T, o *framing.Object, tw protobufTwin, rv uint64) {
+func checkProtobufTwin(t *testing.T, o *framing.Object, tw protobufTwin, fields []framing.Field, rv uint64) {
 	m := tw.metadata
 	if o.Name != m.Name || o.Namespace != m.Namespace ||
 		strconv.FormatUint(o.ResourceVersion, 10) != strings.TrimLeft(m.ResourceVersion, "0") ||
 		!maps.Equal(o.Labels, m.Labels) {
 		t.Fatalf("read %+v\nwant %+v", o, m)
 	}
-	for i, f := range podFields {
+	for i, f := range fields {
 		want := f.Default
 		for _, path := range f.Numbers {
 			if v := fieldText(tw.rest, path, f); v != "" {

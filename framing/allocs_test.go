@@ -22,55 +22,32 @@ func allocs(encoding framing.Encoding, fields []framing.Field, event []byte) flo
 	return fewest
 }
 
-func TestProtobufAllocs(t *testing.T) {
-	f := func(file string, fields []framing.Field, most float64) {
-		t.Helper()
-		for _, c := range asProtobuf.captured(t) {
-			if c.file != file {
-				continue
-			}
-			event := c.events("all")[2][4:]
-			if n := allocs(framing.Protobuf, fields, event); n > most {
-				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
-			}
-		}
-	}
-	f("configmap", nil, 4)
-	f("pod", podFields, 5)
-}
-
 func TestScannerAllocs(t *testing.T) {
-	f := func(file string, most float64) {
+	f := func(r representation, file string, fields []framing.Field, most float64) {
 		t.Helper()
-		for _, c := range readTestdata(t) {
+		for _, c := range r.captured(t) {
 			if c.file != file {
 				continue
 			}
-			line := c.events("all")[2]
-			if n := allocs(framing.JSON, podFields, line); n > most {
-				t.Errorf("%s: %v allocations, want at most %v", file, n, most)
+			event := c.events("all")[2]
+			if r.encoding == framing.Protobuf {
+				event = event[4:]
+			}
+			if n := allocs(r.encoding, fields, event); n > most {
+				t.Errorf("%s: %v allocations, want at most %v", c, n, most)
 			}
 		}
 	}
-	f("configmap", 6)
-	f("pod", 6)
-}
-
-func TestCBORAllocs(t *testing.T) {
-	for _, c := range asCBOR.captured(t) {
-		if c.file != "pod" {
-			continue
-		}
-		event := c.events("all")[2]
-		if n := allocs(framing.CBOR, podFields, event); n > 7 {
-			t.Errorf("%v allocations, want at most 7", n)
-		}
-	}
+	f(asProtobuf, "configmap", nil, 4)
+	f(asProtobuf, "pod", podFields, 5)
+	f(asJSON, "configmap", podFields, 6)
+	f(asJSON, "pod", podFields, 6)
+	f(asCBOR, "pod", podFields, 7)
 }
 
 // The parts that differ between responses cost no copy of the shared parts.
 func TestGzipMemberAllocs(t *testing.T) {
-	head, items, tail := framing.Stored([]byte("[")), deflate(1, configMapEvent(1<<20)), framing.Stored([]byte("]"))
+	head, items, tail := framing.Stored([]byte("[")), deflate(1, sample(t, 1<<20)), framing.Stored([]byte("]"))
 	if got := testing.AllocsPerRun(100, func() { framing.GzipMember(head, items, tail) }); got > 2 {
 		t.Errorf("%v allocations, want the slice of slices and the trailer", got)
 	}

@@ -120,7 +120,7 @@ func TestCBORFrame(t *testing.T) {
 }
 
 func TestCBOREventErrors(t *testing.T) {
-	f := func(event []byte, want string) { t.Helper(); eventFails(t, framing.CBOR, event, want) }
+	f := eventErrors[[]byte](t, framing.CBOR)
 	metadata := cborMap("name", "x", "resourceVersion", "7")
 	whole := cborEvent("ADDED", cborPod("metadata", metadata))
 	for n := range whole {

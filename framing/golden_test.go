@@ -489,11 +489,13 @@ func (c captured) readList(t testing.TB, form framing.ListForm, body []byte) ([]
 	return items, meta
 }
 
-// eventFails checks the error of an event, at its bytes.
-func eventFails(t *testing.T, e framing.Encoding, event []byte, want string) {
-	t.Helper()
-	_, err := framing.NewScanner(e, podFields).Event(event)
-	wantError(t, event, err, "read watch event: ", want)
+// eventErrors returns a check of the error of an event.
+func eventErrors[B ~string | ~[]byte](t *testing.T, e framing.Encoding) func(event B, want string) {
+	return func(event B, want string) {
+		t.Helper()
+		_, err := framing.NewScanner(e, podFields).Event([]byte(event))
+		wantError(t, []byte(event), err, "read watch event: ", want)
+	}
 }
 
 // wantError checks what an error begins with and contains.

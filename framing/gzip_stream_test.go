@@ -184,7 +184,7 @@ func TestGzipFramesDictionary(t *testing.T) {
 // Checksums are computed from each other without the bytes.
 func TestChecksum(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	text := configMapEvent(100 << 10)
+	text := sample(t, 100<<10)
 	of := func(p []byte) framing.Checksum {
 		return framing.GzipStored(framing.ErrorFrame(framing.JSON, p)).Plain
 	}
@@ -205,7 +205,7 @@ func TestChecksum(t *testing.T) {
 // FuzzGzipStream splits data into events and sends a client these in the forms that kinds gives.
 func FuzzGzipStream(f *testing.F) {
 	f.Add([]byte(`{"items":[{"a":1},{"a":1}]}`), []byte{0, 1, 2, 3, 1}, uint64(1))
-	f.Add(configMapEvent(70<<10), []byte{0, 1, 1, 3, 1, 2, 1}, uint64(2))
+	f.Add(sample(f, 70<<10), []byte{0, 1, 1, 3, 1, 2, 1}, uint64(2))
 	f.Add([]byte{}, []byte{0, 1, 1}, uint64(3))
 	f.Fuzz(func(t *testing.T, data, kinds []byte, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -39,7 +39,7 @@ func TestScannerTypeFields(t *testing.T) {
 
 // Everything that is not a watch event is an error, because the stream can no longer be trusted.
 func TestScannerErrors(t *testing.T) {
-	f := func(line, want string) { eventFails(t, framing.JSON, []byte(line), want) }
+	f := eventErrors[string](t, framing.JSON)
 	object := func(metadata string) string { return `{"type":"ADDED","object":{"metadata":{` + metadata + `}}}` }
 	f(``, "unexpected EOF")
 	f(`{`, "EOF")

@@ -69,7 +69,7 @@ func TestProtobufBytes(t *testing.T) {
 
 // Input that could not be sent on unchanged is an error, which gives the place.
 func TestProtobufErrors(t *testing.T) {
-	f := func(event []byte, want string) { t.Helper(); eventFails(t, framing.Protobuf, event, want) }
+	f := eventErrors[[]byte](t, framing.Protobuf)
 	metadata := message(1, text(1, "x"), text(6, "7"))
 	object := func(fields ...[]byte) []byte { return protobufEvent(t, "ADDED", fields...) }
 	around := func(object []byte) []byte {

@@ -251,44 +251,49 @@ func TestGoldenTrim(t *testing.T) {
 	}
 }
 
-// Members are left out with one comma, wherever they are and in any white space.
-func TestTrimJSON(t *testing.T) {
-	trim := framing.NewTrim(
-		framing.Drop{Fields: [][]string{{"data"}, {"status", "images"}, {"status", "a", "b"}}, Annotations: []string{"x/y"}},
-		framing.Drop{Fields: [][]string{{"binaryData"}}, Selects: func(labels map[string]string) bool { return labels["l"] == "1" }})
-	f := func(object, want string) {
-		t.Helper()
-		o := scan(t, []byte(`{"type":"ADDED","object":`+object+"}\n")).Object
-		checkFrame(t, object, o.TrimmedFrame(trim, framing.Added), []byte(`{"type":"ADDED","object":`+want+"}\n"))
+// managedFields may be in the middle of a metadata, but only in one place.
+func TestLeanProtobuf(t *testing.T) {
+	name, rv, long := text(1, "x"), text(6, "7"), text(17, strings.Repeat("m", 200))
+	rest := message(2, text(10, "n1"))
+	bare := scanProtobuf(t, protobufEvent(t, "ADDED", message(1, name, rv), rest)).Object
+	want := payload(t, bare.Frame(framing.Added))
+	for _, metadata := range [][]byte{
+		message(1, name, rv, long), message(1, name, long, long, rv), message(1, long, text(17, ""), name, rv),
+	} {
+		o := scanProtobuf(t, protobufEvent(t, "ADDED", metadata, rest)).Object
+		checkFrame(t, "lean", o.TrimmedFrame(framing.Lean, framing.Added), want)
 	}
-	const meta = `"metadata":{"name":"x","resourceVersion":"7"}`
-	f(`{"data":{"a":"}"},`+meta+`}`, `{`+meta+`}`)
-	f(`{`+meta+`,"data":{"a":"}"}}`, `{`+meta+`}`)
-	f(`{"kind":"K","data":1,`+meta+`,"data":[2],"data":null}`, `{"kind":"K",`+meta+`}`)
-	f(`{"kind":"K","data":1,"data":2,`+meta+`,"z":1}`, `{"kind":"K",`+meta+`,"z":1}`)
-	f(`{`+meta+`,"d\u0061ta":1,"z":1}`, `{`+meta+`,"z":1}`)
-	f(`{`+meta+`,"status":{"images":[1,{"data":2}]}}`, `{`+meta+`,"status":{}}`)
-	f(`{`+meta+`,"status":{"images":1,"a":{"b":{},"c":1}},"data":1}`, `{`+meta+`,"status":{"a":{"c":1}}}`)
-	f(`{`+meta+`,"status":{"a":{"b":1},"images":1}}`, `{`+meta+`,"status":{"a":{}}}`)
-	f(`{`+meta+`,"status":{"a":[{"b":1}],"images":1,"x":1}}`, `{`+meta+`,"status":{"a":[{"b":1}],"x":1}}`)
-	f(`{`+meta+`,"status":"images","spec":{"data":1}}`, `{`+meta+`,"status":"images","spec":{"data":1}}`)
-	f("{\"status\" : { \"images\" :1 ,\t\"x\":1 } ,\n "+meta+" ,\"data\" : 1 }", "{\"status\" : { \"x\":1 } ,\n "+meta+" }")
-	f(`{"metadata":{"name":"x","annotations":{"x/y":"1"},"resourceVersion":"7"}}`, `{"metadata":{"name":"x","resourceVersion":"7"}}`)
-	f(`{"metadata":{"annotations":{"x/y":"1","z":"2"},"name":"x","resourceVersion":"7"}}`,
-		`{"metadata":{"annotations":{"z":"2"},"name":"x","resourceVersion":"7"}}`)
-	f(`{"metadata":{"name":"x","resourceVersion":"7","annotations":{"x\/y":"1","x/y":"2"}},"a":{"annotations":{"x/y":"1"}}}`,
-		`{"metadata":{"name":"x","resourceVersion":"7"},"a":{"annotations":{"x/y":"1"}}}`)
-	f(`{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`, `{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`)
-	f(`{"metadata":{"name":"x","resourceVersion":"7","labels":{"l":"1"}},"binaryData":1}`,
-		`{"metadata":{"name":"x","resourceVersion":"7","labels":{"l":"1"}}}`)
-	const others = `{"metadata":{"name":"x","resourceVersion":"7","labels":{"l":"2"}},"binaryData":1}`
-	f(others, others)
+	for _, metadata := range [][]byte{
+		message(1, long, name, long, rv), message(1, name, rv, varint(17, 1)),
+	} {
+		if _, err := framing.NewScanner(framing.Protobuf, nil).Event(protobufEvent(t, "ADDED", metadata)); err == nil {
+			t.Errorf("%q is read", metadata)
+		}
+	}
+}
+
+// An object with two managedFields is refused.
+func TestManagedFieldsTwice(t *testing.T) {
+	for e, events := range map[framing.Encoding][][]byte{
+		framing.JSON: {
+			[]byte(`{"type":"ADDED","object":{"metadata":{"managedFields":[],"name":"x","resourceVersion":"7","managedFields":[]}}}`),
+			[]byte(`{"type":"ADDED","object":{"metadata":{"managedFields":[],"name":"x"},"metadata":{"resourceVersion":"7","managedFields":[]}}}`)},
+		framing.CBOR: {cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", "7",
+			"managedFields", []any{}, "managedFields", []any{})))},
+	} {
+		for _, event := range events {
+			if _, err := framing.NewScanner(e, nil).Event(event); err == nil || e == framing.JSON && !strings.Contains(err.Error(), "managedFields") {
+				t.Errorf("%q: %v", event, err)
+			}
+		}
+	}
 }
 
 // Where an object has none of the fields, it keeps its frames. Where it has, each Trim has a frame
 // of its own, which is made once for all goroutines.
 func TestTrimShares(t *testing.T) {
-	o := scan(t, []byte(`{"type":"MODIFIED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":1,"spec":{}}}`)).Object
+	const data = `{"type":"MODIFIED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":1,"spec":{}}}` + "\n"
+	o := scan(t, []byte(data)).Object
 	none := framing.NewTrim(framing.Drop{Fields: [][]string{{"status"}}})
 	if o.TrimmedFrame(none, framing.Modified).Start() != o.Frame(framing.Modified).Start() {
 		t.Error("an object without the fields has a frame of its own")
@@ -309,12 +314,19 @@ func TestTrimShares(t *testing.T) {
 			t.Errorf("got the frames %v, want %v", s, starts[0])
 		}
 	}
-	whole, cut := o.Frame(framing.Modified), o.TrimmedFrame(trims[0], framing.Modified)
-	if &whole.Body[len(whole.Body)-1] != &cut.Body[len(cut.Body)-1] {
-		t.Error("the bytes behind the fields are not shared")
-	}
-	if n := testing.AllocsPerRun(10, func() { o.TrimmedFrame(trims[0], framing.Modified) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+	for _, line := range append(readTestdata(t)[1].events("all"), []byte(data)) {
+		ev := scan(t, line)
+		for _, typ := range []framing.EventType{framing.Added, ev.Type} {
+			for _, trim := range []*framing.Trim{framing.Lean, trims[0]} {
+				whole, cut := ev.Object.Frame(typ), ev.Object.TrimmedFrame(trim, typ)
+				if &whole.Body[len(whole.Body)-1] != &cut.Body[len(cut.Body)-1] || cap(cut.Head) != len(cut.Head) || cap(cut.Body) != len(cut.Body) {
+					t.Errorf("%s as %s: the bytes behind the fields are not the whole object's", ev.Type, typ)
+				}
+				if n := testing.AllocsPerRun(10, func() { ev.Object.TrimmedFrame(trim, typ) }); n != 0 {
+					t.Errorf("%s as %s: %v allocations, want 0", ev.Type, typ, n)
+				}
+			}
+		}
 	}
 }
 
@@ -405,8 +417,37 @@ func seedTrim(f *testing.F, captures ...[]captured) {
 // FuzzTrimJSON compares with a rewriting of the object, member by member.
 func FuzzTrimJSON(f *testing.F) {
 	seedTrim(f, asJSON.captured(f), asMetadata.captured(f))
-	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"name":"x", "managed\u0046ields" : [ ] ,"resourceVersion":"7"}}}`), "metadata.managedFields")
-	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"managedFields":{}},"metadata":{"name":"x","resourceVersion":"7"}}}`), "metadata.managedFields")
+	for _, object := range []string{ // managedFields may be anywhere in the metadata, in any white space
+		`{"metadata":{"name":"x", "managed\u0046ields" : [ ] ,"resourceVersion":"7"}}`,
+		`{"metadata":{"managedFields":{}},"metadata":{"name":"x","resourceVersion":"7"}}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","managedFields":[{"a":{}}]}}`,
+		`{"metadata":{"managedFields":[],"name":"x","resourceVersion":"7"},"spec":{}}`,
+		`{"a":1,"metadata":{"name":"x","managedFields":[],"resourceVersion":"7"},"kind":"K"}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","managedFields":null}}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","managed\u0046ields":["]}",{}]}}`,
+		"{\"metadata\": {\"name\":\"x\" ,\t\"managedFields\" : [ ] , \"resourceVersion\":\"7\"} }",
+		"{\"metadata\":{\"name\":\"x\",\"resourceVersion\":\"7\"\r\t,\t\"managedFields\":[]\t}}",
+		`{"metadata":{"name":"x","resourceVersion":"7"}}`,
+		`{"managedFields":[],"metadata":{"name":"x","resourceVersion":"7","labels":{"managedFields":"1"},` +
+			`"annotations":{"managedFields":"[]"}},"spec":{"metadata":{"managedFields":[]}}}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","ManagedFields":[],"managedfields":[]}}`,
+	} {
+		f.Add([]byte(`{"type":"MODIFIED","object":`+object+"}\n"), "metadata.managedFields")
+	}
+	const meta = `"metadata":{"name":"x","resourceVersion":"7"}`
+	for _, object := range []string{ // members are left out with one comma
+		`{"data":{"a":"}"},` + meta + `}`, `{` + meta + `,"data":{"a":"}"}}`, `{"kind":"K","data":1,` + meta + `,"data":[2],"data":null}`,
+		`{"kind":"K","data":1,"data":2,` + meta + `,"z":1}`, `{` + meta + `,"d\u0061ta":1,"z":1}`, `{` + meta + `,"status":{"images":[1,{"data":2}]}}`,
+		`{` + meta + `,"status":{"images":1,"a":{"b":{},"c":1}},"data":1}`, `{` + meta + `,"status":{"a":{"b":1},"images":1}}`,
+		`{` + meta + `,"status":{"a":[{"b":1}],"images":1,"x":1}}`, `{` + meta + `,"status":"images","spec":{"data":1}}`,
+		"{\"status\" : { \"images\" :1 ,\t\"x\":1 } ,\t " + meta + " ,\"data\" : 1 }",
+		`{"metadata":{"name":"x","annotations":{"x/y":"1"},"resourceVersion":"7"}}`,
+		`{"metadata":{"annotations":{"x/y":"1","z":"2"},"name":"x","resourceVersion":"7"}}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","annotations":{"x\/y":"1","x/y":"2"}},"a":{"annotations":{"x/y":"1"}}}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`,
+	} {
+		f.Add([]byte(`{"type":"ADDED","object":`+object+"}\n"), "data,status.images,status.a.b,@x/y")
+	}
 	for _, event := range asJSON.captured(f)[0].events("all") {
 		f.Add(event, "status,spec.a,metadata.managedFields,@a")
 	}
@@ -418,7 +459,9 @@ func FuzzTrimJSON(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, line []byte, paths string) {
-		fuzzTrim(t, captured{representation: asJSON}, form, line, fuzzDrops(paths, false))
+		if at := bytes.IndexByte(line, '\n'); at < 0 || at == len(line)-1 { // as a reader returns it
+			fuzzTrim(t, captured{representation: asJSON}, form, line, fuzzDrops(paths, false))
+		}
 	})
 }
 
@@ -427,6 +470,13 @@ func FuzzTrimCBOR(f *testing.F) {
 	seedTrim(f, asCBOR.captured(f), asCBORMetadata.captured(f))
 	f.Add(cborEvent("ADDED", cborPod("metadata", cborMap("annotations", cborMap("a", "b"), "name", "x", "resourceVersion", "7"),
 		"spec", cborMap("a", cborMap("b", 1), "c", 2), "data", 3)), "spec.a.b,data,@a,spec.c")
+	for _, n := range []int{0, 20, 21, 22, 300} { // the number of a map's entries may take a byte less without managedFields
+		metadata := map[string]any{"name": "x", "resourceVersion": "7", "managedFields": []any{map[string]any{"a": 1}}}
+		for i := range n {
+			metadata[strings.Repeat("k", i+1)] = i
+		}
+		f.Add(cborEvent("ADDED", cborPod("metadata", metadata, "spec", map[string]any{"nodeName": "n"})), "metadata.managedFields")
+	}
 	form := asCBOR.captured(f)[0].form(f)
 	f.Fuzz(func(t *testing.T, event []byte, paths string) {
 		var twin cborTwin

@@ -19,16 +19,7 @@ func TestExtend(t *testing.T) {
 	w.cache.Reset([]*framing.Object{object(y.at(90)), object(x.at(107))}, 110, fanout.Ending{Reason: fanout.Backwards})
 	w.rv, w.things, w.history = 110, map[string]*thing{"a/x": x.at(107), "a/y": y.at(90)}, nil
 	w.put(named("x"))
-	request := func(s selector, rv uint64) fanout.Request {
-		return fanout.Request{Filter: s.filter(t), Start: fanout.FromVersion, ResourceVersion: rv, Timeout: time.Hour}
-	}
-	fails := func(s selector, rv uint64, want error) {
-		t.Helper()
-		if _, err := w.cache.Subscribe(request(s, rv)); !errors.Is(err, want) {
-			t.Errorf("from %d, %v: %v, want %v", rv, s, err, want)
-		}
-	}
-	fails(everything(t), 105, fanout.ErrExpired)
+	w.begins(everything(t), resume(105), fanout.ErrExpired)
 	if w.cache.Extend(nil, 105, 109) || w.cache.Extend(nil, 110, 110) {
 		t.Error("extended with a gap, or backwards")
 	}
@@ -44,35 +35,35 @@ func TestExtend(t *testing.T) {
 	if s := w.cache.Stats(); s.Oldest != 105 || s.HistoryEvents != 5 {
 		t.Errorf("stats %+v", s)
 	}
-	fails(everything(t), 104, fanout.ErrExpired)
-	fails(sel(t, "", "m", ""), 105, fanout.ErrPreviousUnknown)
-	fails(sel(t, "", "", "spec.node=n1"), 105, fanout.ErrPreviousUnknown)
+	w.begins(everything(t), resume(104), fanout.ErrExpired)
+	w.begins(sel(t, "", "m", ""), resume(105), fanout.ErrPreviousUnknown)
+	w.begins(sel(t, "", "", "spec.node=n1"), resume(105), fanout.ErrPreviousUnknown)
 
 	rest := w.since(everything(t), 110)
-	_, all := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 105})
+	_, all := w.client(everything(t), resume(105))
 	all.wantLines(t, append([]string{
 		line("MODIFIED", x2.at(106)), line("MODIFIED", x.at(107)), line("ADDED", z.at(108)), line("DELETED", z.at(109)),
 	}, rest...)...)
 	_, one := w.client(sel(t, "", "", "metadata.name=z"),
-		fanout.Request{Start: fanout.FromVersion, ResourceVersion: 105})
+		resume(105))
 	one.wantLines(t, line("ADDED", z.at(108)), line("DELETED", z.at(109)))
-	_, decidable := w.client(sel(t, "", "m", ""), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 106})
+	_, decidable := w.client(sel(t, "", "m", ""), resume(106))
 	decidable.wantLines(t, line("DELETED", x2.at(107)))
-	_, middle := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 108})
+	_, middle := w.client(everything(t), resume(108))
 	middle.wantLines(t, append([]string{line("DELETED", z.at(109))}, rest...)...)
 
 	// Further back, before the extension.
 	if !w.cache.Extend([]framing.Event{event("ADDED", x.at(103))}, 101, 105) {
 		t.Fatal("not extended further")
 	}
-	_, further := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101})
+	_, further := w.client(everything(t), resume(101))
 	further.wantLines(t, append([]string{line("ADDED", x.at(103))}, all.lines(t)...)...)
 	// Now the version before x's first change is known too.
 	if keys, _ := w.cache.UnresolvedKeys(); len(keys) > 0 {
 		t.Errorf("unknown are %q", keys)
 	}
 	for _, from := range []uint64{101, 105} {
-		_, settled := w.client(sel(t, "", "m", ""), fanout.Request{Start: fanout.FromVersion, ResourceVersion: from})
+		_, settled := w.client(sel(t, "", "m", ""), resume(from))
 		settled.wantLines(t, line("ADDED", x2.at(106)), line("DELETED", x2.at(107)))
 	}
 }
@@ -90,13 +81,7 @@ func TestResolvePrevious(t *testing.T) {
 		if !w.cache.Extend(replayed, 105, 110) {
 			t.Fatal("not extended")
 		}
-		from := func(rv uint64) fanout.Request {
-			return fanout.Request{Filter: sel(t, "", "m", "").filter(t), Start: fanout.FromVersion, ResourceVersion: rv,
-				Timeout: time.Hour}
-		}
-		if _, err := w.cache.Subscribe(from(105)); !errors.Is(err, fanout.ErrPreviousUnknown) {
-			t.Errorf("before it is decided: %v", err)
-		}
+		w.begins(sel(t, "", "m", ""), resume(105), fanout.ErrPreviousUnknown)
 		if keys, after := w.cache.UnresolvedKeys(); len(keys) != 1 || keys[0] != "a/x" || after != 105 {
 			t.Errorf("unknown are %q, behind %d", keys, after)
 		}
@@ -110,7 +95,7 @@ func TestResolvePrevious(t *testing.T) {
 		if keys, _ := w.cache.UnresolvedKeys(); len(keys) != 0 {
 			t.Errorf("unknown are %q", keys)
 		}
-		_, r := w.client(sel(t, "", "m", ""), from(105))
+		_, r := w.client(sel(t, "", "m", ""), resume(105))
 		r.wantLines(t, line(want, with.at(106)), line("DELETED", with.at(107)), line("DELETED", y.at(109)))
 	}
 	f(named("x", "m", ""), "MODIFIED")

@@ -62,8 +62,7 @@ func TestBookmarkSchedule(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, limits)
 			start := time.Now()
-			b := &bookmarks{recorder: newRecorder()}
-			w.flusher.Start(w.subscribe(sel(t, "none", "", ""), fanout.Request{Bookmarks: true, Timeout: timeout}), b)
+			_, b := w.client(sel(t, "none", "", ""), fanout.Request{Bookmarks: true, Timeout: timeout})
 			for !b.ended() {
 				time.Sleep(10 * time.Millisecond)
 				w.advance(1)
@@ -89,17 +88,6 @@ func TestBookmarkSchedule(t *testing.T) {
 	f(2 * time.Second)
 	f(21*time.Second, 19*time.Second)
 	f(45*time.Second, 20*time.Second, 40*time.Second, 43*time.Second)
-}
-
-// bookmarks remembers when it was written to.
-type bookmarks struct {
-	*recorder
-	at []time.Time
-}
-
-func (b *bookmarks) Write(batch [][]byte) (bool, error) {
-	b.at = append(b.at, time.Now())
-	return b.recorder.Write(batch)
 }
 
 // A watch gets no bookmark while it is still where it began. Once there is progress, the overdue

@@ -68,9 +68,7 @@ func TestApplyTypes(t *testing.T) {
 	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
 	x := named("x")
 	for i, typ := range []string{"MODIFIED", "ADDED"} {
-		if err := w.cache.Apply(event(typ, x.at(uint64(101+i))), time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		apply(t, w.cache, event(typ, x.at(uint64(101+i))))
 	}
 	r.wantLines(t, line("ADDED", x.at(101)), line("MODIFIED", x.at(102)))
 }
@@ -98,23 +96,15 @@ func TestReset(t *testing.T) {
 	if got := w.cache.Progress(); got != 60 {
 		t.Errorf("progress %d, want 60", got)
 	}
-	if _, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion, ResourceVersion: 59}); !errors.Is(err, fanout.ErrExpired) {
-		t.Errorf("from before the reset: %v, want %v", err, fanout.ErrExpired)
-	}
+	w.begins(everything(t), resume(59), fanout.ErrExpired)
 	_, again := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot})
-	if err := w.cache.Apply(event("ADDED", (&thing{name: "z"}).at(61)), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	apply(t, w.cache, event("ADDED", (&thing{name: "z"}).at(61)))
 	again.wantLines(t, line("ADDED", y.at(50)), line("ADDED", (&thing{name: "z"}).at(61)))
 	// A resourceVersion in the future of the new history, even if it was in the past of the old
 	// one, gets nothing until then.
-	_, future := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv})
-	if err := w.cache.Apply(event("ADDED", (&thing{name: "z2"}).at(rv)), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.cache.Apply(event("ADDED", (&thing{name: "z3"}).at(rv+1)), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	_, future := w.client(everything(t), resume(rv))
+	apply(t, w.cache, event("ADDED", (&thing{name: "z2"}).at(rv)))
+	apply(t, w.cache, event("ADDED", (&thing{name: "z3"}).at(rv+1)))
 	future.wantLines(t, line("ADDED", (&thing{name: "z3"}).at(rv+1)))
 }
 
@@ -134,9 +124,7 @@ func TestClose(t *testing.T) {
 	if err := <-waiting; err != fanout.ErrClosed {
 		t.Errorf("WaitFor: %v, want %v", err, fanout.ErrClosed)
 	}
-	if _, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t)}); err != fanout.ErrClosed {
-		t.Errorf("Subscribe: %v, want %v", err, fanout.ErrClosed)
-	}
+	w.begins(everything(t), fanout.Request{}, fanout.ErrClosed)
 	select {
 	case <-w.cache.Changed():
 	default:

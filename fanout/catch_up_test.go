@@ -13,6 +13,7 @@ import (
 
 // costly is a Sink whose writes take time, and that knows when the last one was.
 type costly struct {
+	silent
 	cost   time.Duration
 	mu     sync.Mutex
 	frames int // one slice each, because all events here are sent as they came
@@ -28,10 +29,6 @@ func (c *costly) Write(batch [][]byte) (bool, error) {
 	c.last = time.Now()
 	return false, nil
 }
-
-func (c *costly) Drain(func(error)) {}
-
-func (c *costly) End(fanout.Reason, bool) {}
 
 func (c *costly) seen() (frames int, last time.Time) {
 	c.mu.Lock()

@@ -10,6 +10,7 @@ import (
 // counter is a Sink that counts frames and keeps nothing. A compressed run of initial events or of
 // a replay counts as one.
 type counter struct {
+	silent
 	frames atomic.Int64
 	ended  atomic.Bool
 }
@@ -30,8 +31,13 @@ func (c *counter) Write(batch [][]byte) (bool, error) {
 	return false, nil
 }
 
-func (c *counter) Drain(func(error)) {}
-
 func (c *counter) End(fanout.Reason, bool) { c.ended.Store(true) }
 
 func (c *counter) count() int { return int(c.frames.Load()) }
+
+// silent is the part of a Sink that does nothing.
+type silent struct{}
+
+func (silent) Drain(func(error)) {}
+
+func (silent) End(fanout.Reason, bool) {}

@@ -545,7 +545,7 @@ func TestSlowReaderBound(t *testing.T) {
 }
 
 // A client that reads too slowly is evicted with a proper end, at a place from which it can resume. With
-// gzip it gets a complete member.
+// gzip it gets a complete member. Its sink is told how far behind it was.
 func TestEvict(t *testing.T) {
 	for _, gzip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -561,6 +561,9 @@ func TestEvict(t *testing.T) {
 				w.put(o)
 				time.Sleep(2 * fanout.SweepEvery)
 			}
+			if n := len(slow.evicted); n != 1 || slow.evicted[0].ParkedSince.IsZero() || slow.evicted[0].LagEvents == 0 || slow.evicted[0].Oldest.IsZero() {
+				t.Errorf("evicted in state %+v", slow.evicted)
+			}
 			slow.readOn()
 			slow.wantEnd(t, fanout.Evicted, true)
 			got, all := slow.lines(t), w.since(everything(t), 100)
@@ -574,32 +577,38 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// A client that resumes while the history moves on gets the beginning of what it missed, and then
-// the end of its stream.
+// A client whose replay is overtaken by the history gets the beginning of what it missed, and then the
+// end of its stream, even if the history forgets changes while a batch is being filled.
 func TestExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	for _, gzip := range []bool{false, true} {
 		limits := roomy
 		limits.HistoryEvents = 200
 		w := newWorld(t, limits)
 		for range 200 {
-			o := named("x")
-			o.data = strings.Repeat("d", 4000)
-			w.put(o)
-		}
-		want := w.since(everything(t), 100)
-		slow := newStuck(10)
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 100}),
-			slow)
-		synctest.Wait() // blocked in the first batch
-		for range 200 {
 			w.put(named("x"))
 		}
-		slow.readOn()
-		slow.wantEnd(t, fanout.Expired, true)
-		got := slow.lines(t)
+		want := w.since(everything(t), 100)
+		overtaken := false
+		overtake := framing.NewTrim(framing.Drop{
+			Fields: [][]string{{"nothing"}},
+			Selects: func(map[string]string) bool { // the first frame of the replay is being made
+				if !overtaken {
+					overtaken = true
+					for range 200 {
+						w.put(named("y"))
+					}
+				}
+				return false
+			},
+		})
+		_, r := w.client(everything(t), fanout.Request{
+			Start: fanout.FromVersion, ResourceVersion: 100, Gzip: gzip, Variant: &fanout.Variant{Trim: overtake},
+		})
+		r.wantEnd(t, fanout.Expired, true)
+		got := r.lines(t)
 		if len(got) == 0 || len(got) >= len(want) {
 			t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(want))
 		}
 		diff(t, got, want[:len(got)])
-	})
+	}
 }

@@ -53,10 +53,7 @@ func (w *rows) send(typ, namespace, name string, rv uint64) error {
 		columns = columnDefinitions
 	}
 	e := row{typ, namespace, name, rv}
-	ev, err := framing.NewTableScanner().Event([]byte(e.line(columns)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	ev := e.scan(w.t, columns)
 	w.sent = append(w.sent, e)
 	if ev.Columns.Known() && !w.cache.SetColumns(ev.Columns) {
 		w.t.Fatal("columns were refused")
@@ -76,6 +73,16 @@ func (w *rows) mustSend(typ, namespace, name string, rv uint64) {
 	}
 }
 
+// scan reads an event of Tables.
+func (e row) scan(t testing.TB, columns string) framing.Event {
+	t.Helper()
+	ev, err := framing.NewTableScanner().Event([]byte(e.line(columns)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ev
+}
+
 // linesOf returns what a client gets of some events.
 func linesOf(events ...row) (lines []string) {
 	columns := columnDefinitions
@@ -84,40 +91,6 @@ func linesOf(events ...row) (lines []string) {
 		columns = "null"
 	}
 	return lines
-}
-
-// Each client gets the events as they came, of its namespace or name, from its own beginning. Its
-// first event has the columns.
-func TestEventsOnly(t *testing.T) {
-	for _, gzip := range []bool{false, true} {
-		t.Run(fmt.Sprintf("gzip=%v", gzip), func(t *testing.T) {
-			w := newRows(t, roomy)
-			from := func(s selector, rv uint64) *recorder {
-				_, r := w.client(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv, Gzip: gzip})
-				return r
-			}
-			early := from(everything(t), 100)
-			w.mustSend("MODIFIED", "a", "x", 101) // the version before is not known
-			w.mustSend("DELETED", "b", "y", 102)
-			all, inB, named := from(everything(t), 101), from(sel(t, "b", "", ""), 100), from(sel(t, "a", "", "metadata.name=x"), 100)
-			future := from(everything(t), 103)
-			_, now := w.client(everything(t), fanout.Request{Start: fanout.FromNow, Gzip: gzip})
-			w.mustSend("ADDED", "b", "z", 103)
-			w.mustSend("ADDED", "a", "x", 104)
-			w.mustSend("MODIFIED", "b", "y", 105)
-
-			x1, y1, z, x2, y2 := w.sent[0], w.sent[1], w.sent[2], w.sent[3], w.sent[4]
-			early.wantLines(t, linesOf(x1, y1, z, x2, y2)...)
-			all.wantLines(t, linesOf(y1, z, x2, y2)...)
-			inB.wantLines(t, linesOf(y1, z, y2)...)
-			named.wantLines(t, linesOf(x1, x2)...)
-			future.wantLines(t, linesOf(x2, y2)...)
-			now.wantLines(t, linesOf(z, x2, y2)...)
-			if s := w.cache.Stats(); s.Objects != 0 || s.Bytes != 0 || s.HistoryEvents != 5 {
-				t.Errorf("it keeps %d objects in %d bytes, and %d events", s.Objects, s.Bytes, s.HistoryEvents)
-			}
-		})
-	}
 }
 
 // A bookmark that is the first event has the columns, and the event after it does not.
@@ -141,13 +114,7 @@ func TestEventsOnlyRefuses(t *testing.T) {
 	w := newRows(t, roomy)
 	f := func(s selector, start fanout.Start, want error) {
 		t.Helper()
-		sub, err := w.cache.Subscribe(fanout.Request{Filter: s.filter(t), Start: start, ResourceVersion: 100, Timeout: time.Hour})
-		if !errors.Is(err, want) {
-			t.Errorf("%v, start %d: %v, want %v", s, start, err, want)
-		}
-		if err == nil {
-			sub.Cancel()
-		}
+		w.begins(s, fanout.Request{Start: start, ResourceVersion: 100}, want)
 	}
 	f(everything(t), fanout.FromNow, nil)
 	f(sel(t, "a", "", "metadata.name!=x"), fanout.FromVersion, nil)
@@ -165,15 +132,7 @@ func TestEventsOnlyMaxAge(t *testing.T) {
 		w := newRows(t, roomy)
 		f := func(s selector, rv uint64, want error) {
 			t.Helper()
-			sub, err := w.cache.Subscribe(fanout.Request{
-				Filter: s.filter(t), Start: fanout.FromVersion, ResourceVersion: rv, MaxAge: time.Second, Timeout: time.Hour,
-			})
-			if !errors.Is(err, want) {
-				t.Errorf("%v from %d: %v, want %v", s, rv, err, want)
-			}
-			if err == nil {
-				sub.Cancel()
-			}
+			w.begins(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv, MaxAge: time.Second}, want)
 		}
 		w.mustSend("ADDED", "a", "x", 101)
 		time.Sleep(time.Second)
@@ -188,14 +147,7 @@ func TestEventsOnlyMaxAge(t *testing.T) {
 		f(everything(t), 101, fanout.ErrStale)
 		f(everything(t), 102, nil)
 
-		older := func(e row) framing.Event {
-			ev, err := framing.NewTableScanner().Event([]byte(e.line("null")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return ev
-		}
-		if !w.cache.Extend([]framing.Event{older(row{"DELETED", "c", "z", 95})}, 90, 100) {
+		if !w.cache.Extend([]framing.Event{row{"DELETED", "c", "z", 95}.scan(t, "null")}, 90, 100) {
 			t.Fatal("history was not extended")
 		}
 		f(sel(t, "c", "", ""), 90, nil) // it has just been fetched
@@ -237,9 +189,16 @@ func TestEventsOnlyStress(t *testing.T) {
 			continue
 		}
 		c := client{selector: []selector{everything(t), sel(t, "a", "", ""), sel(t, "b", "", "metadata.name=x")}[len(all)%3]}
-		c.from = 100 + uint64(len(all)*7)%(rv-100)
-		_, c.recorder = w.client(c.selector, fanout.Request{Start: fanout.FromVersion, ResourceVersion: c.from, Gzip: len(all)%2 == 0})
+		r := resume(100 + uint64(len(all)*7)%(rv-90)) // some are in the future
+		if c.from = r.ResourceVersion; len(all)%5 == 0 {
+			r.Start, c.from = fanout.FromNow, rv
+		}
+		r.Gzip = len(all)%2 == 0
+		_, c.recorder = w.client(c.selector, r)
 		all = append(all, c)
+	}
+	if s := w.cache.Stats(); s.Objects != 0 || s.Bytes != 0 || s.HistoryEvents != len(w.sent) {
+		t.Errorf("it keeps %d objects in %d bytes, and %d events", s.Objects, s.Bytes, s.HistoryEvents)
 	}
 	for _, c := range all {
 		var want []row
@@ -258,16 +217,13 @@ func TestEventsOnlyColumns(t *testing.T) {
 	_, old := w.client(everything(t), fanout.Request{Start: fanout.FromNow})
 	w.mustSend("ADDED", "a", "x", 101)
 	old.wantLines(t, linesOf(w.sent...)...)
-	ev, err := framing.NewTableScanner().Event([]byte(row{"ADDED", "a", "y", 102}.line(`[{"name":"Other"}]`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := row{"ADDED", "a", "y", 102}.scan(t, `[{"name":"Other"}]`)
 	if w.cache.SetColumns(ev.Columns) {
 		t.Fatal("other columns were accepted")
 	}
 	w.cache.ResetColumns(ev.Columns, 101, fanout.Ending{Reason: fanout.Redefined})
 	old.wantEnd(t, fanout.Redefined, true)
-	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 101})
+	_, r := w.client(everything(t), resume(101))
 	if err := w.cache.Apply(ev, time.Now()); err != nil {
 		t.Fatal(err)
 	}

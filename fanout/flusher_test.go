@@ -1,7 +1,6 @@
 package fanout_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,7 +24,11 @@ type stuck struct {
 	drains int
 	reads  chan error // results of Drain; never closed
 	broken error      // the result of Write
+
+	evicted []fanout.State // as it was told; read behind the end
 }
+
+func (s *stuck) Evicted(state fanout.State) { s.evicted = append(s.evicted, state) }
 
 func newStuck(room int) *stuck {
 	return &stuck{recorder: recorder{endc: make(chan struct{})}, room: room, reads: make(chan error, 1)}
@@ -80,19 +83,22 @@ func (s *stuck) End(reason fanout.Reason, complete bool) {
 	}
 }
 
-// A watch ends after its timeoutSeconds, cleanly: only the end of the stream is written.
+// A watch ends after its timeoutSeconds, cleanly: only the end of the stream is written. One whose
+// connection has reached its maximum age ends gracefully.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
 		for _, timeout := range []time.Duration{time.Nanosecond, time.Second, 5 * time.Second, 1800 * time.Second} {
-			start := time.Now()
-			_, r := w.client(everything(t), fanout.Request{Timeout: timeout, Bookmarks: true})
-			<-r.endc
-			if got := time.Since(start); got < timeout || got > timeout+fanout.SweepEvery {
-				t.Errorf("ended after %v, want %v", got, timeout)
+			for reason, aging := range map[fanout.Reason]bool{fanout.TimedOut: false, fanout.Aged: true} {
+				start, before := time.Now(), w.put(named("x"))
+				_, r := w.client(everything(t), fanout.Request{Timeout: timeout, Aging: aging, Bookmarks: true})
+				<-r.endc
+				if got := time.Since(start); got < timeout || got > timeout+fanout.SweepEvery {
+					t.Errorf("%s after %v, want %v", reason, got, timeout)
+				}
+				r.wantEnd(t, reason, true)
+				r.wantLines(t, []string{bookmark(before, false)}[:map[bool]int{true: 1}[aging]]...)
 			}
-			r.wantEnd(t, fanout.TimedOut, true)
-			r.wantLines(t)
 		}
 	})
 }
@@ -133,8 +139,8 @@ func TestFlushInterval(t *testing.T) {
 			synctest.Wait()
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if r.writes != want {
-				t.Errorf("%d writes, want %d", r.writes, want)
+			if len(r.at) != want {
+				t.Errorf("%d writes, want %d", len(r.at), want)
 			}
 		}
 		put := func(namespace, name string) { w.put(thing{namespace: namespace, name: name}) }
@@ -180,8 +186,8 @@ func TestReplayEqualVersions(t *testing.T) {
 		return rv + 1
 	})
 	w.put(named("x"))
-	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before})
-	_, earlier := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: before - 100})
+	_, r := w.client(everything(t), resume(before))
+	_, earlier := w.client(everything(t), resume(before-100))
 	r.wantLines(t, w.since(everything(t), before)...)
 	earlier.wantLines(t, w.since(everything(t), before-100)...)
 }
@@ -408,13 +414,4 @@ func (r *recorder) wireLen() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.wire.Len()
-}
-
-// A Flusher's goroutines are its shards and those that wait in Drain.
-func TestFlusherRunReturns(t *testing.T) {
-	for _, n := range []int{1, 4} {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		newFlusher(n).Run(ctx) // TestMain looks for what is left
-	}
 }

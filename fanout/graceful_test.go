@@ -52,7 +52,7 @@ func TestGracefulEnding(t *testing.T) {
 			}
 			c.wantLines(t, want...)
 		}
-		_, again := w.client(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: progress})
+		_, again := w.client(s, resume(progress))
 		again.wantLines(t, w.since(s, progress)...)
 	})
 }
@@ -145,19 +145,4 @@ func TestGracefulEndingWhileWriting(t *testing.T) {
 		}
 		sink.wantLines(t, want...)
 	}
-}
-
-// A watch whose connection has reached its maximum age ends gracefully.
-func TestAging(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		start := time.Now()
-		_, r := w.client(everything(t), fanout.Request{Timeout: time.Second, Aging: true, Bookmarks: true})
-		rv := w.put(named("x"))
-		r.wantEnd(t, fanout.Aged, true)
-		if got := time.Since(start); got < time.Second || got > time.Second+fanout.SweepEvery {
-			t.Errorf("ended after %v", got)
-		}
-		r.wantLines(t, append(w.since(everything(t), 100), bookmark(rv, false))...)
-	})
 }

@@ -83,7 +83,7 @@ func TestInspectPhases(t *testing.T) {
 			want    fanout.Phase
 		}{
 			{"initial events", fanout.Request{Start: fanout.FromSnapshot}, fanout.InitialEvents},
-			{"replay", fanout.Request{Start: fanout.FromVersion, ResourceVersion: before}, fanout.Replaying},
+			{"replay", resume(before), fanout.Replaying},
 		} {
 			sub, sink := w.subscribe(everything(t), c.request), newStuck(0)
 			w.flusher.Start(sub, sink)
@@ -96,37 +96,6 @@ func TestInspectPhases(t *testing.T) {
 			if got := w.inspect(sub); got.Phase != fanout.Stopping {
 				t.Errorf("%s, ending: %+v", c.name, got)
 			}
-		}
-	})
-}
-
-// witness is a stuck Sink that notes the state of its subscription when it is evicted.
-type witness struct {
-	*stuck
-	states chan fanout.State // never closed
-}
-
-func (w witness) Evicted(s fanout.State) { w.states <- s }
-
-// An Evictee is told how far behind the subscription was, before that information is dropped.
-func TestEvictee(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limits := roomy
-		limits.ClientFrames = 10
-		w := newWorld(t, limits)
-		sink := witness{newStuck(0), make(chan fanout.State, 2)}
-		w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), sink)
-		for i := range 20 {
-			w.put(thing{namespace: "a", name: "x", data: fmt.Sprint(i)})
-			synctest.Wait()
-		}
-		sink.wantEnd(t, fanout.Evicted, false)
-		got := <-sink.states
-		if got.ParkedSince.IsZero() || got.Events != 1 || got.LagEvents != 19 || got.Oldest.IsZero() {
-			t.Errorf("evicted in state %+v", got)
-		}
-		if len(sink.states) > 0 {
-			t.Errorf("told again: %+v", <-sink.states)
 		}
 	})
 }

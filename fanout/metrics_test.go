@@ -85,9 +85,7 @@ func TestMetrics(t *testing.T) {
 		}
 
 		// The stuck client is one event behind from the next event on. No other client is behind.
-		if err := w.cache.Apply(event("ADDED", y.at(102)), time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		apply(t, w.cache, event("ADDED", y.at(102)))
 		time.Sleep(fanout.SweepEvery)
 		check(map[string]float64{
 			"watchfan_append_duration_seconds_count":   2,
@@ -109,9 +107,7 @@ func TestMetrics(t *testing.T) {
 		synctest.Wait()
 		check(map[string]float64{"watchfan_watchers": 1, "watchfan_lean_watchers": 1})
 		z := named("z")
-		if err := w.cache.Apply(event("ADDED", z.at(103)), time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		apply(t, w.cache, event("ADDED", z.at(103)))
 		synctest.Wait()
 		w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
 		zipped.wantEnd(t, fanout.LaneClosed, true)

@@ -3,7 +3,6 @@ package fanout_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 )
@@ -15,14 +14,7 @@ func TestProof(t *testing.T) {
 	f := func(p fanout.Proof, want error) {
 		t.Helper()
 		for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot} {
-			sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start,
-				Proof: p, Timeout: time.Hour})
-			if !errors.Is(err, want) {
-				t.Errorf("%+v at %d: %v, want %v", p, w.cache.Progress(), err, want)
-			}
-			if err == nil {
-				sub.Cancel()
-			}
+			w.begins(everything(t), fanout.Request{Start: start, Proof: p}, want)
 		}
 	}
 	f(fanout.Proof{}, nil)

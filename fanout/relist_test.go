@@ -344,9 +344,9 @@ func TestReplaceRelistGap(t *testing.T) {
 	w.put(named("x")) // 101
 	ahead := make(map[uint64]*recorder)
 	for _, rv := range []uint64{101, 102, 104, 105, 106, 108} {
-		_, ahead[rv] = w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv})
+		_, ahead[rv] = w.client(everything(t), resume(rv))
 	}
-	unstarted := w.subscribe(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: 103})
+	unstarted := w.subscribe(everything(t), resume(103))
 	w.relist(func(things map[string]*thing, rv uint64) uint64 {
 		y := named("y")
 		things["a/y"] = y.at(103)
@@ -368,16 +368,12 @@ func TestReplaceRelistGap(t *testing.T) {
 		}
 	}
 	for rv := uint64(100); rv <= 106; rv++ {
-		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
-			ResourceVersion: rv, Timeout: time.Hour})
-		if gap := rv > 101 && rv < 105; errors.Is(err, fanout.ErrExpired) != gap {
-			t.Errorf("from %d: %v", rv, err)
+		if rv > 101 && rv < 105 {
+			w.begins(everything(t), resume(rv), fanout.ErrExpired)
+			continue
 		}
-		if err == nil {
-			r := newRecorder()
-			w.flusher.Start(sub, r)
-			r.wantLines(t, w.since(everything(t), rv)...)
-		}
+		_, r := w.client(everything(t), resume(rv))
+		r.wantLines(t, w.since(everything(t), rv)...)
 	}
 }
 
@@ -398,14 +394,9 @@ func TestRelistGapsBound(t *testing.T) {
 	for rv, want := range map[uint64]error{
 		100: fanout.ErrExpired, oldest - 1: fanout.ErrExpired, oldest: nil, oldest + 1: fanout.ErrRelistGap, oldest + 2: nil,
 	} {
-		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
-			ResourceVersion: rv, Timeout: time.Hour})
-		if !errors.Is(err, want) || errors.Is(err, fanout.ErrRelistGap) != (want == fanout.ErrRelistGap) {
-			t.Errorf("from %d: %v, want %v", rv, err, want)
-		}
-		if err == nil {
-			r := newRecorder()
-			w.flusher.Start(sub, r)
+		w.begins(everything(t), resume(rv), want)
+		if want == nil {
+			_, r := w.client(everything(t), resume(rv))
 			r.wantLines(t, w.since(everything(t), rv)...)
 		}
 	}

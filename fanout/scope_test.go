@@ -52,14 +52,11 @@ func TestScopeCost(t *testing.T) {
 	}
 	for _, s := range []selector{everything(t), sel(t, "a", "", ""), sel(t, "a", "", "metadata.name=x"),
 		sel(t, "a", "", "spec.node=n1"), hundred(t, "a", 0)} {
-		if _, err := w.cache.Subscribe(fanout.Request{Filter: s.filter(t), Timeout: time.Hour}); err != nil {
-			t.Errorf("%v: %v: it costs nothing more", s, err)
-		}
+		w.begins(s, fanout.Request{}, nil) // it costs nothing more
 	}
 }
 
-// Each label that only one filter uses costs every change of the namespace a look-up, so labels
-// count too.
+// Each label that only one filter uses costs every change of the namespace a look-up, so labels count.
 func TestScopeCostOfLabels(t *testing.T) {
 	var x fanout.Index
 	taken := 0
@@ -108,11 +105,7 @@ func TestFilterMemory(t *testing.T) {
 	f := hundred(t, "a", 0).filter(t)
 	var subs []*fanout.Subscription
 	for range 3 {
-		s, err := w.cache.Subscribe(fanout.Request{Filter: f, Timeout: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		subs = append(subs, s)
+		subs = append(subs, w.subscribe(hundred(t, "a", 0), fanout.Request{}))
 	}
 	if got := bytes(); got != float64(f.Size()) {
 		t.Errorf("%v bytes are counted, want %d", got, f.Size())
@@ -123,10 +116,7 @@ func TestFilterMemory(t *testing.T) {
 	if got := bytes(); got != 0 {
 		t.Errorf("%v bytes are counted when all have gone", got)
 	}
-	s, err := w.cache.Subscribe(fanout.Request{Filter: f, Timeout: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := w.subscribe(hundred(t, "a", 0), fanout.Request{})
 	w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
 	s.Cancel()
 	if got := bytes(); got != 0 {

@@ -37,7 +37,7 @@ func TestReplayTurns(t *testing.T) {
 		w.put(o)
 	}
 	n := turns(t, w, sel(t, "", "", "metadata.name=y"),
-		fanout.Request{Start: fanout.FromVersion, ResourceVersion: began}, 2)
+		resume(began), 2)
 	if n < 3 {
 		t.Errorf("%d events are searched in %d turns, want at least 3", events, n)
 	}

@@ -274,7 +274,7 @@ func (w *world) checkReplay(t *testing.T, rng *rand.Rand) {
 		return
 	}
 	s := randomSelector(t, rng)
-	sub := w.subscribe(s, fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv})
+	sub := w.subscribe(s, resume(rv))
 	defer sub.Cancel()
 	wire, _, _ := sub.Fill()
 	diff(t, unchunk(t, wire), w.since(s, rv))
@@ -316,7 +316,7 @@ func TestReplayByIndex(t *testing.T) {
 	before := w.cache.Stats().Indexes
 	name := sel(t, "", "", "metadata.name=x000004")
 	for range 3 {
-		sub := w.subscribe(name, fanout.Request{Start: fanout.FromVersion, ResourceVersion: began})
+		sub := w.subscribe(name, resume(began))
 		sub.Fill()
 		sub.Cancel()
 	}

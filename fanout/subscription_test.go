@@ -1,9 +1,7 @@
 package fanout_test
 
 import (
-	"errors"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -12,16 +10,12 @@ import (
 // "Nothing can be read from it before the first Replace": earlier subscribers would never get its
 // objects.
 func TestSubscribeBeforeFilled(t *testing.T) {
-	c := fanout.NewCache(roomy, newFlusher(1))
+	w := &world{t: t, cache: fanout.NewCache(roomy, newFlusher(1))}
 	for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot, fanout.FromVersion} {
-		_, err := c.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: start, ResourceVersion: 5,
-			Timeout: time.Hour})
-		if err != fanout.ErrNotFresh {
-			t.Errorf("start %d: %v, want %v", start, err, fanout.ErrNotFresh)
-		}
+		w.begins(everything(t), fanout.Request{Start: start, ResourceVersion: 5}, fanout.ErrNotFresh)
 	}
-	if n := c.Snapshot().Len(); n != 0 || c.Progress() != 0 {
-		t.Errorf("%d objects at %d", n, c.Progress())
+	if n := w.cache.Snapshot().Len(); n != 0 || w.cache.Progress() != 0 {
+		t.Errorf("%d objects at %d", n, w.cache.Progress())
 	}
 }
 
@@ -36,16 +30,13 @@ func TestSubscriptionSize(t *testing.T) {
 func TestSubscribeInto(t *testing.T) {
 	w := newWorld(t, roomy)
 	var mine struct{ sub fanout.Subscription }
-	for range 2 { // a failed attempt leaves nothing in it
-		sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Start: fanout.FromVersion,
-			ResourceVersion: 1, Timeout: time.Hour, Into: &mine.sub})
-		if !errors.Is(err, fanout.ErrExpired) {
-			t.Fatalf("%v, %v", sub, err)
-		}
-	}
-	sub, err := w.cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Timeout: time.Hour, Into: &mine.sub})
-	if sub != &mine.sub || err != nil {
-		t.Fatalf("%p, %v, want %p", sub, err, &mine.sub)
+	r := resume(1)
+	r.Into = &mine.sub
+	w.begins(everything(t), r, fanout.ErrExpired) // a failed attempt leaves nothing in it
+	w.begins(everything(t), r, fanout.ErrExpired)
+	sub := w.subscribe(everything(t), fanout.Request{Into: &mine.sub})
+	if sub != &mine.sub {
+		t.Fatalf("%p, want %p", sub, &mine.sub)
 	}
 	sub.Cancel()
 	if n := w.cache.Stats().Subscriptions; n != 0 {

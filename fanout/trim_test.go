@@ -12,7 +12,10 @@ import (
 )
 
 // starts is a sink that notes where each frame starts.
-type starts struct{ at []*byte }
+type starts struct {
+	silent
+	at []*byte
+}
 
 func (s *starts) Write(batch [][]byte) (bool, error) {
 	for _, b := range batch {
@@ -20,8 +23,6 @@ func (s *starts) Write(batch [][]byte) (bool, error) {
 	}
 	return false, nil
 }
-func (s *starts) Drain(func(error))       {}
-func (s *starts) End(fanout.Reason, bool) {}
 
 // An event is spliced once for a hundred watches without the same fields, whatever their filters
 // and accounts. Watches without other fields have a frame of their own.

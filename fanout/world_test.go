@@ -456,6 +456,24 @@ func (w *world) subscribe(s selector, r fanout.Request) *fanout.Subscription {
 	return sub
 }
 
+// resume is a request from a resourceVersion on.
+func resume(rv uint64) fanout.Request {
+	return fanout.Request{Start: fanout.FromVersion, ResourceVersion: rv}
+}
+
+// begins checks whether a subscription begins, or is refused with an error.
+func (w *world) begins(s selector, r fanout.Request, want error) {
+	w.t.Helper()
+	r.Filter, r.Timeout = s.filter(w.t), time.Hour
+	sub, err := w.cache.Subscribe(r)
+	if !errors.Is(err, want) {
+		w.t.Errorf("%v, %+v: %v, want %v", s, r, err, want)
+	}
+	if err == nil {
+		sub.Cancel()
+	}
+}
+
 // client subscribes and starts with a recorder.
 func (w *world) client(s selector, r fanout.Request) (*fanout.Subscription, *recorder) {
 	w.t.Helper()
@@ -471,8 +489,8 @@ type recorder struct {
 
 	mu       sync.Mutex
 	wire     bytes.Buffer
-	writes   int
-	most     [2]int // slices and bytes of the largest write
+	at       []time.Time // of each write
+	most     [2]int      // slices and bytes of the largest write
 	endc     chan struct{}
 	reason   fanout.Reason
 	complete bool
@@ -489,7 +507,7 @@ func (r *recorder) Write(batch [][]byte) (blocked bool, err error) {
 		r.wire.Write(b)
 		n += len(b)
 	}
-	r.writes++
+	r.at = append(r.at, time.Now())
 	r.most = [2]int{max(r.most[0], len(batch)), max(r.most[1], n)}
 	return false, nil
 }

@@ -343,15 +343,10 @@ func (c *checkedClient) join(t *testing.T, w *world) bool {
 		}
 	}
 	if c.request.Start == fanout.FromSnapshot {
-		var keys []string
-		for key, o := range w.things {
+		for _, o := range sorted(w.things) {
 			if c.selector.matches(o) {
-				keys = append(keys, key)
+				c.initial = append(c.initial, line("ADDED", o))
 			}
-		}
-		slices.Sort(keys)
-		for _, key := range keys {
-			c.initial = append(c.initial, line("ADDED", w.things[key]))
 		}
 	}
 	c.request.Filter = c.selector.filter(t)

@@ -191,21 +191,19 @@ func NewRuns() *Runs {
 func (r *Runs) Get(frames ...framing.Frame) framing.GzipChunk { return r.get(frames) }
 func (r *Runs) Bytes() int                                    { return r.bytes }
 
-// Attribute returns a field by its slot, a label by its key, or the name if key is "metadata.name".
-func Attribute(slot int, key string) attribute {
-	switch {
-	case key == "metadata.name":
+// attributeOf returns the name, the first field of the tests, or a label.
+func attributeOf(key string) attribute {
+	switch key {
+	case "metadata.name":
 		return attribute{slot: slotName}
-	case key != "":
-		return attribute{slot: slotLabel, label: key}
+	case "spec.node":
+		return attribute{}
 	}
-	return attribute{slot: slot}
+	return attribute{slot: slotLabel, label: key}
 }
 
 // BuildIndex builds an index. rest is called after each step.
-func (c *Cache) BuildIndex(slot int, key string, rest func() bool) {
-	c.buildIndex(Attribute(slot, key), rest)
-}
+func (c *Cache) BuildIndex(key string, rest func() bool) { c.buildIndex(attributeOf(key), rest) }
 
 // IndexReplayed indexes the replayed changes.
 func (c *Cache) IndexReplayed(rest func() bool) { c.indexReplayed(rest) }
@@ -302,7 +300,7 @@ func (s Snapshot) Indexes() int {
 }
 
 // HasIndex reports whether the snapshot has the index of a label.
-func (s Snapshot) HasIndex(label string) bool { return s.index(Attribute(0, label)) != nil }
+func (s Snapshot) HasIndex(label string) bool { return s.index(attributeOf(label)) != nil }
 
 // Shard returns the index of the shard that serves the carrier's subscriptions.
 func (c *Carrier) Shard() int { return c.shard.Load().index }

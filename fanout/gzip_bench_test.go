@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,45 +52,25 @@ const podTemplate = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"{app}-5
 	`"imageID":"registry.example.com/shop/{app}@sha256:{image}","containerID":"containerd://{container}",` +
 	`"started":true}],"qosClass":"Burstable"}}`
 
-// pods returns the pods of fifty apps.
-type pods struct {
-	rng  *rand.Rand
-	pods []*strings.Replacer
-	now  time.Time
-}
-
-func newPods(n int) *pods {
-	p := &pods{rng: rand.New(rand.NewPCG(1, 2)), now: time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)}
-	var owners, images [50]string
-	for i := range owners {
-		owners[i], images[i] = p.hex(36), p.hex(64)
+// podReport returns the nth report, of one of a thousand pods of fifty apps.
+func podReport(n int) framing.Event {
+	rng := rand.New(rand.NewPCG(1, uint64(n)))
+	hex := func(of string, seed, n int) []string {
+		rng := rand.New(rand.NewPCG(uint64(seed), 0))
+		var b strings.Builder
+		for range n {
+			fmt.Fprintf(&b, "%x", rng.IntN(16))
+		}
+		return []string{of, b.String()}
 	}
-	for i := range n {
-		app := i % len(owners)
-		p.pods = append(p.pods, strings.NewReplacer("{app}", fmt.Sprint("app-", app),
-			"{team}", fmt.Sprint("team-", app%7), "{suffix}", fmt.Sprintf("%05d", i), "{uid}", p.hex(36),
-			"{owner}", owners[app], "{image}", images[app],
-			"{ip}", fmt.Sprintf("10.%d.%d.%d", p.rng.IntN(256), p.rng.IntN(256), p.rng.IntN(256)),
-			"{node}", fmt.Sprintf("node-%04d", p.rng.IntN(5000)),
-			"{created}", p.now.Add(-time.Duration(p.rng.IntN(1e6))*time.Second).Format(time.RFC3339)))
-	}
-	return p
-}
-
-func (p *pods) hex(n int) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = "0123456789abcdef"[p.rng.IntN(16)]
-	}
-	return string(b)
-}
-
-// event returns a report of pod i.
-func (p *pods) event(typ string, i int, rv uint64) framing.Event {
-	p.now = p.now.Add(100 * time.Millisecond)
-	o := strings.NewReplacer("{rv}", fmt.Sprint(rv), "{now}", p.now.Format(time.RFC3339),
-		"{restarts}", fmt.Sprint(p.rng.IntN(5)), "{container}", p.hex(64)).Replace(p.pods[i].Replace(podTemplate))
-	ev, err := framing.NewScanner(framing.JSON, fieldPaths).Event([]byte(`{"type":"` + typ + `","object":` + o + "}\n"))
+	i := rng.IntN(1000)
+	app, now := i%50, time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)
+	o := strings.NewReplacer(slices.Concat(hex("{uid}", i, 36), hex("{owner}", -app, 36), hex("{image}", -app, 64), hex("{container}", n, 64),
+		[]string{"{app}", fmt.Sprint("app-", app), "{team}", fmt.Sprint("team-", app%7), "{suffix}", fmt.Sprintf("%05d", i),
+			"{rv}", fmt.Sprint(100 + n), "{ip}", fmt.Sprintf("10.%d.%d.%d", i%251, i%241, i%239), "{node}", fmt.Sprintf("node-%04d", i*37%5000),
+			"{restarts}", fmt.Sprint(rng.IntN(5)), "{created}", now.Add(-time.Duration(i*997) * time.Second).Format(time.RFC3339),
+			"{now}", now.Add(time.Duration(n) * 100 * time.Millisecond).Format(time.RFC3339)})...).Replace(podTemplate)
+	ev, err := framing.NewScanner(framing.JSON, fieldPaths).Event([]byte(`{"type":"MODIFIED","object":` + o + "}\n"))
 	if err != nil {
 		panic(err)
 	}
@@ -105,25 +86,15 @@ func BenchmarkGzipApply(b *testing.B) {
 				bm := newBench(b, clients, func(int) (selector, fanout.Request) {
 					return all, fanout.Request{Gzip: encoding == "gzip"}
 				})
-				p := newPods(1000)
 				var reports []framing.Event
-				for range 1000 {
-					reports = append(reports, p.event("MODIFIED", p.rng.IntN(1000), bm.rv))
+				for i := range 1000 {
+					reports = append(reports, podReport(i))
 				}
-				_, before := bm.cache.Delivered()
-				n := 0
-				b.ReportAllocs()
-				for b.Loop() {
-					bm.rv++
-					apply(b, bm.cache, again(reports[n%len(reports)], bm.rv))
-					if n++; n%256 == 0 {
-						await(bm.sinks[0], n-128)
-					}
-				}
+				n := bm.loop(b, reports...)
 				bm.drained(b, n)
-				_, after := bm.cache.Delivered()
+				_, bytes := bm.cache.Delivered()
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n*clients), "ns/delivery")
-				b.ReportMetric(float64(after-before)/float64(n*clients), "B/delivery")
+				b.ReportMetric(float64(bytes)/float64(n*clients), "B/delivery")
 			})
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,82 +15,48 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// truth is everything that has happened to a collection, as kube-apiserver knows it, whether a
-// cache was told or not.
-type truth struct {
-	rng     *rand.Rand
-	rv      uint64
-	things  map[string]*thing
-	changes []change
-}
-
-// happens makes n changes and applies them to a cache, if there is one.
-func (tr *truth) happens(t testing.TB, n int, cache *fanout.Cache) {
+// happens makes n changes, and tells the cache of them if told is true.
+func (w *world) happens(rng *rand.Rand, n int, told bool) {
 	for range n {
-		tr.rv += 1 + uint64(tr.rng.IntN(2))
-		random := randomThing(tr.rng)
-		o := random.at(tr.rv)
-		c, ev := change{rv: tr.rv, before: tr.things[o.key()], after: o}, framing.Event{}
+		w.rv += 1 + uint64(rng.IntN(2))
+		random := randomThing(rng)
+		o := random.at(w.rv)
+		c, ev := change{rv: w.rv, before: w.things[o.key()], after: o}, framing.Event{}
 		switch {
 		case c.before == nil:
-			o.uid = fmt.Sprint(tr.rv)
+			o.uid = fmt.Sprint(w.rv)
 			ev = event("ADDED", o)
-		case tr.rng.IntN(3) == 0:
+		case rng.IntN(3) == 0:
 			c.after = nil
-			ev = event("DELETED", c.before.at(tr.rv))
+			ev = event("DELETED", c.before.at(w.rv))
 		default:
 			o.uid = c.before.uid
 			ev = event("MODIFIED", o)
 		}
-		tr.commit(c)
-		if cache != nil {
-			apply(t, cache, ev)
+		w.commit(c)
+		if told {
+			apply(w.t, w.cache, ev)
 		}
 	}
-}
-
-func (tr *truth) commit(c change) {
-	tr.changes = append(tr.changes, c)
-	if c.after != nil {
-		tr.things[c.after.key()] = c.after
-	} else {
-		delete(tr.things, c.before.key())
-	}
-}
-
-// list returns the current collection.
-func (tr *truth) list() (objects []*framing.Object) {
-	for _, key := range slices.Sorted(maps.Keys(tr.things)) {
-		objects = append(objects, object(tr.things[key]))
-	}
-	return objects
 }
 
 // store is a client's copy of the collection, as JSON by key.
 type store map[string]string
 
-// at returns what a client with selector s holds that knows everything up to a resourceVersion.
-func (tr *truth) at(s selector, rv uint64) store {
-	known := make(store)
-	for _, c := range tr.changes {
-		if l := c.line(s); c.rv <= rv && l != "" {
+// between returns what a store becomes by the changes after a resourceVersion, up to another, which
+// kube-apiserver would send.
+func (w *world) between(known store, s selector, after, upTo uint64) store {
+	known = maps.Clone(known)
+	for _, c := range w.history {
+		if l := c.line(s); c.rv > after && c.rv <= upTo && l != "" {
 			known.take(l)
 		}
 	}
 	return known
 }
 
-// resumeElsewhere returns what the store holds after the client has resumed at kube-apiserver from
-// a resourceVersion.
-func (tr *truth) resumeElsewhere(known store, s selector, rv uint64) store {
-	known = maps.Clone(known)
-	for _, c := range tr.changes {
-		if l := c.line(s); c.rv > rv && l != "" {
-			known.take(l)
-		}
-	}
-	return known
-}
+// at returns what a client with selector s holds that knows everything up to a resourceVersion.
+func (w *world) at(s selector, rv uint64) store { return w.between(store{}, s, 0, rv) }
 
 // clientEvent is an event as a client reads it.
 type clientEvent struct {
@@ -172,11 +137,11 @@ func (f *follower) String() string {
 // check compares what a client was sent with the truth. If the stream was not cut off, the client
 // has everything, in order. And wherever the stream is cut off, resuming from the last
 // resourceVersion that was seen provides everything that is missing.
-func (f *follower) check(t testing.TB, tr *truth, whole bool, lines []string, resume func(known store, rv uint64)) {
-	want := tr.at(f.selector, tr.rv)
+func (f *follower) check(t testing.TB, w *world, whole bool, lines []string, resume func(known store, rv uint64)) {
+	want := w.at(f.selector, w.rv)
 	known, rv := maps.Clone(f.known), f.rv
 	cut := func() {
-		if got := tr.resumeElsewhere(known, f.selector, rv); !maps.Equal(got, want) {
+		if got := w.between(known, f.selector, rv, w.rv); !maps.Equal(got, want) {
 			t.Errorf("%v: cut off at %d, and goes on elsewhere: holds\n%v, want\n%v, after\n%s",
 				f, rv, got, want, lines)
 		}
@@ -222,10 +187,9 @@ func TestRelistCut(t *testing.T) {
 
 func relistAndCut(t *testing.T, rng *rand.Rand) {
 	w := newWorld(t, roomy)
-	tr := &truth{rng: rng, rv: 100, things: make(map[string]*thing)}
-	tr.happens(t, 5+rng.IntN(10), w.cache)
-	before := tr.rv
-	tr.rv += uint64(rng.IntN(6)) // changes of other collections, which a proof may be about
+	w.happens(rng, 5+rng.IntN(10), true)
+	before := w.rv
+	w.rv += uint64(rng.IntN(6)) // changes of other collections, which a proof may be about
 	var clients []*follower
 	for i := range 24 {
 		f := &follower{selector: randomSelector(t, rng), start: fanout.Start(i % 3), rv: before}
@@ -233,43 +197,43 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 			f.selector = everything(t)
 		}
 		if i < 12 && f.start != fanout.FromVersion {
-			f.rv += rng.Uint64N(tr.rv - before + 1)
+			f.rv += rng.Uint64N(w.rv - before + 1)
 			f.proof = fanout.Proof{Epoch: w.cache.Epoch(), At: before, AsOf: f.rv}
 		}
-		f.known = tr.at(f.selector, f.rv)
+		f.known = w.at(f.selector, f.rv)
 		clients = append(clients, f)
 		w.follow(f)
 	}
-	tr.happens(t, rng.IntN(2)*rng.IntN(12), nil)
-	tr.rv += uint64(rng.IntN(3))
+	w.happens(rng, rng.IntN(2)*rng.IntN(12), false)
+	w.rv += uint64(rng.IntN(3))
 	for range 12 { // clients that have seen changes elsewhere that are still to come here
 		f := &follower{selector: randomSelector(t, rng), start: fanout.FromVersion,
-			rv: before + rng.Uint64N(tr.rv-before+3)}
-		f.known = tr.at(f.selector, f.rv)
+			rv: before + rng.Uint64N(w.rv-before+3)}
+		f.known = w.at(f.selector, f.rv)
 		clients = append(clients, f)
 		w.follow(f)
 	}
 	for i := range 24 { // clients to whom those changes make no difference, or whose objects they left as they were
-		f := &follower{selector: randomSelector(t, rng), start: fanout.Start(i % 3), rv: before + rng.Uint64N(tr.rv-before+1)}
-		f.known = tr.at(f.selector, f.rv)
-		if f.start != fanout.FromVersion && maps.Equal(f.known, tr.at(f.selector, before)) {
+		f := &follower{selector: randomSelector(t, rng), start: fanout.Start(i % 3), rv: before + rng.Uint64N(w.rv-before+1)}
+		f.known = w.at(f.selector, f.rv)
+		if f.start != fanout.FromVersion && maps.Equal(f.known, w.at(f.selector, before)) {
 			f.proof = fanout.Proof{Epoch: w.cache.Epoch(), At: before, AsOf: f.rv, Part: true}
 			clients = append(clients, f)
 			w.follow(f)
 		}
 	}
-	if _, err := w.cache.Replace(tr.list(), tr.rv, time.Now()); err != nil {
+	if _, err := w.cache.Replace(objects(w.things), w.rv, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	tr.rv += 3
-	w.cache.Advance(tr.rv)
-	tr.happens(t, rng.IntN(5), w.cache)
+	w.rv += 3
+	w.cache.Advance(w.rv)
+	w.happens(rng, rng.IntN(5), true)
 	for _, f := range clients {
 		lines := f.end(t)
-		f.check(t, tr, f.sink.reason != fanout.Expired, lines, func(known store, rv uint64) {
+		f.check(t, w, f.sink.reason != fanout.Expired, lines, func(known store, rv uint64) {
 			again := &follower{selector: f.selector, start: fanout.FromVersion, rv: rv, known: known}
 			if w.follow(again) {
-				again.check(t, tr, false, again.end(t), nil)
+				again.check(t, w, false, again.end(t), nil)
 			}
 		})
 		if f.start != fanout.FromVersion && !f.proof.Part && f.sink.reason == fanout.Expired {
@@ -281,33 +245,32 @@ func relistAndCut(t *testing.T, rng *rand.Rand) {
 // If a client leaves during a relist, neither its last event nor a bookmark after it promises more
 // than the client has been sent.
 func TestRelistEndings(t *testing.T) {
-	const objects = 6
+	const count = 6
 	within := 0
 	for n := 1; ; n++ {
 		w := newWorld(t, roomy)
-		tr := &truth{rv: 100, things: make(map[string]*thing)}
-		for i := range objects {
-			tr.rv++
+		for i := range count {
+			w.rv++
 			o := named(fmt.Sprint(i), "l", "1")
-			o.rv, o.uid = tr.rv, fmt.Sprint(tr.rv)
-			tr.commit(change{rv: tr.rv, after: &o})
+			o.rv, o.uid = w.rv, fmt.Sprint(w.rv)
+			w.commit(change{rv: w.rv, after: &o})
 			apply(t, w.cache, event("ADDED", &o))
 		}
-		before := tr.rv
-		for i := range objects { // one third is deleted, one third leaves the selector, one third stays; the last first
-			tr.rv++
-			i = objects - 1 - i
-			was := tr.things[fmt.Sprint("a/", i)]
-			c := change{rv: tr.rv, before: was}
+		before := w.rv
+		for i := range count { // one third is deleted, one third leaves the selector, one third stays; the last first
+			w.rv++
+			i = count - 1 - i
+			was := w.things[fmt.Sprint("a/", i)]
+			c := change{rv: w.rv, before: was}
 			if i%3 < 2 {
-				c.after = was.at(tr.rv)
+				c.after = was.at(w.rv)
 				c.after.labels = map[string]string{"l": fmt.Sprint(i % 3)}
 			}
-			tr.commit(c)
+			w.commit(c)
 		}
 		clients := []*follower{{selector: everything(t)}, {selector: sel(t, "", "l=1", "")}} // each in its own shard
 		for _, f := range clients {
-			f.start, f.rv, f.known = fanout.FromVersion, before, tr.at(f.selector, before)
+			f.start, f.rv, f.known = fanout.FromVersion, before, w.at(f.selector, before)
 			w.follow(f)
 		}
 		left := n
@@ -322,17 +285,17 @@ func TestRelistEndings(t *testing.T) {
 			// They take what there is, and can't end yet.
 			time.Sleep(20 * time.Millisecond) //testlint:allow timer the differences come out right if they take nothing, too
 		})
-		if _, err := w.cache.Replace(tr.list(), tr.rv, time.Now()); err != nil {
+		if _, err := w.cache.Replace(objects(w.things), w.rv, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range clients {
-			f.check(t, tr, false, f.end(t), nil)
+			f.check(t, w, false, f.end(t), nil)
 		}
 		if left > 0 {
 			break
 		}
 	}
-	if within < objects {
+	if within < count {
 		t.Errorf("%d looks: this test measures nothing", within)
 	}
 }

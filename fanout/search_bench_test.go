@@ -11,27 +11,24 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// manyPods returns a world with n objects in 100 namespaces: 20 on each node, 20 with each value of
-// the label hash, one in a hundred with a label rare, all with a label app of 20 values.
-func manyPods(b testing.TB, n int, flusher *fanout.Flusher, indexer *fanout.Indexer) *world {
+// quietPods returns a world whose Flusher and Indexer do not run, with n objects in 100 namespaces: 20 on
+// each node, 20 with each value of the label hash, one in a hundred with a label rare, all with a label
+// app of 20 values.
+func quietPods(b testing.TB, n int) *world {
 	limits := roomy
 	limits.HistoryEvents = 10_000
-	w := &world{t: b, cache: fanout.NewCache(limits, flusher), flusher: flusher, rv: 101}
-	w.cache.IndexWith(indexer)
-	objects := make([]*framing.Object, n)
-	for i := range objects {
+	w := bareWorld(b, limits, newFlusher(1), 100)
+	w.cache.IndexWith(fanout.NewIndexer())
+	w.rv++
+	list := make([]*framing.Object, n)
+	for i := range list {
 		o := pod(i, n)
-		objects[i] = object(o.at(w.rv))
+		list[i] = object(o.at(w.rv))
 	}
-	if _, err := w.cache.Replace(objects, w.rv, time.Now()); err != nil {
+	if _, err := w.cache.Replace(list, w.rv, time.Now()); err != nil {
 		b.Fatal(err)
 	}
 	return w
-}
-
-// quietPods is manyPods whose Flusher and Indexer do not run.
-func quietPods(b testing.TB, n int) *world {
-	return manyPods(b, n, newFlusher(1), fanout.NewIndexer())
 }
 
 func pod(i, n int) thing {
@@ -63,11 +60,8 @@ func BenchmarkSearch(b *testing.B) {
 		}
 		for _, indexed := range []string{"none", "index"} {
 			if indexed == "index" {
-				for _, a := range []struct {
-					slot int
-					key  string
-				}{{0, ""}, {0, "hash"}, {0, "app"}, {0, "nobody"}} {
-					w.cache.BuildIndex(a.slot, a.key, always)
+				for _, key := range []string{"spec.node", "hash", "app", "nobody"} {
+					w.cache.BuildIndex(key, always)
 				}
 			}
 			join(indexed+"/node", sel(b, "", "", "spec.node=node-00007"), 15, 25)
@@ -87,10 +81,7 @@ func BenchmarkSearch(b *testing.B) {
 func BenchmarkIndexedApply(b *testing.B) {
 	const n = 100_000
 	w := quietPods(b, n)
-	keys := []struct {
-		slot int
-		key  string
-	}{{0, ""}, {0, "hash"}, {0, "app"}}
+	keys := []string{"spec.node", "hash", "app"}
 	built := 0
 	versions := make([][]framing.Event, 2) // of the same objects, on different nodes
 	for i := range 4096 {
@@ -101,7 +92,7 @@ func BenchmarkIndexedApply(b *testing.B) {
 	}
 	for _, k := range []int{0, 1, 2, 3} {
 		for ; built < k; built++ {
-			w.cache.BuildIndex(keys[built].slot, keys[built].key, always)
+			w.cache.BuildIndex(keys[built], always)
 		}
 		if got := w.cache.Stats().Indexes; got != k {
 			b.Fatalf("%d indexes, want %d", got, k)
@@ -132,7 +123,7 @@ func BenchmarkIndexBuild(b *testing.B) {
 	const n = 100_000
 	w := quietPods(b, n)
 	for b.Loop() {
-		w.cache.BuildIndex(0, "", func() bool { runtime.Gosched(); return true })
+		w.cache.BuildIndex("spec.node", func() bool { runtime.Gosched(); return true })
 		if w.cache.Stats().Indexes != 1 {
 			b.Fatal("no index")
 		}
@@ -155,8 +146,8 @@ func TestIndexMemory(t *testing.T) {
 		}
 	}
 	before := heap()
-	w.cache.BuildIndex(0, "", always)
-	w.cache.BuildIndex(0, "app", always)
+	w.cache.BuildIndex("spec.node", always)
+	w.cache.BuildIndex("app", always)
 	taken := heap() - before
 	check("after they were built", taken)
 	if each := taken / n / 2; each > 100 {

@@ -3,7 +3,6 @@ package fanout_test
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -18,11 +17,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// indexAttributes are all that an index can be built of, in the tests.
-var indexAttributes = []struct {
-	slot int
-	key  string
-}{{0, ""}, {1, ""}, {0, "l"}, {0, "m"}, {0, "none"}, {0, "metadata.name"}}
+// indexKeys are what an index is built of, in the tests.
+var indexKeys = []string{"spec.node", "l", "m", "none", "metadata.name"}
 
 func always() bool { return true }
 
@@ -51,23 +47,12 @@ func keysOf(objects []*framing.Object) (keys []string) {
 	return keys
 }
 
-// instantOf is the model of a snapshot.
-type instantOf struct {
-	things []*thing // by key
-}
-
-// instant returns the current state.
-func (w *world) instant() instantOf {
-	var all []*thing
-	for _, key := range slices.Sorted(maps.Keys(w.things)) {
-		all = append(all, w.things[key])
-	}
-	return instantOf{all}
-}
+// instant is the model of a snapshot: its things by key.
+type instant []*thing
 
 // keys returns what a search must find.
-func (in instantOf) keys(s selector, after string) (keys []string) {
-	for _, o := range in.things {
+func (in instant) keys(s selector, after string) (keys []string) {
+	for _, o := range in {
 		if o.key() > after && s.matches(o) {
 			keys = append(keys, fmt.Sprintf("%s@%d", o.key(), o.rv))
 		}
@@ -78,15 +63,15 @@ func (in instantOf) keys(s selector, after string) (keys []string) {
 // heldSnapshot is a snapshot, and the state that it must show for ever.
 type heldSnapshot struct {
 	fanout.Snapshot
-	model instantOf
+	model instant
 }
 
 // check compares a search of the snapshot, by Ascend, with a search of the model.
 func (h heldSnapshot) check(t *testing.T, rng *rand.Rand, s selector) {
 	t.Helper()
 	after, most := "", 1<<30
-	if n := len(h.model.things); n > 0 && rng.IntN(2) == 0 {
-		after = h.model.things[rng.IntN(n)].key()
+	if n := len(h.model); n > 0 && rng.IntN(2) == 0 {
+		after = h.model[rng.IntN(n)].key()
 	}
 	want := h.model.keys(s, after)
 	if rng.IntN(2) == 0 {
@@ -135,8 +120,7 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 		w.step(rng)
 		switch rng.IntN(40) {
 		case 0, 1, 2:
-			a := indexAttributes[rng.IntN(len(indexAttributes))]
-			w.cache.BuildIndex(a.slot, a.key, func() bool {
+			w.cache.BuildIndex(indexKeys[rng.IntN(len(indexKeys))], func() bool {
 				if rng.IntN(3) == 0 {
 					w.step(rng)
 				}
@@ -152,12 +136,12 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 				indexer.SweepAt(time.Now().Add(2 * fanout.IndexIdleFor))
 			}
 		case 5:
-			held = append(held, heldSnapshot{w.cache.Snapshot(), w.instant()})
+			held = append(held, heldSnapshot{w.cache.Snapshot(), sorted(w.things)})
 		}
 		if len(held) > 8 {
 			held = slices.Delete(held, 0, 1)
 		}
-		now := heldSnapshot{w.cache.Snapshot(), w.instant()}
+		now := heldSnapshot{w.cache.Snapshot(), sorted(w.things)}
 		indexes = max(indexes, now.Indexes())
 		if rng.IntN(3) == 0 {
 			now.check(t, rng, randomSelector(t, rng))
@@ -228,12 +212,8 @@ func (w *world) step(rng *rand.Rand) {
 func (w *world) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var list []*framing.Object
 	w.rv++
-	for _, key := range slices.Sorted(maps.Keys(w.things)) {
-		list = append(list, object(w.things[key]))
-	}
-	w.cache.Reset(list, w.rv, fanout.Ending{Reason: fanout.Reencoded})
+	w.cache.Reset(objects(w.things), w.rv, fanout.Ending{Reason: fanout.Reencoded})
 }
 
 // checkAt compares a search at an earlier resourceVersion with the model.
@@ -247,7 +227,7 @@ func (w *world) checkAt(t *testing.T, rng *rand.Rand) {
 		return
 	}
 	s.Indexes()
-	model := instantOf{w.stateAt(rv)}
+	model := instant(w.stateAt(rv))
 	heldSnapshot{s, model}.check(t, rng, randomSelector(t, rng))
 	sel := randomSelector(t, rng)
 	search := fanout.NewSearch(s, sel.filter(t))
@@ -298,7 +278,7 @@ func TestReplayByIndex(t *testing.T) {
 	if n := w.cache.Replay(node, began); n != 700 {
 		t.Errorf("looked at %d changes", n)
 	}
-	w.cache.BuildIndex(0, "", always)
+	w.cache.BuildIndex("spec.node", always)
 	built := w.rv
 	if n := w.cache.Replay(node, began); n != 700 {
 		t.Errorf("looked at %d changes from before the index, want all", n)
@@ -347,10 +327,7 @@ func TestExtendedReplayByIndex(t *testing.T) {
 		o := largeThing(rng)
 		versions[o.key()] = o.at(500)
 	}
-	var before []*framing.Object
-	for _, key := range slices.Sorted(maps.Keys(versions)) {
-		before = append(before, object(versions[key]))
-	}
+	before := objects(versions)
 	var first, second []framing.Event
 	for rv := uint64(1001); rv <= 1600; rv++ {
 		first = append(first, change(rv))
@@ -358,10 +335,7 @@ func TestExtendedReplayByIndex(t *testing.T) {
 	for rv := uint64(1601); rv <= 2000; rv++ {
 		second = append(second, change(rv))
 	}
-	var now []*framing.Object
-	for _, key := range slices.Sorted(maps.Keys(versions)) {
-		now = append(now, object(versions[key]))
-	}
+	now := objects(versions)
 	both := func(f func(c *fanout.Cache) bool) {
 		t.Helper()
 		if !f(w.cache) || !f(twin.cache) {
@@ -372,8 +346,8 @@ func TestExtendedReplayByIndex(t *testing.T) {
 		c.Reset(now, 2000, fanout.Ending{Reason: fanout.Reencoded})
 		return true
 	})
-	w.cache.BuildIndex(0, "", always)
-	w.cache.BuildIndex(0, "l", always)
+	w.cache.BuildIndex("spec.node", always)
+	w.cache.BuildIndex("l", always)
 	looked := func(from uint64, s selector) int { return w.cache.Replay(s.filter(t), from) }
 	node := sel(t, "", "", "spec.node=n1")
 	compare := func(oldest uint64) {
@@ -444,8 +418,7 @@ func TestIndexStress(t *testing.T) {
 		})
 	}
 	loop(1, func(rng *rand.Rand) {
-		a := indexAttributes[rng.IntN(len(indexAttributes))]
-		w.cache.BuildIndex(a.slot, a.key, always)
+		w.cache.BuildIndex(indexKeys[rng.IntN(len(indexKeys))], always)
 		if rng.IntN(5) == 0 {
 			indexer.SweepAt(time.Now().Add(2 * fanout.IndexIdleFor))
 		}
@@ -454,7 +427,7 @@ func TestIndexStress(t *testing.T) {
 		loop(2+i, func(rng *rand.Rand) {
 			s := randomSelector(t, rng)
 			w.mu.Lock()
-			want := w.instant()
+			want := sorted(w.things)
 			sub := w.subscribe(s, fanout.Request{Start: fanout.FromSnapshot})
 			snapshot := w.cache.Snapshot()
 			w.mu.Unlock()
@@ -463,7 +436,7 @@ func TestIndexStress(t *testing.T) {
 			heldSnapshot{snapshot, want}.check(t, rng, s)
 			snapshot.Indexes()
 			var lines []string
-			for _, o := range want.things {
+			for _, o := range want {
 				if s.matches(o) {
 					lines = append(lines, line("ADDED", o))
 				}
@@ -557,7 +530,7 @@ func TestIndexDemand(t *testing.T) {
 		t.Errorf("%d indexes with %d bytes", got.Indexes, got.IndexBytes)
 	}
 
-	w.cache.BuildIndex(0, "l", always)
+	w.cache.BuildIndex("l", always)
 	f("", "l=4", "spec.node=n4", 1, 1)
 	f("", "l in (4,34,7)", "", 3, 3)
 	f("", "l in (4,34,7)", "spec.node=n4", 3, 2)
@@ -599,7 +572,7 @@ func TestSearchUsesLaterIndex(t *testing.T) {
 	late := named("zzz")
 	late.node = "n4"
 	w.put(late)
-	w.cache.BuildIndex(0, "", always)
+	w.cache.BuildIndex("spec.node", always)
 	if !turn(100) || s.By() != "index" {
 		t.Fatalf("the search goes over %s", s.By())
 	}
@@ -625,7 +598,7 @@ func TestIndexGivenUp(t *testing.T) {
 	}
 	build := func() fanout.Snapshot {
 		t.Helper()
-		w.cache.BuildIndex(0, "", always)
+		w.cache.BuildIndex("spec.node", always)
 		have(1)
 		return w.cache.Snapshot()
 	}
@@ -672,7 +645,7 @@ func TestIndexGivenUp(t *testing.T) {
 	build()
 	w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
 	have(0)
-	w.cache.BuildIndex(0, "", always)
+	w.cache.BuildIndex("spec.node", always)
 	have(0)
 }
 
@@ -682,7 +655,7 @@ func TestIndexBuildOverrun(t *testing.T) {
 	w.manyThings(1000, 10)
 	template := event("MODIFIED", (&thing{namespace: "a", name: "x000000"}).at(1))
 	changes := fanout.MostPending + 1
-	w.cache.BuildIndex(0, "", func() bool {
+	w.cache.BuildIndex("spec.node", func() bool {
 		for ; changes > 0; changes-- {
 			w.rv++
 			apply(t, w.cache, again(template, w.rv))
@@ -692,7 +665,7 @@ func TestIndexBuildOverrun(t *testing.T) {
 	if got := w.cache.Stats().Indexes; got != 0 {
 		t.Errorf("%d indexes", got)
 	}
-	w.cache.BuildIndex(0, "", always)
+	w.cache.BuildIndex("spec.node", always)
 	if got := w.cache.Snapshot().Indexes(); got != 1 {
 		t.Errorf("%d indexes, want 1", got)
 	}
@@ -700,15 +673,13 @@ func TestIndexBuildOverrun(t *testing.T) {
 
 // A cache keeps a bounded number of indexes, those that are in use, and knows the demand of a
 // bounded number of labels.
-func TestIndexBounds(t *testing.T) {
-	synctest.Test(t, testIndexBounds)
-}
+func TestIndexBounds(t *testing.T) { synctest.Test(t, testIndexBounds) }
 
 func testIndexBounds(t *testing.T) {
 	w, _ := newIndexedWorld(t, roomy)
 	w.manyThings(1000, 10)
 	for i := range fanout.MaxIndexes + 2 {
-		w.cache.BuildIndex(0, fmt.Sprint("label", i), always)
+		w.cache.BuildIndex(fmt.Sprint("label", i), always)
 	}
 	if got := w.cache.Stats().Indexes; got != fanout.MaxIndexes || !w.cache.Snapshot().HasIndex("label0") {
 		t.Errorf("%d indexes", got)
@@ -716,7 +687,7 @@ func testIndexBounds(t *testing.T) {
 	time.Sleep(fanout.KeepIndexFor)
 	looked(w.cache.Snapshot(), sel(t, "", "label0=1", "").filter(t))
 	for i := range fanout.MaxIndexes + 2 {
-		w.cache.BuildIndex(0, fmt.Sprint("later", i), always)
+		w.cache.BuildIndex(fmt.Sprint("later", i), always)
 	}
 	s := w.cache.Snapshot()
 	if s.Indexes() != fanout.MaxIndexes || !s.HasIndex("label0") || s.HasIndex("label1") || !s.HasIndex("later14") || s.HasIndex("later15") {

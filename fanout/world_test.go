@@ -376,10 +376,8 @@ func (w *world) relist(mutate func(things map[string]*thing, rv uint64) uint64) 
 			leaving++
 		}
 	}
-	var list []*framing.Object
-	for _, key := range slices.Sorted(maps.Keys(now)) {
-		was, o := w.things[key], now[key]
-		list = append(list, object(o))
+	for _, o := range sorted(now) {
+		was := w.things[o.key()]
 		switch {
 		case was == nil || was.uid != o.uid:
 			changed = append(changed, change{rv: o.rv, after: o})
@@ -391,7 +389,7 @@ func (w *world) relist(mutate func(things map[string]*thing, rv uint64) uint64) 
 	for _, c := range append(gone, changed...) {
 		w.commit(c)
 	}
-	n, err := w.cache.Replace(list, w.rv, time.Now())
+	n, err := w.cache.Replace(objects(now), w.rv, time.Now())
 	if want := len(changed) + len(gone) - leaving; err != nil || n != want {
 		w.t.Errorf("Replace = %d, %v, want %d differences", n, err, want)
 	}
@@ -411,11 +409,23 @@ func (w *world) stateAt(rv uint64) []*thing {
 			delete(state, c.before.key())
 		}
 	}
-	var things []*thing
-	for _, key := range slices.Sorted(maps.Keys(state)) {
-		things = append(things, state[key])
+	return sorted(state)
+}
+
+// sorted returns things in the order of their keys.
+func sorted(things map[string]*thing) (all []*thing) {
+	for _, key := range slices.Sorted(maps.Keys(things)) {
+		all = append(all, things[key])
 	}
-	return things
+	return all
+}
+
+// objects returns things as a list has them.
+func objects(things map[string]*thing) (list []*framing.Object) {
+	for _, o := range sorted(things) {
+		list = append(list, object(o))
+	}
+	return list
 }
 
 // initial returns the initial events of a watch as of a resourceVersion.

@@ -13,10 +13,10 @@ import (
 // from where it begins or later, and gets the changes after that.
 func TestHistoryModel(t *testing.T) {
 	type kept struct {
-		line     string
-		rv       uint64
-		bytes    int64
-		received time.Time
+		line  string
+		rv    uint64
+		bytes int64
+		at    time.Duration // since the beginning
 	}
 	rng := steady.Rand(t)
 	var grown, byCount, byBytes, expired int
@@ -28,10 +28,10 @@ func TestHistoryModel(t *testing.T) {
 		var changes []kept
 		capacity, oldest, bytes := min(limits.HistoryEvents, 128), w.rv, int64(0)
 		forget := func() { oldest, bytes, changes = changes[0].rv, bytes-changes[0].bytes, changes[1:] }
-		now, pace := time.Now(), []time.Duration{0, 400 * time.Millisecond, time.Minute}[rng.IntN(3)]
+		began, at, pace := time.Now(), time.Duration(0), []time.Duration{0, 400 * time.Millisecond, time.Minute}[rng.IntN(3)]
 		for range 500 {
 			w.rv += 1 + uint64(rng.IntN(3))
-			now = now.Add(pace)
+			at += pace
 			o, typ := randomThing(rng), "MODIFIED"
 			if w.things[o.key()] == nil {
 				typ = "ADDED"
@@ -40,18 +40,18 @@ func TestHistoryModel(t *testing.T) {
 			ev := event(typ, o.at(w.rv))
 			switch {
 			case len(changes) < capacity:
-			case capacity < limits.HistoryEvents && now.Sub(changes[0].received) < fanout.Window:
+			case capacity < limits.HistoryEvents && at-changes[0].at < fanout.Window:
 				capacity = min(2*capacity, limits.HistoryEvents)
 				grown++
 			default:
 				forget()
 				byCount++
 			}
-			changes, bytes = append(changes, kept{line(typ, o.at(w.rv)), w.rv, int64(ev.Object.Size()), now}), bytes+int64(ev.Object.Size())
+			changes, bytes = append(changes, kept{line(typ, o.at(w.rv)), w.rv, int64(ev.Object.Size()), at}), bytes+int64(ev.Object.Size())
 			for ; bytes > limits.HistoryBytes && len(changes) > 1; byBytes++ {
 				forget()
 			}
-			if err := w.cache.Apply(ev, now); err != nil {
+			if err := w.cache.Apply(ev, began.Add(at)); err != nil {
 				t.Fatal(err)
 			}
 			if s := w.cache.Stats(); s.HistoryEvents != len(changes) || s.HistoryBytes != bytes || s.Oldest != oldest {

@@ -92,7 +92,7 @@ stress: $(if $(findstring e2e,$(or $(PKG),e2e)),$(QUICK_BINARIES)) ## flake rate
 		$(if $(FLAGS),-build '$(FLAGS)',-short) $(or $(PKG),$$($(GO) list $(PACKAGES) | $(NOT_SUITES)) ./proxy/e2e)
 
 e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (6 min; E2EFLAGS=-http2)
-	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless h2load:nghttp2-client \
+	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless \
 		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \
@@ -158,9 +158,7 @@ attack: bin/watchfan bin/devcluster ## attackers of all kinds beside honest clie
 
 deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, dashboards, alerts, each command of the READMEs (3 min; UPDATE=1 rewrites METRICS.md)
 	@deploy/need.sh curl:curl zsh:zsh fish:fish script:bsdutils
-	cd deploy/deploytest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
-		HELM_BIN=$(CURDIR)/bin/helm BENCH_BIN=$(CURDIR)/bin/bench PROMETHEUS_BIN=$(CURDIR)/bin/prometheus PROMTOOL_BIN=$(CURDIR)/bin/promtool \
-		GRAFANA_SCHEMA=$(CURDIR)/bin/grafana-schema ../progress.sh deploytest "3 minutes" $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
+	cd deploy/deploytest && ../progress.sh deploytest "3 minutes" $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
 statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium (1 min; SCREENSHOTS=DIR; UPDATE=1)
 	@deploy/need.sh chromium:chromium
@@ -193,9 +191,8 @@ lint: format ## gofmt, go vet and staticcheck of all modules, imports within pro
 	cd proxy/e2e/clients && $(GO) vet ./...
 	cd proxy/e2e/cachesuite && $(GO) vet . && $(GO) vet -modfile=v0.37.mod -tags throughput .
 	cd proxy/chaos/judge && $(GO) vet .
-	cd deploy/deploytest && $(GO) vet .
+	cd deploy && $(GO) vet ./deploytest ./release
 	cd proxy/statustest && $(GO) vet .
-	cd deploy/release && $(GO) vet .
 	$(GO) run ./proxy/proxytest/testlint $(if $(UPDATE),-update) $(TESTED)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 	$(GO) run $(STATICCHECK) -tags nightly,hollow ./proxy/e2e
@@ -281,8 +278,8 @@ bin/coredns bin/h2spec bin/kube-state-metrics: $(addprefix proxy/e2e/programs/,g
 bin/judge: $(wildcard proxy/chaos/judge/*.go) $(addprefix proxy/chaos/judge/,go.mod go.sum)
 	@cd proxy/chaos/judge && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' .
 
-bin/helm: $(addprefix deploy/deploytest/,go.mod go.sum)
-	cd deploy/deploytest && $(GO) build -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
+bin/helm: $(addprefix deploy/,go.mod go.sum)
+	cd deploy && $(GO) build -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
 
 bin/kubectl: $(DEVCLUSTER)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubectl

@@ -25,7 +25,7 @@ func TestCompatibility(t *testing.T) {
 			t.Errorf("deploy/README.md, Versions of Kubernetes, does not say %q", what)
 		}
 	}
-	out, err := exec.Command(binary(t, "WATCHFAN_BIN"), "version", "-o", "json").Output()
+	out, err := exec.Command(binary(t, "watchfan"), "version", "-o", "json").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ var asks = map[string]string{
 
 // Each shell, the real one, completes every command, and every flag that help lists.
 func TestCompletion(t *testing.T) {
-	program := binary(t, "WATCHFAN_BIN")
+	program := binary(t, "watchfan")
 	run := func(args ...string) string {
 		t.Helper()
 		out, err := exec.Command(program, args...).Output()

@@ -17,6 +17,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // A document's commands are in two kinds of fenced blocks. A script, sh, must exit with 0. In a
@@ -305,10 +307,10 @@ func newWorkshop(t *testing.T) *workshop {
 	}
 	// After the sources, so that make finds them up to date.
 	for _, name := range []string{"watchfan", "devcluster", "kubectl", "bench", "helm"} {
-		copyFile(t, binary(t, strings.ToUpper(name)+"_BIN"), filepath.Join(w.dir, "bin", name))
+		copyFile(t, binary(t, name), filepath.Join(w.dir, "bin", name))
 	}
-	for variable, name := range map[string]string{"HELM_BIN": "helm", "KUBECTL_BIN": "kubectl"} {
-		if err := os.Symlink(binary(t, variable), filepath.Join(w.bin, name)); err != nil {
+	for _, name := range []string{"helm", "kubectl"} {
+		if err := os.Symlink(binary(t, name), filepath.Join(w.bin, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -396,7 +398,7 @@ func (w *workshop) run(t *testing.T, c command) *terminal {
 	term.cmd.Env = append([]string{"HOME=" + w.home, "PATH=" + w.bin + ":" + os.Getenv("PATH")}, goEnvironment(t)...)
 	term.cmd.Stdout, term.cmd.Stderr = term, term
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches all processes of the group
-	term.cmd.WaitDelay = 2 * patience                          // time for processes that it leaves running
+	term.cmd.WaitDelay = 2 * steady.Patience                   // time for processes that it leaves running
 	if err := term.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +429,7 @@ func goEnvironment(t *testing.T) (environment []string) {
 //
 //testlint:allow timer the condition is looked at again
 func (t *terminal) expect(c command) error {
-	timeout := time.After(patience)
+	timeout := time.After(steady.Patience)
 	for {
 		select {
 		case <-t.exited:
@@ -463,10 +465,10 @@ func (t *terminal) interrupt(test *testing.T) {
 	}
 	select {
 	case <-t.exited:
-	case <-time.After(patience): //testlint:allow timer it only ends what hangs
+	case <-time.After(steady.Patience): //testlint:allow timer it only ends what hangs
 		_ = syscall.Kill(group, syscall.SIGKILL)
 		test.Errorf("%v does not end within %s of Ctrl-C, or has left something running:\n%s", t.cmd.Args,
-			patience, t.output())
+			steady.Patience, t.output())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/cli"
 	"helm.sh/helm/v4/pkg/kube"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -63,11 +64,21 @@ func templateFor(t *testing.T, version, text string) (*release.Release, error) {
 	return r.(*release.Release), nil
 }
 
+// render returns the objects that the chart renders.
+func render(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
+	r, err := template(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, r.Manifest)
+}
+
 // helm is Helm with a cluster.
 func (c *cluster) helm(t *testing.T) *action.Configuration {
 	t.Helper()
 	settings := cli.New()
-	settings.KubeConfig = c.kubeconfig
+	settings.KubeConfig = c.Ready.Kubeconfigs["admin"]
 	settings.SetNamespace(namespace)
 	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.NewTextHandler(io.Discard, nil)))
 	if err := config.Init(settings.RESTClientGetter(), namespace, "secret"); err != nil {
@@ -76,6 +87,7 @@ func (c *cluster) helm(t *testing.T) *action.Configuration {
 	return config
 }
 
+// install installs the chart until the test ends.
 func (c *cluster) install(t *testing.T, text string) *release.Release {
 	t.Helper()
 	install := action.NewInstall(c.helm(t))
@@ -85,6 +97,7 @@ func (c *cluster) install(t *testing.T, text string) *release.Release {
 	if err != nil {
 		t.Fatalf("helm install: %v", err)
 	}
+	t.Cleanup(func() { c.uninstall(t) })
 	return r.(*release.Release)
 }
 

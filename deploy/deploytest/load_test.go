@@ -2,18 +2,14 @@ package deploytest
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,6 +20,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 const (
@@ -38,7 +37,7 @@ const (
 // cache, passed through or rejected.
 type load struct {
 	c                       *cluster
-	process                 *exec.Cmd
+	process                 *proxytest.Process
 	insecure, secure, admin string
 	tls                     *tls.Config
 	token, adminToken       string
@@ -51,13 +50,12 @@ type load struct {
 
 func startLoad(t *testing.T) *load {
 	t.Helper()
-	binary(t, "DEVCLUSTER_BIN")
-	c, err := startCluster()
+	c, err := startCluster(binary(t, "devcluster"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.stop(); err != nil {
+		if err := c.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -127,11 +125,11 @@ func (l *load) begin(t *testing.T) {
 	})
 	each(200*time.Millisecond, l.read(ctx))
 	l.stall(t, "parked")
-	l.growUntil(ctx, t, "parked", 200, "the socket of a client that does not read is full", func() bool {
+	l.growUntil(ctx, t, "parked", 200, "full socket of a client that does not read", func() bool {
 		return l.metric(t, "watchfan_parked_watchers") > 0 && l.metric(t, "watchfan_lag_events") >= 3
 	})
 	l.stall(t, "evicted")
-	l.growUntil(ctx, t, "evicted", 400, "a client that is 400 large events behind is evicted", func() bool {
+	l.growUntil(ctx, t, "evicted", 400, "eviction of a client that is 400 large events behind", func() bool {
 		return l.metric(t, "watchfan_watches_ended_total", `reason="evicted"`) > 0
 	})
 }
@@ -145,7 +143,7 @@ func (l *load) growUntil(ctx context.Context, t *testing.T, name string, most in
 			t.Fatal(err)
 		}
 	}
-	eventually(t, what, func() error {
+	steady.Until(t, what, func() error {
 		if !done() {
 			return fmt.Errorf("not after %d large events", most)
 		}
@@ -163,48 +161,24 @@ func (l *load) grow(ctx context.Context, name string, i int) error {
 func (l *load) startWatchfan(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	l.process = exec.Command(binary(t, "WATCHFAN_BIN"), "--kubeconfig", l.c.kubeconfig, "--insecure-port=-1",
-		"--secure-port=-1", "--bind-address=127.0.0.1", "--admin-port=-1",
-		"--cert-dir", dir, "--ports-file", filepath.Join(dir, "ports"), "--client-buffer-bytes=8Mi",
-		"--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
-	l.process.Env = append(os.Environ(), "GOMEMLIMIT=2GiB")
-	var log bytes.Buffer
-	l.process.Stdout, l.process.Stderr = &log, &log
-	l.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := l.process.Start(); err != nil {
+	t.Setenv("GOMEMLIMIT", "2GiB")
+	fan, err := proxytest.StartWatchfan(binary(t, "watchfan"), dir, l.c.Ready.Kubeconfigs["admin"], steady.Patience,
+		"--client-buffer-bytes=8Mi", "--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = l.process.Process.Signal(syscall.SIGTERM)
-		if err := l.process.Wait(); err != nil || t.Failed() {
-			t.Logf("watchfan: %v\n%s", err, log.String())
+		if err := fan.Stop(); err != nil {
+			t.Error(err)
 		}
 	})
-	eventually(t, "watchfan is ready", func() error {
-		var ports struct{ Insecure, Secure, Admin string }
-		content, err := os.ReadFile(filepath.Join(dir, "ports"))
-		if err == nil {
-			err = json.Unmarshal(content, &ports)
-		}
-		if err != nil {
-			return err
-		}
-		l.insecure, l.secure, l.admin = ports.Insecure, ports.Secure, ports.Admin
-		resp, err := http.Get("http://" + l.admin + "/readyz")
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
+	l.process, l.insecure, l.secure, l.admin = fan.Process, fan.Ports.Insecure, fan.Ports.Secure, fan.Ports.Admin
+	awaitReady(t, l.admin+"/readyz")
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(readFile(t, filepath.Join(dir, "watchfan.crt"))))
 	l.tls = &tls.Config{RootCAs: roots}
-	l.token = strings.TrimSpace(readFile(t, filepath.Join(l.c.dir, "reader.token")))
-	l.adminToken = strings.TrimSpace(readFile(t, filepath.Join(l.c.dir, "admin.token")))
+	l.token = strings.TrimSpace(readFile(t, l.c.Ready.TokenFiles["reader"]))
+	l.adminToken = strings.TrimSpace(readFile(t, l.c.Ready.TokenFiles["admin"]))
 }
 
 // watch begins a healthy client's watch.
@@ -257,7 +231,7 @@ func (l *load) stall(t *testing.T, name string) {
 // read makes requests of all kinds. In each turn three are answered from the cache, three pass
 // through, and one is rejected.
 func (l *load) read(ctx context.Context) func(i int) error {
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: l.tls}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: l.tls}, Timeout: steady.Patience}
 	get := func(want int, url string, headers ...string) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
@@ -305,30 +279,29 @@ func (l *load) read(ctx context.Context) func(i int) error {
 // has these changes, so watchfan lists again.
 func (l *load) relist(t *testing.T) {
 	t.Helper()
-	command := func(args ...string) {
+	must := func(_ string, err error) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), os.Getenv("DEVCLUSTER_BIN"),
-			append(args, "--dir", l.c.dir)...).CombinedOutput(); err != nil {
-			t.Fatalf("devcluster %v: %v\n%s", args, err, out)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := l.process.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := l.process.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	command("restart-apiserver", "--kill")
+	must(l.c.Command("restart-apiserver", "--kill"))
 	before := l.writes.Load()
-	eventually(t, "write behind watchfan's back", func() error {
+	steady.Until(t, "write behind watchfan's back", func() error {
 		if n := l.writes.Load() - before; n < 10 {
 			return fmt.Errorf("%d writes", n)
 		}
 		return nil
 	})
-	command("compact")
-	command("restart-apiserver", "--kill")
-	if err := l.process.Process.Signal(syscall.SIGCONT); err != nil {
+	must(l.c.Command("compact"))
+	must(l.c.Command("restart-apiserver", "--kill"))
+	if err := l.process.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "list again", func() error {
+	steady.Until(t, "second list", func() error {
 		if n := l.metric(t, "watchfan_upstream_relists_total"); n == 0 {
 			return errors.New("no relist")
 		}
@@ -339,7 +312,7 @@ func (l *load) relist(t *testing.T) {
 	})
 	// After a slow list, watchfan spares kube-apiserver for some seconds, and consistent lists wait.
 	turns := l.turns.Load()
-	eventually(t, "requests at their usual pace", func() error {
+	steady.Until(t, "usual pace of requests", func() error {
 		time.Sleep(time.Second) //testlint:allow timer the condition is a pace
 		before := turns
 		if turns = l.turns.Load(); turns < before+4 {
@@ -366,5 +339,5 @@ func scrape(t *testing.T, admin string) string {
 
 func (l *load) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	return metricSum(t, l.admin, name, labels...)
+	return proxytest.SumMetric(scrape(t, l.admin), name, labels...)
 }

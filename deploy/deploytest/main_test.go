@@ -1,25 +1,20 @@
 // Package deploytest tests deploy/: the chart with Helm's own library, every manifest against a
 // real kube-apiserver, and the chart's rights, the dashboards and the alerts with the real program
-// and a real Prometheus. It is a module of its own, so watchfan does not depend on Helm.
+// and a real Prometheus. It is in the module of deploy, so watchfan does not depend on Helm.
 //
-// It needs environment variables. DEVCLUSTER_BIN, WATCHFAN_BIN, PROMETHEUS_BIN and PROMTOOL_BIN are
-// absolute paths of built programs. GRAFANA_SCHEMA is a folder in which grafana/package.json has
-// been installed. The tests of the documents also need KUBECTL_BIN, HELM_BIN and BENCH_BIN.
+// The programs are those that make deploytest builds: of ../../bin, or of an environment variable such
+// as WATCHFAN_BIN.
 package deploytest
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,34 +28,29 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
-)
 
-const patience = 2 * time.Minute
+	"github.com/watchfan/watchfan/proxy/proxytest"
+)
 
 // cluster is a devcluster and an administrator's clients of it.
 type cluster struct {
-	dir        string
-	kubeconfig string
-	caFile     string
-	config     *rest.Config
-	client     kubernetes.Interface
-	dynamic    dynamic.Interface
-	mapper     *restmapper.DeferredDiscoveryRESTMapper
-	stop       func() error
+	*proxytest.Cluster
+	config  *rest.Config
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	mapper  *restmapper.DeferredDiscoveryRESTMapper
 }
 
-var shared = sync.OnceValues(func() (*cluster, error) {
-	c, err := startCluster()
-	running = c
-	return c, err
-})
-
-var running *cluster // what shared has started
+var shared struct {
+	sync.Once
+	*cluster
+	err error
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if running != nil {
-		if err := running.stop(); err != nil {
+	if shared.cluster != nil {
+		if err := shared.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -68,91 +58,41 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// theCluster returns the cluster that all tests share. If there is none, the test is skipped.
+// theCluster returns the cluster that all tests share.
 func theCluster(t *testing.T) *cluster {
 	t.Helper()
-	binary(t, "DEVCLUSTER_BIN")
-	c, err := shared()
-	if err != nil {
-		t.Fatal(err)
+	program := binary(t, "devcluster")
+	shared.Do(func() { shared.cluster, shared.err = startCluster(program) })
+	if shared.err != nil {
+		t.Fatal(shared.err)
 	}
-	return c
+	return shared.cluster
 }
 
-// binary returns the program that an environment variable names.
-func binary(t *testing.T, variable string) string {
+// binary returns a program that make deploytest builds.
+func binary(t *testing.T, name string) string {
 	t.Helper()
-	path := os.Getenv(variable)
-	if path == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is not set", variable)
-		}
-		t.Skipf("%s is not set: make deploytest sets it", variable)
-	}
-	return path
+	return proxytest.Binary(t, strings.ToUpper(name)+"_BIN", name, "deploytest")
 }
 
-func startCluster() (*cluster, error) {
-	program := os.Getenv("DEVCLUSTER_BIN")
-	if program == "" {
-		return nil, nil
-	}
-	memory := "/dev/shm"
-	if _, err := os.Stat(memory); err != nil {
-		memory = ""
-	}
-	dir, err := os.MkdirTemp(memory, "watchfan-deploytest-")
+func startCluster(program string) (*cluster, error) {
+	running, err := proxytest.StartCluster(program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
 	if err != nil {
 		return nil, err
 	}
-	var output bytes.Buffer
-	cmd := exec.Command(program, "up", "--dir", dir, "--unsafe-no-fsync", "--apiserver-arg",
-		"shutdown-watch-termination-grace-period=2s")
-	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	c := &cluster{Cluster: running}
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Ready.Kubeconfigs["admin"]); err == nil {
+		c.config.QPS = -1
+		c.client, err = kubernetes.NewForConfig(c.config)
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
-	c := &cluster{dir: dir, stop: func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		return errors.Join(<-exited, os.RemoveAll(dir))
-	}}
-	//testlint:allow timer the condition is looked at again
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if content, err := os.ReadFile(filepath.Join(dir, "ready")); err == nil {
-			return c, c.connect(content)
-		}
-		select {
-		case err := <-exited:
-			return nil, errors.Join(fmt.Errorf("devcluster: %w: %s", err, output.String()), os.RemoveAll(dir))
-		default:
-		}
+	if err == nil {
+		c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery()))
+		c.dynamic, err = dynamic.NewForConfig(c.config)
 	}
-	return nil, errors.Join(fmt.Errorf("devcluster was not ready within %s", patience), c.stop())
-}
-
-func (c *cluster) connect(readyFile []byte) error {
-	var ready struct {
-		CAFile      string            `json:"caFile"`
-		Kubeconfigs map[string]string `json:"kubeconfigs"`
-	}
-	err := json.Unmarshal(readyFile, &ready)
 	if err != nil {
-		return err
+		return nil, errors.Join(err, c.Stop())
 	}
-	c.caFile, c.kubeconfig = ready.CAFile, ready.Kubeconfigs["admin"]
-	if c.config, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig); err != nil {
-		return err
-	}
-	c.config.QPS = -1
-	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
-		return err
-	}
-	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.client.Discovery()))
-	c.dynamic, err = dynamic.NewForConfig(c.config)
-	return err
+	return c, nil
 }
 
 // apply applies an object as kubectl apply --server-side does. Fields that do not exist are errors.
@@ -239,17 +179,4 @@ func readFile(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(content)
-}
-
-// eventually waits until f is nil.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	var err error
-	//testlint:allow timer the condition is looked at again
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s: %v", what, err)
 }

@@ -2,6 +2,7 @@ package deploytest
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 )
+
+var update = flag.Bool("update", false, "write deploy/METRICS.md")
 
 const metricsFile = "../METRICS.md"
 
@@ -90,7 +93,7 @@ func (l *load) document(t *testing.T) {
 		t.Errorf("%s is out of date: make deploytest UPDATE=1; it should be\n%s", metricsFile, table)
 	}
 
-	lint := exec.CommandContext(t.Context(), binary(t, "PROMTOOL_BIN"), "check", "metrics")
+	lint := exec.CommandContext(t.Context(), binary(t, "promtool"), "check", "metrics")
 	lint.Stdin = &ours
 	if out, err := lint.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)

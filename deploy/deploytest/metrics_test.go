@@ -69,25 +69,15 @@ func decode(t *testing.T, name string, into any) {
 // TestAlerts: the chart has the rules of deploy/alerts, for the release's pods. Each rule has a row
 // in README.md.
 func TestAlerts(t *testing.T) {
-	r, err := template(t, readFile(t, "testdata/everything.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	readme := readFile(t, "../README.md")
 	want := alertRules(t)
 	n := 0
-	for _, o := range parse(t, r.Manifest) {
+	for _, o := range render(t, readFile(t, "testdata/everything.yaml")) {
 		if o.GetKind() != "PrometheusRule" {
 			continue
 		}
-		content, err := yaml.Marshal(o.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var rules monitoringv1.PrometheusRule
-		if err := yaml.UnmarshalStrict(content, &rules); err != nil {
-			t.Fatal(err)
-		}
+		strictly(t, o, &rules)
 		for _, group := range rules.Spec.Groups {
 			for _, got := range group.Rules {
 				if n == len(want) {
@@ -115,22 +105,19 @@ func TestAlerts(t *testing.T) {
 // TestDashboardConfigMaps: the chart's ConfigMaps contain the dashboards, and have the label of
 // Grafana's sidecar.
 func TestDashboardConfigMaps(t *testing.T) {
-	r, err := template(t, readFile(t, "testdata/everything.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := make(map[string]string)
-	for _, o := range parse(t, r.Manifest) {
+	for _, o := range render(t, readFile(t, "testdata/everything.yaml")) {
 		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
 		if o.GetKind() == "ConfigMap" && o.GetLabels()["grafana_dashboard"] == "1" &&
 			o.GetAnnotations()["grafana_folder"] == "watchfan" {
 			maps.Copy(got, data)
 		}
 	}
-	if len(got) != len(dashboards) {
-		t.Errorf("%d dashboards, want %d", len(got), len(dashboards))
+	all := dashboards(t)
+	if len(got) != len(all) {
+		t.Errorf("%d dashboards, want %d", len(got), len(all))
 	}
-	for name := range dashboards {
+	for name := range all {
 		if strings.TrimSpace(got["watchfan-"+name]) !=
 			strings.TrimSpace(readFile(t, filepath.Join(dashboardDir, name))) {
 			t.Errorf("the ConfigMap of %s does not hold it", name)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metricsql"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // window is the time over which the dashboards' queries look back in this test.
@@ -22,17 +24,17 @@ const window = 10 * time.Second
 // each query of the dashboards and the alerts. Each has a result, and the right one where that is
 // known.
 func TestMonitoring(t *testing.T) {
-	binary(t, "PROMETHEUS_BIN")
+	binary(t, "prometheus")
 	l := startLoad(t)
 	p := startPrometheus(t, l.admin)
-	eventually(t, "a first scrape", func() error { return p.nonempty(`watchfan_watchers`, time.Now()) })
+	steady.Until(t, "first scrape", func() error { return p.nonempty(`watchfan_watchers`, time.Now()) })
 	l.begin(t)
 	l.relist(t)
 	before := l.counts()
 	time.Sleep(window) //testlint:allow timer the queries are about this time
 	after := l.counts()
 	now := after.at
-	eventually(t, "a scrape of this state", func() error {
+	steady.Until(t, "scrape of this state", func() error {
 		samples, err := p.query("min(timestamp(watchfan_watchers))", time.Now())
 		if err == nil && (len(samples) != 1 || samples[0].value < float64(now.UnixMilli())/1000) {
 			err = fmt.Errorf("the last scrape was %v, before %s", samples, now)
@@ -42,12 +44,8 @@ func TestMonitoring(t *testing.T) {
 
 	t.Run("panels", func(t *testing.T) {
 		truths := l.truths(before, after)
-		for file, d := range dashboards {
-			for _, each := range d.Panels {
-				panel, ok := each.(*panel)
-				if !ok {
-					continue
-				}
+		for file, panels := range dashboards(t) {
+			for _, panel := range panels {
 				name := strings.TrimSuffix(file, ".json") + "/" + panel.Title
 				var answers [][]sample
 				for _, target := range panel.Targets {
@@ -122,7 +120,7 @@ func TestMonitoring(t *testing.T) {
 	// When the writes have stopped, the counters are exactly the clients' counts. Each client's
 	// events began with the existing objects.
 	l.pause.Store(true)
-	eventually(t, "all deliveries are counted", func() error {
+	steady.Until(t, "count of all deliveries", func() error {
 		got, want := l.metric(t, "watchfan_delivered_events_total", `resource="configmaps"`),
 			float64(l.delivered.Load())
 		if got != want {
@@ -246,10 +244,10 @@ func withoutThresholds(e metricsql.Expr) []string {
 // TestReadsServedHere: the panel shows a share also where one of the two kinds of reads has no series,
 // as cached reads have none without a lane.
 func TestReadsServedHere(t *testing.T) {
-	promtool := binary(t, "PROMTOOL_BIN")
+	promtool := binary(t, "promtool")
 	var expr string
-	for _, each := range overview.Panels {
-		if panel, ok := each.(*panel); ok && panel.Title == "Reads served here" {
+	for _, panel := range dashboards(t)["overview.json"] {
+		if panel.Title == "Reads served here" {
 			expr = substitute(panel.Targets[0].Expr)
 		}
 	}
@@ -282,7 +280,7 @@ func TestReadsServedHere(t *testing.T) {
 // TestAlertsFire: promtool runs the unit tests of deploy/alerts. Each alert has a test in which it
 // fires, and one in which it does not.
 func TestAlertsFire(t *testing.T) {
-	promtool := binary(t, "PROMTOOL_BIN")
+	promtool := binary(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", "../alerts/watchfan.yaml"},
 		{"test", "rules", "../alerts/watchfan_test.yaml"}} {
 		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {

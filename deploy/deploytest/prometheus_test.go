@@ -1,21 +1,20 @@
 package deploytest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // prometheus is a running Prometheus that scrapes each second.
@@ -39,45 +38,12 @@ scrape_configs:
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := &prometheus{freeAddress(t)}
-	cmd := exec.Command(binary(t, "PROMETHEUS_BIN"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
+	p := &prometheus{fmt.Sprint("127.0.0.1:", proxytest.FreePort(t))}
+	cmd := exec.Command(binary(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+p.address)
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("prometheus: %v\n%s", err, log.String())
-		}
-	})
-	eventually(t, "Prometheus is ready", func() error {
-		resp, err := http.Get("http://" + p.address + "/-/ready")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s", resp.Status)
-		}
-		return nil
-	})
+	begin(t, cmd, filepath.Join(dir, "log"))
+	awaitReady(t, p.address+"/-/ready")
 	return p
-}
-
-// freeAddress returns an address on which nobody listens. It is for a program that cannot listen on
-// port 0 and tell its port.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // sample is one series of an instant query's answer.

@@ -70,7 +70,7 @@ func TestRelease(t *testing.T) {
 	if about.Version != version || about.AppVersion != version {
 		t.Errorf("the chart is %+v", about)
 	}
-	rendered := run(binary(t, "HELM_BIN"), "template", filepath.Join(chart, "watchfan"), "--set", "image.repository=r")
+	rendered := run(binary(t, "helm"), "template", filepath.Join(chart, "watchfan"), "--set", "image.repository=r")
 	if !strings.Contains(rendered, "image: \"r:"+version+"\"") {
 		t.Errorf("the chart does not name the image of its version:\n%s", rendered)
 	}
@@ -82,18 +82,26 @@ func checkBill(t *testing.T, bill, modules, version string) {
 	var b struct {
 		BOMFormat string
 		Metadata  struct {
-			Component struct{ Name, Version string }
+			Component struct {
+				Name, Version string
+				Hashes        []any
+			}
 		}
-		Components []struct{ Name, Version string }
+		Components   []struct{ Name, Version, PURL string }
+		Dependencies []struct{ DependsOn []string }
 	}
 	if err := json.Unmarshal([]byte(bill), &b); err != nil {
 		t.Fatal(err)
 	}
-	if b.BOMFormat != "CycloneDX" || b.Metadata.Component.Name != "watchfan" || b.Metadata.Component.Version != version {
+	if b.BOMFormat != "CycloneDX" || b.Metadata.Component.Name != "watchfan" || b.Metadata.Component.Version != version ||
+		len(b.Metadata.Component.Hashes) != 1 || len(b.Dependencies) != 1 || len(b.Dependencies[0].DependsOn) != len(b.Components) {
 		t.Errorf("the bill is of %+v", b.Metadata)
 	}
 	var got, want []string
 	for _, c := range b.Components {
+		if !strings.HasPrefix(c.PURL, "pkg:golang/"+strings.ToLower(c.Name)+"@") {
+			t.Errorf("%s has the URL %s", c.Name, c.PURL)
+		}
 		if c.Name != "std" {
 			got = append(got, c.Name+" "+c.Version)
 		}

@@ -3,24 +3,17 @@ package deploytest
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math/big"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,6 +26,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // paints are the objects that the client reads, among them custom resources that can be selected by
@@ -98,6 +94,12 @@ metadata: {name: %[1]s, namespace: apps}
 spec: {color: %[1]s}
 `
 
+const (
+	configMaps = "/api/v1/namespaces/apps/configmaps"
+	secrets    = "/api/v1/namespaces/apps/secrets"
+	ofPaints   = "/apis/deploytest.example.com/v1/namespaces/apps/paints"
+)
+
 const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: deploytest.example.com, ` +
 	`resources: [paints]}]}}`
 
@@ -106,29 +108,25 @@ const chartValues = `{audit: {enabled: true}, cache: {moreResources: [{group: de
 // from the cache. Without any one of the role's rules, something is not.
 func TestLeastRightsSuffice(t *testing.T) {
 	c := theCluster(t)
-	binary(t, "WATCHFAN_BIN")
+	binary(t, "watchfan")
 	c.must(t, paints)
-	eventually(t, "make custom resources", func() error {
+	steady.Until(t, "custom resource", func() error {
 		return errors.Join(c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "red"))[0], false),
 			c.apply(t.Context(), parse(t, fmt.Sprintf(paint, "blue"))[0], false))
 	})
 	c.install(t, chartValues)
-	t.Cleanup(func() { c.uninstall(t) })
 	c.takeDefaultRightsAway(t)
 
 	t.Run("all", func(t *testing.T) {
-		w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
-		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
-			"blue")
-		w.served(t, 1, "list", "paints",
-			"/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred",
-			`"name":"red"`)
+		w := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
+		w.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
+		w.served(t, 1, "paints", ofPaints+"?resourceVersion=0", "blue")
+		w.served(t, 1, "paints", ofPaints+"?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
 		w.watched(t, c)
 		w.consistent(t, c)
 		// The client's own token tells its name, so the program needs no right to ask for it.
-		eventually(t, "the audit log names the client", func() error {
-			log := readFile(t, w.audit)
+		steady.Until(t, "client in the audit log", func() error {
+			log := readFile(t, w.log)
 			if strings.Count(log, `"username":"system:serviceaccount:apps:client"`) < 3 ||
 				strings.Contains(log, "watchfan.io/user-unknown") {
 				return errors.New(log)
@@ -139,13 +137,11 @@ func TestLeastRightsSuffice(t *testing.T) {
 			t.Error("no sibling was looked for")
 		}
 		// A resource that the program may not list passes through, with the client's rights.
-		w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
+		w.served(t, 0, "secrets", secrets+"?resourceVersion=0", "first")
 		// The client cannot read more here than it may read at kube-apiserver.
 		for _, uri := range []string{"/api/v1/configmaps?resourceVersion=0",
 			"/api/v1/namespaces/default/configmaps?resourceVersion=0", "/api/v1/nodes?watch=1"} {
-			if code, body := w.get(t, uri); code != http.StatusForbidden {
-				t.Errorf("%s: %d %s", uri, code, body)
-			}
+			w.refused(t, uri, http.StatusForbidden, "")
 		}
 	})
 
@@ -172,40 +168,35 @@ func TestLeastRightsSuffice(t *testing.T) {
 				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "loss of the right", func() error { return c.refuses(t, "system:serviceaccount:watchfan:watchfan", lost) })
-			check(t, c.watchfan(t, c.config.Host, c.caFile, "watchfan"))
+			steady.Until(t, "loss of the right", func() error { return c.refuses(t, "system:serviceaccount:watchfan:watchfan", lost) })
+			check(t, c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan"))
 		})
 	}
 	has := func(resource string) func(int) bool {
 		return func(i int) bool { return strings.Contains(strings.Join(role.Rules[i].Resources, " "), resource) }
 	}
 	without("the resource", has("paints"), func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
-			"blue")
-		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+		w.served(t, 0, "paints", ofPaints+"?resourceVersion=0", "blue")
+		w.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
 	})
 	without("definitions", has("customresourcedefinitions"), func(t *testing.T, w *watchfan) {
-		w.served(t, 1, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
-			"blue")
-		w.served(t, 0, "list", "paints",
-			"/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0&fieldSelector=spec.color%3Dred",
-			`"name":"red"`)
+		w.served(t, 1, "paints", ofPaints+"?resourceVersion=0", "blue")
+		w.served(t, 0, "paints", ofPaints+"?resourceVersion=0&fieldSelector=spec.color%3Dred", `"name":"red"`)
 	})
 	without("APIServices", has("apiservices"), func(t *testing.T, w *watchfan) {
-		w.served(t, 0, "list", "paints", "/apis/deploytest.example.com/v1/namespaces/apps/paints?resourceVersion=0",
-			"blue")
-		w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+		w.served(t, 0, "paints", ofPaints+"?resourceVersion=0", "blue")
+		w.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
 	})
 	without("the cluster's identity", func(i int) bool { return len(role.Rules[i].ResourceNames) > 0 },
 		func(t *testing.T, w *watchfan) {
-			w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+			w.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
 			if got := w.metric(t, "watchfan_seed_failures_total", `reason="unidentified"`); got == 0 {
 				t.Error("the identity of the cluster was not needed")
 			}
 		})
 	without("discovery", func(i int) bool { return len(role.Rules[i].NonResourceURLs) > 0 },
 		func(t *testing.T, w *watchfan) {
-			w.served(t, 0, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+			w.served(t, 0, "configmaps", configMaps+"?resourceVersion=0", "first")
 		})
 	role.ResourceVersion = ""
 	if _, err := c.client.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
@@ -222,21 +213,14 @@ func TestClientCertificates(t *testing.T) {
 	c.install(t,
 		`{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {users: [jane], groups: [painters, `+
 			`"system:authenticated"]}}}`)
-	t.Cleanup(func() { c.uninstall(t) })
-	w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
+	w := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
 
 	w.present(t, c.certificate(t, "jane", "painters"))
-	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
-	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
-	code, body := w.get(t, "/api/v1/configmaps?resourceVersion=0")
-	if code != http.StatusForbidden || !strings.Contains(body, `User \"jane\" cannot list`) {
-		t.Errorf("jane reads more than she may: %d %s", code, body)
-	}
+	w.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
+	w.served(t, 0, "secrets", secrets+"?resourceVersion=0", "first")
+	w.refused(t, "/api/v1/configmaps?resourceVersion=0", http.StatusForbidden, `User \"jane\" cannot list`)
 	w.present(t, c.certificate(t, "joe", "painters"))
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden ||
-		!strings.Contains(body, "cannot impersonate") {
-		t.Errorf("joe is passed through: %d %s", code, body)
-	}
+	w.refused(t, secrets, http.StatusForbidden, "cannot impersonate")
 }
 
 // TestFrontProxies: with frontProxies, the role suffices to serve users that a front proxy names.
@@ -247,61 +231,41 @@ func TestFrontProxies(t *testing.T) {
 	c.must(t, paints+painters)
 	c.install(t, `{frontProxies: {enabled: true, configMap: front-proxy-ca, extraKeys: [scopes]}, anonymousAuth: false,
 		clientCertificates: {impersonate: {users: [jane], groups: [painters, "system:authenticated"]}}}`)
-	t.Cleanup(func() { c.uninstall(t) })
-	w := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
+	w := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
 
 	w.present(t, c.certificate(t, "front-proxy-client", "front-proxies"))
 	w.header = http.Header{"X-Remote-User": {"jane"}, "X-Remote-Group": {"painters"}, "X-Remote-Extra-Scopes": {"some"}}
-	w.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
-	w.served(t, 0, "list", "secrets", "/api/v1/namespaces/apps/secrets?resourceVersion=0", "first")
+	w.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
+	w.served(t, 0, "secrets", secrets+"?resourceVersion=0", "first")
 	w.header.Set("X-Remote-Extra-Other", "some")
-	code, body := w.get(t, "/api/v1/namespaces/apps/secrets")
-	if code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
-		t.Errorf("an extra that is not among extraKeys is passed through: %d %s", code, body)
-	}
+	w.refused(t, secrets, http.StatusForbidden, "cannot impersonate") // not among extraKeys
 	w.header = http.Header{"X-Remote-User": {"joe"}, "X-Remote-Group": {"painters"}}
-	if code, body := w.get(t, "/api/v1/namespaces/apps/secrets"); code != http.StatusForbidden ||
-		!strings.Contains(body, "cannot impersonate") {
-		t.Errorf("joe is passed through: %d %s", code, body)
-	}
+	w.refused(t, secrets, http.StatusForbidden, "cannot impersonate")
 	// A certificate of the same CA with a name that is not in allowedNames is no front proxy's. It
 	// is no client's either, because client certificates are not enabled.
 	w.present(t, c.certificate(t, "jane", "painters"))
-	if code, body := w.get(t, "/api/v1/namespaces/apps/configmaps"); code != http.StatusUnauthorized {
-		t.Errorf("anybody is a front proxy: %d %s", code, body)
-	}
+	w.refused(t, configMaps, http.StatusUnauthorized, "")
 }
 
 // certificate returns a client certificate that the cluster's CA has signed.
-func (c *cluster) certificate(t *testing.T, user, group string) tls.Certificate {
+func (c *cluster) certificate(t *testing.T, user, group string) *tls.Certificate {
 	t.Helper()
-	ca, err := tls.LoadX509KeyPair(c.caFile, strings.TrimSuffix(c.caFile, ".crt")+".key")
+	ca, err := c.Authority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certificate, err := ca.Client(user, []string{group}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: user, Organization: []string{group}},
-		NotBefore:    time.Now().Add(-time.Minute),
-		NotAfter:     time.Now().Add(time.Hour),
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	signed, err := x509.CreateCertificate(rand.Reader, request, ca.Leaf, key.Public(), ca.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: key}
+	return certificate
 }
 
 // present makes the client use a certificate, and no token, from its next request on.
-func (w *watchfan) present(t *testing.T, certificate tls.Certificate) {
+func (w *watchfan) present(t *testing.T, certificate *tls.Certificate) {
 	t.Helper()
 	transport := w.client.Transport.(*http.Transport).Clone()
-	transport.TLSClientConfig.Certificates = []tls.Certificate{certificate}
+	transport.TLSClientConfig.Certificates = []tls.Certificate{*certificate}
 	t.Cleanup(transport.CloseIdleConnections)
 	w.client.Transport, w.token = transport, ""
 }
@@ -310,18 +274,17 @@ func (w *watchfan) present(t *testing.T, certificate tls.Certificate) {
 // cache. Its upstream watch is served from the tier's cache.
 func TestNodeTier(t *testing.T) {
 	c := theCluster(t)
-	binary(t, "WATCHFAN_BIN")
+	binary(t, "watchfan")
 	c.must(t, paints)
 	c.install(t, chartValues)
-	t.Cleanup(func() { c.uninstall(t) })
 	for _, o := range parse(t, readFile(t, "../sidecar/daemonset.yaml")) {
 		if err := c.apply(t.Context(), o, false); err != nil {
 			t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
-	tier := c.watchfan(t, c.config.Host, c.caFile, "watchfan")
+	tier := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
 	node := c.watchfan(t, "https://"+tier.ports.Secure, tier.caFile, "watchfan-node")
-	node.served(t, 1, "list", "configmaps", "/api/v1/namespaces/apps/configmaps?resourceVersion=0", "first")
+	node.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
 	node.watched(t, c)
 	node.consistent(t, c)
 	if got := tier.metric(t, "watchfan_cached_requests_total", `resource="configmaps"`, `verb="watch"`); got < 1 {
@@ -359,7 +322,6 @@ func TestReleases(t *testing.T) {
 		return *d.Spec.Replicas
 	}
 	c.install(t, "tls: {extraHosts: [fan.example.com]}")
-	t.Cleanup(func() { c.uninstall(t) })
 	first := certificate()
 	c.upgrade(t, "{tls: {extraHosts: [fan.example.com]}, replicas: 5}")
 	if n := replicas(); n != 5 {
@@ -416,7 +378,7 @@ type watchfan struct {
 	token  string      // "": none
 	header http.Header // of each request
 	caFile string      // of its serving certificate
-	audit  string      // the file with its audit log, if the release has one
+	log    string      // the file of its log, and of its audit log if the release has one
 	ports  struct{ Secure, Admin string }
 }
 
@@ -450,58 +412,56 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary(t, "WATCHFAN_BIN"), c.flags(deployment, dir)...)
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	audit, err := os.Create(filepath.Join(dir, "audit"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer audit.Close()
-	cmd.Stdout = audit
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil || t.Failed() {
-			t.Logf("watchfan: %v\n%s", err, log.String())
-		}
-	})
-
-	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt"), audit: audit.Name()}
+	cmd := exec.Command(binary(t, "watchfan"), c.flags(deployment, dir)...)
+	running := begin(t, cmd, filepath.Join(dir, "log"))
+	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt"), log: running.Log}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "watchfan.watchfan.svc"}}
-	w.client = &http.Client{Transport: transport, Timeout: patience}
+	w.client = &http.Client{Transport: transport, Timeout: steady.Patience}
 	t.Cleanup(transport.CloseIdleConnections)
-	eventually(t, "watchfan is ready", func() error {
-		content, err := os.ReadFile(filepath.Join(dir, "ports"))
-		if err == nil {
-			err = json.Unmarshal(content, &w.ports)
+	if err := running.AwaitJSON(filepath.Join(dir, "ports"), &w.ports, steady.Patience); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, w.ports.Admin+"/readyz")
+	return w
+}
+
+// begin starts a program that ends with the test.
+func begin(t *testing.T, cmd *exec.Cmd, log string) *proxytest.Process {
+	t.Helper()
+	p, err := proxytest.StartProcess(cmd, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.End(syscall.SIGTERM, steady.Patience); err != nil || t.Failed() {
+			t.Logf("%s: %v, %s\n%s", cmd.Path, err, cmd.ProcessState, proxytest.Tail(log, 200))
 		}
-		if err != nil {
-			return err
-		}
-		resp, err := w.client.Get("http://" + w.ports.Admin + "/readyz")
+	})
+	return p
+}
+
+// awaitReady waits until a URL answers with 200.
+func awaitReady(t *testing.T, url string) {
+	t.Helper()
+	steady.Until(t, "200 of "+url, func() error {
+		resp, err := http.Get("http://" + url)
 		if err != nil {
 			return err
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(resp.Body)
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s: %s", resp.Status, body)
 		}
 		return nil
 	})
-	return w
 }
 
 // flags returns the Deployment's flags, with files and ports of this machine.
 func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
-	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.caFile,
-		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.caFile, "=8443", "=-1", "=8002", "=-1",
+	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.Ready.CAFile,
+		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.Ready.CAFile, "=8443", "=-1", "=8002", "=-1",
 		"=0.0.0.0", "=127.0.0.1")
 	for _, flag := range d.Spec.Template.Spec.Containers[0].Args {
 		flags = append(flags, here.Replace(flag))
@@ -536,36 +496,25 @@ func (w *watchfan) get(t *testing.T, uri string) (code int, body string) {
 	return resp.StatusCode, string(content)
 }
 
+// refused checks that a request is refused, and why.
+func (w *watchfan) refused(t *testing.T, uri string, want int, because string) {
+	t.Helper()
+	if code, body := w.get(t, uri); code != want || !strings.Contains(body, because) {
+		t.Errorf("%s: %d %s, want %d because %s", uri, code, body, want, because)
+	}
+}
+
 // metric returns the sum of a metric over all label sets that have the given labels.
 func (w *watchfan) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	return metricSum(t, w.ports.Admin, name, labels...)
-}
-
-// metricSum is the sum of a metric's series that have all labels.
-func metricSum(t *testing.T, admin, name string, labels ...string) (sum float64) {
-	t.Helper()
-lines:
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(scrape(t, admin), -1) {
-		for _, label := range labels {
-			if !strings.Contains(m[1], label) {
-				continue lines
-			}
-		}
-		v, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += v
-	}
-	return sum
+	return proxytest.SumMetric(scrape(t, w.ports.Admin), name, labels...)
 }
 
 // served requests uri, and checks how many requests the cache has answered because of that.
-func (w *watchfan) served(t *testing.T, want float64, verb, resource, uri, content string) {
+func (w *watchfan) served(t *testing.T, want float64, resource, uri, content string) {
 	t.Helper()
 	count := func() float64 {
-		return w.metric(t, "watchfan_cached_requests_total", `resource="`+resource+`"`, `verb="`+verb+`"`)
+		return w.metric(t, "watchfan_cached_requests_total", `resource="`+resource+`"`, `verb="list"`)
 	}
 	before := count()
 	code, body := w.get(t, uri)
@@ -581,39 +530,25 @@ func (w *watchfan) served(t *testing.T, want float64, verb, resource, uri, conte
 func (w *watchfan) watched(t *testing.T, c *cluster) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	resp, err := w.open(ctx,
-		"/api/v1/namespaces/apps/configmaps?watch=1&sendInitialEvents=true"+
-			"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	resp, err := w.open(ctx, configMaps+"?watch=1&sendInitialEvents=true"+
+		"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("watch: %s", resp.Status)
+	events := proxytest.NewWatcher(t, resp, cancel)
+	events.Until("end of the initial events", func(all []proxytest.Event) bool {
+		return slices.ContainsFunc(all, func(e proxytest.Event) bool { return e.End })
+	})
+	if n := w.metric(t, "watchfan_watchers"); n != 1 {
+		t.Errorf("%v watchers are served from the cache", n)
 	}
-	events := json.NewDecoder(resp.Body)
 	written := fmt.Sprintf("written-%d", time.Now().UnixNano())
-	for {
-		var event struct {
-			Type   string
-			Object struct {
-				Metadata metav1.ObjectMeta
-			}
-		}
-		if err := events.Decode(&event); err != nil {
-			t.Fatalf("%s has not come: %v", written, err)
-		}
-		switch {
-		case event.Type == "BOOKMARK" && event.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true":
-			if n := w.metric(t, "watchfan_watchers"); n != 1 {
-				t.Errorf("%v watchers are served from the cache", n)
-			}
-			c.must(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+written+", namespace: apps}\n")
-		case event.Type == "ADDED" && event.Object.Metadata.Name == written:
-			return
-		}
-	}
+	c.must(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+written+", namespace: apps}\n")
+	events.Until("the write", func(all []proxytest.Event) bool {
+		last := all[len(all)-1]
+		return last.Type == "ADDED" && last.Key == "apps/"+written
+	})
+	events.Close()
 }
 
 // consistent checks that lists without a resourceVersion show the last write. Many lists at a time
@@ -627,7 +562,7 @@ func (w *watchfan) consistent(t *testing.T, c *cluster) {
 	results := make(chan error, clients)
 	for range clients {
 		go func() {
-			resp, err := w.open(t.Context(), "/api/v1/namespaces/apps/configmaps")
+			resp, err := w.open(t.Context(), configMaps)
 			if err != nil {
 				results <- err
 				return

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // TestRun tries make run as on a machine without a terminal.
@@ -166,7 +168,7 @@ func (w *workshop) until(t *testing.T, text, says string) *terminal {
 	t.Helper()
 	term := w.run(t, command{text: text})
 	//testlint:allow timer the condition is looked at again
-	for deadline := time.Now().Add(patience); !strings.Contains(term.output(), says); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(steady.Patience); !strings.Contains(term.output(), says); time.Sleep(50 * time.Millisecond) {
 		select {
 		case <-term.exited:
 			t.Fatalf("%s has ended (%v):\n%s", text, term.err, term.output())
@@ -194,7 +196,7 @@ func (w *workshop) fails(t *testing.T, text, says string) {
 	term := w.run(t, command{text: text})
 	select {
 	case <-term.exited:
-	case <-time.After(patience): //testlint:allow timer it only ends what hangs
+	case <-time.After(steady.Patience): //testlint:allow timer it only ends what hangs
 		term.interrupt(t)
 	}
 	said := term.output()
@@ -221,7 +223,7 @@ func (w *workshop) left(t *testing.T) (n int) {
 // awaitLeft waits until at most so many processes run the workshop's binaries.
 func (w *workshop) awaitLeft(t *testing.T, most int) {
 	t.Helper()
-	eventually(t, "the end of all processes after Ctrl-C", func() error {
+	steady.Until(t, "end of all processes after Ctrl-C", func() error {
 		if n := w.left(t); n > most {
 			return fmt.Errorf("%d are left, %d more than before", n, n-most)
 		}

@@ -80,34 +80,7 @@ func TestKubeadmPatch(t *testing.T) {
 
 // TestSidecarIsWithinTheChartsRights: the two lists of rules, which are kept by hand, agree.
 func TestSidecarIsWithinTheChartsRights(t *testing.T) {
-	rules := func(objects []*unstructured.Unstructured) map[string]bool {
-		all := make(map[string]bool)
-		for _, o := range objects {
-			list, _, _ := unstructured.NestedSlice(o.Object, "rules")
-			for _, rule := range list {
-				rule := rule.(map[string]any)
-				groups, _, _ := unstructured.NestedStringSlice(rule, "apiGroups")
-				resources, _, _ := unstructured.NestedStringSlice(rule, "resources")
-				urls, _, _ := unstructured.NestedStringSlice(rule, "nonResourceURLs")
-				verbs, _, _ := unstructured.NestedStringSlice(rule, "verbs")
-				for _, verb := range verbs {
-					for _, url := range urls {
-						all[verb+" "+url] = true
-					}
-					for _, resource := range resources {
-						all[verb+" "+resource+"."+groups[0]] = true
-					}
-				}
-			}
-		}
-		return all
-	}
-	r, err := template(t, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	chart := rules(parse(t, r.Manifest))
-	sidecar := rules(parse(t, readFile(t, "../sidecar/rbac.yaml")))
+	chart, sidecar := rights(render(t, "")), rights(parse(t, readFile(t, "../sidecar/rbac.yaml")))
 	if len(sidecar) < 40 {
 		t.Errorf("only %d rights were read", len(sidecar))
 	}
@@ -118,9 +91,33 @@ func TestSidecarIsWithinTheChartsRights(t *testing.T) {
 	}
 }
 
+// rights returns what the rules of objects allow, as a verb and a resource with its group, or a path.
+func rights(objects []*unstructured.Unstructured) map[string]bool {
+	all := make(map[string]bool)
+	for _, o := range objects {
+		list, _, _ := unstructured.NestedSlice(o.Object, "rules")
+		for _, rule := range list {
+			rule := rule.(map[string]any)
+			groups, _, _ := unstructured.NestedStringSlice(rule, "apiGroups")
+			resources, _, _ := unstructured.NestedStringSlice(rule, "resources")
+			on, _, _ := unstructured.NestedStringSlice(rule, "nonResourceURLs")
+			for _, resource := range resources {
+				on = append(on, resource+"."+groups[0])
+			}
+			verbs, _, _ := unstructured.NestedStringSlice(rule, "verbs")
+			for _, verb := range verbs {
+				for _, right := range on {
+					all[verb+" "+right] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
 // TestFlags: the program has every flag that a manifest gives.
 func TestFlags(t *testing.T) {
-	help, err := exec.Command(binary(t, "WATCHFAN_BIN"), "--help").Output()
+	help, err := exec.Command(binary(t, "watchfan"), "--help").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@
 // release.sh, which make release runs, makes everything of a release. The same sources give the same
 // bytes: the bill has no time and no serial number.
 //
-// It is a module of its own, so watchfan does not depend on CycloneDX.
+// It is in the module of deploy, so watchfan does not depend on CycloneDX.
 package main
 
 import (

@@ -52,7 +52,7 @@ QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath
 QUICK_BINARIES := bin/watchfan bin/devcluster bin/kubectl
 QUICK_ENV := WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl
 # The packages with tests, of all modules.
-TESTED := ./... deploy/devcluster deploy/devcluster/cmd/conformance/e2e deploy/deploytest deploy/release proxy/statustest proxy/chaos/judge proxy/e2e/cachesuite
+TESTED := ./... deploy/devcluster deploy/conformance deploy/deploytest deploy/release proxy/statustest proxy/chaos/judge proxy/e2e/cachesuite
 
 test: $(QUICK_BINARIES) ## begin here: formatting, vet, unit tests, a dozen end-to-end tests (4 min; 12 the first time)
 	@$(MAKE) --no-print-directory format
@@ -166,8 +166,7 @@ statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium (1
 		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) . $(if $(UPDATE),-update)
 
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, through watchfan (6 min)
-	cd deploy/devcluster && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl \
-		CONFORMANCE_BIN=$(CURDIR)/bin/conformance $(GO) test -timeout 20m -count=1 -v ./cmd/conformance/e2e
+	cd deploy && $(GO) test -timeout 20m -count=1 -v ./conformance
 
 hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers, at kube-apiserver and through watchfan (3 min)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBEMARK_BIN=$(CURDIR)/bin/kubemark \
@@ -191,7 +190,7 @@ lint: format ## gofmt, go vet and staticcheck of all modules, imports within pro
 	cd proxy/e2e/clients && $(GO) vet ./...
 	cd proxy/e2e/cachesuite && $(GO) vet . && $(GO) vet -modfile=v0.37.mod -tags throughput .
 	cd proxy/chaos/judge && $(GO) vet .
-	cd deploy && $(GO) vet ./deploytest ./release
+	cd deploy && $(GO) vet ./...
 	cd proxy/statustest && $(GO) vet .
 	$(GO) run ./proxy/proxytest/testlint $(if $(UPDATE),-update) $(TESTED)
 	$(GO) run $(STATICCHECK) $(PACKAGES)

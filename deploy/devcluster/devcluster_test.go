@@ -162,6 +162,15 @@ func TestEndToEnd(t *testing.T) {
 			t.Errorf("got %v, %v, want %s", got, err, want)
 		}
 	})
+	step(t, "files", func(t *testing.T) {
+		private := []string{caKeyFile, servingKeyFile, accountKeyFile, tokenAuthFile}
+		for _, u := range users {
+			private = append(private, u.kubeconfigFile(), u.tokenFile())
+		}
+		for _, name := range private {
+			checkPrivate(t, r.dir.file(name))
+		}
+	})
 	step(t, "objects", func(t *testing.T) { createObjects(t, admin) })
 	step(t, "rights", func(t *testing.T) { checkRights(t, r) })
 	step(t, "one at a time", func(t *testing.T) {
@@ -252,6 +261,18 @@ func step(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	if !t.Run(name, f) {
 		t.FailNow()
+	}
+}
+
+// checkPrivate fails the test if others can read path.
+func checkPrivate(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		t.Errorf("%s: got mode %v, want none for others", path, mode)
 	}
 }
 

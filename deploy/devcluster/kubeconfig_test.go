@@ -4,28 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"k8s.io/client-go/tools/clientcmd"
 )
-
-func TestWriteKubeconfigs(t *testing.T) {
-	d := newFiles(t)
-	for _, u := range users {
-		path := d.file(u.kubeconfigFile())
-		checkPrivate(t, path)
-		config, err := clientcmd.BuildConfigFromFlags("", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := u.token(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if config.Host != "https://127.0.0.1:1" || config.BearerToken != token || len(config.CAData) == 0 {
-			t.Errorf("%s: got host %s, want the server's, the user's token and a CA", u.Name, config.Host)
-		}
-	}
-}
 
 func TestWriteExtraKubeconfig(t *testing.T) {
 	d := newFiles(t)

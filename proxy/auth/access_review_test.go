@@ -7,9 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // refusal is a kube-apiserver that refuses a token.
@@ -25,7 +22,7 @@ func (r refusal) URL(path, query string) *url.URL { return &url.URL{Path: path, 
 func TestRefusalsAreRead(t *testing.T) {
 	r := refusal{strings.NewReader("Unauthorized")}
 	a := authorizerOf(r)
-	if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "t"}, proxytest.MustParse(t, request.Parse, "/api/v1/pods")) {
+	if a.allowed(t.Context(), byToken("t"), parse(t, "/api/v1/pods")) {
 		t.Error("allowed")
 	}
 	if r.Len() > 0 {
@@ -37,8 +34,8 @@ func TestRefusalsAreRead(t *testing.T) {
 func TestReviewAttributes(t *testing.T) {
 	f := func(line, want string) {
 		t.Helper()
-		_, review := ReviewFor(Identity{Kind: KindToken, Token: "t"},
-			AttributesOf(proxytest.MustParse(t, request.Parse, line)))
+		_, review := ReviewFor(byToken("t"),
+			AttributesOf(parse(t, line)))
 		var got struct {
 			APIVersion, Kind string
 			Spec             struct{ ResourceAttributes json.RawMessage }

@@ -5,12 +5,12 @@ import (
 	"crypto/x509/pkix"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // certified opens a watch of a user with a certificate. ended returns why it was ended, "" if it is
@@ -18,7 +18,7 @@ import (
 func certified(t *testing.T, a *Authorizer, v *verifiedCertificate) (ended func() string) {
 	c := make(chan struct{})
 	id := Identity{Kind: KindFrontProxy, User: &UserInfo{Name: "jane"}, certificate: v}
-	release := a.watchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(), func() { close(c) })
+	release := a.watchGrant(id, parse(t, "/api/v1/pods?watch=1"), yesNow(), func() { close(c) })
 	return func() string {
 		select {
 		case <-c:
@@ -30,10 +30,13 @@ func certified(t *testing.T, a *Authorizer, v *verifiedCertificate) (ended func(
 }
 
 // TestCertificateRecheck: a watch ends when the CA of its client's certificate is removed, or when
-// an intermediate CA has expired. Other watches of the same user go on.
+// the certificate or an intermediate CA has expired. Other watches of the same user go on, until the
+// user has lost its rights.
 func TestCertificateRecheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes"}.answer})
+		answers := subjects{"jane": "yes"}
+		up := &proxytest.FakeUpstream[Identity]{Answer: answers.answer}
+		a := authorizerOf(up)
 		go a.Run(t.Context())
 		ca, other := newTestCA(t), newTestCA(t)
 		removed, kept := ca.authorities(t), other.authorities(t)
@@ -51,11 +54,13 @@ func TestCertificateRecheck(t *testing.T) {
 		first := certified(t, a, verify(removed, ca.client(t, "jane")...))
 		second := certified(t, a, verify(kept, other.client(t, "jane")...))
 		third := certified(t, a, verify(kept, append(middle.client(t, "jane"), middle.Certificate())...))
+		short := certified(t, a, verify(kept, other.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"},
+			NotBefore: time.Now(), NotAfter: time.Now().Add(9 * time.Minute)})...))
 		without := certified(t, a, nil)
 		expect := func(what string, wants ...string) {
 			t.Helper()
 			synctest.Wait()
-			for i, ended := range []func() string{first, second, third, without} {
+			for i, ended := range []func() string{first, second, third, short, without} {
 				if got := ended(); got != wants[i] {
 					t.Errorf("%s, %d: ended because %q, want %q", what, i+1, got, wants[i])
 				}
@@ -63,7 +68,7 @@ func TestCertificateRecheck(t *testing.T) {
 		}
 
 		time.Sleep(3 * time.Minute)
-		expect("at first", "", "", "", "")
+		expect("at first", "", "", "", "", "")
 		replace := func(content []byte) {
 			if err := os.WriteFile(ca.File, content, 0o600); err != nil {
 				t.Fatal(err)
@@ -72,13 +77,23 @@ func TestCertificateRecheck(t *testing.T) {
 			time.Sleep(statInterval + recheckInterval/verifyTicks)
 		}
 		replace(slices.Concat(other.PEM(), ca.PEM()))
-		expect("with another authority beside it", "", "", "", "")
+		expect("with another authority beside it", "", "", "", "", "")
 		replace(other.PEM())
-		expect("without the authority", certificateInvalid, "", "", "")
+		expect("without the authority", certificateInvalid, "", "", "", "")
 		time.Sleep(8 * time.Minute)
-		expect("with an authority between that has expired", certificateInvalid, "", certificateInvalid, "")
+		expect("with an authority between that has expired", certificateInvalid, "", certificateInvalid, certificateInvalid, "")
 		if len(a.certified()) != 1 || len(a.grants) != 1 {
 			t.Errorf("%d certified watches and %d grants are left", len(a.certified()), len(a.grants))
+		}
+		up.Mu.Lock()
+		answers["jane"] = "no"
+		up.Mu.Unlock()
+		time.Sleep(2 * recheckInterval)
+		synctest.Wait()
+		for i, ended := range []func() string{second, without} {
+			if !strings.Contains(ended(), "may no longer read") {
+				t.Errorf("%d: a watch goes on without rights", i)
+			}
 		}
 	})
 }

@@ -9,37 +9,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-func TestCoalescerShares(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c Coalescer[string, int]
-		calls := 0
-		slow := func(context.Context) int {
-			calls++
-			time.Sleep(time.Second)
-			return 7
-		}
-		got := make(chan int)
-		for range 10 {
-			go func() {
-				v, _ := c.Do(t.Context(), "k", time.Minute, slow)
-				got <- v
-			}()
-		}
-		for range 10 {
-			if v := <-got; v != 7 {
-				t.Errorf("got %d", v)
-			}
-		}
-		if calls != 1 {
-			t.Errorf("calls: got %d, want 1", calls)
-		}
-		c.Do(t.Context(), "k", time.Minute, slow)
-		if calls != 2 || len(c.calls) != 0 {
-			t.Errorf("later call: got %d calls, %d left over", calls, len(c.calls))
-		}
-	})
-}
-
 // A caller that leaves does not affect the others. When the last caller leaves, the call is
 // cancelled, and the next caller gets a new call.
 func TestCoalescerLeaving(t *testing.T) {
@@ -74,19 +43,6 @@ func TestCoalescerLeaving(t *testing.T) {
 		time.Sleep(time.Second + time.Millisecond) // now the other has left as well
 		if v, ok := c.Do(t.Context(), "k", time.Minute, wait); !v || !ok || cancelled != 1 {
 			t.Errorf("the one who came later: got %v %v, %d cancelled", v, ok, cancelled)
-		}
-	})
-}
-
-func TestCoalescerTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c Coalescer[string, error]
-		err, ok := c.Do(t.Context(), "k", time.Second, func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		if !ok || err != context.DeadlineExceeded {
-			t.Errorf("got %v %v", err, ok)
 		}
 	})
 }

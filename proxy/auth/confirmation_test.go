@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // A no that would end open watches is confirmed by a kube-apiserver that is ready.
@@ -64,15 +63,4 @@ func TestNoIsConfirmed(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A no to a new request is believed at once, because kube-apiserver itself answers the request.
-func TestNoToNewRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, up := newTestAuthorizer(fakeReviews{"a": "no"})
-		defer a.calls.End()
-		if a.allowed(t.Context(), byToken("a"), proxytest.MustParse(t, request.Parse, "/api/v1/pods")) || up.Count() != 1 {
-			t.Errorf("allowed, or %d requests for a no", up.Count())
-		}
-	})
 }

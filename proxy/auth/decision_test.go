@@ -22,7 +22,7 @@ import (
 func TestReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := defaultOptions()
-		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		list := parse(t, "/api/v1/pods")
 		long := strings.Repeat("é", maxReviewBytes/8)
 		const bound = `,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"j\u00fcrgen\""`
 		for reason, want := range map[string]string{
@@ -76,8 +76,8 @@ func (w warner) URL(path, query string) *url.URL { return &url.URL{Path: path, R
 // memory. One about a user has none: what its review brings concerns the proxy.
 func TestDecisionWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
-		watch := proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1&resourceVersion=5")
+		list := parse(t, "/api/v1/pods")
+		watch := parse(t, "/api/v1/pods?watch=1&resourceVersion=5")
 		long := strings.Repeat("x", maxWarnings)
 		for _, sent := range [][]string{nil, {`299 - "one"`}, {`299 - "one"`, `299 a "two"`}, {"a", long}} {
 			a := authorizerOf(warner{KindToken: sent, KindOwn: {`299 - "own"`}})
@@ -104,7 +104,7 @@ func TestDecisionWarnings(t *testing.T) {
 // of a token that is accepted but may not ask, are not refused here.
 func TestUnauthenticated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		list := parse(t, "/api/v1/pods")
 		for code, want := range map[int]bool{http.StatusUnauthorized: true, http.StatusForbidden: false} {
 			a := authorizerOf(&proxytest.FakeUpstream[Identity]{
 				Answer: func(Identity, string, []byte) (int, string, error) { return code, "", nil },

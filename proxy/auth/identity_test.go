@@ -15,13 +15,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 func TestIdentify(t *testing.T) {
@@ -454,7 +452,7 @@ func byCertificate(name string, groups ...string) Identity {
 func TestAllowedUser(t *testing.T) {
 	_, review := ReviewFor(Identity{Kind: KindCertificate,
 		User: &UserInfo{Name: "jane", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}},
-		AttributesOf(proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1")))
+		AttributesOf(parse(t, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1")))
 	if want := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","uid":"u",` +
 		`"groups":["g"],"extra":{"k":["v"]},` +
 		`"resourceAttributes":{"verb":"watch","version":"v1","resource":"pods",` +
@@ -466,7 +464,7 @@ func TestAllowedUser(t *testing.T) {
 		up := &proxytest.FakeUpstream[Identity]{Answer: subjects{"jane": "yes", "joe": "no", "ill": "500",
 			"unasked": "403", "odd": "self"}.answer}
 		a := authorizerOf(up)
-		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		list := parse(t, "/api/v1/pods")
 		f := func(id Identity, want bool, wantAsked int) {
 			t.Helper()
 			before := up.Count()
@@ -487,43 +485,6 @@ func TestAllowedUser(t *testing.T) {
 		f(byCertificate("unasked"), false, 1)
 		f(byCertificate("odd"), false, 1)
 		f(Identity{}, false, 0)
-	})
-}
-
-// A user's watches end when the user has lost its rights, or when its certificate has expired.
-func TestWatchGrantsOfUsers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		answers := subjects{"jane": "yes", "joe": "yes"}
-		up := &proxytest.FakeUpstream[Identity]{Answer: answers.answer}
-		a := authorizerOf(up)
-		go a.Run(t.Context())
-		var jane, joe atomic.Bool // whether their watches were ended
-		watch := func(id Identity, ended *atomic.Bool) {
-			a.watchGrant(id, proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"), yesNow(),
-				func() { ended.Store(true) })
-		}
-		certified := byCertificate("jane")
-		ca := newTestCA(t)
-		short := ca.sign(t, &x509.Certificate{ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "jane"},
-			NotBefore: time.Now(), NotAfter: time.Now().Add(5 * recheckInterval)})
-		certified.certificate, _ = ca.authorities(t).verify(short)
-		watch(certified, &jane)
-		watch(byCertificate("joe"), &joe)
-		time.Sleep(4 * recheckInterval)
-		if jane.Load() || joe.Load() {
-			t.Fatal("ended too early")
-		}
-		time.Sleep(3 * recheckInterval)
-		if !jane.Load() || joe.Load() {
-			t.Errorf("ended after a certificate has expired: jane's %v, joe's %v", jane.Load(), joe.Load())
-		}
-		up.Mu.Lock()
-		answers["joe"] = "no"
-		up.Mu.Unlock()
-		time.Sleep(2 * recheckInterval)
-		if !joe.Load() {
-			t.Error("joe's watch goes on without rights")
-		}
 	})
 }
 
@@ -553,7 +514,7 @@ func TestActAs(t *testing.T) {
 			}
 		}
 		admin, jane := byCertificate("admin"), byCertificate("jane")
-		f("token", Identity{Kind: KindToken, Token: "t"}, "Impersonate-User: joe")
+		f("token", byToken("t"), "Impersonate-User: joe")
 		f("own", Identity{Kind: KindOwn}, "Impersonate-User: joe")
 		f("admin", admin)
 		f("admin", admin, "Impersonate-User:", "Impersonate-New: x")

@@ -14,7 +14,6 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 // strangerFrom is a client with an unknown token, at an address of its own.
@@ -188,7 +187,7 @@ func TestBusyReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Answer: fakeReviews{}.answer, Delay: time.Hour})
 		var all sync.WaitGroup
-		list := proxytest.MustParse(t, request.Parse, "/api/v1/pods")
+		list := parse(t, "/api/v1/pods")
 		for i := range 16 + maxStrangersWaitingOne {
 			all.Go(func() { a.Authorize(t.Context(), byToken(fmt.Sprint(i)), list) })
 		}
@@ -202,7 +201,7 @@ func TestBusyReviews(t *testing.T) {
 		for i := range 24 + maxKnownWaitingOfOne {
 			all.Go(func() {
 				a.Authorize(t.Context(), byCertificate("jane"),
-					proxytest.MustParse(t, request.Parse, fmt.Sprintf("/api/v1/namespaces/a%d/pods", i)))
+					parse(t, fmt.Sprintf("/api/v1/namespaces/a%d/pods", i)))
 			})
 		}
 		synctest.Wait()

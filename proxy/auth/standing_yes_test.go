@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
 )
 
 const (
@@ -45,7 +44,7 @@ func (s *standing) answer(text string) {
 
 // may reports whether the owner of a token may do what line asks for.
 func (s *standing) may(token, line string) bool {
-	return s.allowed(s.t.Context(), byToken(token), proxytest.MustParse(s.t, request.Parse, line))
+	return s.allowed(s.t.Context(), byToken(token), parse(s.t, line))
 }
 
 // kept returns how many grants there are, and how many of them have no watch.
@@ -57,7 +56,7 @@ func (s *standing) kept() (grants, idle int) {
 
 // watch opens a watch for token t, and returns nil if it is not allowed.
 func (s *standing) watch(line string, revoke func()) (release func() string) {
-	req := proxytest.MustParse(s.t, request.Parse, line)
+	req := parse(s.t, line)
 	d := s.Authorize(s.t.Context(), byToken("t"), req)
 	if !d.Allowed() {
 		return nil
@@ -167,7 +166,7 @@ func TestStandingYesIsRevoked(t *testing.T) {
 func TestStandingYesOlderThanNo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStanding(t)
-		req := proxytest.MustParse(t, request.Parse, fromState)
+		req := parse(t, fromState)
 		yes := s.Authorize(t.Context(), byToken("t"), req)
 		time.Sleep(answerTTL)
 		s.answer("no")
@@ -198,7 +197,7 @@ func TestStandingYesBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStanding(t)
 		for i := range maxStanding + 100 {
-			req := proxytest.MustParse(t, request.Parse, fmt.Sprintf("%s&labelSelector=n%%3D%d", fromState, i))
+			req := parse(t, fmt.Sprintf("%s&labelSelector=n%%3D%d", fromState, i))
 			s.watchGrant(byToken("t"), req, yesNow(), ignored)()
 		}
 		if grants, idle := s.kept(); grants != maxStanding || idle != maxStanding {
@@ -215,7 +214,7 @@ func TestWatchGrantOfOldYes(t *testing.T) {
 		yes := yesNow()
 		time.Sleep(2 * maxGrantAge * recheckInterval)
 		revoked := false
-		s.watchGrant(byToken("t"), proxytest.MustParse(t, request.Parse, fromState), yes, func() { revoked = true })
+		s.watchGrant(byToken("t"), parse(t, fromState), yes, func() { revoked = true })
 		time.Sleep(3 * recheckInterval)
 		synctest.Wait()
 		if n := s.up.Count(); revoked || n < 2 || n > 4 {
@@ -228,7 +227,7 @@ func TestWatchGrantOfOldYes(t *testing.T) {
 func TestStandingYesAfterNo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStanding(t)
-		req := proxytest.MustParse(t, request.Parse, fromState)
+		req := parse(t, fromState)
 		yes := s.Authorize(t.Context(), byToken("t"), req)
 		s.answer("no")
 		time.Sleep(answerTTL)

@@ -42,7 +42,7 @@ func watches(t *testing.T, a *Authorizer, token, line string, n int) (revoked fu
 	var releases []func() string
 	for range n {
 		releases = append(releases, a.watchGrant(byToken(token),
-			proxytest.MustParse(t, request.Parse, line), yesNow(), func() {
+			parse(t, line), yesNow(), func() {
 				mu.Lock()
 				defer mu.Unlock()
 				count++
@@ -72,7 +72,7 @@ func TestWatchGrants(t *testing.T) {
 		revokedA, _ := watches(t, a, "a", line, 100)
 		revokedB, releaseB := watches(t, a, "b", line, 10)
 		revokedA2, _ := watches(t, a, "a", line+"&labelSelector=x", 5)
-		a.watchGrant(Identity{Kind: KindOwn}, proxytest.MustParse(t, request.Parse, line), ownRights,
+		a.watchGrant(Identity{Kind: KindOwn}, parse(t, line), ownRights,
 			func() { t.Error("own watch revoked") })()
 
 		// There is one review per question and interval, for any number of watches.
@@ -87,7 +87,7 @@ func TestWatchGrants(t *testing.T) {
 		if revokedA() != 100 || revokedA2() != 5 || revokedB() != 0 {
 			t.Errorf("revoked: got %d, %d and %d, want 100, 5 and 0", revokedA(), revokedA2(), revokedB())
 		}
-		if a.allowed(t.Context(), Identity{Kind: KindToken, Token: "a"}, proxytest.MustParse(t, request.Parse, line)) {
+		if a.allowed(t.Context(), byToken("a"), parse(t, line)) {
 			t.Error("still allowed")
 		}
 
@@ -126,7 +126,7 @@ func TestWhyRevoked(t *testing.T) {
 			exchange.NewGuard(set, slog.New(slog.NewTextHandler(&log, nil))))
 		go a.Run(t.Context())
 		watch := func(token string) (release func() string) {
-			return a.watchGrant(byToken(token), proxytest.MustParse(t, request.Parse, "/api/v1/pods?watch=1"),
+			return a.watchGrant(byToken(token), parse(t, "/api/v1/pods?watch=1"),
 				yesNow(), func() {})
 		}
 		first, second := watch("a"), watch("b")
@@ -222,7 +222,7 @@ func TestRunAwaitsReviews(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- a.Run(ctx) }()
-		go a.Authorize(ctx, byToken("t"), proxytest.MustParse(t, request.Parse, "/api/v1/pods"))
+		go a.Authorize(ctx, byToken("t"), parse(t, "/api/v1/pods"))
 		synctest.Wait()
 		cancel()
 		synctest.Wait()

@@ -2,11 +2,9 @@ package fairness
 
 import (
 	"bytes"
-	"net"
 	"slices"
 	"testing"
 
-	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -31,18 +29,5 @@ func TestPieces(t *testing.T) {
 				t.Errorf("%v: a piece of %d", sizes, len(p))
 			}
 		}
-	}
-}
-
-// BenchmarkSeat measures a seat that is free.
-func BenchmarkSeat(b *testing.B) {
-	f := New(b.Context(), 2, Purpose{})
-	id := auth.Identity{Kind: auth.KindToken, Token: string(bytes.Repeat([]byte("t"), 900))}
-	from := &net.TCPAddr{Port: 1}
-	for b.Loop() {
-		s := &Seat{queue: f, flow: FlowOf(id, from)}
-		s.Begin()
-		s.Pause()
-		s.Give()
 	}
 }

@@ -30,7 +30,7 @@ import (
 // its end. fasthttp accepts them as RFC 9112, section 2.2, allows and as every other server does.
 //
 // It allocates two strings, one for the target and one for all lines. It takes 0.13 µs for a
-// request of client-go; see BenchmarkReadHead.
+// request of client-go.
 func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.Status {
 	x.Method, x.Target = methodOf(h), string(h.RequestURI())
 	if x.ContentLength = int64(h.ContentLength()); x.ContentLength < chunkedLength {

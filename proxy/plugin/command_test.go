@@ -140,18 +140,24 @@ func (f *fakeCluster) connect(s httpstream.Stream, to string) {
 	_ = c.Close()
 }
 
+// kubeconfig returns a file that names the cluster.
+func (f *fakeCluster) kubeconfig(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "config")
+	content := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + f.URL + "'}}]\n" +
+		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // try runs kubectl watchfan with a kubeconfig of the cluster.
 func (f *fakeCluster) try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	dir := t.TempDir()
-	kubeconfig := filepath.Join(dir, "config")
-	content := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + f.URL + "'}}]\n" +
-		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
-	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := f.kubeconfig(t)
 	t.Setenv("KUBECONFIG", kubeconfig)
-	out, err := os.Create(filepath.Join(dir, "out"))
+	out, err := os.Create(kubeconfig + ".out")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,13 +271,8 @@ func TestInterrupted(t *testing.T) {
 		<-began
 		cancel()
 	}()
-	kubeconfig := filepath.Join(t.TempDir(), "config")
-	content := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + f.URL + "'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
-	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	var said strings.Builder
-	if code := Run(ctx, []string{"top", "--kubeconfig", kubeconfig}, os.Stdout, &said); code != 1 || !strings.Contains(said.String(), "canceled") {
+	if code := Run(ctx, []string{"top", "--kubeconfig", f.kubeconfig(t)}, os.Stdout, &said); code != 1 || !strings.Contains(said.String(), "canceled") {
 		t.Errorf("exit code %d: %s", code, said.String())
 	}
 }

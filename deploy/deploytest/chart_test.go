@@ -265,9 +265,7 @@ func TestSchema(t *testing.T) {
 	var schema struct {
 		Properties map[string]struct{ Properties map[string]any }
 	}
-	if err := yaml.Unmarshal([]byte(readFile(t, chartDir+"/values.schema.json")), &schema); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, chartDir+"/values.schema.json", &schema)
 	for name, property := range schema.Properties {
 		if _, ok := defaults[name]; !ok && name != "global" {
 			t.Errorf("%s is in the schema and not in values.yaml", name)

@@ -2,13 +2,10 @@ package deploytest
 
 import (
 	"encoding/json"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
-
-	"sigs.k8s.io/yaml"
 )
 
 // The table of versions says what the program, the chart and the tests say.
@@ -36,9 +33,7 @@ func TestCompatibility(t *testing.T) {
 	says("kube-apiserver " + strings.TrimPrefix(program.KubernetesVersion, "v"))
 
 	var chart struct{ KubeVersion string }
-	if err := yaml.Unmarshal([]byte(readFile(t, "../chart/Chart.yaml")), &chart); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, "../chart/Chart.yaml", &chart)
 	least := regexp.MustCompile(`^>=(\d+\.\d+)\.0-0$`).FindStringSubmatch(chart.KubeVersion)
 	if least == nil {
 		t.Fatalf("the chart's kubeVersion is %q", chart.KubeVersion)
@@ -58,12 +53,9 @@ func TestCompatibility(t *testing.T) {
 	if len(releases) != 3 {
 		t.Errorf("it names the releases %v of client-go", releases)
 	}
-	source, err := os.ReadFile("../../proxy/proxytest/informers.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := readFile(t, "../../proxy/proxytest/informers.go")
 	for _, r := range releases {
-		if !strings.Contains(string(source), `"`+r) {
+		if !strings.Contains(source, `"`+r) {
 			t.Errorf("make e2e runs no informers of client-go %s", r)
 		}
 	}

@@ -299,15 +299,17 @@ func newWorkshop(t *testing.T) *workshop {
 	if err != nil {
 		t.Fatalf("list the repository's files: %v", err)
 	}
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		if _, err := os.Lstat(filepath.Join(root, name)); errors.Is(err, os.ErrNotExist) {
-			continue // removed, and not yet committed
-		}
-		copyFile(t, filepath.Join(root, name), filepath.Join(w.dir, name))
-	}
+	files := slices.DeleteFunc(strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00"), func(name string) bool {
+		_, err := os.Lstat(filepath.Join(root, name))
+		return errors.Is(err, os.ErrNotExist) // removed, and not yet committed
+	})
+	copyFiles(t, root, w.dir, append([]string{"--parents"}, files...)...)
 	// After the sources, so that make finds them up to date.
+	if err := os.Mkdir(filepath.Join(w.dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"watchfan", "devcluster", "kubectl", "bench", "helm"} {
-		copyFile(t, binary(t, name), filepath.Join(w.dir, "bin", name))
+		copyFiles(t, root, filepath.Join(w.dir, "bin", name), "-T", binary(t, name))
 	}
 	for _, name := range []string{"helm", "kubectl"} {
 		if err := os.Symlink(binary(t, name), filepath.Join(w.bin, name)); err != nil {
@@ -317,29 +319,13 @@ func newWorkshop(t *testing.T) *workshop {
 	return w
 }
 
-// copyFile copies a file, or a symbolic link as such.
-func copyFile(t *testing.T, from, to string) {
+// copyFiles copies files of a folder, and symbolic links as such. They are as old as the copy.
+func copyFiles(t *testing.T, from, to string, files ...string) {
 	t.Helper()
-	info, err := os.Lstat(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if info.Mode()&os.ModeSymlink != 0 {
-		var target string
-		if target, err = os.Readlink(from); err == nil {
-			err = os.Symlink(target, to)
-		}
-	} else {
-		var content []byte
-		if content, err = os.ReadFile(from); err == nil {
-			err = os.WriteFile(to, content, info.Mode().Perm())
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
+	cmd := exec.Command("cp", append([]string{"-P", "--preserve=mode"}, append(files, to)...)...)
+	cmd.Dir = from
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"sigs.k8s.io/yaml"
 )
 
 // A release has a program that knows its version, a bill of materials with the program's modules, and
@@ -64,9 +62,7 @@ func TestRelease(t *testing.T) {
 	chart := t.TempDir()
 	run("tar", "-xzf", "watchfan-"+version+".tgz", "-C", chart)
 	var about struct{ Version, AppVersion string }
-	if err := yaml.Unmarshal([]byte(readFile(t, filepath.Join(chart, "watchfan/Chart.yaml"))), &about); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, filepath.Join(chart, "watchfan/Chart.yaml"), &about)
 	if about.Version != version || about.AppVersion != version {
 		t.Errorf("the chart is %+v", about)
 	}

@@ -116,9 +116,10 @@ func TestRun(t *testing.T) {
 // kube-apiserver is built. The builds are not real ones.
 func TestFirstRun(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"run.sh", "build.sh"} {
-		copyFile(t, filepath.Join("..", name), filepath.Join(dir, "deploy", name))
+	if err := os.Mkdir(filepath.Join(dir, "deploy"), 0o755); err != nil {
+		t.Fatal(err)
 	}
+	copyFiles(t, "..", filepath.Join(dir, "deploy"), "run.sh", "build.sh")
 	// make copies a watchfan that finds no cluster, and fails to build kube-apiserver.
 	for name, script := range map[string]string{
 		"make":          "case $* in *bin/watchfan*) mkdir -p bin; cp \"$0\"-watchfan bin/watchfan ;; *) echo 'no kube-apiserver'; exit 1 ;; esac",
@@ -166,18 +167,12 @@ func TestBuild(t *testing.T) {
 // until runs a command until it has said something.
 func (w *workshop) until(t *testing.T, text, says string) *terminal {
 	t.Helper()
-	term := w.run(t, command{text: text})
-	//testlint:allow timer the condition is looked at again
-	for deadline := time.Now().Add(steady.Patience); !strings.Contains(term.output(), says); time.Sleep(50 * time.Millisecond) {
-		select {
-		case <-term.exited:
-			t.Fatalf("%s has ended (%v):\n%s", text, term.err, term.output())
-		default:
-		}
-		if time.Now().After(deadline) {
-			term.interrupt(t)
-			t.Fatalf("%s does not say %q:\n%s", text, says, term.output())
-		}
+	c := command{text: text, says: []string{"…", "…" + says + "…", "…"}}
+	c.compile()
+	term := w.run(t, c)
+	if err := term.expect(c); err != nil {
+		term.interrupt(t)
+		t.Fatalf("%s: %v\n%s", text, err, term.output())
 	}
 	return term
 }
@@ -194,11 +189,7 @@ func (w *workshop) says(t *testing.T, text, says string) string {
 func (w *workshop) fails(t *testing.T, text, says string) {
 	t.Helper()
 	term := w.run(t, command{text: text})
-	select {
-	case <-term.exited:
-	case <-time.After(steady.Patience): //testlint:allow timer it only ends what hangs
-		term.interrupt(t)
-	}
+	steady.Receive(t, "end of "+text, term.exited)
 	said := term.output()
 	if term.err == nil || !strings.Contains(said, says) || strings.Contains(said, "dev cluster is started") || strings.Contains(said, "level=ERROR") {
 		t.Errorf("%s: %v\n%s\nwant %s", text, term.err, said, says)

@@ -8,7 +8,7 @@
 //	        └───────────────┘
 //
 // The other tests compare what clients receive with a model, break something between the processes,
-// or run real clients: kubectl, informers, a controller-runtime manager, curl, h2load, Node's http2,
+// or run real clients: kubectl, informers, a controller-runtime manager, curl, Node's http2,
 // npm's ws, Kubernetes' client for Node, gzip decoders in other languages. h2spec tests HTTP/2
 // itself, and proxytest's attacks go to both servers.
 //

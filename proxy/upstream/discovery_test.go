@@ -20,6 +20,13 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
+// answering is a kube-apiserver with one answer.
+func answering(code int, body string, err error) *proxytest.FakeUpstream[auth.Identity] {
+	return &proxytest.FakeUpstream[auth.Identity]{
+		Answer: func(auth.Identity, string, []byte) (int, string, error) { return code, body, err },
+	}
+}
+
 // fakeAPI is the discovery of a kube-apiserver.
 type fakeAPI map[string]string
 
@@ -61,7 +68,7 @@ func resourceList(resources ...string) string {
 	return `{"kind":"APIResourceList","apiVersion":"v1","resources":[` + strings.Join(resources, ",") + `]}`
 }
 
-func newTestDiscovery(t *testing.T, api fakeAPI) (*Discovery, *proxytest.FakeUpstream[auth.Identity], *bytes.Buffer) {
+func newTestDiscovery(api fakeAPI) (*Discovery, *proxytest.FakeUpstream[auth.Identity], *bytes.Buffer) {
 	up := &proxytest.FakeUpstream[auth.Identity]{Answer: api.answer}
 	var log bytes.Buffer
 	return NewDiscovery(up, exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(&log, nil)))), up, &log
@@ -74,7 +81,7 @@ var (
 
 func TestDiscoveryLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, up, _ := newTestDiscovery(t, fakeAPI{
+		d, up, _ := newTestDiscovery(fakeAPI{
 			"/api/v1": `{"kind":"APIResourceList","resources":[
 				{"name":"pods","kind":"Pod","namespaced":true,"verbs":["create","get","list","watch"]},
 				{"name":"pods/status","kind":"Pod","namespaced":true,"verbs":["get","list","watch"]},
@@ -110,7 +117,7 @@ func TestDiscoveryLookup(t *testing.T) {
 func TestDiscoveryNoticesNewResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeAPI{}
-		d, up, _ := newTestDiscovery(t, api)
+		d, up, _ := newTestDiscovery(api)
 		for range 100 {
 			if _, ok := d.Lookup(t.Context(), foos); ok {
 				t.Fatal("found before it exists")
@@ -146,7 +153,7 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 
 func TestDiscoveryCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, up, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})
+		d, up, _ := newTestDiscovery(fakeAPI{"/api/v1": resourceList("pods Pod")})
 		up.Delay = time.Second
 		var callers sync.WaitGroup
 		for i := range 50 {
@@ -171,7 +178,7 @@ func TestDiscoveryCoalesces(t *testing.T) {
 // A client that asks for ever new group versions costs bounded memory.
 func TestDiscoveryBoundsMisses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, _, _ := newTestDiscovery(t, fakeAPI{"/api/v1": resourceList("pods Pod")})
+		d, _, _ := newTestDiscovery(fakeAPI{"/api/v1": resourceList("pods Pod")})
 		d.Lookup(t.Context(), pods)
 		for i := range 10 * maxUnknownVersions {
 			d.Lookup(t.Context(), schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i),
@@ -192,7 +199,7 @@ func TestDiscoveryBoundsMisses(t *testing.T) {
 func TestDiscoveryFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeAPI{"/apis/ex.io/v1": resourceList("foos Foo")}
-		d, up, log := newTestDiscovery(t, api)
+		d, up, log := newTestDiscovery(api)
 		good := api["/apis/ex.io/v1"]
 		d.Lookup(t.Context(), foos)
 		for _, bad := range []string{"down", "503", "{", `{"kind":"Status"}`, "null"} {
@@ -223,7 +230,7 @@ func TestDiscoveryFailing(t *testing.T) {
 
 func TestDiscoveryResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, _, _ := newTestDiscovery(t, fakeAPI{
+		d, _, _ := newTestDiscovery(fakeAPI{
 			"/api/v1": resourceList("pods Pod"),
 			"/apis/apps": `{"kind":"APIGroup","name":"apps","versions":[{"version":"v2"},{"version":"v1"}],` +
 				`"preferredVersion":{"version":"v2"}}`,

@@ -19,7 +19,7 @@ func unknown(i int) schema.GroupVersionResource {
 func TestUnknownGroupsShareOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeAPI{"/api/v1": resourceList("pods Pod")}
-		d, up, _ := newTestDiscovery(t, api)
+		d, up, _ := newTestDiscovery(api)
 		up.Delay = 100 * time.Millisecond
 		for round := 1; round <= 3; round++ {
 			var clients sync.WaitGroup
@@ -47,7 +47,7 @@ func TestUnknownGroupsShareOneRequest(t *testing.T) {
 func TestUnknownGroupsWithoutList(t *testing.T) {
 	for _, list := range []string{"503", "down", "null", `{"kind":"Status"}`} {
 		synctest.Test(t, func(t *testing.T) {
-			d, up, _ := newTestDiscovery(t, fakeAPI{"/apis": list, "/apis/ex.io/v1": resourceList("foos Foo")})
+			d, up, _ := newTestDiscovery(fakeAPI{"/apis": list, "/apis/ex.io/v1": resourceList("foos Foo")})
 			if _, ok := d.Lookup(t.Context(), foos); !ok {
 				t.Errorf("%s: a group that exists is not found", list)
 			}

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -27,9 +26,7 @@ func TestSharding(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				up := &proxytest.FakeUpstream[auth.Identity]{
-					Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, c.body, c.err },
-				}
+				up := answering(c.code, c.body, c.err)
 				s := NewSharding(up, proxytest.Guard())
 				defer s.End()
 				for asked := 1; asked < 4; asked++ {

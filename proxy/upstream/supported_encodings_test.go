@@ -31,9 +31,7 @@ func TestSelectsByNewerFields(t *testing.T) {
 		{500, "spec.type=NodePort", false, 2},
 		{400, "metadata.name=x,metadata.namespace=y", true, 0},
 	} {
-		up := &proxytest.FakeUpstream[auth.Identity]{
-			Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, "", nil },
-		}
+		up := answering(c.code, "", nil)
 		var accepts []string
 		s := NewSupportedEncodings(typedUpstream{up, &accepts}, proxytest.Guard())
 		for range 2 {
@@ -65,9 +63,7 @@ func TestHasLean(t *testing.T) {
 		asked int // by two calls
 	}{{200, false, 1}, {406, true, 1}, {403, false, 2}, {500, false, 2}} {
 		var accepts []string
-		up := &proxytest.FakeUpstream[auth.Identity]{
-			Answer: func(auth.Identity, string, []byte) (int, string, error) { return c.code, "", nil },
-		}
+		up := answering(c.code, "", nil)
 		s := NewSupportedEncodings(typedUpstream{up, &accepts}, proxytest.Guard())
 		for range 2 {
 			if got := s.HasLean(t.Context(), unknown(0), lean); got != c.want {
@@ -103,9 +99,7 @@ func (u typedUpstream) DoAs(id auth.Identity, req *http.Request) (*http.Response
 // The memory of resources that come and go is bounded.
 func TestSupportedEncodingsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := NewSupportedEncodings(&proxytest.FakeUpstream[auth.Identity]{
-			Answer: func(auth.Identity, string, []byte) (int, string, error) { return 406, "", nil },
-		}, proxytest.Guard())
+		o := NewSupportedEncodings(answering(406, "", nil), proxytest.Guard())
 		for i := range 3 * maxSupportedEncodings {
 			o.Choose(t.Context(), unknown(i),
 				[]request.Clause{{Representation: request.Representation{Encoding: framing.Protobuf}}})

@@ -55,6 +55,19 @@ func newGoawayServer(t *testing.T) *goawayServer {
 	return s
 }
 
+// upstream returns a client of the server, which has the proxy's token if that is not empty.
+func (s *goawayServer) upstream(t *testing.T, token string) *Upstream {
+	t.Helper()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	u, err := NewUpstream(&rest.Config{Host: s.URL, BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca, NextProtos: []string{"h2", "http/1.1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(u.CloseIdleConnections)
+	return u
+}
+
 // connection sends a request. It returns the connection on which the server got it, and the code of
 // the answer.
 func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, path string, body int) (string, int) {
@@ -81,13 +94,7 @@ func (s *goawayServer) connection(t *testing.T, u *Upstream, id auth.Identity, p
 // A stranger's body is not read before the server reads it, so not at all if the server refuses the
 // credential. The body of an accepted one is sent whole.
 func TestStrangersBodies(t *testing.T) {
-	s := newGoawayServer(t)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	u, err := NewUpstream(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.CloseIdleConnections()
+	u := newGoawayServer(t).upstream(t, "")
 	const size = 3 * Window
 	for token, want := range map[string]int{"bad": 0, "good": size} {
 		body := bytes.NewReader(make([]byte, size))
@@ -112,13 +119,7 @@ func TestStrangersBodies(t *testing.T) {
 // the proxy itself nor with each other.
 func TestStrangersConnections(t *testing.T) {
 	s := newGoawayServer(t)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	u, err := NewUpstream(&rest.Config{Host: s.URL, BearerToken: "good",
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca, NextProtos: []string{"h2", "http/1.1"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.CloseIdleConnections()
+	u := s.upstream(t, "good")
 	const long = MaxKeptBody + 1
 	strangers := make(map[string]string)
 	stranger := func(id auth.Identity, path string, body, want int) {
@@ -216,14 +217,7 @@ func bringing(token string) auth.Identity { return auth.Identity{Kind: auth.Kind
 // A head that kube-apiserver would not take is not sent, over whichever connection. Any other is
 // taken, although the proxy adds fields to it.
 func TestLongHeads(t *testing.T) {
-	s := newGoawayServer(t)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	u, err := NewUpstream(&rest.Config{Host: s.URL, BearerToken: "good",
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca, NextProtos: []string{"h2", "http/1.1"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.CloseIdleConnections()
+	u := newGoawayServer(t).upstream(t, "good")
 	stranger := func(id auth.Identity, req *http.Request) (*http.Response, error) { return u.Pass(id, true, req) }
 	known := func(id auth.Identity, req *http.Request) (*http.Response, error) { return u.Pass(id, false, req) }
 	for name, c := range map[string]struct {

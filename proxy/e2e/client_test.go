@@ -189,15 +189,6 @@ func (d *target) version(t testing.TB, uri string) uint64 {
 	return listVersion(t, resp.body)
 }
 
-// sameState returns the URI of a list as of the state that a watchfan has now. Any other would not do
-// for a collection that nobody writes: there watchfan and kube-apiserver may both be behind, and not
-// at the same resourceVersion.
-func sameState(t testing.TB, ours *target, uri string) string {
-	t.Helper()
-	rv := listVersion(t, ours.get(t, uri+"?resourceVersion=0").body)
-	return fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", uri, rv)
-}
-
 func listVersion(t testing.TB, body []byte) uint64 {
 	t.Helper()
 	var list struct {

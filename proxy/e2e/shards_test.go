@@ -115,7 +115,7 @@ func testShardLists(t *testing.T, c *cluster, p *watchfan) {
 			"fieldSelector=metadata.name%3Dx1,metadata.namespace%3Da"} {
 			uris = append(uris, withShard(all+"?"+query, selector))
 		}
-		uris = append(uris, shardPages(t, direct, withShard(all+"?limit=4", selector))...)
+		uris = append(uris, pagesOf(t, direct, withShard(all+"?limit=4", selector))...)
 	}
 	atLeast(t, p, direct, all, accepts...)
 	rows := make(map[*target][]row)
@@ -152,8 +152,8 @@ func atLeast(t *testing.T, p *watchfan, direct *target, uri string, forms ...str
 	}
 }
 
-// shardPages returns the requests for all pages of a list.
-func shardPages(t *testing.T, d *target, uri string) (pages []string) {
+// pagesOf returns the requests for all pages of a list but the first.
+func pagesOf(t *testing.T, d *target, uri string) (pages []string) {
 	t.Helper()
 	for next := uri; ; {
 		var list struct{ Metadata struct{ Continue string } }

@@ -12,8 +12,8 @@ var atOnce = flag.Int("at-once", 8, "tests that run at a time; they mostly wait 
 
 // longest are the tests that take longest. They begin first, in this order.
 var longest = []string{"TestRBAC", "TestUpstreamRestarts", "TestSeeds", "TestShardsIgnored", "TestReads", "TestKubectlCommands",
-	"TestCertificates", "TestLinearizable", "TestOracle", "TestLean", "TestCBOR", "TestShards",
-	"TestInformers", "TestViews"}
+	"TestCertificates", "TestLinearizable", "TestOracle", "TestTrimmed", "TestCBOR", "TestShards",
+	"TestInformers"}
 
 // parallel has t run beside others, when it is its turn. go test's own bound would start tests in any
 // order, and a long one that begins last would run alone.

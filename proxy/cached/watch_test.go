@@ -211,3 +211,31 @@ func TestWatchEndsWithConnection(t *testing.T) {
 		}
 	})
 }
+
+// Watches whose selectors together cost the writer too much pass through, and bring the same as those that are served.
+func TestCostlySelectors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		p.CMs.Put("ns", "a", "1")
+		p.Get(bubble.CMs + "?resourceVersion=0")
+		const each = 60
+		var all []*proxytest.Watcher
+		for i := range each {
+			selector := "!l"
+			for n := range 98 {
+				selector += fmt.Sprintf(",!l%d-%d", i, n)
+			}
+			all = append(all, p.Watch("/api/v1/namespaces/ns/configmaps?watch=1&resourceVersion=0&labelSelector=%s", selector))
+		}
+		p.CMs.Put("ns", "b", "1")
+		for _, w := range all {
+			proxytest.WantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "ADDED ns/b 102")
+		}
+		_, text := p.Admin("/metrics")
+		served := int(proxytest.SumMetric(text, "watchfan_watchers"))
+		if costly := proxytest.SumMetric(text, "watchfan_costly_watches_total"); served < each/4 || served == each || int(costly) != each-served {
+			t.Errorf("%d of %d are served, and %v cost too much", served, each, costly)
+		}
+		p.Passed(each - served)
+	})
+}

@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
@@ -10,65 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
-
-// nodeClient is a running program for Node; see node/watch.mjs and testdata/http2.mjs.
-type nodeClient struct {
-	name   string
-	lines  chan string // closed when it has ended
-	stderr bytes.Buffer
-	cmd    *exec.Cmd
-}
-
-func startNodeClient(ctx context.Context, t *testing.T, name string, args ...string) *nodeClient {
-	t.Helper()
-	n := &nodeClient{name: name, lines: make(chan string, 1000)}
-	n.cmd = exec.CommandContext(ctx, "node", args...)
-	n.cmd.Stderr = &n.stderr
-	stdout, err := n.cmd.StdoutPipe()
-	if err == nil {
-		err = n.cmd.Start()
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", n.name, err)
-	}
-	go func() {
-		defer close(n.lines)
-		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
-			n.lines <- scanner.Text()
-		}
-	}()
-	return n
-}
-
-// next returns the next line.
-func (n *nodeClient) next(t *testing.T) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
-	defer cancel()
-	select {
-	case line, ok := <-n.lines:
-		if !ok {
-			t.Fatalf("%s has ended: %s", n.name, n.stderr.String())
-		}
-		return line
-	case <-ctx.Done():
-		t.Fatalf("%s prints nothing: %s", n.name, n.stderr.String())
-	}
-	return ""
-}
-
-// nextSorted returns the next lines in the order of their text.
-func (n *nodeClient) nextSorted(t *testing.T, count int) (lines []string) {
-	t.Helper()
-	for range count {
-		lines = append(lines, n.next(t))
-	}
-	slices.Sort(lines)
-	return lines
-}
 
 // TestNodeClients: npm's ws, with its token among the subprotocols, and Kubernetes' own client for
 // Node see the same events through watchfan as at kube-apiserver, and its watches end properly.
@@ -88,10 +28,11 @@ func TestNodeClients(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	clients := make(map[string][]*nodeClient) // kube-apiserver's first
+	clients := make(map[string][]*programOutput) // kube-apiserver's first
 	for _, client := range []string{"ws", "kubernetes"} {
 		for _, way := range []*target{&theirs, p.secure(t, theirs.token)} {
-			n := startNodeClient(ctx, t, client+" at "+way.name, filepath.Join(dir, "watch.mjs"), client, way.base, uri, query, way.token)
+			n := startProgram(t, client+" at "+way.name,
+				exec.CommandContext(ctx, "node", filepath.Join(dir, "watch.mjs"), client, way.base, uri, query, way.token))
 			if clients[client] = append(clients[client], n); client == "ws" {
 				if got := n.next(t); got != "pong hello" {
 					t.Errorf("%s: a ping is answered with %q", n.name, got)

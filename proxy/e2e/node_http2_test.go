@@ -3,10 +3,13 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
@@ -33,16 +36,22 @@ func TestNodeHTTP2(t *testing.T) {
 	warm(t, []*target{first}, uri)
 	first.close()
 	since := fmt.Sprint(direct.version(t, uri))
-	start := func(name string, servers ...string) *nodeClient {
-		return startNodeClient(ctx, t, name, append([]string{"testdata/http2.mjs", c.token(t, "admin"), uri, since,
-			strings.Join(names, ",")}, servers...)...)
+	start := func(name string, servers ...string) *programOutput {
+		return startProgram(t, name, exec.CommandContext(ctx, "node", append([]string{"testdata/http2.mjs", c.token(t, "admin"), uri, since,
+			strings.Join(names, ",")}, servers...)...))
 	}
 	theirs := start("node at kube-apiserver", c.Ready.Server)
 	ours := start("node at watchfan", "https://"+p.ports.Secure, "https://"+sharedWatchfan(t).ports.Secure)
 	next := func(n int) {
 		t.Helper()
-		if got, want := ours.nextSorted(t, n), theirs.nextSorted(t, n); !slices.Equal(got, want) {
-			t.Errorf("%s prints\n%s\nwant\n%s", ours.name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		var lines [2][]string
+		for range n {
+			lines[0], lines[1] = append(lines[0], ours.next(t)), append(lines[1], theirs.next(t))
+		}
+		slices.Sort(lines[0])
+		slices.Sort(lines[1])
+		if diff := cmp.Diff(lines[1], lines[0]); diff != "" {
+			t.Error(diff)
 		}
 	}
 	write := func(turn string) {

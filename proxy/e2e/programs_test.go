@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,104 +87,6 @@ func socketsOf(pid int) (own []tcpSocket, err error) {
 	return own, err
 }
 
-// curl returns curl with HTTP/2 as the admin.
-func (w programWay) curl(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "curl", append([]string{"--silent", "--show-error", "--http2",
-		"--cacert", w.authority, "--header", "Authorization: Bearer " + w.token}, args...)...)
-}
-
-// TestCurlHTTP2: curl --http2 gets the answers that it gets at kube-apiserver, on as many
-// connections: sixty gets at once, a large upload, errors, a watch that ends, and one whose events
-// come when they happen.
-func TestCurlHTTP2(t *testing.T) {
-	parallel(t)
-	c, p := sharedCluster(t), sharedWatchfan(t)
-	p.waitReady(t)
-	theirs, ours := programWays(t, c, p)
-	createNamespaces(t, theirs.target, "curl")
-	const uri = "/api/v1/namespaces/curl/configmaps"
-	const objects = 60
-	for i := range objects {
-		makeConfigMap(t, theirs.target, "curl", fmt.Sprintf("c%d", i), "")
-	}
-	large := filepath.Join(t.TempDir(), "large")
-	patch := fmt.Sprintf(`{"data":{"x":%q}}`, strings.Repeat("x", 900_000))
-	if err := os.WriteFile(large, []byte(patch), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx := t.Context()
-	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d", uri, theirs.version(t, uri))
-	var watches []*programOutput
-	for _, w := range []programWay{theirs, ours} {
-		watches = append(watches, startProgram(t, "curl at "+w.name, w.curl(ctx, "--no-buffer", w.base+since)))
-	}
-	for _, args := range [][]string{
-		{uri + fmt.Sprintf("/c[0-%d]", objects-1), "--parallel", "--parallel-max", "50"},
-		{uri + "/none"},
-		{uri + "/c0", "--request", "PATCH", "--header", "Content-Type: application/merge-patch+json",
-			"--data-binary", "@" + large},
-		{uri + "/c0", "--compressed"},
-		{since + "&timeoutSeconds=5"}, //testlint:allow timeout curl ends with the watch
-		{"/version"},
-	} {
-		want, wantEnds := runCurl(ctx, t, theirs, args)
-		got, gotEnds := runCurl(ctx, t, ours, args)
-		if !slices.Equal(gotEnds, wantEnds) || !strings.HasPrefix(gotEnds[0], "HTTP 2, ") {
-			t.Errorf("curl %q prints %q, want %q, and HTTP/2", args, gotEnds, wantEnds)
-		}
-		if len(want) != len(wantEnds) {
-			t.Errorf("curl %q has got %d of %d answers", args, len(want), len(wantEnds))
-		}
-		for name := range want {
-			if got[name] != want[name] {
-				t.Errorf("curl %q gets %s as\n%.2000s\nwant\n%.2000s", args, name, got[name], want[name])
-			}
-		}
-	}
-	for i := range 20 {
-		theirs.patch(t, uri+"/c1", fmt.Sprintf(`{"data":{"step":"%d"}}`, i))
-		step := fmt.Sprintf(`"step":"%d"`, i)
-		want, got := watches[0].until(t, step), watches[1].until(t, step)
-		if !slices.Equal(got, want) {
-			t.Fatalf("curl's watch prints\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-	}
-	for _, w := range watches {
-		_ = w.cmd.Process.Kill()
-		_ = w.cmd.Wait()
-	}
-}
-
-// curlEnd is what curl prints behind each answer.
-const curlEnd = "HTTP %{http_version}, %{http_code}, %{num_connects} connections\n"
-
-// runCurl returns what curl gets for a path and arguments: the bodies by the last part of the path,
-// and curlEnd of all of them.
-func runCurl(ctx context.Context, t *testing.T, w programWay, args []string) (bodies map[string]string, ends []string) {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := w.curl(ctx, append([]string{w.base + args[0], "--write-out", curlEnd, "--output-dir", dir, "--remote-name"},
-		args[1:]...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("curl %q at %s: %v: %s", args, w.name, err, stderr.String())
-	}
-	files, err := os.ReadDir(dir)
-	bodies = make(map[string]string)
-	for _, file := range files {
-		var body []byte
-		if body, err = os.ReadFile(filepath.Join(dir, file.Name())); err == nil {
-			bodies[file.Name()] = string(body)
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bodies, slices.Sorted(strings.Lines(string(out)))
-}
-
 // programOutput is what a running program prints.
 type programOutput struct {
 	name   string
@@ -216,27 +117,33 @@ func startProgram(t *testing.T, name string, cmd *exec.Cmd) *programOutput {
 	return out
 }
 
-// until returns the next lines up to the first that contains a text. Empty lines are left out.
-func (p *programOutput) until(t *testing.T, text string) (lines []string) {
+// next returns the next line.
+func (p *programOutput) next(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
 	defer cancel()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			t.Fatalf("%s has ended (%v): %s", p.name, p.cmd.Wait(), p.stderr.String())
+		}
+		return line
+	case <-ctx.Done():
+		t.Fatalf("%s prints nothing: %s", p.name, p.stderr.String())
+	}
+	return ""
+}
+
+// until returns the next lines up to the first that contains a text. Empty lines are left out.
+func (p *programOutput) until(t *testing.T, text string) (lines []string) {
+	t.Helper()
 	for {
-		select {
-		case line, ok := <-p.lines:
-			if !ok {
-				err := p.cmd.Wait()
-				t.Fatalf("%s has ended (%v) after %q, and printed no %s: %s", p.name, err, lines, text,
-					p.stderr.String())
-			}
-			if line != "" {
-				lines = append(lines, line)
-			}
-			if strings.Contains(line, text) {
-				return lines
-			}
-		case <-ctx.Done():
-			t.Fatalf("%s has printed %q, and no %s", p.name, lines, text)
+		line := p.next(t)
+		if line != "" {
+			lines = append(lines, line)
+		}
+		if strings.Contains(line, text) {
+			return lines
 		}
 	}
 }

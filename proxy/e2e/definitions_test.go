@@ -128,7 +128,9 @@ func (d *target) awaitWrite(t testing.TB, uri string, rv uint64, forms ...string
 	for _, form := range forms {
 		version := strconv.FormatUint(rv, 10)
 		written := `"` + version + `"`
-		if strings.HasPrefix(form, protoType) { // it is the sixth field of ObjectMeta
+		if strings.HasPrefix(form, cborType) {
+			written = string(rune(0x40+len(version))) + version
+		} else if strings.HasPrefix(form, protoType) { // it is the sixth field of ObjectMeta
 			written = string(protowire.AppendString(protowire.AppendTag(nil, 6, protowire.BytesType), version))
 		}
 		steady.Until(t, fmt.Sprintf("write %d in %s's cache of %s as %s", rv, d.name, uri, form), func() error {

@@ -324,7 +324,7 @@ func rows() []row {
 		"/api/v1/namespaces/a/configmaps/x?watch=1&resourceVersion=0"} {
 		add("O07", uri)
 	}
-	rows = append(rows, oddRows()...)
+	rows = append(append(rows, oddRows()...), shardRows()...)
 	return append(rows, inEveryForm(rows)...)
 }
 
@@ -451,7 +451,7 @@ func TestReads(t *testing.T) {
 	now := fmt.Sprint(direct.version(t, "/api/v1/configmaps"))
 	names := strings.NewReplacer("R0", now, "NOW", now)
 	all := rows()
-	if !direct.enables(t, shardedListAndWatch) { // it sends everything; see TestShardsIgnored
+	if !direct.enables(t, shardedListAndWatch) { // it sends everything
 		all = halfRows(all)
 	}
 	if testing.Short() {

@@ -11,8 +11,8 @@ import (
 var atOnce = flag.Int("at-once", 8, "tests that run at a time; they mostly wait for others' processes")
 
 // longest are the tests that take longest. They begin first, in this order.
-var longest = []string{"TestRBAC", "TestUpstreamRestarts", "TestSeeds", "TestShardsIgnored", "TestReads", "TestKubectlCommands",
-	"TestCertificates", "TestLinearizable", "TestOracle", "TestTrimmed", "TestCBOR", "TestShards",
+var longest = []string{"TestRBAC", "TestUpstreamRestarts", "TestSeeds", "TestReads", "TestKubectlCommands",
+	"TestCertificates", "TestLinearizable", "TestOracle", "TestTrimmed", "TestCBOR",
 	"TestInformers"}
 
 // parallel has t run beside others, when it is its turn. go test's own bound would start tests in any

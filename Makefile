@@ -18,7 +18,7 @@ OLDEST := $(firstword $(OLDER))
 GATES := "--apiserver-arg=feature-gates=WatchList=false,ListFromCacheSnapshot=false" \
 	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true" \
 	"--apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false"
-VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|ReadYourWrites|WatchBookmarks)$$|^TestScenarios$$/^(one|pages|resume|transitions)$$
+VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|WatchBookmarks)$$|^TestScenarios$$/^(one|pages|resume|transitions)$$
 # A program with the informers of each of ClientGoReleases in package proxytest.
 INFORMERS := $(addprefix bin/informers-,v0.37 v0.34 v0.31)
 # The race detector needs a C compiler.
@@ -45,7 +45,7 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 min the first time)
 
 # The three tiers. CONTRIBUTING.md has their times by stage.
-QUICK_E2E := ^Test(Oracle|Reads|Informers|Kubectl|KubectlWatch|Linearizable|ReadYourWrites|Scenarios|Identity|Revocation|UpstreamRestarts|Shutdown)$$
+QUICK_E2E := ^Test(Oracle|Reads|Informers|Kubectl|KubectlWatch|Linearizable|Scenarios|Identity|Revocation|UpstreamRestarts|Shutdown)$$
 NOT_SUITES := grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack
 # One set of build flags, that of bin/watchfan: nothing is compiled twice.
 QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath

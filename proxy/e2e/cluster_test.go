@@ -109,6 +109,12 @@ func createNamespaces(t testing.TB, d *target, names ...string) {
 	}
 }
 
+func makeConfigMap(t testing.TB, d *target, ns, name, labels string) uint64 {
+	t.Helper()
+	return d.create(t, "/api/v1/namespaces/"+ns+"/configmaps",
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},"data":{"k":"0"}}`, name, labels))
+}
+
 // metric returns the sum of a metric's samples whose labels contain all of the given ones.
 func (d *target) metric(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()

@@ -3,14 +3,13 @@
 package e2e_test
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestEtcdRestored: when etcd is put back to an older state, clients are told to begin anew, and
@@ -25,14 +24,10 @@ func TestEtcdRestored(t *testing.T) {
 	etcd, backup := filepath.Join(c.Dir, "etcd"), filepath.Join(c.Dir, "backup")
 	again := func(do func() error) {
 		t.Helper()
-		if err := c.Halt(); err != nil {
-			t.Fatal(err)
-		}
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Begin(); err != nil {
-			t.Fatal(err)
+		for _, step := range []func() error{c.Halt, do, c.Begin} {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	again(func() error { return os.CopyFS(backup, os.DirFS(etcd)) })
@@ -68,10 +63,7 @@ func TestEtcdRestored(t *testing.T) {
 	}
 	for _, s := range streams {
 		events := s.finish(t)
-		last := events[len(events)-1]
-		var e struct{ Object metav1.Status }
-		if err := json.Unmarshal([]byte(last.line), &e); err != nil || last.typ != "ERROR" ||
-			e.Object.Code != http.StatusGone || e.Object.Reason != metav1.StatusReasonExpired {
+		if last := events[len(events)-1]; last.typ != "ERROR" || !strings.Contains(last.line, `"reason":"Expired","code":410`) {
 			t.Errorf("%s ended with %s, want 410", s.uri, last.line)
 		}
 		if _, err := fold(events[:len(events)-1]); err != nil {
@@ -89,14 +81,12 @@ func TestEtcdRestored(t *testing.T) {
 		t.Errorf("a new watch begins with %s", format(events))
 	}
 	// A client that resumes from a resourceVersion that etcd has lost gets kube-apiserver's answer.
-	for _, query := range []string{"?resourceVersion=%d", "?resourceVersion=%d&resourceVersionMatch=Exact&limit=5"} {
-		want, got := direct.get(t, uri+fmt.Sprintf(query, future)), ours.get(t, uri+fmt.Sprintf(query, future))
-		var a, b metav1.Status
-		_ = json.Unmarshal(want.body, &a)
-		_ = json.Unmarshal(got.body, &b)
-		if want.status < 400 || got.status != want.status || a.Reason != b.Reason {
-			t.Errorf("a list from the future, "+query+": %d %s\nwant %d %s", future, got.status,
-				got.body, want.status, want.body)
+	reason := regexp.MustCompile(`"reason":"\w+"`)
+	for _, query := range []string{"", "&resourceVersionMatch=Exact&limit=5"} {
+		query = fmt.Sprintf("%s?resourceVersion=%d%s", uri, future, query)
+		want, got := direct.get(t, query), ours.get(t, query)
+		if want.status < 400 || got.status != want.status || !bytes.Equal(reason.Find(got.body), reason.Find(want.body)) {
+			t.Errorf("a list from the future, %s: %d %s\nwant %d %s", query, got.status, got.body, want.status, want.body)
 		}
 	}
 	ahead := fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=3", uri, future) //testlint:allow timeout nothing comes

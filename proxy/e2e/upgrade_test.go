@@ -26,6 +26,15 @@ type upgrade struct {
 	oldAddr, newAddr string
 }
 
+// statefulSet is a minimal StatefulSet. Its rollingUpdate gets maxUnavailable by default if the
+// feature gate MaxUnavailableStatefulSet is on.
+const statefulSet = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":%q},` +
+	`"spec":{"selector":{"matchLabels":{"a":"b"}},"serviceName":"s",` +
+	`"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+
+// compareEvery is the interval at which watchfan compares how kube-apiserver writes objects.
+const compareEvery = 10 * time.Second
+
 const (
 	upgradeMaps = "/api/v1/namespaces/upgrade/configmaps"
 	upgradeSets = "/apis/apps/v1/namespaces/upgrade/statefulsets"
@@ -178,11 +187,8 @@ func (u *upgrade) compare(t *testing.T, streams []*recording, mixed, last uint64
 	var wantState map[string]string
 	var wantEvents []event
 	for i, r := range streams {
-		steady.Until(t, "last change at "+r.target.name+" "+r.uri, func() error {
-			if events := r.objects(); events[len(events)-1].rv < last {
-				return fmt.Errorf("%d events, and no %d", len(events), last)
-			}
-			return nil
+		r.await(t, "last change", func(events []event) bool {
+			return slices.ContainsFunc(events, func(e event) bool { return e.typ != "BOOKMARK" && e.rv >= last })
 		})
 		r.stop()
 		events := slices.DeleteFunc(r.objects(), func(e event) bool { return !strings.HasPrefix(e.key, "upgrade/") })

@@ -6,36 +6,25 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
 )
 
 // rights are the RBAC objects that the test has made, by "namespace/name"; a cluster's object has
 // no namespace. They are immutable: a write makes others.
 type rights struct {
-	roles    map[string][]rule
+	roles    map[string][]rbacv1.PolicyRule
 	bindings map[string]binding
-}
-
-type rule struct {
-	APIGroups     []string `json:"apiGroups"`
-	Resources     []string `json:"resources"`
-	Verbs         []string `json:"verbs"`
-	ResourceNames []string `json:"resourceNames,omitempty"`
 }
 
 type binding struct {
 	role     string // a key of roles
-	subjects []subject
-}
-
-type subject struct {
-	Kind      string `json:"kind"`
-	APIGroup  string `json:"apiGroup,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	subjects []rbacv1.Subject
 }
 
 // demand is what an authorizer decides on.
@@ -64,7 +53,7 @@ func (r rights) allow(p person, d demand) bool {
 	return false
 }
 
-func (p person) is(s subject) bool {
+func (p person) is(s rbacv1.Subject) bool {
 	switch s.Kind {
 	case "User":
 		return s.Name == p.name
@@ -74,7 +63,7 @@ func (p person) is(s subject) bool {
 	return p.name == "system:serviceaccount:"+s.Namespace+":"+s.Name
 }
 
-func (d demand) under(r rule) bool {
+func (d demand) under(r rbacv1.PolicyRule) bool {
 	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
 	return has(r.Verbs, d.verb) && has(r.APIGroups, d.group) && has(r.Resources, d.resource) &&
 		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, d.name))
@@ -215,7 +204,7 @@ func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
 	case kind == 1 && len(b.subjects) > 0: // all of it is taken back, and granted again later
 		c.method, b.subjects = http.MethodDelete, nil
 	case len(b.subjects) == 0:
-		c.method, b.subjects = http.MethodPost, []subject{drawSubject(rng, people)}
+		c.method, b.subjects = http.MethodPost, []rbacv1.Subject{drawSubject(rng, people)}
 	case kind < 4 || len(b.subjects) == 1:
 		b.subjects = append(slices.Clone(b.subjects), drawSubject(rng, people))
 	default:
@@ -229,29 +218,29 @@ func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
 func (c amendment) apply(t *testing.T, admin *target) {
 	t.Helper()
 	uri := rbacURI(c.kind, c.key)
-	switch c.method {
-	case http.MethodDelete:
+	if c.method == http.MethodDelete {
 		admin.remove(t, uri)
-	case http.MethodPost:
-		admin.create(t, strings.TrimSuffix(uri, "/"+nameOf(c.key)), c.after.body(c.kind, c.key))
-	default:
-		admin.must(t, c.method, uri, jsonType, c.after.body(c.kind, c.key))
+		return
 	}
+	if c.method == http.MethodPost {
+		uri = path.Dir(uri)
+	}
+	admin.must(t, c.method, uri, jsonType, c.after.body(c.kind, c.key))
 }
 
-func drawSubject(rng *rand.Rand, people []person) subject {
+func drawSubject(rng *rand.Rand, people []person) rbacv1.Subject {
 	p := people[rng.IntN(len(people))]
 	if own := p.groups[:len(p.groups)-1]; rng.IntN(3) == 0 && len(own) > 0 { // the last is system:authenticated
-		return subject{Kind: "Group", APIGroup: rbacGroup, Name: own[rng.IntN(len(own))]}
+		return rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: own[rng.IntN(len(own))]}
 	}
 	if rest, ok := strings.CutPrefix(p.name, "system:serviceaccount:"); ok && rng.IntN(2) == 0 {
 		namespace, name, _ := strings.Cut(rest, ":")
-		return subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
+		return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
 	}
-	return subject{Kind: "User", APIGroup: rbacGroup, Name: p.name}
+	return rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: p.name}
 }
 
-func drawRules(rng *rand.Rand) (rules []rule) {
+func drawRules(rng *rand.Rand) (rules []rbacv1.PolicyRule) {
 	some := func(all []string) []string {
 		perm := rng.Perm(len(all))[:1+rng.IntN(len(all))]
 		picked := make([]string, len(perm))
@@ -262,7 +251,7 @@ func drawRules(rng *rand.Rand) (rules []rule) {
 	}
 	for range 1 + rng.IntN(2) {
 		d := rbacResources[rng.IntN(len(rbacResources))]
-		r := rule{APIGroups: []string{d.group}, Resources: []string{d.resource},
+		r := rbacv1.PolicyRule{APIGroups: []string{d.group}, Resources: []string{d.resource},
 			Verbs: some([]string{"get", "list", "watch"})}
 		if rng.IntN(3) == 0 {
 			r.Verbs = []string{"*"}
@@ -278,7 +267,7 @@ func drawRules(rng *rand.Rand) (rules []rule) {
 // firstRights are two roles in each namespace and three of the cluster, with a binding for each.
 // All but one of the cluster's roles are bound in a namespace.
 func firstRights(rng *rand.Rand, people []person) rights {
-	r := rights{make(map[string][]rule), make(map[string]binding)}
+	r := rights{make(map[string][]rbacv1.PolicyRule), make(map[string]binding)}
 	for i := range 9 {
 		ns := append(rbacNamespaces, "")[i/2%4] // r1 r1 r2 r2 r3 r3 "" "" r1
 		in := ns
@@ -288,22 +277,20 @@ func firstRights(rng *rand.Rand, people []person) rights {
 		role := fmt.Sprintf("%s/role-%d", ns, i)
 		r.roles[role] = drawRules(rng)
 		r.bindings[fmt.Sprintf("%s/binding-%d", in, i)] = binding{role,
-			[]subject{drawSubject(rng, people), drawSubject(rng, people), drawSubject(rng, people)}}
+			[]rbacv1.Subject{drawSubject(rng, people), drawSubject(rng, people), drawSubject(rng, people)}}
 	}
 	return r
 }
 
 func nameOf(key string) string { return key[strings.IndexByte(key, '/')+1:] }
 
-const rbacGroup = "rbac.authorization.k8s.io"
-
 // rbacURI returns the path of a Role or RoleBinding, or of a ClusterRole or ClusterRoleBinding.
 func rbacURI(kind, key string) string {
-	path := "/apis/" + rbacGroup + "/v1/"
+	uri := "/apis/" + rbacv1.GroupName + "/v1/"
 	if namespace, _, _ := strings.Cut(key, "/"); namespace != "" {
-		path += "namespaces/" + namespace + "/"
+		uri += "namespaces/" + namespace + "/"
 	}
-	return path + strings.ToLower(rbacKind(kind, key)) + "s/" + nameOf(key)
+	return uri + strings.ToLower(rbacKind(kind, key)) + "s/" + nameOf(key)
 }
 
 // rbacKind returns the kind of a key's object: the cluster's kind if the key has no namespace.
@@ -316,14 +303,14 @@ func rbacKind(kind, key string) string {
 
 // body returns one of the objects as it is sent.
 func (r rights) body(kind, key string) string {
-	object := map[string]any{"apiVersion": rbacGroup + "/v1", "kind": rbacKind(kind, key),
+	object := map[string]any{"apiVersion": rbacv1.GroupName + "/v1", "kind": rbacKind(kind, key),
 		"metadata": map[string]string{"name": nameOf(key)}}
 	if kind == "Role" {
 		object["rules"] = r.roles[key]
 	} else {
 		b := r.bindings[key]
 		object["subjects"] = b.subjects
-		object["roleRef"] = map[string]string{"apiGroup": rbacGroup,
+		object["roleRef"] = map[string]string{"apiGroup": rbacv1.GroupName,
 			"kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
 	}
 	body, err := json.Marshal(object)

@@ -1,13 +1,13 @@
 package e2e_test
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -41,7 +41,9 @@ func TestReplacedNames(t *testing.T) {
 	}
 
 	createRole(t, theirs, "u\xff")
-	grantName(t, theirs, "u\ufffd")
+	rights{map[string][]rbacv1.PolicyRule{"default/granted": {{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}, Verbs: []string{"list"},
+		ResourceNames: []string{"u\ufffd"}}}}, map[string]binding{"default/granted": {"default/granted",
+		[]rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "dev-user"}}}}}.create(t, theirs)
 	user := [2]*target{p.secure(t, c.token(t, "user")), c.as(t, "user")}
 	for _, accepts := range []string{jsonType, protoType, partials, strings.Replace(partials, "json", "vnd.kubernetes.protobuf", 1)} {
 		for _, name := range []string{"u%FF", "u%FD", "u%EF%BF%BD", "u%C3%A9"} {
@@ -60,51 +62,34 @@ func TestReplacedNames(t *testing.T) {
 		}
 	}
 	// Tokens are JSON, so the pages lead past some names, or back to others. They do so here too.
-	for token, n := "", 0; n < 10 && (token != "" || n == 0); n++ {
-		page := row{uri: rolesPath + "?limit=1&continue=" + token, header: accept(protoType)}
-		page.check(t, theirs, ours)
-		token = continueOf(t, theirs.do(t, http.MethodGet, page.uri, page.header, "").body)
+	var page struct{ Metadata struct{ Continue string } }
+	for n := 0; n < 10 && (page.Metadata.Continue != "" || n == 0); n++ {
+		uri := rolesPath + "?limit=1&continue=" + page.Metadata.Continue
+		row{uri: uri, header: accept(protoType)}.check(t, theirs, ours)
+		page.Metadata.Continue = ""
+		if err := json.Unmarshal(theirs.get(t, uri).body, &page); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if list := ours.do(t, http.MethodGet, rolesPath+"?resourceVersion=0", accept(protoType), ""); !proxytest.FromCache(list.header) {
 		t.Error("a list in protobuf is not served from the cache")
 	}
 }
 
-// continueOf returns the token for the page behind a list in protobuf, "" for none.
-func continueOf(t *testing.T, list []byte) string {
-	t.Helper()
-	var body runtime.Unknown
-	var meta metav1.ListMeta
-	if err := body.Unmarshal(bytes.TrimPrefix(list, []byte("k8s\x00"))); err != nil {
-		t.Fatal(err)
-	}
-	head, _ := cutMetadata(body.Raw)
-	if err := meta.Unmarshal(head); err != nil {
-		t.Fatal(err)
-	}
-	return meta.Continue
-}
-
 // createRole creates a Role in protobuf, where a name may have any bytes.
 func createRole(t *testing.T, d *target, name string) {
 	t.Helper()
-	field := func(number protowire.Number, value string) string {
-		return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value))
+	role := rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+	raw, err := role.Marshal()
+	if err != nil {
+		t.Fatal(err)
 	}
-	body := "k8s\x00" + field(1, field(1, "rbac.authorization.k8s.io/v1")+field(2, "Role")) +
-		field(2, field(1, field(1, name)+field(3, "default")))
-	resp := d.do(t, http.MethodPost, rolesPath, http.Header{"Content-Type": {protoType}}, body)
+	object := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: rbacv1.GroupName + "/v1", Kind: "Role"}, Raw: raw}
+	if raw, err = object.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	resp := d.do(t, http.MethodPost, rolesPath, http.Header{"Content-Type": {protoType}}, "k8s\x00"+string(raw))
 	if resp.status != http.StatusCreated {
 		t.Fatalf("create role %q: %d: %s", name, resp.status, resp.body)
 	}
-}
-
-// grantName lets dev-user list the Roles of one name.
-func grantName(t *testing.T, d *target, name string) {
-	t.Helper()
-	d.create(t, rolesPath, fmt.Sprintf(`{"metadata":{"name":"granted"},"rules":[{"apiGroups":["rbac.authorization.k8s.io"],`+
-		`"resources":["roles"],"verbs":["list"],"resourceNames":["%s"]}]}`, name))
-	d.create(t, strings.TrimSuffix(rolesPath, "roles")+"rolebindings", `{"metadata":{"name":"granted"},`+
-		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"granted"},`+
-		`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"dev-user"}]}`)
 }

@@ -30,9 +30,9 @@ const (
 	fleetChanges = 12 // so that each shard and each node gets some
 )
 
-// TestRecipes: programs of deploy/RECIPES.md, in several copies, know the same through watchfan as
-// straight at kube-apiserver. Straight, each copy costs kube-apiserver a watch and a list of each
-// resource. Through watchfan all copies together cost it one watch, besides those that prove freshness.
+// TestRecipes: programs of deploy/RECIPES.md, in several copies, know the same through watchfan as straight at
+// kube-apiserver. Straight, each copy costs kube-apiserver a watch of each resource. Through watchfan all copies
+// together cost it one, besides those that prove freshness.
 func TestRecipes(t *testing.T) {
 	t.Parallel() // each program has its turn
 	for _, f := range []fleet{
@@ -55,25 +55,26 @@ func TestRecipes(t *testing.T) {
 			theirs, ours := programWays(t, c, p)
 			createFollowed(t, theirs.target)
 			createFleetNodes(t, theirs.target)
-			agree := followingProgram{name: f.name}.agree
-
-			idle := f.costs(t, theirs.target)
-			straight := f.startAll(t, theirs)
-			before := f.awaitWatches(t, theirs.target, idle, fleetCopies*len(f.resources))
-			agree(t, []string{"first"}, straight)
-			if most := fleetCopies * len(f.resources); before.lists+before.streams < most {
-				t.Errorf("straight, kube-apiserver has got %v, want %d lists at least", before, most)
+			one := followingProgram{name: f.name, resources: f.resources}
+			agree, idle := one.agree, one.upstreamWatches(t, theirs.target)
+			awaitWatches := func(each int) {
+				t.Helper()
+				steady.Until(t, "watches at kube-apiserver", func() error {
+					if n, want := one.upstreamWatches(t, theirs.target), idle+each*len(f.resources); n != want {
+						return fmt.Errorf("%d, want %d", n, want)
+					}
+					return nil
+				})
 			}
-			idle = f.costs(t, theirs.target)
+			straight := f.startAll(t, theirs)
+			awaitWatches(fleetCopies)
+			agree(t, []string{"first"}, straight)
 			through := f.startAll(t, ours)
 			agree(t, []string{"first"}, straight, through)
-			after := f.awaitWatches(t, theirs.target, idle, len(f.resources))
-			admin := p.admin(t)
-			if n := admin.metric(t, "watchfan_passthrough_watches_total"); n > 0 {
+			awaitWatches(fleetCopies + 1)
+			if n := p.admin(t).metric(t, "watchfan_passthrough_watches_total"); n > 0 {
 				t.Errorf("%v watches were passed through", n)
 			}
-			t.Logf("of %d copies kube-apiserver has got %v; through watchfan %v, %v of these lists to prove freshness",
-				fleetCopies, before, after, admin.metric(t, "watchfan_freshness_proofs_total", `method="list"`))
 
 			changeFleet(t, theirs.target)
 			var marks []string
@@ -108,39 +109,6 @@ func (f fleet) startAll(t *testing.T, w programWay) (knows func() ([]string, err
 		}
 		return all, nil
 	}
-}
-
-// fleetCosts is what a fleet costs kube-apiserver, by its own metrics.
-type fleetCosts struct{ watches, lists, streams int }
-
-func (c fleetCosts) String() string {
-	return fmt.Sprintf("%d watches, %d lists, %d streaming lists", c.watches, c.lists, c.streams)
-}
-
-func (f fleet) costs(t *testing.T, d *target) (c fleetCosts) {
-	t.Helper()
-	for _, resource := range f.resources {
-		label := fmt.Sprintf("resource=%q", resource)
-		c.watches += upstreamWatches(t, d, resource)
-		c.lists += int(d.metric(t, "apiserver_request_total", label, `verb="LIST"`))
-		c.streams += int(d.metric(t, "apiserver_watch_list_duration_seconds_count", label))
-	}
-	return c
-}
-
-// awaitWatches waits until kube-apiserver has so many watches more than when it was idle, and returns
-// all costs since then.
-func (f fleet) awaitWatches(t *testing.T, d *target, idle fleetCosts, want int) (c fleetCosts) {
-	t.Helper()
-	steady.Until(t, fmt.Sprintf("%d watches", want), func() error {
-		c = f.costs(t, d)
-		c = fleetCosts{c.watches - idle.watches, c.lists - idle.lists, c.streams - idle.streams}
-		if c.watches != want {
-			return fmt.Errorf("kube-apiserver has %v, want %d watches", c, want)
-		}
-		return nil
-	})
-	return c
 }
 
 func nodeOf(number int) string { return fmt.Sprintf("node-%d", number) }

@@ -360,16 +360,4 @@ func checkOrder(events []event, initial int) error {
 }
 
 // compare returns how got differs from want, byte for byte.
-func compare(got, want []event) error {
-	for i := range max(len(got), len(want)) {
-		switch {
-		case i >= len(got):
-			return fmt.Errorf("event %d is missing: %s (got %d, want %d)", i, want[i], len(got), len(want))
-		case i >= len(want):
-			return fmt.Errorf("event %d is too many: %s (got %d, want %d)", i, got[i], len(got), len(want))
-		case got[i].line != want[i].line:
-			return fmt.Errorf("event %d is\n%swant\n%s", i, got[i].line, want[i].line)
-		}
-	}
-	return nil
-}
+func compare(got, want []event) error { return same(lines(got), lines(want)) }

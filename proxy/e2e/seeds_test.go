@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"testing"
 
@@ -90,27 +89,11 @@ const partialsProto = protoType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v
 // the object of a name.
 func sameLists(t *testing.T, p *watchfan, direct *target, uri, name string, forms ...string) {
 	t.Helper()
-	plain, admin := p.plain(t), p.admin(t)
-	passed := func() float64 { return admin.metric(t, "watchfan_passthrough_requests_total", `verb="list"`) }
+	plain := p.plain(t)
 	plain.warmAs(t, uri, forms...)
 	rv := direct.patch(t, uri+"/"+name, fmt.Sprintf(`{"metadata":{"annotations":{"of":%q}}}`, p.ports.Secure))
+	plain.awaitWrite(t, uri, rv, forms...)
 	for _, form := range forms {
-		steady.Until(t, "answer of the write from the cache", func() error {
-			before := passed()
-			plain.do(t, http.MethodGet, fmt.Sprintf("%s?resourceVersion=%d", uri, rv), accept(form), "")
-			if passed() != before {
-				return fmt.Errorf("a list was passed through")
-			}
-			return nil
-		})
-		before := passed()
-		at := fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", uri, rv)
-		theirs, ours := direct.do(t, http.MethodGet, at, accept(form), ""), plain.do(t, http.MethodGet, at, accept(form), "")
-		if theirs.status != http.StatusOK || !bytes.Equal(ours.body, theirs.body) {
-			t.Errorf("%s of %s: %d bytes, kube-apiserver lists %d and %d bytes", form, uri, len(ours.body), theirs.status, len(theirs.body))
-		}
-		if passed() != before {
-			t.Errorf("%s of %s: the list was passed through", form, uri)
-		}
+		row{uri: fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", uri, rv), header: accept(form), cached: true}.check(t, direct, plain)
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -21,34 +20,27 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// watchVerdict waits until the watch of a user agent has a verdict, and returns it. watchfan
-// explain must give the same.
-func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Cause) diagnose.WatcherStatus {
+// watchVerdict waits until watchfan explain has a verdict on the watch of a user agent, and returns it.
+func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Cause) (got diagnose.WatcherStatus) {
 	t.Helper()
 	admin := p.admin(t)
-	var got diagnose.WatcherStatus
 	steady.Until(t, fmt.Sprintf("verdict %s on %s", want, userAgent), func() error {
-		resp := admin.get(t, "/debug/watchers?format=json&userAgent="+userAgent)
 		var list diagnose.WatcherList
+		resp := admin.get(t, "/debug/watchers?format=json&userAgent="+userAgent)
 		if err := json.Unmarshal(resp.body, &list); err != nil || len(list.Watchers) != 1 {
 			return fmt.Errorf("%v: %s", err, resp.body)
 		}
-		if resp = admin.get(t,
-			fmt.Sprintf("/debug/watchers/%d?format=json", list.Watchers[0].ID)); resp.status != http.StatusOK {
-			return fmt.Errorf("%d: %s", resp.status, resp.body)
-		}
-		got = diagnose.WatcherStatus{}
-		if err := json.Unmarshal(resp.body, &got); err != nil || got.Verdict.Reason != want {
+		id := fmt.Sprint(list.Watchers[0].ID)
+		resp, got = admin.get(t, "/debug/watchers/"+id+"?format=json"), diagnose.WatcherStatus{}
+		if err := json.Unmarshal(resp.body, &got); err != nil || got.Verdict == nil || got.Verdict.Reason != want {
 			return fmt.Errorf("%v: %s", err, resp.body)
 		}
-		out := p.command(t, "explain", fmt.Sprint(got.ID))
-		if !strings.HasPrefix(out, fmt.Sprintf("Watch %d: %s\n", got.ID, want)) ||
-			!strings.Contains(out, got.Verdict.Advice) {
+		out := p.command(t, "explain", id)
+		if !strings.HasPrefix(out, fmt.Sprintf("Watch %s: %s\n", id, want)) || !strings.Contains(out, got.Verdict.Advice) {
 			return fmt.Errorf("watchfan explain says %s", out)
 		}
 		return nil
 	})
-	t.Logf("%s: %s", got.Verdict.Reason, got.Verdict.Message)
 	return got
 }
 
@@ -75,21 +67,15 @@ type socketClient struct {
 // is the usual size. It reads only the first bytes of the answer.
 func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer int) socketClient {
 	t.Helper()
-	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		if buffer == 0 {
 			return nil
 		}
-		controlErr := raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, buffer)
-		})
-		if controlErr != nil {
-			return controlErr
-		}
-		return err
+		return control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) })
 	}}
-	address := p.ports.Insecure
+	address, authorization := p.ports.Insecure, ""
 	if token != "" {
-		address = p.ports.Secure
+		address, authorization = p.ports.Secure, "Authorization: Bearer "+token+"\r\n"
 	}
 	conn, err := dialer.DialContext(t.Context(), "tcp", address)
 	if err != nil {
@@ -97,19 +83,22 @@ func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer 
 	}
 	t.Cleanup(func() { conn.Close() })
 	c := socketClient{conn, conn.(*net.TCPConn)}
-	authorization := ""
 	if token != "" {
 		c.conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
-		authorization = "Authorization: Bearer " + token + "\r\n"
 	}
-	if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n%s\r\n", uri, userAgent,
-		authorization); err != nil {
-		t.Fatal(err)
+	_, err = fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n%s\r\n", uri, userAgent, authorization)
+	if err == nil {
+		_, err = io.ReadFull(c.conn, make([]byte, 50))
 	}
-	if _, err := io.ReadFull(c.conn, make([]byte, 50)); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// control calls do with the descriptor of a file or a connection.
+func control(raw syscall.RawConn, do func(fd int) error) (err error) {
+	return errors.Join(raw.Control(func(fd uintptr) { err = do(int(fd)) }), err)
 }
 
 // cut makes the network lose every segment for the client, until it is called with false. The
@@ -124,14 +113,11 @@ func (c socketClient) cut(t *testing.T, yes bool) {
 		least = 255
 	}
 	raw, err := c.tcp.SyscallConn()
+	if err == nil {
+		err = control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MINTTL, least) })
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	controlErr := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MINTTL, least)
-	})
-	if controlErr != nil || err != nil {
-		t.Fatalf("set IP_MINTTL: %v, %v", controlErr, err)
 	}
 }
 
@@ -216,14 +202,5 @@ func TestVerdicts(t *testing.T) {
 		}
 		return nil
 	})
-	log, err := os.ReadFile(p.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, cause := range causes {
-		if !strings.Contains(string(log), "reason="+cause+" message=") {
-			t.Errorf("the log does not say that a watch was evicted for %s", cause)
-		}
-	}
 	p.watchVerdict(t, "good", diagnose.UpToDate)
 }

@@ -192,19 +192,11 @@ func BenchmarkIdle(b *testing.B) {
 	bench := func(name string, s func(i int) selector, bookmarks bool) {
 		b.Run(fmt.Sprintf("clients=%d/filters=%s/overdue=%v", clients, name, bookmarks), func(b *testing.B) {
 			flusher := newFlusher(1)
-			cache := fanout.NewCache(roomy, flusher)
-			if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
-				b.Fatal(err)
-			}
+			w := bareWorld(b, roomy, flusher, 100)
 			before := heap()
 			sink := &counter{}
 			for i := range clients {
-				sub, err := cache.Subscribe(fanout.Request{Filter: s(i).filter(b), Timeout: time.Hour,
-					Bookmarks: bookmarks})
-				if err != nil {
-					b.Fatal(err)
-				}
-				flusher.Start(sub, sink)
+				flusher.Start(w.subscribe(s(i), fanout.Request{Timeout: time.Hour, Bookmarks: bookmarks}), sink)
 			}
 			flusher.Adopt()
 			held := heap() - before
@@ -217,7 +209,7 @@ func BenchmarkIdle(b *testing.B) {
 			}
 			b.ReportMetric(float64(held)/clients, "heap-B/client")
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/clients, "ns/client")
-			runtime.KeepAlive(cache)
+			runtime.KeepAlive(w)
 		})
 	}
 	all := everything(b)

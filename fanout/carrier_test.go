@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +44,14 @@ func (c *connection) noteLocked(n int) {
 	}
 }
 
+// End counts what a sink sends at its end.
+func (s *carried) End(r fanout.Reason, complete bool) {
+	s.of.mu.Lock()
+	s.of.noteLocked(1)
+	s.of.mu.Unlock()
+	s.recorder.End(r, complete)
+}
+
 func (s *carried) Carrier() *fanout.Carrier { return s.of.carrier }
 
 func (s *carried) Write(batch [][]byte) (bool, error) {
@@ -52,39 +61,21 @@ func (s *carried) Write(batch [][]byte) (bool, error) {
 	return s.recorder.Write(batch)
 }
 
-// The sinks of one connection are served together: an event is written to all of them, and then the
-// connection is flushed once. Nothing stays unflushed.
-func TestCarrierFlushedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, newFlusher(4))
-		conns := []*connection{newConnection(), newConnection()}
-		const streams = 10
+// carry opens connections with so many streams of everything, and so many that are sent nothing.
+func (w *world) carry(conns, streams, quiet int) (all []*connection, idle []*fanout.Subscription) {
+	for range conns {
+		c := newConnection()
+		all = append(all, c)
 		for range streams {
-			for _, c := range conns {
-				w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), &carried{newRecorder(), c})
-			}
-			alone := newRecorder()
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), alone)
+			w.flusher.Start(w.subscribe(everything(w.t), fanout.Request{Bookmarks: true}), &carried{newRecorder(), c})
 		}
-		synctest.Wait()
-		for range 3 {
-			w.put(thing{name: "x"})
-			synctest.Wait()
+		for range quiet {
+			idle = append(idle, w.subscribe(sel(w.t, "none", "", ""), fanout.Request{Bookmarks: true}))
+			w.flusher.Start(idle[len(idle)-1], &carried{newRecorder(), c})
 		}
-		for _, c := range conns {
-			if len(c.flushes) != 3 {
-				t.Errorf("flushed after %v writes, want 3 flushes", c.flushes)
-			}
-			for _, n := range c.flushes {
-				if n != streams {
-					t.Errorf("a flush after %d writes, want %d", n, streams)
-				}
-			}
-			if c.written != 0 {
-				t.Errorf("%d writes are not flushed", c.written)
-			}
-		}
-	})
+	}
+	synctest.Wait()
+	return all, idle
 }
 
 // unflushed makes the connections count how many of them have something unflushed, now and at most.
@@ -104,20 +95,35 @@ func unflushed(conns []*connection) (now, most *int) {
 	return now, most
 }
 
+// The sinks of one connection are served together: an event is written to all of them, and then the
+// connection is flushed once. Nothing stays unflushed.
+func TestCarrierFlushedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, roomy, newFlusher(4))
+		const streams = 10
+		for range streams {
+			w.client(everything(t), fanout.Request{})
+		}
+		conns, _ := w.carry(2, streams, 0)
+		for range 3 {
+			w.put(thing{name: "x"})
+			synctest.Wait()
+		}
+		for _, c := range conns {
+			if !slices.Equal(c.flushes, []int{streams, streams, streams}) || c.written != 0 {
+				t.Errorf("flushed after %v writes, and %d are not flushed, want %d three times", c.flushes, c.written, streams)
+			}
+		}
+	})
+}
+
 // Where much is due for all connections together, they are flushed before the round ends. Here each
 // has another sink, to which nothing is written.
 func TestCarriersFlushedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, roomy, newFlusher(1))
 		const conns, size = 100, 100 << 10
-		var all []*connection
-		for range conns {
-			c := newConnection()
-			all = append(all, c)
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), &carried{newRecorder(), c})
-			w.flusher.Start(w.subscribe(sel(t, "none", "", ""), fanout.Request{}), &carried{newRecorder(), c})
-		}
-		synctest.Wait()
+		all, _ := w.carry(conns, 1, 1)
 		now, most := unflushed(all)
 		w.put(thing{name: "x", data: strings.Repeat("x", size)})
 		synctest.Wait()
@@ -128,95 +134,54 @@ func TestCarriersFlushedEarly(t *testing.T) {
 }
 
 // A connection is flushed as soon as all its sinks have been written to, and not before. Sinks that
-// have ended are not waited for.
+// have ended are not waited for, and what they send at their end is flushed too.
 func TestCarrierFlushedWhenComplete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, newFlusher(1))
-		const conns, streams = 20, 5
-		var all []*connection
-		var leaving []*fanout.Subscription
-		for range conns {
-			c := newConnection()
-			all = append(all, c)
-			for range streams {
-				w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), &carried{newRecorder(), c})
-			}
-			left := w.subscribe(sel(t, "none", "", ""), fanout.Request{})
-			w.flusher.Start(left, &carried{newRecorder(), c})
-			leaving = append(leaving, left)
-		}
-		synctest.Wait()
-		now, most := unflushed(all)
-		w.put(thing{name: "x"})
-		synctest.Wait()
-		if *now != 0 || *most != conns {
-			t.Errorf("%d connections with a sink that gets nothing were due at a time, want all %d", *most, conns)
-		}
-		for _, s := range leaving {
-			s.End(fanout.Ending{Reason: fanout.Gone})
-		}
-		synctest.Wait()
-		now, most = unflushed(all)
-		w.put(thing{name: "x"})
-		synctest.Wait()
-		if *now != 0 || *most != 1 {
-			t.Errorf("%d complete connections were due at a time, want one after another", *most)
-		}
-		for i, c := range all {
-			if last := c.flushes[len(c.flushes)-1]; last != streams {
-				t.Errorf("connection %d: the last flush followed %d writes, want %d", i, last, streams)
-			}
-		}
-	})
-}
-
-// What a sink sends at its end is flushed too.
-func TestCarrierFlushedBehindEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, roomy, newFlusher(1))
-		c := newConnection()
-		for _, graceful := range []bool{false, true} {
-			s := w.subscribe(everything(t), fanout.Request{Bookmarks: true})
-			sink := &carried{newRecorder(), c}
-			w.flusher.Start(s, &endCounted{sink})
+	for _, graceful := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorldOf(t, roomy, newFlusher(1))
+			const conns, streams = 20, 5
+			all, leaving := w.carry(conns, streams, 1)
+			now, most := unflushed(all)
+			w.put(thing{name: "x"})
 			synctest.Wait()
-			s.End(fanout.Ending{Reason: fanout.Gone, Graceful: graceful})
-			synctest.Wait()
-			if c.written != 0 {
-				t.Errorf("graceful %t: %d writes are not flushed", graceful, c.written)
+			if *now != 0 || *most != conns {
+				t.Errorf("%d connections with a sink that gets nothing were due at a time, want all %d", *most, conns)
 			}
-		}
-	})
-}
-
-// endCounted counts its end as a write.
-type endCounted struct{ *carried }
-
-func (s *endCounted) End(r fanout.Reason, complete bool) {
-	s.of.mu.Lock()
-	s.of.noteLocked(1)
-	s.of.mu.Unlock()
-	s.carried.End(r, complete)
+			for _, s := range leaving {
+				s.End(fanout.Ending{Reason: fanout.Gone, Graceful: graceful})
+			}
+			synctest.Wait()
+			if *now != 0 {
+				t.Errorf("graceful %t: the ends of %d connections are not flushed", graceful, *now)
+			}
+			now, most = unflushed(all)
+			w.put(thing{name: "x"})
+			synctest.Wait()
+			if *now != 0 || *most != 1 {
+				t.Errorf("%d complete connections were due at a time, want one after another", *most)
+			}
+			for i, c := range all {
+				if last := c.flushes[len(c.flushes)-1]; last != streams {
+					t.Errorf("connection %d: the last flush followed %d writes, want %d", i, last, streams)
+				}
+			}
+		})
+	}
 }
 
 // Connections are spread over the shards, also when each opens all its streams before the next one
 // comes, and their number is a multiple of the number of shards.
 func TestCarriersSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const shards, streams = 4, 8
-		w := newWorldOf(t, roomy, newFlusher(shards))
-		conns := make(map[int]int) // by shard
-		for range 3 * shards {
-			c := newConnection()
-			for range streams {
-				w.flusher.Start(w.subscribe(everything(t), fanout.Request{}), &carried{newRecorder(), c})
-			}
-			conns[c.carrier.Shard()]++
+		const shards = 4
+		conns, _ := newWorldOf(t, roomy, newFlusher(shards)).carry(3*shards, 8, 0)
+		by := make(map[int]int)
+		for _, c := range conns {
+			by[c.carrier.Shard()]++
 		}
-		synctest.Wait()
 		for i := range shards {
-			if conns[i] != 3 {
-				t.Errorf("shard %d has %d connections, want 3", i, conns[i])
+			if by[i] != 3 {
+				t.Errorf("shard %d has %d connections, want 3", i, by[i])
 			}
 		}
 	})

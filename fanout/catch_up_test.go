@@ -36,28 +36,28 @@ func (c *costly) seen() (frames int, last time.Time) {
 	return c.frames, c.last
 }
 
-// crowdedShard lets one shard serve live clients of an empty namespace, and then a crowd that
-// begins with all objects of another, in several writes each. The clock is synctest's: only writes
-// take time.
-func crowdedShard(t *testing.T, live, crowd int, cost time.Duration) (w *world, lives, crowds []*costly) {
-	flusher := newFlusher(1)
-	w = newWorldOf(t, roomy, flusher)
+// crowded returns a world with many objects in a namespace, and how to start clients: of those objects, or
+// of an empty namespace. The clock is synctest's: only writes take time.
+func crowded(t *testing.T, shards int) (w *world, crowd, live func(sink fanout.Sink)) {
+	w = newWorldOf(t, roomy, newFlusher(shards))
 	for i := range crowdObjects {
 		w.put(thing{namespace: "many", name: fmt.Sprint(i)})
 	}
-	start := func(s selector, r fanout.Request) *costly {
-		c := &costly{cost: cost}
-		flusher.Start(w.subscribe(s, r), c)
-		return c
+	crowd = func(sink fanout.Sink) {
+		w.flusher.Start(w.subscribe(sel(t, "many", "", ""), fanout.Request{Start: fanout.FromSnapshot}), sink)
 	}
-	for range live {
-		lives = append(lives, start(sel(t, "live", "", ""), fanout.Request{Timeout: time.Hour}))
+	live = func(sink fanout.Sink) { w.flusher.Start(w.subscribe(sel(t, "live", "", ""), fanout.Request{}), sink) }
+	return w, crowd, live
+}
+
+// startCosts starts clients whose writes cost so much.
+func startCosts(n int, cost time.Duration, start func(fanout.Sink)) (sinks []*costly) {
+	for range n {
+		sinks = append(sinks, &costly{cost: cost})
+		start(sinks[len(sinks)-1])
 	}
 	synctest.Wait()
-	for range crowd {
-		crowds = append(crowds, start(sel(t, "many", "", ""), fanout.Request{Timeout: time.Hour, Start: fanout.FromSnapshot}))
-	}
-	return w, lives, crowds
+	return sinks
 }
 
 const crowdObjects = 4 * fanout.MaxBatchFrames
@@ -67,7 +67,8 @@ const crowdObjects = 4 * fanout.MaxBatchFrames
 func TestCrowdDelaysEventsByOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const crowd, cost = 500, 200 * time.Microsecond
-		w, live, crowds := crowdedShard(t, 1, crowd, cost)
+		w, begin, follow := crowded(t, 1)
+		live, crowds := startCosts(1, cost, follow), startCosts(crowd, cost, begin)
 		events := 0
 		for ; events < 100; events++ {
 			time.Sleep(1700 * time.Microsecond) // anywhere within a turn
@@ -101,7 +102,9 @@ func TestCrowdDelaysEventsByOneWrite(t *testing.T) {
 func TestCrowdIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const live, crowd, cost = 50, 200, 200 * time.Microsecond
-		w, _, crowds := crowdedShard(t, live, crowd, cost)
+		w, begin, follow := crowded(t, 1)
+		startCosts(live, cost, follow)
+		crowds := startCosts(crowd, cost, begin)
 		begun := time.Now()
 		for crowdDone(crowds) < crowd {
 			w.put(thing{namespace: "live", name: "x"})
@@ -134,18 +137,13 @@ func (o *overlapping) Write(batch [][]byte) (bool, error) {
 func TestCrowdLeavesShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shards, crowd, cost = 4, 400, 10 * time.Millisecond
-		flusher := newFlusher(shards)
-		w := newWorldOf(t, roomy, flusher)
-		for i := range crowdObjects {
-			w.put(thing{namespace: "many", name: fmt.Sprint(i)})
-		}
-		w.client(sel(t, "live", "", ""), fanout.Request{})
+		w, begin, follow := crowded(t, shards)
+		follow(newRecorder())
 		w.put(thing{namespace: "live", name: "x"})
 		synctest.Wait()
 		var now, most atomic.Int32
 		for range crowd {
-			flusher.Start(w.subscribe(sel(t, "many", "", ""), fanout.Request{Start: fanout.FromSnapshot}),
-				&overlapping{costly: costly{cost: cost}, now: &now, most: &most})
+			begin(&overlapping{costly: costly{cost: cost}, now: &now, most: &most})
 		}
 		for range 20 {
 			time.Sleep(cost)

@@ -77,8 +77,13 @@ func (s *stuck) readOn() {
 
 func (s *stuck) End(reason fanout.Reason, complete bool) {
 	s.recorder.End(reason, complete)
+	s.answer(errors.New("ended")) // like a closed connection
+}
+
+// answer ends a Drain, if there is none with an answer yet.
+func (s *stuck) answer(err error) {
 	select {
-	case s.reads <- errors.New("ended"): // like a closed connection
+	case s.reads <- err:
 	default:
 	}
 }
@@ -275,37 +280,19 @@ func TestEndRaces(t *testing.T) {
 		w := bareWorld(t, roomy, f, 100)
 		c := w.cache
 		cancel, stopped := begin(f)
-		type client struct {
-			sub  *fanout.Subscription
-			sink interface {
-				fanout.Sink
-				ended() bool
-			}
-			endc chan struct{}
-		}
-		var clients []client
-		for i := range 60 {
-			s := sel(t, []string{"", "a", "b"}[i%3], "", "")
-			if i%2 == 0 {
-				r := newRecorder()
-				clients = append(clients, client{w.subscribe(s, fanout.Request{}), r, r.endc})
-			} else {
-				r := newStuck(i * 10)
-				clients = append(clients, client{w.subscribe(s, fanout.Request{}), r, r.endc})
-			}
-		}
+		var sinks []*stuck
 		var wg sync.WaitGroup
-		for i, cl := range clients {
+		for i := range 60 {
+			sink := newStuck([]int{1 << 30, i * 10}[i%2])
+			sinks = append(sinks, sink)
+			sub := w.subscribe(sel(t, []string{"", "a", "b"}[i%3], "", ""), fanout.Request{})
 			wg.Go(func() {
-				f.Start(cl.sub, cl.sink)
+				f.Start(sub, sink)
 				for range 3 {
-					wg.Go(func() { cl.sub.End(fanout.Ending{Reason: fanout.Gone}) })
+					wg.Go(func() { sub.End(fanout.Ending{Reason: fanout.Gone}) })
 				}
-				if s, ok := cl.sink.(*stuck); ok && i%3 == 0 {
-					select {
-					case s.reads <- nil:
-					default:
-					}
+				if i%3 == 0 {
+					sink.answer(nil)
 				}
 			})
 		}
@@ -323,15 +310,11 @@ func TestEndRaces(t *testing.T) {
 			wg.Go(cancel)
 		}
 		wg.Wait()
-		for i, cl := range clients {
-			// Nobody stops the Flusher, so the sinks must drain or break.
-			if s, ok := cl.sink.(*stuck); ok && round%3 == 1 {
-				select {
-				case s.reads <- errors.New("reset by peer"):
-				default:
-				}
+		for i, sink := range sinks {
+			if round%3 == 1 { // nobody stops the Flusher, so the sinks must drain or break
+				sink.answer(errors.New("reset by peer"))
 			}
-			steady.Receive(t, fmt.Sprintf("end for client %d of round %d", i, round), cl.endc)
+			steady.Receive(t, fmt.Sprintf("end for client %d of round %d", i, round), sink.endc)
 		}
 		cancel()
 		<-stopped

@@ -177,18 +177,11 @@ func TestInspectRaces(t *testing.T) {
 func TestInspectTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flusher := newFlusher(1) // it does not run
-		cache := fanout.NewCache(roomy, flusher)
-		if _, err := cache.Replace(nil, 100, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		w := bareWorld(t, roomy, flusher, 100)
 		subs := make([]*fanout.Subscription, 10*fanout.InspectAtOnce)
 		for i := range subs {
-			sub, err := cache.Subscribe(fanout.Request{Filter: everything(t).filter(t), Timeout: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
-			subs[i] = sub
-			flusher.Start(sub, &counter{})
+			subs[i] = w.subscribe(everything(t), fanout.Request{})
+			flusher.Start(subs[i], &counter{})
 		}
 		flusher.Adopt()
 		done := make(chan []fanout.State, 1)

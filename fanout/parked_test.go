@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,20 +23,26 @@ type keeper struct {
 	most int64 // that it may keep; 0 is no bound
 }
 
-func newKeeper(room int) *keeper { return &keeper{stuck: newStuck(room)} }
-
 func (k *keeper) Kept(bytes int64) bool {
 	k.kept.Store(bytes)
 	return k.most == 0 || bytes <= k.most
 }
 
-// read makes the client read what is left of a batch, and so many bytes more.
+// read makes the client read what is left of a batch, if it has stopped, and so many bytes more.
 func (k *keeper) read(room int) {
 	k.stuck.mu.Lock()
 	k.room = room
 	k.stuck.mu.Unlock()
-	k.reads <- nil
+	k.answer(nil)
 	synctest.Wait()
+}
+
+// begin starts a keeper with initial events.
+func (w *world) begin(of selector, room int, most int64) *keeper {
+	k := &keeper{stuck: newStuck(room), most: most}
+	w.flusher.Start(w.subscribe(of, fanout.Request{Start: fanout.FromSnapshot}), k)
+	synctest.Wait()
+	return k
 }
 
 // large is an object of n bytes and more.
@@ -64,10 +71,13 @@ func TestParkedKeepsItsPart(t *testing.T) {
 				limits.HistoryEvents = 10
 				w := newWorld(t, limits)
 				w.fill("theirs", 40)
-				for i := range 100 {
-					o := large("mine", fmt.Sprintf("o%03d", i), 4000)
+				put := func(i, size int) {
+					o := large("mine", fmt.Sprintf("o%03d", i), size)
 					o.labels, o.node = map[string]string{"app": "mine"}, "mine"
 					w.put(o)
+				}
+				for i := range 100 {
+					put(i, 4000)
 				}
 				var theirs []weak.Pointer[framing.Object]
 				for o := range w.cache.Snapshot().All {
@@ -77,17 +87,14 @@ func TestParkedKeepsItsPart(t *testing.T) {
 				}
 				want := w.initial(of, w.rv)
 				began := w.rv
-				slow := newKeeper(10)
-				w.flusher.Start(w.subscribe(of, fanout.Request{Start: fanout.FromSnapshot}), slow)
+				slow := w.begin(of, 10, 0)
 				time.Sleep(3 * time.Second)
 				for range 10 {
 					w.fill("theirs", 40)
 				}
 				slow.read(10)
 				for i := range 5 { // of its own, before and behind its place
-					o := large("mine", fmt.Sprintf("o%03d", i*8), 100)
-					o.labels, o.node = map[string]string{"app": "mine"}, "mine"
-					w.put(o)
+					put(i*8, 100)
 				}
 				time.Sleep(50 * time.Second)
 				slow.read(10)
@@ -95,14 +102,8 @@ func TestParkedKeepsItsPart(t *testing.T) {
 				w.fill("theirs", 20) // now the history forgets what is older than 75 s
 				synctest.Wait()
 				runtime.GC()
-				alive := 0
-				for _, o := range theirs {
-					if o.Value() != nil {
-						alive++
-					}
-				}
-				if alive > 0 {
-					t.Errorf("%d of %d objects of another namespace are kept", alive, len(theirs))
+				if slices.ContainsFunc(theirs, func(o weak.Pointer[framing.Object]) bool { return o.Value() != nil }) {
+					t.Error("objects of another namespace are kept")
 				}
 				if got := slow.kept.Load(); got < fanout.MaxBatchBytes || got > fanout.MaxBatchBytes+100*5000 {
 					t.Errorf("keeps %d bytes", got)
@@ -123,12 +124,7 @@ func TestParkedShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, roomy, newFlusher(1))
 		w.fill("all", 100)
-		begin := func() *keeper {
-			k := newKeeper(10)
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Start: fanout.FromSnapshot}), k)
-			synctest.Wait()
-			return k
-		}
+		begin := func() *keeper { return w.begin(everything(t), 10, 0) }
 		first, second := begin(), begin()
 		w.fill("all", 50) // 200 kB, which two keep
 		third := begin()
@@ -152,12 +148,7 @@ func TestParkedEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
 		w.fill("all", 100)
-		begin := func(most int64) *keeper {
-			k := newKeeper(10)
-			k.most = most
-			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Start: fanout.FromSnapshot}), k)
-			return k
-		}
+		begin := func(most int64) *keeper { return w.begin(everything(t), 10, most) }
 		greedy, silent, steady := begin(fanout.MaxBatchBytes+100_000), begin(0), begin(0)
 		time.Sleep(10 * time.Second)
 		w.fill("all", 100)
@@ -199,26 +190,17 @@ func TestParkedModel(t *testing.T) {
 			}
 			of := []selector{sel(t, "a", "", ""), sel(t, "", "app=x", ""), sel(t, "b", "app!=x", ""), everything(t)}[draw.IntN(4)]
 			want, began := w.initial(of, w.rv), w.rv
-			slow := newKeeper(draw.IntN(100_000))
-			w.flusher.Start(w.subscribe(of, fanout.Request{Start: fanout.FromSnapshot}), slow)
+			slow := w.begin(of, draw.IntN(100_000), 0)
 			for range draw.IntN(20) {
 				time.Sleep(time.Duration(draw.IntN(3000)) * time.Millisecond)
 				for range draw.IntN(20) {
 					change()
 				}
-				select {
-				case slow.reads <- nil:
-				default:
-				}
+				slow.read(draw.IntN(20_000))
 			}
-			slow.stuck.mu.Lock()
-			slow.room = 1 << 30
-			slow.stuck.mu.Unlock()
+			slow.read(1 << 30)
 			time.Sleep(time.Second)
-			select {
-			case slow.reads <- nil:
-			default:
-			}
+			slow.read(1 << 30)
 			time.Sleep(2 * time.Second)
 			slow.wantLines(t, append(want, w.since(of, began)...)...)
 		})

@@ -3,10 +3,8 @@
 package framing_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -14,18 +12,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 var devcluster = flag.String("devcluster", "../bin/devcluster", "the `binary` built from deploy/devcluster")
@@ -50,10 +45,9 @@ func TestCapture(t *testing.T) {
 	c.must("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", customResourceDefinition)
 	c.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"golden"}}`)
 	// After a restart, the watch caches don't know resourceVersion 1.
-	if out, err := exec.Command(*devcluster, "restart-apiserver", "--dir", c.dir).CombinedOutput(); err != nil {
-		t.Fatalf("restart-apiserver: %v: %s", err, out)
+	if err := c.RestartAPIServer(); err != nil {
+		t.Fatal(err)
 	}
-	c.eventually("/apis/ex.io/v1/namespaces/golden/foos")
 	for _, s := range specimens {
 		t.Log(s.file)
 		c.scenario(s)
@@ -158,65 +152,46 @@ func write(t *testing.T, r representation, file string, sections []section) {
 
 // cluster is a running devcluster. Its admin's credentials are used.
 type cluster struct {
-	t               *testing.T
-	dir, url, token string
-	client          *http.Client
+	*proxytest.Cluster
+	t      *testing.T
+	token  string
+	client *http.Client
 }
 
 func startDevcluster(t *testing.T) *cluster {
-	dir := t.TempDir()
-	cmd := exec.Command(*devcluster, "up", "--memory", "--dir", dir, "--apiserver-arg",
-		"feature-gates=CBORServingAndStorage=true")
-	out, err := cmd.StdoutPipe()
+	c := proxytest.RunCluster(t, *devcluster, "--apiserver-arg", "feature-gates=CBORServingAndStorage=true")
+	token, err := c.Token("admin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
+	authority, err := c.TLSConfig()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "devcluster ready: "); ok {
-			token, err := os.ReadFile(filepath.Join(dir, "admin.token"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return &cluster{
-				t: t, dir: dir, url: strings.Fields(rest)[0], token: strings.TrimSpace(string(token)),
-				// Loopback, and a certificate made a second ago.
-				client: &http.Client{
-					Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
-				},
-			}
-		}
-	}
-	t.Fatal("devcluster ended before it was ready")
-	return nil
+	return &cluster{c, t, token, &http.Client{Transport: &http.Transport{TLSClientConfig: authority}}}
 }
 
-func (c *cluster) do(ctx context.Context, method, path, accept, body string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	req.Header.Set("Accept", accept)
-	if method == "PATCH" {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	resp, err := c.client.Do(req)
-	if err == nil && resp.StatusCode >= 300 {
+// do sends a request until kube-apiserver has the resource, and returns the answer, which is no error.
+func (c *cluster) do(ctx context.Context, method, path, accept, body string) (resp *http.Response) {
+	c.t.Helper()
+	steady.Until(c.t, path, func() error {
+		req, err := http.NewRequestWithContext(ctx, method, c.Ready.Server+path, strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+c.token)
+		req.Header.Set("Accept", accept)
+		if method == "PATCH" {
+			req.Header.Set("Content-Type", "application/merge-patch+json")
+		}
+		if resp, err = c.client.Do(req); err != nil || resp.StatusCode < 300 {
+			return err
+		}
+		defer resp.Body.Close()
 		text, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
-	}
-	return resp, err
+		return fmt.Errorf("%s: %s", resp.Status, text)
+	})
+	return resp
 }
 
 func (c *cluster) must(method, path, body string) []byte {
@@ -231,10 +206,7 @@ func (c *cluster) list(r representation, path, query string) [][]byte {
 
 func (c *cluster) answer(method, path, accept, body string) []byte {
 	c.t.Helper()
-	resp, err := c.do(c.t.Context(), method, path, accept, body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	resp := c.do(c.t.Context(), method, path, accept, body)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -243,27 +215,9 @@ func (c *cluster) answer(method, path, accept, body string) []byte {
 	return text
 }
 
-// eventually waits until path is served.
-func (c *cluster) eventually(path string) {
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		resp, err := c.do(c.t.Context(), "GET", path, asJSON.accept, "")
-		if err == nil {
-			resp.Body.Close()
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatal(err)
-		}
-	}
-}
-
 func (c *cluster) create(s specimen, name, labels string) {
-	u, err := url.Parse(s.collection)
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	body := fmt.Sprintf(`{"metadata":{"name":%q,"labels":%s},%s}`, name, labels, s.object)
-	if strings.HasPrefix(u.Path, "/apis/ex.io") {
+	if strings.HasPrefix(s.collection, "/apis/ex.io") {
 		body = `{"apiVersion":"ex.io/v1","kind":"Foo",` + body[1:]
 	}
 	c.must("POST", s.collection, body)
@@ -272,19 +226,20 @@ func (c *cluster) create(s specimen, name, labels string) {
 // watch opens a watch and returns a func that waits for its first n events.
 func (c *cluster) watch(r representation, path, query string, n int) (events func() [][]byte) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
-	resp, err := c.do(ctx, "GET", path+"?watch=1&"+query, r.header(""), "")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	resp := c.do(ctx, "GET", path+"?watch=1&"+query, r.header(""), "")
 	return func() [][]byte {
 		defer cancel()
 		defer resp.Body.Close()
 		var events [][]byte
-		stream := bufio.NewReader(resp.Body)
+		stream := framing.NewEventReader(r.encoding, resp.Body)
 		for range n {
-			event, err := r.next(stream)
+			event, err := stream.Next()
 			if err != nil {
 				c.t.Fatalf("watch %s?%s: %v after %q", path, query, err, events)
+			}
+			event = bytes.Clone(event)
+			if r.encoding == framing.Protobuf { // the reader has dropped its length
+				event = append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...)
 			}
 			events = append(events, event)
 		}
@@ -298,34 +253,4 @@ func (r representation) header(suffix string) string {
 		return r.accept + ";as=PartialObjectMetadata" + suffix + ";g=meta.k8s.io;v=v1"
 	}
 	return r.accept
-}
-
-// next reads the next event of a stream.
-func (r representation) next(stream *bufio.Reader) ([]byte, error) {
-	switch r.encoding {
-	case framing.JSON:
-		return stream.ReadBytes('\n')
-	case framing.CBOR:
-		return nextItem(stream)
-	}
-	prefix, err := stream.Peek(4)
-	if err != nil {
-		return nil, err
-	}
-	event := make([]byte, 4+binary.BigEndian.Uint32(prefix))
-	_, err = io.ReadFull(stream, event)
-	return event, err
-}
-
-// nextItem reads one item of a sequence.
-func nextItem(stream *bufio.Reader) (item []byte, err error) {
-	for {
-		c, err := stream.ReadByte()
-		if err != nil {
-			return nil, err
-		}
-		if item = append(item, c); cbor.Wellformed(item) == nil {
-			return item, nil
-		}
-	}
 }

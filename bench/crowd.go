@@ -8,20 +8,23 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
-func crowdSection(*Options) *section {
-	return &section{
-		bench: "Crowd",
-		title: "A crowd of idle watchers, and three events that reach them in the end",
-		note: fmt.Sprintf("h1 = plaintext, a connection for each. h2 = TLS, %d on a connection. ", mostStreams) +
+func crowdSection(*Options) *report.Section {
+	return &report.Section{
+		Bench: "Crowd",
+		Title: "A crowd of idle watchers, and three events that reach them in the end",
+		Note: fmt.Sprintf("h1 = plaintext, a connection for each. h2 = TLS, %d on a connection. ", mostStreams) +
 			"Latency is to the last byte of each watcher.",
-		columns: []column{
-			{"KiB/watcher", unitMemory, 1.0 / 1024},
-			{"RSS MiB", "RSS-B", 1.0 / (1 << 20)}, {"connected/s", "connected/s", 1},
-			{"CPU µs/delivery", unitCPU, 1e-3}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
-			{"last ms", "last-ns", 1e-6},
+		Columns: []report.Column{
+			report.Col("KiB/watcher", report.UnitMemory, 1.0/1024),
+			report.Col("RSS MiB", "RSS-B", 1.0/(1<<20)), report.Col("connected/s", "connected/s", 1),
+			report.Col("CPU µs/delivery", report.UnitCPU, 1e-3), report.Col("p50 ms", report.UnitP50, 1e-6), report.Col("p99 ms", report.UnitP99, 1e-6),
+			report.Col("last ms", "last-ns", 1e-6),
 		},
 	}
 }
@@ -37,36 +40,36 @@ func oneUser(*Options) []string { return []string{"--max-watches-per-user=0"} }
 // crowd measures very many idle watchers at watchfan: over HTTP/1.1 at its plaintext port, and over
 // HTTP/2 at the other. kube-apiserver would need 5 GiB for as many; traffic and http2 have rows for
 // fewer.
-func (p *program) crowd(ctx context.Context, st *stage) error {
-	if st.peer == direct {
+func (p *program) crowd(ctx context.Context, st *server.Stage) error {
+	if st.Peer == report.Direct {
 		return nil
 	}
-	n, protocol, remark := p.opts.HTTP2Crowd, http20, ""
-	if asked := p.opts.Crowd; !st.peer.tls {
-		n, protocol = min(asked, roomFor()), http11
+	n, protocol, remark := p.opts.HTTP2Crowd, load.HTTP20, ""
+	if asked := p.opts.Crowd; !st.Peer.TLS {
+		n, protocol = min(asked, load.RoomFor()), load.HTTP11
 		if n < asked {
 			remark = fmt.Sprintf("not %d: this process may have %d open files, and watchfan as many; "+
-				"raise the hard limit (ulimit -Hn)", asked, n+otherFiles)
+				"raise the hard limit (ulimit -Hn)", asked, n+load.OtherFiles)
 		}
 	}
-	x := sample{peer: st.peer, axes: axes("protocol", protocol, "clients", n), remark: remark}
+	x := report.Sample{Peer: st.Peer, Axes: report.Axes("protocol", protocol, "clients", n), Remark: remark}
 	bounded, cancel := context.WithTimeoutCause(ctx, crowdTime, fmt.Errorf("not done after %v", crowdTime))
 	defer cancel()
-	x.metrics, x.err = p.measureCrowd(bounded, st, protocol, n)
+	x.Metrics, x.Err = p.measureCrowd(bounded, st, protocol, n)
 	return p.note(ctx, st, "Crowd", x)
 }
 
-func (p *program) measureCrowd(ctx context.Context, st *stage, by protocol, n int) ([]metric, error) {
+func (p *program) measureCrowd(ctx context.Context, st *server.Stage, by load.Protocol, n int) ([]report.Metric, error) {
 	s := p.session(st)
 	defer s.disband()
-	var l load
-	if by == http20 {
-		l.h2 = &multiplex{mostStreams, largeSteps}
+	var l demand
+	if by == load.HTTP20 {
+		l.h2 = &load.Multiplex{Streams: mostStreams, Flow: load.LargeSteps}
 	}
 	if err := s.assemble(l); err != nil {
 		return nil, err
 	}
-	s.fleet.dialer = func(i int) measure.Dialer {
+	s.fleet.Dialer = func(i int) measure.Dialer {
 		const perAddress = 20_000 // of the 28,000 ports of an address
 		return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
 	}
@@ -74,28 +77,28 @@ func (p *program) measureCrowd(ctx context.Context, st *stage, by protocol, n in
 	if err != nil {
 		return nil, err
 	}
-	meter, err := measure.StartMeter(withBench(st))
+	meter, err := measure.StartMeter(server.WithBench(st))
 	if err != nil {
 		return nil, err
 	}
 	var last time.Duration
 	for object := range crowdEvents {
 		start := time.Now()
-		s.fleet.expect(object)
-		if err := st.writer.update(object); err != nil {
+		s.fleet.Expect(object)
+		if err := st.Writer.Update(object); err != nil {
 			return nil, err
 		}
-		if err := s.fleet.drain(ctx, time.Minute); err != nil {
+		if err := s.fleet.Drain(ctx, time.Minute); err != nil {
 			return nil, err
 		}
 		last = max(last, time.Since(start))
 	}
 	used, err := meter.Read()
-	got := s.fleet.read()
+	got := s.fleet.Read()
 	return append(m,
-		metric{unitCPU, float64(used.CPU[st.peer.name]) / float64(got.deliveries)},
-		metric{unitP50, float64(got.latency.Quantile(0.50))},
-		metric{unitP99, float64(got.latency.Quantile(0.99))},
-		metric{"last-ns", float64(last)},
-		metric{"others-cpu-%", used.Percent(used.Others)}), err
+		report.M(report.UnitCPU, float64(used.CPU[st.Peer.Name])/float64(got.Deliveries)),
+		report.M(report.UnitP50, float64(got.Latency.Quantile(0.50))),
+		report.M(report.UnitP99, float64(got.Latency.Quantile(0.99))),
+		report.M("last-ns", float64(last)),
+		report.M("others-cpu-%", used.Percent(used.Others))), err
 }

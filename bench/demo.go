@@ -14,9 +14,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/term"
-
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
+	"golang.org/x/term"
 )
 
 // runDemo is `bench demo`. It shows one peer under a steady load until Ctrl-C.
@@ -61,12 +63,12 @@ func (o *demoOptions) Validate() error {
 	if o.clients < 1 || !(o.rate > 0 && o.rate <= 1e6) || o.duration < 0 {
 		return errors.New("--clients and --rate must be positive, --duration not negative")
 	}
-	o.Peers, o.Clients, o.Rates, o.Rounds = []peer{watchfanBare}, []int{o.clients}, []rate{rate(o.rate)}, 1
+	o.Peers, o.Clients, o.Rates, o.Rounds = []report.Peer{report.WatchfanBare}, []int{o.clients}, []load.Rate{load.Rate(o.rate)}, 1
 	switch {
 	case o.direct:
-		o.Peers[0] = direct
+		o.Peers[0] = report.Direct
 	case o.secure:
-		o.Peers[0] = watchfanTLS
+		o.Peers[0] = report.WatchfanTLS
 	}
 	return o.Options.Validate()
 }
@@ -74,13 +76,13 @@ func (o *demoOptions) Validate() error {
 // A demo shows one peer under load.
 type demo struct {
 	opts *Options
-	peer peer
+	peer report.Peer
 	out  io.Writer
 	live bool // out is a terminal: draw in place
 	say  func(format string, args ...any)
 
-	stage   *stage
-	fleet   *fleet
+	stage   *server.Stage
+	fleet   *load.Fleet
 	servers []measure.Process // and this program
 	drawn   int               // lines on the screen
 }
@@ -99,49 +101,49 @@ const legend = `
 
 // run starts the servers and the load, shows them, stops the load, and prints a summary.
 func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
-	d.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", d.peer.name)
+	d.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", d.peer.Name)
 	if d.stage, err = newStage(ctx, d.opts, d.peer); err != nil {
 		return err
 	}
-	defer d.stage.stop()
-	own, err := upstreamWatches(ctx, d.stage.cluster.endpoint)
+	defer d.stage.Stop()
+	own, err := upstreamWatches(ctx, d.stage.Cluster.Endpoint)
 	if err != nil {
 		return err
 	}
 	st := d.stage
-	if d.fleet, err = st.newFleet([]filter{everything}, d.opts.Nice); err != nil {
+	if d.fleet, err = st.NewFleet([]load.Filter{load.Everything}, d.opts.Nice); err != nil {
 		return err
 	}
-	defer d.fleet.close()
+	defer d.fleet.Close()
 	d.say("Connecting %d watchers to %v …", d.opts.Clients[0], d.peer)
-	if err := d.fleet.grow(ctx, d.opts.Clients[0], st.writer.seqs); err != nil {
+	if err := d.fleet.Grow(ctx, d.opts.Clients[0], st.Writer.Seqs); err != nil {
 		return err
 	}
 	d.introduce()
-	d.servers = append(st.processes(), ownProcess())
+	d.servers = append(st.Processes(), server.OwnProcess())
 	whole, err := measure.StartMeter(d.servers)
 	if err != nil {
 		return err
 	}
-	start, begun, acked := time.Now(), d.fleet.read(), st.writer.acked.Load()
-	stop := st.load(ctx, d.fleet, d.opts.Rates[0])
+	start, begun, acked := time.Now(), d.fleet.Read(), st.Writer.Acked.Load()
+	stop := st.Load(ctx, d.fleet, d.opts.Rates[0])
 	err = d.show(ctx, start, duration, own)
 	err = errors.Join(err, stop())
-	if errDrain := d.fleet.drain(context.WithoutCancel(ctx), 10*time.Second); errDrain != nil {
+	if errDrain := d.fleet.Drain(context.WithoutCancel(ctx), 10*time.Second); errDrain != nil {
 		err = errors.Join(err, errDrain)
 	}
 	used, errUsed := whole.Read()
-	s := summary{peer: d.peer, updates: st.writer.acked.Load() - acked, got: d.fleet.read(),
-		clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), servers: d.servers, used: used}
-	s.got.sub(begun)
+	s := summary{peer: d.peer, updates: st.Writer.Acked.Load() - acked, got: d.fleet.Read(),
+		clients: len(d.fleet.Watchers), lost: int(d.fleet.Lost.Load()), servers: d.servers, used: used}
+	s.got.Sub(begun)
 	fmt.Fprint(d.out, s.text())
 	return errors.Join(err, errUsed)
 }
 
 // introduce says where else the load can be seen, and what the figures mean.
 func (d *demo) introduce() {
-	if p := d.stage.proxy; p != nil {
-		d.say("\nStatus page: %s/   In another terminal: %s top --admin %s", p.admin.url(), d.opts.Watchfan, p.admin.url())
+	if p := d.stage.Proxy; p != nil {
+		d.say("\nStatus page: %s/   In another terminal: %s top --admin %s", p.Admin.URL(), d.opts.Watchfan, p.Admin.URL())
 	}
 	d.say("%s", legend)
 }
@@ -152,31 +154,31 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 	if err != nil {
 		return err
 	}
-	got, acked := d.fleet.read(), d.stage.writer.acked.Load()
+	got, acked := d.fleet.Read(), d.stage.Writer.Acked.Load()
 	watches, scraped := -1, time.Time{}
 	for duration == 0 || time.Since(start) < duration {
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := load.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 		if time.Since(scraped) > 5*time.Second { // the page has thousands of lines
-			if n, err := upstreamWatches(ctx, d.stage.cluster.endpoint); err == nil {
+			if n, err := upstreamWatches(ctx, d.stage.Cluster.Endpoint); err == nil {
 				watches, scraped = n-own, time.Now()
 			}
 		}
 		used, err := meter.Lap()
 		if err != nil {
-			return errors.Join(err, d.stage.alive())
+			return errors.Join(err, d.stage.Alive())
 		}
-		gotNow, ackedNow := d.fleet.read(), d.stage.writer.acked.Load()
+		gotNow, ackedNow := d.fleet.Read(), d.stage.Writer.Acked.Load()
 		since := *gotNow
-		since.sub(got)
+		since.Sub(got)
 		d.draw(&view{
 			elapsed: time.Since(start), got: &since, writes: ackedNow - acked,
-			clients: len(d.fleet.watchers), lost: int(d.fleet.lost.Load()), watches: watches,
+			clients: len(d.fleet.Watchers), lost: int(d.fleet.Lost.Load()), watches: watches,
 			servers: d.servers, used: used,
 		})
 		got, acked = gotNow, ackedNow
-		if err := d.fleet.err(); err != nil {
+		if err := d.fleet.Err(); err != nil {
 			return err
 		}
 	}
@@ -190,7 +192,7 @@ func (d *demo) draw(v *view) {
 		return
 	}
 	screen := fmt.Sprintf("%v, %v updates/s of %d ConfigMaps · %s · Ctrl-C ends it\n%s",
-		d.peer, d.opts.Rates[0], d.opts.Objects, clock(v.elapsed), v.screen())
+		d.peer, d.opts.Rates[0], d.opts.Objects, report.Clock(v.elapsed), v.screen())
 	if d.drawn > 0 {
 		fmt.Fprintf(d.out, "\x1b[%dA", d.drawn) // up to the first line
 	}
@@ -221,8 +223,8 @@ func cut(line string, width int) string {
 
 // upstreamWatches returns the number of watches of configmaps that kube-apiserver serves, by its
 // own count. Some of them are its own.
-func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
-	page, err := server.get(ctx, "/metrics")
+func upstreamWatches(ctx context.Context, server load.Endpoint) (int, error) {
+	page, err := server.Get(ctx, "/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -233,14 +235,14 @@ func upstreamWatches(ctx context.Context, server endpoint) (int, error) {
 //
 //	apiserver_longrunning_requests{…,resource="configmaps",…,verb="WATCH",version="v1"} 3
 func parseWatches(page string) (int, error) {
-	sum, err := sumSeries(page, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
+	sum, err := report.SumSeries(page, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
 	return int(sum), err
 }
 
 // A view is one refresh of the demo. Its figures cover the time since the last one.
 type view struct {
 	elapsed       time.Duration // since the load began
-	got           *reading
+	got           *load.Reading
 	writes        uint64
 	clients, lost int
 	watches       int // at kube-apiserver, of the resource, without its own; -1 is unknown
@@ -248,7 +250,7 @@ type view struct {
 	used          measure.Usage
 }
 
-func (v *view) perSecond(n uint64) string { return human(float64(n) / v.used.Window.Seconds()) }
+func (v *view) perSecond(n uint64) string { return report.Human(float64(n) / v.used.Window.Seconds()) }
 
 func (v *view) upstream() string {
 	if v.watches < 0 {
@@ -263,11 +265,11 @@ func (v *view) screen() string {
 		fmt.Fprintf(&b, "  %-18s"+format+"\n", append([]any{label}, args...)...)
 	}
 	b.WriteByte('\n')
-	f("clients", "%s (%d lost)", human(float64(v.clients-v.lost)), v.lost)
+	f("clients", "%s (%d lost)", report.Human(float64(v.clients-v.lost)), v.lost)
 	f("upstream watches", "%s at kube-apiserver", v.upstream())
 	f("updates/s", "%s", v.perSecond(v.writes))
-	f("deliveries/s", "%s", v.perSecond(v.got.deliveries))
-	f("latency", "p50 %s   p99 %s", milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
+	f("deliveries/s", "%s", v.perSecond(v.got.Deliveries))
+	f("latency", "p50 %s   p99 %s", report.Milliseconds(v.got.Latency.Quantile(0.5)), report.Milliseconds(v.got.Latency.Quantile(0.99)))
 	b.WriteByte('\n')
 	f("", "%10s %12s", "CPU", "memory")
 	for _, p := range v.servers {
@@ -280,8 +282,8 @@ func (v *view) screen() string {
 func (v *view) line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s clients %d lost %d upstream %s updates/s %s deliveries/s %s p50 %s p99 %s",
-		clock(v.elapsed), v.clients-v.lost, v.lost, v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.deliveries),
-		milliseconds(v.got.latency.Quantile(0.5)), milliseconds(v.got.latency.Quantile(0.99)))
+		report.Clock(v.elapsed), v.clients-v.lost, v.lost, v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.Deliveries),
+		report.Milliseconds(v.got.Latency.Quantile(0.5)), report.Milliseconds(v.got.Latency.Quantile(0.99)))
 	for _, p := range v.servers {
 		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.Name, v.used.Percent(v.used.CPU[p.Name]), v.used.RSS[p.Name]>>20)
 	}

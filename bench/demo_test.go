@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/proxy/assess"
 )
 
@@ -33,7 +35,7 @@ func TestParseWatches(t *testing.T) {
 // The summary has the CPU of each server, and behind watchfan what kube-apiserver would have needed: the
 // deliveries times the figure of bench/README.md.
 func TestDemoSummary(t *testing.T) {
-	s := summary{peer: watchfanBare, updates: 1500, clients: 1000, got: &reading{deliveries: 1_500_000},
+	s := summary{peer: report.WatchfanBare, updates: 1500, clients: 1000, got: &load.Reading{Deliveries: 1_500_000},
 		servers: []measure.Process{{Name: "kube-apiserver"}, {Name: "watchfan"}},
 		used: measure.Usage{Window: 30 * time.Second,
 			CPU: map[string]time.Duration{"kube-apiserver": 5 * time.Second, "watchfan": 12 * time.Second}}}
@@ -41,17 +43,17 @@ func TestDemoSummary(t *testing.T) {
 	for _, want := range []string{
 		"\nIn 30s, over watchfan/plain:\n", "1,500,000 of 1,500 updates, to 1,000 clients; 0 lost\n",
 		"  CPU of kube-apiserver 5.00 s\n", "  CPU of watchfan       12.0 s\n", "8.00 µs of watchfan\n",
-		"would have needed about " + human(each.Mid*1.5e6) + " s more (" + human(each.Low*1.5e6) + " s to " + human(each.High*1.5e6) + " s)",
+		"would have needed about " + report.Human(each.Mid*1.5e6) + " s more (" + report.Human(each.Low*1.5e6) + " s to " + report.Human(each.High*1.5e6) + " s)",
 	} {
 		if got := s.text(); !strings.Contains(got, want) {
 			t.Errorf("it does not say %q:\n%s", want, got)
 		}
 	}
-	s.peer = direct
+	s.peer = report.Direct
 	if got := s.text(); !strings.Contains(got, "3.33 µs of kube-apiserver\n") || strings.Contains(got, "Without watchfan") {
 		t.Errorf("of kube-apiserver itself:\n%s", got)
 	}
-	s.got = &reading{}
+	s.got = &load.Reading{}
 	if got := s.text(); strings.Contains(got, "for each") || strings.Contains(got, "NaN") {
 		t.Errorf("without a delivery:\n%s", got)
 	}
@@ -59,7 +61,7 @@ func TestDemoSummary(t *testing.T) {
 
 // Each figure of a line of the demo, and of its view, is explained.
 func TestDemoLegend(t *testing.T) {
-	v := view{got: &reading{}, servers: []measure.Process{{Name: "watchfan"}}, used: measure.Usage{Window: time.Second}}
+	v := view{got: &load.Reading{}, servers: []measure.Process{{Name: "watchfan"}}, used: measure.Usage{Window: time.Second}}
 	line, screen := v.line(), v.screen()
 	for _, name := range []string{"clients", "lost", "upstream", "updates/s", "deliveries/s", "p50", "p99", "%", "MiB", "all else"} {
 		if !strings.Contains(line, name) || !strings.Contains(screen, name) || !strings.Contains(legend, name) {

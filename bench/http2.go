@@ -5,24 +5,28 @@ package main
 import (
 	"context"
 	"fmt"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
-func http2Section(o *Options) *section {
-	return &section{
-		bench: "HTTP2",
-		title: fmt.Sprintf("HTTP/2 beside HTTP/1.1, TLS: %d watchers of ConfigMaps that share connections",
+func http2Section(o *Options) *report.Section {
+	return &report.Section{
+		Bench: "HTTP2",
+		Title: fmt.Sprintf("HTTP/2 beside HTTP/1.1, TLS: %d watchers of ConfigMaps that share connections",
 			o.HTTP2Clients),
-		note: "Streams = watches on each connection; h1 has one. " +
+		Note: "Streams = watches on each connection; h1 has one. " +
 			"Windows = how clients give back what they have read: seldom, to measure the servers, " +
 			"or behind every 4 KiB, as client-go does. " +
 			"A watcher with gzip decompresses each event. " +
 			fmt.Sprintf("idle = %d watchers, and the memory that they add.", o.HTTP2Idle),
-		columns: []column{
-			{"CPU µs/delivery", unitCPU, 1e-3}, {"deliveries/core-s", unitPerCore, 1},
-			{"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6}, {"KiB/watcher", unitMemory, 1.0 / 1024},
-			{"deliveries/s", unitDeliveries, 1}, {"events/write", unitBatch, 1}, {"all servers", unitAllCPU, 1e-3},
+		Columns: []report.Column{
+			report.Col("CPU µs/delivery", report.UnitCPU, 1e-3), report.Col("deliveries/core-s", report.UnitPerCore, 1),
+			report.Col("p50 ms", report.UnitP50, 1e-6), report.Col("p99 ms", report.UnitP99, 1e-6), report.Col("KiB/watcher", report.UnitMemory, 1.0/1024),
+			report.Col("deliveries/s", report.UnitDeliveries, 1), report.Col("events/write", report.UnitBatch, 1), report.Col("all servers", report.UnitAllCPU, 1e-3),
 		},
-		costs: 5,
+		Costs: 5,
 	}
 }
 
@@ -34,7 +38,7 @@ type http2Case struct {
 	clients int
 	streams int // on each connection; 0 is HTTP/1.1
 	seldom  bool
-	rate    rate
+	rate    load.Rate
 	gzip    bool
 	idle    bool // nothing is written
 }
@@ -47,49 +51,49 @@ func (o *Options) http2Cases() []http2Case {
 		{n, few, false, pace, false, false},
 		{n, 1, true, pace, false, false},
 		{n, 0, true, pace, false, false},
-		{n, few, true, unpaced, false, false},
-		{n, few, false, unpaced, false, false},
-		{n, few, true, unpaced, true, false},
+		{n, few, true, load.Unpaced, false, false},
+		{n, few, false, load.Unpaced, false, false},
+		{n, few, true, load.Unpaced, true, false},
 		{o.HTTP2Idle, mostStreams, true, 0, false, true},
 	}
 }
 
 // multiplex returns how a fleet watches; nil is HTTP/1.1.
-func (x http2Case) multiplex() *multiplex {
+func (x http2Case) multiplex() *load.Multiplex {
 	switch {
 	case x.streams == 0:
 		return nil
 	case x.seldom:
-		return &multiplex{x.streams, largeSteps}
+		return &load.Multiplex{Streams: x.streams, Flow: load.LargeSteps}
 	}
-	return &multiplex{x.streams, clientGoSteps}
+	return &load.Multiplex{Streams: x.streams, Flow: load.ClientGoSteps}
 }
 
-func (x http2Case) axes() []axis {
-	protocol, windows, r := http20, "seldom", x.rate.String()
+func (x http2Case) axes() []report.Axis {
+	protocol, windows, r := load.HTTP20, "seldom", x.rate.String()
 	switch {
 	case x.streams == 0:
-		protocol, windows = http11, "none"
+		protocol, windows = load.HTTP11, "none"
 	case !x.seldom:
 		windows = "client-go"
 	}
 	if x.idle {
 		r = "idle"
 	}
-	return axes("protocol", protocol, "clients", x.clients, "streams", max(x.streams, 1), "windows", windows, "rate", r,
+	return report.Axes("protocol", protocol, "clients", x.clients, "streams", max(x.streams, 1), "windows", windows, "rate", r,
 		"asked", asked(x.gzip))
 }
 
 // http2 measures one peer, over TLS.
-func (p *program) http2(ctx context.Context, st *stage) error {
-	if !st.peer.tls {
+func (p *program) http2(ctx context.Context, st *server.Stage) error {
+	if !st.Peer.TLS {
 		return nil
 	}
-	defer st.writer.allow(st.writer.behind)
-	st.writer.allow(p.opts.behind(st.peer))
+	defer st.Writer.Allow(st.Writer.Behind)
+	st.Writer.Allow(p.opts.behind(st.Peer))
 	for _, c := range p.opts.http2Cases() {
-		x := sample{peer: st.peer, axes: c.axes()}
-		x.metrics, x.remark, x.err = p.measureHTTP2(ctx, st, c)
+		x := report.Sample{Peer: st.Peer, Axes: c.axes()}
+		x.Metrics, x.Remark, x.Err = p.measureHTTP2(ctx, st, c)
 		if err := p.note(ctx, st, "HTTP2", x); err != nil {
 			return err
 		}
@@ -98,8 +102,8 @@ func (p *program) http2(ctx context.Context, st *stage) error {
 }
 
 // measureHTTP2 also returns a remark.
-func (p *program) measureHTTP2(ctx context.Context, st *stage, c http2Case) (m []metric, remark string, err error) {
-	l := load{clients: c.clients, rate: p.opts.offered(c.rate, c.clients), gzip: c.gzip, h2: c.multiplex()}
+func (p *program) measureHTTP2(ctx context.Context, st *server.Stage, c http2Case) (m []report.Metric, remark string, err error) {
+	l := demand{clients: c.clients, rate: p.opts.offered(c.rate, c.clients), gzip: c.gzip, h2: c.multiplex()}
 	if !c.idle {
 		return p.under(ctx, st, l)
 	}
@@ -114,10 +118,10 @@ func (p *program) measureHTTP2(ctx context.Context, st *stage, c http2Case) (m [
 
 // http2Floor measures a floor with the load of each of watchfan's cases over HTTP/2, without
 // compression, and with clients that give windows back seldom. A floor reads no windows.
-func (p *program) http2Floor(ctx context.Context, _ *stage) error {
-	for _, x := range p.section("HTTP2").samples {
-		if x.peer == watchfanTLS && x.axis("protocol") == string(http20) && x.axis("asked") == asked(false) &&
-			x.axis("windows") == "seldom" && x.axis("rate") != "idle" {
+func (p *program) http2Floor(ctx context.Context, _ *server.Stage) error {
+	for _, x := range p.section("HTTP2").Samples {
+		if x.Peer == report.WatchfanTLS && x.Axis("protocol") == string(load.HTTP20) && x.Axis("asked") == asked(false) &&
+			x.Axis("windows") == "seldom" && x.Axis("rate") != "idle" {
 			if err := p.floorBeside(ctx, "HTTP2", x); err != nil {
 				return err
 			}

@@ -12,7 +12,10 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 // Units of lists, by name for the tables.
@@ -79,45 +82,45 @@ func (o *listOptions) Validate() error {
 	case len(o.cases()) == 0:
 		return fmt.Errorf("--only %s: no case has such a name", o.Only)
 	}
-	return errors.Join(o.output.validate(), o.binaries.validate(true), raiseFileLimit(o.Clients))
+	return errors.Join(o.output.validate(), o.binaries.validate(true), load.RaiseFileLimit(o.Clients))
 }
 
 // conditions returns the machine and the settings of the run.
-func (o *listOptions) conditions(listBytes int) conditions {
-	c := machineConditions()
-	c.add("pods", fmt.Sprint(o.Pods))
-	c.add("list-bytes", fmt.Sprint(listBytes))
-	c.add("clients", fmt.Sprint(o.Clients))
-	c.add("window", o.Window.String())
-	c.add("rounds", fmt.Sprint(o.Rounds))
+func (o *listOptions) conditions(listBytes int) report.Conditions {
+	c := report.MachineConditions()
+	c.Add("pods", fmt.Sprint(o.Pods))
+	c.Add("list-bytes", fmt.Sprint(listBytes))
+	c.Add("clients", fmt.Sprint(o.Clients))
+	c.Add("window", o.Window.String())
+	c.Add("rounds", fmt.Sprint(o.Rounds))
 	return c
 }
 
-func listSection() *section {
-	return &section{
-		bench: "List", title: "Lists",
-		columns: []column{
-			{"lists/s", unitLists, 1}, {"CPU ms/list", unitListCPU, 1e-6}, {"all servers", unitAllListCPU, 1e-6},
-			{"lists/CPU-s", unitListsPerCPU, 1}, {"p50 ms", unitP50, 1e-6}, {"p99 ms", unitP99, 1e-6},
-			{"MB/list", unitListBytes, 1e-6}, {"upstream", unitUpstream, 1}, {"passed", unitPassed, 1},
+func listSection() *report.Section {
+	return &report.Section{
+		Bench: "List", Title: "Lists",
+		Columns: []report.Column{
+			report.Col("lists/s", unitLists, 1), report.Col("CPU ms/list", unitListCPU, 1e-6), report.Col("all servers", unitAllListCPU, 1e-6),
+			report.Col("lists/CPU-s", unitListsPerCPU, 1), report.Col("p50 ms", report.UnitP50, 1e-6), report.Col("p99 ms", report.UnitP99, 1e-6),
+			report.Col("MB/list", unitListBytes, 1e-6), report.Col("upstream", unitUpstream, 1), report.Col("passed", unitPassed, 1),
 		},
-		costs: 7,
+		Costs: 7,
 	}
 }
 
 // A listCase is one peer and one form.
 type listCase struct {
-	peer peer
-	form form
+	peer report.Peer
+	form load.Form
 }
 
 // cases returns the cases to measure, in their order. The peers of one form follow one another.
 func (o *listOptions) cases() (cases []listCase) {
-	for _, f := range forms(o.Lean) {
-		for _, p := range peers {
+	for _, f := range load.Forms(o.Lean) {
+		for _, p := range report.Peers {
 			c := listCase{p, f}
-			name := listSection().name(&sample{peer: p, axes: f.axes()})
-			if (!f.lean || p != direct) && o.Only.MatchString(name) {
+			name := listSection().Name(&report.Sample{Peer: p, Axes: formAxes(f)})
+			if (!f.Lean || p != report.Direct) && o.Only.MatchString(name) {
 				cases = append(cases, c)
 			}
 		}
@@ -125,12 +128,24 @@ func (o *listOptions) cases() (cases []listCase) {
 	return cases
 }
 
+// formAxes returns the properties of a case.
+func formAxes(f load.Form) []report.Axis {
+	version, pods := f.Version, "whole"
+	if version == "" {
+		version = "unset"
+	}
+	if f.Lean {
+		pods = "lean"
+	}
+	return report.Axes("format", f.Format, "encoding", f.Encoding, "rv", version, "pods", pods)
+}
+
 // A listBench is one cluster with its pods, and watchfan in front of it. All cases share it:
 // nothing is written during the lists, and a peer that gets no requests is idle.
 type listBench struct {
 	*program
 	opts      *listOptions
-	stage     *stage
+	stage     *server.Stage
 	listBytes int // of a list in JSON
 }
 
@@ -142,25 +157,25 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	}
 	start := time.Now()
-	b := &listBench{program: &program{sections: []*section{listSection()}}, opts: o, stage: new(stage)}
+	b := &listBench{program: &program{sections: []*report.Section{listSection()}}, opts: o, stage: new(server.Stage)}
 	b.say = func(format string, args ...any) {
-		fmt.Fprintf(stderr, "%s  %s\n", clock(time.Since(start)), fmt.Sprintf(format, args...))
+		fmt.Fprintf(stderr, "%s  %s\n", report.Clock(time.Since(start)), fmt.Sprintf(format, args...))
 	}
 	err := b.run(ctx)
-	return reportSections(stdout, o.Out, o.conditions(b.listBytes), err, b.sections)
+	return report.Write(stdout, o.Out, o.conditions(b.listBytes), err, b.sections)
 }
 
 // run starts the servers, measures all cases in turn, and stops the servers.
 func (b *listBench) run(ctx context.Context) error {
-	defer b.stage.stop()
+	defer b.stage.Stop()
 	if err := b.start(ctx); err != nil {
 		return err
 	}
 	for b.round = 1; b.round <= b.opts.Rounds; b.round++ {
 		for _, c := range b.opts.cases() {
-			b.stage.peer = c.peer
-			x := sample{peer: c.peer, axes: c.form.axes()}
-			x.metrics, x.err = b.measure(ctx, c.form)
+			b.stage.Peer = c.peer
+			x := report.Sample{Peer: c.peer, Axes: formAxes(c.form)}
+			x.Metrics, x.Err = b.measure(ctx, c.form)
 			if err := b.note(ctx, b.stage, "List", x); err != nil {
 				return err
 			}
@@ -171,30 +186,30 @@ func (b *listBench) run(ctx context.Context) error {
 
 func (b *listBench) start(ctx context.Context) (err error) {
 	b.say("starting a dev cluster")
-	if b.stage.cluster, err = startCluster(ctx, b.opts.Devcluster); err != nil {
+	if b.stage.Cluster, err = server.StartCluster(ctx, b.opts.Devcluster); err != nil {
 		return err
 	}
-	w := newWriter(b.stage.cluster.endpoint, &collection{}, newAcks(), 0, 0)
-	defer w.client.CloseIdleConnections()
-	if err := createPods(ctx, w, 0, b.opts.Pods, newPod, b.say); err != nil {
+	w := load.NewWriter(b.stage.Cluster.Endpoint, &load.Collection{}, load.NewAcks(), 0, 0)
+	defer w.Client.CloseIdleConnections()
+	if err := load.CreatePods(ctx, w, 0, b.opts.Pods, load.NewPod, b.say); err != nil {
 		return err
 	}
-	list, err := b.stage.cluster.get(ctx, podsPath+"?resourceVersion=0")
+	list, err := b.stage.Cluster.Get(ctx, load.PodsPath+"?resourceVersion=0")
 	if err != nil {
 		return err
 	}
 	b.listBytes = len(list)
-	b.stage.proxy, err = startProxy(ctx, b.opts.Watchfan, b.stage.cluster)
+	b.stage.Proxy, err = server.StartProxy(ctx, b.opts.Watchfan, b.stage.Cluster)
 	return err
 }
 
 // measure runs one case once. Clients begin together and finish each list that they begin. All work
 // in the window therefore belongs to whole lists.
-func (b *listBench) measure(ctx context.Context, f form) ([]metric, error) {
+func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, error) {
 	listers, err := b.connect(f)
 	defer func() {
 		for _, l := range listers {
-			l.close()
+			l.Close()
 		}
 	}()
 	if err != nil {
@@ -203,42 +218,42 @@ func (b *listBench) measure(ctx context.Context, f form) ([]metric, error) {
 	if err := b.check(f, listers[0]); err != nil {
 		return nil, err
 	}
-	if _, err := listFor(ctx, listers, b.opts.Warmup); err != nil {
+	if _, err := load.ListFor(ctx, listers, b.opts.Warmup); err != nil {
 		return nil, err
 	}
 	before, err := b.counts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	meter, err := measure.StartMeter(withBench(b.stage))
+	meter, err := measure.StartMeter(server.WithBench(b.stage))
 	if err != nil {
 		return nil, err
 	}
-	got, err := listFor(ctx, listers, b.opts.Window)
+	got, err := load.ListFor(ctx, listers, b.opts.Window)
 	used, failed := meter.Read()
 	if err := errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	after, err := b.counts(ctx)
-	n, servers, name := float64(got.count), serversCPU(&used), b.stage.peer.name
-	return append([]metric{
-		{unitLists, n / used.Window.Seconds()},
-		{unitListCPU, float64(used.CPU[name]) / n},
-		{unitAllListCPU, float64(servers) / n},
-		{unitListsPerCPU, n / max(servers, measure.Tick).Seconds()},
-		{unitP50, float64(got.latency.Quantile(0.50))},
-		{unitP99, float64(got.latency.Quantile(0.99))},
-		{unitListBytes, float64(got.wire) / n},
-		{unitUpstream, (after.lists - before.lists) / n},
-		{unitPassed, (after.passed - before.passed) / n},
-		{"lists", n},
-		{"RSS-B", float64(used.RSS[name])},
-	}, usageMetrics(&used)...), err
+	n, servers, name := float64(got.Count), report.ServersCPU(&used), b.stage.Peer.Name
+	return append([]report.Metric{
+		report.M(unitLists, n/used.Window.Seconds()),
+		report.M(unitListCPU, float64(used.CPU[name])/n),
+		report.M(unitAllListCPU, float64(servers)/n),
+		report.M(unitListsPerCPU, n/max(servers, measure.Tick).Seconds()),
+		report.M(report.UnitP50, float64(got.Latency.Quantile(0.50))),
+		report.M(report.UnitP99, float64(got.Latency.Quantile(0.99))),
+		report.M(unitListBytes, float64(got.Wire)/n),
+		report.M(unitUpstream, (after.lists-before.lists)/n),
+		report.M(unitPassed, (after.passed-before.passed)/n),
+		report.M("lists", n),
+		report.M("RSS-B", float64(used.RSS[name])),
+	}, report.UsageMetrics(&used)...), err
 }
 
-func (b *listBench) connect(f form) (listers []*lister, err error) {
+func (b *listBench) connect(f load.Form) (listers []*load.Lister, err error) {
 	for range b.opts.Clients {
-		l, err := newLister(b.stage.endpoint(), f, podsPath)
+		l, err := load.NewLister(b.stage.Endpoint(), f, load.PodsPath)
 		if err != nil {
 			return listers, err
 		}
@@ -249,12 +264,12 @@ func (b *listBench) connect(f form) (listers []*lister, err error) {
 
 // check makes one list and decodes it. It must have every pod, with the fields of each manager or
 // without.
-func (b *listBench) check(f form, l *lister) error {
+func (b *listBench) check(f load.Form, l *load.Lister) error {
 	var body bytes.Buffer
-	if _, err := l.list(&body); err != nil {
+	if _, err := l.List(&body); err != nil {
 		return err
 	}
-	list, err := decodePods(f, &body)
+	list, err := load.DecodePods(f, &body)
 	if err != nil {
 		return fmt.Errorf("decode list: %w", err)
 	}
@@ -262,7 +277,7 @@ func (b *listBench) check(f form, l *lister) error {
 		return fmt.Errorf("list has %d pods, want %d", len(list.Items), b.opts.Pods)
 	}
 	managers := 2
-	if f.lean {
+	if f.Lean {
 		managers = 0
 	}
 	for i := range list.Items {
@@ -281,19 +296,19 @@ type upstreamCounts struct {
 
 func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
 	// A request counts when its handler returns. That may be after the last byte is read.
-	if err := sleep(ctx, 50*time.Millisecond); err != nil {
+	if err := load.Sleep(ctx, 50*time.Millisecond); err != nil {
 		return c, err
 	}
-	page, err := b.stage.cluster.get(ctx, "/metrics")
+	page, err := b.stage.Cluster.Get(ctx, "/metrics")
 	if err != nil {
 		return c, err
 	}
-	if c.lists, err = sumSeries(string(page), "apiserver_request_total", `resource="pods"`, `verb="LIST"`); err != nil {
+	if c.lists, err = report.SumSeries(string(page), "apiserver_request_total", `resource="pods"`, `verb="LIST"`); err != nil {
 		return c, err
 	}
-	if page, err = b.stage.proxy.admin.get(ctx, "/metrics"); err != nil {
+	if page, err = b.stage.Proxy.Admin.Get(ctx, "/metrics"); err != nil {
 		return c, err
 	}
-	c.passed, err = sumSeries(string(page), "watchfan_passthrough_requests_total")
+	c.passed, err = report.SumSeries(string(page), "watchfan_passthrough_requests_total")
 	return c, err
 }

@@ -14,25 +14,15 @@
 //	writer ──HTTP/2 PUT──▶ kube-apiserver ──▶ watchfan ──▶ watchers    bench: writer, watchers,
 //	                        └────────────────────────────▶ watchers    clock, /proc of each server
 //
-// # Files
+// # Packages
+//
+// Arrows go one way, from left to right:
+//
+//	main ──▶ server ──▶ report ──▶ load ──▶ measure
+//	(parts)  (children) (tables)   (clients) (instruments)
 //
 // Each command has a file of its name, and each part of `bench run` has one: traffic, stalled,
-// Each command has a file of its name, and each part of `bench run` has one: traffic, stalled,
-// crowd, http2, storm, egress, nodes and resync.
-// These files are used by several parts:
-//
-//	parts  section  session  stage         the parts, their reports, one peer's turn, its servers
-//	fleet  watch  reader  scanner          the watchers and how they read
-//	watcher  streams  h2conn               a watch over HTTP/1.1, many over one HTTP/2 connection
-//	writer  ledger  collection  pods       the writes, their numbers and their objects
-//	cluster  peer  child  audit_log        the servers
-//	report  machine  series                figures, conditions, /metrics pages
-//
-// # Goroutines
-//
-//   - one for each reader, which reads thousands of watchers with its own epoll (reader.go);
-//   - one for each worker of the writer, and those of its net/http connection (writer.go);
-//   - one for each server that is started (child.go).
+// crowd, http2, storm, egress, nodes and resync. All parts use parts, session, stages and floors.
 package main
 
 import (
@@ -43,6 +33,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 const usage = `bench measures the cost of fanning a Kubernetes watch out, next to kube-apiserver.
@@ -78,7 +70,7 @@ func run(ctx context.Context, args []string) error {
 		case "demo":
 			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
 		case "floor": // internal: run starts it
-			return runFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
+			return server.RunFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
 		case stormFrontName: // internal, too
 			return runStormFront(ctx, args[1:], os.Stdin, os.Stderr)
 		}

@@ -9,6 +9,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 // partTraffic is the part in which each peer has clusters of its own (traffic.go).
@@ -18,15 +22,15 @@ const partTraffic = "traffic"
 // own watchfan, and the peers take turns within it.
 type part struct {
 	name    string
-	section func(*Options) *section
-	object  func(*Options) string                         // of the collection; nil is ConfigMaps
-	flags   func(*Options) []string                       // of watchfan; nil is none
-	measure func(*program, context.Context, *stage) error // one peer
-	after   func(*program, context.Context, *stage) error // all peers; nil is nothing
-	most    func(*Options) int                            // connections that are open at once
+	section func(*Options) *report.Section
+	object  func(*Options) string                                // of the collection; nil is ConfigMaps
+	flags   func(*Options) []string                              // of watchfan; nil is none
+	measure func(*program, context.Context, *server.Stage) error // one peer
+	after   func(*program, context.Context, *server.Stage) error // all peers; nil is nothing
+	most    func(*Options) int                                   // connections that are open at once
 }
 
-func pods(*Options) string { return objectPods }
+func pods(*Options) string { return load.ObjectPods }
 
 // parts are the parts in their order. Each has a file of its name.
 var parts = []part{
@@ -60,13 +64,13 @@ type program struct {
 	opts     *Options
 	say      func(format string, args ...any)
 	round    int
-	sections []*section // in the order of the report
-	audit    *auditLog  // of ConfigMaps, for storms
-	stormy   bool       // the cluster has the objects of storms
+	sections []*report.Section // in the order of the report
+	audit    *server.AuditLog  // of ConfigMaps, for storms
+	stormy   bool              // the cluster has the objects of storms
 }
 
 func newProgram(o *Options) *program {
-	p := &program{opts: o, sections: []*section{fanoutSection(), idleSection()}}
+	p := &program{opts: o, sections: []*report.Section{fanoutSection(), idleSection()}}
 	for _, part := range parts {
 		p.sections = append(p.sections, part.section(o))
 	}
@@ -74,8 +78,8 @@ func newProgram(o *Options) *program {
 }
 
 // section returns the section with the name of its benchmarks.
-func (p *program) section(bench string) *section {
-	return p.sections[slices.IndexFunc(p.sections, func(s *section) bool { return s.bench == bench })]
+func (p *program) section(bench string) *report.Section {
+	return p.sections[slices.IndexFunc(p.sections, func(s *report.Section) bool { return s.Bench == bench })]
 }
 
 func (o *Options) wants(part string) bool { return slices.Contains(o.Parts, part) }
@@ -95,7 +99,7 @@ func (p *program) measureRound(ctx context.Context) error {
 	wanted := make(map[string][]part) // by object
 	for _, part := range parts {
 		if p.opts.wants(part.name) {
-			object := objectConfigMaps
+			object := load.ObjectConfigMaps
 			if part.object != nil {
 				object = part.object(p.opts)
 			}
@@ -113,18 +117,18 @@ func (p *program) measureRound(ctx context.Context) error {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		if p.audit, err = newAuditLog(dir, "configmaps", watcherAgent); err != nil {
+		if p.audit, err = server.NewAuditLog(dir, "configmaps", load.WatcherAgent); err != nil {
 			return err
 		}
-		flags = p.audit.flags()
+		flags = p.audit.Flags()
 	}
 	p.stormy = false
-	cluster, err := startCluster(ctx, p.opts.Devcluster, flags...)
+	cluster, err := server.StartCluster(ctx, p.opts.Devcluster, flags...)
 	if err != nil {
 		return err
 	}
-	defer cluster.stop()
-	for _, object := range objects {
+	defer cluster.Stop()
+	for _, object := range load.Objects {
 		if err := p.measureOn(ctx, cluster, object, wanted[object]); err != nil {
 			return err
 		}
@@ -133,14 +137,14 @@ func (p *program) measureRound(ctx context.Context) error {
 }
 
 // measureOn creates a collection and measures the parts whose watchers watch it.
-func (p *program) measureOn(ctx context.Context, cluster *cluster, object string, wanted []part) error {
+func (p *program) measureOn(ctx context.Context, cluster *server.Cluster, object string, wanted []part) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	st := &stage{cluster: cluster, coll: newCollection(object, p.opts.Objects, p.opts.Pods)}
-	st.writer = newWriter(cluster.endpoint, st.coll, newAcks(), p.opts.Writers, p.opts.Behind)
-	defer st.writer.client.CloseIdleConnections()
-	if err := st.writer.create(ctx, p.opts.EventSize, p.say); err != nil {
+	st := &server.Stage{Cluster: cluster, Coll: load.NewCollection(object, p.opts.Objects, p.opts.Pods)}
+	st.Writer = load.NewWriter(cluster.Endpoint, st.Coll, load.NewAcks(), p.opts.Writers, p.opts.Behind)
+	defer st.Writer.Client.CloseIdleConnections()
+	if err := st.Writer.Create(ctx, p.opts.EventSize, p.say); err != nil {
 		return err
 	}
 	for _, part := range wanted {
@@ -161,21 +165,21 @@ func (p *program) measureOn(ctx context.Context, cluster *cluster, object string
 }
 
 // inTurn calls measure for each peer in turn, with a new watchfan in front of the stage's cluster.
-func (p *program) inTurn(ctx context.Context, st *stage, flags []string,
-	measure func(*program, context.Context, *stage) error) (err error) {
-	if slices.ContainsFunc(p.opts.Peers, func(peer peer) bool { return peer != direct }) {
-		if st.proxy, err = startProxy(ctx, p.opts.Watchfan, st.cluster, flags...); err != nil {
+func (p *program) inTurn(ctx context.Context, st *server.Stage, flags []string,
+	measure func(*program, context.Context, *server.Stage) error) (err error) {
+	if slices.ContainsFunc(p.opts.Peers, func(peer report.Peer) bool { return peer != report.Direct }) {
+		if st.Proxy, err = server.StartProxy(ctx, p.opts.Watchfan, st.Cluster, flags...); err != nil {
 			return err
 		}
 		defer func() {
-			st.proxy.child.stop()
-			st.proxy = nil
+			st.Proxy.Child.Stop()
+			st.Proxy = nil
 		}()
 	}
 	for _, peer := range p.opts.Peers {
-		st.peer = peer
+		st.Peer = peer
 		if err := measure(p, ctx, st); err != nil {
-			return errors.Join(fmt.Errorf("%v: %w", peer, err), st.alive())
+			return errors.Join(fmt.Errorf("%v: %w", peer, err), st.Alive())
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -185,16 +189,16 @@ func (p *program) inTurn(ctx context.Context, st *stage, flags []string,
 }
 
 // note adds a sample to a section and logs it. It returns an error if the run cannot continue.
-func (p *program) note(ctx context.Context, st *stage, bench string, x sample) error {
+func (p *program) note(ctx context.Context, st *server.Stage, bench string, x report.Sample) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	x.round = p.round
+	x.Round = p.round
 	s := p.section(bench)
-	s.add(x)
-	p.say("%s", s.line(&x))
-	if x.err != nil && st != nil {
-		return st.alive()
+	s.Add(x)
+	p.say("%s", s.Line(&x))
+	if x.Err != nil && st != nil {
+		return st.Alive()
 	}
 	return nil
 }

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/report"
 )
 
 // Options are the settings of `bench run`: the servers, the load and the measurement. defaults
@@ -19,10 +22,10 @@ type Options struct {
 	binaries
 	output
 
-	Peers   []peer // in the order of their turns within a round
-	Clients []int  // numbers of watchers; 0 measures the writes alone
-	Rates   []rate // of writes; unpaced is as fast as possible
-	Rounds  int    // turns of each peer
+	Peers   []report.Peer // in the order of their turns within a round
+	Clients []int         // numbers of watchers; 0 measures the writes alone
+	Rates   []load.Rate   // of writes; unpaced is as fast as possible
+	Rounds  int           // turns of each peer
 
 	Window time.Duration // measured time of one case
 	Warmup time.Duration // time under load before the window
@@ -39,53 +42,41 @@ type Options struct {
 	SectionRounds int      // rounds of the parts other than traffic
 	AllFloors     bool     // compare every number of watchers with the floor, and not only the largest
 
-	Offer          int           // most deliveries per second at a paced rate: more watchers get fewer events
-	StalledClients int           // watchers of the stalled part, all in all
-	Stalled        []int         // percentages of them that do not read
-	StalledBound   int           // events that watchfan keeps for a stalled watcher
-	FlushInterval  time.Duration // watchfan's --flush-interval, in the traffic part
-	Crowd          int           // idle plaintext watchers
-	HTTP2Clients   int           // watchers of the http2 part
-	Streams        int           // watches on each of their connections
-	HTTP2Idle      int           // idle watchers of the http2 part
-	HTTP2Crowd     int           // idle watchers of the http2crowd part
-	Pods           int           // pods in the cluster
-	EgressClients  int           // watchers of all objects in the egress part
-	Object         string        // that they watch: pods or EndpointSlices
-	EgressRates    []rate        // updates that they get
-	Protocols      []protocol    // that they speak
-	Lean           []int         // percentages of them without managed fields
-	Nodes          int           // watchers of one node each
-	NodesRate      rate          // status updates, each for one of them
-	ResyncClients  int           // clients that resync at once
-	ResyncDirect   int           // the same at kube-apiserver
-	ResyncScale    int           // clients to which the CPU time is scaled
-	StormClients   int           // watches that begin at once
-	StormUntouched int           // watchers that get events meanwhile
-}
-
-// A rate is a number of writes per second; 0 is as fast as possible.
-type rate float64
-
-const unpaced = rate(0)
-
-func (r rate) String() string {
-	if r == unpaced {
-		return "max"
-	}
-	return strconv.FormatFloat(float64(r), 'g', -1, 64)
+	Offer          int             // most deliveries per second at a paced rate: more watchers get fewer events
+	StalledClients int             // watchers of the stalled part, all in all
+	Stalled        []int           // percentages of them that do not read
+	StalledBound   int             // events that watchfan keeps for a stalled watcher
+	FlushInterval  time.Duration   // watchfan's --flush-interval, in the traffic part
+	Crowd          int             // idle plaintext watchers
+	HTTP2Clients   int             // watchers of the http2 part
+	Streams        int             // watches on each of their connections
+	HTTP2Idle      int             // idle watchers of the http2 part
+	HTTP2Crowd     int             // idle watchers of the http2crowd part
+	Pods           int             // pods in the cluster
+	EgressClients  int             // watchers of all objects in the egress part
+	Object         string          // that they watch: pods or EndpointSlices
+	EgressRates    []load.Rate     // updates that they get
+	Protocols      []load.Protocol // that they speak
+	Lean           []int           // percentages of them without managed fields
+	Nodes          int             // watchers of one node each
+	NodesRate      load.Rate       // status updates, each for one of them
+	ResyncClients  int             // clients that resync at once
+	ResyncDirect   int             // the same at kube-apiserver
+	ResyncScale    int             // clients to which the CPU time is scaled
+	StormClients   int             // watches that begin at once
+	StormUntouched int             // watchers that get events meanwhile
 }
 
 func defaults() *Options {
 	return &Options{
 		binaries: builtBinaries,
-		Peers:    slices.Clone(peers), Clients: []int{1000, 100, 0}, Rates: []rate{50, unpaced}, Rounds: 3,
+		Peers:    slices.Clone(report.Peers), Clients: []int{1000, 100, 0}, Rates: []load.Rate{50, load.Unpaced}, Rounds: 3,
 		Window: 3 * time.Second, Warmup: time.Second,
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8,
 		Parts: slices.Clone(partNames), SectionRounds: 1,
 		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
 		HTTP2Clients: 1000, Streams: 50, HTTP2Idle: 10_000, HTTP2Crowd: 100_000,
-		EgressClients: 1000, Object: objectPods, EgressRates: []rate{20}, Protocols: []protocol{http11}, Lean: []int{0},
+		EgressClients: 1000, Object: load.ObjectPods, EgressRates: []load.Rate{20}, Protocols: []load.Protocol{load.HTTP11}, Lean: []int{0},
 		Nodes: 5000, NodesRate: 300,
 		ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
 		StormClients: 5000, StormUntouched: 500,
@@ -102,32 +93,32 @@ func (o *Options) quick() {
 // hold.
 func (o *Options) full() {
 	o.Clients, o.SectionRounds, o.AllFloors, o.Window = []int{20_000, 5000, 1000, 100, 0}, 3, true, 5*time.Second
-	if room := roomFor(); room < o.Clients[0] {
+	if room := load.RoomFor(); room < o.Clients[0] {
 		o.Clients[0] = room / 1000 * 1000
 	}
 	o.ResyncClients, o.ResyncDirect = o.ResyncScale, 50
 }
 
 // offered returns the rate for a number of watchers where r is asked for: Offer limits it.
-func (o *Options) offered(r rate, watchers int) rate {
-	if r == unpaced || watchers == 0 || float64(r)*float64(watchers) <= float64(o.Offer) {
+func (o *Options) offered(r load.Rate, watchers int) load.Rate {
+	if r == load.Unpaced || watchers == 0 || float64(r)*float64(watchers) <= float64(o.Offer) {
 		return r
 	}
-	return rate(max(math.Round(100*float64(o.Offer)/float64(watchers)), 1) / 100) // 0 is unpaced
+	return load.Rate(max(math.Round(100*float64(o.Offer)/float64(watchers)), 1) / 100) // 0 is unpaced
 }
 
 // behind returns how many writes the watchers of a peer may be behind.
-func (o *Options) behind(p peer) int {
-	if p != direct && o.OwnBehind > 0 {
+func (o *Options) behind(p report.Peer) int {
+	if p != report.Direct && o.OwnBehind > 0 {
 		return o.OwnBehind
 	}
 	return o.Behind
 }
 
 // pace returns the first rate that is not unpaced.
-func (o *Options) pace() rate {
+func (o *Options) pace() load.Rate {
 	for _, r := range o.Rates {
-		if r != unpaced {
+		if r != load.Unpaced {
 			return r
 		}
 	}
@@ -195,18 +186,18 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.Func("clients", "numbers of watchers, as `n,…`; 0 measures the writes alone (default "+join(o.Clients)+")",
 		list(&o.Clients, parseNumber(math.MaxInt)))
 	fs.Func("rates", "writes per second, as `n,…`; max is as fast as possible (default "+join(o.Rates)+")",
-		list(&o.Rates, parseRate))
+		list(&o.Rates, load.ParseRate))
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
 	fs.Func("parts", "parts to measure, of "+join(partNames)+", as `name,…` (default all)", list(&o.Parts, parsePart))
 	fs.Func("stalled", "`percentages` of watchers that do not read (default "+join(o.Stalled)+")",
 		list(&o.Stalled, parseNumber(99)))
 	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "watchfan's --flush-interval, in the traffic part")
-	fs.StringVar(&o.Object, "egress-object", o.Object, "`resource` that they watch: "+objectPods+" or "+objectSlices)
+	fs.StringVar(&o.Object, "egress-object", o.Object, "`resource` that they watch: "+load.ObjectPods+" or "+load.ObjectSlices)
 	fs.Func("egress-rates", "updates per second that they get, as `n,…` (default "+join(o.EgressRates)+")",
-		list(&o.EgressRates, parseRate))
+		list(&o.EgressRates, load.ParseRate))
 	fs.Func("egress-protocols", "versions of HTTP that they speak, as `name,…`; h2 is over TLS alone (default "+
-		join(o.Protocols)+")", list(&o.Protocols, parseProtocol))
+		join(o.Protocols)+")", list(&o.Protocols, load.ParseProtocol))
 	fs.Func("lean", "`percentages` of them that ask for objects without managed fields (default "+join(o.Lean)+")",
 		list(&o.Lean, parseNumber(100)))
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
@@ -226,18 +217,18 @@ func (o *Options) Validate() error {
 	switch {
 	case o.Window < 100*time.Millisecond || o.Warmup < 0 || o.FlushInterval < 0:
 		return errors.New("--window must be at least 100ms, --warmup and --flush-interval not negative")
-	case o.Object != objectPods && o.Object != objectSlices:
-		return fmt.Errorf("--egress-object must be %s or %s", objectPods, objectSlices)
+	case o.Object != load.ObjectPods && o.Object != load.ObjectSlices:
+		return fmt.Errorf("--egress-object must be %s or %s", load.ObjectPods, load.ObjectSlices)
 	case o.wants("nodes") && o.Pods < min(50, o.Nodes):
 		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
 	}
 	slices.Sort(o.Clients)
 	slices.Reverse(o.Clients) // a session measures memory when the most watchers come, and then closes some
-	proxies := slices.ContainsFunc(o.Peers, func(p peer) bool { return p != direct })
+	proxies := slices.ContainsFunc(o.Peers, func(p report.Peer) bool { return p != report.Direct })
 	if err := errors.Join(o.output.validate(), o.binaries.validate(proxies)); err != nil {
 		return err
 	}
-	return raiseFileLimit(o.mostClients())
+	return load.RaiseFileLimit(o.mostClients())
 }
 
 // mostClients returns the most connections that are open at once. The crowd does not count: it
@@ -255,13 +246,13 @@ func (o *Options) mostClients() int {
 	return most
 }
 
-func parsePeer(s string) (peer, error) {
-	for _, p := range peers {
+func parsePeer(s string) (report.Peer, error) {
+	for _, p := range report.Peers {
 		if p.String() == s {
 			return p, nil
 		}
 	}
-	return peer{}, fmt.Errorf("peer %q: want one of %s", s, join(peers))
+	return report.Peer{}, fmt.Errorf("peer %q: want one of %s", s, join(report.Peers))
 }
 
 // parseNumber parses a number from 0 on.
@@ -275,28 +266,14 @@ func parseNumber(most int) func(string) (int, error) {
 	}
 }
 
-func parseRate(s string) (rate, error) {
-	if s == unpaced.String() {
-		return unpaced, nil
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	if err == nil && !(f > 0 && f <= 1e6) {
-		err = errors.New("out of range")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("rate %q: want max or a number up to 1e6", s)
-	}
-	return rate(f), nil
-}
-
-func newConditions(o *Options) conditions {
-	c := machineConditions()
+func newConditions(o *Options) report.Conditions {
+	c := report.MachineConditions()
 	for _, k := range o.knobs() {
-		c.add(k.name, fmt.Sprint(*k.to))
+		c.Add(k.name, fmt.Sprint(*k.to))
 	}
-	c.add("window", o.Window.String())
-	c.add("parts", strings.Join(o.Parts, ","))
-	c.add("flush-interval", o.FlushInterval.String())
-	c.add("open-files", fmt.Sprint(roomFor()+otherFiles))
+	c.Add("window", o.Window.String())
+	c.Add("parts", strings.Join(o.Parts, ","))
+	c.Add("flush-interval", o.FlushInterval.String())
+	c.Add("open-files", fmt.Sprint(load.RoomFor()+load.OtherFiles))
 	return c
 }

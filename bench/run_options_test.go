@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/watchfan/watchfan/bench/load"
 )
 
 // checkOptions parses and validates the options of a command. It returns a function that does so
@@ -51,7 +53,7 @@ func TestOptions(t *testing.T) {
 
 func TestOffered(t *testing.T) {
 	o := defaults()
-	f := func(asked rate, watchers int, want rate) {
+	f := func(asked load.Rate, watchers int, want load.Rate) {
 		t.Helper()
 		if got := o.offered(asked, watchers); got != want {
 			t.Errorf("%v/s to %d watchers: got %v want %v", asked, watchers, got, want)
@@ -62,5 +64,5 @@ func TestOffered(t *testing.T) {
 	f(50, 20_000, 2.5)
 	f(50, 19_000, 2.63)
 	f(50, 0, 50)
-	f(unpaced, 20_000, unpaced)
+	f(load.Unpaced, 20_000, load.Unpaced)
 }

@@ -13,7 +13,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 // Units of `bench scale`. A request is a watch up to the end of its initial events.
@@ -77,35 +80,35 @@ func (o *scaleOptions) Validate() error {
 	}
 	slices.Sort(o.Pods)
 	o.Pods = slices.Compact(o.Pods)
-	return errors.Join(o.output.validate(), o.binaries.validate(true), raiseFileLimit(max(o.Clients, o.Direct)))
+	return errors.Join(o.output.validate(), o.binaries.validate(true), load.RaiseFileLimit(max(o.Clients, o.Direct)))
 }
 
-func (o *scaleOptions) conditions() conditions {
-	c := machineConditions()
-	c.add("pods", join(o.Pods))
-	c.add("pods-per-node", fmt.Sprint(scalePerNode))
-	c.add("clients", fmt.Sprint(o.Clients))
-	c.add("direct-clients", fmt.Sprint(o.Direct))
-	c.add("rounds", fmt.Sprint(o.Rounds))
-	c.add("patience", o.Patience.String())
+func (o *scaleOptions) conditions() report.Conditions {
+	c := report.MachineConditions()
+	c.Add("pods", join(o.Pods))
+	c.Add("pods-per-node", fmt.Sprint(scalePerNode))
+	c.Add("clients", fmt.Sprint(o.Clients))
+	c.Add("direct-clients", fmt.Sprint(o.Direct))
+	c.Add("rounds", fmt.Sprint(o.Rounds))
+	c.Add("patience", o.Patience.String())
 	return c
 }
 
 // A joinRow is a row of clients that begin a watch of any state at once.
 type joinRow struct {
 	name   string
-	lone   bool                                // one client alone
-	choice func(pods, client int) podSelection // of client i in a cluster of so many pods
+	lone   bool                                     // one client alone
+	choice func(pods, client int) load.PodSelection // of client i in a cluster of so many pods
 }
 
 var joinRows = []joinRow{
-	{"join-all", true, func(pods, _ int) podSelection { return podSelection{"", pods} }},
+	{"join-all", true, func(pods, _ int) load.PodSelection { return load.PodSelection{Query: "", Objects: pods} }},
 	// What a kubelet asks for: the pods of its node.
-	{"join-node", false, func(pods, i int) podSelection {
-		return podSelection{fieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode))), scalePerNode}
+	{"join-node", false, func(pods, i int) load.PodSelection {
+		return load.PodSelection{Query: load.FieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode))), Objects: scalePerNode}
 	}},
-	{"join-label", false, func(pods, i int) podSelection {
-		return podSelection{labelQuery(scaleLabel + "=" + scaleRelease(i%(pods/scalePerLabel))), scalePerLabel}
+	{"join-label", false, func(pods, i int) load.PodSelection {
+		return load.PodSelection{Query: load.LabelQuery(scaleLabel + "=" + scaleRelease(i%(pods/scalePerLabel))), Objects: scalePerLabel}
 	}},
 }
 
@@ -132,18 +135,18 @@ func (o *scaleOptions) forms() []scaleForm {
 	return nil
 }
 
-func scaleSection() *section {
-	return &section{
-		bench: "Scale", title: "Scale: what grows with the pods of a cluster",
-		note: "join-all = one client that begins a watch of all pods; join-node, join-label = clients that come at once, each for 20 pods. " +
+func scaleSection() *report.Section {
+	return &report.Section{
+		Bench: "Scale", Title: "Scale: what grows with the pods of a cluster",
+		Note: "join-all = one client that begins a watch of all pods; join-node, join-label = clients that come at once, each for 20 pods. " +
 			"CPU is for each client, of the answering process, without the TLS handshake. " +
 			"memory = the growth of resident memory for all pods in one more representation, at rest. " +
 			"kube-apiserver keeps them decoded, once for all.",
-		columns: []column{
-			{"CPU ms", unitRequestCPU, 1e-6}, {"CPU ms of all servers", unitAllRequestCPU, 1e-6}, {"time ms", unitWall, 1e-6},
-			{"RSS MiB", unitGrown, 1.0 / (1 << 20)}, {"× the objects' bytes", unitOfObjects, 1},
+		Columns: []report.Column{
+			report.Col("CPU ms", unitRequestCPU, 1e-6), report.Col("CPU ms of all servers", unitAllRequestCPU, 1e-6), report.Col("time ms", unitWall, 1e-6),
+			report.Col("RSS MiB", unitGrown, 1.0/(1<<20)), report.Col("× the objects' bytes", unitOfObjects, 1),
 		},
-		costs: 4,
+		Costs: 4,
 	}
 }
 
@@ -151,7 +154,7 @@ func scaleSection() *section {
 type scaleBench struct {
 	*program
 	opts  *scaleOptions
-	stage *stage
+	stage *server.Stage
 	empty int64 // resident memory of kube-apiserver without pods
 	pods  int   // that there are
 }
@@ -164,33 +167,33 @@ func runScale(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	start := time.Now()
-	s := &scaleBench{program: &program{sections: []*section{scaleSection()}}, opts: o}
+	s := &scaleBench{program: &program{sections: []*report.Section{scaleSection()}}, opts: o}
 	s.say = func(format string, args ...any) {
-		fmt.Fprintf(stderr, "%s  %s\n", clock(time.Since(start)), fmt.Sprintf(format, args...))
+		fmt.Fprintf(stderr, "%s  %s\n", report.Clock(time.Since(start)), fmt.Sprintf(format, args...))
 	}
 	err := s.run(ctx)
 	c := o.conditions()
-	c.add("took", clock(time.Since(start)))
-	return reportSections(stdout, o.Out, c, err, s.sections)
+	c.Add("took", report.Clock(time.Since(start)))
+	return report.Write(stdout, o.Out, c, err, s.sections)
 }
 
 func (s *scaleBench) run(ctx context.Context) error {
 	s.say("starting a dev cluster")
-	cluster, err := startCluster(ctx, s.opts.Devcluster)
+	cluster, err := server.StartCluster(ctx, s.opts.Devcluster)
 	if err != nil {
 		return err
 	}
-	s.stage = &stage{cluster: cluster}
-	defer s.stage.stop()
-	w := newWriter(cluster.endpoint, &collection{}, newAcks(), 0, 0)
-	defer w.client.CloseIdleConnections()
-	atRest, err := s.stage.rest(ctx)
+	s.stage = &server.Stage{Cluster: cluster}
+	defer s.stage.Stop()
+	w := load.NewWriter(cluster.Endpoint, &load.Collection{}, load.NewAcks(), 0, 0)
+	defer w.Client.CloseIdleConnections()
+	atRest, err := s.stage.Rest(ctx)
 	if err != nil {
 		return err
 	}
-	s.empty = atRest.RSS[direct.name]
+	s.empty = atRest.RSS[report.Direct.Name]
 	for _, n := range s.opts.Pods {
-		if err := createPods(ctx, w, s.pods, n, scalePod, s.say); err != nil {
+		if err := load.CreatePods(ctx, w, s.pods, n, scalePod, s.say); err != nil {
 			return err
 		}
 		s.pods = n
@@ -201,7 +204,7 @@ func (s *scaleBench) run(ctx context.Context) error {
 			err = s.behind(ctx, func() error { return s.memory(ctx, forms) })
 		}
 		if err != nil {
-			return errors.Join(err, cluster.child.alive())
+			return errors.Join(err, cluster.Child.Alive())
 		}
 	}
 	return nil
@@ -209,12 +212,12 @@ func (s *scaleBench) run(ctx context.Context) error {
 
 // behind calls measure with a new watchfan.
 func (s *scaleBench) behind(ctx context.Context, measure func() error) (err error) {
-	if s.stage.proxy, err = startProxy(ctx, s.opts.Watchfan, s.stage.cluster); err != nil {
+	if s.stage.Proxy, err = server.StartProxy(ctx, s.opts.Watchfan, s.stage.Cluster); err != nil {
 		return err
 	}
 	defer func() {
-		s.stage.proxy.child.stop()
-		s.stage.proxy = nil
+		s.stage.Proxy.Child.Stop()
+		s.stage.Proxy = nil
 	}()
 	return measure()
 }
@@ -226,17 +229,17 @@ const (
 
 // join measures rows, at one peer after the other. A row begins no other round after the patience.
 func (s *scaleBench) join(ctx context.Context, rows []joinRow) error {
-	if err := fillPods(ctx, s.stage.proxy, scaleForms[0].accept, 1); err != nil {
+	if err := fillPods(ctx, s.stage.Proxy, scaleForms[0].accept, 1); err != nil {
 		return err
 	}
 	for _, row := range rows {
 		begun := time.Now()
 		for s.round = 1; s.round <= s.opts.Rounds && (s.round == 1 || time.Since(begun) < s.opts.Patience); s.round++ {
-			for _, p := range []peer{direct, watchfanTLS} {
-				s.stage.peer = p
-				x := sample{peer: p, axes: s.axes(row.name)}
+			for _, p := range []report.Peer{report.Direct, report.WatchfanTLS} {
+				s.stage.Peer = p
+				x := report.Sample{Peer: p, Axes: s.axes(row.name)}
 				bounded, cancel := context.WithTimeoutCause(ctx, rowTime, fmt.Errorf("not over after %v", rowTime))
-				x.metrics, x.err = s.measureJoin(bounded, row)
+				x.Metrics, x.Err = s.measureJoin(bounded, row)
 				cancel()
 				if err := s.note(ctx, s.stage, "Scale", x); err != nil {
 					return err
@@ -247,36 +250,36 @@ func (s *scaleBench) join(ctx context.Context, rows []joinRow) error {
 	return nil
 }
 
-func (s *scaleBench) axes(row string) []axis { return axes("row", row, "pods", s.pods) }
+func (s *scaleBench) axes(row string) []report.Axis { return report.Axes("row", row, "pods", s.pods) }
 
 // measureJoin measures the clients of a row. They are connected before: the TLS handshake is not
 // measured.
-func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]metric, error) {
+func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]report.Metric, error) {
 	st, clients := s.stage, s.opts.Clients
 	if row.lone {
 		clients = 1
-	} else if st.peer == direct {
+	} else if st.Peer == report.Direct {
 		clients = min(s.opts.Direct, clients)
 	}
-	crowd, err := newSyncers(st.endpoint(), clients, false, func(i int) podSelection {
+	crowd, err := load.NewSyncers(st.Endpoint(), clients, false, func(i int) load.PodSelection {
 		want := row.choice(s.pods, i)
-		want.query += "&resourceVersion=0"
+		want.Query += "&resourceVersion=0"
 		return want
 	})
-	defer crowd.close()
 	if err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, settleTime); err != nil {
+	defer crowd.Close()
+	if err := load.Sleep(ctx, settleTime); err != nil {
 		return nil, err
 	}
-	used, wall, err := crowd.measure(ctx, withBench(st))
+	used, wall, err := crowd.Measure(ctx, server.WithBench(st))
 	count := float64(clients)
-	return append([]metric{
-		{unitRequestCPU, float64(used.CPU[st.peer.name]) / count},
-		{unitAllRequestCPU, float64(serversCPU(&used)) / count},
-		{unitWall, float64(wall)}, {unitRequestBytes, float64(crowd.bytes()) / count}, {"clients", count},
-	}, usageMetrics(&used)...), err
+	return append([]report.Metric{
+		report.M(unitRequestCPU, float64(used.CPU[st.Peer.Name])/count),
+		report.M(unitAllRequestCPU, float64(report.ServersCPU(&used))/count),
+		report.M(unitWall, float64(wall)), report.M(unitRequestBytes, float64(crowd.Bytes())/count), report.M("clients", count),
+	}, report.UsageMetrics(&used)...), err
 }
 
 // memory measures the resident memory that each representation adds to a new watchfan, and that of
@@ -284,7 +287,7 @@ func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]metric, er
 func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 	s.say("memory of the representations")
 	s.round = 1
-	before, err := s.stage.rest(ctx)
+	before, err := s.stage.Rest(ctx)
 	if err != nil {
 		return err
 	}
@@ -294,15 +297,15 @@ func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 		if err != nil {
 			return err
 		}
-		name, own := s.stage.proxy.process.Name, bytes-objects
-		grown := map[peer]int64{watchfanTLS: after.RSS[name] - before.RSS[name], direct: after.RSS[direct.name] - s.empty}
+		name, own := s.stage.Proxy.Process.Name, bytes-objects
+		grown := map[report.Peer]int64{report.WatchfanTLS: after.RSS[name] - before.RSS[name], report.Direct: after.RSS[report.Direct.Name] - s.empty}
 		before, objects = after, bytes
-		for _, p := range []peer{direct, watchfanTLS} {
-			if p == direct && i > 0 {
+		for _, p := range []report.Peer{report.Direct, report.WatchfanTLS} {
+			if p == report.Direct && i > 0 {
 				continue
 			}
-			x := sample{peer: p, axes: s.axes(f.row), metrics: []metric{
-				{unitGrown, float64(grown[p])}, {"objects-B", own}, {unitOfObjects, float64(grown[p]) / own}}}
+			x := report.Sample{Peer: p, Axes: s.axes(f.row), Metrics: []report.Metric{
+				report.M(unitGrown, float64(grown[p])), report.M("objects-B", own), report.M(unitOfObjects, float64(grown[p])/own)}}
 			if err := s.note(ctx, s.stage, "Scale", x); err != nil {
 				return err
 			}
@@ -314,31 +317,31 @@ func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 // fill lets watchfan cache pods in one more representation, the n-th. It returns what the servers
 // use then, at rest, and the bytes of the objects in all representations.
 func (s *scaleBench) fill(ctx context.Context, accept string, n int) (costs measure.Costs, bytes float64, err error) {
-	if err = fillPods(ctx, s.stage.proxy, accept, n); err != nil {
+	if err = fillPods(ctx, s.stage.Proxy, accept, n); err != nil {
 		return costs, 0, err
 	}
-	if costs, err = s.stage.rest(ctx); err != nil {
+	if costs, err = s.stage.Rest(ctx); err != nil {
 		return costs, 0, err
 	}
-	bytes, err = podSeries(ctx, s.stage.proxy, "watchfan_cache_bytes")
+	bytes, err = podSeries(ctx, s.stage.Proxy, "watchfan_cache_bytes")
 	return costs, bytes, err
 }
 
 // podSeries adds up a metric of the lanes of pods.
-func podSeries(ctx context.Context, p *proxy, name string) (float64, error) {
-	page, err := p.admin.get(ctx, "/metrics")
+func podSeries(ctx context.Context, p *server.Proxy, name string) (float64, error) {
+	page, err := p.Admin.Get(ctx, "/metrics")
 	if err != nil {
 		return 0, err
 	}
-	return sumSeries(string(page), name, `resource="pods"`)
+	return report.SumSeries(string(page), name, `resource="pods"`)
 }
 
 // fillPods lets a watchfan cache pods in one more representation, the n-th, and returns when it has
 // them.
-func fillPods(ctx context.Context, p *proxy, accept string, n int) error {
-	const nothing, patience = podsPath + "?resourceVersion=0&fieldSelector=metadata.name%3Dnobody", 3 * time.Minute
+func fillPods(ctx context.Context, p *server.Proxy, accept string, n int) error {
+	const nothing, patience = load.PodsPath + "?resourceVersion=0&fieldSelector=metadata.name%3Dnobody", 3 * time.Minute
 	for deadline := time.Now().Add(patience); ; {
-		_, err := p.tls.getAs(ctx, nothing, accept)
+		_, err := p.TLS.GetAs(ctx, nothing, accept)
 		if err != nil {
 			return err
 		}
@@ -349,7 +352,7 @@ func fillPods(ctx context.Context, p *proxy, accept string, n int) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s not filled after %v", accept, patience)
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := load.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -365,9 +368,9 @@ const (
 )
 
 // scalePod returns pod i of the cluster.
-func scalePod(i int) pod {
+func scalePod(i int) load.Pod {
 	const nodes = scaleBlock / scalePerNode // of a block
-	return newPod(i).on(scaleNode(i/scaleBlock*nodes+i%nodes)).labelled(scaleLabel, scaleRelease(i/scalePerLabel))
+	return load.NewPod(i).On(scaleNode(i/scaleBlock*nodes+i%nodes)).Labelled(scaleLabel, scaleRelease(i/scalePerLabel))
 }
 
 func scaleNode(i int) string { return fmt.Sprintf("node-%05d", i) }

@@ -4,14 +4,21 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 
 	"github.com/watchfan/watchfan/bench/measure"
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestScaleOptions(t *testing.T) {
@@ -50,11 +57,11 @@ func TestScalePods(t *testing.T) {
 		nodes, releases := make(map[string]int), make(map[string]int)
 		for i := range n {
 			p := scalePod(i)
-			d := json.NewDecoder(strings.NewReader(p.json))
+			d := json.NewDecoder(strings.NewReader(p.Json))
 			d.DisallowUnknownFields()
 			var decoded corev1.Pod
 			if err := d.Decode(&decoded); err != nil || len(decoded.Labels) != 4 {
-				t.Fatalf("%v: %s", err, p.json)
+				t.Fatalf("%v: %s", err, p.Json)
 			}
 			nodes[decoded.Spec.NodeName]++
 			releases[decoded.Labels[scaleLabel]]++
@@ -68,13 +75,13 @@ func TestScalePods(t *testing.T) {
 		}
 		for i := range 2 * n {
 			byNode, byLabel := joinRows[1].choice(n, i), joinRows[2].choice(n, i)
-			_, node, _ := strings.Cut(byNode.query, "spec.nodeName%3D")
-			_, release, _ := strings.Cut(byLabel.query, scaleLabel+"%3D")
-			if nodes[node] != byNode.objects || releases[release] != byLabel.objects {
+			_, node, _ := strings.Cut(byNode.Query, "spec.nodeName%3D")
+			_, release, _ := strings.Cut(byLabel.Query, scaleLabel+"%3D")
+			if nodes[node] != byNode.Objects || releases[release] != byLabel.Objects {
 				t.Fatalf("client %d: %+v, %+v", i, byNode, byLabel)
 			}
 		}
-		if all := joinRows[0].choice(n, 3); all.objects != n || all.query != "" {
+		if all := joinRows[0].choice(n, 3); all.Objects != n || all.Query != "" {
 			t.Errorf("got %+v", all)
 		}
 	}
@@ -82,11 +89,19 @@ func TestScalePods(t *testing.T) {
 
 // TestScaleJoins: a row has the CPU of each of its clients, and a client that misses a pod fails it.
 func TestScaleJoins(t *testing.T) {
-	join := func(pods int) ([]metric, error) {
+	join := func(pods int) ([]report.Metric, error) {
 		o := scaleDefaults()
 		o.Direct = 3
-		own := []measure.Process{{Name: direct.name, PID: os.Getpid()}}
-		st := &stage{peer: direct, cluster: &cluster{endpoint: serveInitialEvents(t, true, pods, true), processes: own}}
+		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, strings.Repeat(`{"type":"ADDED","object":{}}`+"\n", pods)+
+				`{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}))
+		t.Cleanup(upstream.Close)
+		own := []measure.Process{{Name: report.Direct.Name, PID: os.Getpid()}}
+		e := load.Endpoint{Addr: netip.MustParseAddrPort(upstream.Listener.Addr().String())}
+		st := &server.Stage{Peer: report.Direct, Cluster: &server.Cluster{Endpoint: e, Processes: own}}
 		s := &scaleBench{opts: o, stage: st, pods: scaleBlock}
 		return s.measureJoin(t.Context(), joinRows[1])
 	}
@@ -95,11 +110,11 @@ func TestScaleJoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, unit := range []string{unitRequestCPU, unitAllRequestCPU, unitWall, unitRequestBytes} {
-		if v, ok := find(m, unit); !ok || v <= 0 {
+		if v, ok := report.Find(m, unit); !ok || v <= 0 {
 			t.Errorf("%s: got %v, %t", unit, v, ok)
 		}
 	}
-	if n, _ := find(m, "clients"); n != 3 {
+	if n, _ := report.Find(m, "clients"); n != 3 {
 		t.Errorf("%v clients, want 3", n)
 	}
 	if _, err = join(scalePerNode - 1); err == nil || !strings.Contains(err.Error(), "19 objects came") {

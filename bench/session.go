@@ -7,42 +7,45 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 // A session is one peer's watchers.
 type session struct {
-	*stage
+	*server.Stage
 	opts   *Options
 	say    func(format string, args ...any)
 	warmup time.Duration // time under load before the window
-	fleet  *fleet
+	fleet  *load.Fleet
 }
 
-func (p *program) session(st *stage) *session {
-	return &session{stage: st, opts: p.opts, say: p.say, warmup: p.opts.Warmup}
+func (p *program) session(st *server.Stage) *session {
+	return &session{Stage: st, opts: p.opts, say: p.say, warmup: p.opts.Warmup}
 }
 
 // gather makes sure of a fleet of n healthy watchers over HTTP/1.1.
 func (s *session) gather(ctx context.Context, n int) (err error) {
-	if s.fleet != nil && s.fleet.err() == nil && n <= len(s.fleet.watchers) {
-		s.fleet.shrink(n)
+	if s.fleet != nil && s.fleet.Err() == nil && n <= len(s.fleet.Watchers) {
+		s.fleet.Shrink(n)
 		return nil
 	}
-	if err := s.assemble(load{}); err != nil || n == 0 {
+	if err := s.assemble(demand{}); err != nil || n == 0 {
 		return err
 	}
-	return s.fleet.grow(ctx, n, s.book().seqs)
+	return s.fleet.Grow(ctx, n, s.Book().Seqs)
 }
 
 // assemble replaces the fleet by one without watchers, for a load.
-func (s *session) assemble(l load) (err error) {
+func (s *session) assemble(l demand) (err error) {
 	s.disband()
 	if l.filters == nil {
-		l.filters = []filter{everything}
+		l.filters = []load.Filter{load.Everything}
 	}
-	if s.fleet, err = s.newFleet(l.filters, s.opts.Nice); err == nil {
-		s.fleet.h2, s.fleet.gzip, s.fleet.lean = l.h2, l.gzip, l.lean
+	if s.fleet, err = s.NewFleet(l.filters, s.opts.Nice); err == nil {
+		s.fleet.H2, s.fleet.Gzip, s.fleet.Lean = l.h2, l.gzip, l.lean
 	}
 	return err
 }
@@ -50,33 +53,33 @@ func (s *session) assemble(l load) (err error) {
 // disband ends the fleet, if there is one.
 func (s *session) disband() {
 	if s.fleet != nil {
-		s.fleet.close()
+		s.fleet.Close()
 	}
 	s.fleet = nil
 }
 
-// A load is what watchers ask for, and the writes that they get.
-type load struct {
+// A demand is what watchers ask for, and the writes that they get.
+type demand struct {
 	clients int
-	rate    rate
-	filters []filter         // of the watchers in turn; nil is everything
+	rate    load.Rate
+	filters []load.Filter    // of the watchers in turn; nil is everything
 	gzip    bool             // ask for compression
 	lean    func(i int) bool // whether watcher i is lean; nil is none
-	h2      *multiplex       // nil is HTTP/1.1
+	h2      *load.Multiplex  // nil is HTTP/1.1
 }
 
 // under returns the figures of a peer under a load, and a remark.
-func (p *program) under(ctx context.Context, st *stage, l load) ([]metric, string, error) {
+func (p *program) under(ctx context.Context, st *server.Stage, l demand) ([]report.Metric, string, error) {
 	s := p.session(st)
 	defer s.disband()
 	if err := s.assemble(l); err != nil {
 		return nil, "", err
 	}
-	if err := s.fleet.grow(ctx, l.clients, s.book().seqs); err != nil {
+	if err := s.fleet.Grow(ctx, l.clients, s.Book().Seqs); err != nil {
 		return nil, "", err
 	}
 	remark := ""
-	if l.gzip && s.fleet.inflated() == 0 {
+	if l.gzip && s.fleet.Inflated() == 0 {
 		remark = "answered without compression"
 	}
 	m, err := s.measure(ctx, l.rate)
@@ -85,31 +88,31 @@ func (p *program) under(ctx context.Context, st *stage, l load) ([]metric, strin
 
 // idle connects n watchers and returns the memory that they add to servers at rest. One watcher
 // connects before that, because a server keeps some memory for each resource once.
-func (s *session) idle(ctx context.Context, n int) ([]metric, error) {
+func (s *session) idle(ctx context.Context, n int) ([]report.Metric, error) {
 	s.say("settling")
-	if err := s.fleet.grow(ctx, 1, s.book().seqs); err != nil {
+	if err := s.fleet.Grow(ctx, 1, s.Book().Seqs); err != nil {
 		return nil, err
 	}
-	before, err := s.rest(ctx)
+	before, err := s.Rest(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.say("connecting %d watchers", n)
 	start := time.Now()
-	if err := s.fleet.grow(ctx, n, s.book().seqs); err != nil {
+	if err := s.fleet.Grow(ctx, n, s.Book().Seqs); err != nil {
 		return nil, err
 	}
 	connected := time.Since(start)
 	s.say("connected in %v; settling", connected.Round(10*time.Millisecond))
-	after, err := s.rest(ctx)
+	after, err := s.Rest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	name, each := s.peer.name, float64(max(n-1, 1))
-	return []metric{
-		{unitMemory, float64(after.RSS[name]-before.RSS[name]) / each},
-		{"RSS-B", float64(after.RSS[name])}, {"connected/s", float64(n) / connected.Seconds()},
-	}, s.fleet.err()
+	name, each := s.Peer.Name, float64(max(n-1, 1))
+	return []report.Metric{
+		report.M(report.UnitMemory, float64(after.RSS[name]-before.RSS[name])/each),
+		report.M("RSS-B", float64(after.RSS[name])), report.M("connected/s", float64(n)/connected.Seconds()),
+	}, s.fleet.Err()
 }
 
 // A result is what a case has used and delivered in its window.
@@ -117,22 +120,22 @@ type result struct {
 	measure.Usage               // of the servers and bench
 	writes        uint64        // acknowledged
 	late          time.Duration // the most that the writer was behind its timetable
-	got           reading       // by the watchers
+	got           load.Reading  // by the watchers
 	batch         float64       // events in one write to a watcher, on average; 0 is unknown
 }
 
 // measure runs one case. Its figures cover the window alone. The check that every watcher got
 // everything covers the whole case.
-func (s *session) measure(ctx context.Context, rt rate) ([]metric, error) {
-	book := s.book()
-	book.lateNs.Store(0)
-	stop := s.load(ctx, s.fleet, rt)
+func (s *session) measure(ctx context.Context, rt load.Rate) ([]report.Metric, error) {
+	book := s.Book()
+	book.LateNs.Store(0)
+	stop := s.Load(ctx, s.fleet, rt)
 	r, err := s.window(ctx)
 	if stopped := stop(); err == nil {
 		err = stopped
 	}
-	r.late = time.Duration(book.lateNs.Load())
-	if drained := s.fleet.drain(ctx, time.Minute); err == nil {
+	r.late = time.Duration(book.LateNs.Load())
+	if drained := s.fleet.Drain(ctx, time.Minute); err == nil {
 		err = drained
 	}
 	if err == nil && r.writes == 0 {
@@ -141,68 +144,68 @@ func (s *session) measure(ctx context.Context, rt rate) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.metrics(s.peer.name), nil
+	return r.metrics(s.Peer.Name), nil
 }
 
 // window waits for the end of the warm-up and measures the window after it.
 func (s *session) window(ctx context.Context) (r result, err error) {
-	if err := sleep(ctx, s.warmup); err != nil {
+	if err := load.Sleep(ctx, s.warmup); err != nil {
 		return r, err
 	}
 	before, err := s.counts(ctx)
 	if err != nil {
 		return r, err
 	}
-	meter, err := measure.StartMeter(withBench(s.stage))
+	meter, err := measure.StartMeter(server.WithBench(s.Stage))
 	if err != nil {
 		return r, err
 	}
-	acked, got := s.book().acked.Load(), s.fleet.read()
-	if err := sleep(ctx, s.opts.Window); err != nil {
+	acked, got := s.Book().Acked.Load(), s.fleet.Read()
+	if err := load.Sleep(ctx, s.opts.Window); err != nil {
 		return r, err
 	}
 	if r.Usage, err = meter.Read(); err != nil {
 		return r, err
 	}
-	r.writes, r.got = s.book().acked.Load()-acked, *s.fleet.read()
-	r.got.sub(got)
+	r.writes, r.got = s.Book().Acked.Load()-acked, *s.fleet.Read()
+	r.got.Sub(got)
 	after, err := s.counts(ctx)
 	if err != nil {
 		return r, err
 	}
 	if n := after.writes - before.writes; n > 0 {
 		r.batch = (after.events - before.events) / n
-	} else if s.floor != nil {
-		r.batch = s.floor.batch
+	} else if s.Floor != nil {
+		r.batch = s.Floor.Batch
 	}
 	return r, nil
 }
 
 // metrics returns the figures. deliverer is the name of the delivering process.
-func (r *result) metrics(deliverer string) (m []metric) {
-	all, seconds := serversCPU(&r.Usage), r.Window.Seconds()
-	if n := float64(r.got.deliveries); n > 0 {
+func (r *result) metrics(deliverer string) (m []report.Metric) {
+	all, seconds := report.ServersCPU(&r.Usage), r.Window.Seconds()
+	if n := float64(r.got.Deliveries); n > 0 {
 		m = append(m,
-			metric{unitCPU, float64(r.CPU[deliverer]) / n},
-			metric{unitAllCPU, float64(all) / n},
-			metric{unitPerCore, n / r.CPU[deliverer].Seconds()},
-			metric{unitDeliveries, n / seconds},
-			metric{unitP50, float64(r.got.latency.Quantile(0.50))},
-			metric{"p90-ns", float64(r.got.latency.Quantile(0.90))},
-			metric{unitP99, float64(r.got.latency.Quantile(0.99))},
-			metric{unitP999, float64(r.got.latency.Quantile(0.999))},
-			metric{"p99.99-ns", float64(r.got.latency.Quantile(0.9999))},
-			metric{"early-%", 100 * float64(r.got.early) / n},
-			metric{unitBytes, float64(r.got.bytes) / n},
-			metric{"RSS-B", float64(r.RSS[deliverer])})
+			report.M(report.UnitCPU, float64(r.CPU[deliverer])/n),
+			report.M(report.UnitAllCPU, float64(all)/n),
+			report.M(report.UnitPerCore, n/r.CPU[deliverer].Seconds()),
+			report.M(report.UnitDeliveries, n/seconds),
+			report.M(report.UnitP50, float64(r.got.Latency.Quantile(0.50))),
+			report.M("p90-ns", float64(r.got.Latency.Quantile(0.90))),
+			report.M(report.UnitP99, float64(r.got.Latency.Quantile(0.99))),
+			report.M(report.UnitP999, float64(r.got.Latency.Quantile(0.999))),
+			report.M("p99.99-ns", float64(r.got.Latency.Quantile(0.9999))),
+			report.M("early-%", 100*float64(r.got.Early)/n),
+			report.M(report.UnitBytes, float64(r.got.Bytes)/n),
+			report.M("RSS-B", float64(r.RSS[deliverer])))
 		if r.batch > 0 {
-			m = append(m, metric{unitBatch, r.batch})
+			m = append(m, report.M(report.UnitBatch, r.batch))
 		}
 	} else if r.writes > 0 {
-		m = append(m, metric{unitWriteCPU, float64(all) / float64(r.writes)})
+		m = append(m, report.M(report.UnitWriteCPU, float64(all)/float64(r.writes)))
 	}
-	m = append(m, metric{unitWrites, float64(r.writes) / seconds}, metric{"late-ns", float64(r.late)})
-	return append(m, usageMetrics(&r.Usage)...)
+	m = append(m, report.M(report.UnitWrites, float64(r.writes)/seconds), report.M("late-ns", float64(r.late)))
+	return append(m, report.UsageMetrics(&r.Usage)...)
 }
 
 // ownCounts are watchfan's counts of its writes to sockets, and of the events in them.
@@ -210,15 +213,15 @@ type ownCounts struct{ events, writes float64 }
 
 // counts returns watchfan's counts so far, or none for another peer.
 func (s *session) counts(ctx context.Context) (c ownCounts, err error) {
-	if s.proxy == nil || s.peer == direct {
+	if s.Proxy == nil || s.Peer == report.Direct {
 		return c, nil
 	}
-	page, err := s.proxy.admin.get(ctx, "/metrics")
+	page, err := s.Proxy.Admin.Get(ctx, "/metrics")
 	if err != nil {
 		return c, err
 	}
-	if c.events, err = sumSeries(string(page), "watchfan_delivered_events_total"); err == nil {
-		c.writes, err = sumSeries(string(page), "watchfan_flushes_total")
+	if c.events, err = report.SumSeries(string(page), "watchfan_delivered_events_total"); err == nil {
+		c.writes, err = report.SumSeries(string(page), "watchfan_flushes_total")
 	}
 	return c, err
 }

@@ -6,12 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 // Units of storms.
@@ -22,12 +23,12 @@ const (
 	unitLive   = "live-ns"
 )
 
-func stormSection(o *Options) *section {
-	return &section{
-		bench: "Storm",
-		title: fmt.Sprintf("Storms: %d watches that all come at once, "+
+func stormSection(o *Options) *report.Section {
+	return &report.Section{
+		Bench: "Storm",
+		Title: fmt.Sprintf("Storms: %d watches that all come at once, "+
 			"and the latency of %d others with %v events a second meanwhile", o.StormClients, o.StormUntouched, o.pace()),
-		note: fmt.Sprintf("reconnect = from a resourceVersion, to a running server; "+
+		Note: fmt.Sprintf("reconnect = from a resourceVersion, to a running server; "+
 			"informers = with %d initial events each.\n"+
 			"Upstream = lists and watches of the resource that reached kube-apiserver: lanes that fill or follow it; history; "+
 			"versions, which ask how new upstream is (for proofs of freshness, and once for each history); "+
@@ -41,16 +42,16 @@ func stormSection(o *Options) *section {
 			"a faster one is not measured.\n"+
 			"-floor = the others watch the floor instead, a process that only writes and that no client of the storm meets. "+
 			"Their latency is what the storm does to the machine, with whatever server beside it.", stormObjects),
-		columns: []column{
-			{"all live s", unitLive, 1e-9}, {"p99 ms during", unitDuring, 1e-6}, {"CPU ms/watch", "cpu-ns/watch", 1e-6},
-			{"p99 ms before", unitBefore, 1e-6}, {"after", unitAfter, 1e-6}, {"watches/s", "watches/s", 1},
-			{"during/before", "x", 1}, {"p50 ms before", "before-p50-ns", 1e-6},
-			{"during", "during-p50-ns", 1e-6}, {"worst ms", "during-max-ns", 1e-6},
-			{"upstream: lanes", "lanes", 1}, {"history", "history", 1}, {"versions", "versions", 1},
-			{"proof lists", "proof-lists", 1},
-			{"passed", "passed", 1}, {"429s", "refused", 1}, {"peak RSS MiB", "peak-B", 1.0 / (1 << 20)},
+		Columns: []report.Column{
+			report.Col("all live s", unitLive, 1e-9), report.Col("p99 ms during", unitDuring, 1e-6), report.Col("CPU ms/watch", "cpu-ns/watch", 1e-6),
+			report.Col("p99 ms before", unitBefore, 1e-6), report.Col("after", unitAfter, 1e-6), report.Col("watches/s", "watches/s", 1),
+			report.Col("during/before", "x", 1), report.Col("p50 ms before", "before-p50-ns", 1e-6),
+			report.Col("during", "during-p50-ns", 1e-6), report.Col("worst ms", "during-max-ns", 1e-6),
+			report.Col("upstream: lanes", "lanes", 1), report.Col("history", "history", 1), report.Col("versions", "versions", 1),
+			report.Col("proof lists", "proof-lists", 1),
+			report.Col("passed", "passed", 1), report.Col("429s", "refused", 1), report.Col("peak RSS MiB", "peak-B", 1.0/(1<<20)),
 		},
-		costs: 3,
+		Costs: 3,
 	}
 }
 
@@ -71,16 +72,16 @@ const (
 // A storm is a kind of storm and the priority of its clients.
 type storm struct {
 	kind     string
-	priority priority
+	priority server.Priority
 	floor    bool // the untouched watch the floor
 }
 
 // storms are the storms of one peer, in their order.
 var storms = []storm{
-	{stormReconnect, priorityNormal, false}, {stormReconnect, priorityNormal, true},
-	{stormReconnect, priorityIdle, false}, {stormReconnect, priorityIdle, true},
-	{stormInformers, priorityNormal, false}, {stormInformers, priorityNormal, true},
-	{stormInformers, priorityIdle, false}, {stormInformers, priorityIdle, true},
+	{stormReconnect, server.PriorityNormal, false}, {stormReconnect, server.PriorityNormal, true},
+	{stormReconnect, server.PriorityIdle, false}, {stormReconnect, server.PriorityIdle, true},
+	{stormInformers, server.PriorityNormal, false}, {stormInformers, server.PriorityNormal, true},
+	{stormInformers, server.PriorityIdle, false}, {stormInformers, server.PriorityIdle, true},
 }
 
 func (s storm) String() string {
@@ -91,34 +92,34 @@ func (s storm) String() string {
 }
 
 // createStormObjects creates the objects that the storms watch.
-func createStormObjects(ctx context.Context, w *writer) error {
-	if err := w.createNamespace(ctx, stormSpace); err != nil {
+func createStormObjects(ctx context.Context, w *load.Writer) error {
+	if err := w.CreateNamespace(ctx, stormSpace); err != nil {
 		return err
 	}
 	pad := strings.Repeat("x", 200)
-	return inParallel(ctx, 0, stormObjects, func(ctx context.Context, i int) error {
-		_, err := w.send(ctx, "POST", stormPath, fmt.Sprintf(
+	return load.InParallel(ctx, 0, stormObjects, func(ctx context.Context, i int) error {
+		_, err := w.Send(ctx, "POST", stormPath, fmt.Sprintf(
 			`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"still-%04d"},"data":{"pad":"%s"}}`, i, pad))
 		return err
 	})
 }
 
 // storm measures one peer in each storm.
-func (p *program) storm(ctx context.Context, st *stage) error {
+func (p *program) storm(ctx context.Context, st *server.Stage) error {
 	if !p.stormy {
-		if err := createStormObjects(ctx, st.writer); err != nil {
+		if err := createStormObjects(ctx, st.Writer); err != nil {
 			return err
 		}
 		p.stormy = true
 	}
 	for _, s := range storms {
-		if s.floor && st.peer == direct {
+		if s.floor && st.Peer == report.Direct {
 			continue // the floor is beside watchfan
 		}
 		n := p.opts.StormClients
-		x := sample{peer: st.peer, axes: axes("storm", s, "priority", s.priority, "clients", n)}
+		x := report.Sample{Peer: st.Peer, Axes: report.Axes("storm", s, "priority", s.priority, "clients", n)}
 		bounded, cancel := context.WithTimeoutCause(ctx, stormTime, fmt.Errorf("not over after %v", stormTime))
-		x.metrics, x.remark, x.err = p.measureStorm(bounded, st, s, n)
+		x.Metrics, x.Remark, x.Err = p.measureStorm(bounded, st, s, n)
 		cancel()
 		if err := p.note(ctx, st, "Storm", x); err != nil {
 			return err
@@ -127,17 +128,17 @@ func (p *program) storm(ctx context.Context, st *stage) error {
 	return nil
 }
 
-func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) ([]metric, string, error) {
+func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n int) ([]report.Metric, string, error) {
 	untouched := p.opts.StormUntouched
 	s := p.session(st)
 	defer s.disband()
 	sessions := []*session{s}
 	if x.floor {
-		floor, err := newFloorStage(ctx, st.peer, p.opts.Objects, p.opts.EventSize, 0)
+		floor, err := server.NewFloorStage(ctx, st.Peer, p.opts.Objects, p.opts.EventSize, 0)
 		if err != nil {
 			return nil, "", err
 		}
-		defer floor.stop()
+		defer floor.Stop()
 		others := p.session(floor)
 		defer others.disband()
 		if err := others.gather(ctx, untouched); err != nil {
@@ -149,7 +150,7 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 	if err := s.gather(ctx, untouched); err != nil {
 		return nil, "", err
 	}
-	rv, err := listVersion(ctx, st.endpoint(), st.coll)
+	rv, err := load.ListVersion(ctx, st.Endpoint(), st.Coll)
 	if err != nil {
 		return nil, "", err
 	}
@@ -158,16 +159,16 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 		objects = stormObjects
 		uri = stormPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	}
-	front, err := startStormFront(ctx, x.priority, st.endpoint(), []string{uri}, n, objects)
+	front, err := startStormFront(ctx, x.priority, st.Endpoint(), []string{uri}, n, objects)
 	if err != nil {
 		return nil, "", err
 	}
 	defer front.stop()
 	others := sessions[len(sessions)-1]
-	r := &stormRun{program: p, stage: st, others: others.stage, fleet: others.fleet, front: front, kind: x.kind, clients: n}
+	r := &stormRun{program: p, stage: st, others: others.Stage, fleet: others.fleet, front: front, kind: x.kind, clients: n}
 	var stops []func() error
 	for _, s := range sessions {
-		stops = append(stops, s.load(ctx, s.fleet, p.opts.pace()))
+		stops = append(stops, s.Load(ctx, s.fleet, p.opts.pace()))
 	}
 	m, remark, err := r.measure(ctx)
 	for i, s := range sessions {
@@ -175,7 +176,7 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 			err = stopped
 		}
 		if err == nil {
-			err = s.fleet.drain(ctx, time.Minute)
+			err = s.fleet.Drain(ctx, time.Minute)
 		}
 	}
 	return m, remark, err
@@ -184,9 +185,9 @@ func (p *program) measureStorm(ctx context.Context, st *stage, x storm, n int) (
 // A stormRun is one storm while events are written.
 type stormRun struct {
 	*program
-	stage   *stage
-	others  *stage // what the untouched watch: stage or a floor
-	fleet   *fleet // the untouched
+	stage   *server.Stage
+	others  *server.Stage // what the untouched watch: stage or a floor
+	fleet   *load.Fleet   // the untouched
 	front   *stormFront
 	kind    string
 	clients int
@@ -194,55 +195,58 @@ type stormRun struct {
 
 // processes returns this program and the servers.
 func (r *stormRun) processes() []measure.Process {
-	all := withBench(r.stage)
+	all := server.WithBench(r.stage)
 	if r.others != r.stage {
-		all = append(all, r.others.processes()...)
+		all = append(all, r.others.Processes()...)
 	}
 	return all
 }
 
 // measure returns the figures of the storm, and a remark on attempts that failed. The untouched are
 // read before it, from calm on, during it, and after it.
-func (r *stormRun) measure(ctx context.Context) ([]metric, string, error) {
-	if err := sleep(ctx, r.opts.Warmup); err != nil {
+func (r *stormRun) measure(ctx context.Context) ([]report.Metric, string, error) {
+	if err := load.Sleep(ctx, r.opts.Warmup); err != nil {
 		return nil, "", err
 	}
-	calm := r.fleet.read()
-	if err := sleep(ctx, stormCalm); err != nil {
+	calm := r.fleet.Read()
+	if err := load.Sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	before := r.fleet.read()
-	if _, err := r.audit.count(); err != nil {
+	before := r.fleet.Read()
+	if _, err := r.audit.Count(); err != nil {
 		return nil, "", err
 	}
 	o, err := r.storm(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	during := r.fleet.read()
-	requests, err := r.audit.count()
+	during := r.fleet.Read()
+	requests, err := r.audit.Count()
 	if err != nil {
 		return nil, "", err
 	}
-	if err := sleep(ctx, stormCalm); err != nil {
+	if err := load.Sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	m := append(o.metrics(r.stage.peer.name, r.clients), requests...)
-	m = append(m, stormNotice(calm, before, during, r.fleet.read())...)
-	return append(m, usageMetrics(&o.used)...), o.remark(), r.fleet.err()
+	m := o.metrics(r.stage.Peer.Name, r.clients)
+	for _, kind := range server.AuditKinds {
+		m = append(m, report.M(kind, float64(requests[kind])))
+	}
+	m = append(m, stormNotice(calm, before, during, r.fleet.Read())...)
+	return append(m, report.UsageMetrics(&o.used)...), o.remark(), r.fleet.Err()
 }
 
 // stormNotice returns the latency of the untouched before a storm (from calm to before), during it
 // (from before to during) and after it.
-func stormNotice(calm, before, during, after *reading) []metric {
-	after.sub(during)
-	during.sub(before)
-	before.sub(calm)
-	q := func(r *reading, q float64) float64 { return float64(r.latency.Quantile(q)) }
-	return []metric{
-		{unitBefore, q(before, 0.99)}, {unitDuring, q(during, 0.99)}, {unitAfter, q(after, 0.99)},
-		{"before-p50-ns", q(before, 0.5)}, {"during-p50-ns", q(during, 0.5)},
-		{"during-max-ns", q(during, 1)}, {"x", q(during, 0.99) / max(q(before, 0.99), 1)},
+func stormNotice(calm, before, during, after *load.Reading) []report.Metric {
+	after.Sub(during)
+	during.Sub(before)
+	before.Sub(calm)
+	q := func(r *load.Reading, q float64) float64 { return float64(r.Latency.Quantile(q)) }
+	return []report.Metric{
+		report.M(unitBefore, q(before, 0.99)), report.M(unitDuring, q(during, 0.99)), report.M(unitAfter, q(after, 0.99)),
+		report.M("before-p50-ns", q(before, 0.5)), report.M("during-p50-ns", q(during, 0.5)),
+		report.M("during-max-ns", q(during, 1)), report.M("x", q(during, 0.99)/max(q(before, 0.99), 1)),
 	}
 }
 
@@ -256,11 +260,11 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 	r.front.begin()
 	o.done, err = r.front.await(ctx, r.clients, func() error {
 		used, err := meter.Read()
-		o.peak = max(o.peak, used.RSS[r.stage.peer.name])
+		o.peak = max(o.peak, used.RSS[r.stage.Peer.Name])
 		return err
 	})
 	if err != nil {
-		return o, errors.Join(err, r.fleet.err())
+		return o, errors.Join(err, r.fleet.Err())
 	}
 	o.live = time.Unix(0, o.done.LastLive).Sub(begin)
 	o.used, err = meter.Read()
@@ -269,17 +273,17 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 
 // A stormOutcome is the cost of a storm.
 type stormOutcome struct {
-	done stormState
+	done load.StormState
 	live time.Duration // until the last client was live
 	used measure.Usage
 	peak int64 // resident memory of the peer, in bytes
 }
 
-func (o *stormOutcome) metrics(peer string, clients int) []metric {
-	return []metric{
-		{unitLive, float64(o.live)}, {"watches/s", float64(clients) / o.live.Seconds()},
-		{"refused", float64(o.done.Refused)}, {"peak-B", float64(o.peak)},
-		{"cpu-ns/watch", float64(o.used.CPU[peer]) / float64(clients)},
+func (o *stormOutcome) metrics(peer string, clients int) []report.Metric {
+	return []report.Metric{
+		report.M(unitLive, float64(o.live)), report.M("watches/s", float64(clients)/o.live.Seconds()),
+		report.M("refused", float64(o.done.Refused)), report.M("peak-B", float64(o.peak)),
+		report.M("cpu-ns/watch", float64(o.used.CPU[peer])/float64(clients)),
 	}
 }
 
@@ -288,14 +292,4 @@ func (o *stormOutcome) remark() string {
 		return ""
 	}
 	return fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
-}
-
-// retryAfter returns the time that a refused client waits: the seconds in Retry-After, as in
-// client-go's rest/with_retry.go, and one second without it.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		seconds = 1
-	}
-	return time.Duration(seconds) * time.Second
 }

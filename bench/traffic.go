@@ -7,37 +7,40 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/report"
 )
 
-func fanoutSection() *section {
-	return &section{
-		bench: "Fanout",
-		title: "Traffic",
-		note: "writev = the floor, a server that only writes the same events at the same rate. " +
+func fanoutSection() *report.Section {
+	return &report.Section{
+		Bench: "Fanout",
+		Title: "Traffic",
+		Note: "writev = the floor, a server that only writes the same events at the same rate. " +
 			"Writes without any watcher, clients=0, are what to subtract where a case is about few deliveries.",
-		columns: []column{
-			{"writes/s", unitWrites, 1},
-			{"deliveries/s", unitDeliveries, 1},
-			{"CPU µs/delivery", unitCPU, 1e-3},
-			{"deliveries/core-s", unitPerCore, 1},
-			{"events/write", unitBatch, 1},
-			{"all servers", unitAllCPU, 1e-3},
-			{"net of writes", unitNetCPU, 1e-3},
-			{"p50 ms", unitP50, 1e-6},
-			{"p99 ms", unitP99, 1e-6},
-			{"p99.9 ms", unitP999, 1e-6},
-			{"CPU µs/write", unitWriteCPU, 1e-3},
+		Columns: []report.Column{
+			report.Col("writes/s", report.UnitWrites, 1),
+			report.Col("deliveries/s", report.UnitDeliveries, 1),
+			report.Col("CPU µs/delivery", report.UnitCPU, 1e-3),
+			report.Col("deliveries/core-s", report.UnitPerCore, 1),
+			report.Col("events/write", report.UnitBatch, 1),
+			report.Col("all servers", report.UnitAllCPU, 1e-3),
+			report.Col("net of writes", report.UnitNetCPU, 1e-3),
+			report.Col("p50 ms", report.UnitP50, 1e-6),
+			report.Col("p99 ms", report.UnitP99, 1e-6),
+			report.Col("p99.9 ms", report.UnitP999, 1e-6),
+			report.Col("CPU µs/write", report.UnitWriteCPU, 1e-3),
 		},
-		costs: 10,
+		Costs: 10,
 	}
 }
 
-func idleSection() *section {
-	return &section{
-		bench:   "Idle",
-		title:   "Memory per idle watcher: resident in the server",
-		columns: []column{{"KiB/watcher", unitMemory, 1.0 / 1024}},
-		costs:   1,
+func idleSection() *report.Section {
+	return &report.Section{
+		Bench:   "Idle",
+		Title:   "Memory per idle watcher: resident in the server",
+		Columns: []report.Column{report.Col("KiB/watcher", report.UnitMemory, 1.0/1024)},
+		Costs:   1,
 	}
 }
 
@@ -61,25 +64,25 @@ func (p *program) measureTraffic(ctx context.Context) error {
 // traffic measures all cases of one peer, with servers of its own, the most watchers first. A case
 // that fails is a sample with an error, and the next case starts with new watchers. An error means
 // that the peer could not continue.
-func (p *program) traffic(ctx context.Context, peer peer) error {
+func (p *program) traffic(ctx context.Context, peer report.Peer) error {
 	p.say("starting servers for %v", peer)
 	st, err := newStage(ctx, p.opts, peer)
 	if err != nil {
 		return err
 	}
-	defer st.stop()
+	defer st.Stop()
 	s := p.session(st)
 	defer s.disband()
 	for i, clients := range p.opts.Clients {
-		if clients == 0 && peer != direct {
+		if clients == 0 && peer != report.Direct {
 			continue // writes do not pass through the proxy
 		}
 		if i == 0 && clients > 1 {
-			if err := s.assemble(load{}); err != nil {
+			if err := s.assemble(demand{}); err != nil {
 				return err
 			}
-			x := sample{peer: peer, axes: axes("clients", clients)}
-			if x.metrics, err = s.idle(ctx, clients); err != nil {
+			x := report.Sample{Peer: peer, Axes: report.Axes("clients", clients)}
+			if x.Metrics, err = s.idle(ctx, clients); err != nil {
 				return err
 			}
 			if err := p.note(ctx, st, "Idle", x); err != nil {
@@ -90,8 +93,8 @@ func (p *program) traffic(ctx context.Context, peer peer) error {
 			if err := s.gather(ctx, clients); err != nil {
 				return err
 			}
-			x := sample{peer: peer, axes: axes("clients", clients, "rate", p.opts.offered(r, clients))}
-			x.metrics, x.err = s.measure(ctx, p.opts.offered(r, clients))
+			x := report.Sample{Peer: peer, Axes: report.Axes("clients", clients, "rate", p.opts.offered(r, clients))}
+			x.Metrics, x.Err = s.measure(ctx, p.opts.offered(r, clients))
 			if err := p.note(ctx, st, "Fanout", x); err != nil {
 				return err
 			}
@@ -104,8 +107,8 @@ func (p *program) traffic(ctx context.Context, peer peer) error {
 // most watchers or with all numbers of them.
 func (p *program) trafficFloors(ctx context.Context) error {
 	most := strconv.Itoa(slices.Max(p.opts.Clients))
-	for _, x := range p.section("Fanout").samples {
-		if x.peer.name == watchfanTLS.name && (p.opts.AllFloors || x.axis("clients") == most) {
+	for _, x := range p.section("Fanout").Samples {
+		if x.Peer.Name == report.WatchfanTLS.Name && (p.opts.AllFloors || x.Axis("clients") == most) {
 			if err := p.floorBeside(ctx, "Fanout", x); err != nil {
 				return err
 			}
@@ -117,20 +120,20 @@ func (p *program) trafficFloors(ctx context.Context) error {
 // subtractWrites adds to the samples of paced cases the CPU time of all servers, less that for the
 // same writes in the same round without a watcher. An unpaced case has no such twin, because its
 // watchers set the pace.
-func subtractWrites(s *section) {
-	for i := range s.samples {
-		x := &s.samples[i]
-		for j := range s.samples {
-			twin := &s.samples[j]
-			alone, ok := twin.get(unitWriteCPU)
-			if !ok || twin.round != x.round || twin.axis("rate") != x.axis("rate") || x.axis("rate") == unpaced.String() ||
-				x.peer.name == floorBare.name {
+func subtractWrites(s *report.Section) {
+	for i := range s.Samples {
+		x := &s.Samples[i]
+		for j := range s.Samples {
+			twin := &s.Samples[j]
+			alone, ok := twin.Get(report.UnitWriteCPU)
+			if !ok || twin.Round != x.Round || twin.Axis("rate") != x.Axis("rate") || x.Axis("rate") == load.Unpaced.String() ||
+				x.Peer.Name == report.FloorBare.Name {
 				continue
 			}
-			if all, ok := x.get(unitAllCPU); ok {
-				writes, _ := x.get(unitWrites)
-				deliveries, _ := x.get(unitDeliveries)
-				x.metrics = append(x.metrics, metric{unitNetCPU, all - alone*writes/deliveries})
+			if all, ok := x.Get(report.UnitAllCPU); ok {
+				writes, _ := x.Get(report.UnitWrites)
+				deliveries, _ := x.Get(report.UnitDeliveries)
+				x.Metrics = append(x.Metrics, report.M(report.UnitNetCPU, all-alone*writes/deliveries))
 			}
 		}
 	}

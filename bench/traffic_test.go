@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
 )
 
 // TestResult: the figures of a case are for each delivery, or for each write where nobody watches.
@@ -20,35 +22,35 @@ func TestResult(t *testing.T) {
 		t.Helper()
 		m := r.metrics("watchfan")
 		for unit, want := range want {
-			if got, ok := find(m, unit); !ok || got < want*0.98 || got > want*1.02 {
+			if got, ok := report.Find(m, unit); !ok || got < want*0.98 || got > want*1.02 {
 				t.Errorf("%s: got %v, %t want %v", unit, got, ok, want)
 			}
 		}
 	}
-	f(map[string]float64{unitWriteCPU: 7e6, unitWrites: 50, "watchfan-cpu-%": 30, "others-cpu-%": 0.5})
-	r.got = reading{deliveries: 100_000, early: 1000, bytes: 186_000_000}
-	r.got.latency.Add(&h)
-	f(map[string]float64{unitCPU: 6000, unitAllCPU: 7000, unitPerCore: 100_000 / 0.6, unitDeliveries: 50_000, unitP50: 1e6,
-		"early-%": 1, unitBytes: 1860, "RSS-B": 400 << 20, unitBatch: 1.5})
+	f(map[string]float64{report.UnitWriteCPU: 7e6, report.UnitWrites: 50, "watchfan-cpu-%": 30, "others-cpu-%": 0.5})
+	r.got = load.Reading{Deliveries: 100_000, Early: 1000, Bytes: 186_000_000}
+	r.got.Latency.Add(&h)
+	f(map[string]float64{report.UnitCPU: 6000, report.UnitAllCPU: 7000, report.UnitPerCore: 100_000 / 0.6, report.UnitDeliveries: 50_000, report.UnitP50: 1e6,
+		"early-%": 1, report.UnitBytes: 1860, "RSS-B": 400 << 20, report.UnitBatch: 1.5})
 }
 
 // TestSubtractWrites: a paced case is charged with no more than what the writes cost beside it.
 func TestSubtractWrites(t *testing.T) {
 	s := fanoutSection()
 	for round := 1; round <= 2; round++ {
-		for _, r := range []rate{50, unpaced} {
-			watched := []metric{{unitAllCPU, 20_000}, {unitWrites, 50}, {unitDeliveries, 50_000}}
-			s.add(sample{peer: watchfanTLS, round: round, axes: axes("clients", 1000, "rate", r), metrics: watched},
-				sample{peer: floorTLS, round: round, axes: axes("clients", 1000, "rate", r), metrics: watched},
-				sample{peer: direct, round: round, axes: axes("clients", 0, "rate", r),
-					metrics: []metric{{unitWriteCPU, float64(round) * 1e6}, {unitWrites, 50}}})
+		for _, r := range []load.Rate{50, load.Unpaced} {
+			watched := []report.Metric{report.M(report.UnitAllCPU, 20_000), report.M(report.UnitWrites, 50), report.M(report.UnitDeliveries, 50_000)}
+			s.Add(report.Sample{Peer: report.WatchfanTLS, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
+				report.Sample{Peer: report.FloorTLS, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
+				report.Sample{Peer: report.Direct, Round: round, Axes: report.Axes("clients", 0, "rate", r),
+					Metrics: []report.Metric{report.M(report.UnitWriteCPU, float64(round)*1e6), report.M(report.UnitWrites, 50)}})
 		}
 	}
 	subtractWrites(s)
-	for _, x := range s.samples {
-		got, ok := x.get(unitNetCPU)
-		if want := x.peer == watchfanTLS && x.axis("rate") == "50"; ok != want || ok && got != 20_000-float64(x.round)*1000 {
-			t.Errorf("%s of round %d: %v, %t", s.name(&x), x.round, got, ok)
+	for _, x := range s.Samples {
+		got, ok := x.Get(report.UnitNetCPU)
+		if want := x.Peer == report.WatchfanTLS && x.Axis("rate") == "50"; ok != want || ok && got != 20_000-float64(x.Round)*1000 {
+			t.Errorf("%s of round %d: %v, %t", s.Name(&x), x.Round, got, ok)
 		}
 	}
 }

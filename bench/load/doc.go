@@ -1,0 +1,18 @@
+//go:build linux
+
+// Package load makes the load of the benchmarks: the clients of a server, and the writes that they
+// see. It knows addresses and objects, and nothing of the servers behind them, of peers, or of reports.
+//
+//	endpoint  collection  pods  endpoint_slices   where, and which objects
+//	writer  ledger  rate                          the writes and their numbers
+//	fleet  watch  reader  scanner  inflate        the watchers and how they read
+//	watcher  streams  h2conn  sleepers            over HTTP/1.1, over HTTP/2, and those that do not read
+//	resync_client  list_client  storm_clients     clients that resync, list, or come all at once
+//
+// # Goroutines
+//
+//   - one for each reader, which reads thousands of watchers with its own epoll (reader.go);
+//   - one for each worker of the writer, and those of its net/http connection (writer.go);
+//   - one for each client that lists (list_client.go), and for each of a storm, in a process of its
+//     own (storm_clients.go).
+package load

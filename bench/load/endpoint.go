@@ -1,0 +1,87 @@
+//go:build linux
+
+package load
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+)
+
+// An Endpoint is the address of a server and the credentials for it.
+type Endpoint struct {
+	Addr  netip.AddrPort
+	TLS   *tls.Config // nil is plaintext
+	Token string      // bearer token; "" is none
+}
+
+func (e Endpoint) URL() string {
+	if e.TLS != nil {
+		return "https://" + e.Addr.String()
+	}
+	return "http://" + e.Addr.String()
+}
+
+// Get sends a GET and returns the body of the answer, which must be 200.
+func (e Endpoint) Get(ctx context.Context, path string) ([]byte, error) {
+	return e.GetAs(ctx, path, "")
+}
+
+// GetAs is get with an Accept, unless that is "".
+func (e Endpoint) GetAs(ctx context.Context, path, accept string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, "GET", e.URL()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if e.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+e.Token)
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	client := e.client()
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("get %s: %s: %.200s", path, resp.Status, body)
+	}
+	return body, err
+}
+
+// client returns a net/http client for e. It speaks HTTP/2 if the server does.
+func (e Endpoint) client() *http.Client {
+	transport := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100}
+	if e.TLS != nil {
+		transport.TLSClientConfig = e.TLS.Clone()
+		transport.TLSClientConfig.NextProtos = nil // net/http offers h2 and http/1.1
+	}
+	return &http.Client{Transport: transport}
+}
+
+// TlsConfig returns the configuration of an HTTP/1.1 client.
+func TlsConfig(addr netip.AddrPort, roots *x509.CertPool) *tls.Config {
+	return &tls.Config{ServerName: addr.Addr().String(), RootCAs: roots, NextProtos: []string{"http/1.1"}}
+}
+
+// Loopback parses the URL of a server. A server that is not on loopback is an error.
+func Loopback(server string) (netip.AddrPort, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	addr, err := netip.ParseAddrPort(u.Host)
+	if err != nil || !addr.Addr().IsLoopback() {
+		return netip.AddrPort{}, fmt.Errorf("server %s: not an address on loopback with a port", server)
+	}
+	return addr, nil
+}

@@ -1,0 +1,257 @@
+//go:build linux
+
+package load
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
+)
+
+// A Multiplex is how a fleet watches over HTTP/2.
+type Multiplex struct {
+	Streams int // on each connection
+	Flow    flow
+}
+
+// A Fleet is the watchers of one endpoint. One goroutine at a time may
+// call its methods, unless they say otherwise.
+type Fleet struct {
+	endpoint Endpoint
+	coll     *Collection
+	filters  []Filter
+	Gzip     bool                       // ask for compression
+	Lean     func(i int) bool           // whether watcher i is lean; nil is none
+	Dialer   func(i int) measure.Dialer // for watcher i; nil is the zero dialer
+	H2       *Multiplex                 // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
+	reader   *reader
+
+	stop    atomic.Bool
+	running sync.WaitGroup
+
+	// These change only while nothing is written.
+	Watchers []*Watch
+	conns    []*streams // of HTTP/2
+	fan      []int64    // for each object, the number of watchers that get its events
+
+	expected atomic.Int64 // deliveries of all writes so far
+
+	Lost     atomic.Int64
+	mu       sync.Mutex
+	firstErr error // of the first watcher lost; guarded by mu
+}
+
+// NewFleet starts the reader of a fleet without watchers, with a nice value. close must be called.
+func NewFleet(e Endpoint, coll *Collection, filters []Filter, a *Acks, nice int) (f *Fleet, err error) {
+	f = &Fleet{endpoint: e, coll: coll, filters: filters, fan: make([]int64, coll.Objects)}
+	if f.reader, err = newReader(a, nice, f.lose); err != nil {
+		return nil, err
+	}
+	f.running.Go(func() { f.reader.run(&f.stop) })
+	return f, nil
+}
+
+// Close ends all watches.
+func (f *Fleet) Close() {
+	f.Shrink(0)
+	for _, c := range f.conns { // those of a grow that failed
+		if c != nil {
+			f.reader.remove(c)
+		}
+	}
+	f.stop.Store(true)
+	f.running.Wait()
+}
+
+// lose records a watcher that ended or got a wrong event. Any goroutine may call it.
+func (f *Fleet) lose(err error) {
+	f.Lost.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.firstErr == nil {
+		f.firstErr = err
+	}
+}
+
+// Err returns a lostError if a watcher is lost. Any goroutine may call it.
+func (f *Fleet) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.firstErr == nil {
+		return nil
+	}
+	return &LostError{f.Lost.Load(), len(f.Watchers), f.firstErr}
+}
+
+// A LostError reports watchers that ended or got a wrong event.
+type LostError struct {
+	Lost  int64
+	Of    int
+	First error
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%d of %d watchers lost; the first: %v", e.Lost, e.Of, e.First)
+}
+
+func (e *LostError) Unwrap() error { return e.First }
+
+// Grow lists the collection as a client does, and opens watches from there until there are n.
+// Nothing may be written meanwhile. seqs are the latest writes.
+func (f *Fleet) Grow(ctx context.Context, n int, seqs []uint64) error {
+	rv, err := ListVersion(ctx, f.endpoint, f.coll)
+	if err != nil {
+		return err
+	}
+	grown := make([]*Watch, n)
+	copy(grown, f.Watchers)
+	if f.H2 != nil {
+		err = f.growStreams(ctx, grown, rv, seqs)
+	} else {
+		err = f.growConnections(ctx, grown, rv, seqs)
+	}
+	f.Watchers = slices.DeleteFunc(grown, func(w *Watch) bool { return w == nil })
+	f.countFan()
+	return err
+}
+
+// growConnections opens the watches that are missing in grown, each over its own connection.
+func (f *Fleet) growConnections(ctx context.Context, grown []*Watch, rv string, seqs []uint64) error {
+	return InParallel(ctx, len(f.Watchers), len(grown), func(_ context.Context, i int) error {
+		w, early, err := f.request(i, rv).open()
+		if err == nil {
+			w.last = slices.Clone(seqs)
+			err = f.reader.add(w, early)
+		}
+		if err != nil {
+			return fmt.Errorf("watcher %d: %w", i, err)
+		}
+		grown[i] = &w.Watch
+		return nil
+	})
+}
+
+// growStreams opens the watches that are missing in grown, over as few connections as f.h2 allows.
+func (f *Fleet) growStreams(ctx context.Context, grown []*Watch, rv string, seqs []uint64) error {
+	each := f.H2.Streams
+	conns := (len(grown) + each - 1) / each
+	f.conns = append(f.conns, make([]*streams, max(conns-len(f.conns), 0))...)
+	return InParallel(ctx, len(f.Watchers)/each, conns, func(ctx context.Context, i int) (err error) {
+		if f.conns[i] == nil {
+			if f.conns[i], err = dialStreams(f.request(i, rv).dialer, f.endpoint, f.H2.Flow, f.reader); err != nil {
+				return fmt.Errorf("connection %d: %w", i, err)
+			}
+		}
+		first := max(i*each, len(f.Watchers))
+		var requests []watchRequest
+		for j := first; j < min((i+1)*each, len(grown)); j++ {
+			requests = append(requests, f.request(j, rv))
+		}
+		opened, err := f.conns[i].open(ctx, f.reader, requests, seqs, true)
+		if err != nil {
+			return fmt.Errorf("connection %d: %w", i, err)
+		}
+		for j, s := range opened {
+			grown[first+j] = &s.Watch
+		}
+		return nil
+	})
+}
+
+// request returns the request of watcher i.
+func (f *Fleet) request(i int, rv string) watchRequest {
+	q := watchRequest{endpoint: f.endpoint, path: f.coll.path(), version: rv, gzip: f.Gzip}
+	q.filter = f.filters[i%len(f.filters)]
+	q.lean = f.Lean != nil && f.Lean(i)
+	if f.Dialer != nil {
+		q.dialer = f.Dialer(i)
+	}
+	return q
+}
+
+// Inflated returns the number of watchers with a compressed stream.
+func (f *Fleet) Inflated() (n int) {
+	for _, w := range f.Watchers {
+		if w.scan.inflate != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Shrink closes watches until there are n.
+func (f *Fleet) Shrink(n int) {
+	for i := n; i < len(f.Watchers); i++ {
+		f.Watchers[i].over.end(f.Watchers[i], f.reader)
+	}
+	f.Watchers = f.Watchers[:min(n, len(f.Watchers))]
+	f.countFan()
+}
+
+func (f *Fleet) countFan() {
+	clear(f.fan)
+	for _, w := range f.Watchers {
+		for o := range f.fan {
+			if w.filter.match(o) {
+				f.fan[o]++
+			}
+		}
+	}
+}
+
+// Expect must be called before a write of an object. Any goroutine may call it.
+func (f *Fleet) Expect(object int) { f.expected.Add(f.fan[object]) }
+
+// owed returns the number of missing deliveries. Any goroutine may call it.
+func (f *Fleet) owed() int64 {
+	return f.expected.Load() - int64(f.reader.deliveries.Load())
+}
+
+// Drain waits until every watcher has seen every expected write that its filter matches. It counts
+// deliveries alone, because a watcher takes no event twice and no event outside its filter
+// (watcher.event).
+func (f *Fleet) Drain(ctx context.Context, patience time.Duration) error {
+	for deadline := time.Now().Add(patience); ; {
+		if err := f.Err(); err != nil {
+			return err
+		}
+		owed := f.owed()
+		switch {
+		case owed == 0:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%d deliveries still missing %v after the last write", owed, patience)
+		}
+		if err := Sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// A Reading counts the events of a fleet so far, or between two readings.
+type Reading struct {
+	Deliveries, Early, bookmarks, Bytes uint64
+	Latency                             measure.Distribution
+}
+
+// Read returns the counts so far. Any goroutine may call it.
+func (f *Fleet) Read() *Reading {
+	r := f.reader
+	now := &Reading{Deliveries: r.deliveries.Load(), Early: r.early.Load(), bookmarks: r.bookmarks.Load(), Bytes: r.bytes.Load()}
+	now.Latency.Add(&r.latency)
+	return now
+}
+
+// Sub takes away an earlier reading.
+func (r *Reading) Sub(earlier *Reading) {
+	r.Deliveries -= earlier.Deliveries
+	r.Early -= earlier.Early
+	r.bookmarks -= earlier.bookmarks
+	r.Bytes -= earlier.Bytes
+	r.Latency.Sub(&earlier.Latency)
+}

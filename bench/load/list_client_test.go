@@ -1,0 +1,160 @@
+//go:build linux
+
+package load
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// serve runs handler for a test and returns where.
+func serve(t *testing.T, secure bool, handler http.HandlerFunc) Endpoint {
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = secure // HTTP/1.1 is served too
+	if secure {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	e := Endpoint{Addr: netip.MustParseAddrPort(server.Listener.Addr().String()), Token: "secret"}
+	if secure {
+		roots := x509.NewCertPool()
+		roots.AddCert(server.Certificate())
+		e.TLS = TlsConfig(e.Addr, roots)
+	}
+	return e
+}
+
+func connectLister(t *testing.T, e Endpoint, f Form) *Lister {
+	t.Helper()
+	l, err := NewLister(e, f, PodsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// TestLister: lists of every form arrive whole, one after the other, on one connection.
+func TestLister(t *testing.T) {
+	const pods = 100
+	for _, f := range Forms(true) {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/tls=%t", []any{f.Format, f.Encoding, f.Version, f.Lean}, secure), func(t *testing.T) {
+				body := podList(t, f, pods)
+				var connections sync.Map // by the client's address
+				e := serve(t, secure, func(w http.ResponseWriter, r *http.Request) {
+					connections.Store(r.RemoteAddr, true)
+					query := r.URL.Query()
+					if r.URL.Path != PodsPath || query.Get("resourceVersion") != f.Version ||
+						query.Has("resourceVersion") != (f.Version != "") ||
+						r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Accept") != f.accept() ||
+						(r.Header.Get("Accept-Encoding") == "gzip") != (f.Encoding == "gzip") {
+						t.Errorf("asked for %v with %v", r.URL, r.Header)
+					}
+					w.Header().Set("Content-Type", f.mediaType()+";charset=utf-8")
+					if f.Encoding == "gzip" {
+						w.Header().Set("Content-Encoding", "gzip")
+					}
+					w.Write(body[:1])
+					w.(http.Flusher).Flush() // chunked from here on
+					w.Write(body[1:])
+				})
+				l := connectLister(t, e, f)
+				for range 3 {
+					var got bytes.Buffer
+					if _, err := l.List(&got); err != nil {
+						t.Fatal(err)
+					}
+					list, err := DecodePods(f, &got)
+					if err != nil || len(list.Items) != pods || list.Items[7].Name != NewPod(7).name {
+						t.Fatalf("got %d pods, %v", len(list.Items), err)
+					}
+				}
+				n := 0
+				connections.Range(func(any, any) bool { n++; return true })
+				if n != 1 {
+					t.Errorf("%d connections", n)
+				}
+				if least := uint64(3 * len(body)); l.received() < least || l.received() > least+least/5+5000 {
+					t.Errorf("%d bytes on the wire for %d of bodies", l.received(), least)
+				}
+			})
+		}
+	}
+}
+
+// TestListerErrors: an incomplete or wrong answer is an error.
+func TestListerErrors(t *testing.T) {
+	f := func(want string, handler http.HandlerFunc) {
+		t.Helper()
+		l := connectLister(t, serve(t, false, handler), Form{"json", "gzip", "0", false})
+		if _, err := l.List(io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	answer := func(mediaType, encoding string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", mediaType)
+			if encoding != "" {
+				w.Header().Set("Content-Encoding", encoding)
+			}
+		}
+	}
+	f("application/json, identity: want application/json, gzip", answer("application/json", ""))
+	f("application/vnd.kubernetes.protobuf, gzip: want", answer("application/vnd.kubernetes.protobuf", "gzip"))
+	f("nobody", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		io.WriteString(w, "nobody")
+	})
+	f("connection that it closes", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		answer("application/json", "gzip")(w, r)
+	})
+	f("the server closed the connection", func(w http.ResponseWriter, r *http.Request) {
+		answer("application/json", "gzip")(w, r)
+		w.Write(make([]byte, 100<<10))
+		panic(http.ErrAbortHandler)
+	})
+}
+
+func TestListFor(t *testing.T) {
+	body := podList(t, Forms(false)[0], 3)
+	var served atomic.Uint64
+	e := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		served.Add(1)
+		w.Write(body)
+	})
+	listers := []*Lister{connectLister(t, e, Forms(false)[0]), connectLister(t, e, Forms(false)[0])}
+	before := uint64(0)
+	for _, d := range []time.Duration{0, 20 * time.Millisecond} {
+		got, err := ListFor(t.Context(), listers, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := served.Load() - before
+		before += made
+		if got.Count < 2 || got.Count != made || got.Count != got.Latency.Count {
+			t.Errorf("%v: %d lists with %d latencies, the server made %d", d, got.Count, got.Latency.Count, made)
+		}
+		if got.Latency.Quantile(0) <= 0 || got.Wire < got.Count*uint64(len(body)) {
+			t.Errorf("%v: shortest %v, %d bytes", d, got.Latency.Quantile(0), got.Wire)
+		}
+	}
+	listers[1].Close()
+	if _, err := ListFor(t.Context(), listers, 0); err == nil {
+		t.Error("a lost connection went unnoticed")
+	}
+}

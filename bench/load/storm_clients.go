@@ -1,0 +1,209 @@
+//go:build linux
+
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A StormJob is the task of each client.
+type StormJob struct {
+	Addr     netip.AddrPort
+	TLS      bool
+	Requests []string // that the clients take in turn
+	Clients  int
+	Objects  int // initial events, at whose end a client is live; 0: it is live at the begin of its watch
+}
+
+// A StormState is the state of the clients so far.
+type StormState struct {
+	Live       int64 // now
+	Opened     int64 // times that a client became live
+	LastLive   int64 // the last such time, in nanoseconds since the Unix epoch
+	Refused    int64 // 429s
+	Failed     int64 // attempts that failed otherwise
+	FirstError string
+}
+
+// RunStormClients runs the clients of a job file, which begin when in has a byte. It writes their
+// states to a file, and ends with in.
+func RunStormClients(ctx context.Context, jobFile, states string, stdin io.Reader) error {
+	s := &stormClients{}
+	text, err := os.ReadFile(jobFile)
+	if err == nil {
+		err = json.Unmarshal(text, &s.job)
+	}
+	if err == nil {
+		err = RaiseFileLimit(s.job.Clients)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	begin := make(chan struct{})
+	go func() {
+		in := bufio.NewReader(stdin)
+		if _, err := in.ReadByte(); err == nil {
+			close(begin)
+			_, _ = in.ReadByte()
+		}
+		cancel()
+	}()
+	var wg sync.WaitGroup
+	for i := range s.job.Clients {
+		wg.Go(func() {
+			select {
+			case <-begin:
+				s.client(ctx, s.job.Requests[i%len(s.job.Requests)])
+			case <-ctx.Done():
+			}
+		})
+	}
+	for err == nil && ctx.Err() == nil {
+		err = s.write(states)
+		_ = Sleep(ctx, 20*time.Millisecond)
+	}
+	cancel()
+	wg.Wait()
+	return err
+}
+
+// stormLife bounds each watch.
+const stormLife = 3 * time.Minute
+
+// stormClients are the clients of a storm.
+type stormClients struct {
+	job StormJob
+
+	live, opened, lastLive, refused, failed atomic.Int64
+
+	mu         sync.Mutex
+	firstError error // guarded by mu
+}
+
+func (s *stormClients) write(name string) error {
+	st := StormState{
+		Live: s.live.Load(), Opened: s.opened.Load(), LastLive: s.lastLive.Load(),
+		Refused: s.refused.Load(), Failed: s.failed.Load(),
+	}
+	s.mu.Lock()
+	if s.firstError != nil {
+		st.FirstError = s.firstError.Error()
+	}
+	s.mu.Unlock()
+	text, err := json.Marshal(st)
+	if err == nil {
+		err = os.WriteFile(name+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	return err
+}
+
+// client keeps one watch open until ctx ends. It opens a watch that ended again, as soon as the
+// server can be reached.
+func (s *stormClients) client(ctx context.Context, request string) {
+	for ctx.Err() == nil {
+		wait, err := s.watch(ctx, request)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.failed.Add(1)
+			s.mu.Lock()
+			if s.firstError == nil {
+				s.firstError = err
+			}
+			s.mu.Unlock()
+		}
+		_ = Sleep(ctx, wait)
+	}
+}
+
+// watch opens a watch and reads it to its end. It returns the time to wait before the next attempt.
+// It returns an error if the watch never became live, unless the answer was 429.
+func (s *stormClients) watch(ctx context.Context, request string) (time.Duration, error) {
+	again := 200*time.Millisecond + rand.N(200*time.Millisecond)
+	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", s.job.Addr.String())
+	if err != nil {
+		return again, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if s.job.TLS {
+		// Real clients have their own machines. Here they skip work that is not needed.
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	}
+	_ = c.SetDeadline(time.Now().Add(stormLife))
+	if _, err := io.WriteString(c, request); err != nil {
+		return again, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4<<10), nil)
+	if err != nil {
+		return again, err
+	}
+	if resp.StatusCode == http.StatusTooManyRequests {
+		s.refused.Add(1)
+		return retryAfter(resp.Header), nil
+	}
+	if resp.StatusCode != http.StatusOK {
+		return again, errors.New("answered " + strconv.Itoa(resp.StatusCode))
+	}
+	if s.job.Objects > 0 {
+		if err := readInitialEvents(resp.Body, s.job.Objects); err != nil {
+			return again, err
+		}
+	}
+	s.lastLive.Store(time.Now().UnixNano())
+	s.live.Add(1)
+	s.opened.Add(1)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	s.live.Add(-1)
+	return rand.N(again), nil
+}
+
+// readInitialEvents reads up to the end bookmark, and checks the number of events.
+func readInitialEvents(body io.Reader, objects int) error {
+	lines := bufio.NewReaderSize(body, 32<<10)
+	for added := 0; ; {
+		line, err := lines.ReadSlice('\n')
+		switch {
+		case err != nil:
+			return err
+		case bytes.HasPrefix(line, []byte(`{"type":"ADDED"`)):
+			added++
+		case bytes.Contains(line, endMark) && added == objects:
+			return nil
+		default:
+			return fmt.Errorf("after %d objects: %.200q", added, line)
+		}
+	}
+}
+
+// retryAfter returns the time that a refused client waits: the seconds in Retry-After, as in
+// client-go's rest/with_retry.go, and one second without it.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		seconds = 1
+	}
+	return time.Duration(seconds) * time.Second
+}

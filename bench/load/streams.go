@@ -1,0 +1,234 @@
+//go:build linux
+
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/bench/measure"
+)
+
+// A streams is an HTTP/2 connection with many watches. It belongs to the holder of its reader's mu.
+type streams struct {
+	*h2conn
+	lose    func(error) // called when a watch is lost
+	all     []*stream   // 1, 3, 5 …; nil once it has ended
+	live    int
+	waiting int   // watches without the head of an answer
+	refused error // of the first watch that the server has refused
+	tally   *tally
+}
+
+// A stream is one watch of many on a connection.
+type stream struct {
+	Watch
+	id       uint32
+	unpaid   int  // bytes that were not given back
+	answered bool // the head of the answer has come
+
+	// A stream that does not count is not a part of a fleet.
+	counts bool
+	deaf   bool  // it gives nothing back, as a client that does not read
+	ended  error // why it has ended; nil as long as it lasts
+}
+
+// dialStreams connects to e, without a watch, and hands the connection to r.
+func dialStreams(d measure.Dialer, e Endpoint, f flow, r *reader) (*streams, error) {
+	h, err := dialH2(d, e, f)
+	if err != nil {
+		return nil, err
+	}
+	c := &streams{h2conn: h, lose: r.lose}
+	h.to = c
+	if err := r.add(c, nil); err != nil {
+		h.sock.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// open begins a watch for each request, and returns when the server has accepted all. seqs are the
+// latest writes. Watches that do not count are deaf.
+func (c *streams) open(ctx context.Context, r *reader, requests []watchRequest, seqs []uint64,
+	counts bool) ([]*stream, error) {
+	opened, err := c.begin(r, requests, seqs, counts)
+	for start := time.Now(); err == nil; err = Sleep(ctx, time.Millisecond) {
+		r.mu.Lock()
+		waiting, refused, closed := c.waiting, c.refused, r.clients[c.sock.FD] != client(c)
+		r.mu.Unlock()
+		switch {
+		case refused != nil:
+			return nil, refused
+		case closed:
+			return nil, errors.New("the connection has ended")
+		case waiting == 0:
+			return opened, nil
+		case time.Since(start) > connectTimeout:
+			return nil, fmt.Errorf("%d of %d watches not answered within %v", waiting, len(requests), connectTimeout)
+		}
+	}
+	return nil, err
+}
+
+// begin sends the requests.
+func (c *streams) begin(r *reader, requests []watchRequest, seqs []uint64, counts bool) (begun []*stream, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range requests {
+		s := &stream{counts: counts, deaf: !counts,
+			Watch: Watch{filter: q.filter, lean: q.lean, over: c, last: slices.Clone(seqs)}}
+		if s.id, err = c.ask(q.endpoint, q.uri(), q.accept(), q.gzip); err != nil {
+			return nil, err
+		}
+		c.all = append(c.all, s)
+		c.live++
+		c.waiting++
+		begun = append(begun, s)
+	}
+	return begun, c.flush()
+}
+
+// find returns a stream that has not ended, or nil.
+func (c *streams) find(id uint32) *stream {
+	if i := int(id) / 2; id%2 == 1 && i < len(c.all) {
+		return c.all[i]
+	}
+	return nil
+}
+
+// take implements client.
+func (c *streams) take(p []byte, t *tally) error {
+	c.tally = t
+	if err := c.feed(p); err != nil {
+		return fmt.Errorf("connection of %d watches: %w", c.live, err)
+	}
+	return nil
+}
+
+// headers implements answerTaker.
+func (c *streams) headers(id uint32, h *http2.MetaHeadersFrame, end bool) error {
+	s := c.find(id)
+	if s == nil {
+		return nil // it was cancelled
+	}
+	encoding := ""
+	for _, f := range h.RegularFields() {
+		if f.Name == "content-encoding" {
+			encoding = f.Value
+		}
+	}
+	switch status := h.PseudoValue("status"); {
+	case s.answered: // trailers
+	case status != "200" || encoding != "" && encoding != "gzip":
+		c.over(s, fmt.Errorf("watch answered %s, content encoding %q", status, encoding))
+		return nil
+	default:
+		c.waiting--
+		s.answered = true
+		if encoding == "gzip" {
+			s.scan.inflate = new(inflater)
+		}
+	}
+	if end {
+		c.over(s, errEnded)
+	}
+	return nil
+}
+
+// data implements answerTaker.
+func (c *streams) data(id uint32, p []byte, end bool) (err error) {
+	s := c.find(id)
+	switch {
+	case s == nil: // it was cancelled
+		_, err = c.giveBack(0, 0, len(p))
+		return err
+	case s.deaf:
+		s.unpaid += len(p)
+		_, err = c.giveBack(0, 0, len(p))
+	default:
+		s.unpaid, err = c.giveBack(id, s.unpaid, len(p))
+	}
+	if err != nil {
+		return err
+	}
+	wrong := s.scan.data(p, func(line []byte) error {
+		if s.counts {
+			return s.count(line, c.tally)
+		}
+		_, _, err := s.event(line)
+		return err
+	})
+	if wrong == nil && end {
+		wrong = errEnded
+	}
+	if wrong != nil {
+		c.over(s, wrong)
+	}
+	return nil
+}
+
+// reset implements answerTaker.
+func (c *streams) reset(id uint32, code http2.ErrCode) error {
+	if s := c.find(id); s != nil {
+		c.over(s, &resetError{code})
+	}
+	return nil
+}
+
+// A resetError reports a stream that the server has reset.
+type resetError struct{ code http2.ErrCode }
+
+func (e *resetError) Error() string { return "the server reset the stream: " + e.code.String() }
+
+// over notes that a stream has ended, and why.
+func (c *streams) over(s *stream, why error) {
+	c.forget(s)
+	s.ended = why
+	switch {
+	case !s.answered:
+		c.waiting--
+		if c.refused == nil {
+			c.refused = why
+		}
+	case s.counts:
+		c.lose(why)
+	}
+}
+
+func (c *streams) forget(s *stream) {
+	c.all[s.id/2] = nil
+	c.live--
+}
+
+// end implements carrier. It cancels the watch, and closes the connection behind the last one.
+func (c *streams) end(w *Watch, r *reader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(c.all, func(s *stream) bool { return s != nil && &s.Watch == w })
+	if i < 0 || r.clients[c.sock.FD] != client(c) {
+		return
+	}
+	err := c.framer.WriteRSTStream(c.all[i].id, http2.ErrCodeCancel)
+	c.forget(c.all[i])
+	if err := errors.Join(err, c.flush()); err != nil || c.live == 0 {
+		r.closeLocked(c)
+	}
+}
+
+// hear lets a deaf stream read on.
+func (c *streams) hear(s *stream, r *reader) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.deaf = false; s.ended != nil {
+		return nil
+	}
+	err := c.framer.WriteWindowUpdate(s.id, uint32(s.unpaid))
+	s.unpaid = 0
+	return errors.Join(err, c.flush())
+}

@@ -1,0 +1,195 @@
+//go:build linux
+
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
+)
+
+// A Writer updates the objects of a collection, at kube-apiserver itself, over one HTTP/2
+// connection. Each of its workers has its own objects and writes one at a time. The writes of one
+// object are therefore in the order of their numbers.
+type Writer struct {
+	Client *http.Client
+	server string // URL of kube-apiserver
+	token  string
+	coll   *Collection
+	*Ledger
+
+	workers int // most writes in flight
+	Behind  int // writes that watchers may be behind before the next unpaced write; 0 is no limit
+	Turn    int // number of objects that are written in turn, from the first; 0 is all
+
+	gate sync.Mutex // held by the worker that waits for the watchers
+}
+
+// NewWriter returns a writer of objects that do not exist yet.
+func NewWriter(e Endpoint, coll *Collection, a *Acks, workers, behind int) *Writer {
+	return &Writer{
+		Client: e.client(), server: e.URL(), token: e.Token,
+		coll: coll, Ledger: NewLedger(a, coll.Objects), workers: min(workers, coll.Objects), Behind: behind,
+	}
+}
+
+// Create creates the collection. It sizes the payload of ConfigMaps for watch events of eventSize
+// bytes.
+func (w *Writer) Create(ctx context.Context, eventSize int, say func(string, ...any)) error {
+	coll := w.coll
+	if coll.pods() {
+		form := func(i int) Pod { return NewPod(i).On(coll.node(i)).written(uint64(i), 0) }
+		return CreatePods(ctx, w, 0, coll.Objects, form, say)
+	}
+	if err := w.CreateNamespace(ctx, coll.Namespace); err != nil {
+		return err
+	}
+	for object := range coll.Objects {
+		if _, err := w.Send(ctx, "POST", coll.path(), coll.body(object, w.Seqs[object])); err != nil {
+			return err
+		}
+		if object > 0 || coll.slices {
+			continue
+		}
+		without, err := w.eventSize(ctx)
+		if err != nil {
+			return err
+		}
+		coll.pad = max(coll.pad+eventSize-without, 0)
+	}
+	return nil
+}
+
+// eventSize writes object 0 as it was created, and returns the size of the event in bytes.
+func (w *Writer) eventSize(ctx context.Context) (int, error) {
+	// The answer to an update is the object of the events.
+	answer, err := w.Send(ctx, "PUT", w.coll.objectPath(0), w.coll.body(0, 0))
+	return len(bytes.TrimSpace(answer)) + len(`{"type":"MODIFIED","object":}`) + len("\n"), err
+}
+
+func (w *Writer) CreateNamespace(ctx context.Context, name string) error {
+	body := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q}}`, name)
+	_, err := w.Send(ctx, "POST", "/api/v1/namespaces", body)
+	return err
+}
+
+// Send sends one request and returns the body of a 2xx answer. A write is acknowledged by the head
+// of the answer; onAck, if any, is called then.
+func (w *Writer) Send(ctx context.Context, method, path, body string, onAck ...func()) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, w.server+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+w.token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", Name)
+	resp, err := w.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 == 2 {
+		for _, f := range onAck {
+			f()
+		}
+	}
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, answer)
+	}
+	return answer, nil
+}
+
+// Run updates objects in turn until ctx ends. It keeps to rate updates a second. With a rate of 0
+// it is as fast as the server answers and the watchers of f keep up. It returns after the answer to
+// every write. The first failed write stops it.
+func (w *Writer) Run(ctx context.Context, f *Fleet, rate float64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timetable := measure.Pace{Start: time.Now(), Rate: rate}
+	var wg sync.WaitGroup
+	for k := range min(w.workers, w.turns()) {
+		wg.Go(func() {
+			if err := w.work(ctx, f, timetable, k); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// work is worker k of run. It does operations k, k+workers, k+2·workers … on objects k, k+workers,
+// k+2·workers …
+func (w *Writer) work(ctx context.Context, f *Fleet, timetable measure.Pace, k int) error {
+	object, workers := k, min(w.workers, w.turns())
+	for i := uint64(k); ; i += uint64(workers) {
+		late, err := timetable.Wait(ctx, i)
+		if err == nil && timetable.Rate == 0 {
+			err = w.waitFor(ctx, f)
+		}
+		if err != nil {
+			return nil
+		}
+		w.NoteLate(late)
+		f.Expect(object)
+		if err := w.Update(object); err != nil {
+			return err
+		}
+		if object += workers; object >= w.turns() {
+			object = k
+		}
+	}
+}
+
+func (w *Writer) Book() *Ledger { return w.Ledger }
+
+// turns returns the number of objects that are written.
+func (w *Writer) turns() int {
+	if w.Turn > 0 {
+		return min(w.Turn, w.coll.Objects)
+	}
+	return w.coll.Objects
+}
+
+// Allow lets watchers be so many writes behind.
+func (w *Writer) Allow(behind int) { w.Behind = behind }
+
+// waitFor waits until the watchers are at most w.behind writes behind, on average. Otherwise
+// kube-apiserver would end the watches under more writes than it can deliver.
+func (w *Writer) waitFor(ctx context.Context, f *Fleet) error {
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	for w.Behind > 0 && f.Err() == nil && f.owed() > int64(w.Behind)*int64(len(f.Watchers)) {
+		if err := Sleep(ctx, time.Millisecond/2); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// Update makes the next write of an object. The end of the load does not cancel it: after a write
+// with an unknown result, the expected number of deliveries would be unknown.
+func (w *Writer) Update(object int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	seq := w.Seqs[object] + uint64(w.coll.Objects)
+	w.Seqs[object] = seq
+	w.Acks.Begin(seq)
+	_, err := w.Send(ctx, "PUT", w.coll.objectPath(object), w.coll.body(object, seq), func() { w.Done(seq) })
+	return err
+}

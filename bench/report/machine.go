@@ -1,0 +1,90 @@
+//go:build linux
+
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// Conditions are the machine and the settings of a run, as `key: value` lines of the Go benchmark
+// format.
+type Conditions []string
+
+// MachineConditions returns the conditions that all commands share.
+func MachineConditions() Conditions {
+	var c Conditions
+	c.Add("date", time.Now().UTC().Format(time.RFC3339))
+	c.Add("commit", commit())
+	c.Add("command", "bench "+strings.Join(os.Args[1:], " "))
+	c.Add("goos", runtime.GOOS)
+	c.Add("goarch", runtime.GOARCH)
+	c.Add("pkg", "github.com/watchfan/watchfan/bench")
+	c.Add("cpu", field("/proc/cpuinfo", "model name"))
+	c.Add("cores", fmt.Sprint(runtime.NumCPU()))
+	c.Add("memory", field("/proc/meminfo", "MemTotal"))
+	c.Add("kernel", firstLine("/proc/sys/kernel/osrelease"))
+	c.Add("go", runtime.Version())
+	return c
+}
+
+func (c *Conditions) Add(key, value string) {
+	if value == "" {
+		value = "unknown"
+	}
+	*c = append(*c, key+": "+value)
+}
+
+func (c Conditions) write(w io.Writer) {
+	for _, line := range c {
+		fmt.Fprintln(w, line)
+	}
+}
+
+// commit returns the revision that is stamped into the binary. `go run` stamps none: then git
+// answers.
+func commit() string {
+	revision, dirty := "", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				revision = s.Value[:min(len(s.Value), 12)]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				dirty = "-dirty"
+			}
+		}
+	}
+	if revision != "" {
+		return revision + dirty
+	}
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(out))
+}
+
+// field returns the value of the first "name : value" line of a file.
+func field(path, name string) string {
+	data, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(data)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func firstLine(path string) string {
+	data, _ := os.ReadFile(path)
+	line, _, _ := strings.Cut(string(data), "\n")
+	return line
+}

@@ -1,0 +1,38 @@
+//go:build linux
+
+package report
+
+import (
+	"github.com/watchfan/watchfan/bench/load"
+)
+
+// A Peer is a server to compare: kube-apiserver itself, a proxy in front of it, or the floor.
+type Peer struct {
+	Name string // as in results
+	TLS  bool
+}
+
+func (p Peer) String() string {
+	if p.TLS {
+		return p.Name + "/tls"
+	}
+	return p.Name + "/plain"
+}
+
+// The peers that this program can start.
+var (
+	Direct       = Peer{"kube-apiserver", true}
+	WatchfanTLS  = Peer{"watchfan", true}
+	WatchfanBare = Peer{"watchfan", false}
+	FloorTLS     = Peer{"writev", true} // floor.go; it has no cluster, and its turn comes after the others
+	FloorBare    = Peer{"writev", false}
+	Peers        = []Peer{Direct, WatchfanTLS, WatchfanBare}
+)
+
+// Protocols returns the protocols that a peer's watchers may speak.
+func (p Peer) Protocols() []load.Protocol {
+	if p.TLS {
+		return []load.Protocol{load.HTTP11, load.HTTP20}
+	}
+	return []load.Protocol{load.HTTP11}
+}

@@ -1,0 +1,230 @@
+//go:build linux
+
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/measure"
+)
+
+// A Metric is one figure of a result, in a unit that benchstat knows: it scales ns, B and /s.
+type Metric struct {
+	unit  string
+	value float64
+}
+
+func writeBenchmark(w io.Writer, name string, metrics []Metric) {
+	fmt.Fprintf(w, "%s-%d\t1", name, runtime.NumCPU())
+	for _, m := range metrics {
+		fmt.Fprintf(w, "\t%s %s", strconv.FormatFloat(m.value, 'f', decimals(m.value), 64), m.unit)
+	}
+	fmt.Fprintln(w)
+}
+
+// decimals returns the number of decimals for about four significant digits.
+func decimals(v float64) int {
+	switch {
+	case v == 0 || v >= 1000 || v <= -1000:
+		return 0
+	case v >= 100:
+		return 1
+	case v >= 10:
+		return 2
+	default:
+		return 4
+	}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	var keys []K
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Find returns the value of a unit.
+func Find(metrics []Metric, unit string) (float64, bool) {
+	i := slices.IndexFunc(metrics, func(m Metric) bool { return m.unit == unit })
+	if i < 0 {
+		return 0, false
+	}
+	return metrics[i].value, true
+}
+
+// ServersCPU returns the CPU time of all servers.
+func ServersCPU(u *measure.Usage) (sum time.Duration) {
+	for name, cpu := range u.CPU {
+		if name != load.Name {
+			sum += cpu
+		}
+	}
+	return sum
+}
+
+// UsageMetrics are the CPU of each process and of everything else on the machine.
+func UsageMetrics(u *measure.Usage) (m []Metric) {
+	for _, name := range sortedKeys(u.CPU) {
+		m = append(m, Metric{name + "-cpu-%", u.Percent(u.CPU[name])})
+	}
+	return append(m, Metric{"others-cpu-%", u.Percent(u.Others)})
+}
+
+func Milliseconds(d time.Duration) string { return Human(float64(d)/1e6) + " ms" }
+
+// A Column is one figure of a table.
+type Column struct {
+	title string
+	unit  string
+	scale float64 // factor from the metric to the table
+}
+
+// writeDisturbance writes the CPU that everything else on the machine used, in percent of a core.
+func writeDisturbance(w io.Writer, percent []float64) {
+	if len(percent) > 0 {
+		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. "+
+			"More than a few spoils the figures.\n", summarise(percent, 1))
+	}
+}
+
+// table writes an aligned table, or nothing if there is only a header.
+func table(w io.Writer, title string, fill func(row func(...string))) {
+	var text strings.Builder
+	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	rows := 0
+	fill(func(cells ...string) {
+		rows++
+		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
+	})
+	if tw.Flush(); rows > 1 {
+		fmt.Fprintf(w, "%s\n%s\n", title, text.String())
+	}
+}
+
+// summarise returns "median (smallest–largest)", one value alone, or a dash for no value.
+func summarise(v []float64, scale float64) string {
+	if len(v) == 0 {
+		return "–"
+	}
+	v = slices.Sorted(slices.Values(v))
+	format := func(x float64) string { return Human(x * scale) }
+	if len(v) == 1 {
+		return format(v[0])
+	}
+	return fmt.Sprintf("%s (%s–%s)", format(median(v)), format(v[0]), format(v[len(v)-1]))
+}
+
+// median of sorted values.
+func median(v []float64) float64 {
+	n := len(v)
+	return (v[(n-1)/2] + v[n/2]) / 2
+}
+
+// Human writes three significant digits, with a comma between thousands.
+func Human(v float64) string {
+	switch {
+	case v < 0:
+		return "-" + Human(-v)
+	case v >= 1000:
+		return thousands(int(math.Round(v)))
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case v >= 0.1 || v == 0:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+}
+
+// thousands writes a number with a comma between thousands.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// writeReport prints the conditions and the figures of a run, and publishes them under a name. It
+// returns err, the reason why the figures are incomplete, if any.
+func writeReport(stdout io.Writer, name string, c Conditions, err error, figures func(io.Writer)) error {
+	var text bytes.Buffer
+	c.write(&text)
+	if err != nil {
+		fmt.Fprintf(&text, "\nINCOMPLETE: %v\n", err)
+	}
+	fmt.Fprintln(&text)
+	figures(&text)
+	stdout.Write(text.Bytes())
+	return errors.Join(err, publish(name, text.Bytes()))
+}
+
+// publish writes a report to bench/results. An empty name publishes nothing.
+func publish(name string, report []byte) error {
+	if name == "" {
+		return nil
+	}
+	dir := filepath.Join("bench", "results")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, time.Now().Format(time.DateOnly)+"-"+name+".txt"), report, 0o644)
+}
+
+// Clock writes a duration as minutes and seconds.
+func Clock(d time.Duration) string {
+	s := int(d.Round(time.Second).Seconds())
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
+
+// Write reports all samples: first all tables, then all benchmark lines. err is the reason
+// why they are incomplete, if any. Failed samples are errors, and without samples there is no report.
+func Write(stdout io.Writer, name string, c Conditions, err error, all []*Section) error {
+	failed, cases := 0, 0
+	for _, s := range all {
+		failed += s.failed()
+		cases += len(s.Samples)
+	}
+	if cases == 0 {
+		return err
+	}
+	if failed > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of %d cases failed", failed, cases))
+	}
+	return writeReport(stdout, name, c, err, func(w io.Writer) {
+		var disturbed []float64
+		for _, s := range all {
+			s.WriteTables(w)
+			disturbed = append(disturbed, s.values("others-cpu-%")...)
+		}
+		writeDisturbance(w, disturbed)
+		fmt.Fprintln(w)
+		for _, s := range all {
+			s.writeBenchmarks(w)
+		}
+	})
+}
+
+// M returns a metric.
+func M(unit string, value float64) Metric { return Metric{unit, value} }
+
+// Col returns a column.
+func Col(title, unit string, scale float64) Column { return Column{title, unit, scale} }

@@ -1,0 +1,156 @@
+//go:build linux
+
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"os"
+	"testing"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+)
+
+// startFloorHere serves a floor in this process.
+func startFloorHere(t *testing.T, secure bool, objects, size, streams int) *floor {
+	t.Helper()
+	in, orders, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &floorServer{chunk: newFloorChunk(size), objects: objects, streams: streams, orders: int(in.Fd()),
+		conns: make(map[int]*floorConn)}
+	f := &floor{Ledger: load.NewLedger(load.NewAcks(), objects), orders: orders, Batch: 1}
+	if secure {
+		cert, err := makeCertificate(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(cert.certFile, cert.keyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: floorProtocols}
+		f.endpoint.TLS = &tls.Config{ServerName: "127.0.0.1", RootCAs: cert.roots}
+	}
+	if f.endpoint.Addr, err = s.listen(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve() }()
+	t.Cleanup(func() {
+		orders.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("floor: %v", err)
+		}
+		in.Close()
+	})
+	return f
+}
+
+// orders is a context for so many orders of a floor, which looks at it before each.
+type orders struct {
+	context.Context
+	left int
+}
+
+func (o *orders) Err() error {
+	if o.left--; o.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestFloor: watchers of a floor get each event once and in order, singly and in batches.
+func TestFloor(t *testing.T) {
+	for name, c := range map[string]struct {
+		secure  bool
+		streams int
+	}{"plain": {}, "tls": {secure: true}, "h2": {true, 4}} {
+		t.Run(name, func(t *testing.T) {
+			const objects, size = 7, 1860
+			server := startFloorHere(t, c.secure, objects, size, c.streams)
+			coll := &load.Collection{Namespace: "bench", Objects: objects}
+			watchers, err := load.NewFleet(server.endpoint, coll, []load.Filter{load.Everything}, server.Acks, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watchers.Close()
+			if c.streams > 0 {
+				watchers.H2 = &load.Multiplex{Streams: c.streams, Flow: load.LargeSteps}
+			}
+			if err := watchers.Grow(t.Context(), 20, server.Seqs); err != nil {
+				t.Fatal(err)
+			}
+			for _, batch := range []float64{1, 3.5} {
+				server.Batch = batch
+				before := server.Acked.Load()
+				err := server.Run(&orders{t.Context(), 100}, watchers, 0)
+				if err == nil {
+					err = watchers.Drain(t.Context(), steady.Patience)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if events := server.Acked.Load() - before; events != uint64(100*batch) {
+					t.Errorf("%d events in 100 orders of %v", events, batch)
+				}
+			}
+			got := watchers.Read()
+			perEvent := float64(got.Bytes) / float64(got.Deliveries)
+			if got.Deliveries != 20*450 || got.Early != 0 || perEvent < size || perEvent > size+10 {
+				t.Errorf("%d deliveries, %d early, %.0f bytes each", got.Deliveries, got.Early, perEvent)
+			}
+		})
+	}
+}
+
+// TestFloorStalled: a watcher that does not read delays no other, and gets all events when it reads
+// again.
+func TestFloorStalled(t *testing.T) {
+	server := startFloorHere(t, false, 3, 10_000, 0)
+	coll := load.NewCollection(load.ObjectConfigMaps, 3, 0)
+	watchers, err := load.NewFleet(server.endpoint, coll, []load.Filter{load.Everything}, server.Acks, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watchers.Close()
+	if err := watchers.Grow(t.Context(), 2, server.Seqs); err != nil {
+		t.Fatal(err)
+	}
+	stalled, err := watchers.AddDeaf(t.Context(), 2, server.Seqs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stalled.Close()
+	server.Batch = 100
+	err = server.Run(&orders{t.Context(), 5}, watchers, 0)
+	if err == nil {
+		err = watchers.Drain(t.Context(), steady.Patience)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	fates, err := stalled.Wake(t.Context(), server.Seqs)
+	if want := [...]int{load.CaughtUp: 2, load.Ended: 0, load.Silent: 0}; err != nil || fates != want {
+		t.Errorf("got %v, %v want %v", fates, err, want)
+	}
+}
+
+func TestFloorEvents(t *testing.T) {
+	for _, batch := range []float64{1, 1.25, 3.5, 17} {
+		f := &floor{Batch: batch}
+		sum := uint64(0)
+		for i := range uint64(1000) {
+			n := f.events(i)
+			if n != uint64(batch) && n != uint64(batch)+1 {
+				t.Fatalf("batch %v: %d events", batch, n)
+			}
+			sum += n
+		}
+		if want := uint64(1000 * batch); sum != want {
+			t.Errorf("batch %v: %d events in 1000 orders, want %d", batch, sum, want)
+		}
+	}
+}

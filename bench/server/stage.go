@@ -1,0 +1,183 @@
+//go:build linux
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/measure"
+	"github.com/watchfan/watchfan/bench/report"
+)
+
+// A source makes the events that watchers receive.
+type source interface {
+	// run makes rate events a second until ctx ends. With a rate of 0 it makes as many as the
+	// watchers of f take.
+	Run(ctx context.Context, f *load.Fleet, rate float64) error
+	Book() *load.Ledger
+}
+
+// A Stage is the servers, the objects and the writer for one peer. They are fresh for each session,
+// because no peer may inherit another's heap or watchers. The floor has neither cluster nor writer.
+type Stage struct {
+	Peer    report.Peer
+	Cluster *Cluster
+	Proxy   *Proxy // nil without a proxy
+	Floor   *floor // nil unless it is the peer
+	Coll    *load.Collection
+	Writer  *load.Writer
+}
+
+// NewFloorStage starts a floor of n objects, beside a peer, with events of size bytes. Its HTTP/2
+// connections have streams watches each; 0 is HTTP/1.1. stop must be called.
+func NewFloorStage(ctx context.Context, beside report.Peer, n, size, streams int) (*Stage, error) {
+	f, err := startFloor(ctx, beside.TLS, n, size, streams)
+	if err != nil {
+		return nil, err
+	}
+	p := report.Peer{Name: report.FloorBare.Name, TLS: beside.TLS}
+	return &Stage{Peer: p, Floor: f, Coll: load.NewCollection(load.ObjectConfigMaps, n, 0)}, nil
+}
+
+// Stop ends the servers, the proxy first.
+func (s *Stage) Stop() {
+	if s.Writer != nil {
+		s.Writer.Client.CloseIdleConnections()
+	}
+	if s.Proxy != nil {
+		s.Proxy.Child.Stop()
+	}
+	if s.Cluster != nil {
+		s.Cluster.Stop()
+	}
+	if s.Floor != nil {
+		s.Floor.stop()
+	}
+}
+
+func (s *Stage) source() source {
+	if s.Floor != nil {
+		return s.Floor
+	}
+	return s.Writer
+}
+
+func (s *Stage) Book() *load.Ledger { return s.source().Book() }
+
+func OwnProcess() measure.Process { return measure.Process{Name: load.Name, PID: os.Getpid()} }
+
+// WithBench returns the servers of a stage and this program.
+func WithBench(st *Stage) []measure.Process {
+	return append([]measure.Process{OwnProcess()}, st.Processes()...)
+}
+
+// Processes returns the servers.
+func (s *Stage) Processes() (all []measure.Process) {
+	if s.Floor != nil {
+		return []measure.Process{s.Floor.process}
+	}
+	all = append(all, s.Cluster.Processes...)
+	if s.Proxy != nil {
+		all = append(all, s.Proxy.Process)
+	}
+	return all
+}
+
+// Endpoint returns the address for the peer's watchers.
+func (s *Stage) Endpoint() load.Endpoint {
+	switch {
+	case s.Floor != nil:
+		return s.Floor.endpoint
+	case s.Peer == report.Direct:
+		return s.Cluster.Endpoint
+	}
+	return s.Proxy.endpoint(s.Peer)
+}
+
+// NewFleet returns a fleet without watchers.
+func (s *Stage) NewFleet(filters []load.Filter, nice int) (*load.Fleet, error) {
+	return load.NewFleet(s.Endpoint(), s.Coll, filters, s.Book().Acks, nice)
+}
+
+// Alive reports an error if a server has ended.
+func (s *Stage) Alive() (err error) {
+	if s.Cluster != nil {
+		err = s.Cluster.Child.Alive()
+	}
+	if s.Proxy != nil {
+		err = errors.Join(err, s.Proxy.Child.Alive())
+	}
+	if s.Floor != nil {
+		err = errors.Join(err, s.Floor.child.Alive())
+	}
+	return err
+}
+
+// Rest waits until the servers are at rest, and returns what they use then. It collects their
+// garbage first. A server is at rest if in one second all servers together use less than a tenth of
+// a core, and each changes its resident memory by less than half a percent. After 15 s rest returns
+// in any case.
+func (s *Stage) Rest(ctx context.Context) (measure.Costs, error) {
+	const step, patience = time.Second, 15 * time.Second
+	if err := s.collectGarbage(ctx); err != nil {
+		return measure.Costs{}, err
+	}
+	before, err := measure.ReadCosts(s.Processes())
+	for start := time.Now(); err == nil; {
+		if err = load.Sleep(ctx, step); err != nil {
+			break
+		}
+		var now measure.Costs
+		if now, err = measure.ReadCosts(s.Processes()); err != nil {
+			break
+		}
+		quiet := true
+		var used time.Duration
+		for name, cpu := range now.CPUSince(before) {
+			used += cpu
+			change := float64(now.RSS[name]-before.RSS[name]) / float64(before.RSS[name])
+			quiet = quiet && change < 0.005 && change > -0.005
+		}
+		if quiet && used < step/10 || time.Since(start) > patience {
+			return now, nil
+		}
+		before = now
+	}
+	return measure.Costs{}, errors.Join(err, s.Alive())
+}
+
+// collectGarbage makes kube-apiserver and the proxy collect their garbage. It does so twice,
+// because finalizers and pools hold memory until the second collection.
+func (s *Stage) collectGarbage(ctx context.Context) error {
+	for range 2 {
+		if _, err := s.Cluster.Get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+			return err
+		}
+		if s.Proxy != nil {
+			if _, err := s.Proxy.Admin.Get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Load runs the source in the background. stop ends it, waits for the answer to the last write, and
+// returns the error that ended the source earlier, if any.
+func (s *Stage) Load(ctx context.Context, f *load.Fleet, r load.Rate) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	errc := make(chan error, 1)
+	go func() { errc <- s.source().Run(ctx, f, float64(r)) }()
+	return func() error {
+		cancel()
+		if err := <-errc; err != nil {
+			return fmt.Errorf("writer: %w", err)
+		}
+		return nil
+	}
+}

@@ -51,9 +51,7 @@ func TestCopyGivenUp(t *testing.T) {
 	percent.Store(82)
 	f.awaitLog("Gave lane up", "encoding=json-metadata-v1")
 	f.awaitLog("Cut what was held for a client", "memoryShort=true")
-	if err := part.Ended(); err != nil {
-		t.Errorf("the watch of the copy ended with %v", err)
-	}
+	part.WantEnd()
 	f.passed(0)
 	percent.Store(50)
 	f.awaitLog("memory=enough")

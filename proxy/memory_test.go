@@ -60,9 +60,7 @@ func TestMemoryFullWhileFilling(t *testing.T) {
 		percent.Store(92)
 		p.Up.Reflector().Send("garbage\n")
 		p.AwaitLog("Stopped lane", "memory is full")
-		if err := w.Ended(); err != nil {
-			t.Errorf("the stream ended with %v", err)
-		}
+		w.WantEnd()
 		if got := p.Up.Count(proxytest.WatchList); got != 2 {
 			t.Errorf("%d lists, want 2", got)
 		}

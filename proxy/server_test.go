@@ -83,8 +83,7 @@ func TestShutdown(t *testing.T) {
 // The admin port shows whether upstream is there, the server's own metrics and the process's, and
 // profiles. Pages of other hosts get none of it, nor anything of the insecure port.
 func TestPages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		synctest.Wait()
 		if resp, body := p.Admin("/readyz?verbose"); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, "[+]ping ok\n") ||
 			!strings.Contains(body, "[+]upstream ok\n") || !strings.HasSuffix(body, "readyz check passed\n") {

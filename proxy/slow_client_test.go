@@ -111,9 +111,7 @@ func TestSlowClient(t *testing.T) {
 				write()
 			}
 			f.stop()
-			if err := good.Ended(); err != nil {
-				t.Errorf("the client that reads: stream ended with %v", err)
-			}
+			good.WantEnd()
 			if len(f.log.with("msg=Stopped ", "connectionsCut=1")) != 1 {
 				t.Error("shutdown has not cut the client's connection")
 			}

@@ -100,9 +100,7 @@ func TestWebSocketWatch(t *testing.T) {
 		f.watch(since, rv-1).AwaitVersion(rv) // the lane has it when the next port's watches begin
 	}
 	f.passed(0)
-	if n := f.up.Count(proxytest.WatchList); n != 1 {
-		t.Errorf("%d upstream watches", n)
-	}
+	f.up.WantCount(proxytest.WatchList, 1)
 }
 
 // What ends a connection, and the last bytes of each.

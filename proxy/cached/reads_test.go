@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -26,8 +25,7 @@ const notOlder = "&resourceVersion=100&resourceVersionMatch=NotOlderThan"
 // A list has the same bytes as upstream's.
 func TestListBytes(t *testing.T) {
 	for _, r := range []proxytest.Resource{proxytest.ConfigMaps, proxytest.Foos} {
-		bubble.Run(t, r.Name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, r.Name, func(t *testing.T, p *bubble.Proxy) {
 			same := func(path string) {
 				t.Helper()
 				resp, body := p.Get(path + "?resourceVersion=0")
@@ -75,8 +73,7 @@ func unzipped(t *testing.T, body string) string {
 
 // Answers of more than 128 KiB are compressed for clients that accept gzip.
 func TestListGzip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		w := p.Watch(bubble.AnyState)
 		p.CMs.Put("ns", "a", "")
 		empty := len(p.Direct(bubble.CMs))
@@ -113,8 +110,7 @@ type listMeta struct {
 
 // Continue tokens have kube-apiserver's form, and remainingItemCount is exact (contract 2.5).
 func TestListPages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		w := p.Watch(bubble.AnyState)
 		for _, name := range []string{"a", "b", "c", "d"} {
 			p.CMs.Put("ns", name, strings.Repeat("x", 129<<10), "app", name) // a page of one is compressed
@@ -169,8 +165,7 @@ func TestListPages(t *testing.T) {
 
 // A get has the bytes of the object, or says that there is none as kube-apiserver does.
 func TestGet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Watch(bubble.AnyState).AwaitVersion(p.CMs.Put("ns", "a", "1"))
 		p.Watch("%s?watch=1&resourceVersion=0", proxytest.Foos.Path())
 		for path, want := range map[string]string{
@@ -195,8 +190,7 @@ func TestGet(t *testing.T) {
 // A list from a resourceVersion that the cache has not reached waits for a proof, and so does a
 // consistent list. Lists that the cache cannot answer pass through.
 func TestListFresh(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), bubble.Impatient, func(o *proxy.Options) { o.Lane.Tuning.SpareLists = true })
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Watch(bubble.AnyState).AwaitVersion(p.CMs.Put("ns", "a", large))
 		shows := func(query string, rv uint64) {
 			t.Helper()
@@ -218,5 +212,5 @@ func TestListFresh(t *testing.T) {
 			}
 			p.Passed(i + 1)
 		}
-	})
+	}, bubble.Impatient, func(o *proxy.Options) { o.Lane.Tuning.SpareLists = true })
 }

@@ -4,19 +4,16 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // A resident resource that kube-apiserver does not have keeps /readyz from ok. The page and the log say
 // why, and the log says it once.
 func TestNoSuchResident(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Cached.ResidentResources = []string{"podz"} })
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		time.Sleep(time.Minute) // it is looked for every two seconds
 		resp, body := p.Admin("/readyz")
 		if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, "[-]resident-resources failed: podz is not synced: "+
@@ -27,5 +24,5 @@ func TestNoSuchResident(t *testing.T) {
 		if len(lines) != 1 || !strings.Contains(lines[0], `kube-apiserver has no resource podz in v1: not found`) {
 			t.Errorf("logged %q", lines)
 		}
-	})
+	}, func(o *proxy.Options) { o.Cached.ResidentResources = []string{"podz"} })
 }

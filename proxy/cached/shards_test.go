@@ -47,8 +47,7 @@ func uids(t *testing.T, body string) map[string]string {
 // Lists and watches of two halves have each object in one of them. An upstream that ignores
 // shardSelector is not asked.
 func TestShards(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		const objects = 40
 		for i := range objects {
 			p.CMs.Put("ns", fmt.Sprintf("o%02d", i), "1")
@@ -112,8 +111,7 @@ func TestShards(t *testing.T) {
 // ignore it.
 func TestShardMalformed(t *testing.T) {
 	for name, served := range map[string]bool{"ignored": false, "served": true} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			if served {
 				p.Up.On(proxytest.Form, 1<<20, func(c *proxytest.Call) {
 					if c.R.URL.Path == "/api/v1/namespaces" {
@@ -157,14 +155,12 @@ func TestShardWithheld(t *testing.T) {
 		}
 		p.Passed(0)
 	}
-	bubble.Run(t, "filling", func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Row(t, "filling", func(t *testing.T, p *bubble.Proxy) {
 		p.Get(proxytest.Events.Path() + "?resourceVersion=0") // learns which resources exist
 		p.Up.On(proxytest.WatchList, 1<<20, (*proxytest.Call).Hang)
 		withheld(p)
 	})
-	bubble.Run(t, "discovery", func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Row(t, "discovery", func(t *testing.T, p *bubble.Proxy) {
 		p.Up.On(proxytest.Other, 1<<20, func(c *proxytest.Call) {
 			if c.R.URL.Path == "/api/v1" {
 				c.Fail(http.StatusServiceUnavailable, "ServiceUnavailable", "no", 0)
@@ -174,13 +170,11 @@ func TestShardWithheld(t *testing.T) {
 		})
 		withheld(p)
 	})
-	bubble.Run(t, "no such resource", func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Row(t, "no such resource", func(t *testing.T, p *bubble.Proxy) {
 		p.Get(sharded("/api/v1/unknown?resourceVersion=0", halves[0]))
 		p.Passed(1)
 	})
-	bubble.Run(t, "history", func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Row(t, "history", func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")             // 101
 		p.CMs.Put("ns", "b", "1", "app", "x") // 102
 		p.CMs.Put("ns", "a", "2", "app", "x") // 103

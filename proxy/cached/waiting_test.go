@@ -47,8 +47,7 @@ func TestSilentUpstream(t *testing.T) {
 
 // A client that loses its right while it waits for a lane is not served from the lane.
 func TestRevokedWhileWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0 })
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		p.Up.SetDelay(func(proxytest.Kind) time.Duration { return time.Second })
 		c := p.Begin(bubble.Request{Target: bubble.CMs + "?resourceVersion=0", Token: bubble.ClientToken})
@@ -58,15 +57,14 @@ func TestRevokedWhileWaiting(t *testing.T) {
 		if resp, _ := c.Read(); resp.StatusCode != http.StatusForbidden {
 			t.Errorf("got %s", resp.Status)
 		}
-	})
+	}, func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0 })
 }
 
 // A watch that passes through because its lane is not filled yet ends once the lane is, behind a
 // bookmark, and its client resumes at the lane. A watch whose client may not resume goes on, and so
 // does one that begins with the state.
 func TestRecalled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		p.Up.On(proxytest.WatchList, 1, (*proxytest.Call).Abort) // requests then pass through
 		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { time.Sleep(5 * time.Second); c.Serve() })
@@ -124,8 +122,7 @@ func TestTurnsInVain(t *testing.T) {
 			p.Up.On(proxytest.Other, 1<<20, (*proxytest.Call).Hang)
 		}},
 	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t), bubble.Impatient, bubble.SpareLists, bubble.NoneAlone)
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			c.prepare(p)
 			before := p.Up.Count(proxytest.Client)
 			turns := make(chan struct{}, lane.MostThrough)
@@ -149,6 +146,6 @@ func TestTurnsInVain(t *testing.T) {
 				}
 			}
 			p.Passed(before + clients)
-		})
+		}, bubble.Impatient, bubble.SpareLists, bubble.NoneAlone)
 	}
 }

@@ -24,8 +24,7 @@ const tablesSince = bubble.CMs + "?watch=true&resourceVersion=%d"
 // Kubectls of all namespaces share one upstream watch, which begins where the first of them begins.
 // No list fills the lane.
 func TestTables(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1") // 101
 		listed := p.CMs.Put("other", "b", "1")
 		p.CMs.Put("ns", "a", "2") // 103: between the first client's list and its watch
@@ -68,8 +67,7 @@ func TestTables(t *testing.T) {
 
 // Each form of Tables has a lane of its own.
 func TestTableForms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		open := func(query, accept string) *proxytest.Watcher {
 			return p.Send(bubble.Request{Target: fmt.Sprintf(tablesSince, rv) + query, Header: []string{"Accept", accept}}).Watch()
@@ -95,8 +93,7 @@ func TestTableForms(t *testing.T) {
 
 // A client whose list is older than the lane is served from a replay.
 func TestTablesBackfill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1") // 101
 		p.CMs.Put("ns", "a", "2") // 102
 		p.CMs.Put("ns", "b", "1") // 103
@@ -117,8 +114,7 @@ func TestTablesBackfill(t *testing.T) {
 // Upstream words the 410 for a resourceVersion that is too old, also if it would be the lane's first.
 // The lane then begins now.
 func TestTablesTooOld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		p.CMs.Put("ns", "a", "2")
 		p.Up.Bump(10)
@@ -139,8 +135,7 @@ func TestTablesTooOld(t *testing.T) {
 
 // Rows have ages. A client whose first rows would be old asks upstream.
 func TestTablesStale(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		tables(p, tablesSince, rv)
 		p.CMs.Put("ns", "a", "2")
@@ -162,8 +157,7 @@ func TestTablesStale(t *testing.T) {
 // A broken upstream watch is resumed, and clients notice nothing. If the history is gone, their
 // watches end properly, and upstream says 410 to those that resume.
 func TestTablesUpstreamBreaks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		w := tables(p, tablesSince, rv)
 		p.CMs.Put("ns", "a", "2") // 102
@@ -199,8 +193,7 @@ func TestTablesUpstreamBreaks(t *testing.T) {
 
 // If the columns change, watches end properly. Clients that come back get the new columns.
 func TestTablesColumnsChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		w := tables(p, tablesSince, rv)
 		p.CMs.Put("ns", "a", "2")
@@ -210,9 +203,7 @@ func TestTablesColumnsChange(t *testing.T) {
 		p.Up.Stream(proxytest.Watch).Abort()
 		p.Up.AwaitCount(proxytest.Watch, 2)
 		last := p.CMs.Put("ns", "a", "3")
-		if err := w.Ended(); err != nil {
-			t.Errorf("the stream ended with %v", err)
-		}
+		w.WantEnd()
 		proxytest.WantStrings(t, "before", w.Strings(), "MODIFIED ns/a 102")
 		again := tables(p, tablesSince, last-1)
 		if e := again.Await(1)[0]; e.RV != last || !strings.Contains(e.Raw, other) {
@@ -225,8 +216,7 @@ func TestTablesColumnsChange(t *testing.T) {
 // Clients with the same selector share an upstream watch with that selector, which ends with the
 // last of them. The watch of all ends like others when nobody uses it.
 func TestTablesSelector(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1", "app", "x")
 		path := "/api/v1/namespaces/ns/configmaps?watch=true&labelSelector=%s&resourceVersion=%d"
 		one, two := tables(p, path, "app%3Dx,b", rv), tables(p, path, "b,app%3Dx", rv)
@@ -266,8 +256,7 @@ func TestTablesSelector(t *testing.T) {
 
 // Any number of selectors of one client leaves a bounded number of lanes.
 func TestTablesManySelectors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		const most = 128
 		for i := range most + 2 {
@@ -283,8 +272,7 @@ func TestTablesManySelectors(t *testing.T) {
 
 // If upstream can't make a Table of an object, all pass through: upstream sends the object instead.
 func TestTablesWithoutTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		w := tables(p, tablesSince, rv)
 		p.Up.Stream(proxytest.Watch).Send(`{"type":"MODIFIED","object":{"kind":"ConfigMap","metadata":{"name":"a"}}}` + "\n")
@@ -298,8 +286,7 @@ func TestTablesWithoutTable(t *testing.T) {
 
 // Tables can be revoked, drained and bookmarked as any watch.
 func TestTablesDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.DrainDuration = time.Second })
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		w := tables(p, tablesSince+"&allowWatchBookmarks=true", p.CMs.Put("ns", "a", "1"))
 		p.CMs.Put("ns", "a", "2")
 		w.Await(1)
@@ -308,8 +295,6 @@ func TestTablesDrain(t *testing.T) {
 		synctest.Wait()
 		p.Stop()
 		proxytest.WantStrings(t, "drained", w.Strings(), "MODIFIED ns/a 102", fmt.Sprintf("BOOKMARK %d", rv))
-		if err := w.Ended(); err != nil {
-			t.Errorf("the stream ended with %v", err)
-		}
-	})
+		w.WantEnd()
+	}, func(o *proxy.Options) { o.DrainDuration = time.Second })
 }

@@ -52,8 +52,7 @@ func TestWatchStart(t *testing.T) {
 		{all + "&labelSelector=app%3Dx&resourceVersion=101", []string{b, "DELETED ns/b 103"}},
 		{"/api/v1/watch/namespaces/ns/configmaps?allowWatchBookmarks=true", []string{a, n}},
 	}
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		first := p.Watch(bubble.AnyState)
 		p.CMs.Put("ns", "a", "1")
 		p.CMs.Put("ns", "b", "1", "app", "x")
@@ -106,9 +105,7 @@ func TestWatchBookmarks(t *testing.T) {
 		}
 		at(time.Second, "the first bookmark")
 		for what, w := range untold {
-			if err := w.Ended(); err != nil {
-				t.Errorf("%s: stream ended with %v", what, err)
-			}
+			w.WantEnd()
 			proxytest.WantStrings(t, what, w.Strings())
 		}
 		at(3*time.Second, "the ends")
@@ -125,8 +122,7 @@ func TestWatchBookmarks(t *testing.T) {
 func TestWatchGzip(t *testing.T) {
 	const python, kubelet = "OpenAPI-Generator/36.0.2/python", "kubelet/v1.36.3 (linux/amd64) kubernetes/abcdef0"
 	for _, on := range []bool{true, false} {
-		bubble.Run(t, fmt.Sprintf("--compress-watches=%t", on), func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Lane.CompressWatches = on })
+		bubble.Row(t, fmt.Sprintf("--compress-watches=%t", on), func(t *testing.T, p *bubble.Proxy) {
 			for i := range 200 {
 				p.CMs.Put("ns", fmt.Sprint("n", 1000+i), strings.Repeat("data ", 160)) // more than one write's worth
 			}
@@ -158,15 +154,14 @@ func TestWatchGzip(t *testing.T) {
 				t.Errorf("Python's list: Content-Encoding %q, want gzip", e)
 			}
 			p.Passed(0)
-		})
+		}, func(o *proxy.Options) { o.Lane.CompressWatches = on })
 	}
 }
 
 // A client is served from the cache only if the cluster allows it to read. The Warnings of
 // kube-apiserver about the resource reach each client.
 func TestWatchIsAuthorized(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Up.On(proxytest.Form, 1, func(c *proxytest.Call) {
 			c.W.Header().Add("Warning", `299 - "one"`)
 			c.W.Header().Add("Warning", `299 - "two"`)

@@ -46,8 +46,7 @@ func inState(p *bubble.Proxy, state, lastError string) diagnose.DebugLane {
 
 // /debug/lanes shows a lane through its life. It shows nothing that upstream has sent.
 func TestDebugLanes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "secret")
 		p.CMs.Put("ns", "b", "secret", "app", "x")
 		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { time.Sleep(3 * time.Second); c.Serve() })
@@ -127,8 +126,7 @@ func TestDebugLanes(t *testing.T) {
 // A lane without clients is idle, since the end of its last client's watch. What has been delivered
 // does not fall when a lane ends.
 func TestDebugLanesIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = time.Minute })
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		w := p.Watch(bubble.AnyState)
 		inState(p, "Synced", "")
@@ -148,14 +146,13 @@ func TestDebugLanesIdle(t *testing.T) {
 		if n := after.Totals; len(after.Lanes) != 0 || n.DeliveredEvents != before.Totals.DeliveredEvents || n.DeliveredBytes != before.Totals.DeliveredBytes {
 			t.Errorf("%d lanes, %d events, %d bytes delivered after the end of the lane", len(after.Lanes), n.DeliveredEvents, n.DeliveredBytes)
 		}
-	})
+	}, func(o *proxy.Options) { o.Lane.IdleTimeout = time.Minute })
 }
 
 // /debug/lanes is a table or JSON, and says how far the process is and how its watches reach their
 // clients.
 func TestDebugLanesFormats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Version = "v1.2.3" })
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Watch(bubble.AnyState)
 		p.Send(bubble.Request{Target: bubble.AnyState, HTTP2: true, Header: []string{"Accept-Encoding", "gzip"}})
 		synctest.Wait()
@@ -193,5 +190,5 @@ func TestDebugLanesFormats(t *testing.T) {
 		check("/debug/lanes?limit=3", "", http.StatusBadRequest, text, `parameter "limit" is unknown: give any of format`)
 		check("/debug/lanes?"+strings.Repeat("x", 1000), "", http.StatusBadRequest, text,
 			`parameter "`+strings.Repeat("x", 50)+`" is unknown`)
-	})
+	}, func(o *proxy.Options) { o.Version = "v1.2.3" })
 }

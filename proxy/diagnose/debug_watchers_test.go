@@ -30,8 +30,7 @@ func ids(p *bubble.Proxy, query string) string {
 // /debug/watchers shows the client, the scope and the progress of each watch. It sorts and filters.
 // It does not show watches that have ended.
 func TestDebugWatchers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "content-of-a", "app", "x")
 		open := func(r bubble.Request) *bubble.Client {
 			c := p.Send(r)
@@ -128,8 +127,7 @@ func TestDebugWatchers(t *testing.T) {
 
 // The answer to a wrong query names the right ones.
 func TestDebugWatchersBadQueries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		for path, says := range map[string]string{
 			"?lag=1":                   "give any of format, limit, sort",
 			"?limit=0":                 "from 1 to 10000",
@@ -170,8 +168,7 @@ func TestDebugWatchersBadQueries(t *testing.T) {
 // Without --profiling, watches are shown to clients on this host only, and not to web pages in a
 // browser on this host.
 func TestDebugWatchersForeign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Profiling = false })
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		if resp, body := p.Admin("/debug/watchers"); resp.StatusCode != http.StatusOK {
 			t.Errorf("from here: %s %s", resp.Status, body)
 		}
@@ -180,14 +177,13 @@ func TestDebugWatchersForeign(t *testing.T) {
 				t.Errorf("%s: %s: %s %s", header, value, resp.Status, body)
 			}
 		}
-	})
+	}, func(o *proxy.Options) { o.Profiling = false })
 }
 
 // A watch that selects every change is never FilteredOut, however fast the changes come and whenever
 // the page looks.
 func TestVerdictsOfOneSample(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		for range 20 {
 			p.Watch("/api/v1/namespaces/ns/configmaps?watch=1&resourceVersion=0")
 		}
@@ -205,8 +201,7 @@ func TestVerdictsOfOneSample(t *testing.T) {
 
 // The pages say how many watches pass through and why. No client's name is where everybody may look.
 func TestDebugPassed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		open := func(target, accept string) *bubble.Client {
 			return p.Send(bubble.Request{Target: target, Header: []string{"Accept", accept}})

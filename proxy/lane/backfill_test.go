@@ -74,8 +74,7 @@ func TestBackfillPrevious(t *testing.T) {
 		"a little more":   {17*64 - 1, 17, 0, 1},
 		"all that change": {1, 1, 1, 0},
 	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			for i := range c.objects {
 				p.CMs.Put("ns", fmt.Sprintf("o%04d", i), "1", "app", "x")
 			}
@@ -127,8 +126,7 @@ func TestBackfillUndecidable(t *testing.T) {
 
 // If upstream has no history either, the client gets upstream's own 410.
 func TestBackfillTooOld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "q", "1")
 		p.Up.Bump(50)
 		p.CMs.Compact()
@@ -140,9 +138,7 @@ func TestBackfillTooOld(t *testing.T) {
 			}
 			p.Passed(i + 1)
 		}
-		if n := p.Up.Count(proxytest.Short); n != 1 {
-			t.Errorf("%d replays, want one that tells how far back there is history", n)
-		}
+		p.Up.WantCount(proxytest.Short, 1)
 	})
 }
 

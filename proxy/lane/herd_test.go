@@ -50,9 +50,7 @@ func TestHerd(t *testing.T) {
 			t.Errorf("the last is live after %s, the list has taken %s", took, takes)
 		}
 		p.Passed(lane.MostThrough)
-		if n := p.Up.Count(proxytest.WatchList); n != 1 {
-			t.Errorf("%d lists, want 1", n)
-		}
+		p.Up.WantCount(proxytest.WatchList, 1)
 		if n := p.Up.Count(proxytest.Review); n != clients {
 			t.Errorf("%d reviews, want %d", n, clients)
 		}
@@ -89,9 +87,7 @@ func TestTimeoutIncludesWait(t *testing.T) {
 		if waited := time.Since(began); waited != waits {
 			t.Errorf("waited %s", waited)
 		}
-		if err := w.Ended(); err != nil {
-			t.Error(err)
-		}
+		w.WantEnd()
 		if took := time.Since(began); took != 15*time.Second {
 			t.Errorf("ended after %s", took)
 		}

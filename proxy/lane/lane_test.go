@@ -14,8 +14,7 @@ import (
 // A resource is watched once for any number of clients. Its lane starts with the first of them. When
 // the proxy stops, their watches end properly.
 func TestOneUpstreamWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		time.Sleep(time.Minute)
 		if n := p.Up.Count(proxytest.WatchList) + p.Up.Count(proxytest.Form); n != 0 {
@@ -43,9 +42,7 @@ func TestOneUpstreamWatch(t *testing.T) {
 		p.Passed(0)
 		p.Stop()
 		for _, w := range watchers {
-			if err := w.Ended(); err != nil {
-				t.Errorf("stream ended with %v", err)
-			}
+			w.WantEnd()
 		}
 		synctest.Wait()
 		if p.Up.Open(proxytest.WatchList) != 0 {
@@ -58,8 +55,7 @@ func TestOneUpstreamWatch(t *testing.T) {
 // keeps its lane, even if the client keeps its connection.
 func TestStopsWhenIdle(t *testing.T) {
 	for name, timeout := range map[string]int{"client leaves": 3600, "watch ends": 365} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.Lane.IdleTimeout = time.Minute })
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			w := p.Watch(bubble.AnyState+"&timeoutSeconds=%d", timeout)
 			time.Sleep(365 * time.Second)
 			if timeout == 3600 {
@@ -75,11 +71,9 @@ func TestStopsWhenIdle(t *testing.T) {
 				t.Error("an idle lane goes on")
 			}
 			p.Watch(bubble.AnyState).Await(1)
-			if n := p.Up.Count(proxytest.WatchList); n != 2 {
-				t.Errorf("%d upstream watches in all, want 2", n)
-			}
+			p.Up.WantCount(proxytest.WatchList, 2)
 			p.Passed(0)
-		})
+		}, func(o *proxy.Options) { o.Lane.IdleTimeout = time.Minute })
 	}
 }
 
@@ -102,8 +96,7 @@ func TestUpstreamRefuses(t *testing.T) {
 		"no form": {func(c *proxytest.Call) { c.Write("") }, 0, []proxytest.Kind{proxytest.Form}},
 	} {
 		for _, kind := range c.kinds {
-			bubble.Run(t, name+"/"+string(kind), func(t *testing.T) {
-				p := bubble.Start(t, proxytest.NewBubbleServer(t))
+			bubble.Row(t, name+"/"+string(kind), func(t *testing.T, p *bubble.Proxy) {
 				p.CMs.Put("ns", "a", "1")
 				p.Up.On(kind, 1000, c.refuse)
 				began := time.Now()
@@ -125,8 +118,7 @@ func TestUpstreamRefuses(t *testing.T) {
 
 // A lane whose first lists fail is filled by a later one. Until then requests pass through.
 func TestRecovers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Up.On(proxytest.WatchList, 2, func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) })
 		p.Watch(bubble.AnyState).Await(1)
 		p.AwaitLog("msg=Listed")
@@ -138,15 +130,12 @@ func TestRecovers(t *testing.T) {
 // When the resource no longer exists upstream, the lane stops and its watches end properly. The next
 // client starts a new lane.
 func TestResourceGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		w := p.Watch(bubble.AnyState)
 		w.Await(1)
 		p.Up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(404, "NotFound", "no", 0) })
 		p.Up.Reflector().End()
-		if err := w.Ended(); err != nil {
-			t.Errorf("stream ended with %v", err)
-		}
+		w.WantEnd()
 		p.AwaitLog("upstream does not serve the resource")
 		p.Watch(bubble.AnyState).Await(1)
 		p.Passed(0)

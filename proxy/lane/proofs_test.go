@@ -48,9 +48,7 @@ func TestProofsAreShared(t *testing.T) {
 			proxytest.WantStrings(t, "a later watch", proxytest.Strings(c.Watch().Await(3)), "ADDED ns/a 101",
 				"ADDED ns/b 102", "END 102")
 		}
-		if n := p.Up.Count(proxytest.List); n != 2 {
-			t.Errorf("%d lists for 21 watches, want 2", n)
-		}
+		p.Up.WantCount(proxytest.List, 2)
 		p.Passed(0)
 	})
 }
@@ -148,9 +146,7 @@ func TestProofByWatch(t *testing.T) {
 				second = 1
 			}
 			for kind, want := range map[proxytest.Kind]int{proxytest.Probe: 2, proxytest.Short: second, proxytest.List: 0} {
-				if n := p.Up.Count(kind); n != want {
-					t.Errorf("%d requests of kind %s, want %d", n, kind, want)
-				}
+				p.Up.WantCount(kind, want)
 			}
 			p.Up.Reflector().Abort() // the lane resumes from the resourceVersion of the proof
 			p.Up.AwaitCount(proxytest.Watch, 1)
@@ -201,9 +197,7 @@ func TestProofFails(t *testing.T) {
 			if took := time.Since(began); took != wait {
 				t.Errorf("passed through after %s, want %s", took, wait)
 			}
-			if n := p.Up.Count(test.kind); n != 1 {
-				t.Errorf("%d requests of kind %s, want 1", n, test.kind)
-			}
+			p.Up.WantCount(test.kind, 1)
 			p.Watch(bubble.Fresh).Await(2) // the next proof succeeds
 			p.Passed(1)
 		})
@@ -253,8 +247,7 @@ func TestWatchListNotOlderThan(t *testing.T) {
 
 // A resource without a watch cache upstream is never proved.
 func TestUncachedIsNotProved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Up.Collection(proxytest.Events).Put("ns", "e", "1")
 		path := "/api/v1/events?watch=1&allowWatchBookmarks=true"
 		p.Watch("%s&resourceVersion=0", path).Await(2)

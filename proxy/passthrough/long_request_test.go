@@ -31,10 +31,8 @@ func owner(c *proxytest.Call) {
 // kube-apiserver compares each event with each requirement of the watches that pass through. So one
 // user has a few watches with large selectors, for as long as they last.
 func TestLargeSelectors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
-		up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
 			flush(w)
 			<-r.Context().Done()
 		})
@@ -65,16 +63,14 @@ func TestLargeSelectors(t *testing.T) {
 // kube-apiserver parses long selectors before it authenticates. So the proxy first asks whether an
 // unknown token is accepted, and sends one long request of a client at a time.
 func TestLongRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
-		up.On(proxytest.Owner, 2, owner)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.On(proxytest.Owner, 2, owner)
 		if resp, _ := p.Send(bubble.Request{Target: longTarget, Token: "garbage"}).Read(); resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("a garbage token got %d", resp.StatusCode)
 		}
 		p.Passed(0)
 		answer := make(chan struct{})
-		up.OnClients(func(http.ResponseWriter, *http.Request) { <-answer })
+		p.Up.OnClients(func(http.ResponseWriter, *http.Request) { <-answer })
 		for range 8 {
 			p.Begin(bubble.Request{Target: longTarget, Token: bubble.ClientToken})
 		}
@@ -83,9 +79,7 @@ func TestLongRequests(t *testing.T) {
 			p.Passed(n + 1)
 			answer <- struct{}{}
 		}
-		if n := up.Count(proxytest.Owner); n != 2 {
-			t.Errorf("%d reviews for two tokens", n)
-		}
+		p.Up.WantCount(proxytest.Owner, 2)
 	})
 }
 

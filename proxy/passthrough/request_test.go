@@ -24,11 +24,9 @@ import (
 // A request arrives upstream unchanged, except for the headers of one connection and the headers
 // that name a client.
 func TestRequestUnchanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		var got string
-		up.OnClients(func(_ http.ResponseWriter, r *http.Request) {
+		p.Up.OnClients(func(_ http.ResponseWriter, r *http.Request) {
 			via := r.Header.Get("Via")
 			if !strings.HasPrefix(via, "1.0 fred, 1.1 p.example, 1.1 watchfan-") || len(r.Header["Via"]) != 1 {
 				t.Errorf("it came via %q", r.Header["Via"])
@@ -41,7 +39,7 @@ func TestRequestUnchanged(t *testing.T) {
 			"Connection", "keep-alive, X-Once", "X-Once", "1", "Te", "trailers", "X-Remote-User", "root",
 			"X-Remote-Extra-Scopes", "all", "X-Forwarded-For", "10.1.1.1", "X-Multi", "1", "X-Multi", "2",
 			"Via", "1.0 fred", "Via", "1.1 p.example", "Content-Type", "application/merge-patch+json", "Content-Length", "2"}}).Read()
-		want := strings.ReplaceAll("PATCH /apis/x%2Fy//z?a=b%20c&&d=%zz HTTP/1.1\nHost: "+strings.TrimPrefix(up.URL, "http://")+
+		want := strings.ReplaceAll("PATCH /apis/x%2Fy//z?a=b%20c&&d=%zz HTTP/1.1\nHost: "+strings.TrimPrefix(p.Up.URL, "http://")+
 			"\nAuthorization: Bearer own-token\nContent-Length: 2\nContent-Type: application/merge-patch+json\nUser-Agent: "+
 			proxytest.ClientAgent+"\nX-Forwarded-For: 10.1.1.1, 127.0.0.1\nX-Multi: 1\nX-Multi: 2\n\n{}", "\n", "\r\n")
 		if got != want {
@@ -54,11 +52,9 @@ func TestRequestUnchanged(t *testing.T) {
 func TestRequestStreams(t *testing.T) {
 	for i := range 4 {
 		length, token := []int64{-1, 2 * upstream.MaxKeptBody}[i%2], []string{"", bubble.ClientToken}[i/2]
-		bubble.Run(t, fmt.Sprintf("length=%d,token=%s", length, token), func(t *testing.T) {
-			up := proxytest.NewBubbleServer(t)
-			p := bubble.Start(t, up)
+		bubble.Row(t, fmt.Sprintf("length=%d,token=%s", length, token), func(t *testing.T, p *bubble.Proxy) {
 			got := make(chan int)
-			up.OnClients(func(_ http.ResponseWriter, r *http.Request) {
+			p.Up.OnClients(func(_ http.ResponseWriter, r *http.Request) {
 				if r.ContentLength != length {
 					t.Errorf("got Content-Length %d", r.ContentLength)
 				}
@@ -92,8 +88,7 @@ func TestRequestStreams(t *testing.T) {
 // Writes of a known client whose bodies do not come ask nothing of kube-apiserver. Once they have come,
 // each is sent.
 func TestBodiesComeFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Send(bubble.Request{Method: "PUT", Target: bubble.CMs, Body: "{}", Token: bubble.ClientToken}).Read() // makes the token known
 		const writes = 20
 		var bodies []*io.PipeWriter
@@ -156,8 +151,7 @@ func TestBasePath(t *testing.T) {
 // Another watchfan's probe, which asks how far upstream is, passes through. Its other watches, and
 // other clients' short watches, do not.
 func TestProbesPassThrough(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
 		p.Watch(bubble.AnyState).Await(1)
 		watchfan := []string{"Via", "1.1 gate, 1.1 watchfan-abc"}
@@ -174,11 +168,9 @@ func TestProbesPassThrough(t *testing.T) {
 
 // A request that has already passed this watchfan is refused, with any method.
 func TestLoopDetected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		var ours string
-		up.OnClients(func(_ http.ResponseWriter, r *http.Request) { ours = r.Header.Get("Via") })
+		p.Up.OnClients(func(_ http.ResponseWriter, r *http.Request) { ours = r.Header.Get("Via") })
 		p.Get("/version", "Via", "1.1 gate")
 		if !strings.HasPrefix(ours, "1.1 gate, 1.1 watchfan-") {
 			t.Fatalf("it came via %q", ours)

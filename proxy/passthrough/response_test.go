@@ -21,10 +21,8 @@ func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
 // The response is upstream's. Nothing is added, repeated headers stay separate, and nothing is
 // decompressed.
 func TestResponseUnchanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
-		up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("Warning", `299 - "one"`)
 			w.Header().Add("Warning", `299 - "two"`)
 			w.Header().Set("Keep-Alive", "timeout=5")
@@ -54,11 +52,9 @@ func TestResponseStreams(t *testing.T) {
 		"chunked": "/openapi/v2",
 		"length":  "/version",
 	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			up := proxytest.NewBubbleServer(t)
-			p := bubble.Start(t, up)
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			next := make(chan string)
-			up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+			p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
 				if name == "length" {
 					w.Header().Set("Content-Length", "10")
 				}
@@ -86,10 +82,8 @@ func TestResponseStreams(t *testing.T) {
 
 // A response that breaks off upstream never looks complete to the client.
 func TestResponseBreaksOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
-		up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/length" {
 				w.Header().Set("Content-Length", "100")
 			}
@@ -127,10 +121,8 @@ func TestUnreachable(t *testing.T) {
 		{"a read is broken off", breakOff, reads, "1", away},
 		{"a write is broken off", breakOff, []bubble.Request{write}, "", lost},
 	} {
-		bubble.Run(t, c.name, func(t *testing.T) {
-			up := proxytest.NewBubbleServer(t)
-			p := bubble.Start(t, up)
-			c.fault(up)
+		bubble.Row(t, c.name, func(t *testing.T, p *bubble.Proxy) {
+			c.fault(p.Up)
 			details := `"code":503}`
 			if c.retryAfter != "" {
 				details = `"details":{"retryAfterSeconds":` + c.retryAfter + `},"code":503}`
@@ -153,11 +145,9 @@ func TestUnreachable(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	for i := range 6 {
 		headFirst, body := i%2 == 0, strings.Repeat("x", []int{0, 2, upstream.MaxKeptBody + 2}[i/2])
-		bubble.Run(t, fmt.Sprintf("headFirst=%v,body=%d", headFirst, len(body)), func(t *testing.T) {
-			up := proxytest.NewBubbleServer(t)
-			p := bubble.Start(t, up)
+		bubble.Row(t, fmt.Sprintf("headFirst=%v,body=%d", headFirst, len(body)), func(t *testing.T, p *bubble.Proxy) {
 			began, ended := make(chan struct{}), make(chan struct{})
-			up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+			p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body) // net/http notices no client's end before
 				if headFirst {
 					flush(w)
@@ -187,10 +177,8 @@ func TestClientLeaves(t *testing.T) {
 
 // A response that comes before the whole body is passed on, and the rest of the body is not waited for.
 func TestEarlyResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
-		up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).EnableFullDuplex() // else net/http waits for the body
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		})

@@ -37,10 +37,8 @@ func upgrade(t *testing.T, to string, do func(conn io.Writer, rw io.Reader)) htt
 // exec, attach, port-forward and WebSocket watches change the protocol and then own the connection. Each
 // direction ends for itself.
 func TestUpgrade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
-		up.OnClients(upgrade(t, "SPDY/3.1", func(conn io.Writer, rw io.Reader) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.OnClients(upgrade(t, "SPDY/3.1", func(conn io.Writer, rw io.Reader) {
 			io.Copy(conn, rw) // until the client's side ends
 			io.WriteString(conn, "bye")
 		}))
@@ -63,11 +61,9 @@ func TestUpgrade(t *testing.T) {
 
 // When one direction has ended, the other one may go on for half a minute.
 func TestHalfClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		var ended time.Duration
-		up.OnClients(upgrade(t, "SPDY/3.1", func(conn io.Writer, rw io.Reader) {
+		p.Up.OnClients(upgrade(t, "SPDY/3.1", func(conn io.Writer, rw io.Reader) {
 			_, _ = io.Copy(io.Discard, rw)
 			for began := time.Now(); ; time.Sleep(7 * time.Second) {
 				if _, err := io.WriteString(conn, "x"); err != nil {
@@ -134,11 +130,9 @@ func TestWebSocketOverdue(t *testing.T) {
 
 // A handshake that is passed through brings the token among its subprotocols in Authorization alone.
 func TestWebSocketTokenPassesOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		p := bubble.Start(t, up)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		var got http.Header
-		up.OnClients(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+		p.Up.OnClients(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
 		p.Get(exec, "Connection", "Upgrade", "Upgrade", "websocket",
 			"Sec-WebSocket-Protocol", "v5, "+proxytest.BearerProtocol(bubble.ClientToken)+", v4")
 		if !slices.Equal(got["Authorization"], []string{"Bearer " + bubble.ClientToken}) || !slices.Equal(got["Sec-Websocket-Protocol"], []string{"v5,v4"}) {

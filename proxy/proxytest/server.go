@@ -188,6 +188,14 @@ func (s *Server) Requests(kind Kind) []Request {
 // Count returns the number of requests of a kind so far.
 func (s *Server) Count(kind Kind) int { return len(s.Requests(kind)) }
 
+// WantCount fails the test unless there have been n requests of a kind.
+func (s *Server) WantCount(kind Kind, n int) {
+	s.t.Helper()
+	if got := s.Count(kind); got != n {
+		s.t.Errorf("%d requests of kind %s, want %d", got, kind, n)
+	}
+}
+
 // AwaitCount waits until there have been n requests of a kind.
 func (s *Server) AwaitCount(kind Kind, n int) {
 	s.t.Helper()

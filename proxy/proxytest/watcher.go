@@ -89,44 +89,12 @@ type Watcher struct {
 // test.
 func Open(t testing.TB, url string, header ...string) *Watcher {
 	t.Helper()
-	w, err := TryOpen(t, url, header...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// OpenHTTP2 is Open over HTTP/2.
-func OpenHTTP2(t testing.TB, url string, header ...string) *Watcher {
-	t.Helper()
-	w, err := TryOpenHTTP2(t, url, header...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// TryOpenHTTP2 is OpenHTTP2 for any goroutine.
-func TryOpenHTTP2(t testing.TB, url string, header ...string) (*Watcher, error) {
-	return open(t, HTTP2Client(newTransport()), url, header...)
-}
-
-// TryOpen is Open for any goroutine.
-func TryOpen(t testing.TB, url string, header ...string) (*Watcher, error) {
-	return open(t, HTTPClient(newTransport()), url, header...)
-}
-
-// newTransport returns a transport for one request.
-func newTransport() *http.Transport {
-	return &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-}
-
-func open(t testing.TB, client *http.Client, url string, header ...string) (*Watcher, error) {
+	client := HTTPClient(&http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		cancel()
-		return nil, err
+		t.Fatal(err)
 	}
 	req.Header.Set("User-Agent", ClientAgent)
 	for i := 0; i < len(header); i += 2 {
@@ -135,9 +103,9 @@ func open(t testing.TB, client *http.Client, url string, header ...string) (*Wat
 	resp, err := client.Do(req)
 	if err != nil {
 		cancel()
-		return nil, err
+		t.Fatal(err)
 	}
-	return NewWatcher(t, resp, cancel), nil
+	return NewWatcher(t, resp, cancel)
 }
 
 // NewWatcher reads the events of a response. cancel makes its body end.
@@ -259,6 +227,14 @@ func (w *Watcher) Ended() error {
 	case <-time.After(Patience): //testlint:allow timer it only ends what hangs
 		w.t.Fatalf("stream did not end within %s; got %s", Patience, strings.Join(w.Strings(), ", "))
 		return nil
+	}
+}
+
+// WantEnd fails the test unless the stream ends properly.
+func (w *Watcher) WantEnd() {
+	w.t.Helper()
+	if err := w.Ended(); err != nil {
+		w.t.Errorf("the stream ended with %v behind %s", err, strings.Join(w.Strings(), ", "))
 	}
 }
 

@@ -232,8 +232,7 @@ func TestBadRelist(t *testing.T) {
 
 // Differences reach clients that resume from before them, too.
 func TestRelistIsHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		p.CMs.Put("ns", "b", "1")
 		p.Watch(bubble.AnyState).Await(3)
@@ -253,8 +252,7 @@ func TestRelistIsHistory(t *testing.T) {
 // After etcd was restored from a backup, every client must list again: its watch gets 410 and ends
 // properly.
 func TestBackwards(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		for _, name := range []string{"a", "b", "c"} {
 			p.CMs.Put("ns", name, "1")
 		}
@@ -264,9 +262,7 @@ func TestBackwards(t *testing.T) {
 		p.Up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(410, "Expired", "too old", 0) })
 		p.CMs.Restore(60, "a", "z")
 		for _, w := range watchers {
-			if err := w.Ended(); err != nil {
-				t.Errorf("stream ended with %v", err)
-			}
+			w.WantEnd()
 			events := w.Strings()
 			if last := events[len(events)-1]; last != "ERROR 410" {
 				t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
@@ -292,15 +288,12 @@ func TestBackwards(t *testing.T) {
 // After a restore, kube-apiserver accepts a watch from a future resourceVersion and sends nothing.
 // The reflector notices it when it resumes the watch.
 func TestBackwardsUnnoticed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		w := p.Watch(bubble.AnyState)
 		w.Await(2)
 		p.CMs.Restore(60, "a")
-		if err := w.Ended(); err != nil {
-			t.Errorf("stream ended with %v", err)
-		}
+		w.WantEnd()
 		w = p.Watch(bubble.AnyState)
 		proxytest.WantStrings(t, "watch after the restore", proxytest.Strings(w.Await(2)), "ADDED ns/a 60", "END 60")
 		p.CMs.Put("ns", "a", "2")
@@ -311,8 +304,7 @@ func TestBackwardsUnnoticed(t *testing.T) {
 // If a restored etcd has already passed the lane's resourceVersion, its watch goes on normally. A
 // consistent read reveals the restore.
 func TestBackwardsAndPast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), bubble.NoneAlone, bubble.Impatient)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		for _, name := range []string{"a", "b", "c"} {
 			p.CMs.Put("ns", name, "1")
 		}
@@ -333,9 +325,7 @@ func TestBackwardsAndPast(t *testing.T) {
 		if _, body := p.Get(bubble.CMs); !strings.Contains(body, `"name":"z"`) || strings.Contains(body, `"name":"c"`) {
 			t.Errorf("a consistent list: %s", body)
 		}
-		if err := w.Ended(); err != nil {
-			t.Errorf("stream ended with %v", err)
-		}
+		w.WantEnd()
 		events := w.Strings()
 		if last := events[len(events)-1]; last != "ERROR 410" {
 			t.Errorf("last event is %s, want ERROR 410; all: %s", last, events)
@@ -344,7 +334,7 @@ func TestBackwardsAndPast(t *testing.T) {
 		proxytest.WantStrings(t, "watch after the restore", proxytest.Strings(p.Watch(bubble.AnyState).Await(3)), "ADDED ns/a 60",
 			"ADDED ns/z 59", "END 160")
 		p.Passed(1)
-	})
+	}, bubble.NoneAlone, bubble.Impatient)
 }
 
 // The reflector's attempts have growing pauses, whatever upstream answers.
@@ -356,8 +346,7 @@ func TestBackoff(t *testing.T) {
 		"garbage":     func(c *proxytest.Call) { c.Write("garbage\n") },
 		"error event": func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "")) },
 	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			p.Watch(bubble.AnyState).Await(1)
 			p.Up.On(proxytest.Watch, 1000, answer)
 			p.Up.On(proxytest.WatchList, 1000, answer)
@@ -383,8 +372,7 @@ func TestRetryAfter(t *testing.T) {
 			c.Write(`{"type":"ERROR","object":{"code":429,"details":{"retryAfterSeconds":1}}}` + "\n")
 		},
 	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			p.Watch(bubble.AnyState).Await(1)
 			p.Up.On(proxytest.Watch, 1, busy)
 			p.Up.Reflector().Abort()
@@ -398,8 +386,7 @@ func TestRetryAfter(t *testing.T) {
 
 // An upstream that asks for more than a minute gets a minute.
 func TestRetryAfterIsCapped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Watch(bubble.AnyState).Await(1)
 		p.Up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(429, "TooManyRequests", "busy", 100_000) })
 		p.Up.Reflector().Abort()
@@ -409,8 +396,7 @@ func TestRetryAfterIsCapped(t *testing.T) {
 
 // A bookmark moves the resourceVersion from which a broken watch is resumed.
 func TestResumesFromBookmark(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.Watch(bubble.AnyState).Await(1)
 		p.Up.Bump(50)
 		p.CMs.SendBookmark(proxytest.WatchList)
@@ -427,8 +413,7 @@ func TestResumesFromBookmark(t *testing.T) {
 }
 
 func TestLargeEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		w := p.Watch(bubble.AnyState)
 		w.Await(1)
 		p.CMs.Put("ns", "a", strings.Repeat("x", 10<<20))
@@ -533,8 +518,7 @@ func TestEmptyListForm(t *testing.T) {
 		"unknown form":     `{"kind":"ConfigMapList", "metadata":{"resourceVersion":"7"},"items":[]}`,
 		"resourceVersion ": proxytest.ConfigMaps.ListBody("", ""),
 	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			p.Up.On(proxytest.Form, 1, func(c *proxytest.Call) { c.Write(body) })
 			p.Watch(bubble.AnyState).Await(1)
 			p.Passed(1)
@@ -547,8 +531,7 @@ func TestEmptyListForm(t *testing.T) {
 // here. A client that has seen a state in between, from another replica or from upstream itself, may
 // not resume here. Upstream may have the rest for it, and says 410 otherwise.
 func TestRelistGap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		p.Watch(bubble.AnyState).Await(2)
 		st := p.Up.Reflector()
@@ -579,9 +562,7 @@ func TestRelistGap(t *testing.T) {
 		p.CMs.Compact()
 		w = p.Watch(bubble.Since, 102)
 		proxytest.WantStrings(t, "watch from a gap that upstream has forgotten", proxytest.Strings(w.Await(1)), "ERROR 410")
-		if err := w.Ended(); err != nil {
-			t.Error(err)
-		}
+		w.WantEnd()
 		p.Passed(2)
 
 		// Few ask at a time. The others are told to list again, which costs upstream nothing.

@@ -45,8 +45,7 @@ func TestListBehind(t *testing.T) {
 // list with the same bytes ends nothing.
 func TestReencoded(t *testing.T) {
 	for name, data := range map[string]string{"other bytes": "new", "same bytes": "old"} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			p.CMs.Put("ns", "a", "old")
 			p.CMs.Put("ns", "b", "same")
 			watchers := []*proxytest.Watcher{p.Watch(bubble.AnyState), p.Watch(bubble.AnyState + "&labelSelector=none")}
@@ -120,9 +119,7 @@ func TestListsTakeTurns(t *testing.T) {
 		p.Up.On(proxytest.WatchList, reflector.ListsAtOnce, (*proxytest.Call).Hang)
 		relist()
 		time.Sleep(10 * time.Second)
-		if n := p.Up.Count(proxytest.WatchList); n != 3*lanes {
-			t.Errorf("%d lists beside %d that hang, want %d", n-2*lanes, reflector.ListsAtOnce, lanes)
-		}
+		p.Up.WantCount(proxytest.WatchList, 3*lanes)
 		p.Passed(0)
 	})
 }

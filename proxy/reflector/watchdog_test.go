@@ -27,9 +27,7 @@ func TestSilentWatchIsBroken(t *testing.T) {
 			p.Up.Bump(5)
 			p.CMs.SendBookmark(proxytest.WatchList)
 			time.Sleep(hangTimeout - time.Second)
-			if n := p.Up.Count(proxytest.Watch); n != 0 {
-				t.Error("the watch was broken early")
-			}
+			p.Up.WantCount(proxytest.Watch, 0)
 			time.Sleep(2 * time.Second)
 			p.Up.AwaitCount(proxytest.Watch, 1)
 			if rv := p.Up.Requests(proxytest.Watch)[0].Query.Get("resourceVersion"); rv != "106" {
@@ -40,9 +38,7 @@ func TestSilentWatchIsBroken(t *testing.T) {
 			proxytest.WantStrings(t, "watch", proxytest.Strings(w.Await(2)), "ADDED ns/a 101", "ADDED ns/b 107")
 			// The second watch has had no bookmark, so its silence proves nothing.
 			time.Sleep(hangTimeout + time.Minute)
-			if n := p.Up.Count(proxytest.Watch); n != 1 {
-				t.Errorf("%d watches, although upstream may send no bookmarks any more", n)
-			}
+			p.Up.WantCount(proxytest.Watch, 1)
 			if !w.Open() {
 				t.Error("the client's stream ended")
 			}
@@ -53,8 +49,7 @@ func TestSilentWatchIsBroken(t *testing.T) {
 
 // Initial events may take longer than a watch may be silent. The time of silence begins after them.
 func TestInitialEventsTakeLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		w := p.Watch(bubble.AnyState)
 		w.Await(1)
 		const objects, each = 319, 500 * time.Millisecond
@@ -82,19 +77,14 @@ func TestSilentListIsRepeated(t *testing.T) {
 		"no head": (*proxytest.Call).Hang,
 		"no end":  func(c *proxytest.Call) { c.Write(proxytest.ConfigMaps.Event("ADDED", "ns", "a", 101)); c.Hang() },
 	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			p := bubble.Start(t, proxytest.NewBubbleServer(t))
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
 			p.CMs.Put("ns", "a", "1")
 			p.Up.On(proxytest.WatchList, 1, answer)
 			p.Begin(bubble.Request{Target: bubble.AnyState})
 			time.Sleep(time.Minute - time.Second)
-			if n := p.Up.Count(proxytest.WatchList); n != 1 {
-				t.Errorf("%d lists within a minute", n)
-			}
+			p.Up.WantCount(proxytest.WatchList, 1)
 			time.Sleep(2 * time.Second)
-			if n := p.Up.Count(proxytest.WatchList); n != 2 {
-				t.Errorf("%d lists after a minute, want 2", n)
-			}
+			p.Up.WantCount(proxytest.WatchList, 2)
 		})
 	}
 }
@@ -121,8 +111,6 @@ func TestHungUpstreamIsLeft(t *testing.T) {
 		if len(addresses) != 2 || addresses[0] == addresses[1] {
 			t.Errorf("tried over the connections %s", addresses)
 		}
-		if n := p.Up.Count(proxytest.WatchList); n != 1 {
-			t.Errorf("listed %d times", n)
-		}
+		p.Up.WantCount(proxytest.WatchList, 1)
 	})
 }

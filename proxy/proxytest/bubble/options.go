@@ -6,7 +6,18 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
+
+// Test runs f in a bubble, with a proxy in front of a scripted kube-apiserver.
+func Test(t *testing.T, f func(*testing.T, *Proxy), change ...func(*proxy.Options)) {
+	synctest.Test(t, func(t *testing.T) { f(t, Start(t, proxytest.NewBubbleServer(t), change...)) })
+}
+
+// Row is Test for a subtest.
+func Row(t *testing.T, name string, f func(*testing.T, *Proxy), change ...func(*proxy.Options)) {
+	t.Run(name, func(t *testing.T) { Test(t, f, change...) })
+}
 
 // Run runs f as a subtest in a bubble.
 func Run(t *testing.T, name string, f func(t *testing.T)) {

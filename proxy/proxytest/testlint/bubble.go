@@ -66,8 +66,10 @@ func (b *bubbles) have(c inspector.Cursor) bool {
 	return false
 }
 
-// bubbleRun is synctest.Test for a subtest.
-const bubbleRun = "github.com/watchfan/watchfan/proxy/proxytest/bubble.Run"
+// bubbleTests are the functions that run one of their arguments in a bubble.
+var bubbleTests = []string{"testing/synctest.Test", inBubble + "Test", inBubble + "Row", inBubble + "Run"}
+
+const inBubble = "github.com/watchfan/watchfan/proxy/proxytest/bubble."
 
 // goesIn reports whether a function literal, or the name of a function, stands in a bubble, or where
 // only a bubble runs it.
@@ -77,7 +79,7 @@ func (b *bubbles) goesIn(c inspector.Cursor) bool {
 	switch parent := e.Parent(); kind {
 	case edge.CallExpr_Args:
 		call := parent.Node().(*ast.CallExpr)
-		if f, ok := typeutil.Callee(b.info, call).(*types.Func); ok && (f.FullName() == "testing/synctest.Test" || f.FullName() == bubbleRun) {
+		if f, ok := typeutil.Callee(b.info, call).(*types.Func); ok && slices.Contains(bubbleTests, f.FullName()) {
 			return true
 		}
 		if signature, ok := b.info.TypeOf(call.Fun).(*types.Signature); ok && i < signature.Params().Len() && b.only[origin(signature.Params().At(i))] {

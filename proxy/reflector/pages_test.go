@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -70,7 +72,7 @@ func (s *roles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *roles) collection(t *testing.T) *Collection {
 	up := httptest.NewServer(s)
 	t.Cleanup(up.Close)
-	source := NewSource(&server{up.URL, up.Client()}, nil, func() bool { return false },
+	source := NewSource(server{up}, nil, func() bool { return false },
 		NewMetrics(metrics.NewSet()), proxytest.Guard())
 	c := source.Collection(upstream.ResourceInfo{Kind: "ClusterRole", Watchable: true, GVR: schema.GroupVersionResource{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}},
@@ -127,7 +129,7 @@ func TestPagesOfReplacedNames(t *testing.T) {
 		check("identities", names, err)
 
 		r := New(Config{Collection: collection, Cache: fanout.NewCache(fanout.Limits{}, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet()))),
-			Log: proxytest.Guard().Log, Filling: filledOnce{func() {}}, Redefined: func(time.Time, bool) bool { return false },
+			Log: proxytest.Guard().Log, Filling: noFilling{}, Redefined: func(time.Time, bool) bool { return false },
 			From: func() uint64 { return 0 }, Metrics: metrics.NewSet(), Series: func(metric string, _ ...string) string { return metric }})
 		err = r.fillByList(t.Context())
 		names = nil
@@ -150,3 +152,24 @@ func TestGetAt(t *testing.T) {
 		}
 	}
 }
+
+// server implements auth.APIServer.
+type server struct{ *httptest.Server }
+
+func (s server) URL(path, query string) *url.URL {
+	u, _ := url.Parse(s.Server.URL + path)
+	u.RawQuery = query
+	return u
+}
+
+func (s server) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error) {
+	return s.Client().Do(req)
+}
+
+// noFilling is a Filling that nobody looks at.
+type noFilling struct{}
+
+func (noFilling) InLine(bool)   {}
+func (noFilling) Progress()     {}
+func (noFilling) End(time.Time) {}
+func (noFilling) Fail(bool)     {}

@@ -4,12 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,18 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
-
-// accounts returns what /debug/accounts says.
-func (f *fan) accounts() (d diagnose.DebugAccounts) {
-	f.t.Helper()
-	code, _, body := f.askAdmin(diagnose.AccountsPath, "application/json")
-	if err := json.Unmarshal([]byte(body), &d); code != http.StatusOK || err != nil {
-		f.t.Fatalf("%d, %v: %s", code, err, body)
-	}
-	return d
-}
 
 // One user watches a resource in two representations. When memory is short the copy is given up, and
 // its watch passes through; the other one goes on, although the same user alone keeps its lane.
@@ -45,7 +33,7 @@ func TestCopyGivenUp(t *testing.T) {
 		d := f.accounts()
 		return d.Held["lanes"] > 2<<20 && d.Held["copies"] > 2<<20 && len(d.Largest) == 1 && d.Largest[0].Things == 2
 	})
-	if _, _, text := f.askAdmin("/debug/lanes", ""); !strings.Contains(text, " lane ") || !strings.Contains(text, " copy ") {
+	if _, text := f.askAdmin("/debug/lanes", ""); !strings.Contains(text, " lane ") || !strings.Contains(text, " copy ") {
 		t.Errorf("/debug/lanes does not say what counts for one source:\n%s", text)
 	}
 	percent.Store(82)
@@ -62,7 +50,7 @@ func TestCopyGivenUp(t *testing.T) {
 	}
 	f.cms.Put("ns", "a", "1")
 	whole.Await(3)
-	_, _, metrics := f.askAdmin("/metrics", "")
+	_, metrics := f.askAdmin("/metrics", "")
 	for _, want := range []string{`watchfan_account_cut_bytes_total{kind="copies"} 2`, `watchfan_account_held_bytes{kind="lanes"} 2`,
 		"watchfan_account_sources 1\n", "watchfan_account_strangers_bytes 0\n"} {
 		if !strings.Contains(metrics, want) {
@@ -83,15 +71,7 @@ func TestUnreadLists(t *testing.T) {
 	var bodies []io.Closer
 	list := func(client *http.Client, header ...string) *http.Response {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+cmsPath+"?resourceVersion=0", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+clientToken)
-		for i := 0; i < len(header); i += 2 {
-			req.Header.Set(header[i], header[i+1])
-		}
-		resp, err := client.Do(req)
+		resp, err := f.ask(client, http.MethodGet, cmsPath+"?resourceVersion=0", clientToken, "", header...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,26 +134,10 @@ func TestUnreadLists(t *testing.T) {
 func TestConnectionBecomesKnown(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)
-	client := proxytest.HTTP2Client(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
+	client := proxytest.HTTP2Client(unsafe())
 	t.Cleanup(client.CloseIdleConnections)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.secure+cmsPath, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+clientToken)
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp.Status, err)
-	}
-	steady.Until(t, "connection without a request", func() error {
-		for _, h := range f.accounts().Largest {
-			if h.Held["connections"] > 0 && !h.Stranger {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", f.accounts().Largest)
+	bodyOf(t, f.get(client, cmsPath))
+	f.until("connection of a known client, without a request", func() bool {
+		return slices.ContainsFunc(f.accounts().Largest, func(h diagnose.DebugHolder) bool { return h.Held["connections"] > 0 && !h.Stranger })
 	})
 }

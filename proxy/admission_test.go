@@ -24,8 +24,7 @@ func TestAdmission(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
-	a := newAdmission(&opts, m, admissionAuthorizer(proxytest.OwnersUpstream(owners, tokenOf)),
-		newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler))
+	a, _ := admissionOf(opts, m, owners)
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
@@ -85,8 +84,7 @@ func TestAdmission(t *testing.T) {
 func TestAdmissionLargeSelectors(t *testing.T) {
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = 0
-	a := newAdmission(&opts, &memory{}, admissionAuthorizer(proxytest.OwnersUpstream(nil, tokenOf)),
-		newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler))
+	a, _ := admissionOf(opts, &memory{}, nil)
 	begin := func(user, selector string) (*watchSlot, *metav1.Status) {
 		req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1&labelSelector="+selector))
 		return a.begin(t.Context(), auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: user}}, req, cacheable)
@@ -139,8 +137,7 @@ func TestAdmissionTokens(t *testing.T) {
 
 	opts := NewOptions()
 	opts.MaxWatchesPerUser = most
-	up := proxytest.OwnersUpstream(owners, tokenOf)
-	a := newAdmission(&opts, &memory{}, admissionAuthorizer(up), newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler))
+	a, up := admissionOf(opts, &memory{}, owners)
 	req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1"))
 	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), id, req, cacheable) }
 
@@ -181,10 +178,9 @@ func TestAdmissionTokens(t *testing.T) {
 	}
 }
 
-func tokenOf(id auth.Identity) string { return id.Token }
-
-// admissionAuthorizer returns an authorizer with the default options.
-func admissionAuthorizer(server auth.APIServer) *auth.Authorizer {
-	opts := NewOptions()
-	return auth.NewAuthorizer(server, auth.NewKnownTokens(), &opts.Auth, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard())
+// admissionOf returns the admission of a proxy whose kube-apiserver knows the owners of tokens.
+func admissionOf(opts Options, m *memory, owners proxytest.Owners) (*admission, *proxytest.FakeUpstream[auth.Identity]) {
+	up := proxytest.OwnersUpstream(owners, func(id auth.Identity) string { return id.Token })
+	authorizer := auth.NewAuthorizer(up, auth.NewKnownTokens(), &opts.Auth, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard())
+	return newAdmission(&opts, m, authorizer, newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler)), up
 }

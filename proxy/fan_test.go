@@ -53,11 +53,25 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
 			Bytes: up.Certificate().Raw})
 	}
-	opts := optionsFor(t, cluster, func(o *proxy.Options, _ *clientcmdapi.Config) {
-		for _, c := range change {
-			c(o)
-		}
-	})
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &cluster
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: ownToken}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+
+	opts := proxy.NewOptions()
+	opts.Upstream.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, opts.Upstream.Kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	opts.InsecurePort, opts.SecurePort, opts.AdminPort = proxy.AnyPort, 0, 0
+	opts.Downstream.CertDir = t.TempDir()
+	opts.ShutdownTimeout = 2 * time.Second
+	// A proof that comes late on a busy machine must not decide a test.
+	opts.Lane.FreshnessTimeout = proxytest.Patience
+	for _, c := range change {
+		c(&opts)
+	}
 	f := &fan{t: t, up: up, cms: up.Collection(proxytest.ConfigMaps), log: &logLines{out: t.Output()}}
 	server, err := proxy.New(opts, slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
@@ -70,33 +84,6 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 		"http://"+server.AdminAddr()
 	f.server, f.stop = server, runServer(t, server)
 	return f
-}
-
-// optionsFor returns options for a proxy in front of cluster, on ports of its own.
-func optionsFor(
-	t *testing.T, cluster clientcmdapi.Cluster, change ...func(*proxy.Options, *clientcmdapi.Config),
-) proxy.Options {
-	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &cluster
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: ownToken}
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	config.CurrentContext = "x"
-
-	opts := proxy.NewOptions()
-	opts.Upstream.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	opts.InsecurePort, opts.SecurePort, opts.AdminPort = proxy.AnyPort, 0, 0
-	opts.Downstream.CertDir = t.TempDir()
-	opts.ShutdownTimeout = 2 * time.Second
-	// A proof that comes late on a busy machine must not decide a test.
-	opts.Lane.FreshnessTimeout = proxytest.Patience
-	for _, c := range change {
-		c(&opts, config)
-	}
-	if err := clientcmd.WriteToFile(*config, opts.Upstream.Kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	return opts
 }
 
 // runServer runs a server that listens until the test ends, or stop has returned.
@@ -220,18 +207,12 @@ func (c *rawConn) send(format string, args ...any) {
 	}
 }
 
-func (c *rawConn) head(method string) *http.Response {
+func (c *rawConn) response() (*http.Response, string) {
 	c.t.Helper()
-	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
+	resp, err := http.ReadResponse(c.r, nil)
 	if err != nil {
 		c.t.Fatalf("read response: %v", err)
 	}
-	return resp
-}
-
-func (c *rawConn) response() (*http.Response, string) {
-	c.t.Helper()
-	resp := c.head("GET")
 	return resp, bodyOf(c.t, resp)
 }
 
@@ -256,7 +237,7 @@ func startWatched(t *testing.T, change ...func(*proxy.Options)) *fan {
 }
 
 // askAdmin sends a GET to the admin port.
-func (f *fan) askAdmin(path, accept string) (int, http.Header, string) {
+func (f *fan) askAdmin(path, accept string) (int, string) {
 	f.t.Helper()
 	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.admin+path, nil)
 	if err != nil {
@@ -267,27 +248,63 @@ func (f *fan) askAdmin(path, accept string) (int, http.Header, string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return resp.StatusCode, resp.Header, bodyOf(f.t, resp)
+	return resp.StatusCode, bodyOf(f.t, resp)
+}
+
+// adminJSON reads a page of the admin port in JSON.
+func (f *fan) adminJSON(path string, into any) {
+	f.t.Helper()
+	code, body := f.askAdmin(path, "application/json")
+	if err := json.Unmarshal([]byte(body), into); code != http.StatusOK || err != nil {
+		f.t.Fatalf("%s: %d, %v: %s", path, code, err, body)
+	}
 }
 
 // watchers returns the answer to a query about watches.
 func (f *fan) watchers(query string) (list diagnose.WatcherList) {
 	f.t.Helper()
-	code, _, body := f.askAdmin("/debug/watchers?"+query, "application/json")
-	if err := json.Unmarshal([]byte(body), &list); code != http.StatusOK || err != nil {
-		f.t.Fatalf("%s: %d, %v: %s", query, code, err, body)
-	}
+	f.adminJSON("/debug/watchers?"+query, &list)
 	return list
 }
 
-// state returns the answer of /debug/lanes.
-func (f *fan) state() (d diagnose.DebugState) {
+// accounts returns what /debug/accounts says.
+func (f *fan) accounts() (d diagnose.DebugAccounts) {
 	f.t.Helper()
-	code, _, body := f.askAdmin("/debug/lanes", "application/json")
-	if err := json.Unmarshal([]byte(body), &d); code != http.StatusOK || err != nil {
-		f.t.Fatalf("%d, %v: %s", code, err, body)
-	}
+	f.adminJSON(diagnose.AccountsPath, &d)
 	return d
+}
+
+// ask sends a request with a token to the secure port. The answer's body ends with the test.
+func (f *fan) ask(client *http.Client, method, target, token, body string, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(f.t.Context(), method, f.secure+target, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("User-Agent", proxytest.ClientAgent)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := client.Do(req)
+	if err == nil {
+		f.t.Cleanup(func() { resp.Body.Close() })
+	}
+	return resp, err
+}
+
+// get is ask for a GET with the client's token, whose answer must be 200.
+func (f *fan) get(client *http.Client, target string) *http.Response {
+	f.t.Helper()
+	resp, err := f.ask(client, http.MethodGet, target, clientToken, "")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		f.t.Fatalf("GET %s: %+v, %v", target, resp, err)
+	}
+	return resp
+}
+
+// unsafe is a transport that trusts any certificate.
+func unsafe() *http.Transport {
+	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }
 
 var foosPath = proxytest.Foos.Path()

@@ -11,13 +11,13 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -36,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 		if len(raw) > 4<<10 {
 			return // longer ones add nothing but time
 		}
-		upstream.begin()
+		upstream.taken()
 		conn := newFuzzConn(raw)
 		if secure {
 			_ = s.front.ServeConn(fuzzTLSConn{conn})
@@ -52,7 +52,7 @@ func FuzzRequest(f *testing.F) {
 			t.Fatal("a handler panicked")
 		}
 		seen := referenceRequests(raw)
-		for _, got := range upstream.end() {
+		for _, got := range upstream.taken() {
 			i := slices.IndexFunc(seen, func(want *referenceRequest) bool { return got.differs(want, secure) == "" })
 			if i < 0 {
 				var why []string
@@ -231,16 +231,13 @@ type recordingUpstream struct {
 	requests []*upstreamRequest
 }
 
-func (u *recordingUpstream) begin() {
+// taken returns the requests since the last call.
+func (u *recordingUpstream) taken() []*upstreamRequest {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	requests := u.requests
 	u.requests = nil
-}
-
-func (u *recordingUpstream) end() []*upstreamRequest {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.requests
+	return requests
 }
 
 // recordingTransport is one of Upstream's transports.
@@ -269,16 +266,7 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 
 // fuzzServer returns a server that does not listen, in front of a recordingUpstream.
 func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
-	opts := NewOptions()
-	opts.Upstream.Kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
-	config := `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x",` +
-		`"context":{"cluster":"c","user":"u"}}],` +
-		`"clusters":[{"name":"c","cluster":{"server":"http://upstream.example"}}],"users":[{"name":"u",` +
-		`"user":{"token":"own"}}]}`
-	if err := os.WriteFile(opts.Upstream.Kubeconfig, []byte(config), 0o600); err != nil {
-		f.Fatal(err)
-	}
-	s, err := New(opts, slog.New(slog.DiscardHandler))
+	s, err := NewFor(&rest.Config{Host: "http://upstream.example", BearerToken: "own"}, NewOptions(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -316,10 +304,8 @@ func (c *fuzzConn) Close() error {
 	return nil
 }
 
-func (c *fuzzConn) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8001} }
-func (c *fuzzConn) RemoteAddr() net.Addr {
-	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 50000}
-}
+func (c *fuzzConn) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8001} }
+func (c *fuzzConn) RemoteAddr() net.Addr             { return c.LocalAddr() }
 func (c *fuzzConn) SetDeadline(time.Time) error      { return nil }
 func (c *fuzzConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *fuzzConn) SetWriteDeadline(time.Time) error { return nil }

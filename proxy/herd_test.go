@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"fmt"
-	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -10,15 +9,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// memory returns the bytes of the heap and of stacks in use.
-func memory() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapInuse + m.StackInuse
-}
-
-// A watch that waits for its lane takes little memory.
+// A watch that waits for its lane takes little memory: of the heap, and of stacks.
 func TestHerdMemory(t *testing.T) {
 	const clients, most = 1000, 20 << 10
 	f := startFan(t, proxytest.NewServer(t))
@@ -32,16 +23,11 @@ func TestHerdMemory(t *testing.T) {
 	})
 	defer close(listed)
 	join := func() {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(f.insecure, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nUser-Agent: %s\r\n\r\n", anyState, proxytest.ClientAgent)
+		f.dial(f.insecure).send("GET %s HTTP/1.1\nHost: localhost\nUser-Agent: %s\n\n", anyState, proxytest.ClientAgent)
 	}
 	join()
 	f.up.AwaitCount(proxytest.WatchList, 1)
-	before := memory()
+	before := proxytest.Heap() + stacks()
 	for range clients {
 		join()
 	}
@@ -49,7 +35,7 @@ func TestHerdMemory(t *testing.T) {
 		stacks := make([]byte, 64<<20)
 		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "lane.(*filling).wait(") > clients-10
 	})
-	each := (int64(memory()) - int64(before)) / clients
+	each := (proxytest.Heap() + stacks() - before) / clients
 	t.Logf("%d bytes for each, both ends of the connection included", each)
 	if each > most {
 		t.Errorf("a watch that waits takes %d bytes, want at most %d", each, most)

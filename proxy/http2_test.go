@@ -22,32 +22,13 @@ func http2Client(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// watchOver begins a watch of ConfigMaps over a client's connection.
-func (f *fan) watchOver(client *http.Client) *http.Response {
-	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.secure+anyState, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+clientToken)
-	resp, err := client.Do(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { resp.Body.Close() })
-	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
-		f.t.Fatalf("got %d over %s", resp.StatusCode, resp.Proto)
-	}
-	return resp
-}
-
 // A watch over HTTP/2 that its client does not read is parked, and shown so. The other watch of the
 // connection goes on. What is not read comes later. /debug/lanes counts the connection.
 func TestHTTP2ParkedWatch(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)
 	client := http2Client(t)
-	unread, read := f.watchOver(client), f.watchOver(client)
+	unread, read := f.get(client, anyState), f.get(client, anyState)
 	lines := bufio.NewReader(read.Body)
 	const events = 8
 	awaitLast := func(from *bufio.Reader) {
@@ -77,7 +58,9 @@ func TestHTTP2ParkedWatch(t *testing.T) {
 		}
 		return true
 	})
-	if n := f.state().Totals; n.Connections != 1 || n.HTTP2 != 1 || n.MemoryBytes < 1<<20 || n.ProcessorSeconds <= 0 {
+	var state diagnose.DebugState
+	f.adminJSON("/debug/lanes", &state)
+	if n := state.Totals; n.Connections != 1 || n.HTTP2 != 1 || n.MemoryBytes < 1<<20 || n.ProcessorSeconds <= 0 {
 		t.Errorf("/debug/lanes shows %+v, want one connection, over HTTP/2", n)
 	}
 	awaitLast(bufio.NewReader(unread.Body))

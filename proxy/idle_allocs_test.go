@@ -5,7 +5,6 @@ package proxy_test
 // The race detector has larger frames: make unit runs this without it.
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -22,14 +21,4 @@ func TestIdleConnectionAllocs(t *testing.T) {
 	if each := (stacks() - before) / conns; each > most {
 		t.Errorf("%d bytes of stack for each connection, want at most %d", each, most)
 	}
-}
-
-// stacks returns the bytes of stacks. A collection halves a stack of which a quarter is in use.
-func stacks() int64 {
-	for range 5 {
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.StackInuse)
 }

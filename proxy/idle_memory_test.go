@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -64,4 +65,14 @@ func idleWatch(t *testing.T, c *proxytest.HTTP2Wire, stream uint32) {
 		}
 	}
 	t.Fatal(err)
+}
+
+// stacks returns the bytes of stacks. A collection halves a stack of which a quarter is in use.
+func stacks() int64 {
+	for range 5 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.StackInuse)
 }

@@ -122,7 +122,7 @@ func TestMaxConnections(t *testing.T) {
 			t.Errorf("beyond the bound at %s: %v", url, err)
 		}
 	}
-	if code, _, _ := f.askAdmin("/livez", ""); code != http.StatusOK {
+	if code, _ := f.askAdmin("/livez", ""); code != http.StatusOK {
 		t.Errorf("the admin port: %d", code)
 	}
 	open[0].Close()

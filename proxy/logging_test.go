@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,104 +25,20 @@ import (
 )
 
 // logKeys are the keys of all log lines.
-var logKeys = map[string]string{
-	"address":             "host and port",
-	"bytes":               "a number",
-	"certificate":         "a file's name",
-	"client":              "a host and port",
-	"clients":             "the hosts that reach a port, in words",
-	"connectionsCut":      "a number",
-	"definition":          "a CustomResourceDefinition's name",
-	"delay":               "a duration",
-	"differences":         "a number of objects",
-	"digest":              "of a cache's objects",
-	"drain":               "a duration",
-	"elapsed":             "a duration: how long what the line tells of has taken",
-	"encoding":            "a representation, as json or metadata-protobuf",
-	"err":                 "an error",
-	"events":              "a number",
-	"file":                "a file's name",
-	"handler":             "what panicked, in a few words",
-	"fromResourceVersion": "a resourceVersion, where resourceVersion is how far",
-	"generation":          "a definition's",
-	"groupVersion":        "as apps/v1",
-	"holds":               "what a file holds",
-	"id":                  "a watch's, as watchfan top shows it",
-	"idleTimeout":         "a duration",
-	"keys":                "objects' names, and how each differs from upstream's",
-	"lag":                 "a duration",
-	"lagBytes":            "a number",
-	"lagEvents":           "a number",
-	"lanesStopped":        "a number",
-	"limitBytes":          "a number",
-	"lines":               "a number",
-	"maxProcs":            "a number of CPUs",
-	"memory":              "enough, short, full or spent",
-	"memoryShort":         "whether something happened because memory was short",
-	"message":             "a verdict's, in words",
-	"method":              "of HTTP",
-	"objects":             "a number",
-	"panic":               "what a panic said",
-	"parks":               "a number",
-	"path":                "of a URL, without its query",
-	"pid":                 "a process",
-	"queuedBytes":         "of a socket; 0 too if the kernel does not say, as the next",
-	"reason":              "a verdict's, or in words",
-	"relist":              "whether a list is next",
-	"relisted":            "whether it was not the first list",
-	"resentSegments":      "of a socket",
-	"resource":            "as apps/v1/deployments",
-	"resourceVersion":     "a resourceVersion",
-	"resources":           "as --exclude names them",
-	"retryIn":             "a duration",
-	"rtt":                 "a duration",
-	"selection":           "the number of a lane of Tables with a selector",
-	"served":              "whether kube-apiserver serves it",
-	"signal":              "a signal's name",
-	"source":              "a user's name, a token's sum or an address, as /debug/accounts shows it",
-	"stack":               "of a goroutine",
-	"stranger":            "whether kube-apiserver has not accepted the client of a source",
-	"timeout":             "a duration",
-	"unackedSegments":     "of a socket",
-	"upstreamDigest":      "of upstream's objects",
-	"usedBytes":           "a number",
-	"userAgent":           "what a client calls itself, as /debug/watchers shows it",
-	"version":             "watchfan's",
-	"watches":             "a number",
-	"windowBytes":         "of a socket",
-}
+var logKeys = strings.Fields(`
+	address bytes certificate client clients connectionsCut definition delay differences digest drain
+	elapsed encoding err events file handler fromResourceVersion generation groupVersion holds id
+	idleTimeout keys lag lagBytes lagEvents lanesStopped limitBytes lines maxProcs memory memoryShort message
+	method objects panic parks path pid queuedBytes reason relist relisted resentSegments resource
+	resourceVersion resources retryIn rtt selection served signal source stack stranger timeout
+	unackedSegments upstreamDigest usedBytes userAgent version watches windowBytes`)
 
 // TestLogLines: each line of the log is a constant sentence without a period, and its keys are in
 // logKeys.
 func TestLogLines(t *testing.T) {
-	var files []string
-	for _, dir := range []string{"..", "../proxy", "../proxy/*", "../fanout", "../framing"} {
-		more, err := filepath.Glob(dir + "/*.go")
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, more...)
-	}
 	lines, used := 0, make(map[string]bool)
-	set := token.NewFileSet()
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(set, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			method, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok || !isLog(method.X) {
-				return true
-			}
-			place, args := set.Position(call.Pos()), call.Args
+	inspectCalls(t, func(place token.Position, method *ast.SelectorExpr, args []ast.Expr) {
+		if isLog(method.X) {
 			switch method.Sel.Name {
 			case "Debug", "Info", "Warn", "Error":
 				lines++
@@ -133,7 +50,7 @@ func TestLogLines(t *testing.T) {
 				args = args[1:]
 			case "With":
 			case "Handler", "Enabled":
-				return true
+				return
 			default:
 				t.Errorf("%s: %s: give a message, and keys with values", place, method.Sel.Name)
 			}
@@ -142,19 +59,47 @@ func TestLogLines(t *testing.T) {
 			}
 			for i := 0; i+1 < len(args); i += 2 {
 				key := text(args[i])
-				if used[key] = true; logKeys[key] == "" {
+				if used[key] = true; !slices.Contains(logKeys, key) {
 					t.Errorf("%s: %q is not one of logKeys: take the one that means the same, or add it", place, key)
 				}
 			}
-			return true
-		})
-	}
+		}
+	})
 	if lines < 25 {
 		t.Errorf("only %d log lines were read", lines)
 	}
-	for key := range logKeys {
+	for _, key := range logKeys {
 		if !used[key] {
 			t.Errorf("no log line has the key %q", key)
+		}
+	}
+}
+
+// inspectCalls calls f for each call of a method, or of a function of another package, in the code of the product.
+func inspectCalls(t *testing.T, f func(place token.Position, callee *ast.SelectorExpr, args []ast.Expr)) {
+	t.Helper()
+	set := token.NewFileSet()
+	for _, dir := range []string{"..", "../proxy", "../proxy/*", "../fanout", "../framing"} {
+		files, err := filepath.Glob(dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") || strings.Contains(name, "proxytest") {
+				continue
+			}
+			file, err := parser.ParseFile(set, name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					if callee, ok := call.Fun.(*ast.SelectorExpr); ok {
+						f(set.Position(call.Pos()), callee, call.Args)
+					}
+				}
+				return true
+			})
 		}
 	}
 }
@@ -183,20 +128,24 @@ func text(x ast.Expr) string {
 	return s
 }
 
+// logger returns the log of a proxy with these flags. written flushes it and returns what it has written.
+func logger(t *testing.T, flags ...string) (log *slog.Logger, written func() string) {
+	t.Helper()
+	o, err := proxy.ParseFlags(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { new(proxy.Options).NewLogger(os.Stderr) }) // client-go's too
+	var b bytes.Buffer
+	log, flush := o.NewLogger(&b)
+	return log, func() string { flush(); return b.String() }
+}
+
 // TestVerbosity: -v decides which lines are logged, watchfan's and client-go's.
 func TestVerbosity(t *testing.T) {
-	t.Cleanup(func() {
-		o := proxy.NewOptions()
-		o.NewLogger(os.Stderr)
-	})
 	f := func(flag, want string) {
 		t.Helper()
-		o, err := proxy.ParseFlags([]string{flag})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		log, flush := o.NewLogger(&b)
+		log, written := logger(t, flag)
 		log.Debug("debug")
 		log.Info("info")
 		log.Warn("warn")
@@ -204,9 +153,8 @@ func TestVerbosity(t *testing.T) {
 			klog.V(v).InfoS("klog" + v.String())
 			klog.FromContext(context.Background()).V(int(v)).Info("logr" + v.String())
 		}
-		flush()
 		var got []string
-		for line := range strings.Lines(b.String()) {
+		for line := range strings.Lines(written()) {
 			_, message, _ := strings.Cut(line, "msg=")
 			got = append(got, strings.Fields(message)[0])
 		}
@@ -225,50 +173,31 @@ func TestVerbosity(t *testing.T) {
 
 // TestLevelNames: client-go's lines have the level DEBUG, in both formats.
 func TestLevelNames(t *testing.T) {
-	t.Cleanup(func() {
-		o := proxy.NewOptions()
-		o.NewLogger(os.Stderr)
-	})
 	for _, format := range []string{"text", "json"} {
-		o, err := proxy.ParseFlags([]string{"-v=4", "--log-format=" + format})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		log, flush := o.NewLogger(&b)
+		log, written := logger(t, "-v=4", "--log-format="+format)
 		log.Debug("Debug", "level", slog.LevelDebug+3)
 		for v := range klog.Level(5) {
 			klog.V(v).InfoS("klog" + v.String())
 		}
 		log.Warn("Warn")
-		flush()
-		levels := regexp.MustCompile(`level"?[=:]"?([A-Z+0-9]+)`).FindAllStringSubmatch(b.String(), -1)
+		text := written()
+		levels := regexp.MustCompile(`level"?[=:]"?([A-Z+0-9]+)`).FindAllStringSubmatch(text, -1)
 		var got []string
 		for _, m := range levels {
 			got = append(got, m[1])
 		}
 		if want := "DEBUG DEBUG INFO DEBUG DEBUG DEBUG DEBUG WARN"; strings.Join(got, " ") != want {
-			t.Errorf("%s: got %s, want %s in\n%s", format, got, want, b.String())
+			t.Errorf("%s: got %s, want %s in\n%s", format, got, want, text)
 		}
 	}
 }
 
 // TestJSONLog: durations are text in JSON too.
 func TestJSONLog(t *testing.T) {
-	t.Cleanup(func() {
-		o := proxy.NewOptions()
-		o.NewLogger(os.Stderr)
-	})
-	o, err := proxy.ParseFlags([]string{"--log-format=json"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	log, flush := o.NewLogger(&b)
+	log, written := logger(t, "--log-format=json")
 	log.Info("Stopped", "elapsed", 1500*time.Millisecond, "err", os.ErrClosed)
-	flush()
 	var got map[string]string
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["elapsed"] != "1.5s" ||
+	if err := json.Unmarshal([]byte(written()), &got); err != nil || got["elapsed"] != "1.5s" ||
 		got["err"] != os.ErrClosed.Error() || got["level"] != slog.LevelInfo.String() {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -277,10 +206,7 @@ func TestJSONLog(t *testing.T) {
 // TestUnreadLog: nothing waits for a log that is not read. Its first lines are kept, in order, and it
 // says how many are lost. The end of the process waits for it for a second.
 func TestUnreadLog(t *testing.T) {
-	t.Cleanup(func() {
-		o := proxy.NewOptions()
-		o.NewLogger(os.Stderr)
-	})
+	t.Cleanup(func() { new(proxy.Options).NewLogger(os.Stderr) })
 	synctest.Test(t, func(t *testing.T) {
 		const written = 40_000
 		o := proxy.NewOptions()

@@ -8,63 +8,34 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-func TestOptionsFlags(t *testing.T) {
-	opts := proxy.NewOptions()
-	fs := opts.FlagSet()
-	err := fs.Parse(
-		strings.Fields("--history-bytes=1Gi --client-buffer-bytes 4000k --idle-timeout=30s " +
-			"--resident-resources=pods,apps/v1/deployments --resident-resources v1/nodes --insecure-port=-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := opts.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	if opts.Lane.HistoryBytes != 1<<30 || opts.Lane.ClientBufferBytes != 4000e3 ||
-		opts.Lane.IdleTimeout != 30*time.Second || opts.InsecurePort != proxy.AnyPort {
-		t.Errorf("got %+v", opts)
-	}
-	if got := strings.Join(opts.Cached.ResidentResources, " "); got != "pods apps/v1/deployments v1/nodes" {
-		t.Errorf("got resident resources %q", got)
-	}
-	if err := fs.Parse([]string{"--history-bytes=lots"}); err == nil || !strings.Contains(err.Error(), "64Mi") {
-		t.Errorf("got %v, want an error that shows how sizes are spelled", err)
-	}
-}
-
-// Each flag is in one group of the help, and each group fits a screen.
+// Each flag is in one group of the help, and each group fits a screen. Bounds of histories and buffers are in
+// events, as the chart's values are.
 func TestPrintFlags(t *testing.T) {
 	var all bytes.Buffer
 	proxy.PrintFlags(&all, "")
-	together := ""
 	for _, group := range proxy.FlagGroups() {
 		var b bytes.Buffer
 		proxy.PrintFlags(&b, group)
-		together += b.String()
 		if n := strings.Count(b.String(), "\n"); n < 3 || n > 28 {
 			t.Errorf("%s has %d lines", group, n)
 		}
 	}
-	if together != all.String() {
-		t.Errorf("the groups are not the whole:\n%s", together)
-	}
-	opts := proxy.NewOptions()
-	fs := opts.FlagSet()
-	fs.Bool("config", false, "")
-	fs.Bool("version", false, "")
-	fs.VisitAll(func(f *flag.Flag) {
+	proxy.Flags().VisitAll(func(f *flag.Flag) {
 		name := "  --" + f.Name
 		if len(f.Name) == 1 {
 			name = "  -" + f.Name
 		}
 		if strings.Count(all.String(), name+" ")+strings.Count(all.String(), name+"\n") != 1 {
 			t.Errorf("--%s is not printed once", f.Name)
+		}
+		unit, usage := flag.UnquoteUsage(f)
+		if strings.HasSuffix(f.Name, "-frames") && unit != "EVENTS" || strings.Contains(usage, "frame") {
+			t.Errorf("--%s is in %s: %s", f.Name, unit, usage)
 		}
 	})
 	for line := range strings.Lines(all.String()) {
@@ -74,99 +45,55 @@ func TestPrintFlags(t *testing.T) {
 	}
 }
 
-// Bounds of histories and buffers are in events, as the chart's values are.
-func TestEventFlags(t *testing.T) {
-	opts := proxy.NewOptions()
-	found := 0
-	opts.FlagSet().VisitAll(func(f *flag.Flag) {
-		unit, usage := flag.UnquoteUsage(f)
-		if strings.HasSuffix(f.Name, "-frames") {
-			if found++; unit != "EVENTS" {
-				t.Errorf("--%s is in %s", f.Name, unit)
-			}
-		}
-		if strings.Contains(usage, "frame") {
-			t.Errorf("--%s speaks of frames: %s", f.Name, usage)
-		}
-	})
-	if found != 2 {
-		t.Errorf("%d flags are in events", found)
-	}
-}
-
 func TestOptionsValidate(t *testing.T) {
-	f := func(change func(*proxy.Options), want string) {
+	f := func(args, want string) {
 		t.Helper()
-		opts := proxy.NewOptions()
-		change(&opts)
-		switch err := opts.Validate(); {
-		case want == "" && err != nil:
-			t.Errorf("got %v", err)
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
-			t.Errorf("got %v, want %s", err, want)
+		opts, err := proxy.ParseFlags(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := opts.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", args, err, want)
 		}
 	}
-	f(func(o *proxy.Options) {}, "")
-	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort, o.AdminPort = -1, -1, -1 }, "")
-	f(func(o *proxy.Options) { o.InsecurePort = 70000 }, "--insecure-port=70000 is no port")
-	f(func(o *proxy.Options) { o.AdminPort = 8443 }, "--admin-port=8443 is that of --secure-port too")
-	f(func(o *proxy.Options) { o.InsecurePort, o.SecurePort = 0, 0 }, "both off")
-	f(func(o *proxy.Options) { o.BindAddress = "localhost" }, "--bind-address")
-	f(func(o *proxy.Options) { o.Downstream.TLSCertFile = "x" }, "go together")
-	f(func(o *proxy.Options) { o.Auth.RequestHeaderClientCAFile = "x" }, "--requestheader-username-headers")
-	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"Pods"} }, "plural")
-	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"a/b/c/d"} }, "plural")
-	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"/v1/pods"} }, "plural")
-	f(func(o *proxy.Options) { o.Lane.FreshnessTimeout = 0 }, "--freshness-timeout")
-	f(func(o *proxy.Options) { o.Lane.IdleTimeout = -1 }, "--idle-timeout")
-	f(func(o *proxy.Options) { o.Lane.FlushInterval = -1 }, "--flush-interval")
-	f(func(o *proxy.Options) { o.Lane.FlushInterval = time.Minute }, "--flush-interval=1m0s is too long")
-	f(func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = 0 }, "")
-	f(func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = time.Millisecond },
-		"--self-check-interval=1ms is too short: give at least 1s")
-	f(func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = -1 }, "--self-check-interval=-1ns is too short")
-	f(func(o *proxy.Options) { o.Lane.BookmarkInterval = 5 * time.Second }, "")
-	f(func(o *proxy.Options) { o.Lane.BookmarkInterval = 0 }, "--bookmark-interval=0s is too short: give at least 5s")
-	f(func(o *proxy.Options) { o.Lane.BookmarkInterval = 2 * time.Minute },
-		"--bookmark-interval=2m0s is too long: give at most 1m0s")
-	f(func(o *proxy.Options) { o.Auth.AuthenticationTokenWebhookCacheTTL = -1 },
-		"--authentication-token-webhook-cache-ttl")
-	f(func(o *proxy.Options) {
-		o.Auth.AuthenticationTokenWebhookCacheTTL = 0
-		o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 0
-		o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 0
-	}, "")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheAuthorizedTTL = 2 * time.Hour },
+	f("", "")
+	f("--insecure-port=-1 --secure-port=-1 --admin-port=-1", "")
+	f("--insecure-port=0 --secure-port=0", "both off")
+	f("--bind-address=localhost", "--bind-address")
+	f("--requestheader-client-ca-file=x", "--requestheader-username-headers")
+	f("--resident-resources=a/b/c/d", "plural")
+	f("--resident-resources=/v1/pods", "plural")
+	f("--freshness-timeout=0", "--freshness-timeout")
+	f("--idle-timeout=-1ns", "--idle-timeout")
+	f("--flush-interval=-1ns", "--flush-interval")
+	f("--flush-interval=1m", "--flush-interval=1m0s is too long")
+	f("--self-check-interval=0", "")
+	f("--self-check-interval=1ms", "--self-check-interval=1ms is too short: give at least 1s")
+	f("--self-check-interval=-1ns", "--self-check-interval=-1ns is too short")
+	f("--bookmark-interval=5s", "")
+	f("--bookmark-interval=0", "--bookmark-interval=0s is too short: give at least 5s")
+	f("--bookmark-interval=2m", "--bookmark-interval=2m0s is too long: give at most 1m0s")
+	f("--authentication-token-webhook-cache-ttl=-1ns", "--authentication-token-webhook-cache-ttl")
+	f("--authentication-token-webhook-cache-ttl=0 --authorization-webhook-cache-authorized-ttl=0 "+
+		"--authorization-webhook-cache-unauthorized-ttl=0", "")
+	f("--authorization-webhook-cache-authorized-ttl=2h",
 		"--authorization-webhook-cache-authorized-ttl=2h0m0s is too long: give at most 1h0m0s")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationWebhookCacheUnauthorizedTTL = 2 * time.Hour },
-		"--authorization-webhook-cache-unauthorized-ttl")
-	f(func(o *proxy.Options) {
-		o.Auth.AuthorizationRecheckInterval = 0
-	}, "--authorization-recheck-interval=0s is too short")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = time.Millisecond }, "give at least 1s")
-	f(func(o *proxy.Options) { o.Auth.AuthorizationRecheckInterval = 2 * time.Hour }, "is too long")
-	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"pods", "*.cilium.io", "apps/v1/deployments"} }, "")
-	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"wardle.example.com", "apps/v1"} }, "")
-	f(func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{"*"} },
-		`--cache-aggregated-groups="*" is no API group`)
-	f(func(o *proxy.Options) { o.Cached.Exclude = []string{"*"} }, `--exclude="*" is no resource`)
-	f(func(o *proxy.Options) {
-		o.Cached.ResidentResources, o.Cached.Exclude = []string{"v1/pods"}, []string{"pods"}
-	}, `--exclude="pods" leaves v1/pods of --resident-resources out`)
-	f(func(o *proxy.Options) {
-		o.Cached.ResidentResources, o.Cached.Exclude = []string{"nodes.example.com"}, []string{"*.example.com"}
-	}, "either always cached or never")
-	f(func(o *proxy.Options) {
-		o.Cached.ResidentResources, o.Cached.Exclude = []string{"pods"}, []string{"pods.example.com"}
-	}, "")
-	f(func(o *proxy.Options) { o.Cached.ResidentResources = []string{"secrets"} }, "")
-	f(func(o *proxy.Options) { o.Cached.ResidentResources, o.SecurePort = []string{"v1/secrets"}, 0 },
+	f("--authorization-webhook-cache-unauthorized-ttl=2h", "--authorization-webhook-cache-unauthorized-ttl")
+	f("--authorization-recheck-interval=0", "--authorization-recheck-interval=0s is too short")
+	f("--authorization-recheck-interval=1ms", "give at least 1s")
+	f("--authorization-recheck-interval=2h", "is too long")
+	f("--exclude=pods,*.cilium.io,apps/v1/deployments", "")
+	f("--exclude=*", `--exclude="*" is no resource`)
+	f("--cache-aggregated-groups=wardle.example.com,apps/v1", "")
+	f("--cache-aggregated-groups=*", `--cache-aggregated-groups="*" is no API group`)
+	f("--resident-resources=v1/pods --exclude=pods", `--exclude="pods" leaves v1/pods of --resident-resources out`)
+	f("--resident-resources=nodes.example.com --exclude=*.example.com", "either always cached or never")
+	f("--resident-resources=pods --exclude=pods.example.com", "")
+	f("--resident-resources=secrets", "")
+	f("--resident-resources=v1/secrets --secure-port=0 --insecure-port=1",
 		"without --secure-port: Secrets are served from a cache only to clients whose right")
-	f(func(o *proxy.Options) {
-		o.Audit.AuditLogMode = "often"
-	}, `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
-	f(func(o *proxy.Options) { o.Audit.AuditLogMaxSize = -1 }, "--audit-log-maxsize=-1 is too small")
-	f(func(o *proxy.Options) { o.Lane.HistoryBytes = 5 }, "--history-bytes=5 is too small")
+	f("--audit-log-mode=often", `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
+	f("--audit-log-maxsize=-1", "--audit-log-maxsize=-1 is too small")
 }
 
 // Without flags, nothing is open to other hosts, and nobody has the proxy's own rights. Each manifest in

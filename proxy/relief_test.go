@@ -63,7 +63,7 @@ func TestReliefOrder(t *testing.T) {
 	} {
 		h.did = nil
 		m.look(920)
-		if got := fmt.Sprint(h.did); got != fmt.Sprint(splitList(want)) {
+		if got := strings.Join(h.did, ", "); got != want {
 			t.Errorf("look %d gave back %s, want %s", i, got, want)
 		}
 		if got, want := m.refuses(), want == ""; got != want {
@@ -84,15 +84,6 @@ func TestReliefOrder(t *testing.T) {
 	if len(h.did) > 0 {
 		t.Errorf("%v while memory is short, and not full", h.did)
 	}
-}
-
-func splitList(s string) (all []string) {
-	for part := range strings.SplitSeq(s, ", ") {
-		if part != "" {
-			all = append(all, part)
-		}
-	}
-	return all
 }
 
 // A source that comes back each second does not keep the rest from being given back, nor newcomers
@@ -128,25 +119,26 @@ func TestReliefBacksOff(t *testing.T) {
 				time.Sleep(memoryEvery)
 			}
 		}
+		forgot := func(when string, want int) {
+			t.Helper()
+			if len(h.did) != want {
+				t.Errorf("%s: lists were forgotten %d times in all, want %d", when, len(h.did), want)
+			}
+		}
 		look(820, 1)
-		if len(h.did) != 1 {
-			t.Fatalf("gave back %v when memory became short", h.did)
-		}
+		forgot("memory has become short", 1)
 		look(820, 3599)
-		// After 5, 10, 20, … 320 s, and then each 600 s.
-		if n := len(h.did); n != 12 || collections != n {
-			t.Errorf("lists were forgotten %d times in an hour, with %d collections; want 12", n, collections)
+		forgot("an hour later", 12) // after 5, 10, 20, … 320 s, and then each 600 s
+		if collections != 12 {
+			t.Errorf("%d collections", collections)
 		}
-		if look(910, 1); len(h.did) != 13 {
-			t.Error("lists were not forgotten when memory became full")
-		}
+		look(910, 1)
+		forgot("memory has become full", 13)
 		look(700, 1)
-		if look(820, 1); len(h.did) != 13 {
-			t.Error("lists were forgotten again after a moment in which memory was enough")
-		}
+		look(820, 1)
+		forgot("it was enough for a moment", 13)
 		look(700, int(2*forgetMost/time.Second))
-		if look(820, 1); len(h.did) != 14 {
-			t.Error("lists were not forgotten when memory became short again")
-		}
+		look(820, 1)
+		forgot("it was enough for long", 14)
 	})
 }

@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"bytes"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -26,10 +25,7 @@ func (f *fan) unread(t *testing.T, secure bool, path string) net.Conn {
 			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
 		})
 	}}
-	address := strings.TrimPrefix(f.insecure, "http://")
-	if secure {
-		address = strings.TrimPrefix(f.secure, "https://")
-	}
+	_, address, _ := strings.Cut(map[bool]string{false: f.insecure, true: f.secure}[secure], "://")
 	c, err := dialer.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -64,21 +60,24 @@ func TestSlowClient(t *testing.T) {
 				good.AwaitVersion(f.cms.Put("ns", fmt.Sprint(written), strings.Repeat("x", 256<<10)))
 				written++
 			}
-			for f.watchers("state=Parked").Matching == 0 {
-				write()
-			}
-			var id uint64
-			f.until("verdict", func() bool { // the client's window must have been closed for a while
-				list := f.watchers("reason=" + string(diagnose.ClientNotReading))
-				for _, w := range list.Watchers {
-					id = w.ID
+			// unread writes until the client that does not read is parked, and its window has been closed for a while.
+			unread := func() (id uint64) {
+				for f.watchers("state=Parked").Matching == 0 {
+					write()
 				}
-				return list.Matching == 1
-			})
+				f.until("verdict", func() bool {
+					list := f.watchers("reason=" + string(diagnose.ClientNotReading))
+					for _, w := range list.Watchers {
+						id = w.ID
+					}
+					return list.Matching == 1
+				})
+				return id
+			}
 			var status diagnose.WatcherStatus
-			if _, _, page := f.askAdmin(fmt.Sprint("/debug/watchers/", id), "application/json"); json.Unmarshal([]byte(page), &status) != nil ||
-				status.TCP == nil || status.TCP.WindowBytes != 0 || status.TLS != secure {
-				t.Errorf("the client that does not read: %s", page)
+			f.adminJSON(fmt.Sprint("/debug/watchers/", unread()), &status)
+			if status.TCP == nil || status.TCP.WindowBytes != 0 || status.TLS != secure {
+				t.Errorf("the client that does not read: %+v", status)
 			}
 			for range frames + 1 {
 				write()
@@ -97,7 +96,7 @@ func TestSlowClient(t *testing.T) {
 			if lines := f.log.with("Evicted watch"); len(lines) != 1 || strings.Contains(lines[0], clientToken) {
 				t.Errorf("logged %q", lines)
 			}
-			if _, _, metrics := f.askAdmin("/metrics", ""); proxytest.SumMetric(metrics, "watchfan_evictions_total", `reason="ClientNotReading"`) != 1 {
+			if _, metrics := f.askAdmin("/metrics", ""); proxytest.SumMetric(metrics, "watchfan_evictions_total", `reason="ClientNotReading"`) != 1 {
 				t.Error("the eviction is not counted")
 			}
 			f.until("end of the watch", func() bool { return f.watchers("").Total == 1 })
@@ -107,9 +106,7 @@ func TestSlowClient(t *testing.T) {
 			f.passed(0)
 
 			f.unread(t, secure, anyState)
-			for f.watchers("state=Parked").Matching == 0 {
-				write()
-			}
+			unread()
 			f.stop()
 			good.WantEnd()
 			if len(f.log.with("msg=Stopped ", "connectionsCut=1")) != 1 {

@@ -165,27 +165,11 @@ func TestStrangersAtOneAddress(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c.R.Body)
 		c.Write("{}")
 	})
-	ask := func(client *http.Client, method, token, body string) (int, error) {
-		req, err := http.NewRequestWithContext(t.Context(), method, f.secure+"/things", strings.NewReader(body))
-		if err != nil {
-			return 0, err
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		req.Header.Set("User-Agent", proxytest.ClientAgent)
-		resp, err := client.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		return resp.StatusCode, resp.Body.Close()
-	}
-	unsafe := &tls.Config{InsecureSkipVerify: true}
-	if code, err := ask(proxytest.HTTPClient(&http.Transport{TLSClientConfig: unsafe}), "GET", clientToken, ""); code != http.StatusOK {
-		t.Fatal(code, err) // now the token is known
-	}
-	strangers := proxytest.HTTP2Client(&http.Transport{TLSClientConfig: unsafe})
+	f.get(proxytest.HTTPClient(unsafe()), "/things") // now the token is known
+	strangers := proxytest.HTTP2Client(unsafe())
 	defer strangers.CloseIdleConnections()
 	for range 200 {
-		go func() { _, _ = ask(strangers, "GET", "garbage", "") }()
+		go func() { _, _ = f.ask(strangers, "GET", "/things", "garbage", "") }()
 	}
 	f.until("strangers with all that they may hold", func() bool {
 		d := f.accounts()
@@ -193,9 +177,10 @@ func TestStrangersAtOneAddress(t *testing.T) {
 	})
 	for name, client := range map[string]func(*http.Transport) *http.Client{"HTTP/1.1": proxytest.HTTPClient, "HTTP/2": proxytest.HTTP2Client} {
 		for range 20 {
-			c := client(&http.Transport{TLSClientConfig: unsafe})
-			if code, err := ask(c, "POST", clientToken, strings.Repeat(" ", 60_000)); code != http.StatusOK {
-				t.Errorf("%s: %d, %v", name, code, err)
+			c := client(unsafe())
+			resp, err := f.ask(c, "POST", "/things", clientToken, strings.Repeat(" ", 60_000))
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %+v, %v", name, resp, err)
 			}
 			c.CloseIdleConnections()
 		}

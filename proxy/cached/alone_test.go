@@ -9,6 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+var (
+	alonePods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	aloneFoos = schema.GroupVersionResource{Group: "ex.io", Version: "v1", Resource: "foos"}
+)
+
 // The first few reads of a resource pass through. Reads beside many others do not, and no read does
 // within the next second.
 func TestAloneReads(t *testing.T) {
@@ -32,11 +37,8 @@ func TestAloneReads(t *testing.T) {
 		time.Sleep(crowd)
 		f(alonePods, true)
 		f(alonePods, false)
-
-		none := newAloneReads(0)
-		if none.take(alonePods, time.Now()) {
-			t.Error("one of none passes alone")
-		}
+		a = newAloneReads(0)
+		f(alonePods, false)
 	})
 }
 
@@ -45,43 +47,35 @@ func TestAloneReads(t *testing.T) {
 func TestAloneEarned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAloneReads(2)
-		passed := func(gvr schema.GroupVersionResource, n int) (passed int) {
-			for range n {
+		f := func(gvr schema.GroupVersionResource, gets, want int) {
+			t.Helper()
+			passed := 0
+			for range gets {
 				if a.takeEarned(gvr, time.Now()) {
 					passed++
 				}
 			}
-			return passed
+			if passed != want {
+				t.Errorf("%d of %d gets of %s pass, want %d", passed, gets, gvr, want)
+			}
 		}
-		if n := passed(alonePods, 3); n > 0 {
-			t.Errorf("%d gets pass before any write", n)
-		}
+		f(alonePods, 3, 0)
 		a.noteWritten(alonePods)
 		a.noteWritten(alonePods)
-		if foos, pods := passed(aloneFoos, 9), passed(alonePods, 9); foos != 0 || pods != 2 {
-			t.Errorf("after two writes of pods, %d gets of them pass, and %d of another resource", pods, foos)
-		}
+		f(aloneFoos, 9, 0)
+		f(alonePods, 9, 2)
 		for range 2 * mostEarned {
 			a.noteWritten(alonePods)
 		}
-		if n := passed(alonePods, 2*mostEarned); n != mostEarned {
-			t.Errorf("%d gets pass, want %d", n, mostEarned)
-		}
+		f(alonePods, 2*mostEarned, mostEarned)
 		a.noteWritten(alonePods)
 		time.Sleep(earnedFor)
-		if n := passed(alonePods, 1); n > 0 {
-			t.Error("a get passes long after the write")
-		}
+		f(alonePods, 1, 0)
 		a.noteWritten(alonePods)
-		if n := passed(alonePods, 2); n != 1 {
-			t.Errorf("%d gets pass after one write", n)
-		}
-
-		none := newAloneReads(0)
-		none.noteWritten(alonePods)
-		if none.takeEarned(alonePods, time.Now()) {
-			t.Error("one of none passes")
-		}
+		f(alonePods, 2, 1)
+		a = newAloneReads(0)
+		a.noteWritten(alonePods)
+		f(alonePods, 1, 0)
 	})
 }
 
@@ -110,37 +104,26 @@ func TestAloneUnfollowed(t *testing.T) {
 // Reads of ever new resources take bounded memory. A resource with a read under way is not
 // forgotten.
 func TestAloneReadsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAloneReads(1)
-		if !a.take(alonePods, time.Now()) {
-			t.Fatal("the first read does not pass")
+	a := newAloneReads(1)
+	named := func(i int) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}
+	}
+	passed, now := 0, time.Now()
+	for i := range 10 * mostCounted {
+		if a.take(named(i), now) {
+			passed++
 		}
-		named := func(i int) schema.GroupVersionResource {
-			return schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}
-		}
-		passed := 0
-		for i := range 10 * mostCounted {
-			if a.take(named(i), time.Now()) {
-				passed++
-			}
-		}
-		if passed != mostCounted-1 || len(a.resources) != mostCounted {
-			t.Errorf("%d passed, %d resources are remembered", passed, len(a.resources))
-		}
-		for i := range mostCounted - 1 {
-			a.give(named(i))
-		}
-		if !a.take(named(-1), time.Now()) {
-			t.Error("nothing was forgotten")
-		}
-		if a.take(alonePods, time.Now()) {
-			t.Error("a read under way was forgotten")
-		}
-		a.give(alonePods)
-	})
+	}
+	if passed != mostCounted || len(a.resources) != mostCounted {
+		t.Errorf("%d passed, %d resources are remembered", passed, len(a.resources))
+	}
+	for i := range mostCounted - 1 {
+		a.give(named(i + 1))
+	}
+	if !a.take(named(-1), now) {
+		t.Error("nothing was forgotten")
+	}
+	if a.take(named(0), now) {
+		t.Error("a read under way was forgotten")
+	}
 }
-
-var (
-	alonePods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	aloneFoos = schema.GroupVersionResource{Group: "ex.io", Version: "v1", Resource: "foos"}
-)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -23,14 +24,12 @@ func states(t *testing.T, n int) []fanout.Identity {
 	t.Helper()
 	c := fanout.NewCache(fanout.Limits{HistoryEvents: 10, HistoryBytes: 1 << 20}, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet())))
 	var all []fanout.Identity
-	var held []fanout.Snapshot
 	for i := range n {
 		c.Reset(nil, uint64(i+1), fanout.Ending{})
 		s := c.Snapshot()
-		held = append(held, s)
 		all = append(all, s.Identity())
+		t.Cleanup(func() { runtime.KeepAlive(s) })
 	}
-	t.Cleanup(func() { _ = held[0] })
 	return all
 }
 
@@ -89,22 +88,22 @@ func TestCompressedListsBounds(t *testing.T) {
 			used: now.Add(time.Duration(i) * time.Second)}
 		c.bytes += maxCompressed / 4
 	}
+	left := func(when string, lists int) {
+		t.Helper()
+		if len(c.lists) != lists || c.bytes != lists*maxCompressed/4 {
+			t.Errorf("%s: %d lists of %d bytes are left, want %d", when, len(c.lists), c.bytes, lists)
+		}
+	}
 	c.mu.Lock()
 	c.shrinkLocked(account.Source{})
-	c.mu.Unlock()
-	if c.lists[listKey{}] != nil || len(c.lists) != 4 || c.bytes != maxCompressed {
-		t.Errorf("%d lists of %d bytes are left", len(c.lists), c.bytes)
+	if left("beyond the bound", 4); c.lists[listKey{}] != nil {
+		t.Error("the oldest is left")
 	}
-	c.mu.Lock()
 	c.sweepLocked(now.Add(3 * time.Second))
+	left("asked for since", 2)
 	c.mu.Unlock()
-	if len(c.lists) != 2 || c.bytes != maxCompressed/2 {
-		t.Errorf("%d lists of %d bytes are left of those asked for since", len(c.lists), c.bytes)
-	}
 	c.forget()
-	if len(c.lists) != 0 || c.bytes != 0 {
-		t.Errorf("%d lists of %d bytes are left where memory is short", len(c.lists), c.bytes)
-	}
+	left("memory is short", 0)
 }
 
 // Lists that were made for one source do not push out those of others, once they are most.
@@ -113,21 +112,15 @@ func TestCompressedListsShares(t *testing.T) {
 	state, now := states(t, 1)[0], time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	add := func(by string, i int) {
-		l := &compressedList{by: account.Source{Name: by}, state: state, size: maxCompressed / 8, used: now.Add(time.Duration(i))}
+	sources := [2]account.Source{{Name: "ann"}, {Name: "eve"}}
+	for i := range 30 {
+		l := &compressedList{by: sources[min(i/3, 1)], state: state, size: maxCompressed / 8, used: now.Add(time.Duration(i))}
 		c.lists[listKey{limit: int64(i)}] = l
 		c.bytes += l.size
 		c.made[l.by] += l.size
 		c.shrinkLocked(l.by)
 	}
-	for i := range 30 {
-		by := "eve"
-		if i < 3 {
-			by = "ann"
-		}
-		add(by, i)
-	}
-	ann, eve := c.made[account.Source{Name: "ann"}], c.made[account.Source{Name: "eve"}]
+	ann, eve := c.made[sources[0]], c.made[sources[1]]
 	if ann != maxCompressed*3/8 || ann+eve != c.bytes || c.bytes != maxCompressed {
 		t.Errorf("%d bytes of ann, %d of eve, %d in all", ann, eve, c.bytes)
 	}

@@ -17,12 +17,7 @@ func TestPart(t *testing.T) {
 	fieldLabels := []string{"spec.nodeName"}
 	f := func(line string) {
 		t.Helper()
-		r := &read{Request: proxytest.MustParse(t, request.Parse, line)}
-		r.namespace, r.selector = r.Request.Namespace, r.Fields
-		var ok bool
-		if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, fieldLabels); !ok {
-			t.Fatalf("%s: no filter", line)
-		}
+		r := readOf(t, nil, line, fieldLabels...)
 		part := r.part()
 		if part == nil {
 			t.Fatalf("%s: no part", line)

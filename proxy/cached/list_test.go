@@ -6,13 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
-	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // A list of one name is not divided into pages, so it has no continue token. Elsewhere the limit
@@ -20,10 +17,8 @@ import (
 func TestListLimit(t *testing.T) {
 	f := func(line string, namespaced bool, want int64) {
 		t.Helper()
-		r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: &lane.Lane{}, variant: &fanout.Variant{},
-			info: upstream.ResourceInfo{Namespaced: namespaced}}
-		r.namespace = r.Request.Namespace
-		r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.Fields, nil)
+		r := readOf(t, &lane.Lane{}, line)
+		r.info.Namespaced = namespaced
 		if got := r.listKey().limit; got != want {
 			t.Errorf("%s: limit %d, want %d", line, got, want)
 		}
@@ -48,11 +43,7 @@ func TestListWithoutSeat(t *testing.T) {
 			c.fairness.Seat(userOf(byte(i)), time.Minute, nil, nil).Begin()
 		}
 		serve := func(line string) (served bool, code int32) {
-			r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l, conn: proxytest.Conn{}, arrived: time.Now(),
-				info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}, variant: &fanout.Variant{}}
-			r.namespace = r.Request.Namespace
-			r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.Fields, nil)
-			o := c.serveFrom(&exchange.Exchange{Conn: r.conn}, r)
+			o := c.serveFrom(&exchange.Exchange{Conn: proxytest.Conn{}}, readOf(t, l, line))
 			if st := o.Refusal(); st != nil {
 				code = st.Code
 			}

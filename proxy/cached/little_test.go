@@ -43,18 +43,26 @@ func largeLane(t *testing.T, n int) *lane.Lane {
 	return l
 }
 
+// readOf returns the read that a request line asks for, of a lane.
+func readOf(t *testing.T, l *lane.Lane, line string, fieldLabels ...string) *read {
+	t.Helper()
+	r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l, variant: &fanout.Variant{}, conn: proxytest.Conn{},
+		arrived: time.Now(), info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
+	r.namespace, r.selector = r.Request.Namespace, r.Fields
+	var ok bool
+	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, fieldLabels); !ok {
+		t.Fatalf("%s: no filter", line)
+	}
+	return r
+}
+
 // The search that counts a list's objects is bounded, and ends when the server stops. A search that
 // has not ended by itself counts as a large list.
 func TestWantsLittleIsBounded(t *testing.T) {
 	l := largeLane(t, mostSearched+2*searchStep)
 	f := func(ctx context.Context, line string, want bool) {
 		t.Helper()
-		r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l,
-			info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
-		r.namespace = r.Request.Namespace
-		r.selector = r.Fields
-		r.filter, _ = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil)
-		if got := r.wantsLittle(ctx); got != want {
+		if got := readOf(t, l, line).wantsLittle(ctx); got != want {
 			t.Errorf("%s: %t, want %t", line, got, want)
 		}
 	}
@@ -75,13 +83,12 @@ func TestSizeQuestions(t *testing.T) {
 			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5",
 			"/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
 		} {
-			r := &read{Request: proxytest.MustParse(t, request.Parse, line),
-				id: auth.Identity{Kind: auth.KindToken, Token: token}}
-			q := r.sizeQuestion()
-			if other := seen[q]; other != "" {
+			r := readOf(t, nil, line)
+			r.id = auth.Identity{Kind: auth.KindToken, Token: token}
+			if other := seen[r.sizeQuestion()]; other != "" {
 				t.Errorf("%s of %s is taken for %s", line, token, other)
 			}
-			seen[q] = line
+			seen[r.sizeQuestion()] = line
 		}
 	}
 }
@@ -102,9 +109,7 @@ func TestWantsSmallPage(t *testing.T) {
 	f := func(n int, query string, want bool) {
 		t.Helper()
 		l.Cache.Reset(objects[:n], 2, fanout.Ending{Reason: fanout.Expired})
-		r := &read{Request: proxytest.MustParse(t, request.Parse, "/api/v1/pods"+query), lane: l}
-		r.filter, _ = fanout.NewFilter("", nil, nil, nil)
-		if got := r.wantsLittle(t.Context()); got != want {
+		if got := readOf(t, l, "/api/v1/pods"+query).wantsLittle(t.Context()); got != want {
 			t.Errorf("%s of %d: %t, want %t", query, n, got, want)
 		}
 	}

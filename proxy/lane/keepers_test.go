@@ -172,77 +172,64 @@ func TestCopiesBound(t *testing.T) {
 	})
 }
 
-// One source keeps a few lanes of a resource. When the resource has as many as it may, another source
-// gets a lane from the one that has most.
+// One source keeps a few lanes of a resource, and a few lanes of Tables with selectors, of all resources together.
+// When there are as many as may be, another source gets a lane from the one that has most.
 func TestForms(t *testing.T) {
-	keep(t, 0, func(k *keptLanes) {
-		started := 0
-		start := func(by user) (l *Lane, why request.Reason) {
-			rep := request.Representation{Metadata: fmt.Sprint("v", started)}
-			if l, why = k.Acquire(upstream.ResourceInfo{GVR: fillingPods}, rep, true, by); l != nil {
-				started++
-			}
-			return l, why
-		}
-		var newest *Lane
-		for _, by := range []user{"ann", "bob"} {
-			for range mostFormsOfOne {
-				newest, _ = start(by)
-			}
-			if l, why := start(by); l != nil || why != request.LaneBound {
-				t.Errorf("%s gets more than %d lanes (%q)", by, mostFormsOfOne, why)
-			}
-		}
-		if started != mostForms {
-			t.Fatalf("%d lanes, want %d", started, mostForms)
-		}
-		if l, why := start("eve"); l == nil {
-			t.Fatalf("others take all lanes: %s", why)
-		}
-		synctest.Wait()
-		left := 0
-		for _, s := range k.Status() {
-			if s.KeptAs != "" {
-				left++
-			}
-		}
-		if left != mostForms {
-			t.Errorf("%d lanes, want %d", left, mostForms)
-		}
-		for range mostFormsOfOne {
-			newest, _ = start("eve")
-		}
-		if newest != nil {
-			t.Error("a source with as many lanes as the others takes more from them")
-		}
-	})
-}
-
-// The same is true of the lanes of Tables with selectors, of all resources together.
-func TestSelections(t *testing.T) {
-	keep(t, 0, func(k *keptLanes) {
-		started := 0
-		start := func(by user) (l *Lane, why request.Reason) {
-			selection := reflector.Selection{Labels: fmt.Sprint("n=", started)}
-			l, why = k.AcquireTables(upstream.ResourceInfo{GVR: fillingPods}, request.Representation{Table: "v1"}, selection, 0, by)
-			if l != nil {
-				started++
-			}
-			return l, why
-		}
-		for _, by := range []user{"ann", "bob"} {
-			for range mostSelectionsOfOne {
-				start(by)
-			}
-			if l, why := start(by); l != nil || why != request.LaneBound {
-				t.Errorf("%s gets more than %d lanes (%q)", by, mostSelectionsOfOne, why)
-			}
-		}
-		if started != mostSelections {
-			t.Fatalf("%d lanes, want %d", started, mostSelections)
-		}
-		if l, why := start("eve"); l == nil {
-			t.Fatalf("others take all lanes: %s", why)
-		}
-	})
+	pods := upstream.ResourceInfo{GVR: fillingPods}
+	for name, c := range map[string]struct {
+		ofOne, most int
+		start       func(k *keptLanes, i int, by user) (*Lane, request.Reason)
+	}{
+		"forms": {mostFormsOfOne, mostForms, func(k *keptLanes, i int, by user) (*Lane, request.Reason) {
+			return k.Acquire(pods, request.Representation{Metadata: fmt.Sprint("v", i)}, true, by)
+		}},
+		"selections": {mostSelectionsOfOne, mostSelections, func(k *keptLanes, i int, by user) (*Lane, request.Reason) {
+			return k.AcquireTables(pods, request.Representation{Table: "v1"}, reflector.Selection{Labels: fmt.Sprint("n=", i)}, 0, by)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keep(t, 0, func(k *keptLanes) {
+				started := 0
+				start := func(by user, wantMore bool) {
+					t.Helper()
+					l, why := c.start(k, started, by)
+					if l != nil {
+						started++
+					}
+					if (l != nil) != wantMore || l == nil && why != request.LaneBound {
+						t.Fatalf("lane %d, of %s: %t (%q), want %t", started, by, l != nil, why, wantMore)
+					}
+				}
+				for _, by := range []user{"ann", "bob"} {
+					for range c.ofOne {
+						start(by, true)
+					}
+					start(by, false)
+				}
+				if started != c.most {
+					t.Fatalf("%d lanes, want %d", started, c.most)
+				}
+				start("eve", true)
+				synctest.Wait()
+				left := 0
+				for _, s := range k.Status() {
+					if s.KeptAs != "" {
+						left++
+					}
+				}
+				if left != c.most {
+					t.Errorf("%d lanes, want %d", left, c.most)
+				}
+				var newest *Lane
+				for range c.ofOne {
+					if newest, _ = c.start(k, started, "eve"); newest != nil {
+						started++
+					}
+				}
+				if newest != nil {
+					t.Error("a source with as many lanes as the others takes more from them")
+				}
+			})
+		})
+	}
 }

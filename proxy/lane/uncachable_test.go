@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
@@ -31,12 +32,10 @@ func TestUncachable(t *testing.T) {
 				up := proxytest.NewBubbleServer(t)
 				up.SetWatchList(watchList)
 				p := bubble.Start(t, up, func(o *proxy.Options) { o.Cached.ResidentResources = []string{"v1/configmaps"} })
-				lists := func() int { return up.Count(proxytest.WatchList) }
-				if !watchList {
-					lists = func() int { return up.Count(proxytest.List) }
-				}
+				lists := map[bool]proxytest.Kind{true: proxytest.WatchList, false: proxytest.List}[watchList]
 				ready := func() {
 					t.Helper()
+					synctest.Wait() // for the check of upstream
 					if resp, body := p.Admin("/readyz"); resp.StatusCode != http.StatusOK {
 						t.Errorf("not ready: %s", body)
 					}
@@ -46,15 +45,13 @@ func TestUncachable(t *testing.T) {
 				clients := []*proxytest.Watcher{p.Watch(bubble.AnyState), p.Watch(bubble.CMs + "?watch=1&resourceVersion=101")}
 				clients[0].Await(1)
 				ready()
-				before := lists()
+				before := up.Count(lists)
 
 				// The object arrives on an open watch. The lane lists, finds the object again, and
 				// stops.
 				put(p.CMs)
 				for _, w := range clients {
-					if err := w.Ended(); err != nil {
-						t.Errorf("a client's stream ended with %v after %s", err, w.Strings())
-					}
+					w.WantEnd()
 					if got := w.Strings(); len(got) > 2 {
 						t.Errorf("a client got %s", got)
 					}
@@ -66,9 +63,7 @@ func TestUncachable(t *testing.T) {
 				}
 				p.Passed(passed + 3)
 				ready()
-				if got := lists(); got != before+1 {
-					t.Errorf("listed %d times, want once", got-before)
-				}
+				up.WantCount(lists, before+1)
 				if got := p.Log.With("Stopped lane"); len(got) != 1 || len(got[0]) > 1000 {
 					t.Errorf("logged %d lines, the first is %.1000s", len(got), got)
 				}

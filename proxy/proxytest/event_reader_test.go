@@ -23,12 +23,10 @@ func TestEventReader(t *testing.T) {
 	}{
 		"lines":                   {"{1}\n{2}\n", false, io.EOF, []string{"{1}\n", "{2}\n"}, io.EOF},
 		"half a line":             {"{1}\n{2", false, io.EOF, []string{"{1}\n"}, io.ErrUnexpectedEOF},
-		"a broken connection":     {"{1}\n", false, errBroken, []string{"{1}\n"}, errBroken},
 		"half a line, and broken": {"{1}\n{2", false, errBroken, []string{"{1}\n"}, errBroken},
 		"frames":                  {"\x00\x00\x00\x02ab\x00\x00\x00\x01c", true, io.EOF, []string{"ab", "c"}, io.EOF},
 		"an empty frame":          {"\x00\x00\x00\x00", true, io.EOF, []string{""}, io.EOF},
 		"half a length":           {"\x00\x00", true, io.EOF, nil, io.ErrUnexpectedEOF},
-		"a length alone":          {"\x00\x00\x00\x02", true, io.EOF, nil, io.ErrUnexpectedEOF},
 		"half a frame":            {"\x00\x00\x00\x02a", true, io.EOF, nil, io.ErrUnexpectedEOF},
 	} {
 		body := io.MultiReader(iotest.OneByteReader(strings.NewReader(c.body)), iotest.ErrReader(c.then))

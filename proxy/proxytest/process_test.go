@@ -30,29 +30,22 @@ func shell(t *testing.T, script string) (p *proxytest.Process, ready string) {
 	return p, filepath.Join(dir, "ready")
 }
 
-// TestProcessEndsBeforeReady: a program that ends instead of getting ready is noticed at once, and
-// the error shows what it printed.
-func TestProcessEndsBeforeReady(t *testing.T) {
+// A program that ends instead of getting ready is noticed at once. One that ignores the signal to end is killed.
+// Both are errors that show what it printed.
+func TestProcess(t *testing.T) {
 	t.Parallel()
 	p, ready := shell(t, "echo no port; exit 3")
-	err := p.AwaitJSON(ready, new(any), time.Minute)
-	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no port") {
+	if err := p.AwaitJSON(ready, new(any), time.Minute); err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no port") {
 		t.Errorf("got %v", err)
 	}
 	if err := p.End(syscall.SIGTERM, time.Minute); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("the end of what has ended: got %v", err)
 	}
-}
-
-// TestProcessDoesNotEnd: a program that ignores the signal to end is killed, and this is an error.
-func TestProcessDoesNotEnd(t *testing.T) {
-	t.Parallel()
-	p, ready := shell(t, `trap "" TERM; echo stubborn; echo {} >ready; while :; do sleep 1; done`)
+	p, ready = shell(t, `trap "" TERM; echo stubborn; echo {} >ready; while :; do sleep 1; done`)
 	if err := p.AwaitJSON(ready, new(any), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	err := p.End(syscall.SIGTERM, 50*time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "did not end") || !strings.Contains(err.Error(), "stubborn") {
+	if err := p.End(syscall.SIGTERM, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not end") || !strings.Contains(err.Error(), "stubborn") {
 		t.Errorf("got %v", err)
 	}
 }

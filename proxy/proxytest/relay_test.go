@@ -85,143 +85,108 @@ func (c relayed) silent() {
 	}
 }
 
-// ended returns the error with which the connection ends.
-func (c relayed) ended() error {
+// ends fails the test unless the connection ends with this error.
+func (c relayed) ends(want error) {
+	c.t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(proxytest.Patience))
-	_, err := c.Read(make([]byte, 100))
-	return err
+	if _, err := c.Read(make([]byte, 100)); !errors.Is(err, want) {
+		c.t.Errorf("ended with %v, want %v", err, want)
+	}
+}
+
+// Each fault happens, and is counted. What is sent to a backend comes back from it.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, r, behind *proxytest.Relay, c relayed){
+		"delay": func(t *testing.T, r, _ *proxytest.Relay, c relayed) {
+			const delay = 50 * time.Millisecond
+			r.Delay(delay)
+			begin := time.Now()
+			c.send("late")
+			c.expect("late")
+			if took := time.Since(begin); took < 2*delay || r.Delayed.Load() != 8 { //testlint:allow elapsed no machine is too fast
+				t.Errorf("there and back took %s, want at least %s; %d bytes delayed", took, 2*delay, r.Delayed.Load())
+			}
+		},
+		"hold": func(t *testing.T, r, _ *proxytest.Relay, c relayed) {
+			r.Hold()
+			c.send("held")
+			awaitBytes(t, &r.Held, 4)
+			c.silent()
+			r.Release()
+			c.expect("held")
+		},
+		"what is lost stays lost": func(t *testing.T, r, _ *proxytest.Relay, c relayed) {
+			r.Drop(true)
+			c.send("lost")
+			awaitBytes(t, &r.Lost, 4)
+			r.Drop(false)
+			c.send("not lost")
+			c.expect("not lost")
+		},
+		"an end is lost too": func(t *testing.T, r, behind *proxytest.Relay, c relayed) {
+			r.Drop(true)
+			if n := behind.Reset(); n != 1 {
+				t.Errorf("%d connections, want 1", n)
+			}
+			c.silent()
+			c.send("nobody is there")
+			c.silent()
+		},
+		"forget": func(t *testing.T, r, _ *proxytest.Relay, c relayed) {
+			if n, again := r.Forget(), r.Forget(); n != 1 || again != 0 {
+				t.Errorf("%d connections, and %d to forget again; want 1 and 0", n, again)
+			}
+			c.send("nobody is there")
+			c.silent()
+			connect(t, r, "a")
+		},
+		"reset": func(t *testing.T, r, _ *proxytest.Relay, c relayed) {
+			d := connect(t, r, "a")
+			if n := r.Reset(); n != 2 {
+				t.Errorf("%d connections, want 2", n)
+			}
+			c.ends(syscall.ECONNRESET)
+			d.ends(syscall.ECONNRESET)
+		},
+		"open connections stay with their backend": func(t *testing.T, r, _ *proxytest.Relay, c relayed) {
+			r.Redirect(echo(t, "b"))
+			connect(t, r, "b")
+			c.send("still a")
+			c.expect("still a")
+		},
+		"the end of one side is the end of the other": func(t *testing.T, r, behind *proxytest.Relay, c relayed) {
+			d := connect(t, r, "a")
+			if err := c.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			c.ends(io.EOF)
+			behind.Reset()
+			d.ends(syscall.ECONNRESET)
+			behind.Redirect("127.0.0.1:1") // nobody listens there
+			if conn, err := net.Dial("tcp", behind.Address()); err == nil {
+				relayed{t, conn.(*net.TCPConn)}.ends(syscall.ECONNRESET)
+			} else if !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("a refused connection began with %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			behind := proxytest.NewRelay(t, echo(t, "a"))
+			r := proxytest.NewRelay(t, behind.Address())
+			test(t, r, behind, connect(t, r, "a"))
+		})
+	}
 }
 
 // awaitBytes waits until a relay's count is n.
-func awaitBytes(t *testing.T, what string, count *atomic.Int64, n int64) {
+func awaitBytes(t *testing.T, count *atomic.Int64, n int64) {
 	t.Helper()
-	steady.Until(t, "byte "+what, func() error {
+	steady.Until(t, "bytes", func() error {
 		if got := count.Load(); got != n {
 			return fmt.Errorf("%d, want %d", got, n)
 		}
 		return nil
 	})
-}
-
-func TestRelayDelay(t *testing.T) {
-	t.Parallel()
-	r := proxytest.NewRelay(t, echo(t, "a"))
-	c := connect(t, r, "a")
-	const delay = 50 * time.Millisecond
-	r.Delay(delay)
-	begin := time.Now()
-	c.send("late")
-	c.expect("late")
-	if took := time.Since(begin); took < 2*delay { //testlint:allow elapsed no machine is too fast
-		t.Errorf("there and back took %s, want at least %s", took, 2*delay)
-	}
-	if n := r.Delayed.Load(); n != 8 {
-		t.Errorf("%d bytes delayed, want 8", n)
-	}
-}
-
-func TestRelayHold(t *testing.T) {
-	t.Parallel()
-	r := proxytest.NewRelay(t, echo(t, "a"))
-	c := connect(t, r, "a")
-	r.Hold()
-	c.send("held")
-	awaitBytes(t, "held", &r.Held, 4)
-	c.silent()
-	r.Release()
-	c.expect("held")
-}
-
-// Bytes that were lost stay lost, and later bytes pass.
-func TestRelayDrop(t *testing.T) {
-	t.Parallel()
-	r := proxytest.NewRelay(t, echo(t, "a"))
-	c := connect(t, r, "a")
-	r.Drop(true)
-	c.send("lost")
-	awaitBytes(t, "lost", &r.Lost, 4)
-	r.Drop(false)
-	c.send("not lost")
-	c.expect("not lost")
-}
-
-// An end that comes while bytes are lost is lost too.
-func TestRelayDropsEnds(t *testing.T) {
-	t.Parallel()
-	front := proxytest.NewRelay(t, echo(t, "a"))
-	r := proxytest.NewRelay(t, front.Address())
-	c := connect(t, r, "a")
-	r.Drop(true)
-	if n := front.Reset(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
-	c.silent()
-	c.send("nobody is there")
-	c.silent()
-}
-
-func TestRelayForget(t *testing.T) {
-	t.Parallel()
-	r := proxytest.NewRelay(t, echo(t, "a"))
-	c := connect(t, r, "a")
-	if n := r.Forget(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
-	c.send("nobody is there")
-	c.silent()
-	if n := r.Forget(); n != 0 {
-		t.Errorf("%d connections to forget again, want none", n)
-	}
-	connect(t, r, "a")
-}
-
-func TestRelayReset(t *testing.T) {
-	t.Parallel()
-	r := proxytest.NewRelay(t, echo(t, "a"))
-	c, d := connect(t, r, "a"), connect(t, r, "a")
-	if n := r.Reset(); n != 2 {
-		t.Errorf("%d connections, want 2", n)
-	}
-	for _, conn := range []relayed{c, d} {
-		if err := conn.ended(); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("ended with %v, want a reset", err)
-		}
-	}
-}
-
-// Open connections stay with their backend.
-func TestRelayRedirect(t *testing.T) {
-	t.Parallel()
-	r := proxytest.NewRelay(t, echo(t, "a"))
-	c := connect(t, r, "a")
-	r.Redirect(echo(t, "b"))
-	connect(t, r, "b")
-	c.send("still a")
-	c.expect("still a")
-}
-
-// The end of one side is the end of the other, in the same way.
-func TestRelayEnds(t *testing.T) {
-	t.Parallel()
-	backend := proxytest.NewRelay(t, echo(t, "a"))
-	r := proxytest.NewRelay(t, backend.Address())
-	c, d := connect(t, r, "a"), connect(t, r, "a")
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ended(); err != io.EOF {
-		t.Errorf("ended with %v, want EOF", err)
-	}
-	backend.Reset()
-	if err := d.ended(); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("ended with %v, want a reset", err)
-	}
-	backend.Redirect("127.0.0.1:1") // nobody listens there
-	if conn, err := net.Dial("tcp", backend.Address()); err != nil {
-		if !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("a refused connection began with %v", err)
-		}
-	} else if err := (relayed{t, conn.(*net.TCPConn)}).ended(); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a refused connection ended with %v, want a reset", err)
-	}
 }

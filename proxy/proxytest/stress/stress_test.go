@@ -50,20 +50,14 @@ func TestStress(t *testing.T) {
 }
 
 func TestParseRuns(t *testing.T) {
-	f := func(n, want string) {
-		t.Helper()
-		got := ""
-		if runs, err := parseRuns(n); err == nil {
-			got = fmt.Sprint(runs)
-		}
-		if got != want {
-			t.Errorf("%s: got %q, want %q", n, got, want)
+	for n, want := range map[string]string{"5": "[5 5 5]", "15,15,5": "[15 15 5]", "0": "[0 0 0]"} {
+		if runs, err := parseRuns(n); err != nil || fmt.Sprint(runs) != want {
+			t.Errorf("%s: got %v, %v, want %s", n, runs, err, want)
 		}
 	}
-	f("5", "[5 5 5]")
-	f("15,15,5", "[15 15 5]")
-	f("0", "[0 0 0]")
-	f("15,15", "")
-	f("-1", "")
-	f("", "")
+	for _, n := range []string{"15,15", "-1", ""} {
+		if runs, err := parseRuns(n); err == nil {
+			t.Errorf("%s: got %v", n, runs)
+		}
+	}
 }

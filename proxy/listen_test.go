@@ -65,7 +65,8 @@ func TestCannotStart(t *testing.T) {
 	f(func(o *proxy.Options) { o.Upstream.Kubeconfig = none }, "no cluster is configured: --kubeconfig="+none+" does not exist: ")
 }
 
-// The ports file has the ports. The insecure port listens on the loopback address only.
+// The ports file has the ports, and the first lines of the log say which hosts reach each. The insecure port
+// listens on the loopback address only.
 func TestPortsFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "ports")
 	f := startFan(t, proxytest.NewServer(t), func(o *proxy.Options) {
@@ -80,6 +81,12 @@ func TestPortsFile(t *testing.T) {
 	}
 	if !strings.HasPrefix(f.insecure, "http://127.0.0.1:") {
 		t.Errorf("the insecure port is at %s", f.insecure)
+	}
+	for _, c := range [][2]string{{"Serving plaintext", `clients="this host only"`}, {"Serving TLS", `clients="other hosts too"`},
+		{"Serving health", `clients="this host only"`}} {
+		if len(f.log.with(c[0], c[1])) != 1 {
+			t.Errorf("no line %s with %s", c[0], c[1])
+		}
 	}
 }
 

@@ -254,22 +254,6 @@ func TestTablesSelector(t *testing.T) {
 	})
 }
 
-// Any number of selectors of one client leaves a bounded number of lanes.
-func TestTablesManySelectors(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		rv := p.CMs.Put("ns", "a", "1")
-		const most = 128
-		for i := range most + 2 {
-			tables(p, tablesSince+"&labelSelector=app%%3D%d", rv, i)
-		}
-		synctest.Wait()
-		p.Passed(2)
-		if passed := p.Watchers("").Passed; passed.Total != 2 || passed.Reasons[request.LaneBound] != 2 {
-			t.Errorf("%d pass through because %v", passed.Total, passed.Reasons)
-		}
-	})
-}
-
 // If upstream can't make a Table of an object, all pass through: upstream sends the object instead.
 func TestTablesWithoutTable(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {

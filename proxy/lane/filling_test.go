@@ -304,20 +304,6 @@ func TestWaitingRoom(t *testing.T) {
 	}
 }
 
-// The wait ends when the client leaves.
-func TestFillingLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newColdLane(t)
-		began := time.Now()
-		left := func() bool { return time.Since(began) >= 3*time.Second }
-		r := proxytest.MustParse(t, request.Parse, listPods)
-		end, _ := l.Await(t.Context(), waiter(r, began, left))
-		if end != FillLeft || time.Since(began) > 4*time.Second {
-			t.Errorf("got %d after %s", end, time.Since(began))
-		}
-	})
-}
-
 var fillingPods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // refusing is an upstream that refuses every request with this status.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // snapshotOf returns a snapshot of objects, given as key, uid and resourceVersion.
@@ -74,7 +73,10 @@ func TestFirstDifferent(t *testing.T) {
 		return slices.Sorted(slices.Values(append(slices.Clone(listed), more...)))
 	}
 	without := func(i int) []string { return slices.Delete(slices.Clone(listed), i, i+1) }
-	f(-1, listed...)
+	for _, sizes := range [][]int{{5}, {1, 1, 1, 1, 1}, {4, 1}, {2, 2, 1}} {
+		x = listOf(listed, sizes...)
+		f(-1, listed...)
+	}
 	f(0, with("a u 9")...)
 	f(0, with("bb u 9")...)
 	f(1, with("cc u 9")...) // behind the last key of page 0
@@ -88,29 +90,6 @@ func TestFirstDifferent(t *testing.T) {
 	x = listOf(nil, 0)
 	f(-1)
 	f(0, "a u 1")
-}
-
-// The pages and the snapshot of the same objects are equal, however the list is divided.
-func TestFirstDifferentPages(t *testing.T) {
-	rng := steady.Rand(t)
-	for range 200 {
-		var objects []string
-		for i := range rng.IntN(40) {
-			objects = append(objects, fmt.Sprintf("a%02d u%d %d", i, rng.IntN(9), 1+rng.IntN(900)))
-		}
-		var sizes []int
-		for rest := len(objects); rest > 0; {
-			n := 1 + rng.IntN(rest)
-			sizes, rest = append(sizes, n), rest-n
-		}
-		if sizes == nil {
-			sizes = []int{0}
-		}
-		got, first := listOf(objects, sizes...).firstDifferent(snapshotOf(t, objects...))
-		if first != -1 || got.objects != len(objects) {
-			t.Fatalf("%v in pages of %v: page %d, %d objects", objects, sizes, first, got.objects)
-		}
-	}
 }
 
 // merge names the first differences of a range of keys, and nothing outside it.

@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/uuid"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -37,12 +39,13 @@ type campaign struct {
 	Admin            string  // host:port, of TestHoldings only
 	Hostile          hostile
 	OldVersion       string // resourceVersion at the beginning
-	Ledger           string // file
 }
 
-// campaignFile names the variable with the campaign's file. A process that has it is the
-// attackers'.
-const campaignFile = "WATCHFAN_ATTACK_CAMPAIGN"
+// campaignVariable names the variable with the campaign. A process that has it is the attackers'.
+const campaignVariable = "WATCHFAN_ATTACK_CAMPAIGN"
+
+// ledgerFile is where the attackers leave their ledger, in their directory.
+const ledgerFile = "ledger"
 
 // kinds are the attacks that can be made on the server.
 func (c campaign) kinds() (all []kind) {
@@ -57,23 +60,22 @@ func (c campaign) kinds() (all []kind) {
 	return all
 }
 
-// startAttackers starts this program again, as the attackers.
+// startAttackers starts this program again, as the attackers. On Linux they have the lowest priority: the
+// server's work for attackers slows honest clients, and not the attackers' own work.
 func startAttackers(t *testing.T, c campaign) *proxytest.Process {
 	t.Helper()
-	dir := t.TempDir()
-	c.Ledger = filepath.Join(dir, "ledger")
 	content, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "campaign")
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
+	program := []string{"chrt", "--idle", "0", os.Args[0]}
+	if runtime.GOOS != "linux" {
+		program = program[3:]
 	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), campaignFile+"="+file)
-	cmd.Dir = dir
-	p, err := proxytest.StartProcess(cmd, filepath.Join(dir, "attackers.log"))
+	cmd := exec.Command(program[0], program[1:]...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), campaignVariable+"="+string(content))
+	p, err := proxytest.StartProcess(cmd, filepath.Join(cmd.Dir, "attackers.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,58 +90,46 @@ func stopAttackers(p *proxytest.Process) (*ledger, error) {
 	if code := p.Cmd.ProcessState.ExitCode(); code != 0 {
 		return newLedger(), fmt.Errorf("attackers ended with %d:\n%s", code, proxytest.Tail(p.Log, 40))
 	}
-	return readLedger(filepath.Join(p.Cmd.Dir, "ledger"))
+	return readLedger(filepath.Join(p.Cmd.Dir, ledgerFile))
 }
 
 // attack is the attackers' process. It ends at SIGTERM.
-func attack(file string) error {
-	if err := yieldProcessor(); err != nil {
-		return err
-	}
+func attack(content string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
 	var c campaign
-	if err := json.Unmarshal(content, &c); err != nil {
+	if err := json.Unmarshal([]byte(content), &c); err != nil {
 		return err
 	}
-	if c.Attackers == 0 {
-		burn(ctx)
+	var all sync.WaitGroup
+	if c.Attackers == 0 { // use the processor time that is left over
+		for range runtime.GOMAXPROCS(0) {
+			all.Go(func() {
+				for ctx.Err() == nil { // the check is the work
+				}
+			})
+		}
 	}
-	book := newLedger()
-	order := rand.New(rand.NewPCG(c.Seed, 0)).Perm(len(c.kinds()))
-	crews := newCrews()
-	var attackers sync.WaitGroup
+	book, kinds, crews := newLedger(), c.kinds(), make(map[string]*atomic.Int32)
+	for _, k := range kinds {
+		crews[k.name] = new(atomic.Int32)
+	}
+	order := rand.New(rand.NewPCG(c.Seed, 0)).Perm(len(kinds))
 	for i := range c.Attackers {
 		a := &attacker{campaign: c, ledger: book, crews: crews, tenant: i % len(hostileTenants),
 			rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
-		attackers.Go(func() { a.run(ctx, c.kinds(), order[i%len(order)]) })
-	}
-	attackers.Wait()
-	return book.save(c.Ledger)
-}
-
-// burn uses all the processor time that is left over until ctx ends.
-func burn(ctx context.Context) {
-	var all sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		all.Go(func() {
-			for ctx.Err() == nil { // the check is the work
-			}
-		})
+		all.Go(func() { a.run(ctx, kinds, order[i%len(order)]) })
 	}
 	all.Wait()
+	return book.save(ledgerFile)
 }
 
 // attacker takes up one kind of attack after the other.
 type attacker struct {
 	campaign
 	ledger *ledger
-	crews  crews
-	tenant int // of hostileTenants
+	crews  map[string]*atomic.Int32 // how many attack now, by kind
+	tenant int                      // of hostileTenants
 	rng    *rand.Rand
 
 	kind kind   // the present one
@@ -153,40 +143,19 @@ const shortestRound, longestRound = 5 * time.Second, 20 * time.Second
 // present from the start. The other kinds are drawn.
 func (a *attacker) run(ctx context.Context, kinds []kind, first int) {
 	for next := first; ctx.Err() == nil; next = a.rng.IntN(len(kinds)) {
-		if a.kind = kinds[next]; !a.crews.join(a.kind) {
+		a.kind = kinds[next]
+		crew := a.crews[a.kind.name]
+		if n := crew.Add(1); a.kind.most == 0 || int(n) <= a.kind.most {
+			a.ledger.round(a.kind.name)
+			round, cancel := context.WithTimeout(ctx, shortestRound+time.Duration(a.rng.Int64N(int64(longestRound-shortestRound))))
+			a.kind.run(round, a)
+			cancel()
+		} else {
 			proxytest.Sleep(ctx, 50*time.Millisecond) // and draw again
-			continue
 		}
-		a.ledger.round(a.kind.name)
-		round, cancel := context.WithTimeout(ctx, shortestRound+time.Duration(a.rng.Int64N(int64(longestRound-shortestRound))))
-		a.kind.run(round, a)
-		cancel()
-		a.crews.leave(a.kind)
+		crew.Add(-1)
 	}
 }
-
-// crews has the number of attackers that attack now, by kind.
-type crews map[string]*atomic.Int32
-
-func newCrews() crews {
-	all := make(crews)
-	for _, k := range kinds {
-		all[k.name] = new(atomic.Int32)
-	}
-	return all
-}
-
-// join reports whether another attacker may take up k. If so, the attacker calls leave in the end.
-func (c crews) join(k kind) bool {
-	n := c[k.name].Add(1)
-	if k.most > 0 && int(n) > k.most {
-		c.leave(k)
-		return false
-	}
-	return true
-}
-
-func (c crews) leave(k kind) { c[k.name].Add(-1) }
 
 // note notes how one attempt was answered.
 func (a *attacker) note(how string) { a.ledger.answered(a.kind.name, how) }
@@ -222,10 +191,20 @@ func (a *attacker) client(token string) *client {
 	return newClient(way{base: "https://" + a.Secure, token: token, tls: &tls.Config{InsecureSkipVerify: true}})
 }
 
-// mallory returns a client of the attacker's own tenant.
-func (a *attacker) mallory() *client { return a.client(a.Hostile.Tenants[a.tenant]) }
+// who is whose token an attacker uses.
+type who func(a *attacker) string
 
-func (a *attacker) namespace() string { return hostileTenants[a.tenant] }
+func mallory(a *attacker) string { return a.Hostile.Tenants[a.tenant] } // of the attacker's own tenant
+func crawler(a *attacker) string { return a.Hostile.Crawler }
+func scanner(a *attacker) string { return a.Hostile.Everything }
+func stranger(*attacker) string  { return "stranger" }
+func anybody(*attacker) string   { return string(uuid.NewUUID()) } // another stranger each time
+func nobody(*attacker) string    { return "" }
+
+// own is the path of the ConfigMaps of the attacker's own tenant.
+func (a *attacker) own() string {
+	return "/api/v1/namespaces/" + hostileTenants[a.tenant] + "/configmaps"
+}
 
 // ask sends a request, notes the answer, and looks in it for what the attacker may not see. It
 // reads the answer for at most most.
@@ -249,18 +228,21 @@ func (a *attacker) ask(ctx context.Context, c *client, r request, most time.Dura
 // look reads a body to its end and looks for marks of other tenants.
 func (a *attacker) look(c *client, body io.Reader, r request) {
 	var kept []byte
-	buffer := make([]byte, 64<<10)
-	for {
+	for buffer := make([]byte, 64<<10); ; {
 		n, err := body.Read(buffer)
-		kept = append(kept, buffer[:n]...)
-		if leak := a.leak(c.way.token, kept); leak != "" {
-			a.breach("%s %.200s shows an object of %s", r.method, r.uri, leak)
-		}
-		kept = slices.Clone(kept[max(0, len(kept)-40):]) // a mark may begin here
+		kept = a.search(c.way.token, append(kept, buffer[:n]...), r.uri)
 		if err != nil {
 			return
 		}
 	}
+}
+
+// search looks for marks of other tenants in b, and returns its end, in which another may begin.
+func (a *attacker) search(token string, b []byte, where string) []byte {
+	if leak := a.leak(token, b); leak != "" {
+		a.breach("%.200s shows an object of %s", where, leak)
+	}
+	return slices.Clone(b[max(0, len(b)-40):])
 }
 
 // leak returns the owner of an object in b that the token's user may not read.
@@ -295,26 +277,20 @@ func ending(err error) string {
 	return "closed"
 }
 
-// dial opens a connection with a small receive buffer; with TLS if secure.
-func (a *attacker) dial(ctx context.Context, address string, secure bool) (net.Conn, error) {
-	d := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: a.from}, Control: func(_, _ string, raw syscall.RawConn) error {
+// dialer has a small receive buffer.
+func (a *attacker) dialer() *net.Dialer {
+	return &net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: a.from}, Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
 	}}
-	conn, err := d.DialContext(ctx, "tcp", address)
-	if err != nil || !secure {
-		return conn, err
-	}
-	return shake(ctx, conn, "http/1.1")
 }
 
-// shake makes the handshake of a client that offers one protocol. Without success conn is closed.
-func shake(ctx context.Context, conn net.Conn, protocol string) (*tls.Conn, error) {
-	over := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := over.HandshakeContext(ctx); err != nil {
-		conn.Close()
-		return nil, err
+// dial opens a connection. It offers one protocol over TLS; without one there is no TLS.
+func (a *attacker) dial(ctx context.Context, address, protocol string) (net.Conn, error) {
+	if protocol == "" {
+		return a.dialer().DialContext(ctx, "tcp", address)
 	}
-	return over, nil
+	d := tls.Dialer{NetDialer: a.dialer(), Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return d.DialContext(ctx, "tcp", address)
 }

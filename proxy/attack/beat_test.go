@@ -1,8 +1,8 @@
 package attack_test
 
 import (
-	"bytes"
 	"fmt"
+	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -69,9 +69,9 @@ func (o *object) since(n uint64) time.Duration {
 }
 
 // An update is found in any encoding by its mark, which is an annotation: beat=OBJECT.NUMBER;
-const beatMark = "beat="
+var beatMark = regexp.MustCompile(`beat=(\d{1,9})\.(\d{1,18});`)
 
-func (o *object) mark(n uint64) string { return fmt.Sprintf("%s%d.%d;", beatMark, o.index, n) }
+func (o *object) mark(n uint64) string { return fmt.Sprintf("beat=%d.%d;", o.index, n) }
 
 // ownerMark is an annotation of every object of a tenant. It shows objects that reach others.
 // Secrets have another.
@@ -90,46 +90,24 @@ type beat struct {
 	n      uint64
 }
 
-// nextBeat returns the first update in b and what comes behind it.
-func nextBeat(b []byte) (found beat, rest []byte, ok bool) {
-	for {
-		i := bytes.Index(b, []byte(beatMark))
-		if i < 0 {
-			return beat{}, nil, false
-		}
-		b = b[i+len(beatMark):]
-		object, behind, dot := bytes.Cut(b[:min(len(b), 40)], []byte("."))
-		number, _, end := bytes.Cut(behind, []byte(";"))
-		o, err1 := strconv.Atoi(string(object))
-		n, err2 := strconv.ParseUint(string(number), 10, 64)
-		if dot && end && err1 == nil && err2 == nil {
-			return beat{o, n}, b, true
-		}
+// beatsIn returns up to n updates in b, or all if n is -1.
+func beatsIn(b []byte, n int) (all []beat) {
+	for _, m := range beatMark.FindAllSubmatch(b, n) {
+		object, _ := strconv.Atoi(string(m[1])) // a number that fits
+		number, _ := strconv.ParseUint(string(m[2]), 10, 64)
+		all = append(all, beat{object, number})
 	}
+	return all
 }
 
-// beatsIn returns all updates in b.
-func beatsIn(b []byte) (all []beat) {
-	for {
-		one, rest, ok := nextBeat(b)
-		if !ok {
-			return all
-		}
-		all, b = append(all, one), rest
-	}
-}
+var owned = regexp.MustCompile(`owner=([^;]{1,19});`)
 
 // foreign returns the mark of an object in b of another tenant than own, or "".
 func foreign(b []byte, own string) string {
-	for {
-		i := bytes.Index(b, []byte("owner="))
-		if i < 0 {
-			return ""
-		}
-		b = b[i+len("owner="):]
-		owner, _, ok := bytes.Cut(b[:min(len(b), 20)], []byte(";"))
-		if ok && string(owner) != own {
-			return string(owner)
+	for _, m := range owned.FindAllSubmatch(b, -1) {
+		if string(m[1]) != own {
+			return string(m[1])
 		}
 	}
+	return ""
 }

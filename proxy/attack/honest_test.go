@@ -64,6 +64,37 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 	return nil, false
 }
 
+// violation is an error that only a mistake of the server causes.
+type violation struct{ error }
+
+// judge notes an error that is one.
+func (h *honest) judge(err error) {
+	var wrong *violation
+	if errors.As(err, &wrong) {
+		h.suite.violate(fmt.Errorf("%s: %w", h.name, err))
+	}
+}
+
+// list begins f with a list, which is consistent or of any age, and returns its resourceVersion.
+func (h *honest) list(ctx context.Context, f *follower, consistent bool) (rv string, err error) {
+	uri, operation, floor := f.scope.uri()+"?"+f.scope.selectors(), consistentListOperation, f.floor()
+	if !consistent {
+		uri, operation, floor = uri+"resourceVersion=0", listOperation, nil
+	}
+	body, ok := h.ask(ctx, operation, request{method: http.MethodGet, uri: uri, accept: "application/json"})
+	if !ok {
+		return "", errors.New("no list")
+	}
+	state, rv, err := parseList(body)
+	if err == nil {
+		err = f.begin(state, floor)
+	}
+	if err != nil {
+		return "", &violation{err}
+	}
+	return rv, nil
+}
+
 // watcher follows a collection.
 type watcher struct {
 	honest
@@ -80,10 +111,7 @@ func (w *watcher) run(ctx context.Context) {
 	defer w.client.close()
 	for ctx.Err() == nil {
 		if err := w.once(ctx); err != nil && ctx.Err() == nil {
-			var wrong *violation
-			if errors.As(err, &wrong) {
-				w.suite.violate(fmt.Errorf("%s: %w", w.name, err))
-			}
+			w.judge(err)
 			w.forget()
 			w.rv = ""
 			proxytest.Sleep(ctx, time.Duration(100+w.rng.IntN(400))*time.Millisecond)
@@ -91,22 +119,20 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// violation is an error that only a mistake of the server causes.
-type violation struct{ error }
-
 // once lists, if it has to, and watches until the stream ends. Watchers of protobuf ask for initial
 // events instead of a list.
 func (w *watcher) once(ctx context.Context) error {
 	seconds := 20 + w.rng.IntN(40)
 	query := fmt.Sprintf("watch=true&allowWatchBookmarks=true&%stimeoutSeconds=%d", w.scope.selectors(), seconds)
 	var floor map[int]uint64
+	var err error
 	switch {
 	case w.protobuf:
 		w.forget()
 		floor = w.floor()
 		query += "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	case w.rv == "" || w.relists:
-		if err := w.list(ctx); err != nil {
+		if w.rv, err = w.list(ctx, w.follower, !w.relists); err != nil { // an informer's list may be of any age
 			return err
 		}
 		fallthrough
@@ -122,7 +148,7 @@ func (w *watcher) once(ctx context.Context) error {
 	}
 	defer body.Close()
 	err = w.read(newEventReader(w.protobuf, body), floor)
-	if w.early(err, time.Since(begun), seconds) && ctx.Err() == nil {
+	if (err != io.EOF || time.Since(begun) < time.Duration(seconds-1)*time.Second) && ctx.Err() == nil {
 		w.suite.phase.Load().failed(watchOperation, "ended early",
 			fmt.Sprintf("%s: after %s of %d s: %v", w.name, time.Since(begun), seconds, err))
 	}
@@ -130,33 +156,6 @@ func (w *watcher) once(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// early reports whether a watch of so many seconds ended too early.
-func (w *watcher) early(err error, after time.Duration, seconds int) bool {
-	return err != io.EOF || after < time.Duration(seconds-1)*time.Second
-}
-
-// list begins with a list. An informer's list may be of any age.
-func (w *watcher) list(ctx context.Context) error {
-	uri, operation := w.scope.uri()+"?"+w.scope.selectors(), consistentListOperation
-	floor := w.floor()
-	if w.relists {
-		uri, operation, floor = uri+"resourceVersion=0", listOperation, nil
-	}
-	body, ok := w.ask(ctx, operation, request{method: http.MethodGet, uri: uri, accept: "application/json"})
-	if !ok {
-		return errors.New("no list")
-	}
-	state, rv, err := parseList(body)
-	if err != nil {
-		return &violation{err}
-	}
-	w.rv = rv
-	if err := w.begin(state, floor); err != nil {
-		return &violation{err}
-	}
-	return nil
 }
 
 // open opens the watch.
@@ -206,11 +205,12 @@ func (w *watcher) read(in *eventReader, floor map[int]uint64) error {
 			synced = true
 			err = w.begin(initial, floor)
 		case e.typ == "BOOKMARK":
-		case !synced && e.has:
-			initial = append(initial, e.beat)
-		case e.has:
-			w.suite.phase.Load().measured(eventOperation, w.objects[e.beat.object%len(w.objects)].since(e.beat.n))
-			err = w.take(e.beat)
+		case len(e.beats) == 0:
+		case !synced:
+			initial = append(initial, e.beats[0])
+		default:
+			w.suite.phase.Load().measured(eventOperation, w.objects[e.beats[0].object%len(w.objects)].since(e.beats[0].n))
+			err = w.take(e.beats[0])
 		}
 		if err != nil {
 			return &violation{err}
@@ -228,29 +228,25 @@ type reader struct {
 func (r *reader) run(ctx context.Context) {
 	defer r.client.close()
 	for proxytest.Sleep(ctx, time.Duration(500+r.rng.IntN(1000))*time.Millisecond) {
-		if err := r.once(ctx); err != nil && ctx.Err() == nil {
-			r.suite.violate(fmt.Errorf("%s: %w", r.name, err))
+		o := r.objects[r.rng.IntN(len(r.objects))]
+		if tenant := r.client.way.tenant; tenant != "" {
+			for o.tenant != tenant {
+				o = r.objects[r.rng.IntN(len(r.objects))]
+			}
 		}
-	}
-}
-
-func (r *reader) once(ctx context.Context) error {
-	o := r.objects[r.rng.IntN(len(r.objects))]
-	if tenant := r.client.way.tenant; tenant != "" {
-		for o.tenant != tenant {
-			o = r.objects[r.rng.IntN(len(r.objects))]
+		f := &follower{scope: scope{tenant: o.tenant, resource: o.resource, gold: o.gold && r.rng.IntN(2) == 0}, objects: r.objects}
+		var err error
+		switch n := r.rng.IntN(10); {
+		case n < 4:
+			err = r.get(ctx, o, getOperation, "?resourceVersion=0", 0)
+		case n < 5:
+			err = r.get(ctx, o, consistentGetOperation, "", o.acknowledged())
+		default:
+			_, err = r.list(ctx, f, n >= 8)
 		}
-	}
-	s := scope{tenant: o.tenant, resource: o.resource, gold: o.gold && r.rng.IntN(2) == 0}
-	switch n := r.rng.IntN(10); {
-	case n < 4:
-		return r.get(ctx, o, getOperation, "?resourceVersion=0", 0)
-	case n < 5:
-		return r.get(ctx, o, consistentGetOperation, "", o.acknowledged())
-	case n < 8:
-		return r.list(ctx, s, listOperation, "resourceVersion=0")
-	default:
-		return r.list(ctx, s, consistentListOperation, "")
+		if ctx.Err() == nil {
+			r.judge(err)
+		}
 	}
 }
 
@@ -260,33 +256,13 @@ func (r *reader) get(ctx context.Context, o *object, operation, query string, fl
 	if !ok {
 		return nil
 	}
-	b, _, found := nextBeat(body)
-	if !found || b.object != o.index {
-		return fmt.Errorf("%s is not the object: %.200s", uri, body)
-	}
-	if b.n < floor {
-		return fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b.n,
-			floor)
+	switch b := beatsIn(body, 1); {
+	case len(b) == 0 || b[0].object != o.index:
+		return &violation{fmt.Errorf("%s is not the object: %.200s", uri, body)}
+	case b[0].n < floor:
+		return &violation{fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b[0].n, floor)}
 	}
 	return nil
-}
-
-func (r *reader) list(ctx context.Context, s scope, operation, query string) error {
-	f := &follower{scope: s, objects: r.objects}
-	var floor map[int]uint64
-	if operation == consistentListOperation {
-		floor = f.floor()
-	}
-	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: s.uri() + "?" + s.selectors() + query,
-		accept: "application/json"})
-	if !ok {
-		return nil
-	}
-	state, _, err := parseList(body)
-	if err != nil {
-		return err
-	}
-	return f.begin(state, floor)
 }
 
 // largeWriter sends bodies of 200 KB, which are passed through. kube-apiserver does everything with

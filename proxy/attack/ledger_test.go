@@ -91,10 +91,11 @@ func (l *ledger) String() string {
 	return b.String()
 }
 
-// wrong returns what went wrong: kinds that did not happen, and breaches.
+// wrong returns what went wrong: kinds that did not happen, because nobody attacked or reached the server,
+// and breaches.
 func (l *ledger) wrong(kinds []string) (wrong []string) {
 	for _, kind := range kinds {
-		if r := l.Kinds[kind]; r == nil || r.sent() == 0 {
+		if r := l.Kinds[kind]; r == nil || r.sent() == r.Answers["refused"] {
 			wrong = append(wrong, fmt.Sprintf("nobody attacked by %q", kind))
 		}
 	}

@@ -9,63 +9,32 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets that are 4 % wide, from a microsecond on.
-type histogram struct {
-	buckets map[int]int
-	count   int
-	longest time.Duration
-}
-
-const bucketWidth = 1.04
-
-func (h *histogram) record(d time.Duration) {
-	if h.buckets == nil {
-		h.buckets = make(map[int]int)
-	}
-	h.buckets[int(math.Log(max(1, float64(d)/1e3))/math.Log(bucketWidth))]++
-	h.count++
-	h.longest = max(h.longest, d)
-}
-
-// quantile returns the least duration that is not less than a share q of all.
-func (h *histogram) quantile(q float64) time.Duration {
-	rank := int(math.Ceil(q * float64(h.count)))
-	for _, i := range slices.Sorted(maps.Keys(h.buckets)) {
-		if rank -= h.buckets[i]; rank <= 0 {
-			return min(h.longest, time.Duration(1e3*math.Pow(bucketWidth, float64(i+1))))
-		}
-	}
-	return h.longest
-}
-
 // phase is a part of the run, with what honest clients measured in it, in windows of time.
 type phase struct {
 	name   string
 	begun  time.Time
 	window time.Duration
 
-	mu       sync.Mutex
-	windows  map[string][]*histogram // by kind of operation
-	requests map[string]int          // by kind of operation
-	faults   map[string]int          // by kind of operation and fault
-	example  map[string]string       // the first of each fault
+	mu      sync.Mutex
+	took    map[string][][]time.Duration // by kind of operation and window
+	faults  map[string]int               // by kind of operation and fault
+	example map[string]string            // the first of each fault
 }
 
 func newPhase(name string, window time.Duration) *phase {
-	return &phase{name: name, begun: time.Now(), window: window, windows: make(map[string][]*histogram),
-		requests: make(map[string]int), faults: make(map[string]int), example: make(map[string]string)}
+	return &phase{name: name, begun: time.Now(), window: window, took: make(map[string][][]time.Duration),
+		faults: make(map[string]int), example: make(map[string]string)}
 }
 
 // measured notes an operation that succeeded.
 func (p *phase) measured(kind string, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.requests[kind]++
 	i := int(time.Since(p.begun) / p.window)
-	for len(p.windows[kind]) <= i {
-		p.windows[kind] = append(p.windows[kind], new(histogram))
+	for len(p.took[kind]) <= i {
+		p.took[kind] = append(p.took[kind], nil)
 	}
-	p.windows[kind][i].record(d)
+	p.took[kind][i] = append(p.took[kind][i], d)
 }
 
 // failed notes an operation that did not.
@@ -93,20 +62,18 @@ func (p *phase) summary(kind string) summary {
 	defer p.mu.Unlock()
 	var s summary
 	var p50, p99 []time.Duration
-	for _, h := range p.windows[kind] {
-		s.count, s.max = s.count+h.count, max(s.max, h.longest)
-		if h.count >= enough {
-			p50, p99 = append(p50, h.quantile(.5)), append(p99, h.quantile(.99))
+	for _, window := range p.took[kind] {
+		n := len(window)
+		slices.Sort(window)
+		if s.count += n; n > 0 {
+			s.max = max(s.max, window[n-1])
+		}
+		if n >= enough {
+			p50, p99 = append(p50, window[n/2]), append(p99, window[int(math.Ceil(.99*float64(n)))-1])
 		}
 	}
 	s.p50, s.p99 = median(p50), median(p99)
 	return s
-}
-
-func (p *phase) kinds() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.windows))
 }
 
 // trouble returns the number of operations, the faults among them with their counts, and a text for
@@ -114,8 +81,8 @@ func (p *phase) kinds() []string {
 func (p *phase) trouble() (operations int, faults map[string]int, text []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range p.requests {
-		operations += n
+	for _, windows := range p.took {
+		operations += len(slices.Concat(windows...))
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.faults)) {
 		text = append(text, fmt.Sprintf("%s phase: %d × %s (%.300s)", p.name, p.faults[key], key, p.example[key]))

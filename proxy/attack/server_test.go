@@ -3,7 +3,6 @@ package attack_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -56,14 +55,10 @@ func startServer(t *testing.T, w *world, args ...string) *server {
 	return s
 }
 
-// way returns an identity's way to the TLS port.
-func (s *server) way(id identity) way {
-	w := way{name: id.name, base: "https://" + s.secure, token: id.token, tenant: id.tenant,
-		tls: &tls.Config{InsecureSkipVerify: true}}
-	if id.certificate != nil {
-		w.tls.Certificates = []tls.Certificate{*id.certificate}
-	}
-	return w
+// way returns an honest user's way to the TLS port.
+func (s *server) way(user way) way {
+	user.base = "https://" + s.secure
+	return user
 }
 
 // plain returns the way to the insecure port; at kube-apiserver, which has none, the admin's.
@@ -84,8 +79,8 @@ func (s *server) stop(w *world) error {
 	}
 	log, err := os.ReadFile(s.watchfan.Log)
 	tokens := append([]string{w.hostile.Crawler, w.hostile.Everything}, w.hostile.Tenants...)
-	for _, id := range w.honest {
-		tokens = append(tokens, id.token)
+	for _, user := range w.honest {
+		tokens = append(tokens, user.token)
 	}
 	for _, token := range tokens {
 		if token != "" && bytes.Contains(log, []byte(token)) {
@@ -95,27 +90,43 @@ func (s *server) stop(w *world) error {
 	return err
 }
 
-// level is what the process uses at one time.
-type level struct {
-	at                             time.Time
-	resident, heap                 float64 // bytes
-	goroutines, files, connections float64
-	cpu, apiserver                 time.Duration // of the process and of kube-apiserver, since their start
+// level is what the process uses at one time: "resident" and "heap" memory, "goroutines", "files" and
+// "connections". "cpu" and "apiserver" are the seconds that the process and kube-apiserver have computed
+// since they started, and "at" is the time in seconds.
+type level map[string]float64
+
+func (l level) String() string {
+	return fmt.Sprintf("%4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections",
+		l["resident"]/1e6, l["heap"]/1e6, l["goroutines"], l["files"], l["connections"])
 }
 
 // level asks the process.
 func (s *server) level(ctx context.Context) (level, error) {
 	_, _, body, err := s.metrics.send(ctx, request{method: http.MethodGet, uri: "/metrics"})
 	if err != nil {
-		return level{}, err
+		return nil, err
 	}
-	metric := func(name string) float64 { return proxytest.SumMetric(string(body), name) }
-	l := level{at: time.Now(), heap: metric("go_memstats_heap_inuse_bytes"), goroutines: metric("go_goroutines"),
-		files:       metric("process_open_fds"),
-		connections: metric("watchfan_client_connections"), cpu: processorTime(s.pid), apiserver: processorTime(s.apiserver)}
 	resident, err := proxytest.ResidentMemory(s.pid)
-	l.resident = float64(resident)
+	l := level{"at": float64(time.Now().UnixNano()) / 1e9, "cpu": processorTime(s.pid), "apiserver": processorTime(s.apiserver),
+		"resident": float64(resident)}
+	for name, metric := range map[string]string{"heap": "go_memstats_heap_inuse_bytes", "goroutines": "go_goroutines",
+		"files": "process_open_fds", "connections": "watchfan_client_connections"} {
+		l[name] = proxytest.SumMetric(string(body), metric)
+	}
 	return l, err
+}
+
+// medians returns the median of each quantity.
+func medians(levels []level) level {
+	l := make(level)
+	for name := range levels[0] {
+		var all []float64
+		for _, one := range levels {
+			all = append(all, one[name])
+		}
+		l[name] = median(all)
+	}
+	return l
 }
 
 // live returns the memory that the process has in use after a collection: its heap and its stacks.
@@ -129,30 +140,25 @@ func (s *server) live(ctx context.Context) (float64, error) {
 		proxytest.SumMetric(string(body), "go_memstats_stack_inuse_bytes"), err
 }
 
-// processorTime returns the processor time that a process has used; 0 if it is not known.
-func processorTime(pid int) time.Duration {
+// processorTime returns how many seconds a process has computed; 0 if that is not known.
+func processorTime(pid int) float64 {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
 	// The first is field 3, see proc_pid_stat(5).
 	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	const tick = time.Second / 100 // USER_HZ
-	return time.Duration(user+system) * tick
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return (user + system) / 100 // USER_HZ
 }
 
 // within returns an error if l is not as low as the quiet level. It allows 20 % more, and what a
 // few connections that end still use.
 func (l level) within(quiet level) error {
-	for _, m := range []struct {
-		name              string
-		now, quiet, spare float64
-	}{{"connections", l.connections, quiet.connections, 20}, {"goroutines", l.goroutines, quiet.goroutines,
-		100}, {"files", l.files, quiet.files, 40}} {
-		if m.now > 1.2*m.quiet+m.spare {
-			return fmt.Errorf("%.0f %s, and %.0f in the quiet phase", m.now, m.name, m.quiet)
+	for name, spare := range map[string]float64{"connections": 20, "goroutines": 100, "files": 40} {
+		if l[name] > 1.2*quiet[name]+spare {
+			return fmt.Errorf("%.0f %s, and %.0f in the quiet phase", l[name], name, quiet[name])
 		}
 	}
 	return nil

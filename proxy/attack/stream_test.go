@@ -14,12 +14,11 @@ import (
 
 // event is one event of a watch.
 type event struct {
-	typ  string
-	rv   string // resourceVersion, of JSON alone
-	end  bool   // the bookmark behind the initial events
-	beat beat
-	has  bool // beat is set
-	raw  []byte
+	typ   string
+	rv    string // resourceVersion, of JSON alone
+	end   bool   // the bookmark behind the initial events
+	beats []beat // one or none
+	raw   []byte
 }
 
 // eventReader reads the events of a watch.
@@ -52,9 +51,7 @@ func (r *eventReader) next() (event, error) {
 const initialEnd = "k8s.io/initial-events-end"
 
 func newEvent(typ string, object []byte) event {
-	e := event{typ: typ, raw: object, end: typ == "BOOKMARK" && bytes.Contains(object, []byte(initialEnd))}
-	e.beat, _, e.has = nextBeat(object)
-	return e
+	return event{typ: typ, raw: object, end: typ == "BOOKMARK" && bytes.Contains(object, []byte(initialEnd)), beats: beatsIn(object, 1)}
 }
 
 var (
@@ -82,5 +79,5 @@ func parseList(body []byte) (state []beat, rv string, err error) {
 	if v == nil || !json.Valid(body) {
 		return nil, "", fmt.Errorf("no list: %.200q", body)
 	}
-	return beatsIn(body), string(v[1]), nil
+	return beatsIn(body, -1), string(v[1]), nil
 }

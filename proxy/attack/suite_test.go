@@ -52,8 +52,8 @@ func (s *suite) violate(err error) {
 }
 
 func TestMain(m *testing.M) {
-	if file := os.Getenv(campaignFile); file != "" {
-		if err := attack(file); err != nil {
+	if campaign := os.Getenv(campaignVariable); campaign != "" {
+		if err := attack(campaign); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

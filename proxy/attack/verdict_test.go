@@ -93,24 +93,14 @@ func (v *verdict) growing() (wrong []string) {
 	if half < 2 {
 		return []string{"too few samples of the server's memory"}
 	}
-	for _, m := range []struct {
-		name string
-		of   func(level) float64
-	}{{"resident memory", func(l level) float64 { return l.resident }}, {"heap", func(l level) float64 { return l.heap }}} {
-		first, second := medianLevel(v.attackedLevels[:half], m.of), medianLevel(v.attackedLevels[half:], m.of)
-		if second > growth*first+spare {
-			wrong = append(wrong, fmt.Sprintf("%s grows from %.0f MB in the first half of the attack to %.0f MB in the second", m.name, first/1e6, second/1e6))
+	before, behind := medians(v.attackedLevels[:half]), medians(v.attackedLevels[half:])
+	for _, name := range []string{"resident", "heap"} {
+		if behind[name] > growth*before[name]+spare {
+			wrong = append(wrong, fmt.Sprintf("%s memory grows from %.0f MB in the first half of the attack to %.0f MB in the second", name,
+				before[name]/1e6, behind[name]/1e6))
 		}
 	}
 	return wrong
-}
-
-func medianLevel(levels []level, of func(level) float64) float64 {
-	var all []float64
-	for _, l := range levels {
-		all = append(all, of(l))
-	}
-	return median(all)
 }
 
 // faulty returns the faults of honest operations under attack that the quiet phase did not have.
@@ -138,48 +128,30 @@ func (v *verdict) report() string {
 	}
 	fmt.Fprintf(&b, "%-26s %9s %9s %9s %9s | %9s %9s %9s %9s | %s\n", "honest operations", "quiet", "p50", "p99", "max",
 		"attack", "p50", "p99", "max", "p99 ratio")
-	round := func(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
-	for _, kind := range v.attacked.kinds() {
+	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+	for _, kind := range slices.Sorted(maps.Keys(v.attacked.took)) {
 		q, a := v.quiet.summary(kind), v.attacked.summary(kind)
 		ratio := "-"
 		if q.p99 > 0 {
-			ratio = fmt.Sprintf("%.1f", float64(a.p99)/float64(q.p99))
+			ratio = fmt.Sprintf("%.1f", ms(a.p99)/ms(q.p99))
 		}
-		fmt.Fprintf(&b, "%-26s %9d %9s %9s %9s | %9d %9s %9s %9s | %s\n", kind, q.count, round(q.p50),
-			round(q.p99), round(q.max),
-			a.count, round(a.p50), round(a.p99), round(a.max), ratio)
+		fmt.Fprintf(&b, "%-26s %9d %7.2fms %7.2fms %7.2fms | %9d %7.2fms %7.2fms %7.2fms | %s\n", kind, q.count, ms(q.p50), ms(q.p99), ms(q.max),
+			a.count, ms(a.p50), ms(a.p99), ms(a.max), ratio)
 	}
 	for _, p := range []*phase{v.quiet, v.attacked} {
 		_, _, text := p.trouble()
-		for _, line := range text {
-			b.WriteString(line + "\n")
-		}
+		b.WriteString(strings.Join(append(text, ""), "\n"))
 	}
 	half := len(v.attackedLevels) / 2
-	for _, part := range []struct {
-		name   string
-		levels []level
-	}{{"quiet", v.quietLevels}, {"attack, first half", v.attackedLevels[:half]}, {"attack, second half",
-		v.attackedLevels[half:]}} {
-		b.WriteString(describe(part.name, part.levels))
+	for i, levels := range [][]level{v.quietLevels, v.attackedLevels[:half], v.attackedLevels[half:]} {
+		if n := len(levels); n > 1 {
+			computed := func(name string) float64 {
+				return (levels[n-1][name] - levels[0][name]) / (levels[n-1]["at"] - levels[0]["at"])
+			}
+			fmt.Fprintf(&b, "%-20s %s, %.2f processors, kube-apiserver %.2f\n", []string{"quiet", "attack, first half", "attack, second half"}[i],
+				medians(levels), computed("cpu"), computed("apiserver"))
+		}
 	}
-	fmt.Fprintf(&b, "%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections\n",
-		"after the attack",
-		v.after.resident/1e6, v.after.heap/1e6, v.after.goroutines, v.after.files, v.after.connections)
-	fmt.Fprintf(&b, "attacks:\n%s", v.ledger)
+	fmt.Fprintf(&b, "%-20s %s\nattacks:\n%s", "after the attack", v.after, v.ledger)
 	return b.String()
-}
-
-// describe says what the server used in a part of the run.
-func describe(name string, levels []level) string {
-	if len(levels) < 2 {
-		return ""
-	}
-	first, last := levels[0], levels[len(levels)-1]
-	took := last.at.Sub(first.at).Seconds()
-	of := func(f func(level) float64) float64 { return medianLevel(levels, f) }
-	return fmt.Sprintf("%-20s %4.0f MB resident, %4.0f MB heap, %5.0f goroutines, %5.0f files, %5.0f connections, %.2f processors, kube-apiserver %.2f\n", name,
-		of(func(l level) float64 { return l.resident })/1e6, of(func(l level) float64 { return l.heap })/1e6, of(func(l level) float64 { return l.goroutines }),
-		of(func(l level) float64 { return l.files }), of(func(l level) float64 { return l.connections }),
-		(last.cpu-first.cpu).Seconds()/took, (last.apiserver-first.apiserver).Seconds()/took)
 }

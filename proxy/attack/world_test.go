@@ -30,17 +30,9 @@ var hostileTenants = []string{"x0", "x1"}
 // world is a cluster with its tenants, their objects and rights.
 type world struct {
 	cluster *proxytest.Cluster
-	admin   way // straight at kube-apiserver
-	honest  []identity
+	admin   way   // straight at kube-apiserver
+	honest  []way // of users with a token or a certificate, without a server
 	hostile hostile
-}
-
-// identity is a user with a token or a certificate.
-type identity struct {
-	name        string
-	tenant      string // "" may read all tenants' objects
-	token       string
-	certificate *tls.Certificate
 }
 
 // hostile are the attackers' credentials. Only with Everything can they read secrets of others.
@@ -78,14 +70,14 @@ func (w *world) makeRights(ctx context.Context, admin *client) error {
 	create := func(uri, format string, args ...any) {
 		errs = append(errs, admin.create(ctx, uri, fmt.Sprintf(format, args...)))
 	}
-	create(rbac+"clusterroles",
-		`{"metadata":{"name":"attack-tenant"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
-	create(rbac+"clusterroles",
-		`{"metadata":{"name":"attack-controller"},"rules":[{"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]}]}`)
-	create(rbac+"clusterroles",
-		`{"metadata":{"name":"attack-crawler"},"rules":[{"apiGroups":[""],"resources":["configmaps","pods"],"verbs":["get","list","watch"]}]}`)
-	create(rbac+"clusterroles",
-		`{"metadata":{"name":"attack-everything"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
+	for name, rule := range map[string]string{
+		"tenant":     `"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]`,
+		"controller": `"apiGroups":[""],"resources":["configmaps","secrets","pods"],"verbs":["*"]`,
+		"crawler":    `"apiGroups":[""],"resources":["configmaps","pods"],"verbs":["get","list","watch"]`,
+		"everything": `"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]`,
+	} {
+		create(rbac+"clusterroles", `{"metadata":{"name":"attack-%s"},"rules":[{%s}]}`, name, rule)
+	}
 	for _, ns := range append(w.namespaces(), "bulk", "attack-controller", "attack-crawler", "attack-everything") {
 		create("/api/v1/namespaces", `{"metadata":{"name":%q}}`, ns)
 		subjects := fmt.Sprintf(`[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:%s"},{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"%s"}]`, ns, ns)
@@ -113,16 +105,23 @@ func (w *world) makeUsers(ctx context.Context, admin *client) error {
 	if err != nil {
 		return err
 	}
-	add := func(namespace, name, tenant string, certified bool) {
-		id := identity{name: namespace + "/" + name, tenant: tenant}
-		var failed error
-		if certified {
-			id.certificate, failed = authority.Client(id.name, []string{namespace}, credentialsLast)
-		} else {
-			id.token, failed = issueToken(ctx, admin, namespace, name)
-		}
+	issue := func(namespace, name string) string {
+		token, failed := issueToken(ctx, admin, namespace, name)
 		err = errors.Join(err, failed)
-		w.honest = append(w.honest, id)
+		return token
+	}
+	add := func(namespace, name, tenant string, certified bool) {
+		user := way{name: namespace + "/" + name, tenant: tenant, tls: &tls.Config{InsecureSkipVerify: true}}
+		if certified {
+			if certificate, failed := authority.Client(user.name, []string{namespace}, credentialsLast); failed != nil {
+				err = errors.Join(err, failed)
+			} else {
+				user.tls.Certificates = []tls.Certificate{*certificate}
+			}
+		} else {
+			user.token = issue(namespace, name)
+		}
+		w.honest = append(w.honest, user)
 	}
 	for i := range tenants {
 		add(tenantName(i), "app", tenantName(i), false)
@@ -130,11 +129,6 @@ func (w *world) makeUsers(ctx context.Context, admin *client) error {
 	}
 	for i := range 3 {
 		add("attack-controller", fmt.Sprintf("controller-%d", i), "", i == 2)
-	}
-	issue := func(namespace, name string) string {
-		token, failed := issueToken(ctx, admin, namespace, name)
-		err = errors.Join(err, failed)
-		return token
 	}
 	for _, ns := range hostileTenants {
 		w.hostile.Tenants = append(w.hostile.Tenants, issue(ns, "mallory"))
@@ -161,50 +155,37 @@ func issueToken(ctx context.Context, admin *client, namespace, name string) (str
 
 // makeObjects makes all objects, several at a time.
 func (w *world) makeObjects(ctx context.Context, objects []*object) error {
-	type one struct{ uri, body string }
-	todo := make(chan one)
-	var makers sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	for range 12 {
-		makers.Go(func() {
-			c := newClient(w.admin)
-			defer c.close()
-			for o := range todo {
-				if err := c.create(ctx, o.uri, o.body); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
+	var todo []request
 	add := func(tenant, resource, name, labels, more string) {
-		todo <- one{scope{tenant: tenant, resource: resource}.uri(), objectBody(tenant, resource, name, labels, more)}
+		todo = append(todo, request{uri: scope{tenant: tenant, resource: resource}.uri(), body: objectBody(tenant, resource, name, labels, more)})
+	}
+	several := func(n int, tenant, resource, prefix string) {
+		for i := range n {
+			add(tenant, resource, fmt.Sprint(prefix, i), fmt.Sprintf(`"app":"a%d"`, i%10), "")
+		}
 	}
 	for _, o := range objects {
-		labels := `"tier":"silver"`
-		if o.gold {
-			labels = `"tier":"gold"`
-		}
-		add(o.tenant, o.resource, o.name, labels, fmt.Sprintf(`,"beat":%q`, o.mark(0)))
+		tier := map[bool]string{true: "gold", false: "silver"}[o.gold]
+		add(o.tenant, o.resource, o.name, fmt.Sprintf(`"tier":%q`, tier), fmt.Sprintf(`,"beat":%q`, o.mark(0)))
 	}
 	for _, ns := range w.namespaces() {
 		add(ns, "configmaps", "large", "", "")
-		for i := range configMapsOfTenant {
-			add(ns, "configmaps", fmt.Sprintf("cm-%d", i), fmt.Sprintf(`"app":"a%d"`, i%10), "")
-		}
-		for i := range secretsOfTenant {
-			add(ns, "secrets", fmt.Sprintf("secret-%d", i), "", "")
-		}
-		for i := range podsOfTenant {
-			add(ns, "pods", fmt.Sprintf("pod-%d", i), fmt.Sprintf(`"app":"a%d"`, i%10), "")
-		}
+		several(configMapsOfTenant, ns, "configmaps", "cm-")
+		several(secretsOfTenant, ns, "secrets", "secret-")
+		several(podsOfTenant, ns, "pods", "pod-")
 	}
-	for i := range configMapsOfNobody {
-		add("bulk", "configmaps", fmt.Sprintf("bulk-%d", i), fmt.Sprintf(`"app":"a%d"`, i%10), "")
+	several(configMapsOfNobody, "bulk", "configmaps", "bulk-")
+	var makers sync.WaitGroup
+	errs := make([]error, 12)
+	for i := range errs {
+		makers.Go(func() {
+			c := newClient(w.admin)
+			defer c.close()
+			for n := i; n < len(todo); n += len(errs) {
+				errs[i] = errors.Join(errs[i], c.create(ctx, todo[n].uri, todo[n].body))
+			}
+		})
 	}
-	close(todo)
 	makers.Wait()
 	return errors.Join(errs...)
 }

@@ -40,6 +40,11 @@ func DialHTTP2(ctx context.Context, address string, patience time.Duration,
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
+	return NewHTTP2Wire(conn, settings...)
+}
+
+// NewHTTP2Wire sends the preface with settings. It closes conn if that fails.
+func NewHTTP2Wire(conn net.Conn, settings ...http2.Setting) (*HTTP2Wire, error) {
 	w := &HTTP2Wire{conn: conn}
 	w.Framer = http2.NewFramer(&w.out, conn)
 	w.AllowIllegalWrites = true

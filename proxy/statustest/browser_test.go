@@ -65,7 +65,8 @@ func (b *browser) open(t *testing.T, url, before string) *tab {
 		case *cdpruntime.EventExceptionThrown:
 			p.complain("exception: %v", e.ExceptionDetails)
 		case *cdpruntime.EventConsoleAPICalled:
-			p.complain("console.%s: %s", e.Type, arguments(e.Args))
+			args, err := json.Marshal(e.Args)
+			p.complain("console.%s: %s %v", e.Type, args, err)
 		case *cdplog.EventEntryAdded:
 			p.complain("%s %s: %s", e.Entry.Source, e.Entry.Level, e.Entry.Text)
 		}
@@ -78,14 +79,6 @@ func (b *browser) open(t *testing.T, url, before string) *tab {
 	}
 	p.do(chromedp.Navigate(url))
 	return p
-}
-
-func arguments(args []*cdpruntime.RemoteObject) string {
-	content, err := json.Marshal(args)
-	if err != nil {
-		return err.Error()
-	}
-	return string(content)
 }
 
 func (p *tab) complain(format string, args ...any) {
@@ -101,6 +94,14 @@ func (p *tab) taken() []string {
 	c := p.complaints
 	p.complaints = nil
 	return c
+}
+
+// quiet fails if there are complaints since they were last taken.
+func (p *tab) quiet() {
+	p.t.Helper()
+	if c := p.taken(); len(c) > 0 {
+		p.t.Errorf("the browser complained: %q", c)
+	}
 }
 
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {

@@ -304,9 +304,9 @@ func TestUnreadBodiesOfWatches(t *testing.T) {
 }
 
 // A client that leaves ends what still works for it: reads of its body fail, and a response that
-// lasts is told.
+// lasts is told, even if it asks only then.
 func TestGone(t *testing.T) {
-	results := make(chan error, 2)
+	results, began := make(chan error, 2), make(chan struct{})
 	w := newWorld(t, func(x *exchange.Exchange) {
 		if x.Target == "/upload" {
 			_, err := io.ReadAll(x.Body)
@@ -316,9 +316,21 @@ func TestGone(t *testing.T) {
 			results <- err
 			return
 		}
+		client, late := x.Conn, x.Target == "/late"
 		x.Response.Detached = func(to exchange.Responder) {
 			ctx, cancel := context.WithCancel(context.Background())
-			to.OnGone(cancel)
+			if late {
+				began <- struct{}{}
+				steady.Until(t, "end of the client", func() error {
+					if !client.Left() {
+						return errors.New("it is there")
+					}
+					return nil
+				})
+			}
+			if to.OnGone(cancel); !late {
+				began <- struct{}{}
+			}
 			<-ctx.Done()
 			results <- nil
 		}
@@ -330,11 +342,13 @@ func TestGone(t *testing.T) {
 	if err := <-results; !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("the read of a body that breaks off: %v", err)
 	}
-	p.get(3, "/detached")
-	p.conn.Close()
-	if err := <-results; err != nil {
-		t.Error(err)
+	for i, target := range []string{"/detached", "/late"} {
+		p.get(uint32(2*i+3), target)
+		<-began
 	}
+	p.conn.Close()
+	<-results
+	<-results
 }
 
 // heldSlot tells when it is released.

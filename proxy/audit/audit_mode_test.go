@@ -25,7 +25,7 @@ func full(p []byte) (int, error) { return 7, errFull }
 func TestAuditModes(t *testing.T) {
 	for _, mode := range auditModes {
 		synctest.Test(t, func(t *testing.T) {
-			a, f, _ := newTestAudit(proxytest.Owners{"t": "jane"})
+			a, f, log := newTestAudit(proxytest.Owners{"t": "jane"})
 			a.mode = mode
 			go a.Run()
 			lines := func() int {
@@ -63,6 +63,9 @@ func TestAuditModes(t *testing.T) {
 				!strings.Contains(string(slices.Concat(x.Response.Body...)),
 					`Internal Server Error: \"/api/v1/pods\": failed to store audit event`) {
 				t.Errorf("%s", slices.Concat(x.Response.Body...))
+			}
+			if !strings.Contains(log.String(), errFull.Error()) {
+				t.Errorf("%s: the log says %s", mode, log)
 			}
 			if n := a.metrics.dropped.Get(); n != map[bool]uint64{true: 3, false: 2}[strict] {
 				t.Errorf("%s: %d dropped", mode, n)

@@ -25,6 +25,14 @@ func (f *Queue) of(name string) *Seat {
 		left: func() bool { return false }}
 }
 
+// wantEmpty fails the test if anybody holds a seat, waits or is remembered.
+func (f *Queue) wantEmpty(t *testing.T) {
+	t.Helper()
+	if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
+		t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waiting())
+	}
+}
+
 // work holds a seat for d, and pauses as often as lists do.
 func (s *Seat) work(d time.Duration) {
 	const step = seatTime / 4
@@ -79,10 +87,7 @@ func TestFairnessBetweenUsers(t *testing.T) {
 			stop.Store(true)
 			loops.Wait()
 			synctest.Wait()
-			if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
-				t.Errorf("afterwards %d seats are held, and %d users are known, %d of whom wait", f.held,
-					len(f.users), len(f.ring))
-			}
+			f.wantEmpty(t)
 		})
 	}
 }
@@ -237,10 +242,7 @@ func TestFairnessBounds(t *testing.T) {
 			t.Errorf("when the server stops: %v", err)
 		}
 		holder.Give()
-		if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
-			t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users),
-				len(f.ring), f.Waiting())
-		}
+		f.wantEmpty(t)
 	})
 }
 
@@ -282,7 +284,5 @@ func testFairnessAtRandom(t *testing.T) {
 		})
 	}
 	users.Wait()
-	if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
-		t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waiting())
-	}
+	f.wantEmpty(t)
 }

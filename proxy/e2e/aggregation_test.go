@@ -156,21 +156,15 @@ func (s *ownThings) service() string    { return strings.ReplaceAll(s.group, "."
 func (s *ownThings) apiService() string { return apiServicesPath + "/v1." + s.group }
 func (s *ownThings) uri() string        { return "/apis/" + s.group + "/v1/things" }
 
-// TestAggregatedAnswers: a client gets all codes and header fields of another API server as from
+// sameAnswers: a client gets all codes and header fields of another API server as from
 // kube-apiserver, and those that kube-apiserver adds.
-func TestAggregatedAnswers(t *testing.T) {
-	t.Parallel()
-	c := sharedCluster(t)
-	p := sharedWatchfan(t)
-	p.waitReady(t)
-	theirs := c.direct(t)
-	s := startOwnThings(t, "odd.example.com")
-	s.register(t, theirs)
+func (s *ownThings) sameAnswers(t *testing.T, theirs *target, ways []*target) {
+	t.Helper()
 	for i := range oddAnswers {
 		for _, query := range []string{"", "?watch=1"} { // which may last
 			for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
 				uri := fmt.Sprintf("/apis/%s/v1/odd/%d%s", s.group, i, query)
-				for _, ours := range p.ways(t, c.token(t, "admin")) {
+				for _, ours := range ways {
 					want, got := theirs.answer(t, method, uri), ours.answer(t, method, uri)
 					if got != want {
 						t.Errorf("%s %s through %s:\n got %.1000s\nwant %.1000s", method, uri, ours.name, got, want)
@@ -237,6 +231,8 @@ func TestAggregation(t *testing.T) {
 		d.allow(t, "", user, "User "+user, "get,list,watch own.example.com/things", "get,list,watch taken.example.com/things")
 	}
 	p := privateWatchfan(t, c)
+	p.waitReady(t)
+	s.sameAnswers(t, d, p.ways(t, c.token(t, "admin")))
 	for range 3 {
 		for user, name := range map[string]string{"user": "dev-user", "reader": "dev-reader"} {
 			way := p.secure(t, c.token(t, user))

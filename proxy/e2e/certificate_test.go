@@ -47,24 +47,14 @@ func (c *cluster) authority(t *testing.T) *authority {
 	return &authority{a}
 }
 
-func (a *authority) sign(t *testing.T, template *x509.Certificate) *tls.Certificate {
+// client returns a certificate for a user.
+func (a *authority) client(t *testing.T, name string, groups ...string) *tls.Certificate {
 	t.Helper()
-	certificate, err := a.Sign(template)
+	certificate, err := a.Client(name, groups, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return certificate
-}
-
-// client returns a certificate for a user.
-func (a *authority) client(t *testing.T, name string, groups ...string) *tls.Certificate {
-	t.Helper()
-	return a.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		Subject: pkix.Name{CommonName: name, Organization: groups}})
-}
-
-func encodePEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
 // certificateFiles writes a certificate and its key for kubectl and client-go.
@@ -76,9 +66,9 @@ func certificateFiles(t *testing.T, c *tls.Certificate) (certFile, keyFile strin
 	}
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
-	for name, content := range map[string][]byte{certFile: encodePEM("CERTIFICATE", c.Certificate[0]),
-		keyFile: encodePEM("EC PRIVATE KEY", der)} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
+	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: c.Certificate[0]},
+		keyFile: {Type: "EC PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -168,9 +158,12 @@ func TestCertificates(t *testing.T) {
 	parallel(t)
 	s := &certificateTest{certified: newCertified(t)}
 	s.dev, s.root = s.users.client(t, "jane-of-devs", "devs", "ops"), s.users.client(t, "root-of-masters", "system:masters")
-	uid := s.users.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	uid, err := s.users.Sign(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		Subject: pkix.Name{CommonName: "has-uid",
 			ExtraNames: []pkix.AttributeTypeAndValue{{Type: []int{1, 3, 6, 1, 4, 1, 57683, 2}, Value: "uid-1"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.certificates = map[string]*tls.Certificate{"dev": s.dev, "none": s.users.client(t, "none-of-them"), "root": s.root,
 		"node": s.users.client(t, "system:node:n1", "system:nodes"), "uid": uid}
 	s.front = s.fronts.client(t, "front")
@@ -199,33 +192,18 @@ func TestCertificates(t *testing.T) {
 
 // checkRows compares what each certificate may do, all at once (A09).
 func (s *certificateTest) checkRows(t *testing.T) {
-	var comparing sync.WaitGroup
 	const list, watch = "/api/v1/namespaces/a/configmaps?resourceVersion=0", "/api/v1/namespaces/a/configmaps?watch=1&timeoutSeconds=5"
-	for who, uris := range map[string][]string{"dev": {list, watch}, "root": {list, watch},
-		"node": {"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0"}} {
-		for _, uri := range uris {
-			comparing.Go(func() { s.same(t, who, s.certificates[who], row{uri: uri, cached: true}) })
-		}
-	}
+	cached := map[string][]row{"dev": {{uri: list}, {uri: watch}}, "root": {{uri: list}, {uri: watch}},
+		"node": {{uri: "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0"}}}
+	var comparing sync.WaitGroup
 	for who, c := range s.certificates {
-		s.same(t, who, c, whoami)
-		for _, uri := range []string{
-			"/api/v1/configmaps?", "/api/v1/namespaces/a/configmaps?", "/api/v1/namespaces/b/configmaps?",
-			"/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx&",
-			"/api/v1/namespaces/a/configmaps/x?", "/api/v1/namespaces/b/configmaps/x?", "/api/v1/secrets?",
-			"/api/v1/namespaces/a/secrets/s?", "/api/v1/pods?",
-			"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&", // A05
-			"/foo?", "/api/v1/nosuch?",
-		} {
-			for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=5&resourceVersion=0"} {
-				comparing.Go(func() { s.same(t, who, c, row{uri: strings.TrimRight(uri+query, "?&")}) })
-			}
+		rows := append(rightsRows(), whoami)
+		for _, r := range cached[who] {
+			r.cached = true
+			rows = append(rows, r)
 		}
-		// The body is malformed.
-		s.same(t, who, c, row{method: http.MethodPost, uri: "/api/v1/namespaces/b/configmaps?dryRun=All",
-			body: `{"metadata":{"name":"never"`})
-		s.same(t, who, c, row{method: http.MethodDelete, uri: "/api/v1/namespaces/b/secrets/never"})
-		s.same(t, who, c, row{method: http.MethodPost, uri: "/api/v1/namespaces/a/pods/p1/exec?command=true"})
+		ours, theirs := s.ways(t, c)
+		comparing.Go(func() { checkAll(t, rows, theirs, ours) })
 	}
 	comparing.Wait()
 	ours, _ := s.ways(t, s.dev)

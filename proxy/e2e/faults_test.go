@@ -83,7 +83,7 @@ func (s selection) shows(t *testing.T, direct *target, got map[string]string, le
 	return nil
 }
 
-// TestUpstreamRestarts: "A broken watch resumes from its last resourceVersion … Clients keep their streams." (design.md)
+// TestUpstreamRestarts: kube-apiserver's own metrics show one watch for the resource, whatever clients select. "A broken watch resumes from its last resourceVersion … Clients keep their streams." (design.md)
 // Package chaos has more faults.
 func TestUpstreamRestarts(t *testing.T) {
 	parallel(t)
@@ -93,6 +93,7 @@ func TestUpstreamRestarts(t *testing.T) {
 	direct, ours, admin := c.direct(t), p.plain(t), p.admin(t)
 	createNamespaces(t, direct, ns...)
 	p.waitReady(t)
+	others := upstreamWatches(t, direct, "configmaps")
 	selected := selections(ns)[:20]
 	var streams []*recording // the second half is lean
 	for _, accepts := range []string{jsonType, jsonType + drop} {
@@ -125,6 +126,12 @@ func TestUpstreamRestarts(t *testing.T) {
 	work.await(t, 60)
 	stop()
 	settle("writes")
+	steady.Until(t, "one watch upstream", func() error { // proofs are watches, too
+		if n := upstreamWatches(t, direct, "configmaps") - others; n != 1 {
+			return fmt.Errorf("%d streams make %d watches at kube-apiserver", len(streams), n)
+		}
+		return nil
+	})
 	for fault, args := range map[string][]string{"a clean restart": nil, "kill -9": {"--kill"}, "a restart in which nothing is written": nil} {
 		breaks := func() float64 {
 			return admin.metric(t, "watchfan_upstream_watch_breaks_total", `resource="configmaps"`)
@@ -147,6 +154,11 @@ func TestUpstreamRestarts(t *testing.T) {
 		})
 		settle(fault)
 	}
+	admin.awaitWatchers(t, len(streams)) // none was passed through
+	for _, stream := range streams {
+		stream.stop()
+	}
+	admin.awaitWatchers(t, 0) // all clients have gone
 }
 
 // TestUpstreamAway: without kube-apiserver /readyz fails. Reads that may be stale are served from

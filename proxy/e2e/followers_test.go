@@ -110,6 +110,12 @@ func (f followingProgram) upstreamWatches(t *testing.T, d *target) (n int) {
 	return n
 }
 
+// upstreamWatches counts kube-apiserver's watches of a resource, including those of its own informers.
+func upstreamWatches(t testing.TB, d *target, resource string, labels ...string) int {
+	t.Helper()
+	return int(d.metric(t, "apiserver_longrunning_requests", append(labels, `verb="WATCH"`, fmt.Sprintf("resource=%q", resource))...))
+}
+
 const followedURI = "/api/v1/namespaces/followed/"
 
 // createFollowed creates what followers follow.

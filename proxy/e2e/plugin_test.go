@@ -32,9 +32,9 @@ func TestPlugin(t *testing.T) {
 	createNamespaces(t, direct, "plugin")
 	makeConfigMap(t, direct, "plugin", "x", "")
 	warm(t, []*target{p.secure(t, c.token(t, "admin"))}, "/api/v1/namespaces/plugin/configmaps")
-	const uri = "/api/v1/namespaces/plugin/configmaps?watch=1&resourceVersion=0"
-	watch := gather(t, p.secure(t, c.token(t, "admin")), 3, func(int) string { return uri })
-	defer watch.leave()
+	for range 3 {
+		p.secure(t, c.token(t, "admin")).watch(t, "/api/v1/namespaces/plugin/configmaps?watch=1&resourceVersion=0")
+	}
 
 	kubelet := newScriptedKubelet(t, p.ports.Admin)
 	direct.create(t, "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"plugin"}}`)

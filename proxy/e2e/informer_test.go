@@ -81,12 +81,7 @@ func startInformers(t *testing.T, name string, config *rest.Config) *informerSet
 	if err != nil {
 		t.Fatal(err)
 	}
-	named, err := cache.NewInformerName(name) // client-go measures informers that have a name
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(named.Release)
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithInformerName(named))
+	factory := informers.NewSharedInformerFactory(client, 0)
 	s.configMaps, s.pods = factory.Core().V1().ConfigMaps().Informer(), factory.Core().V1().Pods().Informer()
 	factory.Start(t.Context().Done())
 	return s

@@ -58,8 +58,14 @@ func defineWidgets(t testing.TB, d *target, group string, versions ...string) {
 		fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",`+
 			`"metadata":{"name":"widgets.%s"},%s}`,
 			group, widgetSpec(group, versions)))
-	steady.Until(t, "widgets."+group, func() error {
-		resp, err := d.look("/apis/"+group+"/"+versions[0]+"/widgets?watch=1", nil)
+	awaitServed(t, d, "/apis/"+group+"/"+versions[0]+"/widgets")
+}
+
+// awaitServed waits until kube-apiserver serves a custom resource.
+func awaitServed(t testing.TB, d *target, uri string) {
+	t.Helper()
+	steady.Until(t, uri, func() error {
+		resp, err := d.look(uri+"?watch=1", nil)
 		if err == nil && resp.status != http.StatusOK {
 			err = fmt.Errorf("%d", resp.status)
 		}
@@ -86,14 +92,8 @@ func createCRD(t *testing.T, d *target, group, kind, scope string) {
 	singular := strings.ToLower(kind)
 	body := strings.NewReplacer("GROUP", group, "KIND", kind, "SCOPE", scope, "PLURAL", singular+"s", "SINGULAR",
 		singular).Replace(foosCRD)
-	d.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
-	steady.Until(t, "custom resource "+singular, func() error {
-		resp, err := d.look("/apis/"+group+"/v1/"+singular+"s?watch=1", nil)
-		if err == nil && resp.status != http.StatusOK {
-			err = fmt.Errorf("%d", resp.status)
-		}
-		return err
-	})
+	d.create(t, definitionsPath, body)
+	awaitServed(t, d, "/apis/"+group+"/v1/"+singular+"s")
 }
 
 // warm waits until each way answers from a cache, so that later writes are in the cache's history. While a

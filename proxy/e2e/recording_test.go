@@ -195,11 +195,6 @@ func (r *recording) all() []event {
 	return slices.Clone(r.events)
 }
 
-// objects returns what has come so far, without bookmarks.
-func (r *recording) objects() []event {
-	return withoutBookmarks(r.all())
-}
-
 // withoutBookmarks returns events without bookmarks, whose times differ.
 func withoutBookmarks(events []event) (rest []event) {
 	for _, e := range events {

@@ -191,7 +191,7 @@ func (u *upgrade) compare(t *testing.T, streams []*recording, mixed, last uint64
 			return slices.ContainsFunc(events, func(e event) bool { return e.typ != "BOOKMARK" && e.rv >= last })
 		})
 		r.stop()
-		events := slices.DeleteFunc(r.objects(), func(e event) bool { return !strings.HasPrefix(e.key, "upgrade/") })
+		events := slices.DeleteFunc(withoutBookmarks(r.all()), func(e event) bool { return !strings.HasPrefix(e.key, "upgrade/") })
 		state, err := fold(events)
 		if err != nil {
 			t.Errorf("%s: %v", r.uri, err)

@@ -306,3 +306,21 @@ func checkPassedThrough(t *testing.T, reads []auditedRead, modern bool) {
 		t.Errorf("passed through to kube-apiserver: %v, as %s", verbs, examples[0])
 	}
 }
+
+// versionsOf lists at kube-apiserver: key to resourceVersion.
+func versionsOf(t *testing.T, direct *target, uri string) map[string]string {
+	t.Helper()
+	var list struct {
+		Items []struct {
+			Metadata struct{ Namespace, Name, ResourceVersion string }
+		}
+	}
+	if err := json.Unmarshal(direct.get(t, uri).body, &list); err != nil {
+		t.Fatal(err)
+	}
+	versions := make(map[string]string)
+	for _, o := range list.Items {
+		versions[strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/")] = o.Metadata.ResourceVersion
+	}
+	return versions
+}

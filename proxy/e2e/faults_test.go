@@ -83,8 +83,9 @@ func (s selection) shows(t *testing.T, direct *target, got map[string]string, le
 	return nil
 }
 
-// TestUpstreamRestarts: kube-apiserver's own metrics show one watch for the resource, whatever clients select. "A broken watch resumes from its last resourceVersion … Clients keep their streams." (design.md)
-// Package chaos has more faults.
+// TestUpstreamRestarts: kube-apiserver's own metrics show one watch for the resource, whatever clients
+// select. "A broken watch resumes from its last resourceVersion … Clients keep their streams."
+// (design.md) Package chaos has more faults.
 func TestUpstreamRestarts(t *testing.T) {
 	parallel(t)
 	c := privateCluster(t, endWatches...)

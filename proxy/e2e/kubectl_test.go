@@ -185,7 +185,8 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// TestKubectlCommands: so do more commands.
+// TestKubectlCommands: kubectl prints the same, and exits with the same code, with watchfan in
+// between (contract.md O02, O07).
 func TestKubectlCommands(t *testing.T) {
 	parallel(t)
 	ways := slices.Delete(kubectlWays(t), 1, 2) // TestKubectl also takes the plain port

@@ -16,6 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // One user watches a resource in two representations. When memory is short the copy is given up, and
@@ -25,9 +26,9 @@ func TestCopyGivenUp(t *testing.T) {
 	f, percent := memoryOf(t, func(o *proxy.Options) { o.AdminPort = proxy.AnyPort })
 	f.cms.Put("ns", "large", strings.Repeat("x", 2<<20))
 	const metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-	whole := f.watch(anyState)
+	whole := f.watch(bubble.AnyState)
 	whole.Await(2)
-	part := proxytest.Open(t, f.insecure+anyState, "Accept", metadata)
+	part := proxytest.Open(t, f.insecure+bubble.AnyState, "Accept", metadata)
 	part.Await(2)
 	f.until("count of both lanes", func() bool {
 		d := f.accounts()
@@ -43,7 +44,7 @@ func TestCopyGivenUp(t *testing.T) {
 	f.passed(0)
 	percent.Store(50)
 	f.awaitLog("memory=enough")
-	proxytest.Open(t, f.insecure+anyState, "Accept", metadata).Await(2)
+	proxytest.Open(t, f.insecure+bubble.AnyState, "Accept", metadata).Await(2)
 	f.passed(1)
 	if passed := f.watchers("").Passed; passed.Reasons["lane_bound"] != 1 {
 		t.Errorf("the watch passes through because %v", passed.Reasons)
@@ -67,11 +68,11 @@ func TestUnreadLists(t *testing.T) {
 	noise := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	f.cms.Put("ns", "large", hex.EncodeToString(noise))
-	f.watch(anyState).Await(1)
+	f.watch(bubble.AnyState).Await(1)
 	var bodies []io.Closer
 	list := func(client *http.Client, header ...string) *http.Response {
 		t.Helper()
-		resp, err := f.ask(client, http.MethodGet, cmsPath+"?resourceVersion=0", clientToken, "", header...)
+		resp, err := f.ask(client, http.MethodGet, bubble.CMs+"?resourceVersion=0", bubble.ClientToken, "", header...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +137,7 @@ func TestConnectionBecomesKnown(t *testing.T) {
 	f := startWatched(t)
 	client := proxytest.HTTP2Client(unsafe())
 	t.Cleanup(client.CloseIdleConnections)
-	bodyOf(t, f.get(client, cmsPath))
+	bodyOf(t, f.get(client, bubble.CMs))
 	f.until("connection of a known client, without a request", func() bool {
 		return slices.ContainsFunc(f.accounts().Largest, func(h diagnose.DebugHolder) bool { return h.Held["connections"] > 0 && !h.Stranger })
 	})

@@ -15,9 +15,6 @@ func (o *Options) ReadConfig(name string, content []byte) error {
 // FlagSet returns a flag for each option, and no other.
 func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan") }
 
-// Watches returns the number of open watches that are served from caches.
-func (s *Server) Watches() int { return s.cached.Watchers().Count() }
-
 // HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release
 // is called. A request that looks at one of them waits.
 func (s *Server) HoldCaches() (release func()) {

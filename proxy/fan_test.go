@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,13 +23,7 @@ import (
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
-)
-
-const (
-	ownToken    = "own-token"
-	clientToken = "client-token"
-
-	followLog = "/api/v1/namespaces/ns/pods/web/log?follow=true"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // fan is a proxy in front of a scripted kube-apiserver.
@@ -38,10 +31,9 @@ type fan struct {
 	t                *testing.T
 	up               *proxytest.Server
 	cms              *proxytest.Collection // up's ConfigMaps
-	log              *logLines
+	log              *bubble.Log
 	insecure, secure string // URLs
 	admin            string // URL
-	server           *proxy.Server
 	stop             func() // stops the proxy and waits for it
 }
 
@@ -55,7 +47,7 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &cluster
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: ownToken}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: bubble.OwnToken}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"
 
@@ -72,7 +64,7 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	for _, c := range change {
 		c(&opts)
 	}
-	f := &fan{t: t, up: up, cms: up.Collection(proxytest.ConfigMaps), log: &logLines{out: t.Output()}}
+	f := &fan{t: t, up: up, cms: up.Collection(proxytest.ConfigMaps), log: bubble.NewLog(t)}
 	server, err := proxy.New(opts, slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)
@@ -82,16 +74,10 @@ func startFan(t *testing.T, up *proxytest.Server, change ...func(*proxy.Options)
 	}
 	f.insecure, f.secure, f.admin = "http://"+server.InsecureAddr(), "https://"+server.SecureAddr(),
 		"http://"+server.AdminAddr()
-	f.server, f.stop = server, runServer(t, server)
-	return f
-}
-
-// runServer runs a server that listens until the test ends, or stop has returned.
-func runServer(t *testing.T, server *proxy.Server) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
+	f.stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -102,40 +88,13 @@ func runServer(t *testing.T, server *proxy.Server) (stop func()) {
 			t.Errorf("Run did not return within %s of its context's end", proxytest.Patience)
 		}
 	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// logLines keeps the lines of the log.
-type logLines struct {
-	out   io.Writer
-	mu    sync.Mutex
-	lines []string
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, string(p))
-	return l.out.Write(p)
-}
-
-// with returns the lines that contain all of parts.
-func (l *logLines) with(parts ...string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var lines []string
-	for _, line := range l.lines {
-		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	t.Cleanup(f.stop)
+	return f
 }
 
 func (f *fan) awaitLog(parts ...string) {
 	f.t.Helper()
-	f.until(fmt.Sprintf("log line %q", parts), func() bool { return len(f.log.with(parts...)) > 0 })
+	f.until(fmt.Sprintf("log line %q", parts), func() bool { return len(f.log.With(parts...)) > 0 })
 }
 
 // until polls until a condition holds.
@@ -147,13 +106,6 @@ func (f *fan) until(what string, ok func() bool) {
 		}
 	}
 }
-
-const (
-	cmsPath  = "/api/v1/configmaps"
-	fresh    = cmsPath + "?watch=1&allowWatchBookmarks=true"                   // the current state, then events
-	anyState = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=0" // any state, then events
-	since    = cmsPath + "?watch=1&allowWatchBookmarks=true&resourceVersion=%d"
-)
 
 // watch opens a watch as a client of the insecure port.
 func (f *fan) watch(path string, args ...any) *proxytest.Watcher {
@@ -295,7 +247,7 @@ func (f *fan) ask(client *http.Client, method, target, token, body string, heade
 // get is ask for a GET with the client's token, whose answer must be 200.
 func (f *fan) get(client *http.Client, target string) *http.Response {
 	f.t.Helper()
-	resp, err := f.ask(client, http.MethodGet, target, clientToken, "")
+	resp, err := f.ask(client, http.MethodGet, target, bubble.ClientToken, "")
 	if err != nil || resp.StatusCode != http.StatusOK {
 		f.t.Fatalf("GET %s: %+v, %v", target, resp, err)
 	}
@@ -306,5 +258,3 @@ func (f *fan) get(client *http.Client, target string) *http.Response {
 func unsafe() *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }
-
-var foosPath = proxytest.Foos.Path()

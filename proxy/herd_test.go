@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // A watch that waits for its lane takes little memory: of the heap, and of stacks.
@@ -23,7 +24,7 @@ func TestHerdMemory(t *testing.T) {
 	})
 	defer close(listed)
 	join := func() {
-		f.dial(f.insecure).send("GET %s HTTP/1.1\nHost: localhost\nUser-Agent: %s\n\n", anyState, proxytest.ClientAgent)
+		f.dial(f.insecure).send("GET %s HTTP/1.1\nHost: localhost\nUser-Agent: %s\n\n", bubble.AnyState, proxytest.ClientAgent)
 	}
 	join()
 	f.up.AwaitCount(proxytest.WatchList, 1)

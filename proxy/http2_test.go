@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"fmt"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestHTTP2ParkedWatch(t *testing.T) {
 	t.Parallel()
 	f := startWatched(t)
 	client := http2Client(t)
-	unread, read := f.get(client, anyState), f.get(client, anyState)
+	unread, read := f.get(client, bubble.AnyState), f.get(client, bubble.AnyState)
 	lines := bufio.NewReader(read.Body)
 	const events = 8
 	awaitLast := func(from *bufio.Reader) {

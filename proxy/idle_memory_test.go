@@ -10,6 +10,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // An idle watch over HTTP/2 takes little memory beside its connection's, which a hundred watches
@@ -51,8 +52,8 @@ func (f *fan) idleConnections(n int) (clients []*proxytest.HTTP2Wire) {
 // idleWatch opens a watch as a stream of c and awaits its initial event.
 func idleWatch(t *testing.T, c *proxytest.HTTP2Wire, stream uint32) {
 	t.Helper()
-	err := c.Ask(stream, true, proxytest.RequestFields("GET", anyState+"&allowWatchBookmarks=true",
-		"user-agent", "idle/1", "authorization", "Bearer "+clientToken)...)
+	err := c.Ask(stream, true, proxytest.RequestFields("GET", bubble.AnyState+"&allowWatchBookmarks=true",
+		"user-agent", "idle/1", "authorization", "Bearer "+bubble.ClientToken)...)
 	if err == nil {
 		err = c.Flush()
 	}

@@ -84,7 +84,7 @@ func TestPortsFile(t *testing.T) {
 	}
 	for _, c := range [][2]string{{"Serving plaintext", `clients="this host only"`}, {"Serving TLS", `clients="other hosts too"`},
 		{"Serving health", `clients="this host only"`}} {
-		if len(f.log.with(c[0], c[1])) != 1 {
+		if len(f.log.With(c[0], c[1])) != 1 {
 			t.Errorf("no line %s with %s", c[0], c[1])
 		}
 	}

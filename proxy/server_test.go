@@ -26,7 +26,7 @@ func TestShutdownDelay(t *testing.T) {
 				<-r.Context().Done()
 			}
 		})
-		log := p.Send(bubble.Request{Target: followLog})
+		log := p.Send(bubble.Request{Target: "/api/v1/namespaces/ns/pods/web/log?follow=true"})
 		go p.Stop()
 		time.Sleep(delay - 1)
 		if resp, body := p.Admin("/readyz"); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(body, "[-]shutdown failed") {

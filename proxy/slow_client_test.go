@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // unread opens a watch on a connection of its own. Nothing is read from it after the first bytes of
@@ -36,7 +37,7 @@ func (f *fan) unread(t *testing.T, secure bool, path string) net.Conn {
 	if secure {
 		conn = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, clientToken)
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, bubble.ClientToken)
 	if _, err := io.ReadFull(conn, make([]byte, 50)); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestSlowClient(t *testing.T) {
 			f := startWatched(t, func(o *proxy.Options) {
 				o.Lane.ClientBufferFrames, o.ShutdownTimeout = frames, 100*time.Millisecond
 			})
-			good, slow := f.watch(anyState), f.unread(t, secure, anyState)
+			good, slow := f.watch(bubble.AnyState), f.unread(t, secure, bubble.AnyState)
 			written := 0
 			write := func() {
 				good.AwaitVersion(f.cms.Put("ns", fmt.Sprint(written), strings.Repeat("x", 256<<10)))
@@ -93,7 +94,7 @@ func TestSlowClient(t *testing.T) {
 				t.Errorf("%d bytes were kept for the client", len(got))
 			}
 			f.awaitLog("Evicted watch", "reason=ClientNotReading", "lagEvents=", "windowBytes=0 ", "client=127.0.0.1:")
-			if lines := f.log.with("Evicted watch"); len(lines) != 1 || strings.Contains(lines[0], clientToken) {
+			if lines := f.log.With("Evicted watch"); len(lines) != 1 || strings.Contains(lines[0], bubble.ClientToken) {
 				t.Errorf("logged %q", lines)
 			}
 			if _, metrics := f.askAdmin("/metrics", ""); proxytest.SumMetric(metrics, "watchfan_evictions_total", `reason="ClientNotReading"`) != 1 {
@@ -105,11 +106,11 @@ func TestSlowClient(t *testing.T) {
 			}
 			f.passed(0)
 
-			f.unread(t, secure, anyState)
+			f.unread(t, secure, bubble.AnyState)
 			unread()
 			f.stop()
 			good.WantEnd()
-			if len(f.log.with("msg=Stopped ", "connectionsCut=1")) != 1 {
+			if len(f.log.With("msg=Stopped ", "connectionsCut=1")) != 1 {
 				t.Error("shutdown has not cut the client's connection")
 			}
 		})

@@ -94,7 +94,7 @@ func TestNothingBeforeYes(t *testing.T) {
 			{name: "a token that impersonates", token: "valid", impersonates: "admin"},
 			{name: "a certificate that impersonates", state: certified, impersonates: "admin"},
 		} {
-			for _, collection := range []string{cmsPath, foosPath, "/apis/nosuch.example/v1/things", "/api/v1/nosuch"} {
+			for _, collection := range []string{bubble.CMs, proxytest.Foos.Path(), "/apis/nosuch.example/v1/things", "/api/v1/nosuch"} {
 				for i, target := range reads(collection) {
 					var header []string
 					if i%3 == 1 {
@@ -128,7 +128,7 @@ func TestNothingBeforeYes(t *testing.T) {
 		}
 		kinds := make(map[proxytest.Kind]int)
 		for _, r := range up.All()[before:] {
-			if kinds[r.Kind]++; r.Token == ownToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client && r.Path != "/readyz" {
+			if kinds[r.Kind]++; r.Token == bubble.OwnToken && r.Kind != proxytest.Review && r.Kind != proxytest.Client && r.Path != "/readyz" {
 				t.Errorf("asked in the proxy's name: %s %s?%s", r.Method, r.Path, r.Query.Encode())
 			}
 		}
@@ -178,7 +178,7 @@ func TestStrangersAtOneAddress(t *testing.T) {
 	for name, client := range map[string]func(*http.Transport) *http.Client{"HTTP/1.1": proxytest.HTTPClient, "HTTP/2": proxytest.HTTP2Client} {
 		for range 20 {
 			c := client(unsafe())
-			resp, err := f.ask(c, "POST", "/things", clientToken, strings.Repeat(" ", 60_000))
+			resp, err := f.ask(c, "POST", "/things", bubble.ClientToken, strings.Repeat(" ", 60_000))
 			if err != nil || resp.StatusCode != http.StatusOK {
 				t.Errorf("%s: %+v, %v", name, resp, err)
 			}

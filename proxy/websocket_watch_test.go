@@ -6,6 +6,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 )
 
 // webSocket opens a WebSocket on a port, with the Host and the Origin of a page of its own.
@@ -35,7 +36,7 @@ const acceptedHead = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n
 
 // ports are the ports of a proxy for clients, and the header lines that identify a client there.
 func webSocketPorts(f *fan) map[string][]string {
-	return map[string][]string{f.insecure: nil, f.secure: {"Authorization: Bearer " + clientToken}}
+	return map[string][]string{f.insecure: nil, f.secure: {"Authorization: Bearer " + bubble.ClientToken}}
 }
 
 func startWebSockets(t *testing.T) *fan {
@@ -50,14 +51,14 @@ func TestWebSocketWatch(t *testing.T) {
 	f.cms.Put("ns", "a", "1")
 	var all []*proxytest.WebSocket
 	for port, lines := range webSocketPorts(f) {
-		w := f.webSocket(port, anyState, proxytest.ClientFrame(proxytest.PingFrame, "early"), append(lines, "Accept-Encoding: gzip")...)
+		w := f.webSocket(port, bubble.AnyState, proxytest.ClientFrame(proxytest.PingFrame, "early"), append(lines, "Accept-Encoding: gzip")...)
 		if w.Head != acceptedHead+"\r\n" {
 			t.Fatalf("%s: got %q", port, w.Head)
 		}
 		if got := string(next(t, w)); got != "\x8a\x05early" {
 			t.Errorf("%s: a ping with the handshake is answered with %q", port, got)
 		}
-		for _, want := range f.watch(anyState).Await(2) {
+		for _, want := range f.watch(bubble.AnyState).Await(2) {
 			frame := next(t, w)
 			if frame[0] != proxytest.TextFrame || string(frame.Payload()) != want.Raw {
 				t.Errorf("%s: got %x %q, want %q", port, frame[0], frame.Payload(), want.Raw)
@@ -71,7 +72,7 @@ func TestWebSocketWatch(t *testing.T) {
 			t.Errorf("got %q", frame)
 		}
 	}
-	f.watch(anyState).AwaitVersion(rv)
+	f.watch(bubble.AnyState).AwaitVersion(rv)
 	f.passed(0)
 	f.up.WantCount(proxytest.WatchList, 1)
 	f.stop()
@@ -91,7 +92,7 @@ func TestWebSocketPingsUnread(t *testing.T) {
 	f := startWebSockets(t)
 	f.cms.Put("ns", "a", strings.Repeat("x", 1000))
 	for port, lines := range webSocketPorts(f) {
-		w := f.webSocket(port, anyState, nil, lines...)
+		w := f.webSocket(port, bubble.AnyState, nil, lines...)
 		next(t, w)
 		next(t, w)
 		pings := []byte(strings.Repeat(string(proxytest.ClientFrame(proxytest.PingFrame, strings.Repeat("p", 100))), 1000))
@@ -102,7 +103,7 @@ func TestWebSocketPingsUnread(t *testing.T) {
 				t.Fatalf("%s: pings are not read: %v behind %d bytes", port, err, sent)
 			}
 		}
-		other := f.watch(anyState)
+		other := f.watch(bubble.AnyState)
 		rv := f.cms.Put("ns", "a", "2")
 		other.AwaitVersion(rv)
 		other.Close()

@@ -29,7 +29,7 @@ func TestTables(t *testing.T) {
 		listed := p.CMs.Put("other", "b", "1")
 		p.CMs.Put("ns", "a", "2") // 103: between the first client's list and its watch
 		first := tables(p, tablesSince, listed)
-		proxytest.WantStrings(t, "the first", proxytest.Strings(first.Await(1)), "MODIFIED ns/a 103")
+		first.Want("MODIFIED ns/a 103")
 		all, ns, name := tables(p, tablesSince, 103), tables(p, "/api/v1/namespaces/ns/configmaps?watch=true&resourceVersion=%d", 102),
 			tables(p, bubble.CMs+"?watch=true&resourceVersion=%d&fieldSelector=metadata.name%%3Db", 102)
 		zipped := p.Send(bubble.Request{Target: fmt.Sprintf(tablesSince, listed),
@@ -40,8 +40,8 @@ func TestTables(t *testing.T) {
 		events := []string{"MODIFIED ns/a 103", "MODIFIED other/b 104", "DELETED ns/a 105"}
 		proxytest.WantStrings(t, "the first", proxytest.Strings(first.Await(3)), events...)
 		proxytest.WantStrings(t, "all", proxytest.Strings(all.Await(2)), events[1:]...)
-		proxytest.WantStrings(t, "one namespace", proxytest.Strings(ns.Await(2)), events[0], events[2])
-		proxytest.WantStrings(t, "one name", proxytest.Strings(name.Await(1)), events[1])
+		ns.Want(events[0], events[2])
+		name.Want(events[1])
 		proxytest.WantStrings(t, "gzip", proxytest.Strings(zipped.Await(3)), events...)
 		for what, w := range map[string]*proxytest.Watcher{"the first": first, "all": all, "one namespace": ns, "one name": name, "gzip": zipped} {
 			for i, e := range w.Events() {
@@ -100,10 +100,10 @@ func TestTablesBackfill(t *testing.T) {
 		late := tables(p, tablesSince, 103)
 		p.Up.Bump(1)
 		early := tables(p, tablesSince, 101)
-		proxytest.WantStrings(t, "replay", proxytest.Strings(early.Await(2)), "MODIFIED ns/a 102", "ADDED ns/b 103")
+		early.Want("MODIFIED ns/a 102", "ADDED ns/b 103")
 		p.CMs.Put("ns", "c", "1") // 105
-		proxytest.WantStrings(t, "late", proxytest.Strings(late.Await(1)), "ADDED ns/c 105")
-		proxytest.WantStrings(t, "early", proxytest.Strings(early.Await(3)), "MODIFIED ns/a 102", "ADDED ns/b 103", "ADDED ns/c 105")
+		late.Want("ADDED ns/c 105")
+		early.Want("MODIFIED ns/a 102", "ADDED ns/b 103", "ADDED ns/c 105")
 		if columns := strings.Count(early.Events()[0].Raw+early.Events()[1].Raw, proxytest.DefaultColumns); columns != 1 {
 			t.Errorf("a replay has columns %d times", columns)
 		}
@@ -120,12 +120,12 @@ func TestTablesTooOld(t *testing.T) {
 		p.Up.Bump(10)
 		p.CMs.Compact() // at 112
 		w := tables(p, tablesSince, 101)
-		proxytest.WantStrings(t, "too old", proxytest.Strings(w.Await(1)), "ERROR 410")
+		w.Want("ERROR 410")
 		p.Passed(1)
 		now := tables(p, tablesSince, 112)
 		p.CMs.Put("ns", "a", "3")
-		proxytest.WantStrings(t, "now", proxytest.Strings(now.Await(1)), "MODIFIED ns/a 113")
-		proxytest.WantStrings(t, "too old again", proxytest.Strings(tables(p, tablesSince, 101).Await(1)), "ERROR 410")
+		now.Want("MODIFIED ns/a 113")
+		tables(p, tablesSince, 101).Want("ERROR 410")
 		p.Passed(2)
 		if n := p.Up.Open(proxytest.Watch); n != 1 {
 			t.Errorf("%d upstream watches, want 1", n)
@@ -166,7 +166,7 @@ func TestTablesUpstreamBreaks(t *testing.T) {
 		p.CMs.Put("ns", "b", "1") // 103
 		p.Up.AwaitCount(proxytest.Watch, 2)
 		p.CMs.Put("ns", "c", "1") // 104
-		proxytest.WantStrings(t, "resumed", proxytest.Strings(w.Await(3)), "MODIFIED ns/a 102", "ADDED ns/b 103", "ADDED ns/c 104")
+		w.Want("MODIFIED ns/a 102", "ADDED ns/b 103", "ADDED ns/c 104")
 		if raw := w.Events()[1].Raw; strings.Contains(raw, proxytest.DefaultColumns) {
 			t.Errorf("the first event of the resumed watch: %s", raw)
 		}
@@ -179,11 +179,11 @@ func TestTablesUpstreamBreaks(t *testing.T) {
 		if err := w.Ended(); err != nil || len(w.Events()) != 3 {
 			t.Errorf("the stream ended with %v and %d events, want a proper end behind 3", err, len(w.Events()))
 		}
-		proxytest.WantStrings(t, "history is gone", proxytest.Strings(tables(p, tablesSince, 104).Await(1)), "ERROR 410")
+		tables(p, tablesSince, 104).Want("ERROR 410")
 		p.Passed(1)
 		again := tables(p, tablesSince, p.Up.RV())
 		p.CMs.Put("ns", "a", "3")
-		proxytest.WantStrings(t, "again", proxytest.Strings(again.Await(1)), "ADDED ns/a 106")
+		again.Want("ADDED ns/a 106")
 		p.Passed(1)
 
 		p.CMs.Restore(50) // etcd, from a backup
@@ -223,7 +223,7 @@ func TestTablesSelector(t *testing.T) {
 		all := tables(p, tablesSince, rv)
 		p.CMs.Put("ns", "a", "2", "app", "x")
 		for _, w := range []*proxytest.Watcher{one, two} {
-			proxytest.WantStrings(t, "selected", proxytest.Strings(w.Await(1)), "MODIFIED ns/a 102")
+			w.Want("MODIFIED ns/a 102")
 		}
 		selecting := 0
 		for _, r := range p.Up.Requests(proxytest.Watch) {

@@ -38,15 +38,14 @@ func TestProofsAreShared(t *testing.T) {
 		for range 20 {
 			others = append(others, p.Begin(bubble.Request{Target: bubble.Fresh}))
 		}
-		proxytest.WantStrings(t, "the first watch", proxytest.Strings(first.Watch().Await(2)), "ADDED ns/a 101", "END 101")
+		first.Watch().Want("ADDED ns/a 101", "END 101")
 		time.Sleep(time.Second)
 		if others[0].Answered() {
 			t.Error("a later watch was answered before the write had come")
 		}
 		st.Release()
 		for _, c := range others {
-			proxytest.WantStrings(t, "a later watch", proxytest.Strings(c.Watch().Await(3)), "ADDED ns/a 101",
-				"ADDED ns/b 102", "END 102")
+			c.Watch().Want("ADDED ns/a 101", "ADDED ns/b 102", "END 102")
 		}
 		p.Up.WantCount(proxytest.List, 2)
 		p.Passed(0)
@@ -112,7 +111,7 @@ func TestProofWaits(t *testing.T) {
 			if waited := time.Since(began); waited != 1500*time.Millisecond {
 				t.Errorf("passed through after %s", waited)
 			}
-			proxytest.WantStrings(t, "watch", proxytest.Strings(w.Await(3)), "ADDED ns/a 101", "ADDED ns/b 102", "END 102")
+			w.Want("ADDED ns/a 101", "ADDED ns/b 102", "END 102")
 			p.Passed(1)
 		})
 	}
@@ -139,7 +138,7 @@ func TestProofByWatch(t *testing.T) {
 				synctest.Wait() // the first asks at once, and the others together
 			}
 			for _, c := range watches {
-				proxytest.WantStrings(t, "watch", proxytest.Strings(c.Watch().Await(2)), "ADDED ns/a 101", "END 106")
+				c.Watch().Want("ADDED ns/a 101", "END 106")
 			}
 			second := 2
 			if name == "bookmark" {
@@ -192,7 +191,7 @@ func TestProofFails(t *testing.T) {
 			if strings.Contains(name, "hangs") {
 				wait = 1500 * time.Millisecond
 			}
-			proxytest.WantStrings(t, "watch", proxytest.Strings(p.Watch(bubble.Fresh).Await(2)), "ADDED ns/a 101", "END 106")
+			p.Watch(bubble.Fresh).Want("ADDED ns/a 101", "END 106")
 			p.Passed(1)
 			if took := time.Since(began); took != wait {
 				t.Errorf("passed through after %s, want %s", took, wait)
@@ -221,7 +220,7 @@ func TestProofDuringRelist(t *testing.T) {
 		p.Up.Reflector().Send("garbage\n")
 		p.AwaitLog("relisted=true")
 		close(relisted)
-		proxytest.WantStrings(t, "watch", proxytest.Strings(c.Watch().Await(2)), "ADDED ns/a 101", "END 106")
+		c.Watch().Want("ADDED ns/a 101", "END 106")
 		p.Passed(1)
 	})
 }
@@ -234,11 +233,11 @@ func TestWatchListNotOlderThan(t *testing.T) {
 		rv := p.Up.Bump(5)
 		const path = bubble.CMs +
 			"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d"
-		proxytest.WantStrings(t, "behind", proxytest.Strings(p.Watch(path, 100).Await(2)), "ADDED ns/a 101", "END 101")
+		p.Watch(path, 100).Want("ADDED ns/a 101", "END 101")
 		if p.Up.Count(proxytest.List) != 0 {
 			t.Error("a version that the cache has passed was proved")
 		}
-		proxytest.WantStrings(t, "ahead", proxytest.Strings(p.Watch(path, rv).Await(2)), "ADDED ns/a 101", "END 106")
+		p.Watch(path, rv).Want("ADDED ns/a 101", "END 106")
 		p.Passed(0)
 		p.Watch(path, rv+1000).Await(2)
 		p.Passed(1)

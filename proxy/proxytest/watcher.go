@@ -180,6 +180,12 @@ func WantStrings(t testing.TB, what string, got []string, want ...string) {
 	}
 }
 
+// Want waits for as many events as want has, and fails the test unless these have come, and no others.
+func (w *Watcher) Want(want ...string) {
+	w.t.Helper()
+	WantStrings(w.t, "watch", Strings(w.Await(len(want))), want...)
+}
+
 // Await waits until n events have come, and returns all.
 func (w *Watcher) Await(n int) []Event {
 	w.t.Helper()

@@ -189,6 +189,9 @@ type Log struct {
 	lines []string
 }
 
+// NewLog returns a log that the test's output has as well.
+func NewLog(t *testing.T) *Log { return &Log{t: t} }
+
 func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,25 +65,22 @@ func TestDebugLanes(t *testing.T) {
 		rv := p.CMs.Put("ns", "c", "secret", "app", "x")
 
 		l := inState(p, "Synced", "")
-		if l.Group != "" || l.Version != "v1" || l.Resource != "configmaps" || l.Encoding != "json" {
-			t.Errorf("got lane %+v", l)
+		if l.Group != "" || l.Version != "v1" || l.Resource != "configmaps" || l.Encoding != "json" ||
+			l.ResourceVersion != fmt.Sprint(rv) || l.OldestResourceVersion != fmt.Sprint(rv-1) ||
+			l.Bytes < 300 || l.HistoryBytes < 100 || l.HistoryBytes > l.Bytes {
+			t.Errorf("got lane %+v at %d", l, rv)
 		}
-		if l.ResourceVersion != fmt.Sprint(rv) || l.OldestResourceVersion != fmt.Sprint(rv-1) {
-			t.Errorf("got resourceVersion %s, history behind %s; want %d, %d", l.ResourceVersion,
-				l.OldestResourceVersion, rv, rv-1)
-		}
-		counts := func(l diagnose.DebugLane) string {
-			return fmt.Sprintf("%d objects, %d in history, %d events, %d clients, %d filters, %d served, %d breaks, %d relists, %d proofs, %d in vain",
+		counts := func(l diagnose.DebugLane, want string) {
+			t.Helper()
+			got := fmt.Sprintf("%d objects, %d in history, %d events, %d clients, %d filters, %d served, %d breaks, %d relists, %d proofs, %d in vain",
 				l.Objects, l.HistoryEvents, l.Events, l.Clients, l.Filters, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven)
+			if got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
 		}
-		if got, want := counts(l), "3 objects, 1 in history, 1 events, 2 clients, 2 filters, 2 served, 0 breaks, 0 relists, 0 proofs, 0 in vain"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		counts(l, "3 objects, 1 in history, 1 events, 2 clients, 2 filters, 2 served, 0 breaks, 0 relists, 0 proofs, 0 in vain")
 		if f := l.Filled; f == nil || f.Source != "upstream" || f.NoSibling != "" || f.Objects != 2 || !f.Time.Equal(filled) || f.Seconds != 3 {
 			t.Errorf("filled: %+v", l.Filled)
-		}
-		if l.Bytes < 300 || l.HistoryBytes < 100 || l.HistoryBytes > l.Bytes {
-			t.Errorf("got %d bytes, %d of history", l.Bytes, l.HistoryBytes)
 		}
 		if !l.LastChange.Equal(changed) || !l.LastHeard.Equal(changed) || !l.WatchBegan.Equal(filled) || !l.Since.Equal(filled) {
 			t.Errorf("got last change %v, last heard %v, watch %v", l.LastChange, l.LastHeard, l.WatchBegan)
@@ -95,9 +92,7 @@ func TestDebugLanes(t *testing.T) {
 			t.Errorf("after a bookmark: got last change %v, last heard %v", l.LastChange, l.LastHeard)
 		}
 		p.Watch(bubble.Fresh)
-		if got, want := counts(theLane(p)), "3 objects, 1 in history, 1 events, 3 clients, 2 filters, 3 served, 0 breaks, 0 relists, 1 proofs, 0 in vain"; got != want {
-			t.Errorf("after a watch of the state as of now: got %s, want %s", got, want)
-		}
+		counts(theLane(p), "3 objects, 1 in history, 1 events, 3 clients, 2 filters, 3 served, 0 breaks, 0 relists, 1 proofs, 0 in vain")
 
 		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { c.Fail(500, "InternalError", "secret", 0) })
 		p.CMs.Reflector().Send("secret\n")

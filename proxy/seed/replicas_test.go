@@ -116,8 +116,13 @@ func filledOf(p *bubble.Proxy) filled {
 	return *page.Lanes[0].Filled
 }
 
-// lists returns how many lists kube-apiserver got.
-func (x *tier) lists() int { return x.up.Count(proxytest.WatchList) + x.up.Count(proxytest.List) }
+// wantLists fails the test unless kube-apiserver got n lists.
+func (x *tier) wantLists(n int) {
+	x.t.Helper()
+	if got := x.up.Count(proxytest.WatchList) + x.up.Count(proxytest.List); got != n {
+		x.t.Errorf("%d lists upstream, want %d", got, n)
+	}
+}
 
 // The second replica is filled from the first: kube-apiserver lists once, and has one watch of each
 // replica. Both serve the same bytes, and no event is missing.
@@ -146,9 +151,8 @@ func TestFill(t *testing.T) {
 		w := two.Watch(bubble.AnyState)
 		w.AwaitVersion(x.cms.Put("ns", "c000", "2"))
 		w.AwaitVersion(x.cms.Delete("ns", "c001"))
-		if n, watches := x.lists(), x.up.Count(proxytest.Watch); n != 1 || watches != 1 {
-			t.Errorf("%d lists and %d watches upstream, want one for the first replica and one for the second", n, watches)
-		}
+		x.wantLists(1) // of the first replica
+		x.up.WantCount(proxytest.Watch, 1)
 		three := x.replica([]string{second})
 		anyList(three)
 		three.AwaitLog("Filled from a sibling", "objects=249")
@@ -158,9 +162,7 @@ func TestFill(t *testing.T) {
 		if got := filledOf(alone); got.Source != "upstream" || got.NoSibling != "no_sibling" {
 			t.Errorf("a replica whose sibling does not answer: filled %+v", got)
 		}
-		if n := x.lists(); n != 2 {
-			t.Errorf("%d lists upstream", n)
-		}
+		x.wantLists(2)
 	})
 }
 
@@ -243,6 +245,43 @@ func added(name string, rv uint64, n int) string {
 		`"uid":"u","resourceVersion":"%d"},"data":{"x":%q}}}`, name, rv, strings.Repeat("x", n)) + "\n"
 }
 
+// script prepares a sibling that answers its first WatchList with do.
+func script(do func(*proxytest.Call)) func(up, source *proxytest.Server) {
+	return func(_, source *proxytest.Server) { source.On(proxytest.WatchList, 1, do) }
+}
+
+// lie sends an object that is not there.
+func lie(then func(*proxytest.Call)) func(*proxytest.Call) {
+	return func(c *proxytest.Call) {
+		c.Write(added("lie", 101, 0))
+		then(c)
+	}
+}
+
+// seeded starts a replica whose siblings, at these addresses, have the same two objects as kube-apiserver, but for
+// what prepare and before do. It lists what is there.
+func seeded(
+	t *testing.T, siblings []string, prepare func(up, source *proxytest.Server), before func(http.ResponseWriter, *http.Request) bool,
+) (*tier, *bubble.Proxy) {
+	t.Helper()
+	x, source := newTier(t), proxytest.NewBubbleServer(t)
+	for _, cms := range []*proxytest.Collection{x.cms, source.Collection(proxytest.ConfigMaps)} {
+		cms.Put("ns", "a", "1")
+		cms.Put("ns", "b", "1")
+	}
+	if prepare != nil {
+		prepare(x.up, source)
+	}
+	for _, address := range siblings {
+		x.scripted(address, source, before)
+	}
+	p := x.replica(siblings)
+	if body := anyList(p); !strings.Contains(body, `"name":"b"`) || strings.Contains(body, "lie") {
+		t.Errorf("got %s", body)
+	}
+	return x, p
+}
+
 // Whatever is wrong with a sibling, the lane is listed at kube-apiserver, once. Nobody notices but
 // the log and the metrics.
 func TestFaults(t *testing.T) {
@@ -254,9 +293,6 @@ func TestFaults(t *testing.T) {
 			w.Header().Set(request.SeedHeader, change(r.Header.Get(request.SeedHeader)))
 			return false
 		}
-	}
-	script := func(do func(*proxytest.Call)) func(up, source *proxytest.Server) {
-		return func(_, source *proxytest.Server) { source.On(proxytest.WatchList, 1, do) }
 	}
 	for name, tc := range map[string]struct {
 		reason  string
@@ -271,9 +307,9 @@ func TestFaults(t *testing.T) {
 		"other version":  {"other_version", header(func(s string) string { return "2" + s[1:] }), nil},
 		"other cluster":  {"other_cluster", header(func(s string) string { return s[:2] + "x" + s[3:] }), nil},
 		"other build":    {"other_build", header(func(s string) string { return s[:len(s)-1] + "x" }), nil},
-		"killed":         {"broken", nil, script(func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Abort() })},
-		"ended":          {"broken", nil, script(func(c *proxytest.Call) { c.Write(added("lie", 101, 0)) })},
-		"silent":         {"slow", nil, script(func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Hang() })},
+		"killed":         {"broken", nil, script(lie((*proxytest.Call).Abort))},
+		"ended":          {"broken", nil, script(lie(func(*proxytest.Call) {}))},
+		"silent":         {"slow", nil, script(lie((*proxytest.Call).Hang))},
 		"no answer":      {"no_sibling", func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, nil},
 		"error event":    {"broken", nil, script(func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "x")) })},
 		"no sense":       {"broken", nil, script(func(c *proxytest.Call) { c.Write("{}\n") })},
@@ -307,25 +343,12 @@ func TestFaults(t *testing.T) {
 		}},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			x, source := newTier(t), proxytest.NewBubbleServer(t)
-			for _, cms := range []*proxytest.Collection{x.cms, source.Collection(proxytest.ConfigMaps)} {
-				cms.Put("ns", "a", "1")
-			}
-			if tc.prepare != nil {
-				tc.prepare(x.up, source)
-			}
-			x.scripted(first, source, tc.before)
-			p := x.replica([]string{first})
-			if body := anyList(p); !strings.Contains(body, `"name":"a"`) || strings.Contains(body, "lie") {
-				t.Errorf("got %s", body)
-			}
-			if n := x.lists(); n != 1 {
-				t.Errorf("%d lists upstream, want 1", n)
-			}
+			x, p := seeded(t, []string{first}, tc.prepare, tc.before)
+			x.wantLists(1)
 			if lines := p.Log.With("No sibling has filled the lane", "reason="+tc.reason+" ", "todo="); len(lines) != 1 {
 				t.Errorf("the reason is not logged once as %s: %q", tc.reason, p.Log.With("No sibling has filled"))
 			}
-			p.Watch(bubble.AnyState).AwaitVersion(x.cms.Put("ns", "b", "1"))
+			p.Watch(bubble.AnyState).AwaitVersion(x.cms.Put("ns", "c", "1"))
 			p.Passed(0)
 		})
 	}
@@ -336,10 +359,10 @@ func TestFaults(t *testing.T) {
 func TestNext(t *testing.T) {
 	refuse := func(event bool) func(up, source *proxytest.Server) {
 		return func(up, source *proxytest.Server) {
-			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
-				c.Write(added("lie", 101, 0), proxytest.ConfigMaps.Bookmark(101, true))
+			script(lie(func(c *proxytest.Call) {
+				c.Write(proxytest.ConfigMaps.Bookmark(101, true))
 				c.Hang()
-			})
+			}))(up, source)
 			up.On(proxytest.Watch, 1, func(c *proxytest.Call) {
 				if event {
 					c.Write(proxytest.ErrorEvent(410, "Expired", "too old"))
@@ -350,39 +373,20 @@ func TestNext(t *testing.T) {
 		}
 	}
 	for name, prepare := range map[string]func(up, source *proxytest.Server){
-		"killed": func(_, source *proxytest.Server) {
-			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Abort() })
-		},
-		"silent": func(_, source *proxytest.Server) {
-			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) { c.Write(added("lie", 101, 0)); c.Hang() })
-		},
-		"in the future": func(_, source *proxytest.Server) {
-			source.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
-				c.Write(added("lie", 101, 0), proxytest.ConfigMaps.Bookmark(1000, true))
-				c.Hang()
-			})
-		},
+		"killed": script(lie((*proxytest.Call).Abort)),
+		"silent": script(lie((*proxytest.Call).Hang)),
+		"in the future": script(lie(func(c *proxytest.Call) {
+			c.Write(proxytest.ConfigMaps.Bookmark(1000, true))
+			c.Hang()
+		})),
 		"too old":                       refuse(false),
 		"too old, says the first event": refuse(true),
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
-			x, source := newTier(t), proxytest.NewBubbleServer(t)
-			for _, cms := range []*proxytest.Collection{x.cms, source.Collection(proxytest.ConfigMaps)} {
-				cms.Put("ns", "a", "1")
-				cms.Put("ns", "b", "1")
-			}
-			prepare(x.up, source)
-			x.scripted(first, source, nil)
-			x.scripted(second, source, nil)
-			p := x.replica([]string{first, second})
-			if body := anyList(p); !strings.Contains(body, `"name":"b"`) || strings.Contains(body, "lie") {
-				t.Errorf("got %s", body)
-			}
+			x, p := seeded(t, []string{first, second}, prepare, nil)
 			p.AwaitLog("Filled from a sibling", "objects=2")
 			p.Watch(bubble.AnyState).AwaitVersion(x.cms.Put("ns", "c", "1"))
-			if n := x.lists(); n != 0 {
-				t.Errorf("%d lists upstream", n)
-			}
+			x.wantLists(0)
 			if lines := append(p.Log.With("No sibling has filled"), p.Log.With("went back in time")...); len(lines) != 0 {
 				t.Errorf("the log says %q", lines)
 			}
@@ -445,9 +449,7 @@ func TestRelists(t *testing.T) {
 		if _, got := two.Get(list); got != want {
 			t.Errorf("the second replica lists %d bytes, the first %d", len(got), len(want))
 		}
-		if n := x.lists(); n != 2 {
-			t.Errorf("%d lists upstream, want two of the first replica", n)
-		}
+		x.wantLists(2)
 	})
 }
 
@@ -534,9 +536,7 @@ func TestRefused(t *testing.T) {
 		want(503, seed, jsonForm, bubble.ClientToken) // no lane
 		want(503, "/version", jsonForm, bubble.ClientToken)
 		want(401, seed, jsonForm, "")
-		if n := x.lists(); n != 0 {
-			t.Errorf("%d lists upstream", n)
-		}
+		x.wantLists(0)
 		anyList(p)
 		for _, target := range []string{bubble.CMs, bubble.CMs + "/c", bubble.CMs + "?watch=true", strings.Replace(seed, "resourceVersion=0&", "", 1),
 			strings.Replace(seed, "resourceVersion=0", "resourceVersion=101", 1), strings.Replace(seed, "sendInitialEvents=true", "sendInitialEvents=false", 1)} {
@@ -547,9 +547,8 @@ func TestRefused(t *testing.T) {
 		want(412, seed, jsonForm, bubble.ClientToken) // another identity
 		x.up.SetAllow(func(token, _ string) bool { return token != "nobody" })
 		want(403, seed, jsonForm, "nobody")
-		if n, watches := x.lists(), x.up.Count(proxytest.Watch); n != 1 || watches != 0 {
-			t.Errorf("%d lists and %d watches upstream, want the lane's list", n, watches)
-		}
+		x.wantLists(1) // the lane's
+		x.up.WantCount(proxytest.Watch, 0)
 		p.Passed(0)
 	})
 }

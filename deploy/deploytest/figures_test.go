@@ -132,7 +132,7 @@ func TestFigures(t *testing.T) {
 			f := floored.spread(t, "HTTP2"+peer+axes, "cpu-ns/delivery", µs)
 			figures = append(figures, f[0], "µs", f[1], f[2])
 		}
-		says("bench/README.md", "| "+row+" |"+strings.Repeat(one, 3), figures...)
+		says("bench/results/README.md", "| "+row+" |"+strings.Repeat(one, 3), figures...)
 	}
 
 	storm := report(t, "storm")

@@ -27,14 +27,6 @@ func privateCluster(t *testing.T, args ...string) *cluster {
 	return &cluster{proxytest.RunCluster(t, binary(t, "DEVCLUSTER_BIN", "devcluster"), args...)}
 }
 
-// command runs one of devcluster's commands on c.
-func (c *cluster) command(t testing.TB, args ...string) {
-	t.Helper()
-	if _, err := c.Command(args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // restart restarts kube-apiserver; --kill kills it.
 func (c *cluster) restart(t testing.TB, args ...string) {
 	t.Helper()

@@ -29,6 +29,20 @@ func good(t *testing.T) ([]line, *trial) {
 
 func judging(t *testing.T) judge { return judge{filepath.Join(t.TempDir(), "reports"), time.Minute} }
 
+// judged returns what the validators find in a record.
+func judged(t *testing.T, lines []line) []finding {
+	t.Helper()
+	one, err := newTrial(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings, err := judging(t).try(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return findings
+}
+
 // TestGood: the validators accept the record, which has something of everything.
 func TestGood(t *testing.T) {
 	_, one := good(t)
@@ -73,15 +87,7 @@ func TestGhost(t *testing.T) {
 		{Kind: "event", Client: "w", At: 21, Type: "MODIFIED", Key: "ns/b", RV: 6, Value: "b6"},
 		{Kind: "end", Client: "w", At: 22},
 	}
-	one, err := newTrial(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
-	findings, err := judging(t).try(one)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(findings) != 1 || !findings[0].ghost || !strings.Contains(findings[0].err.Error(), "serializable") {
+	if findings := judged(t, lines); len(findings) != 1 || !findings[0].ghost || !strings.Contains(findings[0].err.Error(), "serializable") {
 		t.Errorf("got %v, want one ghost", findings)
 	}
 }
@@ -101,19 +107,15 @@ func TestInversion(t *testing.T) {
 		"behind and before": {behind, before, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, err := newTrial([]line{
+			findings := judged(t, []line{
 				{Kind: "change", RV: 2, At: 10, Key: "widgets/ns/a", Value: "a2"},
 				{Kind: "read", Client: "r", At: 20, Until: 30, RV: c.first[0].RV, Scope: all, Objects: c.first},
 				{Kind: "read", Client: "s", At: 40, Until: 50, RV: c.second[0].RV, Scope: all, Objects: c.second},
 				{Kind: "change", RV: 3, At: 1000, Key: "widgets/ns/a", Value: "a3"},
 				{Kind: "write", Client: "w", At: 15, Until: 1010, RV: 3},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			findings, err := judging(t).try(one)
-			if err != nil || len(findings) != c.findings {
-				t.Errorf("got %v %v, want %d", findings, err, c.findings)
+			if len(findings) != c.findings {
+				t.Errorf("got %v, want %d", findings, c.findings)
 			}
 		})
 	}
@@ -142,14 +144,10 @@ func TestSelections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.scope.Resource = "widgets"
-			one, err := newTrial(append(slices.Clone(lines),
+			findings := judged(t, append(slices.Clone(lines),
 				line{Kind: "read", Client: "r", At: 12, Until: 13, RV: 3, Asked: "0", Scope: &c.scope, Objects: c.objects}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			findings, err := judging(t).try(one)
-			if err != nil || (len(findings) == 0) != c.right {
-				t.Errorf("got %v %v", findings, err)
+			if (len(findings) == 0) != c.right {
+				t.Errorf("got %v", findings)
 			}
 		})
 	}
@@ -206,37 +204,43 @@ var mutants = []mutant{
 	})},
 	{"two events change places", "broke Ordered", live(0, 1, swap)},
 	{"a bookmark comes too early", "broke Bookmarkable", bookmarked(swap)},
-	{"a bookmark goes back", "broke Bookmarkable", bookmarked(func(lines []line, at []int) []line {
-		lines[at[1]].RV = lines[at[0]].RV - 1
-		return lines
+	{"a resumed watch skips an event", "broke Resumable", some(func(lines []line, s stretch) (at [][]int) {
+		if s.resumed && len(s.live) > 1 && len(s.relist) == 0 && !isBookmark(lines, s.live[0]) && !isBookmark(lines, s.live[1]) {
+			at = append(at, s.live[:1])
+		}
+		return at
+	}, remove)},
+	{"a consistent list is stale", "linearization: Failure", reading("", false, func(l line, one *trial) (line, bool) {
+		return as(l, one, one.history.known(l.At)-1), true
 	})},
-	{"a bookmark hides an event", "broke Reliable", bookmarked(func(lines []line, at []int) []line {
-		return slices.Delete(lines, at[0], at[0]+1)
+	{"a consistent get is stale", "linearization: Failure", reading("", true, staleGet)},
+	{"a consistent list is from the future", "linearization: Failure", reading("", false, func(l line, one *trial) (line, bool) {
+		i := slices.IndexFunc(one.history.revisions, func(r revision) bool { return r.since >= l.Until })
+		if i < 0 {
+			return l, false
+		}
+		return as(l, one, one.history.revisions[i].rv), true // the first that was certainly committed later
 	})},
-	{"a resumed watch skips an event", "broke Resumable", resumed},
-	{"a consistent list is stale", "linearization: Failure", staleList},
-	{"a consistent get is stale", "linearization: Failure", staleGet},
-	{"a consistent list is from the future", "linearization: Failure", futureList},
-	{"a list at 0 is of another state than it says", "serializable: Failure", otherList},
-	{"initial events show an old version", "serializable: Failure", torn(func(lines []line, at []int, one *trial) []line {
-		for _, i := range at[:len(at)-1] {
-			w := one.worlds[lines[at[0]].scopeOf(lines, at[0]).selection()]
-			if old := w.version("/"+w.resource+"/"+lines[i].Key, lines[i].RV-1); old.value != "" {
-				lines[i].RV, lines[i].Value = old.rv, old.value
-				return lines
+	{"a list at 0 is of another state than it says", "serializable: Failure", reading("0", false, func(l line, one *trial) (line, bool) {
+		if len(l.Objects) == 0 {
+			return l, false
+		}
+		other := as(l, one, l.Objects[0].RV-1)
+		other.RV = l.RV
+		return other, true
+	})},
+	{"initial events lack an object", "serializable: Failure", some(initial, remove)},
+	{"initial events end too early", "watch: Failure: broke", some(initial, func(lines []line, at []int) []line {
+		return swap(lines, at[len(at)-2:])
+	})},
+	{"a list's differences lack one", "serializable: Failure", some(func(lines []line, s stretch) (at [][]int) {
+		for _, i := range s.relist {
+			if lines[i].More && !isBookmark(lines, i) {
+				at = append(at, []int{i})
 			}
 		}
-		return nil
-	})},
-	{"initial events lack an object", "serializable: Failure", torn(func(lines []line, at []int, _ *trial) []line {
-		return slices.Delete(lines, at[0], at[0]+1)
-	})},
-	{"initial events end too early", "watch: Failure: broke", torn(func(lines []line, at []int, _ *trial) []line {
-		last := at[len(at)-1]
-		lines[last], lines[last-1] = lines[last-1], lines[last]
-		return lines
-	})},
-	{"a list's differences lack one", "serializable: Failure", relisted},
+		return at
+	}, remove)},
 	{"an event has another type", "incorrect event IsCreate|broke Resumable", live(0, 0, otherType)},
 	{"an object has another content", "broke Reliable|broke Resumable", live(1, 0, otherContent)},
 	{"a deleted object has another content", "incorrect event prevValue", live(0, 0, otherBefore)},
@@ -255,6 +259,8 @@ func (l line) scopeOf(lines []line, i int) scope {
 		}
 	}
 }
+
+func remove(lines []line, at []int) []line { return slices.Delete(lines, at[0], at[0]+1) }
 
 func swap(lines []line, at []int) []line {
 	lines[at[0]], lines[at[1]] = lines[at[1]], lines[at[0]]
@@ -339,49 +345,28 @@ func some(find func([]line, stretch) [][]int, do func([]line, []int) []line) fun
 	}
 }
 
-// resumed drops the first event of a watch that continues behind an earlier one.
-func resumed(lines []line, _ *trial, rng *rand.Rand) []line {
-	return some(func(lines []line, s stretch) (at [][]int) {
-		if s.resumed && len(s.live) > 1 && len(s.relist) == 0 && !isBookmark(lines, s.live[0]) &&
-			!isBookmark(lines, s.live[1]) {
-			at = append(at, s.live[:1])
-		}
-		return at
-	}, func(lines []line, at []int) []line { return slices.Delete(lines, at[0], at[0]+1) })(lines, nil, rng)
-}
-
-// torn mutates initial events: the places that do gets end with their bookmark.
-func torn(do func(lines []line, at []int, one *trial) []line) func([]line, *trial, *rand.Rand) []line {
-	return func(lines []line, one *trial, rng *rand.Rand) []line {
-		return some(func(lines []line, s stretch) (at [][]int) {
-			if n := len(s.initial); n > 2 && lines[s.initial[n-1]].Initial {
-				at = append(at, s.initial)
-			}
-			return at
-		}, func(lines []line, at []int) []line { return do(lines, at, one) })(lines, one, rng)
-	}
-}
-
-// relisted drops one of a list's differences.
-func relisted(lines []line, _ *trial, rng *rand.Rand) []line {
-	return some(func(lines []line, s stretch) (at [][]int) {
-		for _, i := range s.relist {
-			if lines[i].More && !isBookmark(lines, i) {
-				at = append(at, []int{i})
-			}
-		}
-		return at
-	}, func(lines []line, at []int) []line { return slices.Delete(lines, at[0], at[0]+1) })(lines, nil, rng)
-}
-
-// reads returns the places of consistent gets or lists.
-func reads(lines []line, gets bool) (at []int) {
-	for i, l := range lines {
-		if l.Kind == "read" && l.Asked == "" && (l.Scope.Name != "") == gets {
-			at = append(at, i)
-		}
+// initial finds initial events, and the bookmark that ends them.
+func initial(lines []line, s stretch) (at [][]int) {
+	if n := len(s.initial); n > 2 && lines[s.initial[n-1]].Initial {
+		at = append(at, s.initial)
 	}
 	return at
+}
+
+// reading calls do with the gets or lists that asked for a resourceVersion, until it changes one.
+func reading(asked string, gets bool, do func(l line, one *trial) (line, bool)) func([]line, *trial, *rand.Rand) []line {
+	return func(lines []line, one *trial, rng *rand.Rand) []line {
+		lines = slices.Clone(lines)
+		for _, i := range rng.Perm(len(lines)) {
+			if l := lines[i]; l.Kind == "read" && l.Asked == asked && (l.Scope.Name != "") == gets {
+				if changed, ok := do(l, one); ok {
+					lines[i] = changed
+					return lines
+				}
+			}
+		}
+		return nil
+	}
 }
 
 // as replaces the answer of a list by the state as of rv.
@@ -397,60 +382,13 @@ func as(l line, one *trial, rv int64) line {
 	return l
 }
 
-// staleList makes a list as of the last revision before those that the client could know of.
-func staleList(lines []line, one *trial, rng *rand.Rand) []line {
-	lines, at := slices.Clone(lines), reads(lines, false)
-	i := at[rng.IntN(len(at))]
-	lines[i] = as(lines[i], one, one.history.known(lines[i].At)-1)
-	return lines
-}
-
-// otherList makes a list at 0 show an older state than that of its resourceVersion.
-func otherList(lines []line, one *trial, rng *rand.Rand) []line {
-	lines = slices.Clone(lines)
-	for _, i := range rng.Perm(len(lines)) {
-		l := lines[i]
-		if l.Kind != "read" || l.Asked != "0" || l.Scope.Name != "" {
-			continue
-		}
-		for _, o := range l.Objects {
-			lines[i] = as(l, one, o.RV-1)
-			lines[i].RV = l.RV
-			return lines
-		}
-	}
-	return nil
-}
-
-// futureList makes a list as of the first revision that was certainly committed later.
-func futureList(lines []line, one *trial, rng *rand.Rand) []line {
-	lines, at := slices.Clone(lines), reads(lines, false)
-	for _, k := range rng.Perm(len(at)) {
-		l := lines[at[k]]
-		for _, r := range one.history.revisions {
-			if r.since >= l.Until {
-				lines[at[k]] = as(l, one, r.rv)
-				return lines
-			}
-		}
-	}
-	return nil
-}
-
 // staleGet makes a get show the version before one that the client could know of.
-func staleGet(lines []line, one *trial, rng *rand.Rand) []line {
-	lines, at := slices.Clone(lines), reads(lines, true)
-	for _, k := range rng.Perm(len(at)) {
-		l := lines[at[k]]
-		w := one.worlds[l.Scope.selection()]
-		now := w.version(l.Scope.prefix(), one.history.known(l.At))
-		if old := w.version(l.Scope.prefix(), now.rv-1); old.value != "" {
-			l.Objects = []shown{{strings.TrimPrefix(l.Scope.prefix(), "/"+w.resource+"/"), old.rv, old.value}}
-			lines[at[k]] = l
-			return lines
-		}
-	}
-	return nil
+func staleGet(l line, one *trial) (line, bool) {
+	w := one.worlds[l.Scope.selection()]
+	now := w.version(l.Scope.prefix(), one.history.known(l.At))
+	old := w.version(l.Scope.prefix(), now.rv-1)
+	l.Objects = []shown{{strings.TrimPrefix(l.Scope.prefix(), "/"+w.resource+"/"), old.rv, old.value}}
+	return l, old.value != ""
 }
 
 // keepWorlds forgets the worlds that the mutated client does not see: nothing has changed in them.

@@ -28,7 +28,7 @@ Usage:
 
 It finds the pods by their labels, and reaches their admin ports as kubectl port-forward does. Its user
 needs the rights to list pods and to create pods/portforward.
-On a terminal, top shows one pod until q is pressed, and several once. IDs belong to a pod: give explain
+On a terminal, top shows one pod until Ctrl-C, and several once. IDs belong to a pod: give explain
 an ID with --pod.
 
 Flags:

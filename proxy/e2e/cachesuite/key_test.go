@@ -24,11 +24,11 @@ func (s *store) parseKey(key string, recursive bool) (place, error) {
 		return place{}, errNoREST
 	}
 	parts := strings.FieldsFunc(rest, func(r rune) bool { return r == '/' })
-	if !s.namespaced {
+	if s.scope != "Namespaced" {
 		parts = append([]string{""}, parts...)
 	}
 	switch {
-	case len(parts) == 0, len(parts) == 1 && !s.namespaced:
+	case len(parts) == 0, len(parts) == 1 && s.scope != "Namespaced":
 		return place{}, nil
 	case len(parts) == 1 && recursive:
 		return place{namespace: parts[0]}, nil
@@ -55,7 +55,7 @@ func (s *store) collection(p place) string {
 	if p.namespace != "" {
 		path += "namespaces/" + url.PathEscape(p.namespace) + "/"
 	}
-	return path + s.resource()
+	return path + s.resource
 }
 
 // object returns the URL of the object p.

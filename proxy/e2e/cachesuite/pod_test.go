@@ -53,7 +53,7 @@ func (s *store) encodePod(obj runtime.Object, resourceVersion string) ([]byte, e
 	if err := scheme.Convert(pod, &v1, nil); err != nil {
 		return nil, err
 	}
-	v1.APIVersion, v1.Kind = s.group+"/v1", s.kind()
+	v1.APIVersion, v1.Kind = s.group+"/v1", s.kind
 	return json.Marshal(&v1)
 }
 

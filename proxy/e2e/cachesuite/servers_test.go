@@ -38,16 +38,16 @@ type server struct {
 
 // stores returns a store of the namespaced and one of the cluster-scoped resource.
 func (s *server) stores() (pods, clusterPods *store, err error) {
-	truth := store{client: s.client(true), server: s.Truth, group: s.Group, namespaced: true}
-	truth.truth = &truth
-	e, err := dialEtcd(s.Etcd, &truth)
+	truth := &store{custom: podKind, client: s.client(true), server: s.Truth, group: s.Group}
+	truth.truth = truth
+	e, err := dialEtcd(s.Etcd, truth)
 	if err != nil {
 		return nil, nil, err
 	}
-	pods = &store{client: s.client(s.HTTP2), server: s.URL, group: s.Group, namespaced: true, truth: &truth, etcd: e}
-	clusterTruth, cluster := truth, *pods
-	clusterTruth.namespaced, clusterTruth.truth = false, &clusterTruth
-	cluster.namespaced, cluster.truth = false, &clusterTruth
+	pods = &store{custom: podKind, client: s.client(s.HTTP2), server: s.URL, group: s.Group, truth: truth, etcd: e}
+	clusterTruth, cluster := *truth, *pods
+	clusterTruth.custom, clusterTruth.truth = clusterPodKind, &clusterTruth
+	cluster.custom, cluster.truth = clusterPodKind, &clusterTruth
 	return pods, &cluster, nil
 }
 
@@ -86,12 +86,8 @@ const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResour
 
 // define creates the custom resource and waits until kube-apiserver serves its watches.
 func (s *store) define(ctx context.Context) error {
-	scope := "Cluster"
-	if s.namespaced {
-		scope = "Namespaced"
-	}
-	body := strings.NewReplacer("PLURAL", s.resource(), "GROUP", s.group, "SCOPE", scope,
-		"SINGULAR", strings.ToLower(s.kind()), "KIND", s.kind()).Replace(definition)
+	body := strings.NewReplacer("PLURAL", s.resource, "GROUP", s.group, "SCOPE", s.scope,
+		"SINGULAR", strings.ToLower(s.kind), "KIND", s.kind).Replace(definition)
 	definitions := s.server + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	if _, err := s.do(ctx, http.MethodPost, definitions, []byte(body), ""); err != nil {
 		return err

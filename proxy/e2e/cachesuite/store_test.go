@@ -21,10 +21,10 @@ import (
 // store is a storage.Interface that reads and writes a custom resource of one server through REST.
 // It keeps nothing, and ignores suggestions. Its methods may be called from any goroutine.
 type store struct {
-	client     *http.Client
-	server     string // its URL
-	group      string // of the custom resources
-	namespaced bool
+	custom
+	client *http.Client
+	server string // its URL
+	group  string // of the custom resources
 
 	truth *store // the same at kube-apiserver, which says what a write begins from and when a delete was
 	etcd  *etcd
@@ -33,21 +33,13 @@ type store struct {
 
 var _ storage.Interface = (*store)(nil)
 
-// resource returns the plural of the custom resource.
-func (s *store) resource() string {
-	if s.namespaced {
-		return "pods"
-	}
-	return "clusterpods"
-}
+// custom is a custom resource.
+type custom struct{ resource, kind, scope string }
 
-// kind returns the kind of the custom resource.
-func (s *store) kind() string {
-	if s.namespaced {
-		return "Pod"
-	}
-	return "ClusterPod"
-}
+var (
+	podKind        = custom{"pods", "Pod", "Namespaced"}
+	clusterPodKind = custom{"clusterpods", "ClusterPod", "Cluster"}
+)
 
 func (s *store) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
 
@@ -197,16 +189,12 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	}
 	ctx = context.WithoutCancel(ctx)
 	for cached := s.lazy; ; cached = false {
-		var current example.Pod
-		err := s.before(ctx, key, cached, &current)
-		if err != nil && !(storage.IsNotFound(err) && ignoreNotFound) {
-			return err
-		}
-		if err := preconditions.Check(key, &current); err != nil {
+		current, err := s.before(ctx, key, cached, ignoreNotFound, preconditions)
+		if err != nil {
 			return err
 		}
 		version := current.ResourceVersion
-		updated, _, err := tryUpdate(&current, storage.ResponseMeta{})
+		updated, _, err := tryUpdate(current, storage.ResponseMeta{})
 		if err != nil {
 			return err
 		}
@@ -236,15 +224,11 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 		return err
 	}
 	for cached := s.lazy; ; cached = false {
-		var current example.Pod
-		err := s.before(ctx, key, cached, &current)
+		current, err := s.before(ctx, key, cached, false, preconditions)
 		if err != nil {
 			return err
 		}
-		if err := preconditions.Check(key, &current); err != nil {
-			return err
-		}
-		if err := validate(ctx, &current); err != nil {
+		if err := validate(ctx, current); err != nil {
 			return err
 		}
 		version := current.ResourceVersion
@@ -259,7 +243,7 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 		if err == nil && !s.lazy {
 			current.ResourceVersion, err = s.truth.deleted(ctx, p, version)
 		}
-		*out.(*example.Pod) = current
+		*out.(*example.Pod) = *current
 		return err
 	}
 }
@@ -281,15 +265,20 @@ func (s *store) deleted(ctx context.Context, p place, version string) (string, e
 	return pod.ResourceVersion, nil
 }
 
-// before reads the object that a write begins from. If cached is true, it may come from a cache.
-func (s *store) before(ctx context.Context, key string, cached bool, pod *example.Pod) error {
+// before reads the object that a write begins from, and checks it. If cached is true, it may come from a cache.
+func (s *store) before(ctx context.Context, key string, cached, ignoreNotFound bool,
+	preconditions *storage.Preconditions) (*example.Pod, error) {
+	pod, err := new(example.Pod), error(nil)
 	if cached {
-		err := s.truth.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, pod)
-		if !storage.IsNotFound(err) {
-			return err
-		}
+		err = s.truth.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, pod)
 	}
-	return s.truth.Get(ctx, key, storage.GetOptions{}, pod)
+	if !cached || storage.IsNotFound(err) {
+		err = s.truth.Get(ctx, key, storage.GetOptions{IgnoreNotFound: ignoreNotFound}, pod)
+	}
+	if err == nil {
+		err = preconditions.Check(key, pod)
+	}
+	return pod, err
 }
 
 // GetCurrentResourceVersion returns the resourceVersion of a list without a resourceVersion.

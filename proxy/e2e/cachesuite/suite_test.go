@@ -172,7 +172,7 @@ func (s *store) serve(t testing.TB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.truth.define(ctx); err != nil {
-		t.Fatalf("create custom resource %s: %v", s.resource(), err)
+		t.Fatalf("create custom resource %s: %v", s.resource, err)
 	}
 	w, err := s.watch(t.Context(), place{}, storage.ListOptions{ResourceVersion: "0"})
 	if err != nil {

@@ -108,7 +108,7 @@ func TestChaos(t *testing.T) {
 }
 
 func newSuite(t *testing.T, work workload) *suite {
-	return &suite{t: t, work: work, truth: newTruth()}
+	return &suite{t: t, work: work, truth: newTruth(), acked: make(map[string]uint64)}
 }
 
 // startKubernetes starts the cluster, and the truth from the first revision on, which ends in background.
@@ -303,10 +303,9 @@ func (s *suite) watch() {
 		s.watchers = append(s.watchers, s.newWatcher(len(s.watchers), client, f, sel, b, m))
 	}
 	everything := allFilters[0]
-	forms := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
 	ways := []way{plain, token, cert, http2}
 	beginnings := []beginning{byList, byWatchList, byStaleList, byStaleWatch, byForgetting}
-	for i, f := range forms { // recover waits for these
+	for i, f := range allForms { // recover waits for these
 		add(ways[i], f, everything, byList, steady)
 		add(straight, f, everything, byWatchList, steady)
 		add(straight, f, allFilters[8], byList, steady)
@@ -314,7 +313,7 @@ func (s *suite) watch() {
 	add(straight, jsonForm, allFilters[3], byList, steady)
 	for i, sel := range allFilters {
 		for k, m := range []manner{steady, steady, leaving, []manner{slow, stalling, leaving}[i%3]} {
-			w, f := ways[(i+k)%4], forms[(i+k*k)%4]
+			w, f := ways[(i+k)%4], allForms[(i+k*k)%4]
 			w.gzip = (i+k/2)%2 == 0
 			w.socket = !w.gzip && !w.http2 && i%3 != 0
 			if (i+k)%3 == 0 {

@@ -44,6 +44,8 @@ var (
 	protobufForm     = form{name: "protobuf", accept: "application/vnd.kubernetes.protobuf"}
 	jsonMetaForm     = form{name: "json-metadata-v1", accept: jsonForm.accept + asMetadata}
 	protobufMetaForm = form{name: "protobuf-metadata-v1", accept: protobufForm.accept + asMetadata}
+
+	allForms = []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
 )
 
 const asMetadata = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

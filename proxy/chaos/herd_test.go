@@ -19,7 +19,7 @@ const herdSize = 120
 // can be heard again, and leave a second later.
 func (s *suite) coldHerd(f fault) (proof string, err error) {
 	s.sibling.lie.Store(breaksOff)
-	defer s.sibling.lie.Store(nil)
+	defer s.sibling.lie.Store(truthful)
 	s.relay.Hold()
 	release := sync.OnceFunc(s.relay.Release)
 	defer release()
@@ -56,12 +56,11 @@ func (s *suite) coldHerd(f fault) (proof string, err error) {
 // herd returns watchers of every filter, form and beginning.
 func (s *suite) herd() (all []*watcher) {
 	ways := []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.http2(), s.watchfan.secure("", s.certificate)}
-	forms := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}
 	beginnings := []beginning{byWatchList, byStaleWatch, byList, byStaleList}
 	for i := range herdSize {
 		w := ways[i%len(ways)]
 		w.gzip = i%3 == 0
-		all = append(all, s.newWatcher(1000+i, w.client(), forms[i/len(ways)%len(forms)], allFilters[i%len(allFilters)],
+		all = append(all, s.newWatcher(1000+i, w.client(), allForms[i/len(ways)%len(allForms)], allFilters[i%len(allFilters)],
 			beginnings[i/3%len(beginnings)], steady))
 	}
 	return all

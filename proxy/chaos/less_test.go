@@ -81,7 +81,7 @@ func TestLess(t *testing.T) {
 		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
 			ObjectMeta: configMap(fields).(*corev1.ConfigMap).ObjectMeta}
 	}
-	for _, f := range []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm} {
+	for _, f := range allForms {
 		object := configMap
 		if f.metadata() {
 			object = meta

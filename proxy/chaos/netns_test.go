@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,29 +61,21 @@ func ip(args ...string) error {
 
 // listen listens in the namespace. A socket belongs to the namespace of the thread that made it.
 // The thread ends with the goroutine.
-func (l *link) listen() (net.Listener, error) {
-	type result struct {
-		listener net.Listener
-		err      error
-	}
-	c := make(chan result)
-	go func() {
+func (l *link) listen() (listener net.Listener, err error) {
+	var listening sync.WaitGroup
+	listening.Go(func() {
 		runtime.LockOSThread() // and never unlocked
-		ns, err := os.Open("/run/netns/" + l.namespace)
-		if err != nil {
-			c <- result{err: err}
+		var ns *os.File
+		if ns, err = os.Open("/run/netns/" + l.namespace); err != nil {
 			return
 		}
 		defer ns.Close()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			c <- result{err: os.NewSyscallError("setns", err)}
-			return
+		if err = os.NewSyscallError("setns", unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)); err == nil {
+			listener, err = net.Listen("tcp", l.address+":0")
 		}
-		listener, err := net.Listen("tcp", l.address+":0")
-		c <- result{listener, err}
-	}()
-	r := <-c
-	return r.listener, r.err
+	})
+	listening.Wait()
+	return listener, err
 }
 
 // set sets the far end up or down. While it is down, what is sent is lost, and neither end notices.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -90,18 +92,20 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	}
 	wrong := ""
 	if found == nil {
-		if !r.suite.truth.absent(resource, key, floor) {
+		versions := r.suite.truth.versions(resource, key)
+		if o := versionAt(versions, floor); o != nil && o.name != "" && !gone(versions, floor, math.MaxInt64) {
 			wrong = fmt.Sprintf("not found, though it existed at %d and ever since", floor)
 		}
 	} else if e := found[0]; r.suite.truth.wait(e.rv) != nil {
 		wrong = fmt.Sprintf("%s, which etcd has not reached", e)
 	} else {
-		o, next := r.suite.truth.version(resource, key, e.rv)
+		versions := r.suite.truth.versions(resource, key)
+		o, next := versionAt(versions, e.rv), slices.IndexFunc(versions, func(o *object) bool { return o.rv > e.rv })
 		switch {
-		case o == nil || o.name == "" || e.key != key:
+		case o == nil || o.rv != e.rv || o.name == "" || e.key != key:
 			wrong = fmt.Sprintf("%s, which never existed", e)
-		case next != 0 && next <= floor:
-			wrong = fmt.Sprintf("%s, which was replaced at %d, and %d had been acknowledged before the request", e, next, floor)
+		case next >= 0 && versions[next].rv <= floor:
+			wrong = fmt.Sprintf("%s, which was replaced at %d, and %d had been acknowledged before the request", e, versions[next].rv, floor)
 		case e.content != o.shown(as.lean && !a.passed).full:
 			wrong = fmt.Sprintf("%s is not what etcd has", e)
 		}

@@ -118,7 +118,7 @@ func (r *record) change(rv uint64, resource, key string, o *object) {
 	if resource != "" {
 		l.Key = resource + "/" + key
 	}
-	if o != nil && o.name != "" {
+	if o.name != "" {
 		l.Value, l.Meta, l.Labels, l.Half = o.whole.full.String(), o.whole.meta.String(), o.labels, o.half
 		l.Lean, l.Scant = o.lean.full.String(), o.lean.meta.String()
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -39,23 +40,22 @@ func newTier(t *testing.T) (r tier) {
 type sibling struct {
 	watchfan *watchfan
 	server   *httptest.Server
-	lie      atomic.Pointer[lie] // nil: nothing is changed
-	told     atomic.Int64        // seeds with a lie so far
-
-	mu       sync.Mutex
-	recorded map[string][]string // the last seed of each path, without a lie
+	lie      atomic.Pointer[lie]
+	told     atomic.Int64 // seeds so far
+	recorded sync.Map     // path → []string: its last truthful seed
 }
 
 // lie changes the lines of a seed. It returns false after a line that is the last.
 type lie struct {
 	name    string
-	reasons []string // that watchfan may give for a list; "" if it is to be filled by the seed
-	line    func(s *sibling, n int, line string) (changed string, more bool)
+	reasons []string                                                         // that watchfan may give for a list; "" if it is to be filled by the seed
+	line    func(s *sibling, n int, line string) (changed string, more bool) // nil: nothing is changed
 }
 
 var (
 	anyVersion = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
 
+	truthful  = &lie{name: "it says the truth", reasons: []string{""}}
 	breaksOff = &lie{"it breaks off", []string{"broken"}, func(_ *sibling, n int, line string) (string, bool) {
 		return line[:len(line)/n], n < 2
 	}}
@@ -100,8 +100,8 @@ func later(line string) string {
 // startSibling starts a sibling that is straight at kube-apiserver.
 func startSibling(t *testing.T, program, kubeconfig string, r tier) *sibling {
 	t.Helper()
-	s := &sibling{recorded: make(map[string][]string),
-		watchfan: startWatchfan(t, program, kubeconfig, r, "--resident-resources=configmaps,widgets.example.com")}
+	s := &sibling{watchfan: startWatchfan(t, program, kubeconfig, r, "--resident-resources=configmaps,widgets.example.com")}
+	s.lie.Store(truthful)
 	pair, err := tls.LoadX509KeyPair(r.certFile, r.keyFile)
 	if err != nil {
 		t.Fatal(err)
@@ -135,9 +135,7 @@ func (s *sibling) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lie, path := s.lie.Load(), r.URL.Path
-	if lie != nil {
-		s.told.Add(1)
-	}
+	s.told.Add(1)
 	if lie == stale {
 		s.replay(w, r, path)
 		return
@@ -150,11 +148,11 @@ func (s *sibling) serve(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		seed = append(seed, line)
-		if strings.Contains(line, "BOOKMARK") && lie == nil {
-			s.record(path, seed)
+		if strings.Contains(line, "BOOKMARK") && lie == truthful {
+			s.recorded.Store(path, slices.Clone(seed))
 		}
 		more := true
-		if lie != nil {
+		if lie.line != nil {
 			line, more = lie.line(s, n, line)
 		}
 		_, _ = w.Write([]byte(line))
@@ -165,19 +163,10 @@ func (s *sibling) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *sibling) record(path string, seed []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.recorded[path] = slices.Clone(seed)
-}
-
 // replay sends the last seed again.
 func (s *sibling) replay(w http.ResponseWriter, r *http.Request, path string) {
-	s.mu.Lock()
-	seed := s.recorded[path]
-	s.mu.Unlock()
-	for _, line := range seed {
-		_, _ = w.Write([]byte(line))
+	if seed, ok := s.recorded.Load(path); ok {
+		_, _ = io.WriteString(w, strings.Join(seed.([]string), ""))
 	}
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
@@ -189,7 +178,7 @@ func (s *suite) deceive(l *lie) (proof string, err error) {
 		return "", fmt.Errorf("%w: kube-apiserver has no watch-lists, so nothing is seeded", errImpossible)
 	}
 	if l == stale {
-		if proof, err := s.reseed(nil); err != nil {
+		if proof, err := s.reseed(truthful); err != nil {
 			return proof, err
 		}
 		if _, err := s.probe(s.t.Context(), "newer than the sibling"); err != nil {
@@ -199,26 +188,22 @@ func (s *suite) deceive(l *lie) (proof string, err error) {
 	return s.reseed(l)
 }
 
-// reseed restarts watchfan beside a sibling that lies, or does not for nil. The sibling may have
+// reseed restarts watchfan beside a sibling that lies, or does not. The sibling may have
 // lost kube-apiserver in the fault before, and then sends nothing. So there are several attempts.
 func (s *suite) reseed(l *lie) (proof string, err error) {
-	name, reasons := "it says the truth", []string{""}
-	if l != nil {
-		name, reasons = l.name, l.reasons
-	}
 	before := s.sibling.told.Load()
 	s.sibling.lie.Store(l)
-	defer s.sibling.lie.Store(nil)
+	defer s.sibling.lie.Store(truthful)
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if _, err := s.restartWatchfan(syscall.SIGKILL); err != nil {
 			return "", err
 		}
-		series, err := s.noticed(reasons)
-		if err != nil || series != "" && (l == nil || s.sibling.told.Load() > before) {
-			return name + ": " + series, err
+		series, err := s.noticed(l.reasons)
+		if err != nil || series != "" && s.sibling.told.Load() > before {
+			return l.name + ": " + series, err
 		}
 	}
-	return "", fmt.Errorf("%s: watchfan has noticed nothing of %q:\n%s", name, reasons, proxytest.Tail(s.watchfan.log, 20))
+	return "", fmt.Errorf("%s: watchfan has noticed nothing of %q:\n%s", l.name, l.reasons, proxytest.Tail(s.watchfan.log, 20))
 }
 
 // noticed waits until watchfan has had one of the reasons, and returns what its metrics say; "" if

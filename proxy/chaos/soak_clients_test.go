@@ -3,6 +3,7 @@ package chaos_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // soakNodes is how many nodes the objects of a soak are on.
@@ -27,9 +28,9 @@ const (
 	secureSocketWay
 )
 
-// waysIn100 has each way as often as it is taken by 100 clients.
-var waysIn100 = []struct{ way, clients int }{{http2Way, 45}, {plainWay, 15}, {tokenWay, 15}, {certificateWay, 5},
-	{socketWay, 10}, {secureSocketWay, 10}}
+// waysIn20 has each way as often as it is taken by 20 clients.
+var waysIn20 = slices.Concat(slices.Repeat([]int{http2Way}, 9), slices.Repeat([]int{plainWay, tokenWay}, 3),
+	slices.Repeat([]int{socketWay, secureSocketWay}, 2), []int{certificateWay})
 
 // sharedKey tells clients over HTTP/2 apart that do not share connections.
 type sharedKey struct {
@@ -51,7 +52,7 @@ func (k *soak) watch(straight way) {
 	for i := range *watches {
 		k.watchers = append(k.watchers, k.newClient(i, rng))
 	}
-	for _, f := range []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm} {
+	for _, f := range allForms {
 		for _, sel := range []filter{allFilters[0], allFilters[8]} {
 			k.watchers = append(k.watchers, k.newWatcher(len(k.watchers), straight.client(), f, sel, byList, steady))
 		}
@@ -65,13 +66,7 @@ func (k *soak) newClient(i int, rng *rand.Rand) *watcher {
 	if i < 8 || m == slow || m == stalling { // of a few objects these would notice nothing
 		sel = allFilters[i/8%len(allFilters)]
 	}
-	n, kind := rng.IntN(100), 0
-	for _, w := range waysIn100 {
-		if kind = w.way; n < w.clients {
-			break
-		}
-		n -= w.clients
-	}
+	kind := waysIn20[rng.IntN(20)]
 	window, zipped := 0, rng.IntN(3) == 0
 	if m == slow || m == stalling {
 		window = 4096
@@ -80,7 +75,7 @@ func (k *soak) newClient(i int, rng *rand.Rand) *watcher {
 	if rng.IntN(50) == 0 {
 		begin = byForgetting
 	}
-	f := []form{jsonForm, protobufForm, jsonMetaForm, protobufMetaForm}[[]int{0, 0, 0, 1, 1, 1, 1, 2, 3}[rng.IntN(9)]]
+	f := allForms[[]int{0, 0, 0, 1, 1, 1, 1, 2, 3}[rng.IntN(9)]]
 	here, there := k.replicas[i%2], k.replicas[1-i%2]
 	w := k.newWatcher(i, k.client(here, kind, window, zipped), f, sel, begin, m)
 	w.at, w.cursor.relists = here, here.relists

@@ -81,7 +81,7 @@ func newSoak(t *testing.T) *soak {
 	k := &soak{period: period, sharing: make(map[sharedKey]*client), samples: make(map[string][]sample)}
 	k.suite = newSuite(t, workload{filters: allFilters, names: 40, labels: append([]labelDrawn{nodeLabel()}, fewLabels...),
 		rate: *rate, lasts: seconds, longer: seconds, pace: max(*duration/60/time.Duration(*watches), 3*time.Millisecond)})
-	k.acks = new(acks)
+	k.acks = new(sync.Map)
 	return k
 }
 
@@ -138,11 +138,11 @@ func (k *soak) observe(ctx context.Context) {
 		for _, p := range k.replicas {
 			if s, err := p.sample(); err == nil { // it may be away
 				k.samples[k.names[p]] = append(k.samples[k.names[p]], s)
-				files = append(files, s.files)
+				files = append(files, s.uses["files"])
 			}
 		}
 		if len(files) == len(k.replicas) {
-			k.common = append(k.common, sample{at: time.Now(), files: files[0] + files[1]})
+			k.common = append(k.common, sample{time.Now(), map[string]float64{"files": files[0] + files[1]}})
 		}
 		if time.Since(said) >= min(20*time.Second, *duration/4) { //testlint:allow elapsed when to say something
 			said = time.Now()
@@ -157,12 +157,11 @@ func (p *watchfan) sample() (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	metric := func(name string) float64 { return proxytest.SumMetric(string(page), name) }
-	s := sample{at: time.Now(), watches: metric("watchfan_watchers"), heap: metric("go_memstats_heap_inuse_bytes"),
-		goroutines: metric("go_goroutines"), files: metric("process_open_fds"), p99: p.deliveries.p99()}
 	resident, err := proxytest.ResidentMemory(p.pid())
-	s.resident = float64(resident)
-	return s, err
+	metric := func(name string) float64 { return proxytest.SumMetric(string(page), name) }
+	return sample{time.Now(), map[string]float64{"watches": metric("watchfan_watchers"), "resident memory, MB": float64(resident) / 1e6,
+		"heap, MB": metric("go_memstats_heap_inuse_bytes") / 1e6, "goroutines": metric("go_goroutines"),
+		"files": metric("process_open_fds"), "p99 of delivery, ms": float64(p.deliveries.p99()) / 1e6}}, err
 }
 
 // progress says in one line how far the run is, and what the replicas use.
@@ -178,9 +177,7 @@ func (k *soak) progress() string {
 		if len(all) == 0 {
 			continue
 		}
-		s := all[len(all)-1]
-		fmt.Fprintf(&b, "; %s: %.0f watches, %.0f MB, heap %.0f MB, %.0f goroutines, %.0f files, p99 %s", k.names[p],
-			s.watches, s.resident/1e6, s.heap/1e6, s.goroutines, s.files, s.p99.Round(100*time.Microsecond))
+		fmt.Fprintf(&b, "; %s: %v", k.names[p], all[len(all)-1].uses)
 	}
 	return b.String()
 }

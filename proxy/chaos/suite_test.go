@@ -44,13 +44,13 @@ type suite struct {
 	stalled atomic.Int64 // clients that wait for it
 	calm    atomic.Bool  // clients no longer leave or read slowly
 	quiet   atomic.Int64 // the moment since when there is no fault, and all have recovered; 0 in a fault
-	acked   sync.Map     // resource → *atomic.Uint64
-	acks    *acks        // nil: nobody measures how late events come
+	acks    *sync.Map    // resourceVersion → when its write was first acknowledged; nil: nobody asks
 
 	counts tally
 
 	mu         sync.Mutex
 	violations []string
+	acked      map[string]uint64 // by resource
 }
 
 // tally counts by name. Its methods may be called from any goroutine.
@@ -114,20 +114,21 @@ var allFilters = []filter{
 	newFilter("widgets", "", "", "metadata.name=w2-3"),
 }
 
-func (s *suite) newest(resource string) *atomic.Uint64 {
-	v, _ := s.acked.LoadOrStore(resource, new(atomic.Uint64))
-	return v.(*atomic.Uint64)
-}
-
 // acknowledged returns the resourceVersion of the last acknowledged write to a resource. No
 // consistent read may miss it from now on.
-func (s *suite) acknowledged(resource string) uint64 { return s.newest(resource).Load() }
+func (s *suite) acknowledged(resource string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.acked[resource]
+}
 
 func (s *suite) acknowledge(resource string, rv uint64) {
-	s.acks.note(rv)
-	newest := s.newest(resource)
-	for old := newest.Load(); rv > old && !newest.CompareAndSwap(old, rv); old = newest.Load() {
+	if s.acks != nil {
+		s.acks.LoadOrStore(rv, time.Now())
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acked[resource] = max(s.acked[resource], rv)
 }
 
 // violate notes a mistake of the server, with the client's story.

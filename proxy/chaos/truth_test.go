@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -141,27 +142,23 @@ func (tr *truth) add(events []etcdEvent) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	for _, e := range events {
-		followed := false
-		for resource, prefix := range prefixes {
-			key, ok := strings.CutPrefix(string(e.KV.Key), prefix)
-			if !ok {
-				continue
+		resource, key, o := "", "", new(object)
+		for one, prefix := range prefixes {
+			if rest, ok := strings.CutPrefix(string(e.KV.Key), prefix); ok {
+				resource, key = one, rest
 			}
-			o := &object{rv: e.KV.ModRevision}
+		}
+		if resource != "" {
 			if e.Type != "DELETE" {
 				var err error
 				if o, err = readStored(resource, e.KV.Value); err != nil {
 					return fmt.Errorf("%s: %w", e.KV.Key, err)
 				}
-				o.rv = e.KV.ModRevision
 			}
+			o.rv = e.KV.ModRevision
 			tr.histories[resource].add(key, o)
-			tr.record.change(o.rv, resource, key, o)
-			followed = true
 		}
-		if !followed {
-			tr.record.change(e.KV.ModRevision, "", "", nil)
-		}
+		tr.record.change(e.KV.ModRevision, resource, key, o)
 		tr.head = e.KV.ModRevision
 	}
 	close(tr.movedc)
@@ -394,50 +391,25 @@ func (tr *truth) at(f filter, rv uint64) map[string]*object {
 	return state
 }
 
+// versionAt returns the last version up to rv; nil if there is none.
 func versionAt(versions []*object, rv uint64) *object {
-	i, found := slices.BinarySearchFunc(versions, rv, func(o *object, rv uint64) int { return cmp.Compare(o.rv, rv) })
-	if found {
-		return versions[i]
-	}
+	i, _ := slices.BinarySearchFunc(versions, rv+1, func(o *object, rv uint64) int { return cmp.Compare(o.rv, rv) })
 	if i == 0 {
 		return nil
 	}
 	return versions[i-1]
 }
 
-// version returns one version of an object, and where the next begins: 0 if there is none. An
-// absence has no name.
-func (tr *truth) version(resource, key string, rv uint64) (o *object, next uint64) {
+// versions returns all versions of an object so far, in their order.
+func (tr *truth) versions(resource, key string) []*object {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	versions := tr.histories[resource].objects[key]
-	for i, v := range versions {
-		if v.rv == rv {
-			if i+1 < len(versions) {
-				next = versions[i+1].rv
-			}
-			return v, next
-		}
-	}
-	return nil, 0
-}
-
-// absent reports whether the object was absent at some moment at or behind rv.
-func (tr *truth) absent(resource, key string, rv uint64) bool {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	versions := tr.histories[resource].objects[key]
-	if o := versionAt(versions, rv); o == nil || o.name == "" {
-		return true
-	}
-	return slices.ContainsFunc(versions, func(o *object) bool { return o.rv > rv && o.name == "" })
+	return tr.histories[resource].objects[key] // it only grows
 }
 
 // last returns the newest version of an object: nil, or one without a name, if it does not exist.
 func (tr *truth) last(resource, key string) *object {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return versionAt(tr.histories[resource].objects[key], ^uint64(0))
+	return versionAt(tr.versions(resource, key), math.MaxInt64)
 }
 
 func (tr *truth) now() uint64 {
@@ -452,7 +424,7 @@ func (tr *truth) now() uint64 {
 func (tr *truth) differences(f filter, from, to uint64) (removals, versions []told) {
 	before, after := tr.at(f, from), tr.at(f, to)
 	for key, old := range before {
-		if after[key] == nil || tr.gone(f.resource, key, old.rv, to) {
+		if after[key] == nil || gone(tr.versions(f.resource, key), old.rv, to) {
 			removals = append(removals, told{"DELETED", 0, key, old})
 			delete(before, key)
 		}
@@ -470,11 +442,9 @@ func (tr *truth) differences(f filter, from, to uint64) (removals, versions []to
 	return removals, versions
 }
 
-// gone reports whether the object was absent at some moment behind from, up to to.
-func (tr *truth) gone(resource, key string, from, to uint64) bool {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return slices.ContainsFunc(tr.histories[resource].objects[key], func(o *object) bool { return from < o.rv && o.rv <= to && o.name == "" })
+// gone reports whether an object was absent at some moment behind from, up to to.
+func gone(versions []*object, from, to uint64) bool {
+	return slices.ContainsFunc(versions, func(o *object) bool { return from < o.rv && o.rv <= to && o.name == "" })
 }
 
 // total returns the number of changes of all resources.

@@ -177,13 +177,6 @@ func TestWaitFor(t *testing.T) {
 		if err := w.cache.WaitFor(ctx, 1e6); err == nil || err.Error() != "too late" {
 			t.Errorf("got %v", err)
 		}
-		closed := make(chan error)
-		go func() { closed <- w.cache.WaitFor(t.Context(), 1e6) }()
-		synctest.Wait()
-		w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
-		if err := <-closed; err != fanout.ErrClosed {
-			t.Errorf("got %v, want %v", err, fanout.ErrClosed)
-		}
 	})
 }
 

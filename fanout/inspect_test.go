@@ -2,8 +2,6 @@ package fanout_test
 
 import (
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,45 +130,6 @@ func TestInspectPatience(t *testing.T) {
 			t.Errorf("afterwards: %+v", got)
 		}
 	})
-}
-
-// Subscriptions may be inspected while they are served and while they end.
-func TestInspectRaces(t *testing.T) {
-	w := newWorld(t, roomy)
-	var subs []*fanout.Subscription
-	var sinks []*recorder
-	for range 600 { // each shard answers more than once
-		sub, sink := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Gzip: len(subs)%2 == 0})
-		subs, sinks = append(subs, sub), append(sinks, sink)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for i := range 300 {
-			w.put(thing{namespace: "a", name: "x", data: strings.Repeat("x", i)})
-			subs[2*i].End(fanout.Ending{Reason: fanout.Gone})
-		}
-	})
-	for range 2 {
-		wg.Go(func() {
-			for range 50 {
-				for i, st := range w.flusher.Inspect(subs, 10*time.Second) {
-					if st.Phase == fanout.Unknown {
-						t.Errorf("subscription %d: no answer", i)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	want := w.since(everything(t), 100)
-	for i := 1; i < len(sinks); i += 2 {
-		sinks[i].wantLines(t, want...)
-	}
-	for i, st := range w.flusher.Inspect(subs, 10*time.Second) {
-		if i%2 == 1 && (st.Phase != fanout.Live || st.Events != 300) {
-			t.Errorf("subscription %d: %+v", i, st)
-		}
-	}
 }
 
 // A shard goes back to its deliveries after a few hundred inspections, however many there are.

@@ -363,6 +363,24 @@ func TestGoldenError(t *testing.T) {
 	}
 }
 
+// A Status may say when to come again.
+func TestStatus(t *testing.T) {
+	want := framing.Status{Code: 429, Reason: "TooManyRequests", Message: "m"}
+	want.Details.RetryAfterSeconds = 3
+	for e, event := range map[framing.Encoding][]byte{
+		framing.JSON: []byte(`{"type":"ERROR","object":{"kind":"Status","metadata":{},"message":"m","reason":"TooManyRequests",` +
+			`"details":{"name":"n","retryAfterSeconds":3},"code":429}}`),
+		framing.Protobuf: protobufEvent(t, "ERROR", message(1, text(1, "")), text(2, "Failure"), text(3, "m"), text(4, "TooManyRequests"),
+			message(5, text(1, "n"), varint(5, 3)), varint(6, 429)),
+		framing.CBOR: cborEvent("ERROR", tagged(cborMap("kind", "Status", "metadata", cborMap(), "message", "m", "reason", "TooManyRequests",
+			"details", cborMap("name", "n", "retryAfterSeconds", 3), "code", 429))),
+	} {
+		if ev := scanAs(t, e, event); ev.Type != framing.Error || ev.Status != want {
+			t.Errorf("%s: read %+v, want status %+v", e, ev, want)
+		}
+	}
+}
+
 // A list is assembled from the versions that a watch has brought, and its items are read as the
 // objects that a watch would bring.
 func TestGoldenLists(t *testing.T) {
@@ -462,11 +480,6 @@ func TestGoldenTruncatedLists(t *testing.T) {
 			t.Errorf("%s: %d items, %v", e, len(items), err)
 		}
 	}
-}
-
-func readList(t testing.TB, form framing.ListForm, body []byte) ([]*framing.Object, framing.ListMeta) {
-	t.Helper()
-	return captured{representation: asJSON}.readList(t, form, body)
 }
 
 func (c captured) readList(t testing.TB, form framing.ListForm, body []byte) ([]*framing.Object, framing.ListMeta) {

@@ -66,29 +66,6 @@ func TestScannerErrors(t *testing.T) {
 	f(strings.Repeat(`{"object":`, 20_000), "levels")
 }
 
-// kube-apiserver copies raw JSON from its author. One such object must not end everyone's watches.
-func TestScannerTakesWhatIsSent(t *testing.T) {
-	for _, raw := range []string{
-		`"twice":1,"twice":{"a":1,"a":2}`,
-		`"bytes":"` + "\xff\xfe" + `"`,
-		`"half":"\ud800"`,
-	} {
-		line := []byte(`{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":{` +
-			raw + `}}}` + "\n")
-		checkFrame(t, raw, scan(t, line).Object.Frame(framing.Added), line)
-
-		item := line[len(`{"type":"ADDED","object":`) : len(line)-2]
-		list := `{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + string(item) + "]}\n"
-		form, _, err := framing.ParseListForm(framing.JSON, []byte(list))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if items, _ := readList(t, form, []byte(list)); len(items) != 1 {
-			t.Errorf("%s: %d items, want 1", raw, len(items))
-		}
-	}
-}
-
 // Two objects may have the same identity in JSON if it has bytes that JSON cannot express. Protobuf
 // and CBOR have the bytes themselves.
 func TestReplacedIdentity(t *testing.T) {
@@ -205,44 +182,9 @@ func twinOf(line []byte, fields []framing.Field) (tw twin, ok bool) {
 		return tw, false
 	}
 	for _, f := range fields {
-		value := f.Default
-		for _, path := range f.Paths {
-			if v := leaf(tree, path); v != "" {
-				value = v
-				break
-			}
-		}
-		tw.fields = append(tw.fields, value)
+		tw.fields = append(tw.fields, valueOf(tree, f))
 	}
 	return tw, true
-}
-
-func leaf(tree any, path []string) string {
-	for _, name := range path {
-		switch t := tree.(type) {
-		case map[string]any:
-			if name == "[0]" {
-				return ""
-			}
-			tree = t[name]
-		case []any:
-			if name != "[0]" || len(t) == 0 {
-				return ""
-			}
-			tree = t[0]
-		default:
-			return ""
-		}
-	}
-	switch t := tree.(type) {
-	case string:
-		return t
-	case bool:
-		return strconv.FormatBool(t)
-	case json.Number:
-		return t.String()
-	}
-	return ""
 }
 
 // escapedName finds a member name that is written with an escape, which no encoder does.

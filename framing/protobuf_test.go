@@ -143,17 +143,6 @@ func TestProtobufErrors(t *testing.T) {
 	f(protobufEvent(t, "ERROR", varint(5, 410)), "ERROR: byte 28: field 5: wrong wire type")
 }
 
-func TestProtobufStatus(t *testing.T) {
-	ev := scanProtobuf(t,
-		protobufEvent(t, "ERROR", message(1, text(1, "")), text(2, "Failure"), text(3, "m"), text(4, "TooManyRequests"),
-			message(5, text(1, "n"), varint(5, 3)), varint(6, 429)))
-	want := framing.Status{Code: 429, Reason: "TooManyRequests", Message: "m"}
-	want.Details.RetryAfterSeconds = 3
-	if ev.Type != framing.Error || ev.Status != want {
-		t.Errorf("read %+v, want status %+v", ev, want)
-	}
-}
-
 // The annotation is cut out from any place among others.
 func TestProtobufBookmarkForm(t *testing.T) {
 	rv := text(6, "7")

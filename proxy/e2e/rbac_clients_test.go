@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,7 @@ type reader struct {
 	ours, theirs *target
 	header       http.Header // with each request
 	nobody       bool        // it has a token without an owner
+	never        bool        // nothing is served to it from a cache
 
 	goneSent, goneSeen time.Time // when its account was deleted, and when all noticed; zero if it was not
 
@@ -71,6 +73,7 @@ func (o *observation) during(l ledger, from, to time.Time) (yes, no bool) {
 type rbacReading struct {
 	all      []demand
 	rights   atomic.Pointer[rights] // in force, or about to be
+	refusals atomic.Int64           // compared with kube-apiserver's
 	requests atomic.Int64           // that have been answered
 }
 
@@ -132,15 +135,21 @@ func (w *rbacReading) draw(rng *rand.Rand, r *reader, watch bool) demand {
 }
 
 // get makes one get or list, and records it.
-func (r *reader) get(w *rbacReading, d demand, query string) {
+func (r *reader) get(w *rbacReading, d demand, query string) *observation {
 	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
 	resp, err := r.ours.try(http.MethodGet, o.uri, r.header, "")
 	o.end, o.status, o.cached = time.Now(), resp.status, proxytest.FromCache(resp.header)
-	if o.wrong = err; resp.status == http.StatusOK {
+	switch {
+	case err != nil:
+		o.wrong = err
+	case resp.status == http.StatusOK:
 		o.wrong = o.foreign(resp.body)
+	default:
+		o.wrong = r.refused(w, o, resp.body)
 	}
 	r.keep(o)
 	w.requests.Add(1)
+	return o
 }
 
 func (r *reader) keep(o *observation) {
@@ -172,9 +181,32 @@ func (o *observation) foreign(body []byte) error {
 	return nil
 }
 
+// refused compares a refusal with kube-apiserver's own, if kube-apiserver refuses too by then.
+func (r *reader) refused(w *rbacReading, o *observation, body []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), steady.Patience)
+	defer cancel()
+	resp, err := r.theirs.open(ctx, http.MethodGet, o.uri, r.header, "")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != o.status {
+		return nil // the rights have changed meanwhile
+	}
+	want, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	w.refusals.Add(1)
+	if !bytes.Equal(body, want) {
+		return fmt.Errorf("is refused with\n%s\nkube-apiserver says\n%s", body, want)
+	}
+	return nil
+}
+
 // watch watches until the server ends it or ctx does, or until it has brought so many events, if most is
 // positive, and records it.
-func (r *reader) watch(ctx context.Context, way *target, d demand, query string, most int) *observation {
+func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d demand, query string, most int) *observation {
 	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
 	r.keep(o)
 	resp, err := way.open(ctx, http.MethodGet, o.uri, r.header, "")
@@ -188,6 +220,13 @@ func (r *reader) watch(ctx context.Context, way *target, d demand, query string,
 	defer resp.Body.Close()
 	o.status, o.cached = resp.StatusCode, proxytest.FromCache(resp.Header)
 	if o.status != http.StatusOK {
+		body, err := io.ReadAll(resp.Body)
+		if err == nil {
+			err = r.refused(w, o, body)
+		}
+		if o.left = ctx.Err() != nil; !o.left {
+			o.wrong = err
+		}
 		return o
 	}
 	body := resp.Body
@@ -260,7 +299,7 @@ func (r *reader) watchAll(ctx context.Context, w *rbacReading, rng *rand.Rand) {
 		if rng.IntN(2) == 0 {
 			most = 1 + rng.IntN(40)
 		}
-		o := r.watch(this, way, w.draw(rng, r, true), query, most)
+		o := r.watch(this, w, way, w.draw(rng, r, true), query, most)
 		if o.status == http.StatusOK && !o.left {
 			next := &observation{reader: r, demand: o.demand, begin: time.Now()}
 			next.status, _ = r.glance(o.demand)

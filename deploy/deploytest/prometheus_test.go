@@ -38,7 +38,7 @@ scrape_configs:
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := &prometheus{fmt.Sprint("127.0.0.1:", proxytest.FreePort(t))}
+	p := &prometheus{fmt.Sprint("127.0.0.1:", proxytest.FreePort(t))} //testlint:allow port Prometheus does not say which port it was given
 	cmd := exec.Command(binary(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+p.address)
 	begin(t, cmd, filepath.Join(dir, "log"))

@@ -1,6 +1,7 @@
 package fanout_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +25,8 @@ func (s *starts) Write(batch [][]byte) (bool, error) {
 	return false, nil
 }
 
-// An event is spliced once for a hundred watches without the same fields, whatever their filters
-// and accounts. Watches without other fields have a frame of their own.
+// An event, and a change that a list brings, is spliced once for a hundred watches without the same
+// fields, whatever their filters and accounts. Watches without other fields have a frame of their own.
 func TestTrimSharesFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, roomy)
@@ -43,22 +44,36 @@ func TestTrimSharesFrames(t *testing.T) {
 				sinks[i], subs = append(sinks[i], s), append(subs, sub)
 			}
 		}
-		w.put(managedThing("x", "l", "1"))
-		synctest.Wait()
-		seen := make(map[*byte]int)
-		for i, of := range sinks {
-			for n, s := range of {
-				if len(s.at) == 0 {
-					t.Fatalf("client %d of %d got nothing", n, i)
-				}
-				if s.at[0] != of[0].at[0] {
-					t.Errorf("client %d of trim %d has a frame of its own", n, i)
-				}
-				seen[s.at[0]]++
+		for _, change := range []func(){
+			func() { w.put(managedThing("x", "l", "1")) },
+			func() {
+				w.relist(func(things map[string]*thing, rv uint64) uint64 {
+					x := managedThing("x", "l", "1")
+					things["a/x"] = x.at(rv + 1)
+					return rv + 1
+				})
+			},
+		} {
+			for _, s := range slices.Concat(sinks...) {
+				s.at = nil
 			}
-		}
-		if len(seen) != len(trims) {
-			t.Errorf("%d frames for %d trims", len(seen), len(trims))
+			change()
+			synctest.Wait()
+			seen := make(map[*byte]int)
+			for i, of := range sinks {
+				for n, s := range of {
+					if len(s.at) == 0 {
+						t.Fatalf("client %d of %d got nothing", n, i)
+					}
+					if s.at[0] != of[0].at[0] {
+						t.Errorf("client %d of trim %d has a frame of its own", n, i)
+					}
+					seen[s.at[0]]++
+				}
+			}
+			if len(seen) != len(trims) {
+				t.Errorf("%d frames for %d trims", len(seen), len(trims))
+			}
 		}
 		for _, s := range subs {
 			s.End(fanout.Ending{Reason: fanout.Gone})

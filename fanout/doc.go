@@ -153,17 +153,13 @@
 // An index is a second B-tree with the same objects, in the order of an attribute's values and,
 // within a value, of the objects' keys: see type secondaryIndex. The attribute is a label, a
 // selectable field or the name. So objects are found in the order of their keys, as without the
-// index, and clients are sent the same bytes. Objects without the label are not in it.
-//
-// Hash ranges have no such index. A client that joins with them is sent its objects in the order of
-// keys, and half or a tenth of all objects, so it looks at all of them and compares the hash that
-// each one has with it.
+// index, and clients are sent the same bytes. Objects without the label are not in it. Hash ranges
+// have no index, because a client with them is sent half or a tenth of all objects.
 //
 // The trees of a collection are changed together, by the writer, and cloned together for a
-// snapshot, which costs the same for any number of objects. Like the tree of all objects, an index
-// is copy-on-write: a change while a snapshot is held copies two or three nodes. So each snapshot
-// has the indexes of its own instant, at any resourceVersion, for as long as it is held. The
-// history has the numbers of the changes with each value: see type historyIndex.
+// snapshot, which costs the same for any number of objects: a change while a snapshot is held copies
+// two or three nodes. So each snapshot has the indexes of its own instant for as long as it is held.
+// The history has the numbers of the changes with each value: see type historyIndex.
 //
 // Clients decide which indexes there are. A search adds up what it looks at in vain, for each
 // attribute that would have spared it that. Once that is twice the number of objects, the index has
@@ -179,9 +175,7 @@
 // a value.
 //
 // No index answers for the other operators. Clients that ask for the same filter at about the same
-// time share one search: see type sharedSearch. Its result is kept for a minute if it has at most
-// an eighth of the objects. For another instant, up to 1,024 changes are applied to it. A search
-// that finds more than an eighth costs little beside sending what it finds.
+// time share one search: see type sharedSearch.
 //
 // A client's initial events, 20 of them, up to the write (BenchmarkSearch), beside the same without
 // an index:
@@ -194,6 +188,7 @@
 // Building an index takes 0.6 µs for each object (BenchmarkIndexBuild). A change costs the writer
 // 0.5 to 1.5 µs more for each index, and 4 µs more if somebody has joined since the change before
 // (BenchmarkIndexedApply). Without indexes it costs the same as ever.
+// (But for BenchmarkApply, the benchmarks that this package's comments name are in commit 4ba589e.)
 //
 // Two things still take the time of everything: a relist, which is compared with the whole
 // collection, and a replay of changes from before the index was built. Changes that [Cache.Extend]
@@ -250,36 +245,23 @@
 //
 // # Why shards
 //
-// Three writers were compared. Each writes the same list to sockets on loopback: shards; one
+// Three writers were compared, which write the same list to sockets on loopback: shards; one
 // goroutine for each client, which waits for the list to grow; and event loops with their own epoll
-// that write to bare file descriptors. Events are pods of 3.7 KB. "all" means as fast as the
-// clients can take them. CPU is that of the writing process, including kernel time.
+// that write to bare file descriptors (commit 1d32f50: go test -run '^$' -bench Writers -benchtime 1x
+// ./fanout).
 //
 //	                       CPU µs/delivery                p99 ms
 //	clients  events/s      goroutines  shards  epoll      goroutines  shards  epoll
-//	100      50            9.4         8.8     8.4        1.3         1.1     1.3
-//	100      all           0.90        0.84    0.67       3.3         3.9     2.7
 //	1,000    50            8.7         7.0     7.8        11          8.2     11
 //	1,000    all           1.09        0.96    0.79       21          20      17
-//	5,000    10            8.9         7.5     6.4        43          38      36
 //	5,000    50            5.4         5.0     4.9        79          77      74
-//	5,000    all           0.93        1.02    0.81       73          64      74
-//	1,000, of which 100 do not read:
-//	         50            9.2         7.1     7.7        10          7.8     9.0
-//	         all           0.94        0.71    1.03       19          14      22
 //	RSS/idle client        6.6 KiB     1.7 KiB 0.4 KiB
 //
-// (Commit 1d32f50 has the other two writers: go test -run '^$' -bench Writers -benchtime 1x
-// ./fanout. One run on 2 quiet cores of an AMD EPYC, Linux 6.18, Go 1.26. In nine runs beside other
-// work the ratios to the shards had the same medians within a tenth, and ranges from 0.9 to 1.5 for
-// goroutines, from 0.7 to 1.2 for epoll.)
-//
-// A goroutine for each client costs up to a quarter more where events come one by one, because each
-// goroutine has to be woken. It takes four times the memory. Our own epoll gains up to a seventh
-// over [syscall.RawConn], mostly under saturation, where its batches are larger. It would lose what
-// net.Conn provides: TLS, deadlines, and connections that return to the HTTP server after the
-// watch. Of a write that takes 7 µs, writev takes nine tenths. So shards write, and an epoll beside
-// them waits.
+// A goroutine for each client has to be woken where events come one by one, and takes four times the
+// memory. Our own epoll gains up to a seventh over [syscall.RawConn], mostly under saturation, where
+// its batches are larger. It would lose what net.Conn provides: TLS, deadlines, and connections that
+// return to the HTTP server after the watch. Of a write that takes 7 µs, writev takes nine tenths. So
+// shards write, and an epoll beside them waits.
 //
 // # Compression
 //

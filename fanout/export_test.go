@@ -105,7 +105,7 @@ func (f *Filter) Cost() int { return f.cost }
 // Size is the filter's memory in bytes.
 func (f *Filter) Size() int { return f.size }
 
-// Adopt makes a Flusher that does not run own its subscriptions, for a benchmark to sweep them.
+// Adopt makes a Flusher that does not run own its subscriptions.
 func (f *Flusher) Adopt() {
 	for _, sh := range f.shards {
 		for _, s := range sh.posted {
@@ -126,12 +126,6 @@ func (f *Flusher) Answer() (n int) {
 		n += len(asked)
 	}
 	return n
-}
-
-func (f *Flusher) Sweep(now time.Time) {
-	for _, sh := range f.shards {
-		sh.sweep(now)
-	}
 }
 
 // Appended is the resourceVersion of the last frame in the list of a subscription's group.

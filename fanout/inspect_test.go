@@ -158,20 +158,3 @@ func TestInspectTurns(t *testing.T) {
 		}
 	})
 }
-
-// BenchmarkInspect measures the inspection of 10,000 subscriptions. A third of it is the shards'
-// time.
-func BenchmarkInspect(b *testing.B) {
-	const clients = 10_000
-	w := newWorld(b, roomy)
-	subs := make([]*fanout.Subscription, clients)
-	for i := range subs {
-		subs[i] = w.subscribe(everything(b), fanout.Request{})
-		w.flusher.Start(subs[i], &counter{})
-	}
-	w.flusher.Inspect(subs, time.Minute) // once, to have all adopted
-	for b.Loop() {
-		w.flusher.Inspect(subs, time.Minute)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/clients, "ns/client")
-}

@@ -7,16 +7,8 @@ import (
 )
 
 // search is one search for the objects of an instant that a filter selects, in key order. It looks
-// at the fewest objects that it can:
-//
-//	namespace and name             one
-//	=, in, of an indexed attribute those that have the value, in the filter's namespace. With
-//	                               several such terms, those of the term that the fewest have
-//	otherwise                      those that an equal filter has selected just before, if those
-//	                               are few; see sharedSearch
-//	otherwise                      all of the filter's namespace
-//
-// Only one goroutine at a time uses a search.
+// at the fewest objects that it can: see the package comment, Indexes. Only one goroutine at a time
+// uses a search.
 type search struct {
 	in      *instant
 	filter  *Filter

@@ -701,6 +701,40 @@ func testIndexBounds(t *testing.T) {
 	}
 }
 
+// An index takes less than 100 bytes for an object, whether its values are many or few. With the
+// changes in the history it takes as much as the metric says.
+func TestIndexMemory(t *testing.T) {
+	const n = 40_000
+	w, _ := newIndexedWorld(t, roomy)
+	w.manyThings(n, 20)
+	check := func(when string, taken, said int64) {
+		t.Helper()
+		if taken < said/2 || taken > said*3/2 {
+			t.Errorf("%s: indexes take %d bytes, the metric says %d", when, taken, said)
+		}
+	}
+	before := heap()
+	w.cache.BuildIndex("spec.node", always)
+	w.cache.BuildIndex("l", always)
+	taken := heap() - before
+	check("after they were built", taken, w.cache.Stats().IndexBytes)
+	if each := taken / n / 2; each > 100 {
+		t.Errorf("%d bytes for an object and index", each)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range n {
+		o := named(fmt.Sprintf("x%06d", rng.IntN(n/2)*2), "l", fmt.Sprint(rng.IntN(n/20)))
+		o.node = fmt.Sprintf("other-%05d", rng.IntN(n/20))
+		w.rv++
+		apply(t, w.cache, event("MODIFIED", o.at(w.rv)))
+	}
+	before = heap()
+	said := w.cache.Stats().IndexBytes
+	w.cache.DropIndexes()
+	check("with changes", before-heap(), said)
+	runtime.KeepAlive(w)
+}
+
 // Those who ask for the same at about the same time share one search, whatever their turns, if it
 // finds little. What they find is that of their own instant.
 func TestSharedSearch(t *testing.T) {

@@ -219,26 +219,3 @@ func FuzzGzipStream(f *testing.F) {
 		s.check(t)
 	})
 }
-
-// BenchmarkGzipFrames measures one event, alone and after the previous one.
-func BenchmarkGzipFrames(b *testing.B) {
-	frames := capturedFrames(b)["pod"]
-	if frames == nil {
-		b.Fatal("no pods")
-	}
-	bench := func(name string, compress func(i int) framing.GzipChunk) {
-		b.Run(name, func(b *testing.B) {
-			var plain, wire, i int
-			b.ReportAllocs()
-			for b.Loop() {
-				c := compress(i % (len(frames) - 1))
-				plain, wire, i = plain+int(c.Plain.Len()), wire+len(c.Bytes()), i+1
-			}
-			b.SetBytes(int64(plain / b.N))
-			b.ReportMetric(100*float64(wire)/float64(plain), "%")
-		})
-	}
-	bench("alone", func(i int) framing.GzipChunk { return framing.GzipFrames(framing.Frame{}, frames[i+1]) })
-	bench("behind", func(i int) framing.GzipChunk { return framing.GzipFrames(frames[i], frames[i+1]) })
-	bench("stored", func(i int) framing.GzipChunk { return framing.GzipStored(frames[i+1]) })
-}

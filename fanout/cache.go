@@ -304,44 +304,27 @@ func (c *Cache) notifyLocked() {
 	}
 }
 
-// Changed returns a channel that is closed when Progress next moves or the cache closes.
-func (c *Cache) Changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-		if c.closed != nil {
-			c.notifyLocked()
-			return closedChan
-		}
-	}
-	return c.changed
-}
-
-var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
 // WaitFor waits until Progress is at least rv.
 func (c *Cache) WaitFor(ctx context.Context, rv uint64) error {
 	for {
-		changed := c.Changed()
-		if c.Progress() >= rv {
+		c.mu.Lock()
+		if c.changed == nil {
+			c.changed = make(chan struct{})
+		}
+		changed, closed := c.changed, c.closed != nil
+		c.mu.Unlock()
+		switch {
+		case c.Progress() >= rv:
 			return nil
+		case closed:
+			return ErrClosed
 		}
 		select {
 		case <-changed:
-			if c.isClosed() {
-				return ErrClosed
-			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func (c *Cache) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed != nil
 }
 
 // Reset makes the cache hold objects as of resourceVersion rv, whatever it showed before. It drops
@@ -425,7 +408,7 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		c.mu.Unlock()
 		return Snapshot{}, false
 	}
-	events, ok := c.history.read(nil, at, c.history.next, math.MaxInt)
+	events, ok := c.history.read(historySearch{}, nil, at, c.history.next, math.MaxInt)
 	var then *instant
 	if len(events) == 0 {
 		then = c.snapshotLocked().instant

@@ -125,10 +125,8 @@ func TestClose(t *testing.T) {
 		t.Errorf("WaitFor: %v, want %v", err, fanout.ErrClosed)
 	}
 	w.begins(everything(t), fanout.Request{}, fanout.ErrClosed)
-	select {
-	case <-w.cache.Changed():
-	default:
-		t.Error("Changed of a closed cache blocks")
+	if err := w.cache.WaitFor(t.Context(), 1e9); err != fanout.ErrClosed {
+		t.Errorf("WaitFor a closed cache: %v, want %v", err, fanout.ErrClosed)
 	}
 	if s := w.cache.Stats(); s.Subscriptions != 0 || s.Groups != 0 {
 		t.Errorf("left over: %+v", s)

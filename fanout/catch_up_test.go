@@ -149,10 +149,11 @@ func TestCrowdLeavesShards(t *testing.T) {
 			time.Sleep(cost)
 			w.put(thing{namespace: "live", name: "x"})
 		}
+		time.Sleep(fanout.QuietFor - cost)
 		if got := most.Load(); got != shards/2 {
 			t.Errorf("%d shards served the crowd beside changes, want %d", got, shards/2)
 		}
-		time.Sleep(fanout.QuietFor + 10*cost)
+		time.Sleep(11 * cost)
 		if got := most.Load(); got != shards {
 			t.Errorf("%d shards served the crowd without changes, want %d", got, shards)
 		}

@@ -49,8 +49,6 @@ func NewFlusher(n int, interval time.Duration, m *Metrics) *Flusher {
 	return f
 }
 
-func (f *Flusher) size() int { return len(f.shards) }
-
 // Lag returns how far the slowest subscription was behind a moment ago, in events and in bytes,
 // which may be those of two different subscriptions. Initial events are not counted. It may be
 // called from any goroutine.
@@ -64,10 +62,10 @@ func (f *Flusher) Lag() (events, bytes uint64) {
 // Quiet reports whether no client has been sent a change for a second, as after a restart. Initial
 // events and bookmarks don't count. It may be called from any goroutine.
 func (f *Flusher) Quiet() bool {
-	now := MonotonicNow()
+	since := MonotonicNow() - MonotonicTime(quietFor)
 	return !slices.ContainsFunc(f.shards, func(sh *shard) bool {
 		last := MonotonicTime(sh.lastChange.Load())
-		return last != 0 && now-last <= MonotonicTime(quietFor)
+		return last != 0 && last >= since
 	})
 }
 

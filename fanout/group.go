@@ -106,7 +106,7 @@ func (c *Cache) groupLocked(r Request) *group {
 	if g := c.groups[key]; g != nil {
 		return g
 	}
-	g := newGroup(f, c.flusher.size())
+	g := newGroup(f, len(c.flusher.shards))
 	g.cache, g.variant = c, variant
 	if f.cost > 0 && c.filtersSize+f.size > maxFilterBytes || !c.index.add(g) {
 		c.flusher.metrics.costly.Inc()

@@ -39,12 +39,29 @@ func (h *histogram) observe(v float64) {
 }
 
 func (h *histogram) write(w io.Writer) {
-	var total uint64
-	for i, bound := range h.bounds {
-		total += h.counts[i].Load()
-		fmt.Fprintf(w, "%s_bucket{le=\"%g\"} %d\n", h.name, bound, total)
+	buckets, sum := h.buckets()
+	for _, b := range buckets {
+		fmt.Fprintf(w, "%s_bucket{le=\"%g\"} %d\n", h.name, b.LE, b.Count)
 	}
-	total += h.counts[len(h.bounds)].Load()
-	fmt.Fprintf(w, "%s_bucket{le=\"+Inf\"} %d\n%s_sum %g\n%s_count %d\n",
-		h.name, total, h.name, math.Float64frombits(h.sum.Load()), h.name, total)
+	fmt.Fprintf(w, "%s_sum %g\n%s_count %d\n", h.name, sum, h.name, buckets[len(buckets)-1].Count)
+}
+
+// Bucket counts the values of at most LE. The last bucket's LE is +Inf.
+type Bucket struct {
+	LE    float64
+	Count uint64
+}
+
+// buckets returns the cumulative counts and the sum.
+func (h *histogram) buckets() (buckets []Bucket, sum float64) {
+	var total uint64
+	for i := range h.counts {
+		total += h.counts[i].Load()
+		bound := math.Inf(1)
+		if i < len(h.bounds) {
+			bound = h.bounds[i]
+		}
+		buckets = append(buckets, Bucket{bound, total})
+	}
+	return buckets, math.Float64frombits(h.sum.Load())
 }

@@ -155,15 +155,10 @@ func (h *history) seek(rv uint64) uint64 {
 	return lo
 }
 
-// read appends to dst the changes after resourceVersion rv and before the number end, at most max
-// of them. It never splits changes with the same resourceVersion. So the last one's resourceVersion
-// says where to continue. ok is false if some of the changes have been forgotten.
-func (h *history) read(dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
-	return h.readFor(historySearch{}, dst, rv, end, max)
-}
-
-// readFor is read, but it may leave out changes that s does not find.
-func (h *history) readFor(s historySearch, dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
+// read appends to dst the changes after resourceVersion rv and before the number end that s finds, at
+// most max of them. It never splits changes with the same resourceVersion. So the last one's
+// resourceVersion says where to continue. ok is false if some of the changes have been forgotten.
+func (h *history) read(s historySearch, dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
 	if rv < h.after {
 		return dst, false
 	}

@@ -109,5 +109,5 @@ const replayStep = 64
 func (c *Cache) replay(dst []*change, f *Filter, from, end uint64) ([]*change, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.history.readFor(c.history.search(f), dst, from, end, replayStep)
+	return c.history.read(c.history.search(f), dst, from, end, replayStep)
 }

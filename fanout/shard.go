@@ -15,13 +15,9 @@ type shard struct {
 	interval time.Duration // between two rounds of events
 	wakec    chan struct{} // one token: the queues are not empty; never closed
 
-	mu          sync.Mutex // guards the queues, which any goroutine fills and run empties
-	ready       []*part
-	posted      []*Subscription // new, or ending
-	drained     []drained
-	endings     []partEnding
-	inspections []func() // calls from Inspect
-	stopped     bool
+	mu sync.Mutex // guards the queues, which any goroutine fills and run empties, and stopped
+	shardWork
+	stopped bool
 
 	// Owned by run.
 	subs        []*Subscription
@@ -102,7 +98,6 @@ func (sh *shard) run(ctx context.Context) {
 		for _, answer := range work.inspections {
 			answer()
 		}
-		work.inspections = nil
 		sh.firstWrite = time.Time{}
 		began := time.Now()
 		sh.now = MonotonicOf(began)
@@ -129,9 +124,8 @@ func (sh *shard) run(ctx context.Context) {
 // await waits until there may be work, or for a permit to serve the beginning. It sweeps when that
 // is due. It reports false when ctx ends.
 func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
-	var behind <-chan struct{}
 	if len(sh.behind) > 0 {
-		behind = atOnce
+		sh.wake()
 	}
 	var permits chan struct{}
 	if len(sh.beginning) > 0 {
@@ -139,7 +133,6 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	}
 	select {
 	case <-sh.wakec:
-	case <-behind:
 	case permits <- struct{}{}:
 		sh.permit = permits
 	case <-sh.gatherTimer.C:
@@ -151,35 +144,24 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	return true
 }
 
-// atOnce is closed.
-var atOnce = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// shardWork is what a shard's queues held at the beginning of a round. run owns it, and swaps its
-// slices with those of the queues.
+// shardWork is a shard's queues, or what they held at the beginning of a round. run swaps the two.
 type shardWork struct {
 	ready       []*part
-	posted      []*Subscription
+	posted      []*Subscription // new, or ending
 	drained     []drained
 	endings     []partEnding
-	inspections []func()
+	inspections []func() // calls from Inspect
 }
 
-// take moves the queues into w. During the interval between two rounds, ready parts stay in their
-// queue.
+// take swaps the queues for w, which is empty. During the interval between two rounds, ready parts
+// stay in their queue.
 func (sh *shard) take(w *shardWork) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !sh.gatheringLocked() {
-		w.ready, sh.ready = sh.ready, w.ready[:0]
+	sh.shardWork, *w = *w, sh.shardWork
+	if sh.gathers(len(w.ready) > 0) {
+		w.ready, sh.ready = sh.ready, w.ready
 	}
-	w.posted, sh.posted = sh.posted, w.posted[:0]
-	w.drained, sh.drained = sh.drained, w.drained[:0]
-	w.endings, sh.endings = sh.endings, w.endings[:0]
-	w.inspections, sh.inspections = sh.inspections, nil
 }
 
 // do serves the subscriptions in w, and clears it.
@@ -204,10 +186,10 @@ func (sh *shard) do(w *shardWork) {
 		}
 	}
 	clear(w.ready)
-	w.ready = w.ready[:0]
 	clear(w.posted)
 	clear(w.drained)
 	clear(w.endings)
+	*w = shardWork{w.ready[:0], w.posted[:0], w.drained[:0], w.endings[:0], nil}
 }
 
 // leastTurn is how long, at least, a shard serves the subscriptions that are behind, and those that
@@ -287,10 +269,10 @@ func (sh *shard) resume(s *Subscription) {
 	sh.enqueue(s)
 }
 
-// gatheringLocked reports whether the ready parts wait for more events. If they do not, a round
+// gathers reports whether the parts that are ready wait for more events. If they do not, a round
 // begins.
-func (sh *shard) gatheringLocked() bool {
-	if sh.interval == 0 || len(sh.ready) == 0 {
+func (sh *shard) gathers(ready bool) bool {
+	if sh.interval == 0 || !ready {
 		return false
 	}
 	now := time.Now()

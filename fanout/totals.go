@@ -1,7 +1,5 @@
 package fanout
 
-import "math"
-
 // Totals are the figures of all caches of a Flusher since it began, as in the metrics. They are
 // read one after another while they change, so they may not match each other exactly.
 type Totals struct {
@@ -9,7 +7,7 @@ type Totals struct {
 	Parks, Flushes        uint64
 	Events, Bytes         uint64 // written to subscriptions; see Cache.Delivered
 	Ended                 map[Reason]uint64
-	Delivery              []Bucket // cumulative, ascending; the last has no bound
+	Delivery              []Bucket // from an event's arrival to its first writes, in seconds
 	DeliverySeconds       float64  // the sum
 }
 
@@ -60,13 +58,6 @@ func (t *tally) count() {
 	*t = tally{}
 }
 
-// Bucket counts the deliveries that took at most LE seconds, from an event's arrival to its first
-// writes. The last bucket's LE is +Inf.
-type Bucket struct {
-	LE    float64
-	Count uint64
-}
-
 // Totals returns the current figures. It may be called from any goroutine, and takes no lock.
 func (f *Flusher) Totals() Totals {
 	m := f.metrics
@@ -84,18 +75,4 @@ func (f *Flusher) Totals() Totals {
 	}
 	t.Delivery, t.DeliverySeconds = m.delivery.buckets()
 	return t
-}
-
-// buckets returns the cumulative counts and the sum.
-func (h *histogram) buckets() (buckets []Bucket, sum float64) {
-	var total uint64
-	for i := range h.counts {
-		total += h.counts[i].Load()
-		bound := math.Inf(1)
-		if i < len(h.bounds) {
-			bound = h.bounds[i]
-		}
-		buckets = append(buckets, Bucket{bound, total})
-	}
-	return buckets, math.Float64frombits(h.sum.Load())
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -207,17 +206,6 @@ func FuzzCBORReader(f *testing.F) {
 	})
 }
 
-// cborTwin is an event as another decoder reads it.
-type cborTwin struct {
-	Type   string         `json:"type"`
-	Object map[string]any `json:"object"`
-}
-
-func (tw cborTwin) metadata() map[string]any {
-	m, _ := tw.Object["metadata"].(map[string]any)
-	return m
-}
-
 // textAt is the value at a path of a decoded object; "" if there is none.
 func textAt(v any, path ...string) string {
 	for _, name := range path {
@@ -249,17 +237,34 @@ func valueOf(object any, f framing.Field) string {
 	return f.Default
 }
 
-// FuzzCBOREvent compares with another decoder, and sets another resourceVersion.
-func FuzzCBOREvent(f *testing.F) {
-	for _, c := range slices.Concat(asCBOR.captured(f), asCBORMetadata.captured(f)) {
-		for _, section := range []string{"all", "initial", "bookmark", "expired"} {
-			for i, event := range c.events(section) {
-				if i < 3 {
-					f.Add(event, uint64(1)<<(20*i))
-				}
-			}
+// tagless accepts no tags: the scanner takes no value behind one.
+var tagless, _ = cbor.DecOptions{TagsMd: cbor.TagsForbidden, MaxNestedLevels: 10000}.DecMode()
+
+// cborTwin reports whether another decoder reads the event.
+func cborTwin(event []byte) (tw twin, ok bool) {
+	var ev struct {
+		Type   string         `json:"type"`
+		Object map[string]any `json:"object"`
+	}
+	if asKubernetes.Unmarshal(event, &ev) != nil {
+		return tw, false
+	}
+	var any any
+	if untagged := bytes.ReplaceAll(event, []byte(selfDescribed), nil); tagless.Unmarshal(untagged, &any) == nil {
+		for _, field := range manyFields {
+			tw.fields = append(tw.fields, valueOf(ev.Object, field))
 		}
 	}
+	if tw.typ = ev.Type; tw.typ == "ERROR" {
+		tw.message = textAt(ev.Object, "message")
+	}
+	tw.metadataTwin(ev.Object)
+	return tw, true
+}
+
+// FuzzCBOREvent compares with another decoder.
+func FuzzCBOREvent(f *testing.F) {
+	seedEvents(f, asCBOR, asCBORMetadata)
 	str := func(s string) cbor.RawMessage { return append([]byte{0x60 | byte(len(s))}, s...) }
 	metadata := cborMap("labels", map[string]string{"a": "1", "b": ""}, "resourceVersion", "7", "uid", "u", "namespace", "n", "name", "x")
 	spec := map[string]any{"nodeName": "n1", "hostNetwork": true, "restartPolicy": -5, "more": []any{1, 2.5, nil, []byte{1}}}
@@ -276,6 +281,14 @@ func FuzzCBOREvent(f *testing.F) {
 		f.Add(cborEvent("ADDED", object), uint64(12345))
 		f.Add(tagged(cborMap("object", cbor.RawMessage(object), "type", "MODIFIED")), uint64(1))
 	}
+	for n := range 4 { // entries, around the number at which the heads of the maps grow
+		spec := make(map[string]int)
+		for i := range 19 + n {
+			spec[strconv.Itoa(i)] = i
+		}
+		object := slices.Concat([]byte{0xb8, byte(22 + n)}, cborMap("kind", "Pod", "apiVersion", "v1", "metadata", metadata)[1:], encodeCBOR(spec)[1:])
+		f.Add(cborEvent("ADDED", tagged(object)), uint64(7))
+	}
 	end := framing.InitialEventsEnd // is cut out from any place among others
 	for _, metadata := range []cbor.RawMessage{
 		cborMap("resourceVersion", "7", "annotations", cborMap(end, "true")),
@@ -290,105 +303,32 @@ func FuzzCBOREvent(f *testing.F) {
 			f.Add(slices.Concat(event[:at], []byte(tag), event[at+len(selfDescribed):]), uint64(1<<64-1))
 		}
 	}
-	tagless, err := cbor.DecOptions{TagsMd: cbor.TagsForbidden, MaxNestedLevels: 10000}.DecMode()
-	if err != nil {
-		f.Fatal(err)
-	}
-	form, _, err := framing.ParseListForm(framing.CBOR, cborPodList(cborMap("resourceVersion", "7"), []any{}))
-	if err != nil {
-		f.Fatal(err)
-	}
-	s := framing.NewScanner(framing.CBOR, podFields)
-	decode := func(event []byte) (tw cborTwin, ok bool) { return tw, asKubernetes.Unmarshal(event, &tw) == nil }
+	form := asCBOR.captured(f)[0].form(f)
+	s := framing.NewScanner(framing.CBOR, manyFields)
 	f.Fuzz(func(t *testing.T, event []byte, rv uint64) {
-		tw, ok := decode(event)
 		ev, err := s.Event(event)
 		if err != nil {
 			return
 		}
-		if ok && ev.Type.String() != tw.Type {
-			t.Fatalf("read %+v, want %+v", ev, tw)
+		checkTwin(t, framing.CBOR, s, event, ev, rv, cborTwin)
+		if _, known := cborTwin(event); !known || ev.Object == nil {
+			return
 		}
-		rv = max(rv, 1)
-		m := tw.metadata()
-		switch ev.Type {
-		case framing.Error:
-			if ok && ev.Status.Message != textAt(tw.Object, "message") {
-				t.Fatalf("read %+v, want %+v", ev.Status, tw)
-			}
-		case framing.Bookmark:
-			for _, end := range []bool{false, ev.InitialEventsEnd} {
-				made := payload(t, ev.Form.Frame(rv, end))
-				got, err := s.Event(made)
-				if err != nil || got.Type != framing.Bookmark || got.ResourceVersion != rv ||
-					got.InitialEventsEnd != end {
-					t.Fatalf("made %+v, %v, want resourceVersion %d, end %v", got, err, rv, end)
-				}
-				twin, fine := decode(made)
-				if !ok {
-					continue
-				}
-				m["resourceVersion"] = strconv.FormatUint(rv, 10)
-				if annotations, _ := m["annotations"].(map[string]any); ev.InitialEventsEnd && !end {
-					with := m["annotations"]
-					m["annotations"] = maps.Clone(annotations)
-					delete(m["annotations"].(map[string]any), framing.InitialEventsEnd)
-					if len(annotations) == 1 {
-						delete(m, "annotations")
-					}
-					if !fine || !reflect.DeepEqual(twin, tw) {
-						t.Fatalf("made %+v\nwant %+v", twin, tw)
-					}
-					m["annotations"] = with
-				} else if !fine || !reflect.DeepEqual(twin, tw) {
-					t.Fatalf("made %+v\nwant %+v", twin, tw)
-				}
-			}
-		default:
-			o := ev.Object
-			for _, left := range []framing.Frame{o.Left(rv), o.Deleted(rv).Frame(framing.Deleted),
-				o.Deleted(1 << 63).Left(rv)} {
-				got, err := s.Event(payload(t, left))
-				if err != nil || got.Type != framing.Deleted || got.ResourceVersion != rv || got.Object.Key != o.Key ||
-					!maps.Equal(got.Object.Labels, o.Labels) || !slices.Equal(got.Object.Fields, o.Fields) {
-					t.Fatalf("left as %+v, %v", got, err)
-				}
-			}
-			if !ok {
-				return
-			}
-			if twin, fine := decode(payload(t, o.Frame(ev.Type))); !fine || !reflect.DeepEqual(twin, tw) {
-				t.Fatalf("framed as %+v\nwant %+v", twin, tw)
-			}
-			labels, _ := m["labels"].(map[string]any)
-			same := len(labels) == len(o.Labels)
-			for key, value := range labels {
-				text, _ := value.(string)
-				same = same && o.Labels[key] == text
-			}
-			if !same || o.UIDHash() != framing.HashOf(textAt(m, "uid")) || o.Name != m["name"] || o.Namespace != textAt(m, "namespace") ||
-				strconv.FormatUint(o.ResourceVersion, 10) != strings.TrimLeft(m["resourceVersion"].(string), "0") {
-				t.Fatalf("read %+v\nwant %+v", o, tw)
-			}
-			object := o.Bytes()[len(selfDescribed):]
-			var any any
-			if tagless.Unmarshal(object, &any) == nil {
-				for i, field := range podFields {
-					if want := valueOf(tw.Object, field); o.Fields[i] != want {
-						t.Fatalf("%s: %q, want %q", field.Label, o.Fields[i], want)
-					}
-				}
-			}
-			open, rest := form.Item(o, true)
-			var item map[string]interface{}
-			if err := asKubernetes.Unmarshal(append([]byte(open), rest...), &item); err != nil {
-				t.Fatal(err)
-			}
-			delete(tw.Object, "kind")
-			delete(tw.Object, "apiVersion")
-			if !reflect.DeepEqual(item, tw.Object) {
-				t.Fatalf("item %+v\nwant %+v", item, tw.Object)
-			}
+		// An item of a built-in type has no type, and gets it back.
+		open, rest := form.Item(ev.Object, true)
+		item, want := append([]byte(open), rest...), decodeCBOR(t, ev.Object.Bytes()).(map[string]any)
+		again, err := s.Item(item, form.TypeMeta("Pod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want["kind"], want["apiVersion"] = "Pod", "v1"
+		if got := decodeCBOR(t, again.Bytes()); !reflect.DeepEqual(got, any(want)) {
+			t.Fatalf("item %+v\nwant %+v", got, want)
+		}
+		delete(want, "kind")
+		delete(want, "apiVersion")
+		if got := decodeCBOR(t, item); !reflect.DeepEqual(got, any(want)) {
+			t.Fatalf("item %+v\nwant %+v", got, want)
 		}
 	})
 }

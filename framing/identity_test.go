@@ -15,25 +15,22 @@ func identityText(id framing.Identity) string {
 	return fmt.Sprintf("%s/%s at %d, uid %s", id.Namespace, id.Name, id.ResourceVersion, id.UID)
 }
 
-func TestIdentityOfBadItems(t *testing.T) {
-	rv := text(6, "7")
-	for name, item := range map[string][]byte{
-		"nothing":                 {},
-		"no metadata":             message(2, text(1, "x")),
-		"no name":                 message(1, rv),
-		"no resourceVersion":      message(1, text(1, "x")),
-		"two resourceVersions":    message(1, text(1, "x"), rv, rv),
-		"resourceVersion 0":       message(1, text(1, "x"), text(6, "0")),
-		"name is a number":        message(1, varint(1, 5), rv),
-		"uid is a number":         message(1, text(1, "x"), varint(5, 5), rv),
-		"metadata ends too early": message(1, text(1, "x"), rv)[:6],
+// An item of a list that can't be read is refused, whether its identity or all of it is asked for.
+func TestBadItems(t *testing.T) {
+	name, rv := text(1, "x"), text(6, "7")
+	metadata := cborMap("name", "x", "resourceVersion", "7")
+	for e, items := range map[framing.Encoding][][]byte{
+		framing.JSON: {{}, []byte(`{"metadata":{"name":"x"}}`), []byte(`{"metadata":{"name":"x","resourceVersion":"7"}}{}`)},
+		framing.Protobuf: {{}, message(2, name), message(1, rv), message(1, name), message(1, name, rv, rv), message(1, name, text(6, "0")),
+			message(1, varint(1, 5), rv), message(1, name, varint(5, 5), rv), message(1, name, rv)[:6]},
+		framing.CBOR: {{}, encodeCBOR("x"), cborMap("metadata", metadata, "kind", "Pod"), append(cborMap("metadata", metadata), 0)},
 	} {
-		if id, err := framing.NewIdentityScanner(framing.Protobuf).Item(item); err == nil {
-			t.Errorf("%s: got %+v", name, id)
+		for _, item := range items {
+			_, err := framing.NewIdentityScanner(e).Item(item)
+			wantError(t, item, err, "read list item: ", "")
+			_, err = framing.NewScanner(e, podFields).Item(item, nil)
+			wantError(t, item, err, "read list item: ", "")
 		}
-	}
-	if id, err := framing.NewIdentityScanner(framing.JSON).Item([]byte(`{"metadata":{"name":"x"}}`)); err == nil {
-		t.Errorf("no resourceVersion in JSON: got %+v", id)
 	}
 }
 

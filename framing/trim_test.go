@@ -479,11 +479,9 @@ func FuzzTrimCBOR(f *testing.F) {
 	}
 	form := asCBOR.captured(f)[0].form(f)
 	f.Fuzz(func(t *testing.T, event []byte, paths string) {
-		var twin cborTwin
-		if asKubernetes.Unmarshal(event, &twin) != nil {
-			return
+		if _, ok := cborTwin(event); ok {
+			fuzzTrim(t, captured{representation: asCBOR}, form, event, fuzzDrops(paths, false))
 		}
-		fuzzTrim(t, captured{representation: asCBOR}, form, event, fuzzDrops(paths, false))
 	})
 }
 

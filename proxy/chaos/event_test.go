@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -155,18 +156,13 @@ func (c *parseCache) event(f form, content []byte, item bool) (e event, err erro
 }
 
 func (f form) parse(content []byte) (event, error) {
-	if !f.protobuf() {
-		var e struct {
-			Type   string
-			Object json.RawMessage
-		}
-		if err := json.Unmarshal(content, &e); err != nil {
-			return event{}, err
-		}
-		return parseObject(f, e.Type, e.Object, e.Object)
-	}
 	var e metav1.WatchEvent
-	if err := e.Unmarshal(content); err != nil {
+	decode, inJSON := e.Unmarshal, inJSON
+	if !f.protobuf() {
+		decode = func(content []byte) error { return json.Unmarshal(content, &e) }
+		inJSON = func(object []byte) ([]byte, error) { return object, nil }
+	}
+	if err := decode(content); err != nil {
 		return event{}, err
 	}
 	object, err := inJSON(e.Object.Raw)
@@ -179,40 +175,24 @@ func (f form) parse(content []byte) (event, error) {
 // parseObject reads an event about an object. content is the object in JSON, sent are the bytes as
 // they came.
 func parseObject(f form, typ string, content, sent []byte) (event, error) {
-	e := event{typ: typ}
 	switch typ {
 	case "ERROR":
-		var status struct {
-			Code    int
-			Message string
-		}
+		var status metav1.Status
 		err := json.Unmarshal(content, &status)
-		e.code, e.message = status.Code, status.Message
-		return e, err
+		return event{typ: typ, code: int(status.Code), message: status.Message}, err
 	case "BOOKMARK":
-		var bookmark struct {
-			Metadata struct {
-				ResourceVersion string
-				Annotations     map[string]string
-			}
-		}
+		var bookmark metav1.PartialObjectMetadata
 		err := json.Unmarshal(content, &bookmark)
-		e.rv = parseVersion(bookmark.Metadata.ResourceVersion)
-		e.end = bookmark.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
-		return e, err
+		return event{typ: typ, rv: parseVersion(bookmark.ResourceVersion),
+			end: bookmark.Annotations[metav1.InitialEventsAnnotationKey] == "true"}, err
 	case "ADDED", "MODIFIED", "DELETED", "":
 		o, err := readObject(content)
 		if err != nil {
 			return event{}, err
 		}
 		less, err := f.less(sent)
-		if err != nil {
-			return event{}, err
-		}
-		e.rv, e.key = o.rv, o.namespace+"/"+o.name
-		e.shown = shown{f.of(o.whole), digestBytes(sent)}
-		e.less = shown{f.of(o.lean), digestBytes(less)}
-		return e, nil
+		return event{typ: typ, rv: o.rv, key: o.namespace + "/" + o.name,
+			shown: shown{f.of(o.whole), digestBytes(sent)}, less: shown{f.of(o.lean), digestBytes(less)}}, err
 	}
 	return event{}, fmt.Errorf("unknown type %q", typ)
 }
@@ -227,20 +207,17 @@ type list struct {
 // list parses a list, or a page of one, of what sel selects.
 func (a answer) list(f form, sel filter) (list, error) {
 	var l struct {
-		Metadata struct {
-			ResourceVersion, Continue string
-			ShardInfo                 struct{ Selector string }
-		}
-		Items []json.RawMessage
+		metav1.ListMeta `json:"metadata"`
+		Items           []json.RawMessage
 	}
 	if err := json.Unmarshal(a.body, &l); err != nil {
 		return list{}, fmt.Errorf("list %.300q: %w", a.body, err)
 	}
 	named := sel.resource != "widgets" && !f.metadata() // kube-apiserver does not name others
-	if shard := l.Metadata.ShardInfo.Selector; named && shard != sel.half.selector() {
+	if shard := cmp.Or(l.ShardInfo, new(metav1.ShardInfo)).Selector; named && shard != sel.half.selector() {
 		return list{}, fmt.Errorf("a list of %s says that it is of the shard %q", sel, shard)
 	}
-	out := list{rv: parseVersion(l.Metadata.ResourceVersion), next: l.Metadata.Continue}
+	out := list{rv: parseVersion(l.ResourceVersion), next: l.Continue}
 	for _, item := range l.Items {
 		e, err := parsed.event(f, item, true)
 		if err != nil {

@@ -1,7 +1,6 @@
 package chaos_test
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -77,13 +76,9 @@ func sentAs(w told) event {
 		less: shown{w.as.lean.full, bytes("lean")}}
 }
 
-// lean returns the events as they are sent without managedFields.
-func lean(events []event) []event {
-	events = slices.Clone(events)
-	for i := range events {
-		events[i].shown, events[i].inLean = events[i].less, true
-	}
-	return events
+// cursorAt returns the cursor of a client of watchfan's that knows the state as of rv.
+func cursorAt(o *oracle, as form, f filter, rv uint64, lists *relists) *cursor {
+	return &cursor{oracle: o, form: as, filter: f, last: rv, leaps: true, relists: lists}
 }
 
 func take(c *cursor, events []event) error {
@@ -95,18 +90,26 @@ func take(c *cursor, events []event) error {
 	return c.settled()
 }
 
+// changesOf returns the events that are no bookmarks.
+func changesOf(events []event) []event {
+	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ == "BOOKMARK" })
+}
+
 // TestOracleNotices: the oracle accepts what a correct server sends, and nothing else.
 func TestOracleNotices(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
 	tr := historyOf(t, rng, 300)
-	for _, f := range []filter{newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", ""),
-		newFilter("widgets", "", "", "metadata.name=w1")} {
-		right := stream(tr, f, 40)
-		o := newOracle(tr)
-		if err := take(&cursor{oracle: o, form: jsonForm, filter: f, last: 40}, right); err != nil {
-			t.Fatalf("%s: a right stream: %v", f, err)
+	all, some := newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", "")
+	for _, f := range []filter{all, some, newFilter("widgets", "", "", "metadata.name=w1"), all.of(lowerHalf), all.of(upperHalf),
+		some.of(lowerHalf), some.of(upperHalf)} {
+		right, o := stream(tr, f, 40), newOracle(tr)
+		notice := func(events []event, mistake string) {
+			if err := take(cursorAt(o, jsonForm, f, 40, new(relists)), events); (err == nil) != (mistake == "") {
+				t.Errorf("%s: got %v, and the mistake is %q", f, err, mistake)
+			}
 		}
+		notice(right, "")
 		var changes []int
 		for i, e := range right[:len(right)-3] {
 			if i > 0 && e.typ != "BOOKMARK" && right[i+1].typ != "BOOKMARK" {
@@ -116,10 +119,13 @@ func TestOracleNotices(t *testing.T) {
 		for _, m := range mutations {
 			for range 20 {
 				i := changes[rng.IntN(len(changes))]
-				c := &cursor{oracle: o, form: jsonForm, filter: f, last: 40, leaps: true, relists: new(relists)}
-				if err := take(c, m.do(slices.Clone(right), i)); err == nil {
-					t.Errorf("%s: the oracle does not notice at %d of %d that %s", f, i, len(right), m.name)
-				}
+				notice(m.do(slices.Clone(right), i), fmt.Sprintf("at %d of %d %s", i, len(right), m.name))
+			}
+		}
+		for _, e := range changesOf(stream(tr, all, 40)) {
+			i := slices.IndexFunc(right, func(one event) bool { return one.rv >= e.rv })
+			if i >= 0 && right[i].rv != e.rv {
+				notice(slices.Insert(slices.Clone(right), i, e), fmt.Sprintf("%s comes, which is not selected", e))
 			}
 		}
 	}
@@ -132,7 +138,11 @@ func TestOracleNoticesLean(t *testing.T) {
 	tr := historyOf(t, rand.New(rand.NewPCG(3, 3)), 100)
 	f := newFilter("widgets", "", "", "")
 	whole := stream(tr, f, 40)
-	at := slices.IndexFunc(whole[9:], func(e event) bool { return e.typ != "BOOKMARK" }) + 9
+	lean := slices.Clone(whole)
+	for i := range lean {
+		lean[i].shown, lean[i].inLean = lean[i].less, true
+	}
+	at := slices.IndexFunc(whole, func(e event) bool { return e.rv > 50 && e.typ != "BOOKMARK" })
 	with := func(events []event, change func(*event)) []event {
 		events = slices.Clone(events)
 		change(&events[at])
@@ -142,68 +152,21 @@ func TestOracleNoticesLean(t *testing.T) {
 		events []event
 		wrong  string
 	}{
-		"whole":                   {whole, ""},
-		"lean":                    {lean(whole), ""},
-		"managedFields stay once": {with(lean(whole), func(e *event) { e.shown = whole[at].shown }), "not what etcd has"},
+		"whole":                   {whole, "<nil>"},
+		"lean":                    {lean, "<nil>"},
+		"managedFields stay once": {with(lean, func(e *event) { e.shown = whole[at].shown }), "not what etcd has"},
 		"managedFields go once":   {with(whole, func(e *event) { e.shown = e.less }), "not what etcd has"},
-		"bytes differ":            {with(lean(whole), func(e *event) { e.bytes[0]++; e.less.bytes[0]++ }), "other bytes"},
-		"bytes are whole": {with(lean(whole), func(e *event) { e.bytes, e.less.bytes = whole[at].bytes, whole[at].bytes }),
-			"other bytes"},
+		"bytes differ":            {with(lean, func(e *event) { e.bytes[0]++; e.less.bytes[0]++ }), "other bytes"},
+		"bytes are whole":         {with(lean, func(e *event) { e.bytes, e.less.bytes = whole[at].bytes, whole[at].bytes }), "other bytes"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := newOracle(tr)
-			if err := take(&cursor{oracle: o, form: jsonForm, filter: f, last: 40}, whole); err != nil {
-				t.Fatalf("straight: %v", err)
-			}
-			client := &cursor{oracle: o, form: jsonForm.dropping(), filter: f, last: 40, leaps: true, relists: new(relists)}
-			err := take(client, c.events)
-			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
-				t.Errorf("got %v, want %q", err, c.wrong)
-			}
-			if n := o.counts.of("versions with these less managedFields"); name == "lean" && n != len(changesOf(whole)) {
-				t.Errorf("%d lean versions were compared, want %d", n, len(changesOf(whole)))
-			}
-		})
-	}
-}
-
-// changesOf returns the events that are no bookmarks.
-func changesOf(events []event) []event {
-	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.typ == "BOOKMARK" })
-}
-
-// TestOracleNoticesHalves: two halves have everything together and nothing twice. The oracle notices
-// an event of the other half, and one that is in neither.
-func TestOracleNoticesHalves(t *testing.T) {
-	t.Parallel()
-	tr := historyOf(t, rand.New(rand.NewPCG(4, 4)), 300)
-	for _, f := range []filter{newFilter("widgets", "", "", ""), newFilter("widgets", "ns", "app=a", "")} {
-		taken := func(h half, events []event) error {
-			return take(&cursor{oracle: newOracle(tr), form: jsonForm, filter: f.of(h), last: 40, leaps: true,
-				relists: new(relists)}, events)
+		o := newOracle(tr)
+		straight := take(&cursor{oracle: o, form: jsonForm, filter: f, last: 40}, whole)
+		err := take(cursorAt(o, jsonForm.dropping(), f, 40, new(relists)), c.events)
+		if straight != nil || !strings.Contains(fmt.Sprint(err), c.wrong) {
+			t.Errorf("%s: got %v, want %q; straight: %v", name, err, c.wrong, straight)
 		}
-		halves := map[half][]event{lowerHalf: stream(tr, f.of(lowerHalf), 40), upperHalf: stream(tr, f.of(upperHalf), 40)}
-		union := slices.Concat(changesOf(halves[lowerHalf]), changesOf(halves[upperHalf]))
-		slices.SortFunc(union, func(a, b event) int { return cmp.Compare(a.rv, b.rv) })
-		if !slices.Equal(union, changesOf(stream(tr, f, 40))) {
-			t.Fatalf("%s: the halves' events are not all events", f)
-		}
-		for h, right := range halves {
-			if err := taken(h, right); err != nil || len(changesOf(right)) < len(union)/4 {
-				t.Fatalf("%s: a right stream of %d events: %v", f.of(h), len(right), err)
-			}
-			for _, e := range changesOf(right) {
-				i := slices.IndexFunc(right, func(one event) bool { return one.rv == e.rv })
-				if taken(h, slices.Delete(slices.Clone(right), i, i+1)) == nil {
-					t.Errorf("%s: the oracle does not notice that %s is in neither half", f, e)
-				}
-				other := lowerHalf + upperHalf - h
-				i = slices.IndexFunc(halves[other], func(one event) bool { return one.rv >= e.rv })
-				if i >= 0 && taken(other, slices.Insert(slices.Clone(halves[other]), i, e)) == nil {
-					t.Errorf("%s: the oracle does not notice %s, which is of the other half", f.of(other), e)
-				}
-			}
+		if n := o.counts.of("versions with these less managedFields"); name == "lean" && n != len(changesOf(whole)) {
+			t.Errorf("%d lean versions were compared, want %d", n, len(changesOf(whole)))
 		}
 	}
 }
@@ -215,13 +178,9 @@ func TestOracleLeaps(t *testing.T) {
 	tr := historyOf(t, rand.New(rand.NewPCG(2, 2)), 300)
 	f := newFilter("widgets", "", "app=a", "")
 	const from, to = 120, 160
+	before := slices.DeleteFunc(stream(tr, f, 40), func(e event) bool { return e.rv > from })
+	after := stream(tr, f, to)
 	removals, versions := tr.differences(f, from, to)
-	var before []event
-	for _, e := range stream(tr, f, 40) {
-		if e.rv <= from {
-			before = append(before, e)
-		}
-	}
 	gone := func(at uint64) (events []event) {
 		for _, w := range removals {
 			w.rv = at
@@ -238,42 +197,33 @@ func TestOracleLeaps(t *testing.T) {
 	}
 	next, _ := tr.next(f, from)
 	old := before[len(before)-1].rv
-	after := stream(tr, f, to)
-	listed := new(relists)
-	listed.add(laneNames["widgets"], jsonForm.name, to)
-	join := func(parts ...[]event) []event {
-		return slices.Concat(append([][]event{before}, append(parts, after)...)...)
-	}
+	bookmark := func(rv uint64) []event { return []event{{typ: "BOOKMARK", rv: rv}} }
+	type parts [][]event
 	for name, c := range map[string]struct {
-		relists *relists
-		events  []event
-		wrong   string
+		parts
+		wrong string
 	}{
-		"all differences":              {listed, join(gone(from), fresh), ""},
-		"as of what was told last":     {listed, join(gone(old), fresh), ""},
-		"a removal is missing":         {listed, join(gone(from)[1:], fresh), "list as of"},
-		"a version is missing":         {listed, join(gone(from), fresh[1:]), "list as of"},
-		"versions come first":          {listed, join(fresh, gone(to)), "list as of"},
-		"removals are as of the list":  {listed, join(gone(to), fresh), "another resourceVersion"},
-		"removals are as of too early": {listed, join(gone(old-1), fresh), "repetition"},
-		"removals are as of two": {listed, join(gone(old)[:1], gone(from)[1:], fresh),
-			"another resourceVersion"},
-		"a bookmark is among removals": {listed,
-			join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: from}}, gone(from)[1:], fresh), ""},
-		"a bookmark is ahead of one": {listed,
-			join(gone(from)[:1], []event{{typ: "BOOKMARK", rv: next.rv}}, gone(from)[1:], fresh), "ahead"},
-		"a bookmark is ahead of a version": {listed,
-			join(gone(from), fresh[:1], []event{{typ: "BOOKMARK", rv: fresh[1].rv}}, fresh[1:]), "ahead"},
-		"nobody has listed": {new(relists), join(gone(from), fresh), "no list explains it"},
+		"all differences":                  {parts{gone(from), fresh}, "<nil>"},
+		"as of what was told last":         {parts{gone(old), fresh}, "<nil>"},
+		"a removal is missing":             {parts{gone(from)[1:], fresh}, "list as of"},
+		"a version is missing":             {parts{gone(from), fresh[1:]}, "list as of"},
+		"versions come first":              {parts{fresh, gone(to)}, "list as of"},
+		"removals are as of the list":      {parts{gone(to), fresh}, "another resourceVersion"},
+		"removals are as of too early":     {parts{gone(old - 1), fresh}, "repetition"},
+		"removals are as of two":           {parts{gone(old)[:1], gone(from)[1:], fresh}, "another resourceVersion"},
+		"a bookmark is among removals":     {parts{gone(from)[:1], bookmark(from), gone(from)[1:], fresh}, "<nil>"},
+		"a bookmark is ahead of one":       {parts{gone(from)[:1], bookmark(next.rv), gone(from)[1:], fresh}, "ahead"},
+		"a bookmark is ahead of a version": {parts{gone(from), fresh[:1], bookmark(fresh[1].rv), fresh[1:]}, "ahead"},
+		"nobody has listed":                {parts{gone(from), fresh}, "no list explains it"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := take(&cursor{oracle: newOracle(tr), form: jsonForm, filter: f, last: 40, leaps: true, relists: c.relists},
-				c.events)
-			if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
-				t.Errorf("got %v, want %q", err, c.wrong)
-			}
-		})
+		listed := new(relists)
+		if name != "nobody has listed" {
+			listed.add(laneNames["widgets"], jsonForm.name, to)
+		}
+		err := take(cursorAt(newOracle(tr), jsonForm, f, 40, listed), slices.Concat(before, slices.Concat(c.parts...), after))
+		if !strings.Contains(fmt.Sprint(err), c.wrong) {
+			t.Errorf("%s: got %v, want %q", name, err, c.wrong)
+		}
 	}
 }
 
@@ -288,9 +238,8 @@ func TestOracleSkips(t *testing.T) {
 		for to := first.rv; first.typ != "BOOKMARK" && to < first.rv+20 && to < 280; to++ {
 			listed := new(relists)
 			listed.add(laneNames["widgets"], jsonForm.name, to)
-			c := &cursor{oracle: newOracle(tr), form: jsonForm, filter: f, last: first.rv - 1, leaps: true, relists: listed}
 			gone, versions := tr.differences(f, first.rv-1, to)
-			err := take(c, stream(tr, f, to))
+			err := take(cursorAt(newOracle(tr), jsonForm, f, first.rv-1, listed), stream(tr, f, to))
 			if left := len(gone) + len(versions); (left == 0) != (err == nil) {
 				t.Fatalf("behind %d, a list as of %d has %d differences, none of which comes: %v", first.rv-1, to, left, err)
 			} else if left == 0 {

@@ -69,11 +69,6 @@ func newOracle(tr *truth) *oracle { return &oracle{truth: tr, bytes: make(map[ve
 // begin says that the client knows the state as of rv.
 func (c *cursor) begin(rv uint64) { c.last, c.leap = rv, nil }
 
-// resume says that a server continues behind the resourceVersion that the client saw last. If that
-// belongs to a difference of a list, a server that knows nothing of the list sends what happened
-// since: every removal before it was sent already.
-func (c *cursor) resume(seen uint64) { c.begin(seen) }
-
 // take returns what is wrong with e as the next event of the watch.
 func (c *cursor) take(e event) error {
 	c.explained = 0
@@ -207,26 +202,13 @@ func (c *cursor) skipUndone(want told, most uint64) bool {
 		return false
 	}
 	to, listed := c.relists.covering(c.filter.resource, c.form.name, want.rv)
-	if !listed || to > most {
-		return false
-	}
-	if gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to); len(gone)+len(versions) > 0 {
+	if !listed || to > most || !c.undone(want, to) {
 		return false
 	}
 	c.oracle.counts.add("differences of lists")
 	c.explained = to
 	c.begin(to)
 	return true
-}
-
-// initial checks the state that a client begins with, as of rv: the initial events of a watch, or a
-// list.
-func (c *cursor) initial(events []event, rv uint64) error {
-	if err := c.oracle.state(c.form, c.filter, events, rv, c.leaps); err != nil {
-		return err
-	}
-	c.begin(rv)
-	return nil
 }
 
 // settled returns an error unless the client has received everything.
@@ -239,14 +221,18 @@ func (c *cursor) settled() error {
 		return nil
 	}
 	if c.leaps { // unless a list shows the rest undone
-		if to, listed := c.relists.find(c.filter.resource, c.form.name, want.rv); listed {
-			gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to)
-			if _, behind := c.oracle.truth.next(c.filter, to); !behind && len(gone)+len(versions) == 0 {
-				return nil
-			}
+		to, listed := c.relists.find(c.filter.resource, c.form.name, want.rv)
+		if _, behind := c.oracle.truth.next(c.filter, to); listed && !behind && c.undone(want, to) {
+			return nil
 		}
 	}
 	return fmt.Errorf("%s has not come, the last was %d", want, c.last)
+}
+
+// undone reports whether a list as of to shows every change from want on undone.
+func (c *cursor) undone(want told, to uint64) bool {
+	gone, versions := c.oracle.truth.differences(c.filter, want.rv-1, to)
+	return len(gone)+len(versions) == 0
 }
 
 func (c *cursor) same(e event, want told) error {

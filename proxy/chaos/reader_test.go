@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -87,33 +86,35 @@ func (r *reader) get(ctx context.Context, resource, rv string) error {
 	}
 	r.suite.counts.add("reads")
 	r.suite.record.read(r.name, begin, end, shownTo, rv, "", 0, found)
-	if err := r.suite.truth.wait(floor); err != nil {
-		return &violation{err}
-	}
-	wrong := ""
-	if found == nil {
-		versions := r.suite.truth.versions(resource, key)
-		if o := versionAt(versions, floor); o != nil && o.name != "" && !gone(versions, floor, math.MaxInt64) {
-			wrong = fmt.Sprintf("not found, though it existed at %d and ever since", floor)
-		}
-	} else if e := found[0]; r.suite.truth.wait(e.rv) != nil {
-		wrong = fmt.Sprintf("%s, which etcd has not reached", e)
-	} else {
-		versions := r.suite.truth.versions(resource, key)
-		o, next := versionAt(versions, e.rv), slices.IndexFunc(versions, func(o *object) bool { return o.rv > e.rv })
-		switch {
-		case o == nil || o.rv != e.rv || o.name == "" || e.key != key:
-			wrong = fmt.Sprintf("%s, which never existed", e)
-		case next >= 0 && versions[next].rv <= floor:
-			wrong = fmt.Sprintf("%s, which was replaced at %d, and %d had been acknowledged before the request", e, versions[next].rv, floor)
-		case e.content != o.shown(as.lean && !a.passed).full:
-			wrong = fmt.Sprintf("%s is not what etcd has", e)
-		}
-	}
-	if wrong != "" {
-		return &violation{fmt.Errorf("get of %s %s at %q as %s: %s", resource, key, rv, as.accept, wrong)}
+	if err := r.suite.gotten(resource, key, found, floor, as.lean && !a.passed); err != nil {
+		return &violation{fmt.Errorf("get of %s %s at %q as %s: %w", resource, key, rv, as.accept, err)}
 	}
 	return nil
+}
+
+// gotten checks the answer to a get: a version of the object that was not replaced up to floor, or its
+// absence if nothing was found.
+func (s *suite) gotten(resource, key string, found []event, floor uint64, lean bool) error {
+	at, is := floor, func(o *object) bool { return o.name == "" }
+	if found != nil {
+		at, is = max(floor, found[0].rv), func(o *object) bool { return o.name != "" && o.rv == found[0].rv && key == found[0].key }
+	}
+	if err := s.truth.wait(at); err != nil {
+		return err
+	}
+	versions := append([]*object{{}}, s.truth.versions(resource, key)...) // absent at first
+	for i, o := range slices.Backward(versions) {
+		switch {
+		case !is(o):
+		case i+1 < len(versions) && versions[i+1].rv <= floor:
+			return fmt.Errorf("%s was replaced at %d, and %d had been acknowledged before the request", found, versions[i+1].rv, floor)
+		case found != nil && found[0].content != o.shown(lean).full:
+			return fmt.Errorf("%s is not what etcd has", found)
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("%s never existed", found)
 }
 
 // exactly asks for the state as of the last acknowledged write.

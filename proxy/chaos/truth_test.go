@@ -30,9 +30,9 @@ import (
 // resourceVersion.
 type truth struct {
 	mu        sync.Mutex
-	head      uint64        // everything up to it is known
-	movedc    chan struct{} // closed, and replaced, when head has moved
-	err       error         // the watch has ended
+	moved     *sync.Cond // head has moved, or somebody has waited for too long
+	head      uint64     // everything up to it is known
+	err       error      // the watch has ended
 	histories map[string]*history
 	record    *record // nil: none is kept
 }
@@ -71,7 +71,8 @@ type digest [16]byte
 var prefixes = map[string]string{"configmaps": "/registry/configmaps/", "widgets": "/registry/example.com/widgets/"}
 
 func newTruth() *truth {
-	tr := &truth{movedc: make(chan struct{}), histories: make(map[string]*history)}
+	tr := &truth{histories: make(map[string]*history)}
+	tr.moved = sync.NewCond(&tr.mu)
 	for resource := range prefixes {
 		tr.histories[resource] = &history{objects: make(map[string][]*object)}
 	}
@@ -87,8 +88,7 @@ func (tr *truth) follow(ctx context.Context, endpoint string) {
 	if ctx.Err() == nil {
 		tr.err = fmt.Errorf("watch etcd: %w", err)
 	}
-	close(tr.movedc)
-	tr.movedc = make(chan struct{})
+	tr.moved.Broadcast()
 }
 
 // watch speaks JSON with etcd's gateway. It watches all keys, so that head is each revision in
@@ -161,8 +161,7 @@ func (tr *truth) add(events []etcdEvent) error {
 		tr.record.change(e.KV.ModRevision, resource, key, o)
 		tr.head = e.KV.ModRevision
 	}
-	close(tr.movedc)
-	tr.movedc = make(chan struct{})
+	tr.moved.Broadcast()
 	return nil
 }
 
@@ -225,12 +224,7 @@ func inJSON(content []byte) ([]byte, error) {
 
 // readObject reads the JSON of an object.
 func readObject(content []byte) (*object, error) {
-	var meta struct {
-		Metadata struct {
-			Namespace, Name, UID, ResourceVersion string
-			Labels                                labels.Set
-		}
-	}
+	var meta metav1.PartialObjectMetadata
 	var fields map[string]any
 	if err := json.Unmarshal(content, &meta); err != nil {
 		return nil, err
@@ -241,12 +235,12 @@ func readObject(content []byte) (*object, error) {
 	delete(fields, "apiVersion")
 	delete(fields, "kind")
 	metadata, ok := fields["metadata"].(map[string]any)
-	if !ok || meta.Metadata.Name == "" {
+	if !ok || meta.Name == "" {
 		return nil, fmt.Errorf("no object: %.200q", content)
 	}
 	delete(metadata, "resourceVersion")
-	o := &object{namespace: meta.Metadata.Namespace, name: meta.Metadata.Name, labels: meta.Metadata.Labels}
-	o.rv, o.half = parseVersion(meta.Metadata.ResourceVersion), halfOf(meta.Metadata.UID)
+	o := &object{rv: parseVersion(meta.ResourceVersion), namespace: meta.Namespace, name: meta.Name,
+		labels: meta.Labels, half: halfOf(string(meta.UID))}
 	o.whole = digests{digestOf(fields), digestOf(metadata)}
 	o.lean = o.whole
 	if _, managed := metadata["managedFields"]; managed {
@@ -274,23 +268,20 @@ const patience = 2 * time.Minute
 
 // wait waits until everything up to rv is known.
 func (tr *truth) wait(rv uint64) error {
-	deadline := time.After(patience) //testlint:allow timer it only ends what hangs
-	for {
-		tr.mu.Lock()
-		head, moved, err := tr.head, tr.movedc, tr.err
-		tr.mu.Unlock()
-		switch {
-		case head >= rv:
-			return nil
-		case err != nil:
-			return err
-		}
-		select {
-		case <-moved:
-		case <-deadline:
-			return fmt.Errorf("a client received resourceVersion %d, which etcd has not reached: it is at %d", rv, head)
+	begin := time.Now()
+	late := time.AfterFunc(patience, tr.moved.Broadcast) //testlint:allow timer it only ends what hangs
+	defer late.Stop()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for ; tr.head < rv && tr.err == nil; tr.moved.Wait() {
+		if time.Since(begin) >= patience { //testlint:allow elapsed it only ends what hangs
+			return fmt.Errorf("a client received resourceVersion %d, which etcd has not reached: it is at %d", rv, tr.head)
 		}
 	}
+	if tr.head < rv {
+		return tr.err
+	}
+	return nil
 }
 
 // filter is a client's selection.

@@ -42,7 +42,8 @@ type manner struct {
 	name   string
 	pause  time.Duration // behind each event
 	stalls bool          // it stops reading when the fault of that name is on
-	leaves bool          // it goes away without notice, and comes back, perhaps late
+	leaves int           // it goes away without notice after at most so many seconds; 0: never
+	rests  bool          // and comes back, perhaps late
 
 	wanders bool // its streams are short, and the next one is often at another server
 }
@@ -51,11 +52,11 @@ var (
 	steady   = manner{name: "steady"}
 	slow     = manner{name: "slow", pause: 60 * time.Millisecond}
 	stalling = manner{name: "stalling", stalls: true}
-	leaving  = manner{name: "leaving", leaves: true}
+	leaving  = manner{name: "leaving", leaves: 15, rests: true}
 
 	wandering = manner{name: "wandering", wanders: true}
 	// A straying one is slow and goes in the middle of anything, as of a list's differences.
-	straying = manner{name: "straying", wanders: true, pause: slow.pause}
+	straying = manner{name: "straying", wanders: true, pause: slow.pause, leaves: 5}
 )
 
 // watcher is a client that follows a collection, whatever happens, and checks everything that it
@@ -150,7 +151,7 @@ func (w *watcher) run(ctx context.Context) {
 			wait = neverMoreThan
 		}
 		rest := wait/2 + time.Duration(w.rng.Int64N(int64(wait)))
-		if w.manner.leaves && !w.suite.calm.Load() && errors.Is(err, errLeft) {
+		if w.manner.rests && !w.suite.calm.Load() && errors.Is(err, errLeft) {
 			rest = time.Duration(w.rng.Int64N(int64(8 * time.Second)))
 			if w.rng.IntN(4) == 0 {
 				rest += 25 * time.Second // long enough for a lane to stop
@@ -239,22 +240,11 @@ func (w *watcher) once(ctx context.Context) error {
 	if w.client.way.socket {
 		w.suite.counts.add("streams over WebSockets")
 	}
-	if w.manner == straying && !w.suite.calm.Load() {
-		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(5))*time.Second, func() { //testlint:allow timer a client's own pace
-			w.suite.counts.add("streams left")
-			cancel(errLeft)
-		})
-		defer leave.Stop()
-	}
-	if client := w.client; w.manner.leaves {
-		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(15))*time.Second, func() { //testlint:allow timer a client's own pace
+	if most := w.manner.leaves; most > 0 {
+		leave := time.AfterFunc(time.Duration(1+w.rng.IntN(most))*time.Second, func() { //testlint:allow timer a client's own pace
 			if !w.suite.calm.Load() {
 				w.suite.counts.add("streams left")
-				if client.shared { // the others stay
-					cancel(errLeft)
-				} else {
-					client.vanish()
-				}
+				cancel(errLeft)
 			}
 		})
 		defer leave.Stop()
@@ -338,8 +328,6 @@ func (w *watcher) read(ctx context.Context, in *eventReader) error {
 		case err == io.EOF:
 			w.suite.counts.add("streams ended")
 			return err
-		case err != nil && w.manner.leaves:
-			return fmt.Errorf("%w: %w", errLeft, err)
 		case err != nil:
 			w.suite.counts.add("streams cut")
 			return err
@@ -378,17 +366,20 @@ func (w *watcher) take(e event, initial *[]event) error {
 			return &violation{fmt.Errorf("initial events are as of %d, and %d had been acknowledged before the request",
 				e.rv, w.wanted)}
 		}
-		if err := w.cursor.initial(*initial, e.rv); err != nil {
+		if err := w.suite.oracle.state(w.cursor.form, w.cursor.filter, *initial, e.rv, w.cursor.leaps); err != nil {
 			return &violation{fmt.Errorf("initial events: %w", err)}
 		}
+		w.cursor.begin(e.rv)
 		w.synced, w.seen = true, e.rv
 		return nil
 	case e.end:
 		return &violation{fmt.Errorf("%s, again", e)}
 	}
-	if w.resumes { // this stream did not begin with an ERROR
+	if w.resumes { // This stream did not begin with an ERROR.
+		// If seen belongs to a difference of a list, a server that knows nothing of the list sends what
+		// happened since: every removal before it was sent already.
 		w.resumes = false
-		w.cursor.resume(w.seen)
+		w.cursor.begin(w.seen)
 	}
 	if err := w.cursor.take(e); err != nil {
 		return &violation{err}
@@ -414,7 +405,7 @@ func (w *watcher) began() bool {
 // awaitBegun waits until all of them know a state, except those that come and go.
 func awaitBegun(all []*watcher) error {
 	for _, w := range all {
-		if !w.manner.leaves && !await(patience, w.began) {
+		if !w.manner.rests && !await(patience, w.began) {
 			return fmt.Errorf("%s has not begun: %s", w.name, w.story())
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,69 +32,36 @@ type way struct {
 	socket bool // watches are asked for over WebSockets
 }
 
-// client speaks HTTP on one way and knows its connections.
+// client speaks HTTP on one way.
 type client struct {
-	way    way
-	http   *http.Client
-	shared bool // others use its connections
-
-	mu    sync.Mutex
-	conns map[*net.TCPConn]struct{}
+	way  way
+	http *http.Client
 }
 
+// client returns a client with connections of its own. They are reset when they end.
 func (w way) client() *client {
-	c := &client{way: w, conns: make(map[*net.TCPConn]struct{})}
-	dialer := net.Dialer{Timeout: 10 * time.Second}
-	if w.window > 0 && !w.http2 {
-		dialer.Control = func(_, _ string, raw syscall.RawConn) error {
-			return raw.Control(func(fd uintptr) {
+	dialer := net.Dialer{Timeout: 10 * time.Second, Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
+			if w.window > 0 && !w.http2 {
 				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, w.window)
-			})
-		}
-	}
-	transport := &http.Transport{
-		TLSClientConfig:     w.tls,
-		TLSHandshakeTimeout: patience,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
 			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if len(c.conns) > 100 { // most of them are closed
-				clear(c.conns)
-			}
-			c.conns[conn.(*net.TCPConn)] = struct{}{}
-			return conn, nil
-		},
-	}
+		})
+	}}
+	transport := &http.Transport{TLSClientConfig: w.tls, TLSHandshakeTimeout: patience, DialContext: dialer.DialContext}
 	if !w.http2 {
-		c.http = proxytest.HTTPClient(transport)
-		return c
+		return &client{w, proxytest.HTTPClient(transport)}
 	}
 	// Dead connections are found by pings, as client-go does it, only sooner.
 	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: w.window, SendPingTimeout: 5 * time.Second,
 		PingTimeout: 10 * time.Second}
-	c.http = proxytest.HTTP2Client(transport)
-	return c
+	return &client{w, proxytest.HTTP2Client(transport)}
 }
 
 // as returns a client of a similar way over the connections of c.
-func (c *client) as(w way) *client { return &client{way: w, http: c.http, shared: true} }
+func (c *client) as(w way) *client { return &client{w, c.http} }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
-
-// vanish resets all connections.
-func (c *client) vanish() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for conn := range c.conns {
-		_ = conn.SetLinger(0)
-		_ = conn.Close()
-	}
-	clear(c.conns)
-}
 
 // open sends a request, with a body in JSON if it is not "", and returns the answer, its body unread.
 func (c *client) open(ctx context.Context, method, uri, accept, body string) (*http.Response, error) {

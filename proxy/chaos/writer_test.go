@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // writers is how many there are. Each has objects of its own.
@@ -124,11 +126,9 @@ func (w *writer) write(ctx context.Context) error {
 
 // versionIn returns the resourceVersion of an object.
 func versionIn(content []byte) (uint64, error) {
-	var o struct {
-		Metadata struct{ ResourceVersion string }
-	}
+	var o metav1.PartialObjectMetadata
 	err := json.Unmarshal(content, &o)
-	return parseVersion(o.Metadata.ResourceVersion), err
+	return parseVersion(o.ResourceVersion), err
 }
 
 // labels draws labels that move objects into and out of clients' selections.

@@ -5,9 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -34,68 +32,26 @@ const widgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceD
 
 // TestChaos: see the package's documentation.
 func TestChaos(t *testing.T) {
-	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster",
-		"chaos"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan-race", "chaos")
-	s := newSuite(t, chaosWork)
+	s := newSuite(t, "chaos", "watchfan-race", chaosWork)
 	plan := schedule(rand.New(rand.NewPCG(*seed, 0)), 5000)
 	t.Logf("seed %d, %s", *seed, *duration)
-	if *keep != "" {
-		var err error
-		if s.record, err = newRecord(*keep, *seed); err != nil {
-			t.Fatal(err)
-		}
-		s.truth.record = s.record
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var background sync.WaitGroup
-	straight := s.startKubernetes(ctx, devcluster, &background)
-
-	// The network, and watchfan behind it.
-	kubeconfig := s.network()
-	var caFile string
-	caFile, s.certificate = authority(t, "dev-reader")
-	replicas := newTier(t)
-	s.sibling = startSibling(t, program, s.cluster.Ready.Kubeconfigs["admin"], replicas)
-	s.watchfan = startWatchfan(t, program, kubeconfig, replicas, "--client-ca-file", caFile, "--idle-timeout=20s",
-		"--client-buffer-frames=200", "--history-frames=400", "--seed-from", s.sibling.address())
-	s.replicas = []*watchfan{s.watchfan, s.sibling.watchfan}
-	s.entrance = proxytest.NewRelay(t, fmt.Sprintf("127.0.0.1:%d", s.watchfan.ports.secure))
-	s.oracle = newOracle(s.truth)
-
-	// The clients and the writers.
+	s.sibling = s.startSibling()
+	s.enter(s.startWatchfan(s.relayed, "--idle-timeout=20s", "--client-buffer-frames=200", "--history-frames=400",
+		"--seed-from", s.sibling.address()))
 	s.watch()
-	clients := s.startClients(ctx, straight)
-	defer clients.stop()
-	following := s.startInformers()
-	writers := s.startWriters(ctx, straight)
-	defer writers.stop()
-	if took, err := s.recover(); err != nil {
+	clients, following, writers := s.startClients(), s.startInformers(), s.startWriters()
+	took, err := s.recover()
+	if err != nil {
 		t.Fatal(err)
-	} else {
-		t.Logf("%d watchers watch within %s", len(s.watchers), took.Round(time.Millisecond))
 	}
+	t.Logf("%d watchers watch within %s", len(s.watchers), took.Round(time.Millisecond))
 
-	r := s.inject(ctx, plan)
-
-	// Without faults and writes, every client receives the rest.
-	writers.stop()
-	s.calm.Store(true)
-	if err := s.settle(); err != nil {
-		t.Error(err)
-	}
-	if err := s.compareInformers(ctx, following); err != nil {
+	r := s.inject(plan)
+	s.rest(writers)
+	if err := s.compareInformers(following); err != nil {
 		s.violate("informers", err, "")
 	}
-	clients.stop()
-	s.endReplicas()
-	cancel()
-	background.Wait()
-	if err := s.record.close(); err != nil {
-		t.Errorf("record: %v", err)
-	}
-	t.Log(s.summary(r))
+	s.end(clients, r)
 	for what, least := range map[string]int{"events": 1000, "versions with kube-apiserver's bytes": 100,
 		"versions with these less managedFields": 100} {
 		if n := s.oracle.counts.of(what); n < least {
@@ -107,31 +63,54 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-func newSuite(t *testing.T, work workload) *suite {
-	return &suite{t: t, work: work, truth: newTruth(), acked: make(map[string]uint64)}
+// newSuite starts a cluster, the truth from its first revision on, and the network to it. make's target
+// builds the program, a watchfan.
+func newSuite(t *testing.T, target, program string, work workload) *suite {
+	s := &suite{t: t, work: work, truth: newTruth(), acked: make(map[string]uint64)}
+	devcluster := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", target)
+	s.program = proxytest.Binary(t, "WATCHFAN_BIN", program, target)
+	s.oracle = newOracle(s.truth)
+	if *keep != "" {
+		var err error
+		if s.record, err = newRecord(*keep, *seed); err != nil {
+			t.Fatal(err)
+		}
+		s.truth.record = s.record
+	}
+	s.cluster = proxytest.RunCluster(t, devcluster, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
+	s.following = s.running()
+	s.following.Go(func() { s.truth.follow(s.following.ctx, s.cluster.Ready.EtcdEndpoint) })
+	config, err := s.cluster.TLSConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.straight = way{name: "kube-apiserver", base: s.cluster.Ready.Server, token: s.token("admin"), tls: config}
+	s.admin = s.straight.client()
+	s.readGates()
+	s.prepare()
+	s.network()
+	s.certify("dev-reader")
+	return s
 }
 
-// startKubernetes starts the cluster, and the truth from the first revision on, which ends in background.
-// It returns the way straight to kube-apiserver.
-func (s *suite) startKubernetes(ctx context.Context, devcluster string, background *sync.WaitGroup) way {
-	s.cluster = startCluster(s.t, devcluster)
-	background.Go(func() { s.truth.follow(ctx, s.cluster.Ready.EtcdEndpoint) })
-	straight, err := s.cluster.straight("admin")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.admin = straight.client()
-	gates, err := s.gates(ctx)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.modern, s.shards = gates("WatchList"), gates("ShardedListAndWatch")
-	s.prepare(ctx)
-	return straight
+// enter makes p the watchfan in which faults are injected.
+func (s *suite) enter(p *watchfan) {
+	s.watchfan = p
+	s.entrance = proxytest.NewRelay(s.t, fmt.Sprintf("127.0.0.1:%d", p.ports.secure))
 }
 
-// endReplicas ends each watchfan, and notes what any of them has done wrong in its life.
-func (s *suite) endReplicas() {
+// rest ends the writers, and waits until every client has received the rest.
+func (s *suite) rest(writers *running) {
+	writers.stop()
+	s.calm.Store(true)
+	if err := s.settle(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// end ends the clients and each watchfan, and notes what any of these has done wrong in its life.
+func (s *suite) end(clients *running, r *report) {
+	clients.stop()
 	for _, p := range s.replicas {
 		if _, err := p.end(syscall.SIGTERM); err != nil {
 			s.t.Error(err)
@@ -140,24 +119,39 @@ func (s *suite) endReplicas() {
 			s.t.Errorf("watchfan's log: %s", fault)
 		}
 	}
-}
-
-// gates returns a function that reports whether kube-apiserver has a feature gate that is on. Before
-// 1.34 WatchList is off by default.
-func (s *suite) gates(ctx context.Context) (enabled func(gate string) bool, err error) {
-	page, err := s.admin.get(ctx, "/metrics", nil, jsonForm)
-	if err != nil || page.status != http.StatusOK {
-		return nil, fmt.Errorf("kube-apiserver's metrics: %d %w", page.status, err)
+	s.following.stop()
+	if err := s.record.close(); err != nil {
+		s.t.Errorf("record: %v", err)
 	}
-	return func(gate string) bool {
-		return proxytest.SumMetric(string(page.body), "kubernetes_feature_enabled", fmt.Sprintf("name=%q", gate)) == 1
-	}, nil
+	s.t.Logf("seed %d, %s\nfaults:\n%sclients:\n%sthey:\n%s%s%d changes in etcd, %d relists, %d violations", *seed,
+		time.Since(started).Round(time.Second), r, &s.clients, &s.counts, &s.oracle.counts, s.truth.total(), s.watchfan.relists.count(),
+		len(s.violations))
 }
 
-// running are goroutines that stop ends.
+// readGates asks kube-apiserver for feature gates. Before 1.34 WatchList is off by default.
+func (s *suite) readGates() {
+	page, err := s.admin.get(s.t.Context(), "/metrics", nil, jsonForm)
+	if err != nil || page.status != http.StatusOK {
+		s.t.Fatalf("kube-apiserver's metrics: %d %v", page.status, err)
+	}
+	enabled := func(gate string) bool {
+		return proxytest.SumMetric(string(page.body), "kubernetes_feature_enabled", fmt.Sprintf("name=%q", gate)) == 1
+	}
+	s.modern, s.shards = enabled("WatchList"), enabled("ShardedListAndWatch")
+}
+
+// running are goroutines that stop ends, or the end of the test.
 type running struct {
 	sync.WaitGroup
+	ctx    context.Context
 	cancel func()
+}
+
+func (s *suite) running() *running {
+	r := new(running)
+	r.ctx, r.cancel = context.WithCancel(s.t.Context())
+	s.t.Cleanup(r.stop)
+	return r
 }
 
 func (r *running) stop() {
@@ -166,9 +160,8 @@ func (r *running) stop() {
 }
 
 // startClients starts the watchers and the readers.
-func (s *suite) startClients(ctx context.Context, straight way) *running {
-	ctx, cancel := context.WithCancel(ctx)
-	clients := &running{cancel: cancel}
+func (s *suite) startClients() *running {
+	clients := s.running()
 	for _, w := range s.watchers {
 		s.clients.add(w.client.way.name + " " + w.manner.name)
 		if w.cursor.form.lean {
@@ -177,15 +170,15 @@ func (s *suite) startClients(ctx context.Context, straight way) *running {
 		if h := w.cursor.filter.half; h != bothHalves {
 			s.clients.add("of these, of the " + h.String())
 		}
-		clients.Go(func() { w.run(ctx) })
-		pause(ctx, s.work.pace)
+		clients.Go(func() { w.run(clients.ctx) })
+		pause(clients.ctx, s.work.pace)
 	}
 	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
-		s.watchfan.secure("", s.certificate), s.http2(), straight} {
+		s.watchfan.secure("", s.certificate), s.http2(), s.straight} {
 		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(),
 			rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
 		s.clients.add(r.name)
-		clients.Go(func() { r.run(ctx) })
+		clients.Go(func() { r.run(clients.ctx) })
 	}
 	return clients
 }
@@ -197,7 +190,7 @@ func (s *suite) startInformers() []*informer {
 		server, more := s.watchfan.plain().base, []string(nil)
 		if i%2 == 1 {
 			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"],
-				"--ca-file", s.watchfan.certificate}
+				"--ca-file", s.certFile}
 		}
 		if err := one.start(server, more...); err != nil {
 			s.t.Fatal(err)
@@ -208,25 +201,18 @@ func (s *suite) startInformers() []*informer {
 }
 
 // startWriters starts the writers.
-func (s *suite) startWriters(ctx context.Context, straight way) *running {
-	ctx, cancel := context.WithCancel(ctx)
-	all := &running{cancel: cancel}
+func (s *suite) startWriters() *running {
+	all := s.running()
 	for i := range writers {
-		w := &writer{suite: s, number: i, client: straight.client(), rng: rand.New(rand.NewPCG(*seed, uint64(2000+i)))}
-		all.Go(func() { w.run(ctx) })
+		w := &writer{suite: s, number: i, client: s.straight.client(), rng: rand.New(rand.NewPCG(*seed, uint64(2000+i)))}
+		all.Go(func() { w.run(all.ctx) })
 	}
 	return all
 }
 
-// summary returns the counts of the run.
-func (s *suite) summary(r *report) string {
-	return fmt.Sprintf("seed %d, %s\nfaults:\n%sclients:\n%sthey:\n%s%s%d changes in etcd, %d relists, %d violations", *seed,
-		time.Since(started).Round(time.Second), r, &s.clients, &s.counts, &s.oracle.counts, s.truth.total(), s.watchfan.relists.count(),
-		len(s.violations))
-}
-
 // prepare creates the namespaces, the probe, and the custom resource that the writers write to.
-func (s *suite) prepare(ctx context.Context) {
+func (s *suite) prepare() {
+	ctx := s.t.Context()
 	create := func(path, body string) {
 		if _, err := s.admin.write(ctx, http.MethodPost, path, body); err != nil {
 			s.t.Fatal(err)
@@ -245,30 +231,19 @@ func (s *suite) prepare(ctx context.Context) {
 	}
 }
 
-// network starts the relay, on a link of its own if the machine can have one, and returns a
-// kubeconfig that leads to it.
-func (s *suite) network() (kubeconfig string) {
-	t := s.t
-	var listener net.Listener
-	link, err := newLink(t)
-	if err == nil {
-		listener, err = link.listen()
-	}
-	if err == nil {
-		s.link = link
+// network starts the relay, on a link of its own if the machine can have one, and writes the kubeconfig
+// that leads to it.
+func (s *suite) network() {
+	if s.link, s.noLink = newLink(s.t); s.noLink == nil {
+		s.relay = proxytest.NewRelayAt(s.t, s.link.listener, s.cluster.Address())
 	} else {
-		s.noLink = err
-		t.Logf("IMPOSSIBLE HERE: a network of our own, whose link can be cut (%v); the relay on loopback does what it can", err)
-		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
+		s.t.Logf("IMPOSSIBLE HERE: a network of our own, whose link can be cut (%v); the relay on loopback does what it can", s.noLink)
+		s.relay = proxytest.NewRelay(s.t, s.cluster.Address())
 	}
-	s.relay = proxytest.NewRelayAt(t, listener, s.cluster.Address())
-	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := s.cluster.KubeconfigAt(s.relay.Address(), kubeconfig); err != nil {
-		t.Fatal(err)
+	s.relayed = filepath.Join(s.t.TempDir(), "kubeconfig")
+	if err := s.cluster.KubeconfigAt(s.relay.Address(), s.relayed); err != nil {
+		s.t.Fatal(err)
 	}
-	return kubeconfig
 }
 
 func (s *suite) token(user string) string {
@@ -285,10 +260,6 @@ func (s *suite) watch() {
 	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", s.certificate)
 	http2 := s.http2()
 	sharing := make(map[int]*client) // over HTTP/2, by window: their watches share connections
-	straight, err := s.cluster.straight("admin")
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	add := func(w way, f form, sel filter, b beginning, m manner) {
 		if m == slow || m == stalling || m == straying {
 			w.window = 4096
@@ -307,10 +278,10 @@ func (s *suite) watch() {
 	beginnings := []beginning{byList, byWatchList, byStaleList, byStaleWatch, byForgetting}
 	for i, f := range allForms { // recover waits for these
 		add(ways[i], f, everything, byList, steady)
-		add(straight, f, everything, byWatchList, steady)
-		add(straight, f, allFilters[8], byList, steady)
+		add(s.straight, f, everything, byWatchList, steady)
+		add(s.straight, f, allFilters[8], byList, steady)
 	}
-	add(straight, jsonForm, allFilters[3], byList, steady)
+	add(s.straight, jsonForm, allFilters[3], byList, steady)
 	for i, sel := range allFilters {
 		for k, m := range []manner{steady, steady, leaving, []manner{slow, stalling, leaving}[i%3]} {
 			w, f := ways[(i+k)%4], allForms[(i+k*k)%4]
@@ -370,13 +341,13 @@ func (s *suite) waysOf(p *watchfan) []way {
 
 // http2 is the way of clients that speak HTTP/2. It leads through the entrance.
 func (s *suite) http2() way {
-	w := s.watchfan.secure(s.token("reader"))
-	w.name, w.base, w.http2 = "HTTP/2 and token", "https://"+s.entrance.Address(), true
+	w := s.waysOf(s.watchfan)[2]
+	w.base = "https://" + s.entrance.Address()
 	return w
 }
 
 // inject follows the plan until the time is over.
-func (s *suite) inject(ctx context.Context, plan []fault) *report {
+func (s *suite) inject(plan []fault) *report {
 	r := &report{injected: make(map[string]int), impossible: make(map[string]string),
 		recovery: make(map[string][]time.Duration)}
 	begin := time.Now()
@@ -387,7 +358,7 @@ func (s *suite) inject(ctx context.Context, plan []fault) *report {
 		if !strings.Contains(f.kind.name, *only) || r.impossible[f.kind.name] != "" {
 			continue
 		}
-		pause(ctx, max(f.after, f.at-time.Since(begin)))
+		pause(s.t.Context(), max(f.after, f.at-time.Since(begin)))
 		if err := s.crashed(); err != nil {
 			s.violate("watchfan", err, "")
 			break
@@ -423,9 +394,4 @@ func (s *suite) crashed() error {
 		}
 	}
 	return nil
-}
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(m.Run())
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -43,16 +42,5 @@ func (w *watcher) measure(e event) {
 	}
 	if at, ok := w.suite.acks.Load(e.rv); ok && at.(time.Time).After(w.opened) {
 		w.at.deliveries.add(time.Since(at.(time.Time)))
-	}
-}
-
-// TestDeliveries: the 99th percentile is that of the events since the last question.
-func TestDeliveries(t *testing.T) {
-	var d deliveries
-	for i := range 200 {
-		d.add(time.Duration(200-i) * time.Millisecond)
-	}
-	if first, second := d.p99(), d.p99(); first != 198*time.Millisecond || second != 0 {
-		t.Errorf("p99 of 1 to 200 ms is %s, and then %s", first, second)
 	}
 }

@@ -57,7 +57,7 @@ func faultKinds() []faultKind {
 		{"kube-apiserver killed", 0, func(s *suite, _ fault) (string, error) { return s.restartAPIServer("--kill") }},
 		{"kube-apiserver restarted", 0, func(s *suite, _ fault) (string, error) { return s.restartAPIServer() }},
 		{"kube-apiserver stopped", 12 * time.Second, func(s *suite, f fault) (string, error) {
-			return s.freeze(s.cluster.pid(), f)
+			return s.freeze(s.apiserver(), f)
 		}},
 		{"watchfan killed", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGKILL) }},
 		{"watchfan restarted", 0, func(s *suite, _ fault) (string, error) { return s.restartWatchfan(syscall.SIGTERM) }},
@@ -108,15 +108,18 @@ func schedule(rng *rand.Rand, n int) []fault {
 // errImpossible says that this machine can't have the fault.
 var errImpossible = errors.New("impossible here")
 
+// apiserver returns kube-apiserver's process.
+func (s *suite) apiserver() int { return s.cluster.Ready.Pids["kube-apiserver"] }
+
 func (s *suite) restartAPIServer(args ...string) (string, error) {
-	before := s.cluster.pid()
+	before := s.apiserver()
 	if err := s.cluster.RestartAPIServer(args...); err != nil {
 		return "", err
 	}
 	if err := syscall.Kill(before, 0); !errors.Is(err, syscall.ESRCH) {
 		return "", fmt.Errorf("kube-apiserver's process %d is still there", before)
 	}
-	return fmt.Sprintf("process %d is gone, %d answers", before, s.cluster.pid()), nil
+	return fmt.Sprintf("process %d is gone, %d answers", before, s.apiserver()), nil
 }
 
 func (s *suite) restartWatchfan(signal syscall.Signal) (string, error) {
@@ -226,7 +229,7 @@ func (s *suite) forgetHistory(fault) (proof string, err error) {
 
 // cutLink loses everything that is sent between watchfan and the relay.
 func (s *suite) cutLink(f fault) (proof string, err error) {
-	if s.link == nil {
+	if s.noLink != nil {
 		return "", fmt.Errorf("%w: %w", errImpossible, s.noLink)
 	}
 	if err := s.link.set("down"); err != nil {

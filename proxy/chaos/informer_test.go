@@ -69,12 +69,12 @@ func (i *informer) holds() (map[string]string, error) {
 
 // compareInformers compares what the informers hold in the end with what new ones hold that are
 // connected to kube-apiserver.
-func (s *suite) compareInformers(ctx context.Context, all []*informer) error {
+func (s *suite) compareInformers(all []*informer) error {
 	for resource, body := range map[string]string{
 		"configmaps": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`,
 		"widgets":    `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q}}`,
 	} {
-		if _, err := s.admin.write(ctx, http.MethodPost, collection(resource, "chaos-a"), fmt.Sprintf(body, lastObject)); err != nil {
+		if _, err := s.admin.write(s.t.Context(), http.MethodPost, collection(resource, "chaos-a"), fmt.Sprintf(body, lastObject)); err != nil {
 			return err
 		}
 	}

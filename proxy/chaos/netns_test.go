@@ -20,6 +20,7 @@ import (
 type link struct {
 	namespace, near, far string
 	address              string // of the far end
+	listener             net.Listener
 }
 
 // newLink makes a link, or says why the machine can't have one.
@@ -48,7 +49,7 @@ func newLink(t *testing.T) (*link, error) {
 			return nil, err
 		}
 	}
-	return l, nil
+	return l, l.listen()
 }
 
 func ip(args ...string) error {
@@ -61,7 +62,7 @@ func ip(args ...string) error {
 
 // listen listens in the namespace. A socket belongs to the namespace of the thread that made it.
 // The thread ends with the goroutine.
-func (l *link) listen() (listener net.Listener, err error) {
+func (l *link) listen() (err error) {
 	var listening sync.WaitGroup
 	listening.Go(func() {
 		runtime.LockOSThread() // and never unlocked
@@ -71,11 +72,11 @@ func (l *link) listen() (listener net.Listener, err error) {
 		}
 		defer ns.Close()
 		if err = os.NewSyscallError("setns", unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)); err == nil {
-			listener, err = net.Listen("tcp", l.address+":0")
+			l.listener, err = net.Listen("tcp", l.address+":0")
 		}
 	})
 	listening.Wait()
-	return listener, err
+	return err
 }
 
 // set sets the far end up or down. While it is down, what is sent is lost, and neither end notices.

@@ -15,64 +15,42 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// cluster is a devcluster: etcd and kube-apiserver.
-type cluster struct{ *proxytest.Cluster }
-
-func startCluster(t *testing.T, program string) *cluster {
-	t.Helper()
-	return &cluster{proxytest.RunCluster(t, program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")}
-}
-
-// pid is kube-apiserver's.
-func (c *cluster) pid() int { return c.Ready.Pids["kube-apiserver"] }
-
 // watchfan is a watchfan that is started again and again, with the same arguments, ports and log.
 type watchfan struct {
-	program     string
-	args        []string
-	log         string
-	certificate string // of the secure port
-	ports       struct{ insecure, secure, admin int }
-	relists     *relists
-	deliveries  deliveries // since anybody last asked
+	program    string
+	args       []string
+	log        string
+	ports      struct{ insecure, secure, admin int }
+	relists    *relists
+	deliveries deliveries // since anybody last asked
 
 	mu      sync.Mutex
 	running *proxytest.Process // the last, which may have ended
 	faults  []string           // lines of the log that must not come
 }
 
-// startWatchfan starts it on free ports.
-func startWatchfan(t *testing.T, program, kubeconfig string, r tier, args ...string) *watchfan {
-	t.Helper()
-	p := &watchfan{program: program, log: filepath.Join(t.TempDir(), "watchfan.log"),
-		certificate: r.certFile, relists: &relists{late: 10 * time.Second}}
+// startWatchfan starts another replica on free ports.
+func (s *suite) startWatchfan(kubeconfig string, args ...string) *watchfan {
+	s.t.Helper()
+	p := &watchfan{program: s.program, log: filepath.Join(s.t.TempDir(), "watchfan.log"),
+		relists: &relists{late: 10 * time.Second}}
 	for _, port := range []*int{&p.ports.insecure, &p.ports.secure, &p.ports.admin} {
-		*port = proxytest.FreePort(t) //testlint:allow port it is started again with the same one
+		*port = proxytest.FreePort(s.t) //testlint:allow port it is started again with the same one
 	}
-	p.args = append([]string{"--kubeconfig", kubeconfig, "--bind-address=127.0.0.1",
-		"--tls-cert-file", r.certFile, "--tls-private-key-file", r.keyFile,
+	p.args = append([]string{"--kubeconfig", kubeconfig, "--bind-address=127.0.0.1", "--client-ca-file", s.caFile,
+		"--tls-cert-file", s.certFile, "--tls-private-key-file", s.keyFile,
 		"--insecure-port", strconv.Itoa(p.ports.insecure), "--secure-port", strconv.Itoa(p.ports.secure), "--admin-port", strconv.Itoa(p.ports.admin)}, args...)
-	log, err := os.Create(p.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	var reading sync.WaitGroup
-	reading.Go(func() { p.readLog(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		reading.Wait()
-	})
 	if err := p.start(); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
+	reading := s.running()
+	reading.Go(func() { p.readLog(reading.ctx) })
+	s.replicas = append(s.replicas, p)
 	return p
 }
 

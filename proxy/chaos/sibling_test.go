@@ -16,24 +16,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"testing"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
-
-// tier is what replicas have in common: the files of their certificate.
-type tier struct{ certFile, keyFile string }
-
-func newTier(t *testing.T) (r tier) {
-	t.Helper()
-	var err error
-	if r.certFile, r.keyFile, err = downstream.SelfSigned(t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
 
 // sibling is another watchfan, from which the first is filled when it starts again. It answers
 // through a server that can lie.
@@ -98,22 +84,22 @@ func later(line string) string {
 }
 
 // startSibling starts a sibling that is straight at kube-apiserver.
-func startSibling(t *testing.T, program, kubeconfig string, r tier) *sibling {
-	t.Helper()
-	s := &sibling{watchfan: startWatchfan(t, program, kubeconfig, r, "--resident-resources=configmaps,widgets.example.com")}
-	s.lie.Store(truthful)
-	pair, err := tls.LoadX509KeyPair(r.certFile, r.keyFile)
+func (s *suite) startSibling() *sibling {
+	s.t.Helper()
+	b := &sibling{watchfan: s.startWatchfan(s.cluster.Ready.Kubeconfigs["admin"], "--resident-resources=configmaps,widgets.example.com")}
+	b.lie.Store(truthful)
+	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	s.server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
-	s.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-	s.server.StartTLS()
-	t.Cleanup(func() {
-		s.server.CloseClientConnections()
-		s.server.Close()
+	b.server = httptest.NewUnstartedServer(http.HandlerFunc(b.serve))
+	b.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	b.server.StartTLS()
+	s.t.Cleanup(func() {
+		b.server.CloseClientConnections()
+		b.server.Close()
 	})
-	return s
+	return b
 }
 
 // address is where the sibling is asked.

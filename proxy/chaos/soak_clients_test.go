@@ -40,7 +40,7 @@ type sharedKey struct {
 
 // watch makes the watchers, and some that are straight at kube-apiserver, to show which bytes to
 // expect.
-func (k *soak) watch(straight way) {
+func (k *soak) watch() {
 	k.ways = make(map[*watchfan][]way)
 	for _, p := range k.replicas {
 		ways := k.waysOf(p)
@@ -54,7 +54,7 @@ func (k *soak) watch(straight way) {
 	}
 	for _, f := range allForms {
 		for _, sel := range []filter{allFilters[0], allFilters[8]} {
-			k.watchers = append(k.watchers, k.newWatcher(len(k.watchers), straight.client(), f, sel, byList, steady))
+			k.watchers = append(k.watchers, k.newWatcher(len(k.watchers), k.straight.client(), f, sel, byList, steady))
 		}
 	}
 }

@@ -16,90 +16,56 @@ import (
 // and again.
 type soak struct {
 	*suite
-	steady  *watchfan
 	period  time.Duration // one of the equal parts of the run
 	ways    map[*watchfan][]way
 	sharing map[sharedKey]*client
-	began   time.Time            // the first period
-	samples map[string][]sample  // by replica, in the order of time
-	common  []sample             // of both replicas together, at times when both were there
-	names   map[*watchfan]string // of the replicas
+	began   time.Time           // the first period
+	samples map[string][]sample // by replica, in the order of time
+	common  []sample            // of both replicas together, at times when both were there
 }
+
+// replicaNames are in the order of suite.replicas.
+var replicaNames = []string{"steady", "replaced"}
 
 // TestSoak: see the package's documentation.
 func TestSoak(t *testing.T) {
 	if *watches == 0 {
 		t.Skip("make soak runs it, for an hour")
 	}
-	devcluster, program := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster",
-		"soak"), proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "soak")
 	k := newSoak(t)
 	t.Logf("seed %d, %s: %d watches, %g writes a second; one of two replicas is replaced each %s", *seed, *duration,
 		*watches, *rate, k.period)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var background, measuring sync.WaitGroup
-	straight := k.startKubernetes(ctx, devcluster, &background)
-	k.startReplicas(program)
-
-	measured, stopMeasuring := context.WithCancel(ctx)
-	measuring.Go(func() { k.observe(measured) })
-	defer measuring.Wait()
-	defer stopMeasuring()
-	k.watch(straight)
-	clients := k.startClients(ctx, straight)
-	defer clients.stop()
-	writers := k.startWriters(ctx, straight)
-	defer writers.stop()
+	measuring := k.running()
+	measuring.Go(func() { k.observe(measuring.ctx) })
+	k.watch()
+	clients, writers := k.startClients(), k.startWriters()
 	if err := awaitBegun(k.watchers); err != nil {
 		t.Fatal(err)
 	}
 
 	k.began = time.Now()
-	r := k.inject(ctx, k.plan())
+	r := k.inject(k.plan())
 	if !t.Failed() {
-		pause(ctx, time.Until(k.began.Add(*duration)))
+		pause(t.Context(), time.Until(k.began.Add(*duration)))
 	}
-	writers.stop()
-	k.calm.Store(true)
-	if err := k.settle(); err != nil {
-		t.Error(err)
-	}
-	stopMeasuring()
-	measuring.Wait()
-	clients.stop()
-	k.endReplicas()
-	cancel()
-	background.Wait()
-	t.Log(k.summary(r))
+	k.rest(writers)
+	measuring.stop()
+	k.end(clients, r)
 	k.judge(r)
 }
 
+// newSoak starts both replicas behind one relay. The one that is replaced is filled from the other.
 func newSoak(t *testing.T) *soak {
 	period := *duration / periods
 	seconds := max(1, int(period.Seconds()/2))
 	k := &soak{period: period, sharing: make(map[sharedKey]*client), samples: make(map[string][]sample)}
-	k.suite = newSuite(t, workload{filters: allFilters, names: 40, labels: append([]labelDrawn{nodeLabel()}, fewLabels...),
+	k.suite = newSuite(t, "soak", "watchfan", workload{filters: allFilters, names: 40, labels: append([]labelDrawn{nodeLabel()}, fewLabels...),
 		rate: *rate, lasts: seconds, longer: seconds, pace: max(*duration/60/time.Duration(*watches), 3*time.Millisecond)})
 	k.acks = new(sync.Map)
+	drain := "--drain-duration=" + min(10*time.Second, period/6).String()
+	steady := k.startWatchfan(k.relayed, drain)
+	k.enter(k.startWatchfan(k.relayed, drain, "--seed-from", fmt.Sprintf("127.0.0.1:%d", steady.ports.secure)))
 	return k
-}
-
-// startReplicas starts both replicas behind one relay. The one that is replaced is filled from the
-// other.
-func (k *soak) startReplicas(program string) {
-	kubeconfig := k.network()
-	caFile, certificate := authority(k.t, "dev-reader")
-	k.certificate = certificate
-	tier := newTier(k.t)
-	args := []string{"--client-ca-file", caFile, "--drain-duration", min(10*time.Second, k.period/6).String()}
-	k.steady = startWatchfan(k.t, program, kubeconfig, tier, args...)
-	k.watchfan = startWatchfan(k.t, program, kubeconfig, tier,
-		append(args, "--seed-from", fmt.Sprintf("127.0.0.1:%d", k.steady.ports.secure))...)
-	k.replicas = []*watchfan{k.steady, k.watchfan}
-	k.names = map[*watchfan]string{k.steady: "steady", k.watchfan: "replaced"}
-	k.entrance = proxytest.NewRelay(k.t, fmt.Sprintf("127.0.0.1:%d", k.watchfan.ports.secure))
-	k.oracle = newOracle(k.truth)
 }
 
 // plan returns the faults: in each period but the first a replacement at its beginning, in each a
@@ -135,9 +101,9 @@ func (k *soak) observe(ctx context.Context) {
 	said := time.Now()
 	for pause(ctx, every) {
 		var files []float64
-		for _, p := range k.replicas {
-			if s, err := p.sample(); err == nil { // it may be away
-				k.samples[k.names[p]] = append(k.samples[k.names[p]], s)
+		for i, name := range replicaNames {
+			if s, err := k.replicas[i].sample(); err == nil { // it may be away
+				k.samples[name] = append(k.samples[name], s)
 				files = append(files, s.uses["files"])
 			}
 		}
@@ -172,12 +138,8 @@ func (k *soak) progress() string {
 	k.mu.Unlock()
 	fmt.Fprintf(&b, "%s: %d changes, %d events, %d bookmarks, %d violations", time.Since(started).Round(time.Second),
 		k.truth.total(), k.oracle.counts.of("events"), k.oracle.counts.of("bookmarks"), violations)
-	for _, p := range k.replicas {
-		all := k.samples[k.names[p]]
-		if len(all) == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "; %s: %v", k.names[p], all[len(all)-1].uses)
+	for name, all := range k.samples {
+		fmt.Fprintf(&b, "; %s: %v", name, all[len(all)-1].uses)
 	}
 	return b.String()
 }
@@ -191,8 +153,8 @@ func (k *soak) judge(r *report) {
 			k.t.Errorf("%s: %s", of, w)
 		}
 	}
-	for _, p := range k.replicas {
-		judge(k.names[p]+" replica", quantities, k.samples[k.names[p]])
+	for _, name := range replicaNames {
+		judge(name+" replica", quantities, k.samples[name])
 	}
 	judge("both replicas", commonQuantities, k.common)
 	for _, f := range k.plan() {

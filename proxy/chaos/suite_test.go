@@ -18,27 +18,33 @@ import (
 
 // suite is one run.
 type suite struct {
-	t        *testing.T
-	work     workload
-	cluster  *cluster
-	watchfan *watchfan
-	sibling  *sibling
-	replicas []*watchfan      // all of them
-	lies     int              // told so far
-	relay    *proxytest.Relay // between watchfan and kube-apiserver
-	entrance *proxytest.Relay // between clients over HTTP/2 and watchfan
-	link     *link            // nil: impossible here,
-	noLink   error            // because of this
-	modern   bool             // kube-apiserver has watch-lists
-	shards   bool             // and serves shardSelector
-	truth    *truth
-	oracle   *oracle
-	record   *record // nil: none is kept
-	admin    *client // straight to kube-apiserver
-	watchers []*watcher
+	t         *testing.T
+	work      workload
+	program   string // watchfan's
+	cluster   *proxytest.Cluster
+	straight  way // to kube-apiserver
+	watchfan  *watchfan
+	sibling   *sibling
+	replicas  []*watchfan      // all of them
+	lies      int              // told so far
+	relay     *proxytest.Relay // between watchfan and kube-apiserver
+	relayed   string           // kubeconfig that leads to it
+	entrance  *proxytest.Relay // between clients over HTTP/2 and watchfan
+	link      *link
+	noLink    error // why it is impossible here
+	modern    bool  // kube-apiserver has watch-lists
+	shards    bool  // and serves shardSelector
+	truth     *truth
+	following *running // the truth
+	oracle    *oracle
+	record    *record // nil: none is kept
+	admin     *client // straight to kube-apiserver
+	watchers  []*watcher
 
-	certificate tls.Certificate // of a user who reads
-	clients     tally           // by kind
+	certFile, keyFile string          // the replicas' certificate
+	caFile            string          // of the authority of clients' certificates
+	certificate       tls.Certificate // of a user who reads
+	clients           tally           // by kind
 
 	gate    sync.RWMutex // is locked while clients stall
 	stalled atomic.Int64 // clients that wait for it

@@ -13,9 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -149,35 +149,28 @@ func collection(resource, namespace string) string {
 	return path + "/" + resource
 }
 
-// authority signs a client certificate for a user whose name kube-apiserver knows. The certificates
-// are valid before and after every jump of the clock.
-func authority(t *testing.T, user string) (caFile string, certificate tls.Certificate) {
-	t.Helper()
+// certify makes the replicas' own certificate, and one for a user whose name kube-apiserver knows. This
+// one is valid before and after every jump of the clock.
+func (s *suite) certify(user string) {
 	template := func(name string) *x509.Certificate {
 		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().AddDate(0, 0, -10),
 			NotAfter: time.Now().AddDate(0, 0, 10)}
 	}
-	ca, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "client-ca.crt"), template("chaos-ca"))
+	var err error
+	if s.certFile, s.keyFile, err = downstream.SelfSigned(s.t.TempDir()); err != nil {
+		s.t.Fatal(err)
+	}
+	ca, err := proxytest.NewAuthority(filepath.Join(s.t.TempDir(), "client-ca.crt"), template("chaos-ca"))
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	leaf := template(user)
-	leaf.KeyUsage, leaf.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	pair, err := ca.Sign(leaf)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	return ca.File, *pair
-}
-
-// straight returns a user's way straight to kube-apiserver.
-func (c *cluster) straight(user string) (way, error) {
-	config, err := c.TLSConfig()
-	if err != nil {
-		return way{}, err
-	}
-	token, err := c.Token(user)
-	return way{name: "kube-apiserver", base: c.Ready.Server, token: token, tls: config}, err
+	s.caFile, s.certificate = ca.File, *pair
 }
 
 // plain is the way through the insecure port.

@@ -146,7 +146,7 @@ func (a *attacker) run(ctx context.Context, kinds []kind, first int) {
 		a.kind = kinds[next]
 		crew := a.crews[a.kind.name]
 		if n := crew.Add(1); a.kind.most == 0 || int(n) <= a.kind.most {
-			a.ledger.round(a.kind.name)
+			a.note(round)
 			round, cancel := context.WithTimeout(ctx, shortestRound+time.Duration(a.rng.Int64N(int64(longestRound-shortestRound))))
 			a.kind.run(round, a)
 			cancel()
@@ -157,12 +157,10 @@ func (a *attacker) run(ctx context.Context, kinds []kind, first int) {
 	}
 }
 
-// note notes how one attempt was answered.
-func (a *attacker) note(how string) { a.ledger.answered(a.kind.name, how) }
+// note notes how one attempt was answered, or a breach.
+func (a *attacker) note(what string) { a.ledger.note(a.kind.name, what) }
 
-func (a *attacker) breach(format string, args ...any) {
-	a.ledger.breached(a.kind.name, fmt.Sprintf(format, args...))
-}
+func (a *attacker) breach(format string, args ...any) { a.note(breach + fmt.Sprintf(format, args...)) }
 
 // every calls f so many times a second, or as often as f allows.
 func (a *attacker) every(ctx context.Context, perSecond float64, f func()) {
@@ -211,9 +209,6 @@ func (a *attacker) own() string {
 func (a *attacker) ask(ctx context.Context, c *client, r request, most time.Duration) (code int) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	if r.method == "" {
-		r.method = "GET"
-	}
 	resp, err := c.open(ctx, r)
 	if err != nil {
 		a.note(ending(err))
@@ -272,7 +267,7 @@ func ending(err error) string {
 	case errors.As(err, &network) && network.Timeout():
 		return "timeout"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused"
+		return notReached
 	}
 	return "closed"
 }

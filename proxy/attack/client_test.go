@@ -41,8 +41,10 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 // request is one request; path and query are as on the wire.
 type request struct {
 	method, uri, accept, contentType, body string
-	gzip                                   bool
-	header                                 http.Header
+
+	rest   io.Reader // of the body, which is announced bytes long then
+	gzip   bool
+	header http.Header
 }
 
 func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
@@ -50,9 +52,10 @@ func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.body == "" {
-		req.Body, req.ContentLength = nil, 0
-	} else {
+	if r.rest != nil {
+		req.Body, req.ContentLength = io.NopCloser(io.MultiReader(req.Body, r.rest)), announced
+	}
+	if r.contentType != "" {
 		req.Header.Set("Content-Type", r.contentType)
 	}
 	if r.accept != "" {

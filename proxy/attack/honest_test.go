@@ -147,7 +147,7 @@ func (w *watcher) once(ctx context.Context) error {
 		return err
 	}
 	defer body.Close()
-	err = w.read(newEventReader(w.protobuf, body), floor)
+	err = w.read(body, floor)
 	if (err != io.EOF || time.Since(begun) < time.Duration(seconds-1)*time.Second) && ctx.Err() == nil {
 		w.suite.phase.Load().failed(watchOperation, "ended early",
 			fmt.Sprintf("%s: after %s of %d s: %v", w.name, time.Since(begun), seconds, err))
@@ -188,10 +188,15 @@ func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error)
 }
 
 // read takes the events of one stream. If floor is not nil, the stream begins with initial events.
-func (w *watcher) read(in *eventReader, floor map[int]uint64) error {
+func (w *watcher) read(body io.Reader, floor map[int]uint64) error {
 	var initial []beat
+	in := proxytest.NewEventReader(body, w.protobuf)
 	for synced := floor == nil; ; {
-		e, err := in.next()
+		content, err := in.Next()
+		if err != nil {
+			return err
+		}
+		e, err := parseEvent(content, w.protobuf)
 		if err != nil {
 			return err
 		}

@@ -10,50 +10,38 @@ import (
 	"sync"
 )
 
-// ledger counts what attackers do, by kind of attack. A kind that is not in it did not happen.
+// ledger counts what attackers do: by kind of attack, and there by what happened. That is round for an
+// attacker that took the kind up, how an attempt was answered or ended, or a breach.
 type ledger struct {
 	mu    sync.Mutex
-	Kinds map[string]*record
+	kinds map[string]map[string]int
 }
 
-// record is what attackers of one kind did.
-type record struct {
-	Rounds   int            // attackers that took it up
-	Answers  map[string]int // by status code, or by how it ended
-	Breaches []string       // what the server should not have answered
-}
+const (
+	round      = "rounds"
+	breach     = "BREACH: "
+	mostNoted  = 100 // of one kind
+	notReached = "refused"
+)
 
-func newLedger() *ledger { return &ledger{Kinds: make(map[string]*record)} }
+func newLedger() *ledger { return &ledger{kinds: make(map[string]map[string]int)} }
 
-func (l *ledger) change(kind string, f func(*record)) {
+func (l *ledger) note(kind, what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.Kinds[kind]
-	if r == nil {
-		r = &record{Answers: make(map[string]int)}
-		l.Kinds[kind] = r
+	if l.kinds[kind] == nil {
+		l.kinds[kind] = make(map[string]int)
 	}
-	f(r)
-}
-
-func (l *ledger) round(kind string) { l.change(kind, func(r *record) { r.Rounds++ }) }
-
-func (l *ledger) answered(kind, how string) { l.change(kind, func(r *record) { r.Answers[how]++ }) }
-
-// breached notes the first few breaches of a kind.
-func (l *ledger) breached(kind, what string) {
-	l.change(kind, func(r *record) {
-		if len(r.Breaches) < 5 {
-			r.Breaches = append(r.Breaches, what)
-		}
-	})
+	if counts := l.kinds[kind]; counts[what] > 0 || len(counts) < mostNoted {
+		counts[what]++
+	}
 }
 
 // save writes the ledger to a file.
 func (l *ledger) save(file string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	content, err := json.Marshal(l)
+	content, err := json.Marshal(l.kinds)
 	if err != nil {
 		return err
 	}
@@ -64,27 +52,18 @@ func readLedger(file string) (*ledger, error) {
 	l := newLedger()
 	content, err := os.ReadFile(file)
 	if err == nil {
-		err = json.Unmarshal(content, l)
+		err = json.Unmarshal(content, &l.kinds)
 	}
 	return l, err
-}
-
-// sent returns the number of attempts.
-func (r *record) sent() (n int) {
-	for _, m := range r.Answers {
-		n += m
-	}
-	return n
 }
 
 // String is a table of all kinds.
 func (l *ledger) String() string {
 	var b strings.Builder
-	for _, kind := range slices.Sorted(maps.Keys(l.Kinds)) {
-		r := l.Kinds[kind]
-		fmt.Fprintf(&b, "  %-40s %5d rounds %8d sent:", kind, r.Rounds, r.sent())
-		for _, how := range slices.Sorted(maps.Keys(r.Answers)) {
-			fmt.Fprintf(&b, " %s×%d", how, r.Answers[how])
+	for _, kind := range slices.Sorted(maps.Keys(l.kinds)) {
+		fmt.Fprintf(&b, "  %-40s", kind)
+		for _, what := range slices.Sorted(maps.Keys(l.kinds[kind])) {
+			fmt.Fprintf(&b, " %s×%d", what, l.kinds[kind][what])
 		}
 		b.WriteByte('\n')
 	}
@@ -95,13 +74,18 @@ func (l *ledger) String() string {
 // and breaches.
 func (l *ledger) wrong(kinds []string) (wrong []string) {
 	for _, kind := range kinds {
-		if r := l.Kinds[kind]; r == nil || r.sent() == r.Answers["refused"] {
+		reached := maps.Clone(l.kinds[kind])
+		delete(reached, round)
+		delete(reached, notReached)
+		if len(reached) == 0 {
 			wrong = append(wrong, fmt.Sprintf("nobody attacked by %q", kind))
 		}
 	}
-	for _, kind := range slices.Sorted(maps.Keys(l.Kinds)) {
-		for _, breach := range l.Kinds[kind].Breaches {
-			wrong = append(wrong, fmt.Sprintf("breach by %q: %s", kind, breach))
+	for _, kind := range slices.Sorted(maps.Keys(l.kinds)) {
+		for what := range l.kinds[kind] {
+			if strings.HasPrefix(what, breach) {
+				wrong = append(wrong, fmt.Sprintf("%q: %s", kind, what))
+			}
 		}
 	}
 	return wrong

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"regexp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // event is one event of a watch.
@@ -21,55 +18,33 @@ type event struct {
 	raw   []byte
 }
 
-// eventReader reads the events of a watch.
-type eventReader struct {
-	protobuf bool
-	in       *proxytest.EventReader
-}
-
-func newEventReader(protobuf bool, body io.Reader) *eventReader {
-	return &eventReader{protobuf, proxytest.NewEventReader(body, protobuf)}
-}
-
-// next returns the next event. io.EOF is a proper end.
-func (r *eventReader) next() (event, error) {
-	content, err := r.in.Next()
-	if err != nil {
-		return event{}, err
-	}
-	if !r.protobuf {
-		return parseLine(content)
-	}
-	var sent metav1.WatchEvent
-	if err := sent.Unmarshal(content); err != nil {
-		return event{}, err
-	}
-	return newEvent(sent.Type, sent.Object.Raw), nil
-}
-
 // initialEnd marks the bookmark behind the initial events.
 const initialEnd = "k8s.io/initial-events-end"
-
-func newEvent(typ string, object []byte) event {
-	return event{typ: typ, raw: object, end: typ == "BOOKMARK" && bytes.Contains(object, []byte(initialEnd)), beats: beatsIn(object, 1)}
-}
 
 var (
 	eventHead = regexp.MustCompile(`^\{"type":"([A-Z]+)"`)
 	versionOf = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
 )
 
-// parseLine does not decode the object, because there are 200 clients. It looks for what they
-// check.
-func parseLine(line []byte) (event, error) {
-	m := eventHead.FindSubmatch(line)
-	if m == nil {
-		return event{}, fmt.Errorf("no event: %.200q", line)
+// parseEvent does not decode the object, because there are 200 clients. It looks for what they check.
+func parseEvent(content []byte, protobuf bool) (event, error) {
+	e := event{raw: content}
+	if protobuf {
+		var sent metav1.WatchEvent
+		if err := sent.Unmarshal(content); err != nil {
+			return event{}, err
+		}
+		e.typ, e.raw = sent.Type, sent.Object.Raw
+	} else if m := eventHead.FindSubmatch(content); m != nil {
+		e.typ = string(m[1])
+	} else {
+		return event{}, fmt.Errorf("no event: %.200q", content)
 	}
-	e := newEvent(string(m[1]), line)
-	if v := versionOf.FindSubmatch(line); v != nil {
+	if v := versionOf.FindSubmatch(e.raw); v != nil {
 		e.rv = string(v[1])
 	}
+	e.end = e.typ == "BOOKMARK" && bytes.Contains(e.raw, []byte(initialEnd))
+	e.beats = beatsIn(e.raw, 1)
 	return e, nil
 }
 

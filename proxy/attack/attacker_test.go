@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -101,26 +100,22 @@ func attack(content string) error {
 	if err := json.Unmarshal([]byte(content), &c); err != nil {
 		return err
 	}
-	var all sync.WaitGroup
 	if c.Attackers == 0 { // use the processor time that is left over
-		for range runtime.GOMAXPROCS(0) {
-			all.Go(func() {
-				for ctx.Err() == nil { // the check is the work
-				}
-			})
-		}
+		crowd(runtime.GOMAXPROCS(0), func(int) {
+			for ctx.Err() == nil { // the check is the work
+			}
+		})
 	}
 	book, kinds, crews := newLedger(), c.kinds(), make(map[string]*atomic.Int32)
 	for _, k := range kinds {
 		crews[k.name] = new(atomic.Int32)
 	}
 	order := rand.New(rand.NewPCG(c.Seed, 0)).Perm(len(kinds))
-	for i := range c.Attackers {
+	crowd(c.Attackers, func(i int) {
 		a := &attacker{campaign: c, ledger: book, crews: crews, tenant: i % len(hostileTenants),
 			rng: rand.New(rand.NewPCG(c.Seed, uint64(1+i)))}
-		all.Go(func() { a.run(ctx, kinds, order[i%len(order)]) })
-	}
-	all.Wait()
+		a.run(ctx, kinds, order[i%len(order)])
+	})
 	return book.save(ledgerFile)
 }
 
@@ -173,15 +168,6 @@ func (a *attacker) every(ctx context.Context, perSecond float64, f func()) {
 		case <-tick.C:
 		}
 	}
-}
-
-// crowd calls f n times at once and waits for all.
-func (a *attacker) crowd(n int, f func(i int)) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { f(i) })
-	}
-	all.Wait()
 }
 
 // client returns a client of the secure port.

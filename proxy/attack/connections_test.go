@@ -43,7 +43,7 @@ type connected func(ctx context.Context, a *attacker, conn net.Conn) error
 
 // hold keeps n connections. A connection that the server or use ends is opened again.
 func (a *attacker) hold(ctx context.Context, n int, address, protocol string, use connected) {
-	a.crowd(n, func(int) {
+	crowd(n, func(int) {
 		for ctx.Err() == nil {
 			conn, err := a.dial(ctx, address, protocol)
 			if err == nil {

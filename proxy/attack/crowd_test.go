@@ -21,23 +21,10 @@ const (
 
 type runner interface{ run(ctx context.Context) }
 
-// newCrowd returns the honest clients and how many there are of each kind.
-func newCrowd(s *suite) (all []runner, kinds map[string]int) {
-	kinds = make(map[string]int)
+// newCrowd returns the honest clients.
+func newCrowd(s *suite) (all []runner) {
 	next := func(i int, kind string) honest {
-		n := len(all)
-		w := s.way(i)
-		entry := "token"
-		switch {
-		case w.tls == nil:
-			entry = "insecure port"
-		case len(w.tls.Certificates) > 0:
-			entry = "certificate"
-		}
-		if w.http2 != nil {
-			entry += ", HTTP/2"
-		}
-		kinds[kind+", "+entry]++
+		n, w := len(all), s.way(i)
 		return honest{suite: s, name: fmt.Sprintf("client %d, %s as %s", n, kind, w.name), client: newClient(w),
 			rng: rand.New(rand.NewPCG(*seed, uint64(1000+n)))}
 	}
@@ -57,7 +44,7 @@ func newCrowd(s *suite) (all []runner, kinds map[string]int) {
 	for i := range largeWriters {
 		all = append(all, &largeWriter{next(i, "writer of 200 KB")})
 	}
-	return all, kinds
+	return all
 }
 
 // way returns the way of the i-th client: most are tenants, a few are controllers, and one in ten
@@ -93,31 +80,21 @@ func drawScope(rng *rand.Rand, tenant string) scope {
 	return s
 }
 
-// begun returns an error as long as w has no state.
-func (w *watcher) begun() error {
-	w.follower.mu.Lock()
-	defer w.follower.mu.Unlock()
-	if w.last == nil {
-		return fmt.Errorf("%s has no state", w.name)
+// settle waits until check returns nil for all watchers.
+func settle(clients []runner, check func(*follower) error) error {
+	deadline := time.Now().Add(2 * patience)
+	for _, c := range clients {
+		w, ok := c.(*watcher)
+		for ok {
+			err := check(w.follower)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
 	}
 	return nil
-}
-
-// settle waits until check returns nil for all watchers.
-func settle(clients []runner, check func(*watcher) error) error {
-	var err error
-	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		err = nil
-		for _, c := range clients {
-			if w, ok := c.(*watcher); ok && err == nil {
-				if wrong := check(w); wrong != nil {
-					err = fmt.Errorf("%s: %w", w.name, wrong)
-				}
-			}
-		}
-		if err == nil {
-			return nil
-		}
-	}
-	return err
 }

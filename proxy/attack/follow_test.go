@@ -1,6 +1,7 @@
 package attack_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -127,6 +128,16 @@ func (f *follower) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = nil
+}
+
+// begun returns an error as long as f has no state.
+func (f *follower) begun() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last == nil {
+		return errors.New("it has no state")
+	}
+	return nil
 }
 
 // behind returns an error if an acknowledged update has not been seen.

@@ -108,13 +108,13 @@ const (
 // and then a byte of each now and then. A write that is answered begins again.
 func stalledBodies(connections int, of who) assault {
 	return func(ctx context.Context, a *attacker) {
-		a.crowd(connections, func(int) {
+		crowd(connections, func(int) {
 			c := newClient(way{base: "https://" + a.Secure, token: of(a), http2: proxytest.HTTP2Client(&http.Transport{
 				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: a.dialer().DialContext})})
 			defer c.close()
 			write := request{method: "POST", uri: writes, contentType: "application/json", body: strings.Repeat(" ", sentFirst),
 				rest: trickling{ctx}}
-			a.crowd(streamsAllowed, func(int) {
+			crowd(streamsAllowed, func(int) {
 				for ctx.Err() == nil {
 					a.ask(ctx, c, write, time.Hour)
 					proxytest.Sleep(ctx, trickle)
@@ -146,7 +146,7 @@ func everyRepresentation(ctx context.Context, a *attacker) {
 	}
 	c := a.client(mallory(a))
 	defer c.close()
-	a.crowd(len(forms), func(i int) {
+	crowd(len(forms), func(i int) {
 		for ctx.Err() == nil {
 			for _, resource := range []string{"configmaps", "pods", "secrets"} {
 				for _, more := range []string{"", "&watch=1&timeoutSeconds=1", "&drop=managedFields"} {
@@ -174,7 +174,7 @@ func bytesAhead(ctx context.Context, a *attacker, conn net.Conn) error {
 
 // garbageTokens sends requests with new tokens as fast as 20 clients are answered.
 func garbageTokens(ctx context.Context, a *attacker) {
-	a.crowd(20, func(int) {
+	crowd(20, func(int) {
 		for ctx.Err() == nil {
 			c := a.client(anybody(a))
 			for n := 0; n < 10 && ctx.Err() == nil; n++ {
@@ -190,7 +190,7 @@ func garbageTokens(ctx context.Context, a *attacker) {
 func adminConnections(ctx context.Context, a *attacker) {
 	ways := []string{"", "GET /metrics HTTP/1.1\r\nHost: ", strings.Repeat("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 20),
 		"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"}
-	a.crowd(len(ways), func(i int) {
+	crowd(len(ways), func(i int) {
 		a.hold(ctx, 64, a.Admin, "", func(ctx context.Context, _ *attacker, conn net.Conn) error {
 			_ = send(conn, ways[i]) // take says how it ends
 			return take(ctx, conn, 1, trickle)

@@ -66,19 +66,14 @@ func TestHoldings(t *testing.T) {
 // test returns the most memory that a server has in use, without garbage, if strangers attack it or
 // nobody. without is that of a server that nobody attacks.
 func (h holding) test(t *testing.T, w *world, without float64) (live float64) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	limit := int64(memoryLimit)
+	ctx, limit := t.Context(), int64(memoryLimit)
 	if h.crowd {
 		limit = crowdsLimit
 	}
 	s := startServer(t, w, fmt.Sprintf("--memory-limit=%d", limit), "--history-bytes=8Mi")
 	g := &guests{server: s, world: w, counts: make(map[string]int)}
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { g.run(ctx) })
-	running.Go(func() { churn(ctx, w) })
+	start(t, g.run)
+	start(t, w.churn)
 	proxytest.Sleep(ctx, 3*time.Second)
 	before, err := s.level(ctx)
 	if err != nil {
@@ -92,7 +87,7 @@ func (h holding) test(t *testing.T, w *world, without float64) (live float64) {
 	attack, end := context.WithTimeout(ctx, *holdFor)
 	defer end()
 	if h.attack != nil {
-		running.Go(func() { h.attack(attack, a) })
+		start(t, func(context.Context) { h.attack(attack, a) })
 	}
 	resident := 0.0
 	for n := 1; proxytest.Sleep(attack, lookEvery); n++ {
@@ -235,7 +230,7 @@ func (g *guests) run(ctx context.Context) {
 }
 
 // churn writes the objects of nobody again and again, straight at kube-apiserver.
-func churn(ctx context.Context, w *world) {
+func (w *world) churn(ctx context.Context) {
 	c := newClient(w.admin)
 	defer c.close()
 	for n := 0; ctx.Err() == nil; n++ {

@@ -210,7 +210,7 @@ type streams struct {
 
 // attack keeps the connections. One that the server ends begins again.
 func (s streams) attack(ctx context.Context, a *attacker) {
-	a.crowd(s.connections, func(i int) {
+	crowd(s.connections, func(i int) {
 		for ctx.Err() == nil {
 			a.onHTTP2(ctx, s.of(a), false, s.settings, func(c *h2Conn) error {
 				s.begin(c, i)

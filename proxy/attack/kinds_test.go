@@ -61,7 +61,7 @@ var requestKinds = []kind{
 
 // times lets n of them attack at once.
 func times(n int, f assault) assault {
-	return func(ctx context.Context, a *attacker) { a.crowd(n, func(int) { f(ctx, a) }) }
+	return func(ctx context.Context, a *attacker) { crowd(n, func(int) { f(ctx, a) }) }
 }
 
 // requests sends what next returns over one client's connections, and leaves after most.
@@ -133,7 +133,7 @@ func impersonation(a *attacker) request {
 // selectorFlood: each update of the attacker's ConfigMap is compared with 60 selectors that are
 // slow to evaluate.
 func selectorFlood(ctx context.Context, a *attacker) {
-	a.crowd(61, func(i int) {
+	crowd(61, func(i int) {
 		if i > 0 {
 			requests(mallory, .2, longestRound, uri(a.own()+"?watch=1&timeoutSeconds=60&"+manyTerms(54_000, i)))(ctx, a)
 			return
@@ -157,6 +157,6 @@ func coldLanes(ctx context.Context, a *attacker) {
 	forms := []string{"application/json", protobufType, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 	a.every(ctx, .5, func() {
 		r := request{uri: resources[a.rng.IntN(len(resources))] + "?resourceVersion=0", accept: forms[a.rng.IntN(len(forms))]}
-		a.crowd(30, func(int) { a.ask(ctx, c, r, patient) })
+		crowd(30, func(int) { a.ask(ctx, c, r, patient) })
 	})
 }

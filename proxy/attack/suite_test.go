@@ -69,38 +69,33 @@ func TestAttack(t *testing.T) {
 		t.Fatalf("-target=%s is unknown", *target)
 	}
 	t.Logf("seed %d, %d attackers at %g of their rates for %s", *seed, *attackers, *rate, *duration)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s := startSuite(ctx, t)
-	clients, kinds := newCrowd(s)
-
-	clientsCtx, stopClients := context.WithCancel(ctx)
-	var running, writing sync.WaitGroup
-	defer running.Wait()
-	defer stopClients()
-	for _, c := range clients {
-		running.Go(func() { c.run(clientsCtx) })
+	ctx := t.Context()
+	cluster := proxytest.RunCluster(t, proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
+	s := &suite{objects: newObjects(), sharing: make(map[string]*http.Client)}
+	s.phase.Store(newPhase("first", time.Minute))
+	var err error
+	if s.world, err = newWorld(ctx, cluster, s.objects); err != nil {
+		t.Fatal(err)
 	}
-	writerCtx, stopWriter := context.WithCancel(ctx)
-	defer writing.Wait()
-	defer stopWriter()
-	writing.Go(func() { s.writeBeats(writerCtx) })
-	if err := settle(clients, func(w *watcher) error { return w.begun() }); err != nil {
+	s.server = startServer(t, s.world)
+	clients := newCrowd(s)
+	stopClients := start(t, func(ctx context.Context) {
+		crowd(len(clients), func(i int) { clients[i].run(ctx) })
+	})
+	stopWriters := start(t, s.writeBeats)
+	if err := settle(clients, (*follower).begun); err != nil {
 		t.Fatal(err)
 	}
 
-	v := &verdict{strict: *duration >= strictFrom, kinds: kinds}
+	v := &verdict{strict: *duration >= strictFrom}
 	s.quiet(ctx, t, v)
 	s.attack(ctx, t, v)
-	calm := newPhase("calm", time.Minute)
-	s.phase.Store(calm)
+	s.phase.Store(newPhase("calm", time.Minute))
 	v.after, v.returned = s.awaitLevel(ctx, v.quietLevels)
 
-	stopWriter()
-	writing.Wait()
-	v.settled = settle(clients, func(w *watcher) error { return w.behind() })
+	stopWriters()
+	v.settled = settle(clients, (*follower).behind)
 	stopClients()
-	running.Wait()
 	v.stopped = s.server.stop(s.world)
 	v.violations = s.violations
 	t.Log("\n" + v.report())
@@ -113,18 +108,26 @@ func TestAttack(t *testing.T) {
 	}
 }
 
-// startSuite starts the cluster and the server.
-func startSuite(ctx context.Context, t *testing.T) *suite {
-	t.Helper()
-	cluster := proxytest.RunCluster(t, proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", "attack"))
-	s := &suite{objects: newObjects(), sharing: make(map[string]*http.Client)}
-	s.phase.Store(newPhase("first", time.Minute))
-	var err error
-	if s.world, err = newWorld(ctx, cluster, s.objects); err != nil {
-		t.Fatal(err)
+// start runs f until stop is called or the test ends.
+func start(t *testing.T, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
 	}
-	s.server = startServer(t, s.world)
-	return s
+	t.Cleanup(stop)
+	return stop
+}
+
+// crowd calls f n times at once and waits for all.
+func crowd(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
 }
 
 // observe measures for a time.

@@ -11,7 +11,6 @@ import (
 // verdict is the outcome of a run.
 type verdict struct {
 	strict                      bool
-	kinds                       map[string]int // of honest clients
 	quiet, attacked             *phase
 	quietLevels, attackedLevels []level
 	after                       level    // once the attackers had left
@@ -123,9 +122,6 @@ func (v *verdict) faulty() (wrong []string) {
 // report returns a table of the measurements.
 func (v *verdict) report() string {
 	var b strings.Builder
-	for _, kind := range slices.Sorted(maps.Keys(v.kinds)) {
-		fmt.Fprintf(&b, "  %-45s %3d\n", kind, v.kinds[kind])
-	}
 	fmt.Fprintf(&b, "%-26s %9s %9s %9s %9s | %9s %9s %9s %9s | %s\n", "honest operations", "quiet", "p50", "p99", "max",
 		"attack", "p50", "p99", "max", "p99 ratio")
 	ms := func(d time.Duration) float64 { return float64(d) / 1e6 }

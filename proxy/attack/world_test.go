@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -175,18 +174,14 @@ func (w *world) makeObjects(ctx context.Context, objects []*object) error {
 		several(podsOfTenant, ns, "pods", "pod-")
 	}
 	several(configMapsOfNobody, "bulk", "configmaps", "bulk-")
-	var makers sync.WaitGroup
 	errs := make([]error, 12)
-	for i := range errs {
-		makers.Go(func() {
-			c := newClient(w.admin)
-			defer c.close()
-			for n := i; n < len(todo); n += len(errs) {
-				errs[i] = errors.Join(errs[i], c.create(ctx, todo[n].uri, todo[n].body))
-			}
-		})
-	}
-	makers.Wait()
+	crowd(len(errs), func(i int) {
+		c := newClient(w.admin)
+		defer c.close()
+		for n := i; n < len(todo); n += len(errs) {
+			errs[i] = errors.Join(errs[i], c.create(ctx, todo[n].uri, todo[n].body))
+		}
+	})
 	return errors.Join(errs...)
 }
 

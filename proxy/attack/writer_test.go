@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -18,11 +17,7 @@ const (
 // writeBeats updates the objects straight at kube-apiserver until ctx ends, on a schedule that does
 // not slow down with the server.
 func (s *suite) writeBeats(ctx context.Context) {
-	var writers sync.WaitGroup
-	for i := range beatWriters {
-		writers.Go(func() { s.writeSome(ctx, i) })
-	}
-	writers.Wait()
+	crowd(beatWriters, func(i int) { s.writeSome(ctx, i) })
 }
 
 // writeSome updates writer i's objects. It repeats an update that was not acknowledged; the

@@ -39,9 +39,9 @@ func FuzzRequest(f *testing.F) {
 		upstream.taken()
 		conn := newFuzzConn(raw)
 		if secure {
-			_ = s.front.ServeConn(fuzzTLSConn{conn})
+			_ = s.front.ServeConn(fuzzTLSConn{conn}, nil)
 		} else {
-			_ = s.front.ServeConn(conn)
+			_ = s.front.ServeConn(conn, nil)
 		}
 		select {
 		case <-conn.closed:

@@ -22,6 +22,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/admin"
+	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/cached"
@@ -75,7 +76,7 @@ type Server struct {
 
 	// Set by Listen; nil where a port is off.
 	insecureLn, secureLn, adminLn net.Listener
-	certificate                   *downstream.Certificate // of the secure port
+	certificate                   *auth.FileWatcher[*tls.Certificate] // of the secure port
 }
 
 // New returns a server with opts. It reads the kubeconfig and the clients' certificate authorities.
@@ -133,10 +134,20 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.memory = newMemory(&s.opts, s.metrics.shedLanes, log)
 	s.ledger = newLedger(s.memory.limit, log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge, s.ledger)
-	if s.front, err = http1.New(s.Handle, s.ledger, s.conns, poller, http1.NewMetrics(set), guard); err != nil {
+	base := downstream.Base{
+		Handle:    s.Handle,
+		Refuse:    apistatus.Refuse,
+		Ledger:    s.ledger,
+		Conns:     s.conns,
+		Poller:    poller,
+		Guard:     guard,
+		Malformed: apistatus.Rejections(set, "malformed"),
+		Held:      apistatus.Rejections(set, "held_memory"),
+	}
+	if s.front, err = http1.New(base); err != nil {
 		return nil, err
 	}
-	s.http2 = http2.New(s.Handle, &opts.HTTP2, s.ledger, s.conns, poller, http2.NewMetrics(set), guard)
+	s.http2 = http2.New(base, &opts.HTTP2, http2.NewMetrics(set, apistatus.Rejections(set, "max_streams")))
 	s.front.Also(http2.Protocol, s.http2.Serve)
 	s.passthrough = passthrough.New(s.ctx, streams, passthrough.Config{
 		Upstream:   up,
@@ -221,7 +232,7 @@ func (s *Server) listen() error {
 				return err
 			}
 		}
-		if s.certificate, err = downstream.NewCertificate(certFile, keyFile, s.log); err != nil {
+		if s.certificate, err = watchCertificate(certFile, keyFile, s.log); err != nil {
 			return fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w: give PEM files that watchfan may read, "+
 				"or neither for a self-signed certificate", err)
 		}
@@ -232,7 +243,7 @@ func (s *Server) listen() error {
 		s.secureLn = tls.NewListener(downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     s.protocols(),
-			GetCertificate: s.certificate.Get,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Current(), nil },
 			ClientAuth:     s.clients.ClientAuth(),
 
 			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible

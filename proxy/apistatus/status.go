@@ -41,11 +41,21 @@ func BadRequest(message string) *metav1.Status {
 	return Failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }
 
-// HeadTooLong returns the Status for a request whose head is longer than kube-apiserver's may be, or
-// than may be held of it.
-func HeadTooLong() *metav1.Status {
-	return Failure(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonUnknown, "the request's header is too long")
+// Refusal returns the Status of a protocol's refusal.
+func Refusal(r *exchange.Refusal) *metav1.Status {
+	return Failure(int32(r.Code), refusalReasons[r.Code], r.Message)
 }
+
+// refusalReasons has the reasons of protocols' refusals. All others have none.
+var refusalReasons = map[int]metav1.StatusReason{
+	http.StatusBadRequest:          metav1.StatusReasonBadRequest,
+	http.StatusMethodNotAllowed:    metav1.StatusReasonMethodNotAllowed,
+	http.StatusRequestTimeout:      metav1.StatusReasonTimeout,
+	http.StatusInternalServerError: metav1.StatusReasonInternalError,
+}
+
+// Refuse makes a protocol's refusal the response of x.
+func Refuse(x *exchange.Exchange, r *exchange.Refusal) { Write(x, Refusal(r)) }
 
 // NotFound returns the Status for a GET of an object that does not exist: `pods "web" not found`.
 func NotFound(gvr schema.GroupVersionResource, name string) *metav1.Status {

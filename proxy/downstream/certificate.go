@@ -19,30 +19,8 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
-
-// Certificate is the serving certificate.
-type Certificate struct {
-	*auth.FileWatcher[*tls.Certificate]
-}
-
-// NewCertificate reads the certificate. A wrong one is an error at the start.
-func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
-	read := func() (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, fmt.Errorf("serving certificate %s: %w", certFile, err)
-		}
-		return &pair, nil
-	}
-	w, err := auth.WatchFiles("serving certificate", read, log, certFile, keyFile)
-	return &Certificate{w}, err
-}
-
-// Get implements a tls.Config's GetCertificate.
-func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Current(), nil }
 
 const (
 	// renewBefore is how long before its end a self-signed certificate is replaced.
@@ -51,7 +29,7 @@ const (
 )
 
 // KeepSelfSigned replaces the self-signed certificate in dir in time, until ctx ends. Open connections
-// go on. A [Certificate] reads the new files at the next handshake.
+// go on. The server reads the new files at a later handshake.
 func KeepSelfSigned(ctx context.Context, dir string, log *slog.Logger) {
 	for exchange.Sleep(ctx, renewEvery) {
 		if _, _, err := SelfSigned(dir); err != nil {

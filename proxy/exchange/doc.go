@@ -18,6 +18,9 @@
 //	Detached  a response that may last: a function that runs on when the handler has returned
 //	Later     none yet: a function that goes on with the handler's work
 //
+// A request that the protocol itself rejects has a [Refusal]. A func that the protocol is given makes
+// the response of it, in the API's form.
+//
 // A Stream may be the messages of a WebSocket ([Messages]). The handler decides that from the
 // request's head, and the protocol writes the frames and reads the client's.
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -91,6 +92,16 @@ func (x *Exchange) Reset() {
 	clear(x.Header)
 	clear(x.Response.Header)
 	*x = Exchange{Header: x.Header[:0], Response: Response{Header: x.Response.Header[:0]}}
+}
+
+var exchanges = sync.Pool{New: func() any { return new(Exchange) }}
+
+// Take returns an empty exchange. Give gives it back, when its handler has returned.
+func Take() *Exchange { return exchanges.Get().(*Exchange) }
+
+func (x *Exchange) Give() {
+	x.Reset()
+	exchanges.Put(x)
 }
 
 // Continue calls the response's Later, if there is one.

@@ -308,7 +308,7 @@ func TestSlowClients(t *testing.T) {
 				if c.secure {
 					served = tls.Server(served, &tls.Config{Certificates: make([]tls.Certificate, 1)})
 				}
-				go func() { _ = server.ServeConn(withKept(served, nil)) }()
+				go func() { _ = server.ServeConn(served, nil) }()
 				began := time.Now()
 				sent := make(chan struct{})
 				go func() {

@@ -33,7 +33,7 @@ func TestSlowReader(t *testing.T) {
 	writers := map[string]func(net.Conn, time.Time) error{
 		"fasthttp": func(c net.Conn, by time.Time) error {
 			kept := withKept(c, nil).(*keptConn)
-			kept.setDue(by)
+			kept.due = by
 			b := &responseBody{ReadCloser: zeros{}, conn: kept}
 			_, err := b.WriteTo(kept)
 			return err
@@ -65,17 +65,25 @@ func TestSlowReader(t *testing.T) {
 // The time of one response does not limit what is written for the next one, and no deadline stays
 // none.
 func TestDueOfOneResponse(t *testing.T) {
-	var r replay
+	var noted deadlineConn
 	now := time.Now()
-	r.setDue(now)
-	if got := r.limited(now.Add(time.Hour)); !got.Equal(now) {
-		t.Errorf("a response that is due: %s", got)
+	never, later := new(exchange.Exchange).WriteBy(), now.Add(time.Hour)
+	for _, c := range []struct{ due, set, want time.Time }{{now, later, now}, {now, never, never}, {never, later, later}} {
+		kept := keptOf(withKept(&noted, nil))
+		kept.due = c.due
+		if _ = kept.SetWriteDeadline(c.set); !noted.at.Equal(c.want) {
+			t.Errorf("%+v: %s", c, noted.at)
+		}
 	}
-	if got := r.limited(time.Time{}); !got.IsZero() {
-		t.Errorf("no deadline: %s", got)
-	}
-	r.setDue(new(exchange.Exchange).WriteBy())
-	if got := r.limited(now.Add(time.Hour)); !got.Equal(now.Add(time.Hour)) {
-		t.Errorf("the next response: %s", got)
-	}
+}
+
+// deadlineConn notes the deadline of writes.
+type deadlineConn struct {
+	net.Conn
+	at time.Time
+}
+
+func (c *deadlineConn) SetWriteDeadline(at time.Time) error {
+	c.at = at
+	return nil
 }

@@ -5,9 +5,7 @@ import (
 	"strings"
 
 	"github.com/valyala/fasthttp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -31,7 +29,7 @@ import (
 //
 // It allocates two strings, one for the target and one for all lines. It takes 0.13 µs for a
 // request of client-go.
-func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.Status {
+func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.Refusal {
 	x.Method, x.Target = methodOf(h), string(h.RequestURI())
 	if x.ContentLength = int64(h.ContentLength()); x.ContentLength < chunkedLength {
 		x.ContentLength = 0
@@ -61,34 +59,33 @@ func methodOf(h *fasthttp.RequestHeader) string {
 }
 
 // readRequestLine reads the protocol and checks the method and the target.
-func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *metav1.Status {
+func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.Refusal {
 	switch string(h.Protocol()) {
 	case "HTTP/1.1":
 		x.Protocol = exchange.HTTP11
 	case "HTTP/1.0":
 		x.Protocol = exchange.HTTP10
 	default:
-		return apistatus.Failure(http.StatusHTTPVersionNotSupported, metav1.StatusReasonUnknown,
-			"only HTTP/1.1 and HTTP/1.0 are served here; HTTP/2 has to be negotiated in TLS")
+		return &exchange.Refusal{Code: http.StatusHTTPVersionNotSupported,
+			Message: "only HTTP/1.1 and HTTP/1.0 are served here; HTTP/2 has to be negotiated in TLS"}
 	}
 	if x.Method == http.MethodConnect {
-		return apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-			"the server does not allow this method on the requested resource")
+		return exchange.NoConnect
 	}
 	if _, ok := exchange.CutTarget(x.Target); !ok {
-		return apistatus.BadRequest("the request target must be a path, whose escapes are whole")
+		return exchange.BadTarget
 	}
 	return nil
 }
 
 // readLines reads the lines of a head into x, up to the first bad one.
-func readLines(raw string, x *exchange.Exchange) *metav1.Status {
+func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
 	var said onceSaid
 	lines := 0
 	for len(raw) > 0 {
 		end := strings.IndexByte(raw, '\n')
 		if end < 1 || raw[end-1] != '\r' {
-			return apistatus.BadRequest("a line of the request's header does not end in CRLF")
+			return bareLineFeed
 		}
 		line := raw[:end-1]
 		raw = raw[end+1:]
@@ -96,17 +93,17 @@ func readLines(raw string, x *exchange.Exchange) *metav1.Status {
 			break
 		}
 		if lines++; lines > exchange.MaxHeaderLines {
-			return apistatus.HeadTooLong()
+			return exchange.HeadTooLong
 		}
 		colon := exchange.TokenLength(line)
 		if colon == 0 || colon == len(line) || line[colon] != ':' {
-			return apistatus.BadRequest("a line of the request's header does not begin with a name and a colon")
+			return exchange.BadRequest("a line of the request's header does not begin with a name and a colon")
 		}
 		name, value := line[:colon], trimBlanks(line[colon+1:])
 		if st := checkField(x, name, value, &said); st != nil {
 			return st
 		}
-		if len(name) != len("Expect") || !foldIs(name, "expect") {
+		if !exchange.SameName(name, "expect") {
 			x.Header.Add(name, value)
 		}
 	}
@@ -118,68 +115,61 @@ func readLines(raw string, x *exchange.Exchange) *metav1.Status {
 type onceSaid struct{ bodyLength, contentType bool }
 
 // checkField checks one line.
-func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *metav1.Status {
-	switch len(name) {
-	case len("Host"):
-		if foldIs(name, "host") && !exchange.PlainHost(value) {
-			return apistatus.BadRequest("malformed Host header")
+func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *exchange.Refusal {
+	switch {
+	case exchange.SameName(name, "host"):
+		if !exchange.PlainHost(value) {
+			return exchange.BadHost
 		}
-	case len("Expect"):
-		if foldIs(name, "expect") && len(value) > 0 && !foldIs(value, continueExpectation) {
-			return apistatus.Failure(http.StatusExpectationFailed, metav1.StatusReasonUnknown,
-				"only 100-continue can be expected here")
+	case exchange.SameName(name, "expect"):
+		if value != "" && !exchange.SameName(value, continueExpectation) {
+			return &exchange.Refusal{Code: http.StatusExpectationFailed, Message: "only 100-continue can be expected here"}
 		}
-	case len("Connection"):
-		if foldIs(name, "connection") {
-			return checkConnection(x, value)
+	case exchange.SameName(name, "connection"):
+		return checkConnection(x, value)
+	case exchange.SameName(name, "content-type"):
+		return first(&said.contentType, exchange.TypeTwice)
+	case exchange.SameName(name, "content-length"):
+		return first(&said.bodyLength, lengthTwice)
+	case exchange.SameName(name, "transfer-encoding"):
+		if !exchange.SameName(value, "chunked") {
+			return badTransferEncoding
 		}
-	case len("Content-Type"):
-		if foldIs(name, "content-type") {
-			return first(&said.contentType, "the request says more than once what its body is")
-		}
-	case len("Content-Length"):
-		if foldIs(name, "content-length") {
-			return first(&said.bodyLength, "the request says more than once how long its body is")
-		}
-	case len("Transfer-Encoding"):
-		if foldIs(name, "transfer-encoding") {
-			if !foldIs(value, "chunked") {
-				return unsupportedTransferEncoding()
-			}
-			return first(&said.bodyLength, "the request says more than once how long its body is")
-		}
+		return first(&said.bodyLength, lengthTwice)
 	}
 	return nil
 }
 
 // first rejects a second occurrence.
-func first(said *bool, message string) *metav1.Status {
+func first(said *bool, twice *exchange.Refusal) *exchange.Refusal {
 	if *said {
-		return apistatus.BadRequest(message)
+		return twice
 	}
 	*said = true
 	return nil
 }
 
-func unsupportedTransferEncoding() *metav1.Status {
-	return apistatus.Failure(http.StatusNotImplemented, metav1.StatusReasonUnknown,
-		"only chunked is a transfer encoding here, once, in HTTP/1.1")
-}
+var (
+	bareLineFeed        = exchange.BadRequest("a line of the request's header does not end in CRLF")
+	lengthTwice         = exchange.BadRequest("the request says more than once how long its body is")
+	badTransferEncoding = &exchange.Refusal{Code: http.StatusNotImplemented,
+		Message: "only chunked is a transfer encoding here, once, in HTTP/1.1"}
+)
 
 // checkConnection reads one line of a Connection header. It records close, which fasthttp sees only
 // if it is all of the last line. The named headers are not forwarded (RFC 9110, section 7.6.1).
 // Headers that identify the client, or a user that it impersonates, must not get lost this way.
-func checkConnection(x *exchange.Exchange, value string) *metav1.Status {
+func checkConnection(x *exchange.Exchange, value string) *exchange.Refusal {
 	for more := true; more; {
 		var option string
 		option, value, more = strings.Cut(value, ",")
 		option = trimBlanks(option)
 		switch {
-		case foldIs(option, "close"):
+		case exchange.SameName(option, "close"):
 			x.Close = true
-		case foldIs(option, "authorization"), foldHasPrefix(option, "impersonate-"), foldHasPrefix(option, "x-remote-"),
-			foldIs(option, "x-forwarded-for"), foldIs(option, "audit-id"):
-			return apistatus.BadRequest("the Connection header names one that is meant for the API server")
+		case exchange.SameName(option, "authorization"), exchange.NameHasPrefix(option, "impersonate-"), exchange.NameHasPrefix(option, "x-remote-"),
+			exchange.SameName(option, "x-forwarded-for"), exchange.SameName(option, "audit-id"):
+			return exchange.BadRequest("the Connection header names one that is meant for the API server")
 		}
 	}
 	return nil
@@ -197,7 +187,7 @@ func settleExpectation(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 		switch {
 		case n == 0 || n == -2 || !h.IsHTTP11():
 			h.Del(fasthttp.HeaderExpect)
-		case foldIs(string(expect), continueExpectation):
+		case exchange.SameName(string(expect), continueExpectation):
 			h.Set(fasthttp.HeaderExpect, continueExpectation)
 		}
 	}
@@ -213,23 +203,4 @@ func trimBlanks(b string) string {
 		b = b[:len(b)-1]
 	}
 	return b
-}
-
-// foldIs reports whether b equals lower, ignoring case. lower is ASCII in lower case.
-func foldIs(b, lower string) bool { return len(b) == len(lower) && foldHasPrefix(b, lower) }
-
-func foldHasPrefix(b, lower string) bool {
-	if len(b) < len(lower) {
-		return false
-	}
-	for i := range len(lower) {
-		c := b[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -31,7 +31,7 @@ func TestReadHead(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: h\r\n"
 	for name, c := range map[string]struct {
 		raw  string
-		code int32 // 0 is good
+		code int // 0 is good
 	}{
 		"plain":                  {goodHead, 0},
 		"no headers":             {"GET / HTTP/1.0\r\n\r\n", 0},

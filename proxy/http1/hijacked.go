@@ -55,7 +55,7 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve fu
 		h := s.takeOver(c, client)
 		h.slot = held
 		go func() {
-			defer s.guard.Caught("connection taken over", h.Close)
+			defer s.Guard.Caught("connection taken over", h.Close)
 			serve(h)
 		}()
 	})
@@ -64,10 +64,7 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve fu
 // takeOver takes over c, the connection given to a hijack handler. It keeps the bytes that the
 // client has sent beyond the request, and drops fasthttp's buffer.
 func (s *Server) takeOver(c net.Conn, client *downstream.Conn) *hijacked {
-	conn := c
-	if u, ok := c.(interface{ UnsafeConn() net.Conn }); ok {
-		conn = u.UnsafeConn()
-	}
+	conn := c.(interface{ UnsafeConn() net.Conn }).UnsafeConn()
 	h := &hijacked{server: s, client: client, conn: accepted(conn)}
 	// With a deadline in the past, reads return the buffered bytes and then fail. They do not touch
 	// the network.
@@ -121,9 +118,9 @@ func (h *hijacked) mayKeep() bool {
 	if len(h.kept) <= usualKept || h.entry != nil || h.over {
 		return !h.over
 	}
-	h.entry = h.server.ledger.Open(h.client.Payer(), account.Heads, h.client.Break)
+	h.entry = h.server.Ledger.Open(h.client.Payer(), account.Heads, h.client.Break)
 	if !h.entry.Set(maxKept) {
-		h.server.metrics.held.Inc()
+		h.server.Held.Inc()
 		return false
 	}
 	return true
@@ -154,7 +151,7 @@ func (h *hijacked) resume() {
 	h.stopRead()
 	h.release()
 	_ = h.conn.SetDeadline(time.Time{})
-	if !h.server.conns.KeepAlive(h.conn) {
+	if !h.server.Conns.KeepAlive(h.conn) {
 		h.Close()
 		return
 	}
@@ -162,7 +159,7 @@ func (h *hijacked) resume() {
 		h.Close()
 		return
 	}
-	if err := h.server.fast[0].ServeConn(withKept(h.conn, h.kept)); err == fasthttp.ErrConcurrencyLimit {
+	if err := h.server.ServeConn(h.conn, h.kept); err == fasthttp.ErrConcurrencyLimit {
 		h.Close() // the one error without a call of stateChanged
 	}
 }
@@ -185,7 +182,7 @@ func (h *hijacked) awaitRequest() bool {
 func (h *hijacked) Close() {
 	_ = h.conn.Close()
 	h.release()
-	h.server.conns.Closed(h.conn)
+	h.server.Conns.Closed(h.conn)
 }
 
 func (h *hijacked) release() {

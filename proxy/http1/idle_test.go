@@ -49,7 +49,7 @@ func converse(t *testing.T, maxAge time.Duration) (ask func(path string) *http.R
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.ServeConn(served)
+		_ = server.ServeConn(served, nil)
 	}()
 	t.Cleanup(func() { client.Close(); <-done })
 	r = bufio.NewReader(client)

@@ -34,7 +34,7 @@ func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []str
 	return func(requests string) (answers []string) {
 		client, served := tcpPair(t)
 		done := make(chan struct{})
-		go func() { defer close(done); _ = server.ServeConn(withKept(served, nil)) }()
+		go func() { defer close(done); _ = server.ServeConn(served, nil) }()
 		defer func() { client.Close(); <-done }()
 		_ = client.SetDeadline(time.Now().Add(time.Minute))
 		go func() { _, _ = io.WriteString(client, requests) }()
@@ -131,7 +131,7 @@ func TestLargeHeadTime(t *testing.T) {
 	client, served := tcpPair(t)
 	d := &deadlines{Conn: served}
 	done := make(chan struct{})
-	go func() { defer close(done); _ = server.ServeConn(withKept(d, nil)) }()
+	go func() { defer close(done); _ = server.ServeConn(d, nil) }()
 	send(t, client, longHead("/a", 70_000))
 	if answer, err := io.ReadAll(client); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
 		t.Errorf("%v: %.100s", err, answer)
@@ -162,7 +162,7 @@ func TestHeadsOfKnown(t *testing.T) {
 	defer serving.Wait()
 	begin := func(bytes string) net.Conn {
 		client, served := tcpPair(t)
-		serving.Go(func() { _ = server.ServeConn(withKept(served, nil)) })
+		serving.Go(func() { _ = server.ServeConn(served, nil) })
 		send(t, client, bytes)
 		return client
 	}

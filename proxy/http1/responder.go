@@ -83,7 +83,7 @@ func (s *Server) later(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 // OnGone implements exchange.Responder.
 func (r *responder) OnGone(gone func()) {
 	go func() {
-		defer r.conn.server.guard.Caught("stream's reader", gone)
+		defer r.conn.server.Guard.Caught("stream's reader", gone)
 		r.conn.waitRead(gone)
 	}()
 }

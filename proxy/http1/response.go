@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -17,7 +16,7 @@ import (
 // respond sends the response of x when fasthttp's handler has returned. Either fasthttp sends it,
 // or it is written on the connection taken over from fasthttp. body is the request's, nil for none.
 func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *requestBody) {
-	defer s.guard.Caught("response", func() {
+	defer s.Guard.Caught("response", func() {
 		ctx.Hijack(nil)
 		ctx.Response.Reset()
 		ctx.SetStatusCode(http.StatusInternalServerError)
@@ -62,7 +61,7 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 		r.Close = true
 	}
 	if r.Reader != nil {
-		r.Reader = &responseBody{ReadCloser: r.Reader, length: r.Length, conn: ctx.Conn(), request: body, slot: x.Slot, guard: s.guard}
+		r.Reader = &responseBody{ReadCloser: r.Reader, length: r.Length, conn: ctx.Conn(), request: body, slot: x.Slot, guard: s.Guard}
 	}
 	s.write(ctx, x)
 }
@@ -76,9 +75,7 @@ const copiedBody = 16 << 10
 // write copies the response of x to ctx.
 func (s *Server) write(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	r, to := &x.Response, &ctx.Response
-	if c, ok := ctx.Conn().(interface{ setDue(time.Time) }); ok {
-		c.setDue(x.WriteBy())
-	}
+	keptOf(ctx.Conn()).due = x.WriteBy()
 	to.SetStatusCode(r.Code())
 	for _, f := range r.Header {
 		to.Header.Add(f.Name, f.Value)
@@ -98,7 +95,7 @@ func (s *Server) write(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 		to.ImmediateHeaderFlush = r.Length < 0
 		to.SetBodyStream(r.Reader, int(r.Length))
 	case size > copiedBody:
-		to.SetBodyStream(&slicesBody{conn: accepted(ctx.Conn()), slices: r.Body, turn: r.Turn, guard: s.guard}, size)
+		to.SetBodyStream(&slicesBody{conn: accepted(ctx.Conn()), slices: r.Body, turn: r.Turn, guard: s.Guard}, size)
 	default:
 		for _, slice := range r.Body {
 			to.AppendBody(slice)

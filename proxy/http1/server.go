@@ -7,14 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -25,26 +21,16 @@ const Protocol = "http/1.1"
 // Server is fasthttp's server with the limits and conventions of kube-apiserver's HTTP server. Its
 // methods may be called from any goroutine.
 type Server struct {
-	// Immutable once serving.
-	handler func(*exchange.Exchange)
-	ledger  *account.Ledger
-	conns   *downstream.Connections
-	poller  *downstream.Poller
-	metrics *Metrics
-	guard   *exchange.Guard
-	fast    [len(headSizes)]*fasthttp.Server
+	downstream.Base
+	fast [len(headSizes)]*fasthttp.Server
 }
 
-// New returns a server that calls handler for each request. What it holds for clients counts in
-// ledger. New fails in a build with an unsuitable version of fasthttp.
-func New(
-	handler func(*exchange.Exchange), ledger *account.Ledger, conns *downstream.Connections,
-	poller *downstream.Poller, m *Metrics, guard *exchange.Guard,
-) (*Server, error) {
+// New returns a server. It fails in a build with an unsuitable version of fasthttp.
+func New(base downstream.Base) (*Server, error) {
 	if err := checkBodyEnd(); err != nil {
 		return nil, err
 	}
-	s := &Server{handler: handler, ledger: ledger, conns: conns, poller: poller, metrics: m, guard: guard}
+	s := &Server{Base: base}
 	s.fast = s.newFastServers()
 	return s, nil
 }
@@ -55,9 +41,9 @@ func (s *Server) newFastServer() *fasthttp.Server {
 		Handler:        s.serve,
 		HeaderReceived: settleExpectation,
 		ExpectHandler:  s.expect,
-		ErrorHandler:   s.refuse,
+		ErrorHandler:   s.unreadable,
 		ConnState:      s.stateChanged,
-		Logger:         fasthttpLogger{s.guard.Log},
+		Logger:         fasthttpLogger{s.Guard.Log},
 
 		ReadTimeout:  downstream.HeaderTimeout,
 		WriteTimeout: downstream.StallTimeout, // not of streams; kube-apiserver's value
@@ -88,50 +74,45 @@ func (s *Server) Also(protocol string, serve func(net.Conn)) {
 // Serve serves the connections that ln accepts, until Shutdown.
 func (s *Server) Serve(ln net.Listener) error { return s.fast[0].Serve(frontListener{ln}) }
 
-// ServeConn serves one connection until it is closed or taken over.
-func (s *Server) ServeConn(c net.Conn) error { return s.fast[0].ServeConn(c) }
+// ServeConn serves one connection until it is closed or taken over. kept are bytes that the client has
+// sent already.
+func (s *Server) ServeConn(c net.Conn, kept []byte) error {
+	return s.fast[0].ServeConn(withKept(c, kept))
+}
 
 // Shutdown closes the listeners. It waits until fasthttp has no connection left or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) { _ = s.fast[0].ShutdownWithContext(ctx) }
 
 // stateChanged is fasthttp's ConnState hook.
 func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
-	read := replayOf(c)
-	if read != nil && read.taken {
+	read := keptOf(c)
+	if read.taken {
 		return
 	}
 	switch state {
 	case fasthttp.StateNew:
-		s.conns.Opened(accepted(c))
+		s.Conns.Opened(read.Conn)
 	case fasthttp.StateIdle:
 		// fasthttp leaves the last response's write deadline in place. It would fail a later "100
 		// Continue".
 		_ = c.SetWriteDeadline(time.Time{})
-		if read != nil {
-			read.beginHead()
-		}
-		s.conns.Resting(accepted(c))
+		read.beginHead()
+		s.Conns.Resting(read.Conn)
 	case fasthttp.StateClosed:
-		s.conns.Closed(accepted(c))
+		s.Conns.Closed(read.Conn)
 	}
 	// StateActive comes before the first byte of a connection's first request; handle calls Serving
 	// instead. StateHijacked comes after the hijacking, when the connection's new owner may have
 	// closed it already.
 }
 
-// exchanges holds empty exchanges. One goroutine uses an exchange, until its handler returns.
-var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
-
 // serve is fasthttp's handler.
 func (s *Server) serve(ctx *fasthttp.RequestCtx) {
-	x := exchanges.Get().(*exchange.Exchange)
-	defer func() {
-		x.Reset()
-		exchanges.Put(x)
-	}()
+	x := exchange.Take()
+	defer x.Give()
 	body := s.handle(ctx, x)
-	if read := replayOf(ctx.Conn()); read != nil && read.entry != nil && x.Conn.Known() {
-		read.entry.Move(x.Conn.Payer())
+	if entry := keptOf(ctx.Conn()).entry; entry != nil && x.Conn.Known() {
+		entry.Move(x.Conn.Payer())
 	}
 	s.respond(ctx, x, body)
 	if body != nil && x.Response.Reader == nil {
@@ -142,28 +123,26 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 // handle calls the handler for a request whose head is good, and rejects other requests. body is
 // the request's, nil for none. A panic of the handler ends the request only.
 func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *requestBody) {
-	defer s.guard.Caught("request", func() {
-		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
-			exchange.ErrPanicked.Error()))
+	defer s.Guard.Caught("request", func() {
+		s.Refuse(x, exchange.Panicked)
 		x.Response.Close = true
 	})
-	if read := replayOf(ctx.Conn()); read != nil {
-		read.endHead()
-	}
-	conn := s.conns.Serving(accepted(ctx.Conn()))
+	read := keptOf(ctx.Conn())
+	read.endHead()
+	conn := s.Conns.Serving(read.Conn)
 	x.Conn, x.Received = conn, ctx.Time()
 	if stream := ctx.RequestBodyStream(); stream != nil {
-		body = &requestBody{conn: ctx.Conn(), client: conn, ledger: s.ledger, stream: stream, length: ctx.Request.Header.ContentLength()}
+		body = &requestBody{conn: ctx.Conn(), client: conn, ledger: s.Ledger, stream: stream, length: ctx.Request.Header.ContentLength()}
 		x.Body = body
 	}
-	if st := readHead(&ctx.Request.Header, x); st != nil {
-		s.metrics.malformed.Inc()
-		apistatus.Write(x, st)
+	if wrong := readHead(&ctx.Request.Header, x); wrong != nil {
+		s.Malformed.Inc()
+		s.Refuse(x, wrong)
 		x.Response.Close = true // another server may see the end of the body elsewhere
 		return body
 	}
 	defer conn.EndArrival()
-	s.handler(x)
+	s.Handle(x)
 	x.Response.Close = x.Response.Close || x.Close || conn.Last()
 	return body
 }
@@ -171,20 +150,20 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, x *exchange.Exchange) (body *r
 // expect is fasthttp's ExpectHandler. It rejects a request with a bad head before the client sends
 // the body.
 func (s *Server) expect(ctx *fasthttp.RequestCtx) (code int) {
-	defer s.guard.Caught("expectation", func() { code = http.StatusExpectationFailed })
+	defer s.Guard.Caught("expectation", func() { code = http.StatusExpectationFailed })
 	x := new(exchange.Exchange)
-	st := readHead(&ctx.Request.Header, x)
-	if st == nil {
+	wrong := readHead(&ctx.Request.Header, x)
+	if wrong == nil {
 		return http.StatusContinue
 	}
-	s.reject(ctx, x, st)
-	return int(st.Code)
+	s.reject(ctx, x, wrong)
+	return wrong.Code
 }
 
-// refuse is fasthttp's ErrorHandler. It answers a request that fasthttp could not read. fasthttp
+// unreadable is fasthttp's ErrorHandler. It answers a request that fasthttp could not read. fasthttp
 // then closes the connection.
-func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
-	defer s.guard.Caught("malformed request", nil) // the connection is closed anyway
+func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+	defer s.Guard.Caught("malformed request", nil) // the connection is closed anyway
 	var tooLong *fasthttp.ErrSmallBuffer
 	var network net.Error
 	if errors.As(err, &network) && !network.Timeout() {
@@ -193,29 +172,26 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err error) {
 	if errors.As(err, &tooLong) && s.serveLonger(ctx.Conn()) {
 		return // what fasthttp writes goes nowhere
 	}
-	var st *metav1.Status
+	wrong := exchange.BadRequest("the request could not be read as HTTP/1.1")
 	switch {
 	case errors.Is(err, errBareLineFeed):
-		st = apistatus.BadRequest(errBareLineFeed.Error())
+		wrong = bareLineFeed
 	case tooLong != nil:
-		st = apistatus.HeadTooLong()
+		wrong = exchange.HeadTooLong
 	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
-		st = unsupportedTransferEncoding()
+		wrong = badTransferEncoding
 	case network != nil:
-		st = apistatus.Failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
-			"the request did not arrive in time")
-	default:
-		st = apistatus.BadRequest("the request could not be read as HTTP/1.1")
+		wrong = &exchange.Refusal{Code: http.StatusRequestTimeout, Message: "the request did not arrive in time"}
 	}
 	x := new(exchange.Exchange)
 	_ = readHead(&ctx.Request.Header, x) // as much as has come
-	s.reject(ctx, x, st)
+	s.reject(ctx, x, wrong)
 }
 
 // reject answers a request whose head is bad.
-func (s *Server) reject(ctx *fasthttp.RequestCtx, x *exchange.Exchange, st *metav1.Status) {
-	s.metrics.malformed.Inc()
-	apistatus.Write(x, st)
+func (s *Server) reject(ctx *fasthttp.RequestCtx, x *exchange.Exchange, wrong *exchange.Refusal) {
+	s.Malformed.Inc()
+	s.Refuse(x, wrong)
 	s.write(ctx, x)
 }
 

@@ -49,11 +49,11 @@ func (st *stream) begin(head []byte) (began bool) {
 	server := st.conn.server
 	events := downstream.SinkEvents{Gone: st.source.Gone, Drop: st.conn.Close, Keep: st.source.Keep, Evict: st.source.Evict, Ended: st.end}
 	if st.messages != nil {
-		sink := downstream.NewSink(st.conn.conn, server.poller, "", server.guard, events)
+		sink := downstream.NewSink(st.conn.conn, server.Poller, "", server.Guard, events)
 		w := &webSocket{messages: messages{connection: sink, form: *st.messages}, gone: st.source.Gone}
 		return w.begin(head, st.conn.takeKept(), st.source) == nil
 	}
-	sink := downstream.NewSink(st.conn.conn, server.poller, framing.LastChunk, server.guard, events)
+	sink := downstream.NewSink(st.conn.conn, server.Poller, framing.LastChunk, server.Guard, events)
 	if sink.Begin(head, func() { st.conn.waitRead(st.source.Gone) }) != nil {
 		return false
 	}

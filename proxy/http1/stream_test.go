@@ -18,6 +18,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -26,7 +27,9 @@ import (
 // newServer returns a server without limits.
 func newServer(t testing.TB, handle func(*exchange.Exchange), ledger *account.Ledger, maxAge time.Duration) *Server {
 	t.Helper()
-	server, err := New(handle, ledger, downstream.NewConnections(maxAge, account.New(account.Limits{})), nil, NewMetrics(metrics.NewSet()), proxytest.Guard())
+	rejected := new(metrics.Counter)
+	server, err := New(downstream.Base{Handle: handle, Refuse: apistatus.Refuse, Ledger: ledger, Guard: proxytest.Guard(),
+		Conns: downstream.NewConnections(maxAge, account.New(account.Limits{})), Malformed: rejected, Held: rejected})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +44,7 @@ func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exch
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.poller, server.guard = poller, guard
+	server.Poller, server.Guard = poller, guard
 	polling, endPolling := context.WithCancel(t.Context())
 	polled := make(chan struct{})
 	go func() { defer close(polled); poller.Run(polling) }()

@@ -34,7 +34,7 @@ type body struct {
 
 func newBody(st *stream, length int64, expects bool) *body {
 	b := &body{stream: st, came: make(chan struct{}, 1), length: length, room: streamWindow, expects: expects}
-	b.entry = st.conn.server.ledger.Open(st.conn.shared.Payer(), account.Bodies, b.cut)
+	b.entry = st.conn.server.Ledger.Open(st.conn.shared.Payer(), account.Bodies, b.cut)
 	return b
 }
 
@@ -266,7 +266,7 @@ func (c *conn) dataLocked(f *wire.DataFrame, counted bool) error {
 		c.returnLocked(int(f.Length))
 	case !counted && !b.owned:
 		c.returnLocked(int(f.Length))
-		c.server.metrics.held.Inc()
+		c.server.Held.Inc()
 		return c.refuseLocked(st.id, wire.ErrCodeEnhanceYourCalm)
 	default:
 		b.data = append(b.data, f.Data()...)

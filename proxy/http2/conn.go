@@ -115,7 +115,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.carrier = fanout.NewCarrier(c.flush)
 	var err error
-	if c.out, err = downstream.NewSharedWriter(t, s.poller, c.roomAgain); err != nil {
+	if c.out, err = downstream.NewSharedWriter(t, s.Poller, c.roomAgain); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -132,7 +132,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 
 // serve reads the connection until it ends, and waits until nothing works for it.
 func (c *conn) serve() {
-	c.shared = c.server.conns.Shared(c.tls, c.goAway)
+	c.shared = c.server.Conns.Shared(c.tls, c.goAway)
 	c.shared.Rest(true) // it has no stream yet
 	c.end(c.readCaught())
 	c.reader.giveBack()
@@ -144,7 +144,7 @@ func (c *conn) serve() {
 
 // readCaught is read, and ends the connection after a panic.
 func (c *conn) readCaught() (err error) {
-	defer c.server.guard.Caught("HTTP/2 connection", func() { err = wire.ConnectionError(wire.ErrCodeInternal) })
+	defer c.server.Guard.Caught("HTTP/2 connection", func() { err = wire.ConnectionError(wire.ErrCodeInternal) })
 	return c.read()
 }
 
@@ -160,7 +160,7 @@ func (c *conn) unlock() {
 
 // roomAgain goes on when the socket has room.
 func (c *conn) roomAgain() {
-	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
+	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	if c.failed != nil {
@@ -199,7 +199,7 @@ func (c *conn) restLocked() {
 
 // flush sends what is due. It is the carrier's.
 func (c *conn) flush() {
-	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
+	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	c.sendLocked()

@@ -83,7 +83,7 @@ func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
 // proxy stops. RFC 9113, section 6.8: streams that the client has opened before it sees the first
 // GOAWAY are served.
 func (c *conn) goAway() {
-	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
+	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	c.goAwayLocked()
@@ -107,7 +107,7 @@ var goAwayPing = [8]byte{'g', 'o', 'i', 'n', 'g'}
 // refuseNew sends the second GOAWAY. Later streams are ignored. The client sends their requests
 // again on another connection.
 func (c *conn) refuseNew() {
-	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
+	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	if c.ending != warned {

@@ -6,9 +6,7 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2/hpack"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -147,7 +145,7 @@ func (d *headDecoder) checkPseudo() string {
 
 // readHead fills x from the decoded head. It returns what is wrong with the head, nil if nothing
 // is. The rules are those of HTTP/1.1; see readHead in package http1.
-func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav1.Status) {
+func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *exchange.Refusal) {
 	x.Method, x.Target, x.Protocol = d.pseudo[method], d.pseudo[path], exchange.HTTP20
 	x.ContentLength = -1
 	if d.has[authority] {
@@ -155,14 +153,13 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 	}
 	switch _, ok := exchange.CutTarget(x.Target); {
 	case d.over:
-		wrong = apistatus.HeadTooLong()
+		wrong = exchange.HeadTooLong
 	case x.Method == http.MethodConnect:
-		wrong = apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-			"the server does not allow this method on the requested resource")
+		wrong = exchange.NoConnect
 	case !ok || x.Target[0] != '/' || strings.ContainsAny(x.Target, " \t"):
-		wrong = apistatus.BadRequest("the request target must be a path, whose escapes are whole")
+		wrong = exchange.BadTarget
 	case !exchange.PlainHost(d.pseudo[authority]):
-		wrong = apistatus.BadRequest("malformed Host header")
+		wrong = exchange.BadHost
 	}
 	for _, f := range d.fields {
 		st := d.checkField(x, f)
@@ -182,22 +179,22 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *metav
 }
 
 // checkField checks one field of a request.
-func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *metav1.Status {
+func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *exchange.Refusal {
 	switch f.Name {
 	case "host":
 		if d.saidHost || !exchange.PlainHost(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
-			return apistatus.BadRequest("malformed Host header")
+			return exchange.BadHost
 		}
 		d.saidHost = true
 	case "content-type":
 		if d.saidType {
-			return apistatus.BadRequest("the request says more than once what its body is")
+			return exchange.TypeTwice
 		}
 		d.saidType = true
 	case "content-length":
 		n, err := strconv.ParseUint(f.Value, 10, 63)
 		if d.saidLength || err != nil {
-			return apistatus.BadRequest("the request does not say once how long its body is")
+			return exchange.BadRequest("the request does not say once how long its body is")
 		}
 		d.saidLength = true
 		x.ContentLength = int64(n)

@@ -24,7 +24,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 			<-done
 		}
 	})
-	w.server.ledger = account.New(account.Limits{Each: 3 * maxFrame})
+	w.server.Ledger = account.New(account.Limits{Each: 3 * maxFrame})
 	defer close(done)
 	p := w.dial()
 	send := func(id uint32, frames int) {
@@ -32,7 +32,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 			_ = p.framer.WriteData(id, false, make([]byte, maxFrame))
 		}
 	}
-	held := func() int64 { return w.server.ledger.Totals().Held[account.Bodies] }
+	held := func() int64 { return w.server.Ledger.Totals().Held[account.Bodies] }
 	p.head(1, "POST", "/known", false)
 	send(1, 2)
 	p.ping()
@@ -58,7 +58,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 	p.head(5, "POST", "/stranger", false)
 	send(5, 1)
 	p.ping()
-	if freed := w.server.ledger.Relieve(1, account.Bodies); freed != maxFrame {
+	if freed := w.server.Ledger.Relieve(1, account.Bodies); freed != maxFrame {
 		t.Errorf("cut %d bytes", freed)
 	}
 	if got := p.status(5); got != wire.ErrCodeEnhanceYourCalm.String() {
@@ -79,7 +79,7 @@ func TestUnreadResponses(t *testing.T) {
 		}
 		x.Response.Body = exchange.BodySlices{[]byte("body")}
 	})
-	w.server.ledger = account.New(account.Limits{Each: 2 * heldByAnswer})
+	w.server.Ledger = account.New(account.Limits{Each: 2 * heldByAnswer})
 	for path, payer := range map[string]account.Source{"/known": {Name: "ann"}, "/": {Name: "127.0.0.1", Stranger: true}} {
 		p := w.dial(0)
 		reset := func() {
@@ -92,10 +92,10 @@ func TestUnreadResponses(t *testing.T) {
 			p.get(id, path)
 		}
 		reset() // one of three, when the others count
-		if got := w.server.ledger.Largest(2); len(got) != 1 || got[0].Source != payer || got[0].Held[account.Answers] != 2*heldByAnswer {
+		if got := w.server.Ledger.Largest(2); len(got) != 1 || got[0].Source != payer || got[0].Held[account.Answers] != 2*heldByAnswer {
 			t.Errorf("%s: %+v", path, got)
 		}
-		if freed := w.server.ledger.Relieve(1, account.Answers); freed != 2*heldByAnswer {
+		if freed := w.server.Ledger.Relieve(1, account.Answers); freed != 2*heldByAnswer {
 			t.Errorf("%s: %d bytes are cut", path, freed)
 		}
 		reset()

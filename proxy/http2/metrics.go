@@ -3,7 +3,6 @@ package http2
 import (
 	"github.com/VictoriaMetrics/metrics"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exposition"
 )
 
@@ -19,20 +18,12 @@ var (
 type Metrics struct {
 	connections *metrics.Gauge
 	broken      *metrics.Counter // connections
-
-	// Of rejected requests.
-	streams, malformed, held *metrics.Counter
+	streams     *metrics.Counter // rejected requests
 }
 
-// NewMetrics adds the metrics to a server's set.
-func NewMetrics(set *metrics.Set) *Metrics {
-	return &Metrics{
-		connections: set.NewGauge(openConnections, nil),
-		broken:      set.NewCounter(brokenConnections),
-		streams:     apistatus.Rejections(set, "max_streams"),
-		malformed:   apistatus.Rejections(set, "malformed"),
-		held:        apistatus.Rejections(set, "held_memory"),
-	}
+// NewMetrics adds the metrics to a server's set. streams counts requests beyond the limit of streams.
+func NewMetrics(set *metrics.Set, streams *metrics.Counter) *Metrics {
+	return &Metrics{connections: set.NewGauge(openConnections, nil), broken: set.NewCounter(brokenConnections), streams: streams}
 }
 
 // Connections returns how many connections are open. It may be called from any goroutine.

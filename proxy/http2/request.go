@@ -1,15 +1,11 @@
 package http2
 
 import (
-	"net/http"
-	"sync"
 	"time"
 
 	wire "golang.org/x/net/http2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
 
@@ -68,7 +64,7 @@ func (c *conn) holdHead(bytes int) bool {
 		return true
 	}
 	if c.held == nil {
-		c.held = c.server.ledger.Open(c.shared.Payer(), account.Heads, func() { go c.fail(errCalm) })
+		c.held = c.server.Ledger.Open(c.shared.Payer(), account.Heads, func() { go c.fail(errCalm) })
 	}
 	return c.held.Set(int64(bytes))
 }
@@ -104,7 +100,7 @@ func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
 		c.server.metrics.streams.Inc()
 		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
 	case dependsOnItself, !c.heads.over && c.heads.checkPseudo() != "":
-		c.server.metrics.malformed.Inc()
+		c.server.Malformed.Inc()
 		return c.refuseLocked(id, wire.ErrCodeProtocol)
 	}
 	return c.requestLocked(id, last)
@@ -139,21 +135,13 @@ func (c *conn) lateLocked(id uint32, head bool) error {
 	return c.refuseLocked(id, wire.ErrCodeStreamClosed)
 }
 
-// exchanges holds empty exchanges. One goroutine uses an exchange, until its handler returns.
-var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
-
-func giveBack(x *exchange.Exchange) {
-	x.Reset()
-	exchanges.Put(x)
-}
-
 // requestLocked opens the stream of the head that has been decoded, and starts its handler.
 func (c *conn) requestLocked(id uint32, last bool) error {
-	x := exchanges.Get().(*exchange.Exchange)
+	x := exchange.Take()
 	expects, wrong := c.heads.readHead(x)
 	if last && x.ContentLength > 0 {
-		giveBack(x)
-		c.server.metrics.malformed.Inc()
+		x.Give()
+		c.server.Malformed.Inc()
 		return c.refuseLocked(id, wire.ErrCodeProtocol)
 	}
 	st := c.openLocked(id)
@@ -182,7 +170,7 @@ func (c *conn) requestLocked(id uint32, last bool) error {
 
 // serve answers a request. It runs on a goroutine of its own, and returns when the response has
 // been written or is left to a shard.
-func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status, head *account.Entry) {
+func (st *stream) serve(x *exchange.Exchange, wrong *exchange.Refusal, head *account.Entry) {
 	if head != nil {
 		defer head.Close()
 	}
@@ -195,7 +183,7 @@ func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status, head *accoun
 		}
 	}()
 	defer st.EndArrival()
-	defer c.server.guard.Caught("response", func() { st.reset(wire.ErrCodeInternal) })
+	defer c.server.Guard.Caught("response", func() { st.reset(wire.ErrCodeInternal) })
 	st.handle(x, wrong)
 	r := &responder{stream: st, method: x.Method}
 	if x.Slot != nil {
@@ -211,18 +199,16 @@ func (st *stream) serve(x *exchange.Exchange, wrong *metav1.Status, head *accoun
 
 // handle calls the handler for a request whose head is good, and rejects other requests. A panic of
 // the handler ends the request only.
-func (st *stream) handle(x *exchange.Exchange, wrong *metav1.Status) {
-	defer st.conn.server.guard.Caught("request", func() {
-		apistatus.Write(x, apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
-			exchange.ErrPanicked.Error()))
-	})
+func (st *stream) handle(x *exchange.Exchange, wrong *exchange.Refusal) {
+	s := st.conn.server
+	defer s.Guard.Caught("request", func() { s.Refuse(x, exchange.Panicked) })
 	defer st.EndArrival() // the response may wait for a WINDOW_UPDATE, and then the reader must read
 	if wrong != nil {
-		st.conn.server.metrics.malformed.Inc()
-		apistatus.Write(x, wrong)
+		s.Malformed.Inc()
+		s.Refuse(x, wrong)
 		return
 	}
-	st.conn.server.handler(x)
+	s.Handle(x)
 	x.Continue()
 }
 

@@ -38,7 +38,7 @@ func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
 		return r.watch(x)
 	case resp.Detached != nil:
 		answer := resp.Detached
-		giveBack(x)
+		x.Give()
 		written()
 		answer(r)
 		if !r.responded {
@@ -55,7 +55,7 @@ func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
 		body.Release()
 	}
 	r.Respond(resp)
-	giveBack(x)
+	x.Give()
 	return false
 }
 
@@ -65,7 +65,7 @@ func (r *responder) OnGone(gone func()) {
 	c := st.conn
 	call := func() {
 		go func() {
-			defer c.server.guard.Caught("stream's end", nil)
+			defer c.server.Guard.Caught("stream's end", nil)
 			gone()
 		}()
 	}

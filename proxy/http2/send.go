@@ -63,7 +63,7 @@ func (c *conn) sendableLocked() bool {
 
 // goOn sends until nothing is left or the socket is full.
 func (c *conn) goOn() {
-	defer c.server.guard.Caught("HTTP/2 connection's write", c.abort)
+	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
 	for c.goOnOnce() {
 		runtime.Gosched() // a shard may wait for the lock
 	}

@@ -304,12 +304,12 @@ func (st *stream) awaitLocked(done func() bool) error {
 		case <-s.wrote:
 			c.mu.Lock()
 		case <-waits:
-			entry := c.server.ledger.Open(c.shared.Payer(), account.Answers, func() { st.reset(wire.ErrCodeEnhanceYourCalm) })
+			entry := c.server.Ledger.Open(c.shared.Payer(), account.Answers, func() { st.reset(wire.ErrCodeEnhanceYourCalm) })
 			defer entry.Close()
 			ok := entry.Set(heldByAnswer) // without the lock: it may cut others
 			c.mu.Lock()
 			if !ok {
-				c.server.metrics.held.Inc()
+				c.server.Held.Inc()
 				c.resetLocked(st, wire.ErrCodeEnhanceYourCalm)
 				c.sendLocked()
 				return errLeft

@@ -35,7 +35,7 @@ func (r *responder) watch(x *exchange.Exchange) (began bool) {
 	if !w.begin(&x.Response) {
 		return false
 	}
-	giveBack(x)
+	x.Give()
 	w.source.Begin(w)
 	return true
 }
@@ -71,7 +71,7 @@ func (w *watch) Carrier() *fanout.Carrier {
 // Write implements fanout.Sink.
 func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	c := w.conn
-	defer c.server.guard.Caught("watch's write", func() {
+	defer c.server.Guard.Caught("watch's write", func() {
 		c.abort() // half a frame may be due
 		blocked, err = false, exchange.ErrPanicked
 	})
@@ -149,13 +149,13 @@ func (w *watch) Drain(done func(error)) {
 
 // Kept implements fanout.Keeper.
 func (w *watch) Kept(bytes int64) (ok bool) {
-	defer w.conn.server.guard.Caught("watch's account", func() { ok = false })
+	defer w.conn.server.Guard.Caught("watch's account", func() { ok = false })
 	return w.source.Keep(bytes)
 }
 
 // Evicted implements fanout.Evictee.
 func (w *watch) Evicted(st fanout.State) {
-	defer w.conn.server.guard.Caught("watch's eviction", nil) // the watch ends in any case
+	defer w.conn.server.Guard.Caught("watch's eviction", nil) // the watch ends in any case
 	w.source.Evict(st)
 }
 
@@ -170,7 +170,7 @@ func (w *watch) End(reason fanout.Reason, complete bool) {
 	}
 	go func() {
 		defer w.conn.working.Done()
-		defer w.conn.server.guard.Caught("watch's end", nil)
+		defer w.conn.server.Guard.Caught("watch's end", nil)
 		if w.slot != nil {
 			defer w.slot.Release()
 		}
@@ -182,7 +182,7 @@ func (w *watch) End(reason fanout.Reason, complete bool) {
 // and whether nothing worked for the watch before.
 func (w *watch) end(complete bool) (whole, over bool) {
 	c, st := w.conn, w.stream()
-	defer c.server.guard.Caught("watch's last write", c.abort)
+	defer c.server.Guard.Caught("watch's last write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
 	over = st.over
@@ -217,7 +217,7 @@ func (w *watch) end(complete bool) (whole, over bool) {
 
 // giveUp resets a stream whose client has not accepted its last bytes in time.
 func (w *watch) giveUp() {
-	defer w.conn.server.guard.Caught("watch's last write", w.conn.abort)
+	defer w.conn.server.Guard.Caught("watch's last write", w.conn.abort)
 	w.stream().reset(wire.ErrCodeInternal)
 }
 

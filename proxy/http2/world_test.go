@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
@@ -57,7 +58,10 @@ func newWorldOf(t testing.TB, streams int, maxAge time.Duration, handler func(*e
 	ledger := account.New(account.Limits{})
 	w := &world{t: t, conns: downstream.NewConnections(maxAge, ledger), ledger: ledger, addr: ln.Addr().String(), ln: ln}
 	guard := exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(t.Output(), nil)))
-	w.server = New(handler, &Options{HTTP2MaxStreamsPerConnection: streams}, w.ledger, w.conns, poller, NewMetrics(metrics.NewSet()), guard)
+	rejected := new(metrics.Counter)
+	base := downstream.Base{Handle: handler, Refuse: apistatus.Refuse, Ledger: ledger, Conns: w.conns, Poller: poller, Guard: guard,
+		Malformed: rejected, Held: rejected}
+	w.server = New(base, &Options{HTTP2MaxStreamsPerConnection: streams}, NewMetrics(metrics.NewSet(), rejected))
 	w.serving.Go(w.accept)
 	t.Cleanup(func() {
 		w.ln.Close()

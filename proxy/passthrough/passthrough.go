@@ -351,7 +351,7 @@ func addFields(to *exchange.Header, from http.Header) {
 // failed returns the response to a request that has failed upstream, and logs and counts it.
 func (p *Forwarder) failed(req *http.Request, err error) *metav1.Status {
 	if errors.Is(err, upstream.ErrLongHead) {
-		return apistatus.HeadTooLong()
+		return apistatus.Refusal(exchange.HeadTooLong)
 	}
 	p.metrics.errors.Inc()
 	p.guard.Log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)

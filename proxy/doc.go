@@ -17,8 +17,8 @@
 //	apistatus    errors in kube-apiserver's form
 //	view         parts of the path space that serve the API without some fields
 //	request      a request's parameters, parsed once
-//	auth         clients' identities and permissions
 //	fairness     fair turns at processors and at costly requests to kube-apiserver
+//	auth         clients' identities and permissions
 //	audit        the audit log
 //	upstream     the client to kube-apiserver, and discovery of its APIs
 //	seed         sibling replicas, whose caches fill those of a new one

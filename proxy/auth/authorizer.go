@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -145,7 +146,7 @@ func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review
 // ask asks kube-apiserver when the queue of reviews permits it, and remembers the decision.
 func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []byte) Decision {
 	end, err := a.queue.begin(ctx, id)
-	if errors.Is(err, errReviewsBusy) {
+	if errors.Is(err, fairness.ErrRefused) {
 		return Decision{outcome: busy}
 	}
 	if err != nil {

@@ -21,7 +21,7 @@
 //	access_review.go        the question to kube-apiserver, and how its answer is read
 //	coalescer.go            the same question at the same time is asked once
 //	ttl_cache.go            decisions and owners, each remembered for a time
-//	review_queue.go         which review is next when many wait
+//	review_queue.go         known clients and strangers among the reviews, which take turns (package fairness)
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
 //	token_owner.go          a token's owner, for the audit log and limits
 //	user_key.go             which identities a limit counts as one user

@@ -1,11 +1,9 @@
 package auth
 
 import (
-	"container/list"
 	"context"
-	"errors"
+	"net"
 	"net/netip"
-	"sync"
 
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/fairness"
 )
 
 const (
@@ -40,46 +39,17 @@ const (
 // than half of its class's reviews under way. A review beyond the bounds of waiting is refused at
 // once. Its methods may be called from any goroutine.
 type reviewQueue struct {
-	tokens *KnownTokens // immutable
-
-	mu               sync.Mutex
-	known, strangers reviewClass
+	tokens           *KnownTokens // immutable
+	known, strangers *fairness.Queue
 }
-
-// reviewClass holds the reviews of known clients, or those of strangers.
-type reviewClass struct {
-	// Immutable.
-	most, mostOfOne             int // under way
-	mostWaiting, mostWaitingOne int
-	gauge                       *metrics.Gauge // of waiting
-
-	underWay, waiting int
-	lines             map[reviewSource]*reviewLine // those with reviews under way or waiting
-	turns             list.List                    // the lines whose first review may begin, the next one first
-}
-
-// reviewSource is counted as one by the queue's fairness. At most one of its fields is set.
-type reviewSource struct {
-	user    string
-	token   Question
-	address netip.Prefix
-}
-
-// reviewLine holds the reviews of one source.
-type reviewLine struct {
-	source   reviewSource
-	underWay int
-	waiting  list.List     // of chan struct{}, each closed when its review may begin
-	turn     *list.Element // in turns; nil if it is not there
-}
-
-var errReviewsBusy = errors.New("too many access reviews wait")
 
 func newReviewQueue(tokens *KnownTokens, m *Metrics) *reviewQueue {
-	class := func(most, waiting, waitingOne int, gauge *metrics.Gauge) reviewClass {
-		return reviewClass{most: most, mostOfOne: most / 2, mostWaiting: waiting, mostWaitingOne: waitingOne, gauge: gauge, lines: make(map[reviewSource]*reviewLine)}
+	pool := fairness.NewPool(maxReviews)
+	class := func(most, waiting, waitingOne int, gauge *metrics.Gauge) *fairness.Queue {
+		return pool.Queue(fairness.Bounds{Seats: most, SeatsEach: most / 2, Waits: waiting, WaitsEach: waitingOne},
+			fairness.Purpose{Waiting: gauge})
 	}
-	return &reviewQueue{
+	return &reviewQueue{ // known clients are first
 		tokens:    tokens,
 		known:     class(maxKnownReviews, maxKnownWaiting, maxKnownWaitingOfOne, m.known),
 		strangers: class(maxStrangerReviews, maxStrangersWaiting, maxStrangersWaitingOne, m.strangers),
@@ -87,117 +57,39 @@ func newReviewQueue(tokens *KnownTokens, m *Metrics) *reviewQueue {
 }
 
 // begin waits until a review of id may begin. The caller calls end after the review. begin returns
-// errReviewsBusy at once if too many reviews wait already, and ctx's error if ctx ends first.
+// fairness.ErrRefused at once if too many reviews wait already, and ctx's error if ctx ends first.
 func (q *reviewQueue) begin(ctx context.Context, id Identity) (end func(), err error) {
 	class, source := q.classOf(id)
-	q.mu.Lock()
-	line := class.lines[source]
-	if line == nil {
-		line = &reviewLine{source: source}
-		class.lines[source] = line
-	}
-	if class.waiting >= class.mostWaiting || line.waiting.Len() >= class.mostWaitingOne {
-		class.settleLocked(line)
-		q.mu.Unlock()
-		return nil, errReviewsBusy
-	}
-	c := make(chan struct{})
-	place := line.waiting.PushBack(c)
-	class.wait(1)
-	class.settleLocked(line)
-	q.startLocked()
-	q.mu.Unlock()
-
-	select {
-	case <-c:
-		return func() { q.end(class, line) }, nil
-	case <-ctx.Done():
-	}
-	q.mu.Lock()
-	select {
-	case <-c: // its turn came at this moment
-		q.mu.Unlock()
-		q.end(class, line)
-		return nil, ctx.Err()
-	default:
-	}
-	defer q.mu.Unlock()
-	line.waiting.Remove(place)
-	class.wait(-1)
-	class.settleLocked(line)
-	return nil, ctx.Err()
-}
-
-func (q *reviewQueue) end(class *reviewClass, line *reviewLine) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	class.underWay--
-	line.underWay--
-	class.settleLocked(line)
-	q.startLocked()
+	return class.Take(ctx, source)
 }
 
 // classOf returns the class and the source of a review of id.
-func (q *reviewQueue) classOf(id Identity) (*reviewClass, reviewSource) {
+func (q *reviewQueue) classOf(id Identity) (*fairness.Queue, fairness.Flow) {
 	switch {
 	case id.Kind == KindOwn:
-		return &q.known, reviewSource{}
+		return q.known, fairness.Flow{}
 	case id.User != nil:
-		return &q.known, reviewSource{user: id.User.Name}
+		return q.known, fairness.User(id.User.Name)
+	case q.tokens.Of(id).Known():
+		return q.known, fairness.Token(id.Token)
 	}
-	if token := q.tokens.Of(id); token.Known() {
-		return &q.known, reviewSource{token: token.hash}
-	}
-	return &q.strangers, reviewSource{address: id.From}
+	return q.strangers, fairness.Address(id.From)
 }
 
-// startLocked begins all reviews that may begin now, those of known clients first.
-func (q *reviewQueue) startLocked() {
-	for {
-		class := &q.known
-		if !class.mayStart() {
-			class = &q.strangers
-		}
-		if !class.mayStart() || q.known.underWay+q.strangers.underWay >= maxReviews {
-			return
-		}
-		class.startLocked()
+// FlowOf tells users apart whose requests share processors, or kube-apiserver's patience. Each token is
+// a user: kube-apiserver is not asked for its owner, and the many pods of a DaemonSet, which share an
+// account, reconnect together. On the insecure port, where all clients are the proxy itself, each
+// connection is a user. Of anonymous clients, each address is a user.
+func FlowOf(id Identity, from net.Addr) fairness.Flow {
+	switch {
+	case id.User != nil:
+		return fairness.User(id.User.Name)
+	case id.Kind == KindAnonymous:
+		return fairness.Address(id.From)
+	case id.Kind == KindToken:
+		return fairness.Token(id.Token)
 	}
-}
-
-func (c *reviewClass) mayStart() bool { return c.turns.Len() > 0 && c.underWay < c.most }
-
-// startLocked begins the first review of the next line. The line's next turn comes after all
-// others'.
-func (c *reviewClass) startLocked() {
-	line := c.turns.Remove(c.turns.Front()).(*reviewLine)
-	line.turn = nil
-	first := line.waiting.Remove(line.waiting.Front()).(chan struct{})
-	c.wait(-1)
-	c.underWay++
-	line.underWay++
-	c.settleLocked(line)
-	close(first)
-}
-
-// settleLocked puts a line that has changed among the turns, or removes it from there. It forgets a
-// line without reviews.
-func (c *reviewClass) settleLocked(line *reviewLine) {
-	switch may := line.waiting.Len() > 0 && line.underWay < c.mostOfOne; {
-	case may && line.turn == nil:
-		line.turn = c.turns.PushBack(line)
-	case !may && line.turn != nil:
-		c.turns.Remove(line.turn)
-		line.turn = nil
-	}
-	if line.waiting.Len() == 0 && line.underWay == 0 {
-		delete(c.lines, line.source)
-	}
-}
-
-func (c *reviewClass) wait(n int) {
-	c.waiting += n
-	c.gauge.Add(float64(n))
+	return fairness.Connection(from)
 }
 
 // SourceOf returns a client's address, as the source of a stranger's reviews.

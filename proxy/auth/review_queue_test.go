@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
@@ -94,92 +97,67 @@ func TestReviewQueue(t *testing.T) {
 			}
 		}
 		q.all.Wait()
-		if q.now != 0 || q.known.waiting != 0 || q.strangers.waiting != 0 ||
-			len(q.known.lines)+len(q.strangers.lines) != 0 ||
-			q.known.turns.Len()+q.strangers.turns.Len() != 0 || q.known.underWay+q.strangers.underWay != 0 {
-			t.Errorf("left over: %+v", q.reviewQueue)
-		}
 		if n := len(q.order); n != 1603 {
 			t.Errorf("%d reviews", n)
 		}
 	})
 }
 
-// A source's next turn comes after one turn of each other source, even if it has many reviews.
-func TestReviewTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))}
-		for i := range 4 {
-			q.ask(t, "first", strangerFrom(i, "x"), 8) // all slots
-		}
-		for i, name := range []string{"a", "b", "c"} {
-			q.ask(t, name, strangerFrom(10+i, name), 40*(3-i))
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		q.mu.Lock()
-		got := slices.Clone(q.order[32:64])
-		q.mu.Unlock()
-		for i, name := range []string{"a", "b", "c"} {
-			n := len(slices.DeleteFunc(slices.Clone(got), func(s string) bool { return s != name }))
-			if n < 10 || n > 11 {
-				t.Errorf("%s: %d of 32 turns; %d", name, n, i)
-			}
-		}
-		q.all.Wait()
-	})
-}
-
-// A review beyond the bounds is refused at once. A review that leaves makes room.
+// Each class has its own bounds of waiting.
 func TestReviewQueueBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))
-		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		fill := func(ctx context.Context, id Identity, n int) {
-			for range n {
+		ctx, cancel := context.WithCancel(t.Context())
+		// waits begins n reviews of id, under way or waiting, and one more, which is refused.
+		waits := func(id Identity, n int) {
+			t.Helper()
+			var refused atomic.Int64
+			for range n + 1 {
 				all.Go(func() {
-					if end, err := q.begin(ctx, id); err == nil {
+					if end, err := q.begin(ctx, id); errors.Is(err, fairness.ErrRefused) {
+						refused.Add(1)
+					} else if err == nil {
 						<-ctx.Done()
 						end()
 					}
 				})
 			}
 			synctest.Wait()
-		}
-		refuses := func(id Identity, want bool) {
-			t.Helper()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			defer cancel()
-			begin := time.Now()
-			end, err := q.begin(ctx, id)
-			if err == nil {
-				end()
-			}
-			if errors.Is(err, errReviewsBusy) != want || want && time.Since(begin) != 0 {
-				t.Errorf("got %v after %s", err, time.Since(begin))
+			if refused.Load() != 1 {
+				t.Errorf("%d of %d reviews of %v from %v are refused, want 1", refused.Load(), n+1, id, id.From)
 			}
 		}
-		fill(ctx, strangerFrom(0, "x"), 16+maxStrangersWaitingOne-1)
-		refuses(strangerFrom(0, "x"), false)
-		fill(ctx, strangerFrom(0, "x"), 1)
-		refuses(strangerFrom(0, "y"), true)
-		refuses(strangerFrom(1, "x"), false)
-		fill(ctx, strangerFrom(1, "x"), 16)
-		for i := range maxStrangersWaiting/maxStrangersWaitingOne - 1 {
-			fill(ctx, strangerFrom(2+i, "x"), maxStrangersWaitingOne)
+		waits(strangerFrom(0, "x"), 16+maxStrangersWaitingOne)
+		waits(byCertificate("jane"), 24+maxKnownWaitingOfOne)
+		waits(strangerFrom(1, "x"), 16+maxStrangersWaitingOne)
+		for i := range maxStrangersWaiting/maxStrangersWaitingOne - 2 {
+			waits(strangerFrom(2+i, "x"), maxStrangersWaitingOne)
 		}
-		refuses(strangerFrom(99, "x"), true)
-		fill(ctx, byCertificate("jane"), 24+maxKnownWaitingOfOne)
-		refuses(byCertificate("jane"), true)
-		refuses(byCertificate("joe"), false)
+		waits(strangerFrom(99, "x"), 0)
+		waits(byCertificate("joe"), 8+maxKnownWaitingOfOne) // the other 56 are under way
 		cancel()
 		all.Wait()
-		refuses(strangerFrom(0, "x"), false)
-		if len(q.known.lines)+len(q.strangers.lines)+q.known.waiting+q.strangers.waiting != 0 {
-			t.Errorf("left over: %+v", q)
-		}
 	})
+}
+
+// TestFlowOf: who is one user, and who another.
+func TestFlowOf(t *testing.T) {
+	from := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+	own, alice := Identity{Kind: KindOwn}, Identity{Kind: KindFrontProxy, User: &UserInfo{Name: "alice"}}
+	flows := []fairness.Flow{
+		FlowOf(byToken("x"), from(1)), FlowOf(byToken("y"), from(1)), FlowOf(alice, from(1)), FlowOf(byCertificate("bob"), from(1)),
+		FlowOf(own, from(1)), FlowOf(own, from(2)), FlowOf(Identity{From: strangerFrom(1, "").From}, from(1)),
+	}
+	for i, a := range flows {
+		if slices.Index(flows, a) != i {
+			t.Errorf("%d is another's", i)
+		}
+	}
+	if again := []fairness.Flow{FlowOf(byToken("x"), from(2)), flows[1], FlowOf(byCertificate("alice"), from(2)), flows[3],
+		FlowOf(own, from(1))}; !slices.Equal(again, flows[:5]) {
+		t.Error("the same are others")
+	}
 }
 
 // A client whose rights cannot be reviewed is told to try again, whether it reads or impersonates.

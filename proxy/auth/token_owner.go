@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/fairness"
 )
 
 const (
@@ -112,7 +114,7 @@ func (o *Owners) ask(q Question, id Identity, w *Owner) {
 			ttl = o.ttl
 		}
 		end()
-	case errors.Is(err, errReviewsBusy):
+	case errors.Is(err, fairness.ErrRefused):
 		w.unknown = "too many reviews wait for kube-apiserver"
 	default:
 		w.unknown = "kube-apiserver did not answer in time"

@@ -12,7 +12,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/registry"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -43,7 +42,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 		return request.PassThrough(request.Aggregated)
 	}
 	r.decided = time.Now()
-	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), fairness.FlowOf(r.id, r.conn.RemoteAddr()), c.askTables(x, r))
+	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), auth.FlowOf(r.id, r.conn.RemoteAddr()), c.askTables(x, r))
 	if !ok {
 		return request.PassThrough(request.Form)
 	}

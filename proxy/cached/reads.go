@@ -341,7 +341,7 @@ func (c *Reads) seat(r *read) *fairness.Seat {
 	if r.Timeout > 0 {
 		limit = max(1, r.Timeout-time.Since(r.arrived))
 	}
-	return c.fairness.Seat(fairness.FlowOf(r.id, r.conn.RemoteAddr()), limit, r.conn.Left, r.conn.EndArrival)
+	return c.fairness.Seat(auth.FlowOf(r.id, r.conn.RemoteAddr()), limit, r.conn.Left, r.conn.EndArrival)
 }
 
 // read is a request that a lane may answer.

@@ -149,7 +149,7 @@ func TestSharedListsBounded(t *testing.T) {
 
 // userOf returns the nth user.
 func userOf(n byte) fairness.Flow {
-	return fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: string(n)}, nil)
+	return fairness.Token(string(n))
 }
 
 // One user has half of the lists at most, and others have the rest.

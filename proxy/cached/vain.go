@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -64,7 +65,7 @@ func (r *read) inVain(why request.Reason) bool {
 // turn.
 func (v *vainReads) take(r *read, patience time.Duration) (turn io.Closer, refused *metav1.Status) {
 	line := v.join(r.GVR)
-	seat := line.queue.Seat(fairness.FlowOf(r.id, r.conn.RemoteAddr()), max(1, patience), r.conn.Left, r.conn.EndArrival)
+	seat := line.queue.Seat(auth.FlowOf(r.id, r.conn.RemoteAddr()), max(1, patience), r.conn.Left, r.conn.EndArrival)
 	if !seat.Begin() {
 		v.leave(r.GVR, line)
 		return nil, seat.Refused

@@ -10,7 +10,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 )
@@ -21,7 +20,7 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	r.waited = !r.lane.Synced()
 	end, slot := r.lane.Await(exchange.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,
-		User:     fairness.FlowOf(r.id, r.conn.RemoteAddr()),
+		User:     auth.FlowOf(r.id, r.conn.RemoteAddr()),
 		Arrived:  r.arrived,
 		Patience: c.patience(r),
 		Left:     r.conn.Left,

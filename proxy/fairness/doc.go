@@ -1,8 +1,8 @@
 // Package fairness shares a few seats fairly among users, as kube-apiserver's API Priority and
-// Fairness does. Cached reads need a seat for processor time, and passed-through requests with long
-// selectors need one because they cost kube-apiserver much.
+// Fairness does. Cached reads need a seat for processor time. Passed-through requests with long
+// selectors, and reviews of clients' rights, need one because they cost kube-apiserver much.
 //
-// It knows identities ([Flow]). It knows neither requests nor connections.
+// It knows who is one user ([Flow]). It knows neither identities nor requests.
 //
 // # Cached reads
 //

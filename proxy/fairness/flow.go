@@ -3,35 +3,32 @@ package fairness
 import (
 	"hash/maphash"
 	"net"
-
-	"github.com/watchfan/watchfan/proxy/auth"
+	"net/netip"
 )
 
-// Flow tells users apart. Each token is a user: kube-apiserver is not asked for its owner, and the
-// many pods of a DaemonSet, which share an account, reconnect together. On the insecure port, where
-// all clients are the proxy itself, each connection is a user. Of anonymous clients, each address
-// is a user.
+// Flow tells apart those who share a [Queue]. It is comparable. The zero Flow is the proxy itself.
 type Flow struct {
-	kind auth.Kind
-	name string
-	hash uint64 // of a token, or the port of a connection
+	kind string
+	name string // of a user, or an address
+	sum  uint64 // of a token, or the port of a connection
 }
 
 var flowSeed = maphash.MakeSeed()
 
-// FlowOf returns the Flow of a request of id that comes from an address.
-func FlowOf(id auth.Identity, from net.Addr) Flow {
-	switch {
-	case id.User != nil:
-		return Flow{name: id.User.Name, kind: auth.KindCertificate} // a front proxy's user too
-	case id.Kind == auth.KindAnonymous:
-		return Flow{kind: auth.KindAnonymous, name: id.From.String()}
-	case id.Kind == auth.KindToken:
-		return Flow{kind: auth.KindToken, hash: maphash.String(flowSeed, id.Token)}
-	}
-	f := Flow{kind: id.Kind}
+// User returns the Flow of a user that is known by name.
+func User(name string) Flow { return Flow{kind: "user", name: name} }
+
+// Token returns the Flow of all who bring a token.
+func Token(token string) Flow { return Flow{kind: "token", sum: maphash.String(flowSeed, token)} }
+
+// Address returns the Flow of all clients at an address.
+func Address(from netip.Prefix) Flow { return Flow{kind: "address", name: from.String()} }
+
+// Connection returns the Flow of one connection from this host.
+func Connection(from net.Addr) Flow {
+	f := Flow{kind: "connection"}
 	if tcp, ok := from.(*net.TCPAddr); ok {
-		f.hash = uint64(tcp.Port)
+		f.sum = uint64(tcp.Port)
 	}
 	return f
 }

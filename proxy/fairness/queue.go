@@ -1,6 +1,7 @@
 package fairness
 
 import (
+	"container/list"
 	"context"
 	"slices"
 	"sync"
@@ -10,44 +11,92 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// Queue shares a few seats fairly among users, as kube-apiserver's API Priority and Fairness does.
-// One user never has all seats. Users that wait take turns, one seat each time.
+// Queue shares a few seats fairly among flows, as kube-apiserver's API Priority and Fairness does.
+// No flow has all seats. Flows that wait take turns, one seat each time: the next turn of a flow comes
+// after one of each other flow that waits and may have more.
 //
 // kube-apiserver estimates the cost of a request, and lets it wait until seats for that cost are
 // free. Work here can pause, so nothing is estimated: after seatTime the work goes to the end of
-// its user's queue if others wait. So a short read waits for at most seatTime for each other user,
-// however long their reads are, and for each other read of its own user that has begun. Those keep
-// memory, so a user has begun mostPaused more than have a seat at most. The next begins when one has
+// its flow's waits if others wait. So a short read waits for at most seatTime for each other flow,
+// however long their reads are, and for each other read of its own flow that has begun. Those keep
+// memory, so a flow has begun mostPaused more than have a seat at most. The next begins when one has
 // ended.
 //
 // A seat is held for work alone, never while waiting for a client, for kube-apiserver or for
-// another read.
+// another read. Only a review of a client's rights has one while kube-apiserver answers.
 //
 // Its methods may be called from any goroutine.
 type Queue struct {
 	// Immutable.
-	most, mostEach int             // seats in all, and of one user
-	ctx            context.Context // ends all waits
-	purpose        Purpose
+	pool    *Pool
+	bounds  Bounds
+	ctx     context.Context // ends the waits of each Seat
+	purpose Purpose
 
-	waiting atomic.Int64 // seatWaits; it can be read without mu
+	waiting atomic.Int64 // waits; it can be read without the lock
 
-	mu    sync.Mutex
+	// Guarded by pool.mu.
 	held  int
-	users map[Flow]*user // those that have a seat or wait for one
-	ring  []*user        // those that wait, in the order of their turns
-	spare *user          // memory for the next user
+	flows map[Flow]*flow // those that have a seat or wait for one
+	turns list.List      // of *flow: those that may have one more seat and wait for it, the next one first
+	spare *flow          // memory for the next flow
 }
 
-// user is one user's part of a Queue.
-type user struct {
-	flow   Flow
+// Bounds are those of one Queue.
+type Bounds struct {
+	Seats, SeatsEach int // in all, and of one flow
+	// Waits and WaitsEach bound those that wait to begin, in all and of one flow. Others are refused
+	// at once. 0 is no bound.
+	Waits, WaitsEach int
+}
+
+// Pool is some seats that several Queues share, each within its own bounds. A free seat goes to the
+// first Queue that has somebody for it.
+type Pool struct {
+	seats int // immutable
+
+	mu     sync.Mutex
 	held   int
-	paused int // waits of queue
-	queue  []*seatWait
+	queues []*Queue
 }
 
-// mostPaused is how many reads of a user wait in the middle of their work, while others of it have
+// NewPool returns a Pool with so many seats.
+func NewPool(seats int) *Pool { return &Pool{seats: seats} }
+
+// Queue adds a Queue behind the others. It is called before a seat is taken.
+func (p *Pool) Queue(bounds Bounds, purpose Purpose) *Queue {
+	q := &Queue{pool: p, bounds: bounds, ctx: context.Background(), purpose: purpose, flows: make(map[Flow]*flow)}
+	p.queues = append(p.queues, q)
+	return q
+}
+
+// Purpose names the use of a Queue's seats, to clients and to metrics. Its fields may be zero.
+type Purpose struct {
+	Message string              // tells a refused client the reason
+	Refused *metrics.Counter    // counts refusals
+	Waited  func(time.Duration) // observes a wait
+	Waiting *metrics.Gauge      // of waits
+}
+
+// New returns a Queue for reads with so many seats, and two at least. One flow has all but one. The
+// Queue ends all waits when ctx ends.
+func New(ctx context.Context, seats int, purpose Purpose) *Queue {
+	seats = max(2, seats)
+	q := NewPool(seats).Queue(Bounds{Seats: seats, SeatsEach: seats - 1, WaitsEach: maxSeatWaits}, purpose)
+	q.ctx = ctx
+	return q
+}
+
+// flow is one Flow's part of a Queue.
+type flow struct {
+	id     Flow
+	held   int
+	paused int           // waits of its kind
+	waits  list.List     // of *seatWait
+	turn   *list.Element // in turns; nil if it is not there
+}
+
+// mostPaused is how many reads of a flow wait in the middle of their work, while others of it have
 // seats. A list that is being compressed keeps 1.4 MB.
 const mostPaused = 7
 
@@ -55,6 +104,7 @@ const mostPaused = 7
 type seatWait struct {
 	granted chan struct{} // closed when the seat is taken
 	stage   stage
+	place   *list.Element // in flow.waits; nil once it has left them
 }
 
 // stage is how far the work of a read is that waits.
@@ -66,130 +116,142 @@ const (
 	answered              // it has an answer, which is being written
 )
 
-// nextLocked returns the user's wait that may end next; -1 if none may.
-func (q *Queue) nextLocked(u *user) int {
-	if u.held >= q.mostEach {
-		return -1
+// flowLocked returns the part of a Flow.
+func (q *Queue) flowLocked(of Flow) *flow {
+	if f := q.flows[of]; f != nil {
+		return f
 	}
-	if u.held+u.paused < q.mostEach+mostPaused {
-		return 0
+	f := q.spare
+	if q.spare = nil; f == nil {
+		f = &flow{}
 	}
-	return slices.IndexFunc(u.queue, func(w *seatWait) bool { return w.stage != fresh })
+	f.id = of
+	q.flows[of] = f
+	return f
 }
 
-// waitLocked puts a wait into its user's queue.
-func (q *Queue) waitLocked(u *user, at stage) *seatWait {
+// fullLocked reports whether one more wait to begin exceeds the bounds.
+func (q *Queue) fullLocked(f *flow) bool {
+	b := q.bounds
+	return b.Waits > 0 && int(q.waiting.Load()) >= b.Waits || b.WaitsEach > 0 && f.waits.Len() >= b.WaitsEach
+}
+
+// waitLocked adds a wait to its flow's.
+func (q *Queue) waitLocked(f *flow, at stage) *seatWait {
 	w := &seatWait{granted: make(chan struct{}), stage: at}
-	if at == paused {
-		u.paused++
-	}
-	if u.queue = append(u.queue, w); len(u.queue) == 1 {
-		q.ring = append(q.ring, u)
-	}
-	q.waiting.Add(1)
-	q.admitLocked()
+	w.place = f.waits.PushBack(w)
+	q.countLocked(f, w, 1)
+	q.settleLocked(f)
+	q.pool.admitLocked()
 	return w
 }
 
-// leaveLocked takes a wait out of its user's queue.
-func (q *Queue) leaveLocked(u *user, i int) *seatWait {
-	w := u.queue[i]
-	u.queue = slices.Delete(u.queue, i, i+1)
+// leaveLocked takes a wait out of its flow's.
+func (q *Queue) leaveLocked(f *flow, w *seatWait) {
+	f.waits.Remove(w.place)
+	w.place = nil
+	q.countLocked(f, w, -1)
+}
+
+func (q *Queue) countLocked(f *flow, w *seatWait, n int) {
 	if w.stage == paused {
-		u.paused--
+		f.paused += n
 	}
-	q.waiting.Add(-1)
-	return w
-}
-
-// Purpose names the use of a Queue's seats, to clients and to metrics. Its fields may be zero.
-type Purpose struct {
-	Message string              // tells a refused client the reason
-	Refused *metrics.Counter    // counts refusals
-	Waited  func(time.Duration) // observes a wait
-}
-
-// New returns a Queue with so many seats, and two at least. It ends all waits when ctx ends.
-func New(ctx context.Context, seats int, purpose Purpose) *Queue {
-	most := max(2, seats)
-	return &Queue{most: most, mostEach: most - 1, ctx: ctx, purpose: purpose, users: make(map[Flow]*user)}
-}
-
-// userLocked returns the user's part.
-func (q *Queue) userLocked(of Flow) *user {
-	if u := q.users[of]; u != nil {
-		return u
-	}
-	u := q.spare
-	if q.spare = nil; u == nil {
-		u = &user{}
-	}
-	u.flow = of
-	q.users[of] = u
-	return u
-}
-
-func (q *Queue) release(u *user) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.held--
-	u.held--
-	q.admitLocked()
-	q.forgetLocked(u)
-}
-
-// forgetLocked forgets a user that neither has a seat nor waits.
-func (q *Queue) forgetLocked(u *user) {
-	if u.held == 0 && len(u.queue) == 0 {
-		delete(q.users, u.flow)
-		*u = user{}
-		q.spare = u
+	q.waiting.Add(int64(n))
+	if g := q.purpose.Waiting; g != nil {
+		g.Add(float64(n))
 	}
 }
 
-// admitLocked gives free seats to the users whose turn it is.
+// holdLocked counts one seat more for a flow, or one less.
+func (q *Queue) holdLocked(f *flow, n int) {
+	q.pool.held += n
+	q.held += n
+	f.held += n
+}
+
+// nextLocked returns the flow's wait that may end next; nil if none may.
+func (q *Queue) nextLocked(f *flow) *seatWait {
+	if f.held >= q.bounds.SeatsEach {
+		return nil
+	}
+	all := f.held+f.paused < q.bounds.SeatsEach+mostPaused
+	for e := f.waits.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*seatWait); all || w.stage != fresh {
+			return w
+		}
+	}
+	return nil
+}
+
+// settleLocked puts a flow that has changed among the turns, or removes it from there. It forgets a
+// flow that neither has a seat nor waits.
+func (q *Queue) settleLocked(f *flow) {
+	switch may := q.nextLocked(f) != nil; {
+	case may && f.turn == nil:
+		f.turn = q.turns.PushBack(f)
+	case !may && f.turn != nil:
+		q.turns.Remove(f.turn)
+		f.turn = nil
+	}
+	if f.held == 0 && f.waits.Len() == 0 {
+		delete(q.flows, f.id)
+		*f = flow{}
+		q.spare = f
+	}
+}
+
+// admitLocked gives free seats to those whose turn it is.
+func (p *Pool) admitLocked() {
+	for p.held < p.seats {
+		i := slices.IndexFunc(p.queues, func(q *Queue) bool { return q.turns.Len() > 0 && q.held < q.bounds.Seats })
+		if i < 0 {
+			return
+		}
+		p.queues[i].admitLocked()
+	}
+}
+
+// admitLocked gives a seat to the next flow. Its next turn comes after all others'.
 func (q *Queue) admitLocked() {
-	for i := 0; q.held < q.most && i < len(q.ring); {
-		u := q.ring[i]
-		next := q.nextLocked(u)
-		if next < 0 {
-			i++
-			continue
-		}
-		w := q.leaveLocked(u, next)
-		q.ring = slices.Delete(q.ring, i, i+1)
-		if len(u.queue) > 0 {
-			q.ring = append(q.ring, u)
-		}
-		q.held++
-		u.held++
-		close(w.granted)
-	}
+	f := q.turns.Remove(q.turns.Front()).(*flow)
+	f.turn = nil
+	w := q.nextLocked(f)
+	q.leaveLocked(f, w)
+	q.holdLocked(f, 1)
+	q.settleLocked(f)
+	close(w.granted)
+}
+
+// release gives a seat back.
+func (q *Queue) release(f *flow) {
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
+	q.holdLocked(f, -1)
+	q.settleLocked(f)
+	q.pool.admitLocked()
 }
 
 // withdraw ends a wait. It reports false if the seat has been granted.
-func (q *Queue) withdraw(u *user, w *seatWait) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	i := slices.Index(u.queue, w)
-	if i < 0 {
+func (q *Queue) withdraw(f *flow, w *seatWait) bool {
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
+	if w.place == nil {
 		return false
 	}
-	q.leaveLocked(u, i)
-	if len(u.queue) == 0 {
-		q.ring = slices.DeleteFunc(q.ring, func(other *user) bool { return other == u })
-		q.forgetLocked(u)
-	}
+	q.leaveLocked(f, w)
+	q.settleLocked(f)
+	q.pool.admitLocked()
 	return true
 }
 
 // Seats returns the number of seats.
-func (q *Queue) Seats() int { return q.most }
+func (q *Queue) Seats() int { return q.bounds.Seats }
 
 // Held returns the number of seats that are held.
 func (q *Queue) Held() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
 	return q.held
 }
 

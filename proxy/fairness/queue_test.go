@@ -15,21 +15,19 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // of returns a seat of the user called name.
 func (f *Queue) of(name string) *Seat {
-	return &Seat{queue: f, flow: Flow{kind: auth.KindCertificate, name: name}, limit: MaxSeatWait,
-		left: func() bool { return false }}
+	return f.Seat(User(name), MaxSeatWait, func() bool { return false }, nil)
 }
 
 // wantEmpty fails the test if anybody holds a seat, waits or is remembered.
 func (f *Queue) wantEmpty(t *testing.T) {
 	t.Helper()
-	if f.held != 0 || len(f.users) != 0 || len(f.ring) != 0 || f.Waiting() != 0 {
-		t.Errorf("%d seats, %d users, %d in turn, %d waits are left", f.held, len(f.users), len(f.ring), f.Waiting())
+	if f.pool.held != 0 || f.held != 0 || len(f.flows) != 0 || f.turns.Len() != 0 || f.Waiting() != 0 {
+		t.Errorf("%d seats, %d flows, %d in turn, %d waits are left", f.held, len(f.flows), f.turns.Len(), f.Waiting())
 	}
 }
 
@@ -69,8 +67,8 @@ func TestFairnessBetweenUsers(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			for i := range 50 {
 				time.Sleep(time.Duration(i) * seatTime / 7)
-				if held := f.Held(); held != f.most {
-					t.Errorf("%d of %d seats are held, and somebody waits", held, f.most)
+				if held := f.Held(); held != f.Seats() {
+					t.Errorf("%d of %d seats are held, and somebody waits", held, f.Seats())
 				}
 				began := time.Now()
 				s := f.of("b")
@@ -96,7 +94,7 @@ func TestFairnessBetweenUsers(t *testing.T) {
 func TestFairnessLeavesASeat(t *testing.T) {
 	for _, processors := range []int{1, 2, 8} {
 		f := New(t.Context(), processors, Purpose{})
-		for range f.mostEach {
+		for range f.bounds.SeatsEach {
 			if s := f.of("a"); !s.Begin() {
 				t.Fatal("refused")
 			}
@@ -168,7 +166,7 @@ func TestFairnessBegun(t *testing.T) {
 		}
 		other.Give()
 		reads.Wait()
-		if want := f.mostEach + mostPaused; most != want {
+		if want := f.bounds.SeatsEach + mostPaused; most != want {
 			t.Errorf("%d reads had begun, want %d", most, want)
 		}
 	})
@@ -246,43 +244,135 @@ func TestFairnessBounds(t *testing.T) {
 	})
 }
 
-// TestFairnessAtRandom: many users act at random at the same time. There are never more seats held
-// than exist, and no user has more than its share.
-func TestFairnessAtRandom(t *testing.T) { synctest.Test(t, testFairnessAtRandom) }
-
-func testFairnessAtRandom(t *testing.T) {
-	f := New(t.Context(), 3, Purpose{})
-	seeds := steady.Rand(t)
-	var mu sync.Mutex
-	held, all := make(map[string]int), 0
-	var users sync.WaitGroup
-	for i := range 60 {
-		name, rng := fmt.Sprint(i%6), rand.New(rand.NewPCG(seeds.Uint64(), 0))
-		users.Go(func() {
-			for range 50 {
-				s := f.of(name)
-				if rng.IntN(4) == 0 {
-					s.limit = time.Duration(rng.Int64N(int64(time.Millisecond)))
-				}
-				if !s.Begin() {
-					continue
-				}
-				mu.Lock()
-				held[name]++
-				all++
-				if held[name] > f.mostEach || all > f.most {
-					t.Errorf("%d seats are held, %d of them by one user", all, held[name])
-				}
-				mu.Unlock()
-				time.Sleep(time.Duration(rng.IntN(int(100 * time.Microsecond))))
-				mu.Lock()
-				held[name]--
-				all--
-				mu.Unlock()
-				s.Give()
+// TestFairnessTurns: a flow's next turn comes after one of each other flow, even if it waits with many.
+func TestFairnessTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewPool(8).Queue(Bounds{Seats: 8, SeatsEach: 4}, Purpose{})
+		var mu sync.Mutex
+		var order []string
+		var all sync.WaitGroup
+		ask := func(name string, n int) {
+			for range n {
+				all.Go(func() {
+					give, err := q.Take(t.Context(), User(name))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					order = append(order, name)
+					mu.Unlock()
+					time.Sleep(time.Second)
+					give()
+				})
+				synctest.Wait()
 			}
-		})
-	}
-	users.Wait()
-	f.wantEmpty(t)
+		}
+		ask("first", 4)
+		ask("second", 4)
+		for i, name := range []string{"a", "b", "c"} {
+			ask(name, 20*(3-i))
+		}
+		all.Wait()
+		turns := make(map[string]int)
+		for _, name := range order[8:32] {
+			turns[name]++
+		}
+		if turns["a"] != 8 || turns["b"] != 8 || turns["c"] != 8 {
+			t.Errorf("the next 24 turns are %v", turns)
+		}
+	})
+}
+
+// TestFairnessRefuses: a wait beyond the bounds is refused at once. A wait that leaves makes room.
+func TestFairnessRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gauge := metrics.NewSet().NewGauge("waits", nil)
+		q := NewPool(2).Queue(Bounds{Seats: 2, SeatsEach: 1, Waits: 5, WaitsEach: 3}, Purpose{Waiting: gauge})
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		fill := func(name string, n int) {
+			for range n {
+				all.Go(func() {
+					if give, err := q.Take(ctx, User(name)); err == nil {
+						<-ctx.Done()
+						give()
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		refuses := func(name string, want bool) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			begin := time.Now()
+			give, err := q.Take(ctx, User(name))
+			if err == nil {
+				give()
+			}
+			if errors.Is(err, ErrRefused) != want || want && time.Since(begin) != 0 {
+				t.Errorf("%s: got %v after %s", name, err, time.Since(begin))
+			}
+		}
+		fill("a", 1+2)
+		refuses("a", false)
+		fill("a", 1)
+		refuses("a", true)
+		refuses("b", false)
+		fill("b", 1+2)
+		refuses("b", true) // there are five
+		refuses("c", true)
+		if n := gauge.Get(); n != 5 {
+			t.Errorf("the gauge shows %v waits", n)
+		}
+		cancel()
+		all.Wait()
+		refuses("c", false)
+		q.wantEmpty(t)
+	})
+}
+
+// TestFairnessAtRandom: many users of two queues, which share seats, act at random at the same time.
+// There are never more seats held than exist, and no user has more than its share.
+func TestFairnessAtRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(5)
+		queues := []*Queue{pool.Queue(Bounds{Seats: 4, SeatsEach: 2, Waits: 20, WaitsEach: 8}, Purpose{}),
+			pool.Queue(Bounds{Seats: 3, SeatsEach: 2}, Purpose{})}
+		seeds := steady.Rand(t)
+		var mu sync.Mutex
+		held, each, all := make(map[*Queue]int), make(map[string]int), 0
+		count := func(q *Queue, name string, n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			held[q], each[name], all = held[q]+n, each[name]+n, all+n
+			if all > 5 || held[q] > q.Seats() || each[name] > 2 {
+				t.Errorf("%d seats are held, %d of one queue, %d of one user", all, held[q], each[name])
+			}
+		}
+		var users sync.WaitGroup
+		for i := range 60 {
+			name, rng, q := fmt.Sprint(i%6), rand.New(rand.NewPCG(seeds.Uint64(), 0)), queues[i%2]
+			users.Go(func() {
+				for range 50 {
+					s := q.of(name)
+					if rng.IntN(4) == 0 {
+						s.limit = time.Duration(rng.Int64N(int64(time.Millisecond)))
+					}
+					if !s.Begin() {
+						continue
+					}
+					count(q, name, 1)
+					time.Sleep(time.Duration(rng.IntN(int(100 * time.Microsecond))))
+					count(q, name, -1)
+					s.Give()
+				}
+			})
+		}
+		users.Wait()
+		for _, q := range queues {
+			q.wantEmpty(t)
+		}
+	})
 }

@@ -35,7 +35,7 @@ type Seat struct {
 	limit time.Duration // of the wait to begin
 
 	Refused *metav1.Status // the answer to the client if Begin reports false
-	user    *user          // while the seat is held
+	held    *flow          // while the seat is held
 	since   time.Time      // when it was taken
 }
 
@@ -46,19 +46,19 @@ func (q *Queue) Seat(of Flow, limit time.Duration, left func() bool, waits func(
 	return &Seat{queue: q, flow: of, waits: waits, limit: min(limit, MaxSeatWait), left: left}
 }
 
-var (
-	errSeatRefused = errors.New("too many reads of this user wait")
-	errClientLeft  = errors.New("the client has left")
-)
+// ErrRefused says that too many wait, or that this one has waited for too long.
+var ErrRefused = errors.New("too many of this user wait")
+
+var errClientLeft = errors.New("the client has left")
 
 // Begin waits for the seat of a read that has not been answered yet. If the read does not get the
 // seat, Begin reports false and sets Refused.
 func (s *Seat) Begin() bool {
 	s.Refused = nil
-	switch s.take(fresh, maxSeatWaits, s.limit, s.left) {
+	switch s.take(s.queue.ctx, fresh, s.limit, s.left) {
 	case nil:
 		return true
-	case errSeatRefused:
+	case ErrRefused:
 		if c := s.queue.purpose.Refused; c != nil {
 			c.Inc()
 		}
@@ -69,59 +69,67 @@ func (s *Seat) Begin() bool {
 
 // Resume waits for the seat of a read that is being answered. An error says that its client has
 // left, or that the server is stopping.
-func (s *Seat) Resume() error { return s.take(answered, 0, 0, s.left) }
+func (s *Seat) Resume() error { return s.take(s.queue.ctx, answered, 0, s.left) }
 
-// take takes the seat. It waits only if fewer than most reads of its user wait, for limit, and
-// until left reports true. A most or limit of 0 is no bound. left may be nil.
-func (s *Seat) take(at stage, most int, limit time.Duration, left func() bool) error {
+// Take waits for a seat until ctx ends. The caller calls give when it has done its work. Take returns
+// [ErrRefused] at once if too many wait already.
+func (q *Queue) Take(ctx context.Context, of Flow) (give func(), err error) {
+	s := &Seat{queue: q, flow: of}
+	return s.Give, s.take(ctx, fresh, 0, nil)
+}
+
+// take takes the seat. It waits for limit, until left reports true, and until ctx ends. A limit of 0
+// is no bound. left may be nil.
+func (s *Seat) take(ctx context.Context, at stage, limit time.Duration, left func() bool) error {
 	q := s.queue
-	q.mu.Lock()
-	u := q.userLocked(s.flow)
-	if len(q.ring) == 0 && q.held < q.most && u.held < q.mostEach {
-		q.held++
-		u.held++
-		q.mu.Unlock()
-		s.user, s.since = u, time.Now()
+	q.pool.mu.Lock()
+	f := q.flowLocked(s.flow)
+	switch {
+	case f.waits.Len() == 0 && f.held < q.bounds.SeatsEach && q.held < q.bounds.Seats && q.pool.held < q.pool.seats:
+		q.holdLocked(f, 1)
+		q.pool.mu.Unlock()
+		s.held, s.since = f, time.Now()
 		return nil
+	case at == fresh && q.fullLocked(f):
+		q.settleLocked(f)
+		q.pool.mu.Unlock()
+		return ErrRefused
 	}
-	if most > 0 && len(u.queue) >= most {
-		q.mu.Unlock()
-		return errSeatRefused
-	}
-	w := q.waitLocked(u, at)
-	q.mu.Unlock()
-	return s.wait(u, w, limit, left)
+	w := q.waitLocked(f, at)
+	q.pool.mu.Unlock()
+	return s.wait(ctx, f, w, limit, left)
 }
 
 // wait waits for the seat as take does.
-func (s *Seat) wait(u *user, w *seatWait, limit time.Duration, left func() bool) error {
+func (s *Seat) wait(ctx context.Context, f *flow, w *seatWait, limit time.Duration, left func() bool) error {
 	q := s.queue
 	if s.waits != nil {
 		s.waits()
 	}
 	began := time.Now()
-	err := s.await(w, limit, left)
+	err := w.await(ctx, limit, left)
 	if waited := q.purpose.Waited; waited != nil {
 		waited(time.Since(began))
 	}
-	if err != nil && !q.withdraw(u, w) {
-		q.release(u) // it was granted at the same moment
+	if err != nil && !q.withdraw(f, w) {
+		q.release(f) // it was granted at the same moment
 	}
 	if err == nil {
-		s.user, s.since = u, time.Now()
+		s.held, s.since = f, time.Now()
 	}
 	return err
 }
 
-func (s *Seat) await(w *seatWait, limit time.Duration, left func() bool) error {
+func (w *seatWait) await(ctx context.Context, limit time.Duration, left func() bool) error {
 	select {
 	case <-w.granted:
 		return nil
 	default:
 	}
-	look := time.NewTicker(leftEvery)
-	defer look.Stop()
-	var late <-chan time.Time
+	var look, late <-chan time.Time
+	if left != nil {
+		look = time.Tick(leftEvery)
+	}
 	if limit > 0 {
 		late = time.After(limit)
 	}
@@ -129,23 +137,23 @@ func (s *Seat) await(w *seatWait, limit time.Duration, left func() bool) error {
 		select {
 		case <-w.granted:
 			return nil
-		case <-look.C:
-			if left != nil && left() {
+		case <-look:
+			if left() {
 				return errClientLeft
 			}
 		case <-late:
-			return errSeatRefused
-		case <-s.queue.ctx.Done():
-			return context.Cause(s.queue.ctx)
+			return ErrRefused
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
 // Give gives the seat up, if it is held.
 func (s *Seat) Give() {
-	if s.user != nil {
-		s.queue.release(s.user)
-		s.user = nil
+	if s.held != nil {
+		s.queue.release(s.held)
+		s.held = nil
 	}
 }
 
@@ -153,17 +161,16 @@ func (s *Seat) Give() {
 // begun is never refused. Pause does not look whether its client has left, because others may wait
 // for the same work.
 func (s *Seat) Pause() {
-	if s.user == nil || s.queue.waiting.Load() == 0 || time.Since(s.since) < seatTime {
+	if s.held == nil || s.queue.waiting.Load() == 0 || time.Since(s.since) < seatTime {
 		return
 	}
-	q, u := s.queue, s.user
-	s.user = nil
-	q.mu.Lock()
-	q.held--
-	u.held--
-	w := q.waitLocked(u, paused) // before others begin in its place
-	q.mu.Unlock()
-	_ = s.wait(u, w, 0, nil) // fails if the server is stopping; then the work goes on without a seat
+	q, f := s.queue, s.held
+	s.held = nil
+	q.pool.mu.Lock()
+	q.holdLocked(f, -1)
+	w := q.waitLocked(f, paused) // before others begin in its place
+	q.pool.mu.Unlock()
+	_ = s.wait(q.ctx, f, w, 0, nil) // fails if the server is stopping; then the work goes on without a seat
 }
 
 // piece is the number of bytes that are compressed or sealed between two calls of Pause. It takes a

@@ -290,15 +290,12 @@ func TestWaitingRoom(t *testing.T) {
 			t.Errorf("%d requests of %v may wait, want %d", entered, n, want)
 		}
 	}
-	user := func(name string) fairness.Flow {
-		return fairness.FlowOf(auth.Identity{Kind: auth.KindToken, Token: name}, nil)
-	}
-	f(user("a"), mostWaiting, mostWaitingOfOne)
-	f(user("b"), 1, 1)
-	room.leave(user("a"))
-	f(user("a"), 2, 1)
-	f(user("c"), mostWaiting, mostWaiting-mostWaitingOfOne-1)
-	f(user("d"), 1, 0)
+	f(fairness.User("a"), mostWaiting, mostWaitingOfOne)
+	f(fairness.User("b"), 1, 1)
+	room.leave(fairness.User("a"))
+	f(fairness.User("a"), 2, 1)
+	f(fairness.User("c"), mostWaiting, mostWaiting-mostWaitingOfOne-1)
+	f(fairness.User("d"), 1, 0)
 	if n := room.Len(); n != mostWaiting {
 		t.Errorf("%d wait, want %d", n, mostWaiting)
 	}

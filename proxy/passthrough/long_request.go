@@ -63,7 +63,7 @@ func (l *longRequests) admit(x *exchange.Exchange, id auth.Identity) (sent func(
 			return nil, apistatus.Unauthorized()
 		}
 	}
-	turn := l.turns.Seat(fairness.FlowOf(id, x.Conn.RemoteAddr()), fairness.MaxSeatWait, x.Conn.Left, nil)
+	turn := l.turns.Seat(auth.FlowOf(id, x.Conn.RemoteAddr()), fairness.MaxSeatWait, x.Conn.Left, nil)
 	l.metrics.longWaiting.Inc()
 	defer l.metrics.longWaiting.Dec()
 	if !turn.Begin() {

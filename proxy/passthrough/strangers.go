@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 )
@@ -28,8 +27,7 @@ func newStrangersTurns(ctx context.Context, m *Metrics) *fairness.Queue {
 // takeTurn waits until a stranger's request may be sent, and makes r.sent end its turn. It returns the
 // response to a request that may not. Meanwhile the client may have become known.
 func (p *Forwarder) takeTurn(x *exchange.Exchange, r *passing) *metav1.Status {
-	address := fairness.FlowOf(auth.Identity{From: r.id.From}, nil)
-	turn := p.turns.Seat(address, fairness.MaxSeatWait, x.Conn.Left, nil)
+	turn := p.turns.Seat(fairness.Address(r.id.From), fairness.MaxSeatWait, x.Conn.Left, nil)
 	if !turn.Begin() {
 		return turn.Refused
 	}

@@ -13,6 +13,8 @@
 //	option       one table of settings: flags, file, help, bounds
 //	exposition   /metrics
 //	exchange     one request and its answer, for any protocol
+//	files        what files contain, read again when they change
+//	remember     answers remembered for a time, and calls that callers share
 //	websocket    the WebSocket protocol: its handshake, its messages and its other frames
 //	apistatus    errors in kube-apiserver's form
 //	view         parts of the path space that serve the API without some fields
@@ -174,7 +176,7 @@
 //     being proven one more, one for each of up to 10 questions in a second until it is answered,
 //     one for lists, and up to four for scouts; one for all lanes that builds their indexes, one
 //     that follows CustomResourceDefinitions, and one that follows APIServices;
-//   - one for each question to kube-apiserver that requests may share (auth.Coalescer), one for each
+//   - one for each question to kube-apiserver that requests may share (remember.Coalescer), one for each
 //     lookup of a token's owner, and one for each list of Tables that clients share, each for at most
 //     10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;

@@ -76,7 +76,7 @@ type Server struct {
 
 	// Set by Listen; nil where a port is off.
 	insecureLn, secureLn, adminLn net.Listener
-	certificate                   *auth.FileWatcher[*tls.Certificate] // of the secure port
+	certificate                   *downstream.Certificate // of the secure port
 }
 
 // New returns a server with opts. It reads the kubeconfig and the clients' certificate authorities.
@@ -232,7 +232,7 @@ func (s *Server) listen() error {
 				return err
 			}
 		}
-		if s.certificate, err = watchCertificate(certFile, keyFile, s.log); err != nil {
+		if s.certificate, err = downstream.NewCertificate(certFile, keyFile, s.log); err != nil {
 			return fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w: give PEM files that watchfan may read, "+
 				"or neither for a self-signed certificate", err)
 		}
@@ -243,7 +243,7 @@ func (s *Server) listen() error {
 		s.secureLn = tls.NewListener(downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     s.protocols(),
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Current(), nil },
+			GetCertificate: s.certificate.Get,
 			ClientAuth:     s.clients.ClientAuth(),
 
 			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -40,6 +41,9 @@ type accessReviewSpec struct {
 
 	ResourceAttributes resourceAttributes `json:"resourceAttributes"`
 }
+
+// Question is the SHA-256 of a token, or of an identity and what it wants to do.
+type Question = remember.Question
 
 // ReviewFor returns the review that asks whether id may do what attributes say, and the question
 // that it stands for. Different users and different tokens have different questions.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
+	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -57,11 +58,11 @@ type Authorizer struct {
 	queue                 *reviewQueue
 	owners                *Owners
 
-	calls     Coalescer[Question, Decision]
-	decisions TTLCache[Decision]
+	calls     remember.Coalescer[Question, Decision]
+	decisions remember.TTLCache[Decision]
 	// strangers has the decisions about tokens that kube-apiserver does not accept. Strangers bring
 	// any number of them, and must not make it forget those about known clients.
-	strangers TTLCache[Decision]
+	strangers remember.TTLCache[Decision]
 
 	mu       sync.Mutex
 	grants   map[Question]*grant
@@ -84,7 +85,7 @@ func NewAuthorizer(
 		reasons:    reasons,
 		queue:      queue,
 		owners:     newOwners(server, queue, opts.AuthenticationTokenWebhookCacheTTL),
-		calls:      Coalescer[Question, Decision]{Guard: guard},
+		calls:      remember.Coalescer[Question, Decision]{Guard: guard},
 		grants:     make(map[Question]*grant),
 	}
 }

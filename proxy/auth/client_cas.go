@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/cert"
+
+	"github.com/watchfan/watchfan/proxy/files"
 )
 
 // clientCAs are the certificate authorities (CAs) of a file, which sign clients' certificates. Nil
 // has no CA. Its methods may be called from any goroutine.
-type clientCAs struct{ *FileWatcher[*x509.CertPool] }
+type clientCAs struct{ *files.Watcher[*x509.CertPool] }
 
 // newClientCAs reads the file. Without a file it returns nil.
 func newClientCAs(file string, log *slog.Logger) (*clientCAs, error) {
@@ -26,7 +28,7 @@ func newClientCAs(file string, log *slog.Logger) (*clientCAs, error) {
 		}
 		return pool, nil
 	}
-	w, err := WatchFiles("certificate authorities", read, log, file)
+	w, err := files.Watch("certificate authorities", read, log, file)
 	return &clientCAs{w}, err
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // maxReason bounds what is kept of a reason, in bytes. A reason of RBAC names a binding, a role and
-// a subject, usually of up to 253 bytes each. A webhook's reason may have any length. maxCached
+// a subject, usually of up to 253 bytes each. A webhook's reason may have any length. remember.Most
 // different reasons take 16 MB.
 const maxReason = 2 << 10
 

@@ -15,12 +15,9 @@
 //	user_info.go            a user's name, uid, groups and extra, also from a certificate
 //	front_proxy.go          the headers in which front proxies name users
 //	client_cas.go           the verification of certificates
-//	file_watcher.go         files are read again when they change
 //	authorizer.go           one decision: remembered, or asked for
 //	decision.go             what a decision says, and why
 //	access_review.go        the question to kube-apiserver, and how its answer is read
-//	coalescer.go            the same question at the same time is asked once
-//	ttl_cache.go            decisions and owners, each remembered for a time
 //	review_queue.go         known clients and strangers among the reviews, which take turns (package fairness)
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
 //	token_owner.go          a token's owner, for the audit log and limits

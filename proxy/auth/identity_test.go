@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -267,36 +266,6 @@ func TestCertificateUser(t *testing.T) {
 	}
 	if _, ok := a.identifyCertificate(header, chain[:1]); ok {
 		t.Error("half a chain is taken")
-	}
-}
-
-// The file of CAs is read again when it changes. A broken file changes nothing.
-func TestAuthoritiesReload(t *testing.T) {
-	ca, other := newTestCA(t), newTestCA(t)
-	a := ca.authorities(t)
-	verify := func(want bool, by testCA) {
-		t.Helper()
-		a.Expire()
-		if _, ok := a.verify(by.client(t, "jane")); ok != want {
-			t.Errorf("got %v, want %v", ok, want)
-		}
-	}
-	replace := func(content []byte, age time.Duration) {
-		if err := os.WriteFile(ca.File, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		when := time.Now().Add(age)
-		os.Chtimes(ca.File, when, when)
-	}
-	verify(true, ca)
-	replace([]byte("broken"), time.Second)
-	verify(true, ca)
-	content, _ := os.ReadFile(other.File)
-	replace(content, 2*time.Second)
-	verify(false, ca)
-	verify(true, other)
-	if _, err := newClientCAs(filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("a file that is not there is no error")
 	}
 }
 

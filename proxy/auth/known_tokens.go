@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 const (
@@ -19,9 +21,9 @@ const (
 // KnownTokens remembers the tokens that kube-apiserver has accepted lately. Their owners are known
 // clients. All others that bring a token, or nothing, are strangers. Known clients must not feel
 // what strangers do. Only hashes are kept. Its methods may be called from any goroutine.
-type KnownTokens struct{ accepted TTLCache[struct{}] }
+type KnownTokens struct{ accepted remember.TTLCache[struct{}] }
 
-func NewKnownTokens() *KnownTokens { return &KnownTokens{TTLCache[struct{}]{most: maxKnown}} }
+func NewKnownTokens() *KnownTokens { return &KnownTokens{remember.TTLCache[struct{}]{Most: maxKnown}} }
 
 // KnownToken is the token of one identity, hashed once for both of its methods.
 type KnownToken struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/fairness"
+	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 const (
@@ -40,14 +41,14 @@ type Owners struct {
 	running sync.WaitGroup // the reviews
 
 	mu    sync.Mutex // two requests must not both ask for one token
-	known TTLCache[*Owner]
+	known remember.TTLCache[*Owner]
 	// strangers has those of tokens that kube-apiserver has not accepted, as Authorizer.strangers.
-	strangers TTLCache[*Owner]
+	strangers remember.TTLCache[*Owner]
 }
 
 func newOwners(server APIServer, queue *reviewQueue, ttl time.Duration) *Owners {
 	o := &Owners{server: server, queue: queue, ttl: ttl}
-	o.known.mostBytes, o.known.size = maxOwnersBytes, func(w *Owner) int { return w.size }
+	o.known.MostBytes, o.known.Size = maxOwnersBytes, func(w *Owner) int { return w.size }
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 func tokenOf(id Identity) string { return id.Token }
@@ -144,7 +145,7 @@ func TestOwnersEnd(t *testing.T) {
 func TestOwnersOfStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := proxytest.Owners{"t": "jane"}
-		for i := range maxCached {
+		for i := range remember.Most {
 			says[fmt.Sprint(i)] = "401"
 		}
 		up, tokens := proxytest.OwnersUpstream(says, tokenOf), NewKnownTokens()
@@ -155,7 +156,7 @@ func TestOwnersOfStrangers(t *testing.T) {
 		if user, _ := o.Of(jane).Wait(); user == nil || user.Name != "jane" {
 			t.Fatal("the owner is not known")
 		}
-		for i := range maxCached {
+		for i := range remember.Most {
 			stranger := byToken(fmt.Sprint(i))
 			stranger.From = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)
 			o.Of(stranger).Wait()
@@ -163,7 +164,7 @@ func TestOwnersOfStrangers(t *testing.T) {
 		if before := up.Count(); o.Of(jane).user == nil || up.Count() != before {
 			t.Error("the owner is asked for again")
 		}
-		if n := o.strangers.Len(); n > maxCached {
+		if n := o.strangers.Len(); n > remember.Most {
 			t.Errorf("%d strangers are remembered", n)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -24,7 +25,7 @@ const (
 	recheckInterval = time.Minute
 	maxGrantAge     = 6
 	grantReviews    = 16
-	maxStanding     = maxCached
+	maxStanding     = remember.Most
 )
 
 // grant is kube-apiserver's permission for the open watches that share one question.

@@ -20,6 +20,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/registry"
+	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/selfcheck"
@@ -68,7 +69,7 @@ type Reads struct {
 	selfcheck   *selfcheck.Checker
 	alone       *aloneReads
 	vain        *vainReads
-	little      auth.TTLCache[struct{}] // lists that were small; see passesUnasked
+	little      remember.TTLCache[struct{}] // lists that were small; see passesUnasked
 	compressed  compressedLists
 	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher

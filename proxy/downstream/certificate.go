@@ -20,7 +20,29 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/files"
 )
+
+// Certificate is the serving certificate.
+type Certificate struct {
+	*files.Watcher[*tls.Certificate]
+}
+
+// NewCertificate reads the certificate. A wrong one is an error at the start.
+func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
+	read := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("serving certificate %s: %w", certFile, err)
+		}
+		return &pair, nil
+	}
+	w, err := files.Watch("serving certificate", read, log, certFile, keyFile)
+	return &Certificate{w}, err
+}
+
+// Get implements a tls.Config's GetCertificate.
+func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Current(), nil }
 
 const (
 	// renewBefore is how long before its end a self-signed certificate is replaced.
@@ -29,7 +51,7 @@ const (
 )
 
 // KeepSelfSigned replaces the self-signed certificate in dir in time, until ctx ends. Open connections
-// go on. The server reads the new files at a later handshake.
+// go on. A [Certificate] reads the new files at the next handshake.
 func KeepSelfSigned(ctx context.Context, dir string, log *slog.Logger) {
 	for exchange.Sleep(ctx, renewEvery) {
 		if _, _, err := SelfSigned(dir); err != nil {

@@ -47,6 +47,54 @@ func TestSelfSignedCertificate(t *testing.T) {
 	}
 }
 
+func TestCertificateReload(t *testing.T) { synctest.Test(t, testCertificateReload) }
+
+func testCertificateReload(t *testing.T) {
+	certFile, keyFile, err := SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := served(t, c)
+
+	// Half replaced: the old pair stays.
+	newCert, newKey, err := SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(from, to string, age time.Duration) {
+		content, _ := os.ReadFile(from)
+		if err := os.WriteFile(to, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Now().Add(age)
+		os.Chtimes(to, when, when)
+	}
+	replace(newCert, certFile, time.Second)
+	time.Sleep(10 * time.Second) // package files looks at a file that often
+	if !bytes.Equal(served(t, c), old) {
+		t.Error("a certificate without its key is in use")
+	}
+	replace(newKey, keyFile, time.Second)
+	time.Sleep(10 * time.Second)
+	if got := served(t, c); got == nil || bytes.Equal(got, old) {
+		t.Error("the new certificate is not in use")
+	}
+}
+
+// served is what a handshake gets of c.
+func served(t *testing.T, c *Certificate) []byte {
+	t.Helper()
+	pair, err := c.Get(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Certificate[0]
+}
+
 // The certificate is replaced while the server runs, a day before its end, and not before.
 func TestKeepSelfSigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -59,7 +60,7 @@ func (s *Siblings) Identity(ctx context.Context, build upstream.Build) (string, 
 // goroutine.
 type clusterUID struct {
 	upstream auth.APIServer
-	calls    auth.Coalescer[struct{}, uidAnswer]
+	calls    remember.Coalescer[struct{}, uidAnswer]
 
 	mu    sync.Mutex
 	known string

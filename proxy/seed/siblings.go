@@ -15,6 +15,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 // Siblings are the other replicas. Its methods may be called from any goroutine.
@@ -41,7 +42,7 @@ func New(
 ) *Siblings {
 	return &Siblings{
 		opts: opts, certFile: certFile, config: cfg, via: via,
-		cluster:  clusterUID{upstream: up, calls: auth.Coalescer[struct{}, uidAnswer]{Guard: guard}},
+		cluster:  clusterUID{upstream: up, calls: remember.Coalescer[struct{}, uidAnswer]{Guard: guard}},
 		failures: failures{metrics: m},
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 // Build is the build of kube-apiserver that wrote something. Another build may write the same
@@ -40,12 +41,12 @@ func (b Build) String() string { return b.version + "\n" + b.schema }
 // Builds asks kube-apiserver for its build, once for all lanes that ask at the same time.
 type Builds struct {
 	upstream auth.APIServer
-	calls    auth.Coalescer[struct{}, buildAnswer]
+	calls    remember.Coalescer[struct{}, buildAnswer]
 }
 
 // NewBuilds returns a Builds that asks upstream. The caller calls End.
 func NewBuilds(upstream auth.APIServer, guard *exchange.Guard) *Builds {
-	return &Builds{upstream: upstream, calls: auth.Coalescer[struct{}, buildAnswer]{Guard: guard}}
+	return &Builds{upstream: upstream, calls: remember.Coalescer[struct{}, buildAnswer]{Guard: guard}}
 }
 
 type buildAnswer struct {

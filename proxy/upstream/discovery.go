@@ -19,6 +19,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
@@ -62,7 +63,7 @@ var ErrNotFound = errors.New("not found")
 type Discovery struct {
 	upstream auth.APIServer
 	log      *slog.Logger
-	calls    auth.Coalescer[schema.GroupVersion, error]
+	calls    remember.Coalescer[schema.GroupVersion, error]
 	served   servedVersions
 	asking   semaphore.Semaphore // acquired for each request
 
@@ -82,8 +83,8 @@ func NewDiscovery(upstream auth.APIServer, guard *exchange.Guard) *Discovery {
 	return &Discovery{
 		upstream: upstream,
 		log:      guard.Log,
-		calls:    auth.Coalescer[schema.GroupVersion, error]{Guard: guard},
-		served:   servedVersions{calls: auth.Coalescer[struct{}, error]{Guard: guard}},
+		calls:    remember.Coalescer[schema.GroupVersion, error]{Guard: guard},
+		served:   servedVersions{calls: remember.Coalescer[struct{}, error]{Guard: guard}},
 		asking:   semaphore.New(discoveriesAtOnce),
 		versions: make(map[schema.GroupVersion]*versionInfo),
 	}

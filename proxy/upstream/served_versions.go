@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/watchfan/watchfan/proxy/auth"
+	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 // servedVersions knows the group versions of kube-apiserver, from its list of API groups. A client
 // may ask for any number of group versions that do not exist. One list every missTTL answers for
 // all of them. Its methods may be called from any goroutine.
 type servedVersions struct {
-	calls auth.Coalescer[struct{}, error]
+	calls remember.Coalescer[struct{}, error]
 
 	mu       sync.Mutex
 	versions map[schema.GroupVersion]bool // nil if there is no list

@@ -11,6 +11,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 // Sharding knows whether kube-apiserver serves shardSelector (KEP-5866, feature gate
@@ -19,7 +20,7 @@ import (
 // counts as one that does not. Its methods may be called from any goroutine.
 type Sharding struct {
 	upstream auth.APIServer
-	calls    auth.Coalescer[struct{}, error]
+	calls    remember.Coalescer[struct{}, error]
 
 	mu      sync.Mutex
 	served  bool
@@ -32,7 +33,7 @@ const shardingRetry = 5 * time.Second
 
 // NewSharding returns a Sharding that asks upstream. The caller calls End.
 func NewSharding(upstream auth.APIServer, guard *exchange.Guard) *Sharding {
-	return &Sharding{upstream: upstream, calls: auth.Coalescer[struct{}, error]{Guard: guard}}
+	return &Sharding{upstream: upstream, calls: remember.Coalescer[struct{}, error]{Guard: guard}}
 }
 
 // Served reports whether kube-apiserver serves shardSelector. It reports false if kube-apiserver

@@ -16,6 +16,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
@@ -27,7 +28,7 @@ import (
 // representation that discovery knows, and for each such field. Its methods may be called from any goroutine.
 type SupportedEncodings struct {
 	upstream auth.APIServer
-	calls    auth.Coalescer[resourceEncoding, error]
+	calls    remember.Coalescer[resourceEncoding, error]
 	asking   semaphore.Semaphore // acquired for each request
 
 	mu    sync.Mutex
@@ -45,7 +46,7 @@ const (
 func NewSupportedEncodings(upstream auth.APIServer, guard *exchange.Guard) *SupportedEncodings {
 	return &SupportedEncodings{
 		upstream: upstream,
-		calls:    auth.Coalescer[resourceEncoding, error]{Guard: guard},
+		calls:    remember.Coalescer[resourceEncoding, error]{Guard: guard},
 		asking:   semaphore.New(encodingQueriesAtOnce),
 		known:    make(map[resourceEncoding]encodingSupport),
 	}

@@ -1,4 +1,4 @@
-package auth
+package remember
 
 import (
 	"context"
@@ -43,6 +43,9 @@ func TestCoalescerLeaving(t *testing.T) {
 		time.Sleep(time.Second + time.Millisecond) // now the other has left as well
 		if v, ok := c.Do(t.Context(), "k", time.Minute, wait); !v || !ok || cancelled != 1 {
 			t.Errorf("the one who came later: got %v %v, %d cancelled", v, ok, cancelled)
+		}
+		if len(c.calls) != 0 {
+			t.Errorf("%d calls are left over", len(c.calls))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package auth
+package files
 
 import (
 	"log/slog"
@@ -12,12 +12,12 @@ import (
 // statInterval is the least time between two looks at the attributes of files.
 const statInterval = 10 * time.Second
 
-// FileWatcher holds what files contain, and reads them again when they change. If the files cannot
+// Watcher holds what files contain, and reads them again when they change. If the files cannot
 // be read, for example because only one of two has been replaced yet, the old value stays in use.
 // It has no goroutine: Current looks at the files, one call at a time. Where the files' volume hangs,
 // that one call hangs, and the others go on with the old value. Its methods may be called from any
 // goroutine.
-type FileWatcher[T any] struct {
+type Watcher[T any] struct {
 	// Immutable.
 	content string // for the log
 	files   []string
@@ -31,17 +31,17 @@ type FileWatcher[T any] struct {
 	checked time.Time
 }
 
-// WatchFiles reads the files. An error here means that the server must not start. content names
+// Watch reads the files. An error here means that the server must not start. content names
 // what the files hold in the log.
-func WatchFiles[T any](content string, read func() (T, error), log *slog.Logger, files ...string) (*FileWatcher[T], error) {
-	w := &FileWatcher[T]{content: content, files: files, read: read, log: log, checked: time.Now()}
+func Watch[T any](content string, read func() (T, error), log *slog.Logger, files ...string) (*Watcher[T], error) {
+	w := &Watcher[T]{content: content, files: files, read: read, log: log, checked: time.Now()}
 	_, err := w.readLocked()
 	return w, err
 }
 
 // Current returns what the files hold, or held at most statInterval ago, or before another call
 // began to look at them.
-func (w *FileWatcher[T]) Current() T {
+func (w *Watcher[T]) Current() T {
 	if w.looking.TryLock() {
 		defer w.looking.Unlock()
 		w.lookLocked()
@@ -49,7 +49,7 @@ func (w *FileWatcher[T]) Current() T {
 	return *w.value.Load()
 }
 
-func (w *FileWatcher[T]) lookLocked() {
+func (w *Watcher[T]) lookLocked() {
 	if time.Since(w.checked) < statInterval {
 		return
 	}
@@ -63,15 +63,8 @@ func (w *FileWatcher[T]) lookLocked() {
 	}
 }
 
-// Expire makes the next Current look at the files. It is for tests.
-func (w *FileWatcher[T]) Expire() {
-	w.looking.Lock()
-	defer w.looking.Unlock()
-	w.checked = time.Time{}
-}
-
 // readLocked reads the files if they have changed.
-func (w *FileWatcher[T]) readLocked() (changed bool, err error) {
+func (w *Watcher[T]) readLocked() (changed bool, err error) {
 	stamps := make([]os.FileInfo, len(w.files))
 	for i, name := range w.files {
 		info, err := os.Stat(name)

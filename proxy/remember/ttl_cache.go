@@ -1,4 +1,4 @@
-package auth
+package remember
 
 import (
 	"cmp"
@@ -10,20 +10,20 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 )
 
-// maxCached bounds a TTLCache that has no bound of its own. As many decisions take 2 MB.
-const maxCached = 8192
+// Most bounds a TTLCache that has no bound of its own. As many decisions about a client's rights take
+// 2 MB.
+const Most = 8192
 
-// Question is the SHA-256 of a token, or of an identity and what it wants to do. Maps hold it in
-// place of the token.
+// Question is the SHA-256 of what is asked. Maps hold it in place of tokens and selectors.
 type Question [sha256.Size]byte
 
 // TTLCache remembers answers to questions, each for a time. When it is full, it forgets the least
 // recently used answer. The zero value is empty. Its methods may be called from any goroutine.
 type TTLCache[V any] struct {
 	// Immutable.
-	most      int         // answers at a time; 0 is maxCached
-	mostBytes int         // of all answers together; 0 is no bound
-	size      func(V) int // of an answer, in bytes; nil if mostBytes is 0
+	Most      int         // answers at a time; 0 is the constant Most
+	MostBytes int         // of all answers together; 0 is no bound
+	Size      func(V) int // of an answer, in bytes; nil if MostBytes is 0
 
 	mu         sync.Mutex
 	byQuestion map[Question]*list.Element // of *answer[V]
@@ -45,35 +45,39 @@ type answer[V any] struct {
 }
 
 // Get returns an answer that has not expired.
-func (c *TTLCache[V]) Get(q Question) (value V, ok bool) {
+func (c *TTLCache[V]) Get(q Question) (value V, ok bool) { return c.get(q, true) }
+
+// Peek is Get without counting as a use.
+func (c *TTLCache[V]) Peek(q Question) (value V, ok bool) { return c.get(q, false) }
+
+func (c *TTLCache[V]) get(q Question, use bool) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.byQuestion[q]
-	if e == nil || !time.Now().Before(e.Value.(*answer[V]).expires) {
+	known := c.knownLocked(q)
+	if known == nil || !time.Now().Before(known.expires) {
 		return value, false
 	}
-	c.recent.MoveToFront(e)
-	known := e.Value.(*answer[V])
-	known.used = true
+	if use {
+		c.recent.MoveToFront(c.byQuestion[q])
+		known.used = true
+	}
 	return known.value, true
 }
 
-// Peek is Get without counting as a use.
-func (c *TTLCache[V]) Peek(q Question) (value V, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.byQuestion[q]; e != nil && time.Now().Before(e.Value.(*answer[V]).expires) {
-		return e.Value.(*answer[V]).value, true
+// knownLocked returns the answer to a question, expired or not; nil if there is none.
+func (c *TTLCache[V]) knownLocked(q Question) *answer[V] {
+	if e := c.byQuestion[q]; e != nil {
+		return e.Value.(*answer[V])
 	}
-	return value, false
+	return nil
 }
 
 // Used reports whether Get has returned the answer since it was put.
 func (c *TTLCache[V]) Used(q Question) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.byQuestion[q]
-	return e != nil && e.Value.(*answer[V]).used
+	known := c.knownLocked(q)
+	return known != nil && known.used
 }
 
 // CallAt calls f on a goroutine of its own at a time, unless the answer is forgotten or replaced
@@ -81,11 +85,10 @@ func (c *TTLCache[V]) Used(q Question) bool {
 func (c *TTLCache[V]) CallAt(q Question, at time.Time, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.byQuestion[q]
-	if e == nil {
+	known := c.knownLocked(q)
+	if known == nil {
 		return
 	}
-	known := e.Value.(*answer[V])
 	known.stop()
 	known.call = f
 	known.timer = time.AfterFunc(time.Until(at), func() { c.run(known) })
@@ -114,11 +117,11 @@ func (c *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duratio
 func (c *TTLCache[V]) PutFor(owner account.Source, q Question, value V, asked time.Time, ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.byQuestion[q]; e != nil {
-		if e.Value.(*answer[V]).asked.After(asked) {
+	if known := c.knownLocked(q); known != nil {
+		if known.asked.After(asked) {
 			return
 		}
-		c.forgetLocked(e)
+		c.forgetLocked(c.byQuestion[q])
 	}
 	if ttl <= 0 {
 		return
@@ -127,13 +130,13 @@ func (c *TTLCache[V]) PutFor(owner account.Source, q Question, value V, asked ti
 		c.byQuestion, c.owned = make(map[Question]*list.Element), make(map[account.Source]int)
 	}
 	a := &answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl), owner: owner}
-	if c.size != nil {
-		a.size = c.size(value)
+	if c.Size != nil {
+		a.size = c.Size(value)
 	}
 	c.byQuestion[q] = c.recent.PushFront(a)
 	c.owned[owner]++
 	c.bytes += a.size
-	for most := cmp.Or(c.most, maxCached); c.recent.Len() > most || c.mostBytes > 0 && c.bytes > c.mostBytes && c.recent.Len() > 1; {
+	for most := cmp.Or(c.Most, Most); c.recent.Len() > most || c.MostBytes > 0 && c.bytes > c.MostBytes && c.recent.Len() > 1; {
 		c.forgetLocked(c.oldestLocked(owner, most))
 	}
 }

@@ -1,0 +1,3 @@
+// Package files has what files contain, and reads them again when they change. It knows nothing else of
+// the proxy.
+package files

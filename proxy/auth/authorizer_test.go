@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,47 +106,6 @@ func TestAllowed(t *testing.T) {
 		began := time.Now()
 		if a.allowed(t.Context(), byToken("t"), list) || time.Since(began) != ReviewTimeout {
 			t.Errorf("a kube-apiserver that hangs: waited %s, want a no after %s", time.Since(began), ReviewTimeout)
-		}
-	})
-}
-
-// slowUpstream takes a millisecond for an answer, and counts the requests under way.
-type slowUpstream struct {
-	proxytest.FakeUpstream[Identity]
-	now, most atomic.Int64
-}
-
-func (u *slowUpstream) DoAs(id Identity, req *http.Request) (*http.Response, error) {
-	n := u.now.Add(1)
-	defer u.now.Add(-1)
-	for most := u.most.Load(); n > most && !u.most.CompareAndSwap(most, n); most = u.most.Load() {
-	}
-	time.Sleep(time.Millisecond) //testlint:allow timer it is only used in a bubble
-	return u.FakeUpstream.DoAs(id, req)
-}
-
-// TestReviewsAtOnce: if many clients ask at once, only a few reviews are under way at a time, and
-// all clients get their answers.
-func TestReviewsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reviews := make(fakeReviews)
-		for i := range 10 * maxReviews {
-			reviews[fmt.Sprint(i)] = "yes"
-		}
-		up := &slowUpstream{FakeUpstream: proxytest.FakeUpstream[Identity]{Answer: reviews.answer}}
-		a := authorizerOf(up)
-		list := parse(t, "/api/v1/pods")
-		var all sync.WaitGroup
-		for token := range reviews {
-			all.Go(func() {
-				if !a.allowed(t.Context(), byToken(token), list) {
-					t.Errorf("%s is not allowed", token)
-				}
-			})
-		}
-		all.Wait()
-		if most := up.most.Load(); most != maxStrangerReviews/2 { // they are all from one address
-			t.Errorf("%d reviews at once, want %d", most, maxStrangerReviews/2)
 		}
 	})
 }
@@ -294,37 +251,7 @@ func TestAnswerTimes(t *testing.T) {
 	})
 }
 
-func TestAllowedCoalesces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, up := newTestAuthorizer(fakeReviews{"t": "yes", "u": "no"})
-		up.Delay = time.Second
-		list := parse(t, "/api/v1/pods")
-		var callers sync.WaitGroup
-		for i := range 100 {
-			callers.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				if i%10 == 1 { // leaves before the answer
-					ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
-					defer cancel()
-				}
-				token, want := "t", i%10 != 1
-				if i%2 == 0 {
-					token, want = "u", false
-				}
-				if got := a.allowed(ctx, byToken(token), list); got != want {
-					t.Errorf("caller %d: got %v, want %v", i, got, want)
-				}
-			})
-		}
-		callers.Wait()
-		if got := up.Count(); got != 2 {
-			t.Errorf("asked %d times, want 2", got)
-		}
-	})
-}
-
-// A caller that comes just as the others have their answer asks nothing.
+// Callers with one question ask once, also one that comes just as the others have their answer.
 func TestAllowedAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{"t": "yes"})

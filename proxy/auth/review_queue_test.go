@@ -26,94 +26,19 @@ func strangerFrom(address int, token string) Identity {
 	return id
 }
 
-// queueTest counts the reviews under way, and notes the order in which they began.
-type queueTest struct {
-	*reviewQueue
-	mu    sync.Mutex
-	now   int
-	order []string
-	all   sync.WaitGroup
-}
-
-// ask begins n reviews of id, each of which takes a second.
-func (q *queueTest) ask(t *testing.T, name string, id Identity, n int) {
-	for range n {
-		q.all.Go(func() {
-			end, err := q.begin(t.Context(), id)
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				return
-			}
-			q.mu.Lock()
-			q.now++
-			q.order = append(q.order, name)
-			q.mu.Unlock()
-			time.Sleep(time.Second)
-			q.mu.Lock()
-			q.now--
-			q.mu.Unlock()
-			end()
-		})
-	}
-	synctest.Wait()
-}
-
-// underWay returns the number of reviews under way, and of those that have begun for one name.
-func (q *queueTest) underWay(of string) (all, begun int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, name := range q.order {
-		if name == of {
-			begun++
-		}
-	}
-	return q.now, begun
-}
-
-// TestReviewQueue: neither known clients nor strangers have all slots, no source has all slots of
-// its class, and each source has its turn.
+// TestReviewQueue: neither known clients nor strangers have all slots, no source has all slots of its
+// class, and each class has its own bounds of waiting. That all have their turns is package fairness's.
 func TestReviewQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &queueTest{reviewQueue: newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))}
-		f := func(name string, id Identity, n, wantAll, wantBegun int) {
-			t.Helper()
-			q.ask(t, name, id, n)
-			if all, begun := q.underWay(name); all != wantAll || begun != wantBegun {
-				t.Errorf("%s: %d under way and %d begun, want %d and %d", name, all, begun, wantAll, wantBegun)
-			}
-		}
-		q.tokens.Of(byToken("k")).Answered("GET", 200)
-		f("garbage", strangerFrom(1, "g"), 400, 16, 16)
-		f("elsewhere", strangerFrom(2, "e"), 400, 32, 16)
-		f("third", strangerFrom(3, "t"), 2, 32, 0)
-		f("user", byCertificate("jane"), 400, 56, 24)
-		f("known", byToken("k"), 400, 64, 8)
-		f("own", Identity{Kind: KindOwn}, 1, 64, 0)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		for _, name := range []string{"third", "own"} {
-			if all, begun := q.underWay(name); all != maxReviews || begun == 0 {
-				t.Errorf("%s: %d under way and %d begun after one turn", name, all, begun)
-			}
-		}
-		q.all.Wait()
-		if n := len(q.order); n != 1603 {
-			t.Errorf("%d reviews", n)
-		}
-	})
-}
-
-// Each class has its own bounds of waiting.
-func TestReviewQueueBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
 		q := newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))
-		var all sync.WaitGroup
+		q.tokens.Of(byToken("k")).Answered("GET", 200)
 		ctx, cancel := context.WithCancel(t.Context())
-		// waits begins n reviews of id, under way or waiting, and one more, which is refused.
-		waits := func(id Identity, n int) {
+		var all sync.WaitGroup
+		// f begins n reviews of id, and counts those under way and how many are refused.
+		f := func(id Identity, n, wantKnown, wantStrangers int, wantRefused int64) {
 			t.Helper()
 			var refused atomic.Int64
-			for range n + 1 {
+			for range n {
 				all.Go(func() {
 					if end, err := q.begin(ctx, id); errors.Is(err, fairness.ErrRefused) {
 						refused.Add(1)
@@ -124,18 +49,20 @@ func TestReviewQueueBounds(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			if refused.Load() != 1 {
-				t.Errorf("%d of %d reviews of %v from %v are refused, want 1", refused.Load(), n+1, id, id.From)
+			if known, strangers := q.known.Held(), q.strangers.Held(); known != wantKnown || strangers != wantStrangers || refused.Load() != wantRefused {
+				t.Errorf("%v from %v: %d and %d under way, %d refused, want %d, %d and %d", id, id.From, known, strangers,
+					refused.Load(), wantKnown, wantStrangers, wantRefused)
 			}
 		}
-		waits(strangerFrom(0, "x"), 16+maxStrangersWaitingOne)
-		waits(byCertificate("jane"), 24+maxKnownWaitingOfOne)
-		waits(strangerFrom(1, "x"), 16+maxStrangersWaitingOne)
-		for i := range maxStrangersWaiting/maxStrangersWaitingOne - 2 {
-			waits(strangerFrom(2+i, "x"), maxStrangersWaitingOne)
-		}
-		waits(strangerFrom(99, "x"), 0)
-		waits(byCertificate("joe"), 8+maxKnownWaitingOfOne) // the other 56 are under way
+		f(strangerFrom(1, "g"), 16+maxStrangersWaitingOne, 0, 16, 0)
+		f(strangerFrom(1, "h"), 1, 0, 16, 1) // an address is one source, whatever its tokens
+		f(strangerFrom(2, "e"), 16+maxStrangersWaitingOne, 0, 32, 0)
+		f(byCertificate("jane"), 24+maxKnownWaitingOfOne+1, 24, 32, 1)
+		f(byToken("k"), 8+maxKnownWaitingOfOne+1, 32, 32, 1) // these are all slots
+		f(Identity{Kind: KindOwn}, 1, 32, 32, 0)
+		f(strangerFrom(3, "g"), maxStrangersWaiting-2*maxStrangersWaitingOne, 32, 32, maxStrangersWaiting-3*maxStrangersWaitingOne)
+		f(strangerFrom(4, "g"), maxStrangersWaitingOne+1, 32, 32, 1)
+		f(strangerFrom(5, "g"), 1, 32, 32, 1) // the class is full
 		cancel()
 		all.Wait()
 	})

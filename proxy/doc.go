@@ -28,9 +28,10 @@
 //	passthrough  requests that are passed through to kube-apiserver
 //	reflector    one resource followed upstream: list, watch, and their failures
 //	lane         one resource served from a cache: first list, freshness, history
+//	watchers     the register of open watches, and why one is slow
 //	selfcheck    comparisons of lanes with kube-apiserver while they are served
 //	registry     definitions of custom resources and APIServices, followed
-//	diagnose     watches as an operator sees them; top and explain
+//	diagnose     the pages under /debug; top and explain
 //	assess       would watchfan help a cluster? an estimate from kube-apiserver's metrics
 //	plugin       kubectl watchfan: top and explain for the pods of a cluster
 //	cached       one read answered from a lane, or passed through

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // http2Client returns a client that speaks HTTP/2 and offers small windows for streams.
@@ -49,7 +50,7 @@ func TestHTTP2ParkedWatch(t *testing.T) {
 	}
 	awaitLast(lines)
 	f.until("parked watch", func() bool {
-		list := f.watchers("sort=id&reason=" + string(diagnose.StreamWindowClosed))
+		list := f.watchers("sort=id&reason=" + string(watchers.StreamWindowClosed))
 		if list.Total != 2 || len(list.Watchers) != 1 {
 			return false
 		}

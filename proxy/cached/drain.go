@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // drainPace is the longest time between the ends of two watches. It keeps the drain of a few
@@ -21,7 +21,7 @@ const drainPace = 20 * time.Millisecond
 // wait for a lane get 429.
 func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	c.lanes.EndWaits()
-	open, _ := c.watchers.Selected(func(*diagnose.Watcher) bool { return true })
+	open, _ := c.watchers.Selected(func(*watchers.Watcher) bool { return true })
 	if len(open) == 0 {
 		return
 	}

@@ -7,10 +7,10 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/registry"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 var (
@@ -28,7 +28,7 @@ type Metrics struct {
 	flusher  *fanout.Metrics
 	lanes    *lane.Metrics
 	registry *registry.Metrics
-	watchers *diagnose.Metrics
+	watchers *watchers.Metrics
 
 	sharedLists     *metrics.Counter
 	seatWaits       *metrics.Counter
@@ -44,7 +44,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		flusher:  fanout.NewMetrics(set),
 		lanes:    lane.NewMetrics(set),
 		registry: registry.NewMetrics(set),
-		watchers: diagnose.NewMetrics(set),
+		watchers: watchers.NewMetrics(set),
 
 		sharedLists:     set.NewCounter(listsShared),
 		seatWaits:       set.NewCounter(seatWaits),

@@ -15,7 +15,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
@@ -25,6 +24,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/selfcheck"
 	"github.com/watchfan/watchfan/proxy/upstream"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // Config holds the dependencies of Reads. All fields are required.
@@ -73,7 +73,7 @@ type Reads struct {
 	compressed  compressedLists
 	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher
-	watchers    diagnose.Watchers
+	watchers    watchers.Register
 	residents   []*resident
 	fairness    *fairness.Queue
 	metrics     *Metrics
@@ -157,7 +157,7 @@ func (c *Reads) SelfChecks() *selfcheck.Checker { return c.selfcheck }
 func (c *Reads) Flusher() *fanout.Flusher { return c.flusher }
 
 // Watchers returns the open watches.
-func (c *Reads) Watchers() *diagnose.Watchers { return &c.watchers }
+func (c *Reads) Watchers() *watchers.Register { return &c.watchers }
 
 // Fairness returns the queue in which reads wait for seats.
 func (c *Reads) Fairness() *fairness.Queue { return c.fairness }

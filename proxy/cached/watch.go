@@ -17,10 +17,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/audit"
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/watchers"
 	"github.com/watchfan/watchfan/proxy/websocket"
 )
 
@@ -121,10 +121,10 @@ func (c *Reads) wanted(r *read) fanout.Request {
 // (k8s.io/apiserver/pkg/endpoints/handlers/watch.go, HandleHTTP).
 func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 	c, r := s.cached, s.read
-	scope := diagnose.WatchScope{
+	scope := watchers.Scope{
 		Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields, Shard: r.Shard.Text,
 		View: r.View.Name()}
-	s.watcher.Describe(x, r.lane, r.id.ShownName(), scope, diagnose.WatchForm{Gzip: gzip, WebSocket: r.WebSocket})
+	s.watcher.Describe(x, r.lane, r.id.ShownName(), scope, watchers.Form{Gzip: gzip, WebSocket: r.WebSocket})
 	id := c.addWatchHeader(x, r, gzip)
 	event, ok := c.began(x, r, id)
 	if !ok {
@@ -167,17 +167,17 @@ func (c *Reads) addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditI
 }
 
 // servedWatch is a watch whose events the flusher writes. It implements [exchange.Stream], and has
-// no goroutine. It holds in one piece of memory what fanout, auth and diagnose keep of a watch
+// no goroutine. It holds in one piece of memory what fanout, auth and watchers keep of a watch
 // (TestIdleMemory in package proxy).
 type servedWatch struct {
 	cached  *Reads
-	watcher diagnose.Watcher
+	watcher watchers.Watcher
 	grant   auth.OpenWatch     // once the watch has begun
 	event   *audit.Event       // the audit event of the start; nil without an audit log
 	read    *read              // nil once the watch has begun
 	keeper  *lane.Keeper       // of the lane
 	account *account.Entry     // what the watch keeps because its client does not read; nil for nothing yet
-	evicted *diagnose.Evidence // why the watch was evicted; nil if it was not
+	evicted *watchers.Evidence // why the watch was evicted; nil if it was not
 }
 
 // Begin implements exchange.Stream.
@@ -205,7 +205,9 @@ func (s *servedWatch) Keep(bytes int64) bool {
 }
 
 // Evict notes why the watch is being evicted, while its state is still there.
-func (s *servedWatch) Evict(st fanout.State) { s.evicted = s.watcher.Evidence(st) }
+func (s *servedWatch) Evict(st fanout.State) {
+	s.evicted = s.watcher.Evidence(st, watchers.SampleLane(s.watcher.Lane, false))
+}
 
 // End releases the resources of the watch.
 func (s *servedWatch) End(reason fanout.Reason, _ bool) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // AccountsPath is the page that says who makes the proxy hold most memory.
@@ -59,7 +60,7 @@ func Accounts(l *account.Ledger) DebugAccounts {
 	}
 	for _, h := range l.Largest(mostHolders) {
 		d.Largest = append(d.Largest, DebugHolder{
-			Source: shown(h.Source.Name), Stranger: h.Source.Stranger, Bytes: h.Total(), Held: byKind(h.Held[:]), Things: h.Things,
+			Source: watchers.Shown(h.Source.Name), Stranger: h.Source.Stranger, Bytes: h.Total(), Held: byKind(h.Held[:]), Things: h.Things,
 		})
 	}
 	return d

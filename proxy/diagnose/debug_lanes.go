@@ -16,6 +16,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // DebugState is the answer of /debug/lanes, which the status page shows: the process and each lane.
@@ -184,7 +185,7 @@ func (d *DebugState) writeLanes(w io.Writer) {
 		}
 		from, next := "-", "-"
 		if l.Filled != nil {
-			from = fmt.Sprintf("%s in %s", l.Filled.From(), short(downstream.Seconds(l.Filled.Seconds).Duration()))
+			from = fmt.Sprintf("%s in %s", l.Filled.From(), watchers.Short(downstream.Seconds(l.Filled.Seconds).Duration()))
 		}
 		if l.SelfCheckDue != nil {
 			next = "in " + duration.HumanDuration(max(l.SelfCheckDue.Sub(d.Time), 0))

@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // PassedList is the watches that are passed through, as /debug/watchers shows them.
@@ -61,14 +62,14 @@ func passedList(open []*passthrough.Watch, q watchersQuery, now time.Time) Passe
 func passedStatus(w *passthrough.Watch, now time.Time) PassedStatus {
 	return PassedStatus{
 		Reason:        w.Why,
-		User:          shown(w.User),
-		UserAgent:     shown(w.UserAgent),
+		User:          watchers.Shown(w.User),
+		UserAgent:     watchers.Shown(w.UserAgent),
 		Client:        w.Client,
-		Resource:      shown(w.Resource),
-		Namespace:     shown(w.Namespace),
-		Name:          shown(w.Name),
-		LabelSelector: shown(w.LabelSelector),
-		FieldSelector: shown(w.FieldSelector),
+		Resource:      watchers.Shown(w.Resource),
+		Namespace:     watchers.Shown(w.Namespace),
+		Name:          watchers.Shown(w.Name),
+		LabelSelector: watchers.Shown(w.LabelSelector),
+		FieldSelector: watchers.Shown(w.FieldSelector),
 		TLS:           w.TLS,
 		Started:       lane.ShownAt(now, w.Started),
 		AgeSeconds:    downstream.InSeconds(now.Sub(w.Started)),
@@ -112,7 +113,7 @@ func (l *PassedList) writeText(w io.Writer) {
 	fmt.Fprintln(table, "REASON\tAGE\tRESOURCE\tUSER\tUSER AGENT\tCLIENT\tSELECTOR\tWHY")
 	for i := range l.Watchers {
 		s := &l.Watchers[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Reason, short(s.AgeSeconds.Duration()),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Reason, watchers.Short(s.AgeSeconds.Duration()),
 			s.Resource, s.User, s.UserAgent, s.Client, s.Selector(), passedBecause[s.Reason])
 	}
 	_ = table.Flush() // writes to memory
@@ -134,7 +135,7 @@ const mostPassedCounts = 50
 func PassedCounts(open []*passthrough.Watch) []PassedCount {
 	watches := make(map[PassedCount]int)
 	for _, w := range open {
-		watches[PassedCount{Resource: shown(w.Resource), Reason: w.Why, Message: passedBecause[w.Why]}]++
+		watches[PassedCount{Resource: watchers.Shown(w.Resource), Reason: w.Why, Message: passedBecause[w.Why]}]++
 	}
 	counts := make([]PassedCount, 0, len(watches))
 	for c, n := range watches {

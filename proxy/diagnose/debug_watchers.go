@@ -12,6 +12,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/passthrough"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 const WatchersPath = "/debug/watchers"
@@ -21,7 +22,7 @@ const patience = 2 * time.Second
 
 // WatchersPage answers /debug/watchers and /debug/watchers/{id}.
 type WatchersPage struct {
-	watchers *Watchers
+	watchers *watchers.Register
 	flusher  *fanout.Flusher // its shards know the state of each watch
 	upstream func() error    // the readiness check of kube-apiserver
 	passed   *passthrough.Watches
@@ -31,7 +32,7 @@ type WatchersPage struct {
 	looking sync.Mutex
 }
 
-func NewWatchersPage(ws *Watchers, passed *passthrough.Watches, flusher *fanout.Flusher, upstream func() error) *WatchersPage {
+func NewWatchersPage(ws *watchers.Register, passed *passthrough.Watches, flusher *fanout.Flusher, upstream func() error) *WatchersPage {
 	return &WatchersPage{watchers: ws, passed: passed, flusher: flusher, upstream: upstream}
 }
 
@@ -66,14 +67,14 @@ func (p *WatchersPage) Serve(w http.ResponseWriter, r *http.Request, id string) 
 
 // watched is a watch that has been inspected.
 type watched struct {
-	w   *Watcher
-	e   *Evidence
-	why Cause
+	w   *watchers.Watcher
+	e   *watchers.Evidence
+	why watchers.Cause
 }
 
 // look inspects watches. It leaves out those that have ended. Lanes are sampled before the watches,
-// and each only once: see Watcher.evidence.
-func (p *WatchersPage) look(ws []*Watcher) []watched {
+// and each only once: see Watcher.Evidence.
+func (p *WatchersPage) look(ws []*watchers.Watcher) []watched {
 	p.looking.Lock()
 	defer p.looking.Unlock()
 	subs := make([]*fanout.Subscription, len(ws))
@@ -81,17 +82,17 @@ func (p *WatchersPage) look(ws []*Watcher) []watched {
 		subs[i] = &w.Sub
 	}
 	unreachable := p.upstream() != nil
-	lanes := make(map[*lane.Lane]laneSample)
+	lanes := make(map[*lane.Lane]watchers.Sample)
 	for _, w := range ws {
 		if _, ok := lanes[w.Lane]; !ok {
-			lanes[w.Lane] = sampleLane(w.Lane, unreachable)
+			lanes[w.Lane] = watchers.SampleLane(w.Lane, unreachable)
 		}
 	}
 	found := make([]watched, 0, len(ws))
 	for i, st := range p.flusher.Inspect(subs, patience) {
 		if st.Phase != fanout.Unserved {
-			e := ws[i].evidence(st, lanes[ws[i].Lane])
-			found = append(found, watched{ws[i], e, e.cause()})
+			e := ws[i].Evidence(st, lanes[ws[i].Lane])
+			found = append(found, watched{ws[i], e, e.Cause()})
 		}
 	}
 	return found
@@ -99,16 +100,16 @@ func (p *WatchersPage) look(ws []*Watcher) []watched {
 
 func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 	now := time.Now()
-	ws, total := p.watchers.Selected(func(w *Watcher) bool { return q.matches(w, now) })
+	ws, total := p.watchers.Selected(func(w *watchers.Watcher) bool { return q.matches(w, now) })
 	found := slices.DeleteFunc(p.look(ws), func(w watched) bool {
-		st := &w.e.state
+		st := &w.e.State
 		return st.LagEvents < q.minLagEvents || st.LagBytes < q.minLagBytes ||
 			q.reason != "" && string(w.why) != q.reason || q.state != "" && stateName(st) != q.state
 	})
 	slices.SortFunc(found, func(a, b watched) int {
-		return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.id, b.w.id))
+		return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.ID(), b.w.ID()))
 	})
-	list := &WatcherList{Total: total, Matching: len(found), Reasons: make(map[Cause]int), Watchers: []WatcherStatus{}}
+	list := &WatcherList{Total: total, Matching: len(found), Reasons: make(map[watchers.Cause]int), Watchers: []WatcherStatus{}}
 	for _, w := range found {
 		list.Reasons[w.why]++
 	}
@@ -122,10 +123,10 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 
 // one returns the watch that has this id, with its verdict, or nil.
 func (p *WatchersPage) one(id uint64) *WatcherStatus {
-	ws, _ := p.watchers.Selected(func(w *Watcher) bool { return w.id == id })
+	ws, _ := p.watchers.Selected(func(w *watchers.Watcher) bool { return w.ID() == id })
 	for _, w := range p.look(ws) {
-		s, v := w.status(), w.e.verdict(w.why)
-		s.Verdict, s.TCP = &v, w.e.tcp
+		s, v := w.status(), w.e.Verdict(w.why)
+		s.Verdict, s.TCP = &v, w.e.TCP
 		return &s
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // Bounds of a list of watches.
@@ -102,7 +103,7 @@ func (q *watchersQuery) set(key, value string) (err error) {
 }
 
 func causeNames() (names []string) {
-	for _, c := range Causes {
+	for _, c := range watchers.Causes {
 		names = append(names, string(c))
 	}
 	return names
@@ -129,15 +130,15 @@ func stateName(st *fanout.State) string {
 
 // matches reports whether w matches the parameters that the register can answer. The others need an
 // inspection of the watch; see list.
-func (q *watchersQuery) matches(w *Watcher, now time.Time) bool {
-	scope := w.scope.Value()
-	return (q.user == "" || q.user == w.user.Value()) &&
-		strings.Contains(w.userAgent.Value(), q.userAgent) &&
+func (q *watchersQuery) matches(w *watchers.Watcher, now time.Time) bool {
+	scope := w.Scope.Value()
+	return (q.user == "" || q.user == w.User.Value()) &&
+		strings.Contains(w.UserAgent.Value(), q.userAgent) &&
 		(q.resource == "" || q.resource == w.Lane.GVR.Resource || q.resource == w.Lane.Resource()) &&
 		(q.namespace == "" || q.namespace == scope.Namespace) &&
 		(strings.Contains(scope.Labels, q.selector) || strings.Contains(scope.Fields, q.selector) ||
 			strings.Contains(scope.Shard, q.selector)) &&
-		now.Sub(w.started.Time()) >= q.minAge
+		now.Sub(w.Started.Time()) >= q.minAge
 }
 
 // watcherSorts are the orders of a list. Each begins with the worst, the most or the longest. Words
@@ -149,31 +150,31 @@ func compareWatched(by string, a, b watched) int {
 	switch by {
 	case "slowest":
 		return cmp.Or(
-			cmp.Compare(slices.Index(Causes, a.why), slices.Index(Causes, b.why)),
-			cmp.Compare(b.e.lag(), a.e.lag()),
-			cmp.Compare(b.e.queued(), a.e.queued()))
+			cmp.Compare(slices.Index(watchers.Causes, a.why), slices.Index(watchers.Causes, b.why)),
+			cmp.Compare(b.e.Lag(), a.e.Lag()),
+			cmp.Compare(b.e.Queued(), a.e.Queued()))
 	case "lag":
-		return cmp.Compare(b.e.state.LagEvents, a.e.state.LagEvents)
+		return cmp.Compare(b.e.State.LagEvents, a.e.State.LagEvents)
 	case "lagBytes":
-		return cmp.Compare(b.e.state.LagBytes, a.e.state.LagBytes)
+		return cmp.Compare(b.e.State.LagBytes, a.e.State.LagBytes)
 	case "age":
-		return cmp.Compare(a.w.started, b.w.started)
+		return cmp.Compare(a.w.Started, b.w.Started)
 	case "events":
-		return cmp.Compare(b.e.state.Events, a.e.state.Events)
+		return cmp.Compare(b.e.State.Events, a.e.State.Events)
 	case "bytes":
-		return cmp.Compare(b.e.state.Bytes, a.e.state.Bytes)
+		return cmp.Compare(b.e.State.Bytes, a.e.State.Bytes)
 	case "user":
-		return strings.Compare(a.w.user.Value(), b.w.user.Value())
+		return strings.Compare(a.w.User.Value(), b.w.User.Value())
 	case "userAgent":
-		return strings.Compare(a.w.userAgent.Value(), b.w.userAgent.Value())
+		return strings.Compare(a.w.UserAgent.Value(), b.w.UserAgent.Value())
 	case "resource":
-		return strings.Compare(a.e.lane.Resource, b.e.lane.Resource)
+		return strings.Compare(a.e.Lane.Resource, b.e.Lane.Resource)
 	case "selector":
-		a, b := a.w.scope.Value(), b.w.scope.Value()
+		a, b := a.w.Scope.Value(), b.w.Scope.Value()
 		return cmp.Or(strings.Compare(a.Labels, b.Labels), strings.Compare(a.Fields, b.Fields),
 			strings.Compare(a.Shard, b.Shard))
 	case "state":
-		return strings.Compare(stateName(&a.e.state), stateName(&b.e.state))
+		return strings.Compare(stateName(&a.e.State), stateName(&b.e.State))
 	}
 	return 0 // by id
 }

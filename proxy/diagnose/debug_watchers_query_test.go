@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // Every query that is accepted has a limit and an order. Errors are short.
@@ -35,5 +37,17 @@ func TestWatchersQueryBytes(t *testing.T) {
 		if q.set("minLagBytes", value) == nil {
 			t.Errorf("%s is accepted", value)
 		}
+	}
+}
+
+// Only watches that should have more by now are slow, and each cause of that is explained.
+func TestSlowCauses(t *testing.T) {
+	got := slowCauses(map[watchers.Cause]int{watchers.UpToDate: 5, watchers.ClientNotReading: 1, watchers.FilteredOut: 2, watchers.UpstreamBroken: 3, watchers.WatchfanSlow: 0})
+	want := []SlowCause{{watchers.ClientNotReading, watchers.ClientNotReading.Meaning(), 1}, {watchers.UpstreamBroken, watchers.UpstreamBroken.Meaning(), 3}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := slowCauses(nil); got == nil || len(got) != 0 {
+		t.Errorf("of none: %v", got)
 	}
 }

@@ -11,32 +11,33 @@ import (
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // WatcherList answers /debug/watchers.
 type WatcherList struct {
-	Total    int             `json:"total"`    // watches that are served from caches
-	Matching int             `json:"matching"` // watches that match the query
-	Reasons  map[Cause]int   `json:"reasons"`  // how many of these have each cause
-	Watchers []WatcherStatus `json:"watchers"` // the first of these
-	Slow     []SlowCause     `json:"slow"`     // those of the causes for which a watch is slow, worst first
-	Passed   PassedList      `json:"passedThrough"`
+	Total    int                    `json:"total"`    // watches that are served from caches
+	Matching int                    `json:"matching"` // watches that match the query
+	Reasons  map[watchers.Cause]int `json:"reasons"`  // how many of these have each cause
+	Watchers []WatcherStatus        `json:"watchers"` // the first of these
+	Slow     []SlowCause            `json:"slow"`     // those of the causes for which a watch is slow, worst first
+	Passed   PassedList             `json:"passedThrough"`
 }
 
 // SlowCause is a cause for which watches are slow now, and how many of those that match the query
 // have it.
 type SlowCause struct {
-	Reason  Cause  `json:"reason"`
-	Meaning string `json:"meaning"` // in a few words
-	Watches int    `json:"watches"`
+	Reason  watchers.Cause `json:"reason"`
+	Meaning string         `json:"meaning"` // in a few words
+	Watches int            `json:"watches"`
 }
 
 // slowCauses returns the causes in counts for which watches are slow.
-func slowCauses(counts map[Cause]int) []SlowCause {
+func slowCauses(counts map[watchers.Cause]int) []SlowCause {
 	slow := []SlowCause{}
-	for _, c := range Causes {
-		if n := counts[c]; n > 0 && c.slow() {
-			slow = append(slow, SlowCause{c, explanations[c].meaning, n})
+	for _, c := range watchers.Causes {
+		if n := counts[c]; n > 0 && c.Slow() {
+			slow = append(slow, SlowCause{c, c.Meaning(), n})
 		}
 	}
 	return slow
@@ -84,35 +85,35 @@ type WatcherStatus struct {
 	// QueuedBytes are in the socket. The client's side has not acknowledged them.
 	QueuedBytes uint32 `json:"queuedBytes"`
 
-	Reason Cause `json:"reason"`
+	Reason watchers.Cause `json:"reason"`
 
 	// Only in answers about one watch.
-	Verdict *Verdict            `json:"verdict,omitempty"`
+	Verdict *watchers.Verdict   `json:"verdict,omitempty"`
 	TCP     *downstream.TCPInfo `json:"tcp,omitempty"`
 }
 
 func (w watched) status() WatcherStatus {
-	st, scope, started := &w.e.state, w.w.scope.Value(), w.w.started.Time()
+	st, scope, started := &w.e.State, w.w.Scope.Value(), w.w.Started.Time()
 	status := WatcherStatus{
-		ID:              w.w.id,
-		User:            w.w.user.Value(),
-		UserAgent:       w.w.userAgent.Value(),
-		Client:          w.w.conn.RemoteAddr().String(),
-		Resource:        w.e.lane.Resource,
+		ID:              w.w.ID(),
+		User:            w.w.User.Value(),
+		UserAgent:       w.w.UserAgent.Value(),
+		Client:          w.w.Conn.RemoteAddr().String(),
+		Resource:        w.e.Lane.Resource,
 		Namespace:       scope.Namespace,
 		Name:            scope.Name,
 		LabelSelector:   scope.Labels,
 		FieldSelector:   scope.Fields,
 		ShardSelector:   scope.Shard,
-		Protocol:        w.w.protocol.String(),
+		Protocol:        w.w.Protocol.String(),
 		Encoding:        w.w.Lane.Representation.String(),
 		View:            scope.View,
 		Lean:            w.w.Sub.Lean(),
-		Gzip:            w.w.gzip,
-		TLS:             w.w.tls,
-		Started:         lane.ShownAt(w.e.now, started),
-		Deadline:        lane.ShownAt(w.e.now, w.w.Sub.Deadline()),
-		AgeSeconds:      downstream.InSeconds(w.e.now.Sub(started)),
+		Gzip:            w.w.Gzip,
+		TLS:             w.w.TLS,
+		Started:         lane.ShownAt(w.e.Now, started),
+		Deadline:        lane.ShownAt(w.e.Now, w.w.Sub.Deadline()),
+		AgeSeconds:      downstream.InSeconds(w.e.Now.Sub(started)),
 		State:           stateName(st),
 		Parks:           st.Parks,
 		Events:          st.Events,
@@ -120,15 +121,15 @@ func (w watched) status() WatcherStatus {
 		ResourceVersion: strconv.FormatUint(st.ResourceVersion, 10),
 		LagEvents:       st.LagEvents,
 		LagBytes:        st.LagBytes,
-		LagSeconds:      downstream.InSeconds(w.e.lag()),
-		QueuedBytes:     w.e.queued(),
+		LagSeconds:      downstream.InSeconds(w.e.Lag()),
+		QueuedBytes:     w.e.Queued(),
 		Reason:          w.why,
 	}
-	if stream, ok := w.w.conn.(exchange.StreamConn); ok {
+	if stream, ok := w.w.Conn.(exchange.StreamConn); ok {
 		status.Stream = stream.StreamID()
 	}
 	if !st.ParkedSince.IsZero() {
-		status.ParkedSince = lane.ShownAt(w.e.now, st.ParkedSince)
+		status.ParkedSince = lane.ShownAt(w.e.Now, st.ParkedSince)
 	}
 	return status
 }
@@ -153,7 +154,7 @@ func selectorText(namespace, name, labels, fields string) string {
 // Counts lists how many watches have each cause, worst first.
 func (l *WatcherList) Counts() string {
 	var parts []string
-	for _, c := range Causes {
+	for _, c := range watchers.Causes {
 		if n := l.Reasons[c]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, c))
 		}
@@ -169,8 +170,8 @@ func (l *WatcherList) writeText(w io.Writer) {
 	for i := range l.Watchers {
 		s := &l.Watchers[i]
 		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			s.ID, s.Reason, s.State, s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()), s.QueuedBytes,
-			short(s.AgeSeconds.Duration()), s.Events, s.Bytes, s.ResourceVersion, s.Parks,
+			s.ID, s.Reason, s.State, s.LagEvents, s.LagBytes, watchers.Short(s.LagSeconds.Duration()), s.QueuedBytes,
+			watchers.Short(s.AgeSeconds.Duration()), s.Events, s.Bytes, s.ResourceVersion, s.Parks,
 			s.Resource, s.User, s.UserAgent, s.at(), s.wire(), s.Selector())
 	}
 	_ = table.Flush() // writes to memory
@@ -200,9 +201,9 @@ func (s *WatcherStatus) wire() string {
 		how += "+tls"
 	}
 	switch s.Protocol {
-	case overHTTP2.String():
+	case watchers.OverHTTP2.String():
 		how += "+h2"
-	case overWebSocket.String():
+	case watchers.OverWebSocket.String():
 		how += "+websocket"
 	}
 	return how
@@ -217,15 +218,15 @@ func (s *WatcherStatus) writeText(w io.Writer) {
 	line("user agent", "%s", s.UserAgent)
 	line("client", "%s, %s", s.at(), s.wire())
 	line("age", "%s, started %s, ends %s",
-		short(s.AgeSeconds.Duration()), s.Started.Format(time.RFC3339), s.Deadline.Format(time.RFC3339))
+		watchers.Short(s.AgeSeconds.Duration()), s.Started.Format(time.RFC3339), s.Deadline.Format(time.RFC3339))
 	line("state", "%s, parked %d times", s.State, s.Parks)
 	line("sent", "%d events, %d bytes, resourceVersion %s", s.Events, s.Bytes, s.ResourceVersion)
-	line("lag", "%d events, %d bytes, the oldest waits for %s", s.LagEvents, s.LagBytes, short(s.LagSeconds.Duration()))
+	line("lag", "%d events, %d bytes, the oldest waits for %s", s.LagEvents, s.LagBytes, watchers.Short(s.LagSeconds.Duration()))
 	if t := s.TCP; t != nil {
 		line("socket", "%d bytes queued, %d of them not sent yet, %d segments sent and not acknowledged, window %d bytes",
 			t.QueuedBytes, t.UnsentBytes, t.UnackedSegments, t.WindowBytes)
 		line("network", "round trip %s, %d of %d segments sent again, %d timeouts in a row, last acknowledgement %s ago",
-			short(t.RTT.Duration()), t.ResentSegments, t.SentSegments, t.Timeouts, short(t.SinceAck.Duration()))
+			watchers.Short(t.RTT.Duration()), t.ResentSegments, t.SentSegments, t.Timeouts, watchers.Short(t.SinceAck.Duration()))
 	}
 	_ = table.Flush() // writes to memory
 }

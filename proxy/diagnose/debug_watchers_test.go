@@ -15,6 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // ids returns the ids of the watches that match, in order.
@@ -60,7 +61,7 @@ func TestDebugWatchers(t *testing.T) {
 			t.Errorf("the second watch: %+v", got)
 		}
 		if third := list.Watchers[2]; !third.TLS || third.User != "(token)" || third.FieldSelector != "metadata.name=b" ||
-			third.Reason != diagnose.FilteredOut {
+			third.Reason != watchers.FilteredOut {
 			t.Errorf("the third watch: %+v", third)
 		}
 
@@ -102,7 +103,7 @@ func TestDebugWatchers(t *testing.T) {
 		var status diagnose.WatcherStatus
 		p.AdminJSON("/debug/watchers/3", &status)
 		_, said := p.Admin("/debug/watchers/3")
-		if status.Verdict == nil || status.Verdict.Reason != diagnose.FilteredOut || !strings.HasPrefix(said, "Watch 3: FilteredOut\n") ||
+		if status.Verdict == nil || status.Verdict.Reason != watchers.FilteredOut || !strings.HasPrefix(said, "Watch 3: FilteredOut\n") ||
 			!strings.Contains(said, status.Verdict.Advice) {
 			t.Errorf("the third watch's verdict: %+v: %s", status.Verdict, said)
 		}
@@ -192,7 +193,7 @@ func TestVerdictsOfOneSample(t *testing.T) {
 			for i := range 10 { // which come while the page looks
 				p.CMs.Put("ns", "a", strconv.Itoa(i))
 			}
-			if list := p.Watchers(""); list.Reasons[diagnose.FilteredOut] > 0 {
+			if list := p.Watchers(""); list.Reasons[watchers.FilteredOut] > 0 {
 				t.Fatalf("a watch of all changes: %s", list.Counts())
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/downstream"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // adminAnswering is an admin port that gives the same answer to each request. asked lists the
@@ -50,7 +51,7 @@ func TestExplain(t *testing.T) {
 // Bytes that wait in the socket and segments under way are told apart: of a client that does not read,
 // many bytes wait and no segment is under way.
 func TestExplainSocket(t *testing.T) {
-	w := WatcherStatus{ID: 7, Reason: ClientNotReading, Verdict: &Verdict{},
+	w := WatcherStatus{ID: 7, Reason: watchers.ClientNotReading, Verdict: &watchers.Verdict{},
 		TCP: &downstream.TCPInfo{QueuedBytes: 3_922_995, UnsentBytes: 3_922_995}}
 	var out strings.Builder
 	w.writeText(&out)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // Top is the command watchfan top: it shows the slowest watches of a running watchfan, each second
@@ -59,8 +61,8 @@ func Flags(command string) *flag.FlagSet {
 // reasons lists the causes with their meanings, worst first.
 func reasons() string {
 	var b strings.Builder
-	for _, c := range Causes {
-		fmt.Fprintf(&b, "  %-20s %s\n", c, explanations[c].meaning)
+	for _, c := range watchers.Causes {
+		fmt.Fprintf(&b, "  %-20s %s\n", c, c.Meaning())
 	}
 	return b.String()
 }

@@ -17,17 +17,18 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/passthrough"
 	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // exampleList has the longest values that there are.
 func exampleList() *WatcherList {
-	return &WatcherList{Total: 12345, Matching: 2, Reasons: map[Cause]int{ClientNotReading: 1, UpToDate: 1},
+	return &WatcherList{Total: 12345, Matching: 2, Reasons: map[watchers.Cause]int{watchers.ClientNotReading: 1, watchers.UpToDate: 1},
 		Watchers: []WatcherStatus{
-			{ID: 999_999, Reason: UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94,
+			{ID: 999_999, Reason: watchers.UpstreamUnreachable, LagEvents: 123_456, LagSeconds: 99.94,
 				QueuedBytes: 4_000_000_000, AgeSeconds: 86_400 * 99,
 				Resource: "apiextensions.k8s.io/v1/customresourcedefinitions", UserAgent: strings.Repeat("ä", 300),
 				User: "alice"},
-			{ID: 1, Reason: UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns",
+			{ID: 1, Reason: watchers.UpToDate, Resource: "v1/pods", UserAgent: "kubelet/v1", User: "alice", Namespace: "ns",
 				LabelSelector: "a=b", Client: "10.0.0.1:2", Stream: 7},
 		}}
 }
@@ -103,7 +104,7 @@ https://10.0.0.1:6443  in 120/s  out 120k/s 5.2MiB/s  p99 12ms  CPU 0.46 of 4  m
 // Slow watches are coloured by where the cause is.
 func TestTopColours(t *testing.T) {
 	list := &WatcherList{Watchers: []WatcherStatus{
-		{ID: 1, Reason: ClientNotReading}, {ID: 2, Reason: UpstreamSilent}, {ID: 3, Reason: FilteredOut},
+		{ID: 1, Reason: watchers.ClientNotReading}, {ID: 2, Reason: watchers.UpstreamSilent}, {ID: 3, Reason: watchers.FilteredOut},
 	}}
 	v := topView{list: list}
 	for colours, want := range map[bool][]string{
@@ -120,9 +121,9 @@ func TestTopColours(t *testing.T) {
 
 // The watches that pass through come last, with their reasons, and have a third of the terminal.
 func TestTopPassedThrough(t *testing.T) {
-	list := &WatcherList{Total: 30, Matching: 30, Reasons: map[Cause]int{UpToDate: 30}}
+	list := &WatcherList{Total: 30, Matching: 30, Reasons: map[watchers.Cause]int{watchers.UpToDate: 30}}
 	for id := range 20 {
-		list.Watchers = append(list.Watchers, WatcherStatus{ID: uint64(id + 1), Reason: UpToDate})
+		list.Watchers = append(list.Watchers, WatcherStatus{ID: uint64(id + 1), Reason: watchers.UpToDate})
 	}
 	if passed, watches := list.fit(20); passed != 0 || watches != 20 {
 		t.Errorf("%d and %d lines, want 0 and 20", passed, watches)
@@ -233,7 +234,7 @@ func TestTopHelp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range Causes {
+	for _, c := range watchers.Causes {
 		m := regexp.MustCompile(`\n  ` + string(c) + ` +([a-z].{5,56})\n`).FindSubmatch(help)
 		if m == nil {
 			t.Errorf("%s is not explained in\n%s", c, help)

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // topView is what top draws.
@@ -63,7 +65,7 @@ func (v *topView) lines() (all []line) {
 	add(styleBold, "%s", row(columns, func(c column) string { return c.title }))
 	for i := range list.Watchers {
 		w := &list.Watchers[i]
-		add(w.Reason.style(), "%s", row(columns, func(c column) string { return c.of(w) }))
+		add(causeStyle(w.Reason), "%s", row(columns, func(c column) string { return c.of(w) }))
 	}
 	passed := &list.Passed
 	if passed.Total == 0 {
@@ -100,12 +102,12 @@ func (d *DebugState) headline() string {
 	return text
 }
 
-// style is the colour of a watch with the cause.
-func (c Cause) style() string {
+// causeStyle is the colour of a watch with the cause.
+func causeStyle(c watchers.Cause) string {
 	switch {
-	case !c.slow():
+	case !c.Slow():
 		return ""
-	case c == UpstreamBroken, c == UpstreamUnreachable, c == UpstreamSilent:
+	case c == watchers.UpstreamBroken, c == watchers.UpstreamUnreachable, c == watchers.UpstreamSilent:
 		return styleYellow
 	}
 	return styleRed

@@ -18,10 +18,11 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	verdict "github.com/watchfan/watchfan/proxy/watchers"
 )
 
 // watchVerdict waits until watchfan explain has a verdict on the watch of a user agent, and returns it.
-func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want diagnose.Cause) (got diagnose.WatcherStatus) {
+func (p *watchfan) watchVerdict(t *testing.T, userAgent string, want verdict.Cause) (got diagnose.WatcherStatus) {
 	t.Helper()
 	admin := p.admin(t)
 	steady.Until(t, fmt.Sprintf("verdict %s on %s", want, userAgent), func() error {
@@ -160,25 +161,25 @@ func TestVerdicts(t *testing.T) {
 	openSocket(t, p, "", "/api/v1/namespaces/verdicts-quiet/configmaps?watch=1&resourceVersion=0", "quiet", 0).readAll()
 	write(20)
 
-	p.watchVerdict(t, "good", diagnose.UpToDate)
+	p.watchVerdict(t, "good", verdict.UpToDate)
 	for _, name := range []string{"deaf-plain", "deaf-tls"} {
-		got := p.watchVerdict(t, name, diagnose.ClientNotReading)
+		got := p.watchVerdict(t, name, verdict.ClientNotReading)
 		if got.TCP.WindowBytes != 0 || got.QueuedBytes == 0 {
 			t.Errorf("%s: %+v", name, got.TCP)
 		}
 	}
 	for _, name := range []string{"cut-off", "mended"} {
-		if got := p.watchVerdict(t, name, diagnose.NetworkLoss); got.TCP.UnackedSegments == 0 || got.TCP.Timeouts == 0 {
+		if got := p.watchVerdict(t, name, verdict.NetworkLoss); got.TCP.UnackedSegments == 0 || got.TCP.Timeouts == 0 {
 			t.Errorf("%s: %+v", name, got.TCP)
 		}
 	}
 	mended.cut(t, false)
-	if got := p.watchVerdict(t, "selective", diagnose.FilteredOut); got.LabelSelector != "no=such" || got.Events != 0 {
+	if got := p.watchVerdict(t, "selective", verdict.FilteredOut); got.LabelSelector != "no=such" || got.Events != 0 {
 		t.Errorf("selective: %+v", got)
 	}
-	p.watchVerdict(t, "quiet", diagnose.FilteredOut)
+	p.watchVerdict(t, "quiet", verdict.FilteredOut)
 
-	p.watchVerdict(t, "mended", diagnose.UpToDate)
+	p.watchVerdict(t, "mended", verdict.UpToDate)
 	slowest := p.command(t, "explain")
 	if !strings.Contains(slowest, "ClientNotReading") {
 		t.Errorf("the slowest watch: %s", slowest)
@@ -202,5 +203,5 @@ func TestVerdicts(t *testing.T) {
 		}
 		return nil
 	})
-	p.watchVerdict(t, "good", diagnose.UpToDate)
+	p.watchVerdict(t, "good", verdict.UpToDate)
 }

@@ -1,4 +1,4 @@
-package diagnose
+package watchers
 
 import (
 	"time"
@@ -54,8 +54,8 @@ var Causes = []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSl
 	SharedWindowClosed, WatchfanSlow, InitialEvents, UpstreamBroken, UpstreamUnreachable, UpstreamSilent, FilteredOut,
 	UpToDate, Ending}
 
-// slow reports whether the cause keeps events from the client that it should have by now.
-func (c Cause) slow() bool {
+// Slow reports whether the cause keeps events from the client that it should have by now.
+func (c Cause) Slow() bool {
 	switch c {
 	case InitialEvents, FilteredOut, UpToDate, Ending:
 		return false
@@ -84,62 +84,62 @@ const (
 
 // Evidence is what a verdict is based on.
 type Evidence struct {
-	now   time.Time
-	state fanout.State
-	tcp   *downstream.TCPInfo // nil if unknown
+	Now   time.Time
+	State fanout.State
+	TCP   *downstream.TCPInfo // nil if unknown
 	tls   bool
 
 	window exchange.Window // of an HTTP/2 client, that keeps bytes from being sent
 
-	lane     lane.Health
+	Lane     lane.Health
 	filtered bool   // the watch selects less than the whole resource
 	changes  uint64 // that upstream has sent of the resource since the watch began
 	started  time.Time
 }
 
-// lag is the age of the oldest change that has not been written to the socket. While the watch is
+// Lag is the age of the oldest change that has not been written to the socket. While the watch is
 // parked, it is at least the time since it was parked.
-func (e *Evidence) lag() (d time.Duration) {
-	if !e.state.Oldest.IsZero() {
-		d = e.now.Sub(e.state.Oldest)
+func (e *Evidence) Lag() (d time.Duration) {
+	if !e.State.Oldest.IsZero() {
+		d = e.Now.Sub(e.State.Oldest)
 	}
-	if !e.state.ParkedSince.IsZero() {
-		d = max(d, e.now.Sub(e.state.ParkedSince))
+	if !e.State.ParkedSince.IsZero() {
+		d = max(d, e.Now.Sub(e.State.ParkedSince))
 	}
 	return max(d, 0)
 }
 
-// queued is how many bytes in the socket the client's side has not acknowledged.
-func (e *Evidence) queued() uint32 {
-	if e.tcp == nil {
+// Queued is how many bytes in the socket the client's side has not acknowledged.
+func (e *Evidence) Queued() uint32 {
+	if e.TCP == nil {
 		return 0
 	}
-	return e.tcp.QueuedBytes
+	return e.TCP.QueuedBytes
 }
 
-func (e *Evidence) parked() bool { return !e.state.ParkedSince.IsZero() }
+func (e *Evidence) parked() bool { return !e.State.ParkedSince.IsZero() }
 
-// cause decides. The cause nearest to the client comes first: while the socket does not drain,
+// Cause decides. The cause nearest to the client comes first: while the socket does not drain,
 // nothing behind it matters.
-func (e *Evidence) cause() Cause {
+func (e *Evidence) Cause() Cause {
 	if c := e.socketCause(); c != "" {
 		return c
 	}
-	l := &e.lane
+	l := &e.Lane
 	switch {
-	case e.state.Phase == fanout.Stopping:
+	case e.State.Phase == fanout.Stopping:
 		return Ending
-	case e.state.Waited > tolerance, e.state.Phase == fanout.Live && e.lag() > tolerance:
+	case e.State.Waited > tolerance, e.State.Phase == fanout.Live && e.Lag() > tolerance:
 		return WatchfanSlow
-	case e.state.Phase == fanout.InitialEvents, e.state.Phase == fanout.Replaying:
+	case e.State.Phase == fanout.InitialEvents, e.State.Phase == fanout.Replaying:
 		return InitialEvents
-	case !l.BrokenSince.IsZero() && e.now.Sub(l.BrokenSince) > rewatch:
+	case !l.BrokenSince.IsZero() && e.Now.Sub(l.BrokenSince) > rewatch:
 		return UpstreamBroken
 	case l.Unreachable:
 		return UpstreamUnreachable
-	case !l.NoBookmarks && e.now.Sub(l.Heard) > silence:
+	case !l.NoBookmarks && e.Now.Sub(l.Heard) > silence:
 		return UpstreamSilent
-	case e.filtered && l.LastChange.After(e.started) && l.LastChange.After(e.state.Selected):
+	case e.filtered && l.LastChange.After(e.started) && l.LastChange.After(e.State.Selected):
 		return FilteredOut
 	}
 	return UpToDate
@@ -147,7 +147,7 @@ func (e *Evidence) cause() Cause {
 
 // socketCause returns why the socket does not drain, or "" if nothing shows that it does not.
 func (e *Evidence) socketCause() Cause {
-	t := e.tcp
+	t := e.TCP
 	switch {
 	case e.parked() && e.window == exchange.StreamWindow:
 		return StreamWindowClosed
@@ -180,10 +180,10 @@ func (e *Evidence) evictedFor() Cause {
 	return WatchfanSlow
 }
 
-// verdict returns c with its explanation.
-func (e *Evidence) verdict(c Cause) Verdict {
+// Verdict returns c with its explanation.
+func (e *Evidence) Verdict(c Cause) Verdict {
 	x := explanations[c]
-	if c == ClientReadsSlowly && e.tcp == nil {
+	if c == ClientReadsSlowly && e.TCP == nil {
 		x = unexplained
 	}
 	return Verdict{Reason: c, Message: x.message(e), Advice: x.advice}

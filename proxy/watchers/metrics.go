@@ -1,4 +1,4 @@
-package diagnose
+package watchers
 
 import (
 	"github.com/VictoriaMetrics/metrics"

@@ -1,4 +1,4 @@
-package diagnose
+package watchers
 
 import (
 	"fmt"
@@ -14,14 +14,14 @@ type explanation struct {
 	advice  string
 }
 
-// explanations holds the explanation of each cause. The messages of the first four need e.tcp.
+// explanations holds the explanation of each cause. The messages of the first four need e.TCP.
 var explanations = map[Cause]explanation{
 	ClientNotReading: {
 		"the client does not read: its receive window is closed",
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. The client's side answers, but its receive window is closed (%d bytes), and "+
 				"nothing was sent for %s. So the client does not read.",
-				e.backlog(), e.tcp.WindowBytes, short(e.tcp.SinceSent.Duration()))
+				e.backlog(), e.TCP.WindowBytes, Short(e.TCP.SinceSent.Duration()))
 		},
 		"Check the client: is it stopped, is its event handler blocked, does it lack CPU? watchfan evicts the " +
 			"watch when it is more than --client-buffer-frames or --client-buffer-bytes behind. The client can " +
@@ -32,8 +32,8 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. Segments get lost: %d sent and not acknowledged, %d of %d sent again so far, %d "+
 				"timeouts in a row, last heard of the client's side %s ago, round trip %s.",
-				e.backlog(), e.tcp.UnackedSegments, e.tcp.ResentSegments, e.tcp.SentSegments, e.tcp.Timeouts,
-				short(e.tcp.SinceAck.Duration()), short(e.tcp.RTT.Duration()))
+				e.backlog(), e.TCP.UnackedSegments, e.TCP.ResentSegments, e.TCP.SentSegments, e.TCP.Timeouts,
+				Short(e.TCP.SinceAck.Duration()), Short(e.TCP.RTT.Duration()))
 		},
 		"Check the network to the client's address: links, firewalls, connection tracking, MTU. Check that the " +
 			"client's host still exists.",
@@ -43,7 +43,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. The client's receive window (now %d bytes) was too small for %s of the %s in "+
 				"which there was something to send.",
-				e.backlog(), e.tcp.WindowBytes, short(e.tcp.WindowLimited.Duration()), short(e.tcp.Busy.Duration()))
+				e.backlog(), e.TCP.WindowBytes, Short(e.TCP.WindowLimited.Duration()), Short(e.TCP.Busy.Duration()))
 		},
 		"The client reads more slowly than changes come. Give it more CPU, let its event handler do less, narrow " +
 			"its selector, or let it watch metadata only or protobuf.",
@@ -53,7 +53,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("%s. The client's receive window is open (%d bytes) and few segments are lost (%d "+
 				"of %d sent again), so the path is the limit: round trip %s.",
-				e.backlog(), e.tcp.WindowBytes, e.tcp.ResentSegments, e.tcp.SentSegments, short(e.tcp.RTT.Duration()))
+				e.backlog(), e.TCP.WindowBytes, e.TCP.ResentSegments, e.TCP.SentSegments, Short(e.TCP.RTT.Duration()))
 		},
 		"The path to the client is too narrow or too long for what the client watches. Move watchfan nearer, let " +
 			"the client accept gzip, narrow its selector, or let it watch metadata only.",
@@ -87,11 +87,11 @@ var explanations = map[Cause]explanation{
 		"the watch has just begun or resumed",
 		func(e *Evidence) string {
 			what := "objects that were there when it began"
-			if e.state.Phase == fanout.Replaying {
+			if e.State.Phase == fanout.Replaying {
 				what = "changes since the resourceVersion from which it resumed"
 			}
 			return fmt.Sprintf("The watch began %s ago and is being sent the %s: %d events, %d bytes so far.",
-				short(e.now.Sub(e.started)), what, e.state.Events, e.state.Bytes)
+				Short(e.Now.Sub(e.started)), what, e.State.Events, e.State.Bytes)
 		},
 		"Do nothing if the number of events grows. Look again in a second.",
 	},
@@ -100,7 +100,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but %s has had no upstream watch for %s. "+
 				"watchfan is starting a new one, or lists the collection.",
-				e.lane.Resource, short(e.now.Sub(e.lane.BrokenSince)))
+				e.Lane.Resource, Short(e.Now.Sub(e.Lane.BrokenSince)))
 		},
 		"Check kube-apiserver and watchfan's log. The line \"Upstream watch broke\" has the error and the time " +
 			"of the next attempt. The watch continues when upstream is back.",
@@ -110,7 +110,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but kube-apiserver fails its readiness "+
 				"check. Upstream last sent something of %s: %s.",
-				e.lane.Resource, before(e.now, e.lane.Heard))
+				e.Lane.Resource, before(e.Now, e.Lane.Heard))
 		},
 		"Check kube-apiserver and the network to it. watchfan's /readyz and the line \"Upstream is not " +
 			"reachable\" in its log say more. The watch continues when upstream is back.",
@@ -120,7 +120,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but the upstream watch of %s has brought "+
 				"neither an event nor a bookmark for %s. kube-apiserver sends a bookmark each minute.",
-				e.lane.Resource, short(e.now.Sub(e.lane.Heard)))
+				e.Lane.Resource, Short(e.Now.Sub(e.Lane.Heard)))
 		},
 		"Check kube-apiserver and everything between it and watchfan: the connection may hang.",
 	},
@@ -129,7 +129,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything that it selects. %s changed %s ago, and %d "+
 				"times since the watch began. The last change that its namespace and selectors select: %s.",
-				e.lane.Resource, short(e.now.Sub(e.lane.LastChange)), e.changes, before(e.now, e.state.Selected))
+				e.Lane.Resource, Short(e.Now.Sub(e.Lane.LastChange)), e.changes, before(e.Now, e.State.Selected))
 		},
 		"Do nothing if the selectors are right. If the client waits for an object, run kubectl get with the " +
 			"watch's namespace and selectors and see whether they select it.",
@@ -139,7 +139,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything. %s last changed: %s. Upstream last sent "+
 				"something: %s.",
-				e.lane.Resource, before(e.now, e.lane.LastChange), before(e.now, e.lane.Heard))
+				e.Lane.Resource, before(e.Now, e.Lane.LastChange), before(e.Now, e.Lane.Heard))
 		},
 		"Do nothing: there is nothing to send.",
 	},
@@ -152,6 +152,9 @@ var explanations = map[Cause]explanation{
 	},
 }
 
+// Meaning says in a few words what the cause is.
+func (c Cause) Meaning() string { return explanations[c].meaning }
+
 // unexplained is the explanation of ClientReadsSlowly where the kernel gives no TCPInfo.
 var unexplained = explanation{
 	"",
@@ -160,9 +163,9 @@ var unexplained = explanation{
 }
 
 func slowShard(e *Evidence) string {
-	waited := short(e.state.Waited)
+	waited := Short(e.State.Waited)
 	message := fmt.Sprintf("%s, and the socket has room. The shard took %s to answer.", e.backlog(), waited)
-	if e.state.Phase == fanout.Unknown {
+	if e.State.Phase == fanout.Unknown {
 		message = fmt.Sprintf("The watch's shard has not answered for %s.", waited)
 	}
 	if e.tls {
@@ -173,14 +176,14 @@ func slowShard(e *Evidence) string {
 
 // backlog says how far the watch is behind.
 func (e *Evidence) backlog() string {
-	s := fmt.Sprintf("%d events of %d bytes wait for the socket", e.state.LagEvents, e.state.LagBytes)
+	s := fmt.Sprintf("%d events of %d bytes wait for the socket", e.State.LagEvents, e.State.LagBytes)
 	if e.parked() {
-		s += ", which has been full for " + short(e.now.Sub(e.state.ParkedSince))
-	} else if e.state.LagEvents > 0 {
-		s += ", the oldest for " + short(e.lag())
+		s += ", which has been full for " + Short(e.Now.Sub(e.State.ParkedSince))
+	} else if e.State.LagEvents > 0 {
+		s += ", the oldest for " + Short(e.Lag())
 	}
-	if n := e.queued(); n > 0 {
-		s += fmt.Sprintf("; the socket holds %d bytes, %d of them not sent yet", n, e.tcp.UnsentBytes)
+	if n := e.Queued(); n > 0 {
+		s += fmt.Sprintf("; the socket holds %d bytes, %d of them not sent yet", n, e.TCP.UnsentBytes)
 	}
 	return s
 }
@@ -188,11 +191,11 @@ func (e *Evidence) backlog() string {
 // heldBack says how far a watch is behind whose window is closed.
 func (e *Evidence) heldBack() string {
 	return fmt.Sprintf("%d events of %d bytes wait, and before them a batch that began to wait %s ago",
-		e.state.LagEvents, e.state.LagBytes, short(e.now.Sub(e.state.ParkedSince)))
+		e.State.LagEvents, e.State.LagBytes, Short(e.Now.Sub(e.State.ParkedSince)))
 }
 
-// short writes a duration with about three digits.
-func short(d time.Duration) string {
+// Short writes a duration with about three digits.
+func Short(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
 		return d.Round(time.Microsecond).String()
@@ -209,5 +212,5 @@ func before(now, then time.Time) string {
 	if then.IsZero() {
 		return "never"
 	}
-	return short(now.Sub(then)) + " ago"
+	return Short(now.Sub(then)) + " ago"
 }

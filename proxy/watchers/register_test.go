@@ -1,8 +1,7 @@
-package diagnose
+package watchers
 
 import (
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -19,8 +18,8 @@ func TestShown(t *testing.T) {
 		"ä":                         "ä",
 		strings.Repeat("ä", 10_000): strings.Repeat("ä", (maxShown-len("…"))/2) + "\ufffd…",
 	} {
-		if got := shown(in); got != want {
-			t.Errorf("shown(%.20q…) = %q, want %q", in, got, want)
+		if got := Shown(in); got != want {
+			t.Errorf("Shown(%.20q…) = %q, want %q", in, got, want)
 		}
 	}
 }
@@ -34,8 +33,8 @@ func TestWatcherSize(t *testing.T) {
 
 // The counts of watches by their form follow the register.
 func TestForms(t *testing.T) {
-	var ws Watchers
-	all := []*Watcher{{}, {gzip: true}, {protocol: overHTTP2, gzip: true}, {protocol: overWebSocket}, {protocol: overHTTP2}}
+	var ws Register
+	all := []*Watcher{{}, {Gzip: true}, {Protocol: OverHTTP2, Gzip: true}, {Protocol: OverWebSocket}, {Protocol: OverHTTP2}}
 	for _, w := range all {
 		ws.Add(w)
 	}
@@ -51,16 +50,4 @@ func TestForms(t *testing.T) {
 	ws.Remove(all[2])
 	ws.Remove(all[3])
 	check(2, 1, 0, 1)
-}
-
-// Only watches that should have more by now are slow, and each cause of that is explained.
-func TestSlowCauses(t *testing.T) {
-	got := slowCauses(map[Cause]int{UpToDate: 5, ClientNotReading: 1, FilteredOut: 2, UpstreamBroken: 3, WatchfanSlow: 0})
-	want := []SlowCause{{ClientNotReading, explanations[ClientNotReading].meaning, 1}, {UpstreamBroken, explanations[UpstreamBroken].meaning, 3}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := slowCauses(nil); got == nil || len(got) != 0 {
-		t.Errorf("of none: %v", got)
-	}
 }

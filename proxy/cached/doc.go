@@ -52,9 +52,7 @@
 //
 // A client may ask for objects without metadata.managedFields (KEP-5958). It is served from the same
 // lane as others, and the fields are left out of the bytes: of watches in package fanout, of gets and
-// lists here. Where kube-apiserver answers, it may ignore the parameter, as it does up to 1.37. One
-// that understands it fills a lane without managedFields, as long as only such clients want the
-// resource; see Reads.laneForm.
+// lists here. Where kube-apiserver answers, it may ignore the parameter, as it does up to 1.37.
 //
 // A client of a view is served in the same way without the view's fields. Where they can't be left out
 // of the representation that the client prefers, the next one of its Accept header counts, and without

@@ -32,7 +32,7 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) request.Outcome {
 	}
 	object, ok := snapshot.Get(key)
 	if !ok {
-		if first := r.Accepts[0]; first.Whole() != (request.Representation{}) || first.Pretty {
+		if first := r.Accepts[0]; first.Representation != (request.Representation{}) || first.Pretty {
 			return request.PassThrough(request.Form) // the Status's form is negotiated separately from the object's
 		}
 		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))

@@ -465,7 +465,7 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 		return request.PassThrough(request.Form)
 	}
 	r.variant = r.variantOf(chosen)
-	r.form = c.laneForm(ctx, r, chosen.Whole())
+	r.form = chosen.Representation
 	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
 		c.alone.noteUnfollowed(r.GVR)
 		return request.PassThrough(request.NoLane)

@@ -1,7 +1,6 @@
 package cached
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -21,24 +19,6 @@ func (r *read) variantOf(form request.Clause) *fanout.Variant {
 		return r.View.Whole()
 	}
 	return r.View.Variant(r.GVR.GroupResource(), form.Lean)
-}
-
-// laneForm returns the representation of the lane that answers r in the representation whole. A lane
-// has whole objects. If every client so far wants them without managedFields, and kube-apiserver
-// leaves those out on request, there is a lean lane instead. The first other client starts a lane of
-// whole objects. Later lean clients are then answered from that, and the lean lane ends when the
-// watches that it has are over.
-func (c *Reads) laneForm(ctx context.Context, r *read, whole request.Representation) request.Representation {
-	lean := whole
-	lean.Lean = true
-	started := func(rep request.Representation) bool {
-		return c.lanes.Started(lane.Key{GVR: r.GVR, Representation: rep})
-	}
-	if r.variant.Trim.DropsManagedFields() && !started(whole) &&
-		(started(lean) || r.startsLane() && c.encodings.HasLean(ctx, r.GVR, lean)) {
-		return lean
-	}
-	return whole
 }
 
 // fits reports whether the fields of the client's view can be left out in this form.

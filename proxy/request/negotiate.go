@@ -17,7 +17,6 @@ type Representation struct {
 	Metadata string // the meta.k8s.io version for metadata only; "" for whole objects
 	Table    string // the meta.k8s.io version for Tables; "" for none. Not for gets, and in JSON only
 	Include  string // includeObject of Tables: "" for metadata, else IncludeObject or IncludeNone
-	Lean     bool   // without metadata.managedFields (KEP-5958). Not for Tables
 }
 
 // What the rows of Tables have besides their cells
@@ -46,18 +45,9 @@ func (r Representation) MediaType() string {
 	return "application/json"
 }
 
-// Whole returns the representation with metadata.managedFields.
-func (r Representation) Whole() Representation {
-	r.Lean = false
-	return r
-}
-
 // Accept returns the Accept header that requests the representation. Lists are never requested as
-// Tables. kube-apiserver may ignore Lean; see [Representation.AcceptLess].
+// Tables.
 func (r Representation) Accept(list bool) string {
-	if r.Lean {
-		return r.AcceptLess(list, dropManagedFields)
-	}
 	if r.Table != "" && !list {
 		return r.MediaType() + ";as=Table;g=meta.k8s.io;v=" + r.Table
 	}
@@ -69,13 +59,6 @@ func (r Representation) Accept(list bool) string {
 		as += "List"
 	}
 	return r.MediaType() + ";as=" + as + ";g=meta.k8s.io;v=" + r.Metadata
-}
-
-// AcceptLess returns the Accept header that requests the representation without a field (KEP-5958).
-// Without the feature gate ManagedFieldsOptOut, kube-apiserver ignores what it is asked to leave out.
-// With it, fields other than metadata.managedFields make the header unacceptable.
-func (r Representation) AcceptLess(list bool, field string) string {
-	return r.Whole().Accept(list) + ";drop=" + field
 }
 
 // ContentType returns the Content-Type of a response.
@@ -102,15 +85,13 @@ func (r Representation) String() string {
 	if r.Metadata != "" {
 		name += "-metadata-" + r.Metadata
 	}
-	if r.Lean {
-		name += "-lean"
-	}
 	return name
 }
 
 // Clause is one representation that a client accepts.
 type Clause struct {
 	Representation
+	Lean   bool // without metadata.managedFields (KEP-5958). Not for Tables
 	Pretty bool // the client asks for indented JSON
 }
 

@@ -11,6 +11,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
+// formOf names the objects' form.
+func formOf(c Clause) string {
+	if c.Lean {
+		return c.String() + "-lean"
+	}
+	return c.String()
+}
+
 func TestNegotiate(t *testing.T) {
 	f := func(verb, accept string, want ...string) {
 		t.Helper()
@@ -19,7 +27,7 @@ func TestNegotiate(t *testing.T) {
 		if ok {
 			got = nil
 			for _, c := range clauses {
-				form := c.String()
+				form := formOf(c)
 				if c.Pretty {
 					form += " pretty"
 				}
@@ -275,7 +283,7 @@ func FuzzNegotiate(f *testing.F) {
 				for _, c := range clauses {
 					if c.EveryKind() || c.Encoding == framing.Protobuf && !custom ||
 						c.Encoding == framing.CBOR && cbor {
-						got = c.String()
+						got = formOf(c)
 						break
 					}
 				}

@@ -166,34 +166,6 @@ func TestFill(t *testing.T) {
 	})
 }
 
-// A lane without managedFields is filled from a sibling's.
-func TestFillLean(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newTier(t)
-		x.up.On(proxytest.Form, 1000, func(c *proxytest.Call) {
-			if strings.Contains(c.R.Header.Get("Accept"), "drop=-") {
-				c.Fail(http.StatusNotAcceptable, "NotAcceptable", "there is no such field", 0)
-			} else {
-				c.Serve()
-			}
-		})
-		x.cms.Put("ns", "a", "1")
-		one := x.replica(nil)
-		x.serve(first, answer(one))
-		two := x.replica([]string{first})
-		for _, p := range []*bubble.Proxy{one, two} {
-			p.Get(bubble.CMs+"?resourceVersion=0", "Accept", "application/json;drop=metadata.managedFields")
-			if _, text := p.Admin("/metrics"); proxytest.SumMetric(text, "watchfan_upstream_watches", `encoding="json-lean"`) != 1 {
-				t.Errorf("there is no lean lane:\n%s", text)
-			}
-		}
-		if got := filledOf(two); got.Source != "sibling" || got.Objects != 1 {
-			t.Errorf("filled %+v", got)
-		}
-		x.wantLists(1)
-	})
-}
-
 // A seed does not count as newer than a read that waits: a consistent read behind it is proven at
 // kube-apiserver.
 func TestSeedIsNoProof(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 // SupportedEncodings knows the representations in which kube-apiserver serves each resource.
 // Built-in resources have protobuf and custom resources do not. CBOR needs a feature gate, and
 // aggregated servers differ. It also knows whether kube-apiserver selects by fields that not every
-// version has, and whether it leaves managedFields out. It asks once for each resource and
-// representation that discovery knows, and for each such field. Its methods may be called from any goroutine.
+// version has. It asks once for each resource and representation that discovery knows, and for each
+// such field. Its methods may be called from any goroutine.
 type SupportedEncodings struct {
 	upstream auth.APIServer
 	calls    remember.Coalescer[resourceEncoding, error]
@@ -66,19 +66,11 @@ func (s *SupportedEncodings) Selects(ctx context.Context, info ResourceInfo, in 
 		return true
 	}
 	for _, field := range newerFields(info, sel) {
-		if supported, err := s.has(ctx, resourceEncoding{info.GVR, in.Whole(), field}); err != nil || !supported {
+		if supported, err := s.has(ctx, resourceEncoding{info.GVR, in, field}); err != nil || !supported {
 			return false
 		}
 	}
 	return true
-}
-
-// HasLean reports whether kube-apiserver leaves metadata.managedFields out of a resource in the
-// representation lean, which asks for that (KEP-5958, feature gate ManagedFieldsOptOut). It reports
-// false if kube-apiserver does not answer before ctx ends.
-func (s *SupportedEncodings) HasLean(ctx context.Context, gvr schema.GroupVersionResource, lean request.Representation) bool {
-	supported, err := s.has(ctx, resourceEncoding{gvr, lean, ""})
-	return err == nil && supported
 }
 
 // encodingSupport says whether kube-apiserver serves a resource in a representation.
@@ -94,7 +86,7 @@ func (s *SupportedEncodings) Choose(ctx context.Context, gvr schema.GroupVersion
 		if c.EveryKind() {
 			return c, true
 		}
-		supported, err := s.has(ctx, resourceEncoding{gvr, c.Whole(), ""})
+		supported, err := s.has(ctx, resourceEncoding{gvr, c.Representation, ""})
 		if err != nil {
 			return request.Clause{}, false
 		}
@@ -125,22 +117,17 @@ func (s *SupportedEncodings) lookup(key resourceEncoding) (encodingSupport, bool
 }
 
 // ask requests an empty list in the representation, and remembers whether there is one. A field that
-// kube-apiserver does not select by is an error of the request. An answer does not say whether
-// managedFields were left out. So a lean list is asked for without a field that does not exist, and
-// only a kube-apiserver that understands the question refuses it.
+// kube-apiserver does not select by is an error of the request.
 func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) error {
 	if err := s.asking.Acquire(ctx); err != nil {
 		return err
 	}
 	defer s.asking.Release()
-	accept, selector, refusal := key.Accept(true), MatchesNothing, http.StatusNotAcceptable
+	selector, refusal := MatchesNothing, http.StatusNotAcceptable
 	if key.field != "" {
 		selector, refusal = selector+","+key.field+"=-", http.StatusBadRequest
 	}
-	if key.Lean {
-		accept = key.AcceptLess(true, "-")
-	}
-	resp, err := GetOwn(ctx, s.upstream, CollectionPath(key.gvr), Query("resourceVersion", "0", "fieldSelector", selector), accept)
+	resp, err := GetOwn(ctx, s.upstream, CollectionPath(key.gvr), Query("resourceVersion", "0", "fieldSelector", selector), key.Accept(true))
 	if err != nil {
 		return err
 	}
@@ -149,9 +136,6 @@ func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) erro
 	supported := resp.StatusCode == http.StatusOK && strings.HasPrefix(resp.Header.Get("Content-Type"), key.MediaType())
 	if !supported && resp.StatusCode != http.StatusOK && resp.StatusCode != refusal {
 		return fmt.Errorf("list %s in %s: %s", key.gvr, key.Representation, resp.Status)
-	}
-	if key.Lean {
-		supported = resp.StatusCode == refusal
 	}
 	s.remember(key, supported)
 	return nil

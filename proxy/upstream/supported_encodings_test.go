@@ -18,7 +18,7 @@ import (
 func TestSelectsByNewerFields(t *testing.T) {
 	services := kindInfo("", "v1", "Service", true)
 	services.GVR.Resource = "services"
-	json := request.Representation{Encoding: framing.JSON, Lean: true} // which does not matter
+	json := request.Representation{Encoding: framing.JSON}
 	for _, c := range []struct {
 		code  int
 		sel   string
@@ -51,33 +51,6 @@ func TestSelectsByNewerFields(t *testing.T) {
 	s := NewSupportedEncodings(nil, proxytest.Guard()) // nobody is asked
 	if !s.Selects(t.Context(), pods, json, fields.ParseSelectorOrDie("spec.nodeName=n")) {
 		t.Error("pods are not selected by their node")
-	}
-}
-
-// A kube-apiserver that leaves out what it is asked to refuses a question that the others ignore.
-func TestHasLean(t *testing.T) {
-	lean := request.Representation{Lean: true}
-	for _, c := range []struct {
-		code  int
-		want  bool
-		asked int // by two calls
-	}{{200, false, 1}, {406, true, 1}, {403, false, 2}, {500, false, 2}} {
-		var accepts []string
-		up := answering(c.code, "", nil)
-		s := NewSupportedEncodings(typedUpstream{up, &accepts}, proxytest.Guard())
-		for range 2 {
-			if got := s.HasLean(t.Context(), unknown(0), lean); got != c.want {
-				t.Errorf("%d: %t, want %t", c.code, got, c.want)
-			}
-		}
-		if clause, ok := s.Choose(t.Context(), unknown(0), []request.Clause{{Representation: lean}}); !ok || !clause.Lean {
-			t.Errorf("%d: the client's clause becomes %v, %t", c.code, clause, ok)
-		}
-		want := slices.Repeat([]string{"application/json;drop=-"}, c.asked)
-		if !slices.Equal(accepts, want) {
-			t.Errorf("%d: asked for %q, want %q", c.code, accepts, want)
-		}
-		s.End()
 	}
 }
 

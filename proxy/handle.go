@@ -67,7 +67,6 @@ func (s *Server) Handle(x *exchange.Exchange) {
 		s.end(x, h.id, h.req, request.PassThrough(request.Anonymous))
 	default:
 		s.end(x, h.id, h.req, request.PassThrough(why))
-		s.cached.NoteWritten(h.req, x.Response.Status)
 	}
 }
 

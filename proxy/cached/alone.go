@@ -24,8 +24,6 @@ type aloneState struct {
 	// unfollowed is the end of the time in which gets are passed through because an allowed client
 	// has found that the resource has no lane.
 	unfollowed time.Time
-	earned     int       // gets that writes have earned and nobody has made; see noteWritten
-	written    time.Time // the last write
 }
 
 const (
@@ -35,10 +33,6 @@ const (
 	// unfollowedFor is how long all gets of a resource without a lane are passed through without a
 	// review. It equals the default TTL of a review's answer. The start of a lane ends it.
 	unfollowedFor = 10 * time.Second
-	// mostEarned bounds the gets of one resource that writes have earned. earnedFor is how long after
-	// the last write they may be made.
-	mostEarned = 64
-	earnedFor  = time.Second
 	// mostCounted bounds the remembered resources. Anybody with a token can name a resource. A
 	// cluster has a few hundred.
 	mostCounted = 1024
@@ -69,33 +63,6 @@ func (a *aloneReads) give(gvr schema.GroupVersionResource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.resources[gvr].reads-- // present, because a resource with reads is not removed
-}
-
-// noteWritten notes that kube-apiserver has done the work of a write. It earns a get. Clients that read
-// an object, change it and write it then read at kube-apiserver's pace, however many they are: none
-// waits for a proof, and kube-apiserver gets no more of these gets than writes, which cost it more.
-func (a *aloneReads) noteWritten(gvr schema.GroupVersionResource) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.stateLocked(gvr); s != nil && a.most > 0 {
-		s.earned, s.written = min(s.earned+1, mostEarned), time.Now()
-	}
-}
-
-// takeEarned reports whether a get that arrived at this time has been earned. Each counts once.
-func (a *aloneReads) takeEarned(gvr schema.GroupVersionResource, arrived time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.resources[gvr]
-	switch {
-	case s == nil || s.earned == 0:
-		return false
-	case arrived.Sub(s.written) >= earnedFor:
-		s.earned = 0
-		return false
-	}
-	s.earned--
-	return true
 }
 
 // noteUnfollowed notes that an allowed client has found no lane of the resource. noteFollowed notes
@@ -132,7 +99,7 @@ func (a *aloneReads) stateLocked(gvr schema.GroupVersionResource) *aloneState {
 	if len(a.resources) >= mostCounted {
 		now := time.Now()
 		for other, s := range a.resources {
-			if s.reads == 0 && now.Sub(s.crowded) >= crowd && now.After(s.unfollowed) && now.Sub(s.written) >= earnedFor {
+			if s.reads == 0 && now.Sub(s.crowded) >= crowd && now.After(s.unfollowed) {
 				delete(a.resources, other)
 			}
 		}

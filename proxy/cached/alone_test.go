@@ -42,43 +42,6 @@ func TestAloneReads(t *testing.T) {
 	})
 }
 
-// A write earns one get of its resource, which passes through beside any crowd, within a second. A
-// burst of gets passes no more than writes have earned, and there is a bound.
-func TestAloneEarned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAloneReads(2)
-		f := func(gvr schema.GroupVersionResource, gets, want int) {
-			t.Helper()
-			passed := 0
-			for range gets {
-				if a.takeEarned(gvr, time.Now()) {
-					passed++
-				}
-			}
-			if passed != want {
-				t.Errorf("%d of %d gets of %s pass, want %d", passed, gets, gvr, want)
-			}
-		}
-		f(alonePods, 3, 0)
-		a.noteWritten(alonePods)
-		a.noteWritten(alonePods)
-		f(aloneFoos, 9, 0)
-		f(alonePods, 9, 2)
-		for range 2 * mostEarned {
-			a.noteWritten(alonePods)
-		}
-		f(alonePods, 2*mostEarned, mostEarned)
-		a.noteWritten(alonePods)
-		time.Sleep(earnedFor)
-		f(alonePods, 1, 0)
-		a.noteWritten(alonePods)
-		f(alonePods, 2, 1)
-		a = newAloneReads(0)
-		a.noteWritten(alonePods)
-		f(alonePods, 1, 0)
-	})
-}
-
 // For a while, it is remembered that a resource has no lane, unless a lane starts.
 func TestAloneUnfollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

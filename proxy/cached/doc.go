@@ -28,9 +28,8 @@
 // response times. These reads are passed through without a review, because the review would be a
 // second request. None of these choices looks at a cache:
 //
-//   - A get without a resourceVersion, if only a few of that resource are under way, if a write of
-//     that resource has just passed through for it (aloneReads), or if an allowed client has just
-//     found that the resource has no lane.
+//   - A get without a resourceVersion, if only a few of that resource are under way (aloneReads), or
+//     if an allowed client has just found that the resource has no lane.
 //   - A list that was small within the last minute, when the same client was allowed the same list.
 //   - A list in Tables, if nobody else has just asked for the same.
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -42,22 +41,11 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
 	case r.Verb == "get":
-		return c.alone.unfollowed(r.GVR) || c.alone.takeEarned(r.GVR, r.arrived) || r.passAlone()
+		return c.alone.unfollowed(r.GVR) || r.passAlone()
 	case r.Verb == "list":
 		return c.wasLittle(r) && r.passAlone()
 	}
 	return false
-}
-
-// NoteWritten notes that kube-apiserver has answered a request with this status. A write, or one that
-// came too late (409), makes the next get of the resource cheap in comparison; see aloneReads.
-func (c *Reads) NoteWritten(req *request.Request, status int) {
-	switch req.Verb {
-	case "create", "update", "patch", "delete":
-		if status >= 200 && status < 300 || status == http.StatusConflict {
-			c.alone.noteWritten(req.GVR)
-		}
-	}
 }
 
 // passesAlone reports whether an allowed client's list is passed through because kube-apiserver

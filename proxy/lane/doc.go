@@ -63,9 +63,7 @@
 // Kube-apiserver answers some reads as easily as it says R: a get, or a list of a few objects. It
 // answers a page sooner than it lists a large collection. The first few of those at a time, of each
 // resource, pass through, and only the others share a proof. So nobody waits longer than without
-// watchfan, and kube-apiserver's work for a burst of any size stays bounded. A get also passes through
-// for each write that has just passed through. Clients that read, change and write objects, many at a
-// time, are then as fast as at kube-apiserver, which has more work with their writes.
+// watchfan, and kube-apiserver's work for a burst of any size stays bounded.
 //
 // # When upstream fails
 //

@@ -120,10 +120,10 @@
 //	                                         gets at a time; if attempts fail and bring nothing, as
 //	                                         many of all kinds at a time (filling in package lane)
 //	a wait has brought nothing: for a        lane.MostThrough of each resource at a time, fairly among
-//	review, discovery, definitions, a lane,  users; then 429 (vainReads in package cached)
+//	review, discovery, definitions, a lane,  users; then 429 (pass.go in package cached)
 //	a proof, or history
 //	a relist has skipped its history         16 of each lane at a time; then 410 (lane.PassSkipped)
-//	kube-apiserver answers it as easily      a few of each resource at a time (aloneReads in package
+//	kube-apiserver answers it as easily      a few of each resource at a time (pass.go in package
 //	                                         cached); gets of a resource without a lane have no bound
 //	a cache can't answer it                  no bound here. It is known from the request itself, or
 //	                                         from an answer that is remembered, so it waits for

@@ -2,11 +2,10 @@
 // cache can answer it exactly as kube-apiserver would. In any doubt it is passed through.
 //
 //	reads.go             one read from start to end: review, lane, wait, answer
-//	little.go, alone.go  reads that are cheaper to pass through
+//	pass.go              when reads pass through: now, in turns or never
 //	resident.go          resources whose lanes start with the proxy
 //	exclude.go           resources that are never cached
 //	waiting.go           reads that wait for a lane to be filled
-//	vain.go              reads that are passed through because a wait has brought nothing
 //	consistency.go       the state that a resourceVersion asks for
 //	list.go              gets and lists; compressed_lists.go shares those with gzip
 //	shards.go            lists and watches with a shardSelector that a lane can't answer
@@ -28,7 +27,7 @@
 // response times. These reads are passed through without a review, because the review would be a
 // second request. None of these choices looks at a cache:
 //
-//   - A get without a resourceVersion, if only a few of that resource are under way (aloneReads), or
+//   - A get without a resourceVersion, if only a few of that resource are under way, or
 //     if an allowed client has just found that the resource has no lane.
 //   - A list that was small within the last minute, when the same client was allowed the same list.
 //   - A list in Tables, if nobody else has just asked for the same.
@@ -86,7 +85,7 @@
 //     shardSelector wants.
 //   - A read that the lane of the resource can't answer at the moment gets 410 or 429, and the
 //     client tries again. It may rely on an earlier answer from here, and would be sent the objects
-//     of all other shards without being told. See Reads.withholds.
+//     of all other shards without being told. See Reads.relies.
 //   - A read that no lane may answer passes through, as without the proxy: an uncacheable resource
 //     or representation, a Table, indented JSON, or no memory for a lane. So does a read while a
 //     review fails, or while it is not known who answers for a group. Then the answer is
@@ -97,6 +96,6 @@
 // proof is of the whole collection.
 //
 // A read that is passed through because a wait has brought nothing takes turns with others of its
-// resource; see vainReads. Section Herds of package proxy lists all places where reads pass
+// resource; see pass. Section Herds of package proxy lists all places where reads pass
 // through.
 package cached

@@ -29,8 +29,7 @@ type Options struct {
 
 // Tuning is settings that have no flag.
 type Tuning struct {
-	// MostAlone is how many small consistent reads of one resource are passed through at a time; see
-	// aloneReads.
+	// MostAlone is how many easy reads of one resource are passed through at a time; see passing.
 	MostAlone int
 }
 

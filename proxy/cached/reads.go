@@ -19,7 +19,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/fairness"
 	"github.com/watchfan/watchfan/proxy/lane"
 	"github.com/watchfan/watchfan/proxy/registry"
-	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/seed"
 	"github.com/watchfan/watchfan/proxy/selfcheck"
@@ -67,9 +66,7 @@ type Reads struct {
 	tooMany     func(message string) *metav1.Status
 	lanes       *lane.Lanes
 	selfcheck   *selfcheck.Checker
-	alone       *aloneReads
-	vain        *vainReads
-	little      remember.TTLCache[struct{}] // lists that were small; see passesUnasked
+	passing     *passing
 	compressed  compressedLists
 	shared      *sharedLists // in Tables
 	flusher     *fanout.Flusher
@@ -98,8 +95,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		end:       cfg.End,
 		tooMany:   cfg.TooMany,
 		flusher:   flusher,
-		alone:     newAloneReads(cfg.Options.Tuning.MostAlone),
-		vain:      newVainReads(ctx, cfg.Metrics.vain),
+		passing:   newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
 		log:       cfg.Guard.Log,
 		ctx:       ctx,
 		metrics:   cfg.Metrics,
@@ -187,7 +183,7 @@ func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown
 
 // newRead returns a read that has just arrived. The caller releases it.
 func (c *Reads) newRead(x *exchange.Exchange, id auth.Identity, req *request.Request) *read {
-	return &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, counts: c.alone, conn: x.Conn}
+	return &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, passing: c.passing, conn: x.Conn}
 }
 
 // Serve answers req from a cache if possible. Otherwise it ends req with Config.End, perhaps after it
@@ -227,7 +223,7 @@ func (c *Reads) finish(x *exchange.Exchange, r *read, o request.Outcome) {
 		return
 	}
 	if why := o.Why(); why != "" {
-		if other := c.stay(x, r, why); !other.Open() {
+		if other := c.pass(x, r, why); !other.Open() {
 			o = other
 		}
 	}
@@ -235,19 +231,6 @@ func (c *Reads) finish(x *exchange.Exchange, r *read, o request.Outcome) {
 	if o.Refusal() != nil {
 		c.addWarnings(x, r, nil)
 	}
-}
-
-// stay is open if r may pass through for a reason. A read that has waited in vain waits for its turn
-// first.
-func (c *Reads) stay(x *exchange.Exchange, r *read, why request.Reason) (o request.Outcome) {
-	if o = c.withhold(x, r, why); o.Open() && r.inVain(why) {
-		turn, refused := c.vain.take(r, c.patience(r)-time.Since(r.arrived))
-		if refused != nil {
-			return request.Refuse(refused)
-		}
-		x.Until = turn
-	}
-	return o
 }
 
 // unauthorized returns the refusal of a read whose token kube-apiserver does not accept. From now on
@@ -291,7 +274,7 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	if o = r.acquire(r.startsLane()); !o.Open() {
 		return o
 	}
-	if c.passesAlone(wait, r) {
+	if c.passesEasily(wait, r) {
 		return request.PassThrough(request.Cheaper)
 	}
 	r.decided = time.Now()
@@ -354,7 +337,7 @@ type read struct {
 	conn    exchange.Conn
 	auth    *auth.Authorizer
 	lanes   *lane.Lanes
-	counts  *aloneReads
+	passing *passing
 
 	// Set by resolve.
 	info      upstream.ResourceInfo
@@ -364,9 +347,9 @@ type read struct {
 	selector  fields.Selector
 
 	// Set by prepare and serveLane.
-	alone    bool // counted in counts
+	easy     bool // it counts as an easy read that passes through
 	waited   bool // it has waited for its lane to be filled
-	through  bool // its lane, which is not filled, lets it through as one of a few
+	few      bool // its lane lets it through as one of a few
 	decision auth.Decision
 	decided  time.Time // when the decision was there
 
@@ -402,7 +385,7 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 		return request.PassThrough(why)
 	}
 	if start {
-		r.counts.noteFollowed(r.GVR)
+		r.passing.noteLane(r.GVR, true)
 	}
 	var ok bool
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
@@ -439,8 +422,8 @@ func (r *read) resume() { r.turn = r.conn.Turn() }
 
 func (r *read) release() {
 	r.pause()
-	if r.alone {
-		r.counts.give(r.GVR)
+	if r.easy {
+		r.passing.giveEasy(r.GVR)
 	}
 	if r.lane != nil && !r.kept {
 		r.lanes.Release(r.lane)
@@ -467,7 +450,7 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 	r.variant = r.variantOf(chosen)
 	r.form = chosen.Representation
 	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
-		c.alone.noteUnfollowed(r.GVR)
+		c.passing.noteLane(r.GVR, false)
 		return request.PassThrough(request.NoLane)
 	}
 	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {

@@ -24,47 +24,48 @@ func (c *Reads) unknownShard(ctx context.Context, r *read) request.Outcome {
 		"invalid shard selector: "+r.Shard.Err.Error()))
 }
 
-// withhold ends a list or watch with a shardSelector that must not pass through. A lane answers
+// withholds reports whether a list or watch with a shardSelector must not pass through. A lane answers
 // such reads, but not this one now. kube-apiserver ignores the parameter. It would send all other
-// objects too, to a client that may rely on earlier answers from here. The outcome is open for any
-// other read. Each answer makes a client list again, or try again:
+// objects too, to a client that may rely on earlier answers from here.
+func (c *Reads) withholds(r *read, why request.Reason) bool {
+	if !r.Sharded() || r.Shard.Err != nil || !c.relies(r, why) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
+	defer cancel()
+	return !c.sharding.Served(ctx)
+}
+
+// relies reports whether the client may rely on earlier answers from a lane, although no lane answers
+// this one for a reason.
+func (c *Reads) relies(r *read, why request.Reason) bool {
+	if why == request.Resource {
+		return c.discovery.Unclear(r.GVR)
+	}
+	if r.lane == nil || r.lane.Uncached() {
+		return false
+	}
+	switch why {
+	case request.LaneFilling:
+		return r.few // otherwise the lane can't be filled
+	case request.Freshness, request.Selector, request.NoLane: // the lane has just ended
+		return true
+	case request.History: // kube-apiserver may refuse sendInitialEvents
+		return r.Verb != "watch" || r.SendInitialEvents == nil || r.lane.WatchList()
+	}
+	return false
+}
+
+// withhold answers a read that withholds reports. Each answer makes a client list again, or try again:
 //
 //	a watch from a resourceVersion, or a list as of one, whose history is not known    410
 //	the lane is being filled or ends, a proof has failed, or filters cost too much     429
 //	discovery has not said whether there is such a resource                            429
-func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) (o request.Outcome) {
-	if !r.Sharded() || r.Shard.Err != nil {
-		return o
-	}
-	watch, past := r.Verb == "watch", false
-	switch {
-	case why == request.Resource:
-		if !c.discovery.Unclear(r.GVR) {
-			return o
-		}
-	case r.lane == nil || r.lane.Uncached():
-		return o
-	case why == request.LaneFilling:
-		if !r.through {
-			return o // the lane can't be filled
-		}
-	case why == request.Freshness, why == request.Selector, why == request.NoLane: // the lane has just ended
-	case why == request.History:
-		if watch && r.SendInitialEvents != nil && !r.lane.WatchList() {
-			return o // kube-apiserver refuses sendInitialEvents
-		}
-		past = !watch || r.Resumes()
-	default:
-		return o
-	}
-	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
-	defer cancel()
-	if c.sharding.Served(ctx) {
-		return o
-	}
+func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
 	c.metrics.withheldShard.Inc()
 	x.Recall = nil
-	switch {
+	watch := r.Verb == "watch"
+	switch past := why == request.History && (!watch || r.Resumes()); {
 	case past && watch && !r.WebSocket: // whose handshake has not been made
 		return c.serveExpired(x, r)
 	case past:

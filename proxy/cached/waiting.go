@@ -36,7 +36,7 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	case lane.FillLeft:
 		return request.Refuse(apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered"))
 	case lane.FillPassed:
-		r.through = true
+		r.few = true
 	}
 	if r.returns() {
 		x.Recall = r.lane.Filled()

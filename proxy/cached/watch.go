@@ -53,7 +53,7 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 		if !ok {
 			return c.serveExpired(x, r)
 		}
-		x.Until, r.through = slot, true
+		x.Until, r.few = slot, true
 		returnSoon(x, r)
 	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Uncached():
 		returnSoon(x, r)

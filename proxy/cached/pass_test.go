@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -17,6 +19,88 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
+
+var (
+	alonePods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	aloneFoos = schema.GroupVersionResource{Group: "ex.io", Version: "v1", Resource: "foos"}
+)
+
+// The first few reads of a resource pass through. Reads beside many others do not, and no read does
+// within the next second.
+func TestEasyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newPassing(nil, 2, nil)
+		f := func(gvr schema.GroupVersionResource, want bool) {
+			t.Helper()
+			if got := a.takeEasy(gvr, time.Now()); got != want {
+				t.Errorf("%s passes: %t, want %t", gvr, got, want)
+			}
+		}
+		f(alonePods, true)
+		f(alonePods, true)
+		f(aloneFoos, true)
+		a.giveEasy(alonePods)
+		f(alonePods, true)
+		f(alonePods, false)
+		a.giveEasy(alonePods)
+		f(alonePods, false) // the crowd
+		f(aloneFoos, true)
+		time.Sleep(crowd)
+		f(alonePods, true)
+		f(alonePods, false)
+		a = newPassing(nil, 0, nil)
+		f(alonePods, false)
+	})
+}
+
+// For a while, it is remembered that a resource has no lane, unless a lane starts.
+func TestLaneless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newPassing(nil, 2, nil)
+		f := func(want bool) {
+			t.Helper()
+			if got := a.hasNoLane(alonePods); got != want {
+				t.Errorf("has no lane: %t, want %t", got, want)
+			}
+		}
+		f(false)
+		a.noteLane(alonePods, false)
+		f(true)
+		time.Sleep(lanelessFor)
+		f(false)
+		a.noteLane(alonePods, false)
+		a.noteLane(alonePods, true)
+		f(false)
+		a.noteLane(aloneFoos, true)
+	})
+}
+
+// Reads of ever new resources take bounded memory. A resource with a read under way is not
+// forgotten.
+func TestEasyReadsBounded(t *testing.T) {
+	a := newPassing(nil, 1, nil)
+	named := func(i int) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}
+	}
+	passed, now := 0, time.Now()
+	for i := range 10 * mostCounted {
+		if a.takeEasy(named(i), now) {
+			passed++
+		}
+	}
+	if passed != mostCounted || len(a.easy) != mostCounted {
+		t.Errorf("%d passed, %d resources are remembered", passed, len(a.easy))
+	}
+	for i := range mostCounted - 1 {
+		a.giveEasy(named(i + 1))
+	}
+	if !a.takeEasy(named(-1), now) {
+		t.Error("nothing was forgotten")
+	}
+	if a.takeEasy(named(0), now) {
+		t.Error("a read under way was forgotten")
+	}
+}
 
 // testLanes returns no lanes yet, of upstream.
 func testLanes(ctx context.Context, upstream auth.APIServer, opts *lane.Options) *lane.Lanes {

@@ -41,19 +41,19 @@ func TestCheck(t *testing.T) {
 		return name
 	}
 	good := kubeconfig("good", server.URL)
-	f := func(wantCode int, wantOut, wantErr string, args ...string) {
+	f := func(wantCode exitCode, wantOut, wantErr string, args ...string) {
 		t.Helper()
 		code, stdout, stderr := try(t, append([]string{"check"}, args...)...)
-		if code != wantCode || stdout != wantOut || !strings.Contains(stderr, wantErr) || (wantErr == "") != (stderr == "") {
+		if code != int(wantCode) || stdout != wantOut || !strings.Contains(stderr, wantErr) || (wantErr == "") != (stderr == "") {
 			t.Errorf("check %s: exit code %d\n%s%s\nwant %d\n%s%s", args, code, stdout, stderr, wantCode, wantOut, wantErr)
 		}
 	}
 	head := "context: production\nserver:  " + server.URL + "\n"
-	f(clusterAnswers, head+"version: v1.2.3\nuser:    alice\n", "", "--kubeconfig", good)
+	f(0, head+"version: v1.2.3\nuser:    alice\n", "", "--kubeconfig", good)
 	t.Setenv("KUBECONFIG", good)
-	f(clusterAnswers, head+"version: v1.2.3\nuser:    alice\n", "")
+	f(0, head+"version: v1.2.3\nuser:    alice\n", "")
 	delete(answers, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews")
-	f(clusterAnswers, head+"version: v1.2.3\nuser:    kube-apiserver does not say\n", "")
+	f(0, head+"version: v1.2.3\nuser:    kube-apiserver does not say\n", "")
 	answers["GET /version"] = "<html>"
 	f(clusterSilent, head, "is no kube-apiserver: GET /version")
 	delete(answers, "GET /version")
@@ -62,6 +62,6 @@ func TestCheck(t *testing.T) {
 	f(clusterSilent, "context: production\nserver:  http://127.0.0.1:1\n", "connection refused", "--kubeconfig", kubeconfig("dead", "http://127.0.0.1:1"))
 	f(clusterWrong, "", "--context=b: ", "--kubeconfig", good, "--context", "b")
 	f(clusterWrong, "", "no cluster is configured: --kubeconfig=/no/such does not exist", "--kubeconfig", "/no/such")
-	f(clusterWrong, "", "there is no flag --contxt: did you mean --context?", "--contxt=b")
+	f(clusterWrong, "", "unknown flag: --contxt: did you mean --context?", "--contxt=b")
 	f(clusterNotNamed, "", "no cluster is configured: ~/.kube/config does not exist")
 }

@@ -3,12 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,75 +16,154 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.uber.org/automaxprocs/maxprocs"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/assess"
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/plugin"
 )
 
-const usage = `watchfan serves the Kubernetes API to many watching clients from one watch per resource.
-
-Usage:
-  watchfan [flags]                        serve, until SIGTERM
-  watchfan top [flags]                    show the watches of a running watchfan, the slowest first, and why they are slow
-  watchfan explain [ID]                   say why one watch is slow, and what to do
-  watchfan assess [flags]                 estimate what watchfan would change for a cluster
-  watchfan check [flags]                  say which cluster would be served, and with whose rights
-  watchfan config [flags]                 print the configuration in effect, or its errors
-  watchfan completion bash|zsh|fish       print a script that completes commands and flags
-  watchfan version [-o json|yaml]         print the version
-  watchfan help [COMMAND|GROUP of flags]  print this help, or a part of it
-`
-
-// commands are what the first argument can name. Each takes the other arguments and returns the
-// exit code.
-var commands map[string]func(args []string) int
-
-func init() { // help reads the map
-	commands = map[string]func(args []string) int{
-		"top":        func(args []string) int { return diagnose.Top(args, os.Stdout, os.Stderr) },
-		"explain":    func(args []string) int { return diagnose.Explain(args, os.Stdout, os.Stderr) },
-		"assess":     func(args []string) int { return assess.Run(untilInterrupted(), args, os.Stdout, os.Stderr) },
-		"check":      check,
-		"config":     config,
-		"completion": completion,
-		"version":    version,
-		"help":       help,
-	}
-}
-
 func main() {
+	root := newRoot()
 	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == plugin.Name {
-		os.Exit(plugin.Run(untilInterrupted(), os.Args[1:], os.Stdout, os.Stderr))
+		root = plugin.Command()
 	}
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(root, os.Args[1:]))
 }
 
-// run returns the exit code: 0 after a clean stop, 1 when serving was impossible, 2 for wrong
-// flags.
-func run(args []string) int {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return serve(args)
-	}
-	if command, ok := commands[args[0]]; ok {
-		return command(args[1:])
-	}
-	return wrong(fmt.Errorf("%q is no command: give one of %s, or flags only, to serve", args[0], strings.Join(slices.Sorted(maps.Keys(commands)), ", ")))
-}
+// exitCode is an error that has been reported.
+type exitCode int
 
-// wrong reports a wrong command line.
-func wrong(err error) int {
-	fmt.Fprintf(os.Stderr, "%v\nsee watchfan --help\n", err)
+func (exitCode) Error() string { return "reported" }
+
+// run runs a command line. It returns the exit code: 0 after a clean stop, 1 if the command failed, and
+// 2 if the command line or the configuration is wrong.
+func run(root *cobra.Command, args []string) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(suggest)
+	root.SetArgs(args)
+	began := false
+	for _, c := range append(root.Commands(), root) {
+		if work := c.RunE; work != nil {
+			c.RunE = func(c *cobra.Command, args []string) error {
+				began = true
+				return work(c, args)
+			}
+		}
+	}
+	c, err := root.ExecuteContextC(untilInterrupted())
+	var code exitCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	case began:
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Fprintf(os.Stderr, "%v\nsee %s --help\n", err, c.CommandPath())
 	return 2
 }
 
-func serve(args []string) int {
-	opts, code, ok := options(args, "")
-	if !ok {
-		return code
+// suggest names the flag that was probably meant by an unknown one.
+func suggest(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
 	}
+	name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")
+	flags := cobra.Command{SuggestionsMinimumDistance: 2}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	if near := flags.SuggestionsFor(name); len(near) > 0 {
+		return fmt.Errorf("%w: did you mean --%s?", err, strings.Join(near, " or --"))
+	}
+	return err
+}
+
+// newRoot returns the command watchfan.
+func newRoot() *cobra.Command {
+	flags := proxy.NewFlags()
+	root := &cobra.Command{
+		Use:     "watchfan",
+		Long:    "watchfan serves the Kubernetes API to many watching clients from one watch per resource.",
+		Version: readBuild().String(),
+		RunE:    func(*cobra.Command, []string) error { return serve(flags.Options) },
+	}
+	check, config := newCheck(flags), newConfig(flags)
+	for _, c := range []*cobra.Command{root, check, config} {
+		c.Flags().AddFlagSet(flags.Table.Flags())
+		c.MarkFlagsMutuallyExclusive("log-level", "v")
+		c.PreRunE = func(*cobra.Command, []string) error {
+			if err := flags.Complete(); err != nil {
+				return err
+			}
+			return flags.Validate()
+		}
+	}
+	root.AddCommand(diagnose.Top(), diagnose.Explain(), assess.Command(), check, config, newVersion())
+	root.SetHelpCommand(newHelp(root, flags.Table))
+
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		switch c {
+		case root:
+			printUsage(c, flags.Table)
+		case check, config:
+			fmt.Fprintf(c.OutOrStderr(), "Usage:\n  %s\n\nThe flags are those of watchfan.\n", c.UseLine())
+		default:
+			return usage(c)
+		}
+		return nil
+	})
+	return root
+}
+
+// printUsage prints the commands, and the flags of the root.
+func printUsage(root *cobra.Command, flags *option.Table) {
+	w := root.OutOrStderr()
+	fmt.Fprint(w, "Usage:\n  watchfan [flags]             serve, until SIGTERM\n  watchfan COMMAND [flags]\n\nCommands:\n")
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() || c.Name() == "help" {
+			fmt.Fprintf(w, "  %-11s %s\n", c.Name(), c.Short)
+		}
+	}
+	flags.PrintHelp(w, "")
+	fmt.Fprint(w, "  --version\n      print the version and exit\n")
+}
+
+// newHelp returns the command help, which also knows the groups of the root's flags.
+func newHelp(root *cobra.Command, flags *option.Table) *cobra.Command {
+	topics := flags.Groups()
+	for _, c := range root.Commands() {
+		topics = append(topics, c.Name())
+	}
+	return &cobra.Command{
+		Use:       "help [COMMAND|GROUP of flags]",
+		Short:     "Print this help, or a part of it",
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: topics,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && slices.Contains(flags.Groups(), args[0]) {
+				flags.PrintHelp(c.OutOrStdout(), args[0])
+				return nil
+			}
+			topic, _, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			return topic.Help()
+		},
+	}
+}
+
+func serve(opts proxy.Options) error {
 	log, flush := opts.NewLogger(os.Stderr)
 	defer flush()
 	if err := forbidCores(); err != nil {
@@ -103,69 +181,27 @@ func serve(args []string) int {
 	}
 	if err != nil {
 		log.Error("Watchfan stopped", "err", err)
-		return 1
+		return exitCode(1)
 	}
-	return 0
-}
-
-// options returns the valid options of a command line, or the exit code when there are none. usage
-// is the answer to --help; "" is that of watchfan itself.
-func options(args []string, usage string) (opts proxy.Options, code int, ok bool) {
-	opts, err := proxy.ParseFlags(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp) && usage != "":
-		fmt.Print(usage)
-		return opts, 0, false
-	case errors.Is(err, flag.ErrHelp):
-		return opts, help(nil), false
-	case errors.Is(err, proxy.ErrVersion):
-		return opts, version(nil), false
-	}
-	if err == nil {
-		err = opts.Validate()
-	}
-	if err != nil {
-		return opts, wrong(err), false
-	}
-	return opts, 0, true
+	return nil
 }
 
 const configUsage = `watchfan config prints the configuration in effect, as a file for --config, or what is wrong with it.
 
-Usage: watchfan config [flags]
-
-The flags are those of watchfan; watchfan help lists them. Each has a field in the file, and flags win
-over the file. Only the file has views. An error names the flag, or the file, the line and the field:
+Each flag of watchfan has a field in the file, and flags win over the file. Only the file has views.
+An error names the flag, or the file, the line and the field:
 
   watchfan config --idle-timeout=1h > config.yaml      write a file with all settings
-  watchfan config --config config.yaml                 check a file, and add the defaults
-`
+  watchfan config --config config.yaml                 check a file, and add the defaults`
 
-func config(args []string) int {
-	opts, code, ok := options(args, configUsage)
-	if !ok {
-		return code
+func newConfig(flags *proxy.Flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "config",
+		Short: "Print the configuration in effect, or its errors",
+		Long:  configUsage,
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return flags.WriteConfig(c.OutOrStdout()) },
 	}
-	if err := opts.WriteConfig(os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func help(args []string) int {
-	switch {
-	case len(args) == 0:
-		fmt.Print(usage)
-		proxy.PrintFlags(os.Stdout, "")
-	case args[0] != "help" && commands[args[0]] != nil:
-		return commands[args[0]]([]string{"--help"})
-	case slices.Contains(proxy.FlagGroups(), args[0]):
-		proxy.PrintFlags(os.Stdout, args[0])
-	default:
-		return wrong(fmt.Errorf("no help on %q: give a command, or a group of flags: %s", args[0], strings.Join(proxy.FlagGroups(), ", ")))
-	}
-	return 0
 }
 
 // untilInterrupted returns a context that ends with the first Ctrl-C.

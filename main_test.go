@@ -26,7 +26,7 @@ func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 		defer func() { *std = before }()
 		*std, files[i] = f, f
 	}
-	code = run(args)
+	code = run(newRoot(), args)
 	var said [2]string
 	for i, f := range files {
 		content, err := os.ReadFile(f.Name())
@@ -56,64 +56,40 @@ func TestCommands(t *testing.T) {
 	f("--kubeconfig=x --help", 0, "Usage:\n")
 	f("help", 0, "Usage:\n")
 	f("help limits", 0, "\nLimits:\n")
-	f("help config", 0, "Usage: watchfan config [flags]\n")
-	f("config --help", 0, "or what is wrong with it.\n")
-	f("assess --help", 0, "Usage: watchfan assess [flags]\n")
-	f("check -h", 0, "Usage: watchfan check [flags]\n")
-	f("help version", 0, "Usage: watchfan version")
-	f("help help", 2, `no help on "help"`)
+	f("help config", 0, "or what is wrong with it.\n")
+	f("top --help", 0, "Reasons, worst first:\n")
 	f("version", 0, "tested with Kubernetes v1.")
 	f("--version", 0, "tested with Kubernetes v1.")
 	f("--idle-timeout=1s --version", 0, "tested with Kubernetes v1.")
 	f("config --idle-timeout=90m", 0, "idleTimeout: 1h30m\n")
+	f("config -v=9", 0, "logLevel: debug\n")
 
-	f("completion --help", 0, "Usage: watchfan completion bash|zsh|fish")
-	f("completion bash", 0, " --idle-timeout= ")
-	f("completion zsh", 0, "'--idle-timeout=[DURATION for which")
-	f("completion fish", 0, " -l idle-timeout -r -d 'DURATION for which")
+	f("completion bash", 0, "__start_watchfan")
 
-	f("completion", 2, "give one of bash, fish, zsh")
-	f("completion tcsh", 2, "watchfan completion tcsh: give one of bash, fish, zsh")
-	f("verison", 2, `"verison" is no command: give one of assess, check, completion, config, explain, help, `)
-	f("version x", 2, `version takes no argument, not "x"`)
-	f("version -o xml", 2, "-o=xml is unknown: give json or yaml")
-	f("help x", 2, "upstream, serving, authentication, authorization, caching, siblings, connections, limits, observability")
-	f("--no-such-flag", 2, "there is no flag --no-such-flag\nsee watchfan --help")
-	f("--idle-timout=5s", 2, "there is no flag --idle-timout: did you mean --idle-timeout?\nsee watchfan --help")
-	f("--idle-timeout 5", 2, "--idle-timeout=5: give a duration as 30s or 10m; for seconds say 5s\nsee watchfan --help")
-	f("--idle-tim=5s", 2, "there is no flag --idle-tim: did you mean --idle-timeout?\nsee watchfan --help")
-	f("-secure-prt 5", 2, "there is no flag --secure-prt: did you mean --secure-port?\nsee watchfan --help")
-	f("version -output", 2, "there is no flag --output")
-	f("--profiling x", 2, `flags only, not "x"`)
+	f("verison", 2, "Did you mean this?\n\tversion\n")
+	f("version x", 2, `"x"`)
+	f("version -o xml", 2, "--output=xml is unknown: give json or yaml")
+	f("help x", 2, `invalid argument "x"`)
+	f("--no-such-flag", 2, "unknown flag: --no-such-flag\nsee watchfan --help")
+	f("--idle-timout=5s", 2, "--idle-timout: did you mean --idle-timeout?\nsee watchfan --help")
+	f("--idle-tim=5s", 2, "did you mean --idle-timeout?\n")
+	f("-secure-prt=5", 2, "did you mean --secure-port?\n")
+	f("top --adm=x", 2, "did you mean --admin?\nsee watchfan top --help")
+	f("top x", 2, `"x"`)
+	f("explain 1 2", 2, "accepts at most 1 arg")
+	f("explain --json --admin http://127.0.0.1:1 7", 1, "does not answer")
+	f("top --once --admin http://127.0.0.1:1", 1, "does not answer")
+	f("--idle-timeout 5", 2, `"--idle-timeout" flag: time: missing unit in duration "5"`)
+	f("--profiling x", 2, `unknown command "x"`)
 	f("--idle-timeout=-1s", 2, "--idle-timeout=-1s is too short")
 	f("config --idle-timeout=-1s", 2, "--idle-timeout=-1s is too short")
 	f("--log-level=loud", 2, "give debug, info, warn or error")
-	f("--log-level=info -v=4", 2, "conflicts with --log-level=info: give one of them")
-	f("-v=4 --log-level=info", 2, "conflicts with -v=4: give one of them")
+	f("-v=4 --log-level=info", 2, "[log-level v]")
 	f("-v=loud", 2, "give a number, 0 for info to 4 for debug")
-	f("config -v=9 --log-level=debug", 0, "logLevel: debug\n")
 	f("--config=/no/such/file", 2, "--config: open /no/such/file")
-}
 
-// Commands are told from flags, and end with 2 if they are called wrongly.
-func TestCommandLine(t *testing.T) {
-	for line, want := range map[string]int{
-		"top --help": 0, "explain --help": 0, "top x": 2, "top --nope": 2, "explain 1 2": 2, "explain 1 --json 2": 2,
-		"explain --json --admin http://127.0.0.1:1 7": 1, "top --once --admin http://127.0.0.1:1": 1,
-		"explain 1 --admin http://127.0.0.1:1": 1,
-	} {
-		if got := run(strings.Fields(line)); got != want {
-			t.Errorf("watchfan %s: exit code %d, want %d", line, got, want)
-		}
-	}
-}
-
-// Every command is explained.
-func TestUsage(t *testing.T) {
-	for name := range commands {
-		if !strings.Contains(usage, "\n  watchfan "+name+" ") {
-			t.Errorf("usage does not mention %s", name)
-		}
+	if _, stdout, _ := try(t, "__complete", "config", "--idle-t"); !strings.HasPrefix(stdout, "--idle-timeout\t") {
+		t.Errorf("a shell completes --idle-t with %s", stdout)
 	}
 }
 

@@ -3,17 +3,14 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
-
-	"github.com/watchfan/watchfan/proxy/option"
 )
 
 // The linker sets them; where it does not, the build's own record says.
@@ -45,49 +42,42 @@ func readBuild() build {
 	return b
 }
 
-// versionFlags returns the flags of the command, which set output.
-func versionFlags(output *string) *flag.FlagSet {
-	fs := flag.NewFlagSet("watchfan version", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // the errors come back
-	fs.StringVar(output, "o", "", "`FORMAT`: json or yaml")
-	return fs
+func (b build) String() string {
+	return fmt.Sprintf("%s (commit %s, %s, %s, tested with Kubernetes %s)", b.Version, b.GitCommit, b.GoVersion, b.Platform,
+		b.KubernetesVersion)
 }
 
-func version(args []string) int {
+func newVersion() *cobra.Command {
 	var output string
-	fs := versionFlags(&output)
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Println("Usage: watchfan version [-o json|yaml]\n\nPrints the version of watchfan, its commit, Go version and platform, and the Kubernetes version that it is tested with.")
-		return 0
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Long: "watchfan version prints the version of watchfan, its commit, Go version and platform, and the Kubernetes\n" +
+			"version that it is tested with.",
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error {
+			if slices.Contains([]string{"", "json", "yaml"}, output) {
+				return nil
+			}
+			return fmt.Errorf("--output=%s is unknown: give json or yaml", output)
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return readBuild().print(c.OutOrStdout(), output) },
 	}
-	err = option.Explain(fs, err)
-	if err == nil && fs.NArg() > 0 {
-		err = fmt.Errorf("version takes no argument, not %q", fs.Arg(0))
-	}
-	if err != nil {
-		return wrong(err)
-	}
+	c.Flags().StringVarP(&output, "output", "o", "", "`FORMAT`: json or yaml")
+	return c
+}
 
-	b := readBuild()
-	var text []byte
-	switch output {
-	case "":
-		text = fmt.Appendf(nil, "watchfan %s (commit %s, %s, %s, tested with Kubernetes %s)\n", b.Version, b.GitCommit, b.GoVersion, b.Platform, b.KubernetesVersion)
+func (b build) print(w io.Writer, format string) (err error) {
+	text := fmt.Appendln(nil, "watchfan", b)
+	switch format {
 	case "json":
 		text, err = json.MarshalIndent(b, "", "  ")
 		text = append(text, '\n')
 	case "yaml":
 		text, err = yaml.Marshal(b)
-	default:
-		return wrong(fmt.Errorf("-o=%s is unknown: give json or yaml", output))
 	}
 	if err == nil {
-		_, err = os.Stdout.Write(text)
+		_, err = w.Write(text)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return err
 }

@@ -1,7 +1,5 @@
 package proxy
 
-import "flag"
-
 // MemoryUsed replaces the reading of the memory in use, in bytes.
 func MemoryUsed(used func() int64) func(*Options) {
 	return func(o *Options) { o.readMemory = func() (int64, error) { return used(), nil } }
@@ -12,8 +10,15 @@ func (o *Options) ReadConfig(name string, content []byte) error {
 	return o.table().ReadConfig(name, content)
 }
 
-// FlagSet returns a flag for each option, and no other.
-func (o *Options) FlagSet() *flag.FlagSet { return o.table().FlagSet("watchfan") }
+// ParseFlags returns the options of a command line. It does not validate them.
+func ParseFlags(args []string) (Options, error) {
+	f := NewFlags()
+	err := f.Table.Flags().Parse(args)
+	if err == nil {
+		err = f.Complete()
+	}
+	return f.Options, err
+}
 
 // HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release
 // is called. A request that looks at one of them waits.

@@ -2,7 +2,6 @@ package proxy_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/view"
@@ -51,8 +52,9 @@ func TestConfigFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := map[string]string{} // by their letters
-	none.FlagSet().VisitAll(func(f *flag.Flag) { flags[strings.ReplaceAll(f.Name, "-", "")] = f.Name })
+	proxy.NewFlags().Table.Flags().VisitAll(func(f *pflag.Flag) { flags[strings.ReplaceAll(f.Name, "-", "")] = f.Name })
 	delete(flags, "v")
+	delete(flags, "config")
 	fields := map[string]string{}
 	for line := range strings.Lines(defaults.String()) {
 		if field, _, ok := strings.Cut(line, ":"); ok && field != "apiVersion" && field != "kind" {
@@ -168,8 +170,8 @@ func TestConfigErrors(t *testing.T) {
 	f(header+"---\n"+header, "config.yaml:3: a second document")
 	f(header+"clientBufferByte: 1", "config.yaml:3: clientBufferByte: unknown field")
 	f(header+"clientbufferbytes: 1", "config.yaml:3: clientbufferbytes: unknown field")
-	f(header+"v: 4\nconfig: x\nversion: true\n'': 1", "config.yaml:3: v: unknown", "config.yaml:4: config: unknown",
-		"config.yaml:5: version: unknown", "config.yaml:6: : unknown")
+	f(header+"v: 4\nconfig: x\n'': 1", "config.yaml:3: v: unknown", "config.yaml:4: config: unknown",
+		"config.yaml:5: : unknown")
 	f(header+"? [a]\n: 1", "config.yaml:3: : unknown field")
 	f(header+"idleTimeout: 1m\nprofiling: true\nidleTimeout: 1m",
 		"config.yaml:5: idleTimeout: given twice, first in line 3")

@@ -2,29 +2,31 @@ package proxy_test
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/watchfan/watchfan/proxy"
 )
 
 // Each flag is in one group of the help, and each group fits a screen. Bounds of histories and buffers are in
 // events, as the chart's values are.
-func TestPrintFlags(t *testing.T) {
+func TestPrintHelp(t *testing.T) {
 	var all bytes.Buffer
-	proxy.PrintFlags(&all, "")
-	for _, group := range proxy.FlagGroups() {
+	table := proxy.NewFlags().Table
+	table.PrintHelp(&all, "")
+	for _, group := range table.Groups() {
 		var b bytes.Buffer
-		proxy.PrintFlags(&b, group)
+		table.PrintHelp(&b, group)
 		if n := strings.Count(b.String(), "\n"); n < 3 || n > 28 {
 			t.Errorf("%s has %d lines", group, n)
 		}
 	}
-	proxy.Flags().VisitAll(func(f *flag.Flag) {
+	table.Flags().VisitAll(func(f *pflag.Flag) {
 		name := "  --" + f.Name
 		if len(f.Name) == 1 {
 			name = "  -" + f.Name
@@ -32,7 +34,7 @@ func TestPrintFlags(t *testing.T) {
 		if strings.Count(all.String(), name+" ")+strings.Count(all.String(), name+"\n") != 1 {
 			t.Errorf("--%s is not printed once", f.Name)
 		}
-		unit, usage := flag.UnquoteUsage(f)
+		unit, usage := pflag.UnquoteUsage(f)
 		if strings.HasSuffix(f.Name, "-frames") && unit != "EVENTS" || strings.Contains(usage, "frame") {
 			t.Errorf("--%s is in %s: %s", f.Name, unit, usage)
 		}

@@ -43,3 +43,11 @@ func TestDrawing(t *testing.T) {
 		}
 	}
 }
+
+// all returns the first group of all matches.
+func all(pattern *regexp.Regexp, text string) (found []string) {
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}

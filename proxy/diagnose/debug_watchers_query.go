@@ -97,7 +97,9 @@ func (q *watchersQuery) set(key, value string) (err error) {
 		}
 		q.minLagBytes = uint64(size)
 	case "minAge":
-		q.minAge, err = option.ParseDuration(value)
+		if q.minAge, err = time.ParseDuration(value); err != nil {
+			err = errors.New("give a duration as 30s or 10m")
+		}
 	}
 	return err
 }

@@ -2,46 +2,35 @@ package diagnose
 
 import (
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"net/url"
 	"strconv"
 	"strings"
 
-	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/spf13/cobra"
 )
 
-// Explain is the command watchfan explain: it prints the verdict on one watch of a running watchfan.
-// It returns the exit code.
-func Explain(args []string, stdout, stderr io.Writer) int {
-	fs, from, asJSON := explainFlags()
-	id, most := "", 1
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		id, args, most = args[0], args[1:], 0
+// Explain returns the command watchfan explain: it prints the verdict on one watch of a running
+// watchfan.
+func Explain() *cobra.Command {
+	var from adminPort
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "explain [ID]",
+		Short: "Say why one watch is slow, and what to do",
+		Long:  explainUsage,
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return from.explain(c.OutOrStdout(), strings.Join(args, ""), asJSON)
+		},
 	}
-	if code, ok := parse(fs, args, explainUsage, most, stdout, stderr); !ok {
-		return code
-	}
-	if id == "" {
-		id = fs.Arg(0)
-	}
-	if err := from.explain(stdout, id, *asJSON); err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func explainFlags() (fs *flag.FlagSet, from *adminPort, asJSON *bool) {
-	fs = flag.NewFlagSet("watchfan explain", flag.ContinueOnError)
-	return fs, adminFlag(fs), fs.Bool("json", false, "print JSON")
+	from.addFlag(c.Flags())
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
 }
 
 const explainUsage = `watchfan explain says why a watch is slow. The cause is its client, the network, watchfan or
 kube-apiserver, or there is nothing to send.
-
-Usage: watchfan explain [ID] [flags]
 
 watchfan top shows the IDs. Without ID, the slowest watch is explained.`
 
@@ -66,27 +55,4 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 	}
 	_, err = w.Write(body)
 	return err
-}
-
-// parse parses the flags of a command that takes at most so many arguments after them. If ok is
-// false, the command ends with code.
-func parse(fs *flag.FlagSet, args []string, usage string, most int, stdout, stderr io.Writer) (code int, ok bool) {
-	fs.SetOutput(io.Discard) // the errors come back
-	fs.Usage = func() {}
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(stdout, "%s\n\nFlags:\n", usage)
-		fs.VisitAll(func(f *flag.Flag) {
-			value, usage := flag.UnquoteUsage(f)
-			fmt.Fprintf(stdout, "  %-24s %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
-		})
-		return 0, false
-	case err != nil:
-		fmt.Fprintf(stderr, "%v\nsee %s --help\n", option.Explain(fs, err), fs.Name())
-		return 2, false
-	case fs.NArg() > most:
-		fmt.Fprintf(stderr, "%s does not take %q; see --help\n", fs.Name(), fs.Arg(most))
-		return 2, false
-	}
-	return 0, true
 }

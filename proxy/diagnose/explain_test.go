@@ -2,11 +2,9 @@ package diagnose
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,25 +124,15 @@ func TestAnotherServer(t *testing.T) {
 	}
 }
 
-// Wrong flags of top and explain are named with two dashes, before the admin port is asked.
+// Wrong values of flags are refused before the admin port is asked.
 func TestWrongFlags(t *testing.T) {
-	f := func(command func(stdout *os.File, stderr io.Writer) int, want string) {
-		t.Helper()
-		var stderr strings.Builder
-		if code := command(os.Stdout, &stderr); code != 2 || !strings.HasPrefix(stderr.String(), want) || !strings.Contains(stderr.String(), "\nsee watchfan ") {
-			t.Errorf("exit code %d, %q, want 2 and %q", code, stderr.String(), want)
+	for arg, want := range map[string]string{
+		"--limit=many":  "give a number from 1 to 10000",
+		"--min-age=5":   "give a duration as 30s or 10m",
+		"--reason=Slow": "give one of ClientNotReading, ",
+	} {
+		if err := Top().ParseFlags([]string{arg}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", arg, err, want)
 		}
 	}
-	top := func(args ...string) func(stdout *os.File, stderr io.Writer) int {
-		return func(stdout *os.File, stderr io.Writer) int { return Top(args, stdout, stderr) }
-	}
-	f(top("--adm=x"), "there is no flag --adm: did you mean --admin?")
-	f(top("-limt", "5"), "there is no flag --limt: did you mean --limit?")
-	f(top("--limit=many"), "--limit=many: give a number from 1 to 10000")
-	f(top("--min-age", "5"), "--min-age=5: give a duration as 30s or 10m; for seconds say 5s")
-	f(top("--reason=Slow"), "--reason=Slow: give one of ClientNotReading, ")
-	f(top("--once=maybe"), "--once=maybe: parse error")
-	f(top("--sort"), "--sort needs a value")
-	f(func(stdout *os.File, stderr io.Writer) int { return Explain([]string{"--jsno"}, stdout, stderr) },
-		"there is no flag --jsno: did you mean --json?")
 }

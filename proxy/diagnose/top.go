@@ -2,60 +2,43 @@ package diagnose
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"net/url"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
-// Top is the command watchfan top: it shows the slowest watches of a running watchfan, each second
-// anew until it is interrupted. It returns the exit code.
-func Top(args []string, stdout *os.File, stderr io.Writer) int {
-	fs, from, query, once := topFlags()
-	if code, ok := parse(fs, args, topUsage+strings.TrimSuffix(reasons(), "\n"), 0, stdout, stderr); !ok {
-		return code
+// Top returns the command watchfan top: it shows the slowest watches of a running watchfan, each
+// second anew until its context ends.
+func Top() *cobra.Command {
+	var from adminPort
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Show the watches of a running watchfan, the slowest first, and why they are slow",
+		Long:  topUsage + reasons(),
+		Args:  cobra.NoArgs,
 	}
-	var err error
-	if *once || !term.IsTerminal(int(stdout.Fd())) {
-		err = from.topOnce(query, stdout)
-	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-		defer stop()
-		err = from.topLive(ctx, query, stdout, func() (width, height int, err error) { return term.GetSize(int(stdout.Fd())) })
+	from.addFlag(c.Flags())
+	once := c.Flags().Bool("once", false, "print once and exit; the default without a terminal")
+	query := queryFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		out, ok := c.OutOrStdout().(*os.File)
+		if *once || !ok || !term.IsTerminal(int(out.Fd())) {
+			return from.topOnce(query, c.OutOrStdout())
+		}
+		return from.topLive(c.Context(), query, out, func() (width, height int, err error) { return term.GetSize(int(out.Fd())) })
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func topFlags() (fs *flag.FlagSet, from *adminPort, query url.Values, once *bool) {
-	fs = flag.NewFlagSet("watchfan top", flag.ContinueOnError)
-	from = adminFlag(fs)
-	once = fs.Bool("once", false, "print once and exit; the default without a terminal")
-	return fs, from, queryFlags(fs), once
-}
-
-// Flags returns the flags of a command, top or explain, for completion.
-func Flags(command string) *flag.FlagSet {
-	if command == "top" {
-		fs, _, _, _ := topFlags()
-		return fs
-	}
-	fs, _, _ := explainFlags()
-	return fs
+	return c
 }
 
 // reasons lists the causes with their meanings, worst first.
@@ -71,8 +54,6 @@ const topUsage = `watchfan top shows the watches that a running watchfan serves,
 Below them it shows the watches that pass through to kube-apiserver, and why they do. On a terminal it
 shows them anew each second, until Ctrl-C. watchfan explain ID says more of one.
 
-Usage: watchfan top [flags]
-
 The second line has the cluster, and averages of two seconds: changes from kube-apiserver, events and
 bytes written to clients, the time that 99 % of the writes took at most, processors and memory in use.
 The column LAG has the events that wait for the watch's socket, OLDEST the age of the first of them, and
@@ -86,7 +67,7 @@ Reasons, worst first:
 
 // queryFlags adds a flag for each parameter of /debug/watchers except format. Parsing the flags fills
 // the query that it returns. A value that /debug/watchers would reject is an error of the flag.
-func queryFlags(fs *flag.FlagSet) url.Values {
+func queryFlags(flags *pflag.FlagSet) url.Values {
 	query := make(url.Values)
 	var known watchersQuery
 	for _, p := range []struct{ flag, parameter, usage string }{
@@ -103,7 +84,7 @@ func queryFlags(fs *flag.FlagSet) url.Values {
 		{"min-lag-bytes", "minLagBytes", "only watches that are at least `BYTES` behind, for example 1Mi"},
 		{"min-age", "minAge", "only watches that are at least `DURATION` old, for example 10m"},
 	} {
-		fs.Func(p.flag, p.usage, func(value string) error {
+		flags.Func(p.flag, p.usage, func(value string) error {
 			query.Set(p.parameter, value)
 			return known.set(p.parameter, value)
 		})

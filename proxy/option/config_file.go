@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -47,8 +49,8 @@ func readFile(name string) ([]byte, error) {
 //	kind: WatchfanConfiguration
 //	idleTimeout: 10m
 //
-// It notes in Places where each one is set. It reports everything that is wrong, each error as
-// "NAME:LINE: FIELD: what is wrong".
+// A variable whose flag has been given keeps its value. ReadConfig notes in Places where each of the
+// others is set. It reports everything that is wrong, each error as "NAME:LINE: FIELD: what is wrong".
 func (t *Table) ReadConfig(name string, content []byte) error {
 	object, err := readObject(name, content)
 	if err != nil {
@@ -57,7 +59,12 @@ func (t *Table) ReadConfig(name string, content []byte) error {
 	if object == nil {
 		return fmt.Errorf("%s:1: no object: begin with apiVersion: %s and kind: %s", name, t.APIVersion, t.Kind)
 	}
-	t.forget()
+	for _, r := range t.rows {
+		if r.flag.Changed {
+			defer r.keep()()
+			defer func() { delete(t.Places, r.flag.Name) }()
+		}
+	}
 	r := fileReader{name: name, table: t, lines: make(map[string]int)}
 	t.Places = make(map[string]string)
 	for i := 0; i < len(object.Content); i += 2 {
@@ -118,7 +125,7 @@ func (r *fileReader) field(key, value *yaml.Node) {
 	wrong := func(format string, args ...any) {
 		r.errs = append(r.errs, fmt.Errorf("%s:%d: %s: %w", r.name, key.Line, field, fmt.Errorf(format, args...)))
 	}
-	row := slices.IndexFunc(r.table.rows, func(x row) bool { return !x.flagOnly && fileField(x.name) == key.Value })
+	row := slices.IndexFunc(r.table.rows, func(x row) bool { return !x.flagOnly && fileField(x.flag.Name) == key.Value })
 	header := slices.IndexFunc(r.table.header(), func(h headerField) bool { return h.field == key.Value })
 	if key.Kind != yaml.ScalarNode || row < 0 && header < 0 {
 		wrong("unknown field; watchfan config prints all there are")
@@ -136,7 +143,7 @@ func (r *fileReader) field(key, value *yaml.Node) {
 		return
 	}
 	set := &r.table.rows[row]
-	r.table.Places[set.name] = fmt.Sprintf("%s:%d: %s", r.name, key.Line, field)
+	r.table.Places[set.flag.Name] = fmt.Sprintf("%s:%d: %s", r.name, key.Line, field)
 	if err := set.read(value); err != nil {
 		wrong("%w", err)
 	}
@@ -144,14 +151,14 @@ func (r *fileReader) field(key, value *yaml.Node) {
 
 // read sets a row's variable from a node, which must have the row's type.
 func (r *row) read(node *yaml.Node) error {
-	if list, ok := r.value.(nodeReader); ok {
+	if list, ok := r.flag.Value.(nodeReader); ok {
 		return list.read(node)
 	}
-	text, tags := want(r.value)
+	text, tags := want(r.flag.Value.Type())
 	if node.Kind != yaml.ScalarNode || !slices.Contains(tags, node.ShortTag()) {
 		return errors.New(cmp.Or(text, "give a string, in quotes if YAML would take it for something else"))
 	}
-	if err := r.value.Set(node.Value); err != nil {
+	if err := r.flag.Value.Set(node.Value); err != nil {
 		return fmt.Errorf("%q: %s", node.Value, cmp.Or(text, err.Error()))
 	}
 	return nil
@@ -164,12 +171,12 @@ func (v *listValue) read(node *yaml.Node) error {
 	if node.Kind != yaml.SequenceNode {
 		return errors.New("give a list of strings")
 	}
-	*v.values = nil
+	*v = nil
 	for _, element := range node.Content {
 		if element.Kind != yaml.ScalarNode || element.ShortTag() != "!!str" || element.Value == "" {
 			return fmt.Errorf("line %d: give a string", element.Line)
 		}
-		*v.values = append(*v.values, element.Value)
+		*v = append(*v, element.Value)
 	}
 	return nil
 }
@@ -193,16 +200,16 @@ func (t *Table) WriteConfig(w io.Writer) error {
 		if r.flagOnly {
 			continue
 		}
-		var value any = r.value.String()
-		switch r.value.(type) {
-		case *boolValue, *intValue, nodeReader:
-			value = r.value.Get()
+		value := r.get()
+		switch value.(type) {
+		case int64, time.Duration, slog.Level:
+			value = short(r.flag.Value.String(), r.flag)
 		}
 		comment := ""
 		if r.group != group {
 			group, comment = r.group, r.group
 		}
-		add(fileField(r.name), comment, value)
+		add(fileField(r.flag.Name), comment, value)
 	}
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)

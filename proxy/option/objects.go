@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -18,16 +19,13 @@ func Objects[T any, L interface {
 	~[]T
 	Wrong() string
 }](t *Table, p *L, name, text string) {
-	t.insert(row{
-		name: name, text: text, value: &objectsValue{reflect.ValueOf(p).Elem()}, fileOnly: true,
-		reset: func() { *p = nil },
-		wrong: func() (facts []fact) {
-			visit(reflect.ValueOf(*p), func(v reflect.Value, wrong string) {
-				facts = append(facts, fact{shown(v.Interface()), wrong})
-			})
-			return facts
-		},
-	})
+	flag := &pflag.Flag{Name: name, Usage: text, Value: &objectsValue{reflect.ValueOf(p).Elem()}}
+	t.insert(bound(p, flag, nil, func() (facts []fact) {
+		visit(reflect.ValueOf(*p), func(v reflect.Value, wrong string) {
+			facts = append(facts, fact{shown(v.Interface()), wrong})
+		})
+		return facts
+	})).fileOnly = true
 }
 
 // checker is a value that can be wrong.
@@ -63,7 +61,7 @@ func visit(v reflect.Value, f func(v reflect.Value, wrong string)) {
 // objectsValue is a list of objects. A flag can't set it.
 type objectsValue struct{ list reflect.Value }
 
-func (v *objectsValue) Get() any         { return v.list.Interface() }
+func (v *objectsValue) Type() string     { return "objects" }
 func (v *objectsValue) String() string   { return "" }
 func (v *objectsValue) Set(string) error { return errors.New("give it in the configuration file") }
 

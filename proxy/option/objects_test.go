@@ -50,7 +50,7 @@ func TestObjects(t *testing.T) {
 		case want != "" && (err == nil || !strings.HasPrefix(err.Error(), "f:3: manyPhrases: "+want)):
 			t.Errorf("%s: got %v, want %s", content, err, want)
 		}
-		if table.FlagSet("p").Lookup("many-phrases") != nil {
+		if table.Flags().Lookup("many-phrases") != nil {
 			t.Error("there is a flag")
 		}
 	}

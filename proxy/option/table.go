@@ -3,12 +3,13 @@ package option
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Table holds the settings in the order of the help and of the configuration file. Its fields are
@@ -23,18 +24,21 @@ type Table struct {
 	// historyBytes". Errors name the places. Nil: there is no file.
 	Places map[string]string
 
+	flags *pflag.FlagSet
 	rows  []row
 	group string // of the rows that are added next
 }
 
 // row is one setting, bound to its variable.
 type row struct {
-	name, group, text string
-	value             flag.Getter
-	reset             func()        // sets the variable to the default
-	wrong             func() []fact // returns the errors in the variable's value
-	flagOnly          bool          // the configuration file has no field for it
-	fileOnly          bool          // there is no flag for it
+	group    string
+	flag     *pflag.Flag
+	get      func() any              // returns the variable's value
+	reset    func()                  // sets the variable to the default
+	keep     func() (restore func()) // restore sets the variable to its value at the call of keep
+	wrong    func() []fact           // returns the errors in the variable's value
+	flagOnly bool                    // the configuration file has no field for it
+	fileOnly bool                    // it is not one of the flags
 }
 
 // fact is an error in a value: "is too small: give at least 1".
@@ -79,69 +83,86 @@ func (t *Table) Groups() (titles []string) {
 // String adds a setting that is a string. The text names the value's unit between backquotes, as it
 // does for all settings.
 func (t *Table) String(p *string, name, value, text string, checks ...Check[string]) {
-	add(t, p, (*stringValue)(p), name, value, text, checks)
+	add(t, p, t.Flags().StringVar, name, value, text, checks)
 }
 
 // Bool adds a setting that is true or false.
 func (t *Table) Bool(p *bool, name string, value bool, text string) {
-	add(t, p, (*boolValue)(p), name, value, text, nil)
+	add(t, p, t.Flags().BoolVar, name, value, text, nil)
 }
 
 // Int adds a setting that is a whole number.
 func (t *Table) Int(p *int, name string, value int, text string, checks ...Check[int]) {
-	add(t, p, (*intValue)(p), name, value, text, checks)
+	add(t, p, t.Flags().IntVar, name, value, text, checks)
 }
 
 // Size adds a setting in bytes, spelled as a Kubernetes quantity: 64Mi.
 func (t *Table) Size(p *int64, name string, value int64, text string, checks ...Check[int64]) {
-	add(t, p, (*sizeValue)(p), name, value, text, checks)
+	add(t, p, own(t, p, (*sizeValue)(p)), name, value, text, checks)
 }
 
 // Duration adds a setting that is a duration, spelled as in Go: 30s.
 func (t *Table) Duration(p *time.Duration, name string, value time.Duration, text string, checks ...Check[time.Duration]) {
-	add(t, p, (*durationValue)(p), name, value, text, checks)
+	add(t, p, t.Flags().DurationVar, name, value, text, checks)
 }
 
 // Strings adds a setting that is a comma-separated list, empty by default. The checks are applied
 // to each element.
 func (t *Table) Strings(p *[]string, name, text string, checks ...Check[string]) {
-	t.insert(row{
-		name: name, text: text, value: &listValue{values: p},
-		reset: func() { *p = nil },
-		wrong: func() (facts []fact) {
-			for _, s := range *p {
-				facts = append(facts, judge(s, fmt.Sprintf("%q", s), checks)...)
-			}
-			return facts
-		},
-	})
+	add(t, p, own(t, p, (*listValue)(p)), name, nil, text, nil).wrong = func() (facts []fact) {
+		for _, s := range *p {
+			facts = append(facts, judge(s, checks)...)
+		}
+		return facts
+	}
 }
 
 // Level adds two settings for the level of the log: --log-level has its name, and -v its number in
-// Kubernetes' components. Both may be given if they agree. The configuration file has the first
-// only.
+// Kubernetes' components. The configuration file has the first only.
 func (t *Table) Level(p *slog.Level, text, numberText string) {
-	level := &levelValue{level: p}
-	add(t, p, level, "log-level", slog.LevelInfo, text, nil)
-	add(t, p, (*verbosityValue)(level), "v", slog.LevelInfo, numberText, nil).flagOnly = true
+	add(t, p, own(t, p, (*levelValue)(p)), "log-level", slog.LevelInfo, text, nil)
+	number := add(t, p, own(t, p, (*verbosityValue)(p)), "v", slog.LevelInfo, numberText, nil)
+	number.flagOnly = true
 }
 
 // Flag adds a flag without a field in the configuration file, such as --config.
 func (t *Table) Flag(p *string, name, text string) {
-	add(t, p, (*stringValue)(p), name, "", text, nil).flagOnly = true
+	add(t, p, t.Flags().StringVar, name, "", text, nil).flagOnly = true
 }
 
-// Switch adds such a flag that is given without a value, such as --version.
-func (t *Table) Switch(p *bool, name, text string) {
-	add(t, p, (*boolValue)(p), name, false, text, nil).flagOnly = true
+// add adds a row with the flag that bind defines. The variable keeps its value.
+func add[T any](t *Table, p *T, bind func(p *T, name string, value T, text string), name string, value T, text string,
+	checks []Check[T]) *row {
+	present := *p
+	bind(p, name, value, text)
+	*p = present
+	return t.insert(bound(p, t.flags.Lookup(name), value, func() []fact { return judge(*p, checks) }))
 }
 
-func add[T any](t *Table, p *T, v flag.Getter, name string, value T, text string, checks []Check[T]) *row {
-	return t.insert(row{
-		name: name, text: text, value: v,
+// own returns a function for add that defines a flag with a value of a type of this package.
+func own[T any](t *Table, p *T, v pflag.Value) func(_ *T, name string, value T, text string) {
+	return func(_ *T, name string, value T, text string) {
+		*p = value
+		shorthand := ""
+		if len(name) == 1 {
+			shorthand = name
+		}
+		t.Flags().VarP(v, name, shorthand, text)
+	}
+}
+
+// bound returns a row that is bound to a variable.
+func bound[T any](p *T, f *pflag.Flag, value T, wrong func() []fact) row {
+	return row{
+		flag:  f,
+		get:   func() any { return *p },
 		reset: func() { *p = value },
-		wrong: func() []fact { return judge(*p, shown(*p), checks) },
-	})
+		keep: func() (restore func()) {
+			kept := *p
+			return func() { *p = kept }
+		},
+		wrong: wrong,
+	}
 }
 
 // shown returns a value as errors show it.
@@ -153,10 +174,10 @@ func shown(v any) any {
 }
 
 // judge returns the error of the first check that fails.
-func judge[T any](value T, shown any, checks []Check[T]) []fact {
+func judge[T any](value T, checks []Check[T]) []fact {
 	for _, check := range checks {
 		if wrong := check(value); wrong != "" {
-			return []fact{{shown, wrong}}
+			return []fact{{shown(value), wrong}}
 		}
 	}
 	return nil
@@ -175,7 +196,7 @@ func (t *Table) Check() error {
 	var errs []error
 	for _, r := range t.rows {
 		for _, f := range r.wrong() {
-			errs = append(errs, fmt.Errorf("%s %s", t.Given(r.name, f.value), f.wrong))
+			errs = append(errs, fmt.Errorf("%s %s", t.Given(r.flag.Name, f.value), f.wrong))
 		}
 	}
 	return errors.Join(errs...)

@@ -2,8 +2,6 @@ package option_test
 
 import (
 	"bytes"
-	"errors"
-	"flag"
 	"log/slog"
 	"strings"
 	"testing"
@@ -15,7 +13,7 @@ import (
 // settings has one setting of each kind.
 type settings struct {
 	name, format string
-	on, version  bool
+	on           bool
 	count        int
 	size         int64
 	idle, every  time.Duration
@@ -36,7 +34,6 @@ func (s *settings) table() *option.Table {
 	t.Duration(&s.every, "every", time.Second, "`DURATION` between two", option.Within(time.Millisecond, time.Hour))
 	t.Strings(&s.list, "client-ca-list", "`NAMES`", option.OneOf("a", "b", "c"))
 	t.Level(&s.level, "least `LEVEL`", "the level as a `NUMBER`")
-	t.Switch(&s.version, "version", "print the version")
 	return t
 }
 
@@ -59,9 +56,9 @@ func TestCheck(t *testing.T) {
 		var s settings
 		table := s.table()
 		table.SetDefaults()
-		err := table.ReadConfig("c.yaml", []byte("apiVersion: example.com/v1\nkind: Settings\n"+content))
+		err := table.Flags().Parse(strings.Fields(args))
 		if err == nil {
-			err = table.Parse("test", strings.Fields(args))
+			err = table.ReadConfig("c.yaml", []byte("apiVersion: example.com/v1\nkind: Settings\n"+content))
 		}
 		if err == nil {
 			err = table.Check()
@@ -77,15 +74,8 @@ func TestCheck(t *testing.T) {
 	f("", "--every=2h", "--every=2h0m0s is too long: give at most 1h0m0s")
 	f("", "--every=1ns", "--every=1ns is too short: give at least 1ms")
 	f("", "--idle-timeout=-1s", "--idle-timeout=-1s is too short: give a positive duration, for example 30s")
-	f("", "--idle-timeout=5", `--idle-timeout=5: give a duration as 30s or 10m; for seconds say 5s`)
 	f("", "--log-format=xml", `--log-format="xml" is unknown: give text or json`)
 	f("clientCAList: [a, x]", "", `c.yaml:3: clientCAList: "x" is unknown: give a, b or c`)
-	f("", "--idle-timout=5s", "there is no flag --idle-timout: did you mean --idle-timeout?")
-	f("", "--idle-timeout", "--idle-timeout needs a value")
-	f("", "--on=maybe", "--on=maybe: give true or false")
-	f("", "--nonsense", "there is no flag --nonsense")
-	f("", "pods", `flags only, not "pods"`)
-	f("", "--log-level=info -v=4", `-v=4: conflicts with --log-level=info: give one of them`)
 	f("v: 4", "", "c.yaml:3: v: unknown field; watchfan config prints all there are")
 }
 
@@ -93,9 +83,6 @@ func TestHelp(t *testing.T) {
 	var s settings
 	table := s.table()
 	table.SetDefaults()
-	if err := table.Parse("test", []string{"--help"}); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("got %v", err)
-	}
 	var all, parts bytes.Buffer
 	table.PrintHelp(&all, "")
 	for _, group := range table.Groups() {
@@ -110,24 +97,15 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestFileAndFlags: flags win over the file. The file wins over flags that were read before it, to
-// find the file.
+// TestFileAndFlags: flags win over the file, and the file over the defaults.
 func TestFileAndFlags(t *testing.T) {
 	var s settings
 	table := s.table()
-	table.SetDefaults()
 	content := "apiVersion: example.com/v1\nkind: Settings\nlogLevel: error\nclientCAList: [a]\ncount: 5\nname: x\n"
-	args := strings.Fields("-v=4 --client-ca-list=b --client-ca-list=c --count=6")
-	if err := table.Parse("test", args); err != nil {
+	if err := table.Flags().Parse(strings.Fields("-v=4 --client-ca-list=b --client-ca-list=c --count=6")); err != nil {
 		t.Fatal(err)
 	}
 	if err := table.ReadConfig("c.yaml", []byte(content)); err != nil {
-		t.Fatal(err)
-	}
-	if s.level != slog.LevelError || strings.Join(s.list, " ") != "a" || s.count != 5 {
-		t.Errorf("got %+v", s)
-	}
-	if err := table.Parse("test", args); err != nil {
 		t.Fatal(err)
 	}
 	if s.level != slog.LevelDebug || strings.Join(s.list, " ") != "b c" || s.count != 6 || s.name != "x" {
@@ -156,8 +134,8 @@ func TestRoundTrip(t *testing.T) {
 	var s, again settings
 	table := s.table()
 	table.SetDefaults()
-	if err := table.Parse("test",
-		strings.Fields("--name=yes --on=false --client-ca-list=a,b --client-ca-list=c -v=2 --idle-timeout=1h "+
+	if err := table.Flags().Parse(
+		strings.Fields("--name=yes --on=false --client-ca-list=a,b --client-ca-list=c -v=2 --idle-timeout=1h " +
 			"--client-buffer-bytes=3Ki")); err != nil {
 		t.Fatal(err)
 	}

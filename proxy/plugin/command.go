@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/diagnose"
+	"github.com/watchfan/watchfan/proxy/option"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -22,159 +22,95 @@ const Name = "kubectl-watchfan"
 
 const usage = `kubectl watchfan runs watchfan top and watchfan explain for the pods of watchfan in a cluster.
 
-Usage:
-  kubectl watchfan top [flags]            show the watches of each pod, the slowest first, and why they are slow
-  kubectl watchfan explain [ID] [flags]   say why one watch is slow, and what to do
-
 It finds the pods by their labels, and reaches their admin ports as kubectl port-forward does. Its user
 needs the rights to list pods and to create pods/portforward.
 On a terminal, top shows one pod until Ctrl-C, and several once. IDs belong to a pod: give explain
-an ID with --pod.
+an ID with --pod.`
 
-Flags:
-  --pod NAME          ask this pod only
-  -n NAMESPACE        its namespace (default: all namespaces)
-  -l SELECTOR         labels of the pods (default ` + everyPod + `)
-  --kubeconfig FILE   names the cluster (default $KUBECONFIG, then ~/.kube/config)
-  --context NAME      the kubeconfig's context to use (default its current one)
-
-All other flags are those of watchfan top and watchfan explain: see kubectl watchfan top --help.
-`
-
-// command is a command line.
+// command has the flags that choose pods.
 type command struct {
 	upstream  upstream.Options
 	pod       string
 	namespace string
 	selector  string
-
-	name string   // top or explain
-	args []string // for diagnose
 }
 
-// Run is the command kubectl watchfan. It returns the exit code.
-func Run(ctx context.Context, args []string, stdout *os.File, stderr io.Writer) int {
-	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
-		fmt.Fprint(stdout, usage)
-		return 0
+// Command returns the command kubectl watchfan.
+func Command() *cobra.Command {
+	var c command
+	root := &cobra.Command{
+		Use:               Name,
+		Long:              usage,
+		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl watchfan"},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	c, err := parse(args)
-	if err != nil {
-		fmt.Fprintf(stderr, "%v\nsee kubectl watchfan --help\n", err)
-		return 2
-	}
-	if c.wantsHelp() {
-		return c.diagnose("", stdout, stderr)
-	}
-	code, err := c.run(ctx, stdout, stderr)
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-	}
-	return code
-}
-
-// parse takes the flags of the plugin out of a command line and leaves the others to diagnose.
-func parse(args []string) (*command, error) {
-	c := &command{name: args[0], selector: everyPod}
-	if c.name != "top" && c.name != "explain" {
-		return nil, fmt.Errorf("%q is no command: give top or explain", c.name)
-	}
-	values := map[string]*string{"pod": &c.pod, "n": &c.namespace, "l": &c.selector, "kubeconfig": &c.upstream.Kubeconfig,
-		"context": &c.upstream.Context}
-	for i := 1; i < len(args); i++ {
-		name, value, given := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		flag := strings.HasPrefix(args[i], "-")
-		if flag && name == "admin" {
-			return nil, errors.New("--admin is for watchfan top: kubectl watchfan finds the admin ports itself")
-		}
-		set := values[name]
-		if !flag || set == nil {
-			c.args = append(c.args, args[i])
-			continue
-		}
-		if !given {
-			if i++; i == len(args) {
-				return nil, fmt.Errorf("%s needs a value", args[i-1])
+	var cluster option.Table
+	c.upstream.AddTo(&cluster)
+	flags := root.PersistentFlags()
+	flags.AddFlagSet(cluster.Flags())
+	flags.StringVar(&c.pod, "pod", "", "`NAME` of the only pod to ask")
+	flags.StringVarP(&c.namespace, "pod-namespace", "n", "", "`NAMESPACE` of the pods (default all)")
+	flags.StringVarP(&c.selector, "pod-selector", "l", everyPod, "`LABELS` of the pods")
+	for _, show := range []*cobra.Command{diagnose.Top(), diagnose.Explain()} {
+		work := show.RunE
+		_ = show.Flags().MarkHidden("admin")
+		show.PreRunE = func(show *cobra.Command, _ []string) error {
+			if show.Flags().Changed("admin") {
+				return errors.New("--admin is for watchfan top: kubectl watchfan finds the admin ports itself")
 			}
-			value = args[i]
+			return nil
 		}
-		*set = value
+		show.RunE = func(show *cobra.Command, args []string) error { return c.run(show, args, work) }
+		root.AddCommand(show)
 	}
-	return c, nil
+	return root
 }
 
-func (c *command) wantsHelp() bool {
-	return slices.ContainsFunc(c.args, func(s string) bool { return s == "-h" || s == "-help" || s == "--help" })
-}
-
-// wantsID reports whether explain has an ID.
-func (c *command) wantsID() bool {
-	return c.name == "explain" && len(c.args) > 0 && !strings.HasPrefix(c.args[0], "-")
-}
-
-// run asks the pods one after another. The code is the first that is not 0.
-func (c *command) run(ctx context.Context, stdout *os.File, stderr io.Writer) (code int, err error) {
+// run runs a command of package diagnose for one pod after another.
+func (c *command) run(show *cobra.Command, args []string, work func(*cobra.Command, []string) error) error {
+	ctx, stdout := show.Context(), show.OutOrStdout()
 	cfg, err := c.upstream.Config()
 	if err != nil {
-		return 1, err
+		return err
 	}
 	pods, err := findPods(ctx, cfg, c.namespace, c.pod, c.selector)
 	if err != nil {
-		return 1, err
+		return err
 	}
 	if len(pods) > 1 {
-		if c.wantsID() {
-			return 2, fmt.Errorf("explain %s: IDs belong to a pod: give --pod with one of %s", c.args[0], names(pods))
+		if len(args) > 0 {
+			return fmt.Errorf("explain %s: IDs belong to a pod: give --pod with one of %s", args[0], names(pods))
 		}
-		if c.name == "top" && term.IsTerminal(int(stdout.Fd())) {
-			fmt.Fprintf(stderr, "%d pods are shown once. --pod NAME shows one of them live.\n", len(pods))
+		_ = show.Flags().Set("once", "true") // explain has no such flag
+		if out, ok := stdout.(*os.File); ok && show.Name() == "top" && term.IsTerminal(int(out.Fd())) {
+			fmt.Fprintf(show.ErrOrStderr(), "%d pods are shown once. --pod NAME shows one of them live.\n", len(pods))
 		}
 	}
+	var errs []error
 	for i, p := range pods {
 		if ctx.Err() != nil {
-			return 1, errors.New("interrupted")
+			return errors.New("interrupted")
 		}
 		if len(pods) > 1 {
 			fmt.Fprintf(stdout, "%sPOD %s\n", strings.Repeat("\n", min(i, 1)), p)
 		}
-		failed, err := c.ask(ctx, cfg, p, len(pods) > 1, stdout, stderr)
-		if err != nil {
-			fmt.Fprintln(stderr, err)
-			failed = 1
-		}
-		if code == 0 {
-			code = failed
-		}
+		errs = append(errs, ask(ctx, cfg, p, func(admin string) error {
+			_ = show.Flags().Set("admin", admin)
+			return work(show, args)
+		}))
 	}
-	return code, nil
+	return errors.Join(errs...)
 }
 
-// ask runs the command on one pod's admin port.
-func (c *command) ask(ctx context.Context, cfg *rest.Config, p pod, once bool, stdout *os.File,
-	stderr io.Writer) (code int, err error) {
+// ask calls work with the URL of a pod's admin port.
+func ask(ctx context.Context, cfg *rest.Config, p pod, work func(admin string) error) error {
 	t, err := forward(ctx, cfg, p)
 	if err != nil {
-		return 1, err
+		return err
 	}
 	defer func() {
 		http.DefaultClient.CloseIdleConnections() // diagnose's; otherwise the forwarder waits for them
 		t.close()
 	}()
-	ask := *c
-	if once && c.name == "top" {
-		ask.args = append(slices.Clone(c.args), "--once")
-	}
-	return ask.diagnose(t.url, stdout, stderr), nil
-}
-
-// diagnose runs the command of package diagnose on an admin port.
-func (c *command) diagnose(url string, stdout *os.File, stderr io.Writer) int {
-	args := slices.Clone(c.args)
-	if url != "" {
-		args = append(args, "--admin="+url)
-	}
-	if c.name == "top" {
-		return diagnose.Top(args, stdout, stderr)
-	}
-	return diagnose.Explain(args, stdout, stderr)
+	return work(t.url)
 }

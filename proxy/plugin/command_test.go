@@ -15,10 +15,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
-	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -153,22 +153,20 @@ func (f *fakeCluster) kubeconfig(t *testing.T) string {
 }
 
 // try runs kubectl watchfan with a kubeconfig of the cluster.
-func (f *fakeCluster) try(t *testing.T, args ...string) (code int, stdout, stderr string) {
+func (f *fakeCluster) try(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
-	kubeconfig := f.kubeconfig(t)
-	t.Setenv("KUBECONFIG", kubeconfig)
-	out, err := os.Create(kubeconfig + ".out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	var said strings.Builder
-	code = Run(t.Context(), args, out, &said)
-	printed, err := os.ReadFile(out.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return code, string(printed), said.String()
+	t.Setenv("KUBECONFIG", f.kubeconfig(t))
+	return run(t.Context(), args...)
+}
+
+func run(ctx context.Context, args ...string) (stdout string, err error) {
+	var out strings.Builder
+	c := Command()
+	c.SilenceErrors, c.SilenceUsage = true, true
+	c.SetArgs(args)
+	c.SetOut(&out)
+	err = c.ExecuteContext(ctx)
+	return out.String(), err
 }
 
 // Both commands reach the admin ports of all running pods, at the port that a pod names.
@@ -177,25 +175,25 @@ func TestPods(t *testing.T) {
 	f.add(t, "watchfan", "watchfan-a", "Running", 9002)
 	f.add(t, "kube-system", "watchfan-b", "Running", adminPort)
 	f.add(t, "kube-system", "watchfan-c", "Pending", adminPort)
-	check := func(wantCode int, wantOut, wantErr string, args ...string) {
+	check := func(wantOut, wantErr string, args ...string) {
 		t.Helper()
-		code, stdout, stderr := f.try(t, args...)
+		stdout, err := f.try(t, args...)
 		match := func(want, got string) bool { return regexp.MustCompile(`(?s)^` + want + `$`).MatchString(got) }
-		if code != wantCode || !match(wantOut, stdout) || !match(wantErr, stderr) {
-			t.Errorf("kubectl watchfan %s: exit code %d\n%s---\n%swant %d\n%s---\n%s", strings.Join(args, " "), code, stdout, stderr,
-				wantCode, wantOut, wantErr)
+		if !match(wantOut, stdout) || !match(wantErr, fmt.Sprint(err)) {
+			t.Errorf("kubectl watchfan %s: %v\n%swant %s\n%s", strings.Join(args, " "), err, stdout, wantErr, wantOut)
 		}
 	}
-	check(0, `POD watchfan/watchfan-a\nwatchfan: 7 watches, .* watchfan-a\n\nPOD kube-system/watchfan-b\nwatchfan: 7 watches, .* watchfan-b\n`, "", "top")
-	check(0, `watchfan: 7 watches, .* watchfan-b\n`, "", "top", "-n", "kube-system", "--user", "alice")
-	check(0, `watchfan: 7 watches, .* watchfan-a\n`, "", "top", "--once", "--pod=watchfan-a")
-	check(0, `POD watchfan/watchfan-a\nwatch 5 of watchfan-a\n\nPOD kube-system/watchfan-b\nwatch 5 of watchfan-b\n`, "", "explain")
-	check(0, `watch 9 of watchfan-b\n`, "", "explain", "9", "--pod", "watchfan-b")
-	check(2, "", "explain 9: IDs belong to a pod: give --pod with one of watchfan-a, watchfan-b\n", "explain", "9")
-	check(1, "", `no pod of watchfan runs in namespace kube-system with the name watchfan-c: 1 match .*, and none of them is running\n`,
+	check(`POD watchfan/watchfan-a\nwatchfan: 7 watches, .* watchfan-a\n\nPOD kube-system/watchfan-b\nwatchfan: 7 watches, .* watchfan-b\n`, "<nil>", "top")
+	check(`watchfan: 7 watches, .* watchfan-b\n`, "<nil>", "top", "-n", "kube-system", "--user", "alice")
+	check(`watchfan: 7 watches, .* watchfan-a\n`, "<nil>", "top", "--once", "--pod=watchfan-a")
+	check(`POD watchfan/watchfan-a\nwatch 5 of watchfan-a\n\nPOD kube-system/watchfan-b\nwatch 5 of watchfan-b\n`, "<nil>", "explain")
+	check(`watch 9 of watchfan-b\n`, "<nil>", "explain", "9", "--pod", "watchfan-b")
+	check("", "explain 9: IDs belong to a pod: give --pod with one of watchfan-a, watchfan-b", "explain", "9")
+	check("", `no pod of watchfan runs in namespace kube-system with the name watchfan-c: 1 match .*, and none of them is running`,
 		"top", "--pod", "watchfan-c", "-n", "kube-system")
-	check(1, "", `no pod of watchfan runs in any namespace: 0 match "app=x", .*`, "top", "-l", "app=x")
-	check(2, "", `(?s).*there is no flag --no-such.*`, "top", "--no-such", "--pod", "watchfan-a")
+	check("", `no pod of watchfan runs in any namespace: 0 match "app=x", .*`, "top", "-l", "app=x")
+	check("", `--admin is for watchfan top.*`, "top", "--admin=http://x")
+	check("", `unknown command "tpo" for "kubectl watchfan".*`, "tpo")
 	for _, path := range []string{"watchfan/pods/watchfan-a", "kube-system/pods/watchfan-b"} {
 		path = "/api/v1/namespaces/" + path + "/portforward "
 		if !slices.Contains(f.asked, "GET "+path+"websocket") || !slices.Contains(f.asked, "POST "+path+"SPDY/3.1") {
@@ -208,49 +206,30 @@ func TestPods(t *testing.T) {
 func TestRefused(t *testing.T) {
 	f := newFakeCluster(t)
 	f.items = []string{`{"metadata":{"name":"w","namespace":"n"},"status":{"phase":"Running"}}`}
-	code, _, stderr := f.try(t, "top")
-	if code != 1 || !strings.Contains(stderr, "watchfan's admin port does not answer at http://127.0.0.1:") {
-		t.Errorf("exit code %d: %s", code, stderr)
+	_, err := f.try(t, "top")
+	if err == nil || !strings.Contains(err.Error(), "watchfan's admin port does not answer at http://127.0.0.1:") {
+		t.Errorf("got %v", err)
 	}
 	f.items = slices.Repeat(f.items, mostPods+1)
-	code, _, stderr = f.try(t, "top")
-	if code != 1 || !strings.Contains(stderr, "51 pods of watchfan run in any namespace, more than 50: choose some with --pod, -n or -l") {
-		t.Errorf("exit code %d: %s", code, stderr)
+	_, err = f.try(t, "top")
+	if err == nil || !strings.Contains(err.Error(), "51 pods of watchfan run in any namespace, more than 50: choose some with --pod, -n or -l") {
+		t.Errorf("got %v", err)
 	}
 	f.items = nil
-	code, _, stderr = f.try(t, "top", "-n", "forbidden")
-	if code != 1 || !strings.Contains(stderr, `list the pods of watchfan: pods is forbidden: User "eve" cannot list it`) {
-		t.Errorf("exit code %d: %s", code, stderr)
+	_, err = f.try(t, "top", "-n", "forbidden")
+	if err == nil || !strings.Contains(err.Error(), `list the pods of watchfan: pods is forbidden: User "eve" cannot list it`) {
+		t.Errorf("got %v", err)
 	}
 }
 
-func TestCommandLine(t *testing.T) {
-	f := newFakeCluster(t)
-	for line, want := range map[string]string{
-		"":                      "0 kubectl watchfan runs",
-		"--help":                "0 kubectl watchfan runs",
-		"top --help":            "0 watchfan top shows",
-		"explain -h":            "0 watchfan explain says",
-		"tpo":                   `2 "tpo" is no command: give top or explain`,
-		"top --pod":             "2 --pod needs a value",
-		"top --admin=http://x":  "2 --admin is for watchfan top",
-		"top --context nowhere": "1 --context=nowhere: ",
-	} {
-		code, stdout, stderr := f.try(t, strings.Fields(line)...)
-		if got := fmt.Sprintf("%d %s%s", code, stdout, stderr); !strings.HasPrefix(got, want) {
-			t.Errorf("kubectl watchfan %s: got %s want %s", line, got, want)
-		}
-	}
-}
-
-// The plugin's flags and those of diagnose have different names, apart from those that it explains.
+// The plugin's flags and those of package diagnose have different names.
 func TestFlagsAreApart(t *testing.T) {
-	for _, command := range []string{"top", "explain"} {
-		for _, name := range []string{"pod", "n", "l", "kubeconfig", "context"} {
-			if diagnose.Flags(command).Lookup(name) != nil {
-				t.Errorf("watchfan %s has the flag %s too", command, name)
+	for _, c := range Command().Commands() {
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if c.InheritedFlags().Lookup(f.Name) != nil || c.Parent().PersistentFlags().Lookup(f.Name) != nil {
+				t.Errorf("watchfan %s has the flag %s too", c.Name(), f.Name)
 			}
-		}
+		})
 	}
 }
 
@@ -271,8 +250,7 @@ func TestInterrupted(t *testing.T) {
 		<-began
 		cancel()
 	}()
-	var said strings.Builder
-	if code := Run(ctx, []string{"top", "--kubeconfig", f.kubeconfig(t)}, os.Stdout, &said); code != 1 || !strings.Contains(said.String(), "canceled") {
-		t.Errorf("exit code %d: %s", code, said.String())
+	if _, err := run(ctx, "top", "--kubeconfig", f.kubeconfig(t)); err == nil || !strings.Contains(err.Error(), "canceled") {
+		t.Errorf("got %v", err)
 	}
 }

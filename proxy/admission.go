@@ -141,18 +141,18 @@ func (a *admission) take(h holder) (slot *watchSlot, exceeded rejection) {
 	return &watchSlot{place: p}, ""
 }
 
+// refuse counts a refusal, and logs at most one a minute for each reason.
 func (a *admission) refuse(why rejection, message string) *metav1.Status {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.refuseLocked(why, message)
-}
-
-// refuseLocked counts a refusal, and logs at most one a minute for each reason.
-func (a *admission) refuseLocked(why rejection, message string) *metav1.Status {
 	a.refused[why].Inc()
-	if now := time.Now(); now.Sub(a.logged[why]) >= time.Minute {
+	a.mu.Lock()
+	now, watches := time.Now(), a.watches
+	logs := now.Sub(a.logged[why]) >= time.Minute
+	if logs {
 		a.logged[why] = now
-		a.log.Warn("Refused requests", "reason", string(why), "watches", a.watches)
+	}
+	a.mu.Unlock()
+	if logs { // without the lock, which every watch takes
+		a.log.Warn("Refused requests", "reason", string(why), "watches", watches)
 	}
 	return apistatus.TooManyRequests(message)
 }

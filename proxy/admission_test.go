@@ -1,11 +1,13 @@
 package proxy
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -25,6 +27,8 @@ func TestAdmission(t *testing.T) {
 	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
 	a, _ := admissionOf(opts, m, owners)
+	logged := &unlockedLog{Handler: slog.DiscardHandler, lock: &a.mu}
+	a.log = slog.New(logged)
 	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
 		t.Helper()
 		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
@@ -75,9 +79,28 @@ func TestAdmission(t *testing.T) {
 	begin(ann, "/api/v1/namespaces/ns/pods/web", "")
 	m.look(10)
 	begin(ann, watch, "")
+	if !logged.unlocked {
+		t.Error("a log that is not read keeps others' watches from beginning")
+	}
 	if a.watches != 4 || len(a.holders) != 3 {
 		t.Errorf("%d watches of %d users are counted, want 4 of 3", a.watches, len(a.holders))
 	}
+}
+
+// unlockedLog notes whether a lock is free while lines are written.
+type unlockedLog struct {
+	slog.Handler
+	lock     *sync.Mutex
+	unlocked bool
+}
+
+func (l *unlockedLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *unlockedLog) Handle(context.Context, slog.Record) error {
+	if l.unlocked = l.lock.TryLock(); l.unlocked {
+		l.lock.Unlock()
+	}
+	return nil
 }
 
 // Watches with large selectors have a limit of their own, also without a limit for all watches.

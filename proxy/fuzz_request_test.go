@@ -30,7 +30,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")), true)
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")), false)
 	}
-	s, upstream := fuzzServer(f)
+	s, upstream := recordedServer(f, NewOptions())
 	panics := s.set.GetOrCreateCounter("watchfan_handler_panics_total")
 	f.Fuzz(func(t *testing.T, raw []byte, secure bool) {
 		if len(raw) > 4<<10 {
@@ -264,15 +264,15 @@ func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error
 		Body: io.NopCloser(strings.NewReader("not here")), ContentLength: 8, Request: req}, nil
 }
 
-// fuzzServer returns a server that does not listen, in front of a recordingUpstream.
-func fuzzServer(f *testing.F) (*Server, *recordingUpstream) {
-	s, err := NewFor(&rest.Config{Host: "http://upstream.example", BearerToken: "own"}, NewOptions(), slog.New(slog.DiscardHandler))
+// recordedServer returns a server that does not listen, in front of a recordingUpstream.
+func recordedServer(t testing.TB, opts Options) (*Server, *recordingUpstream) {
+	s, err := NewFor(&rest.Config{Host: "http://upstream.example", BearerToken: "own"}, opts, slog.New(slog.DiscardHandler))
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
 	u := &recordingUpstream{}
 	s.upstream.UseTransports(recordingTransport{u, true}, recordingTransport{u, false})
-	f.Cleanup(s.cancel)
+	t.Cleanup(s.cancel)
 	return s, u
 }
 

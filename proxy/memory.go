@@ -17,8 +17,8 @@ import (
 //	from 70%  the garbage collector works harder; a lower GOMEMLIMIT in the environment has priority
 //	from 80%  memory is given back, see relief;
 //	          no lane begins, and requests that would start one are passed through
-//	from 90%  new watches and lists are refused too, once nothing more can be given back;
-//	          a lane that is being filled, or lists anew, is given up
+//	from 90%  new watches are refused too, and lists that a cache would answer, once nothing more
+//	          can be given back; a lane that is being filled, or lists anew, is given up
 //	from 95%  new connections are reset, because a TLS handshake and a head that does not end take
 //	          up to 134 KiB for a while
 //

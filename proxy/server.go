@@ -79,8 +79,9 @@ type Server struct {
 	certificate                   *downstream.Certificate // of the secure port
 }
 
-// New returns a server with opts. It reads the kubeconfig and the clients' certificate authorities.
-// It neither listens nor connects yet.
+// New returns a server with opts. It reads the kubeconfig and the clients' certificate authorities, and
+// at last opens the audit log. It neither listens nor connects yet, and starts no goroutine: a server
+// that is not run may be dropped.
 func New(opts Options, log *slog.Logger) (*Server, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -105,10 +106,6 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	authorizer := auth.NewAuthorizer(up, up.Tokens(), &opts.Auth, opts.Audit.AuditLogPath != "", auth.NewMetrics(set), guard)
-	audit, err := audit.NewLog(&opts.Audit, authorizer.Owners(), audit.NewMetrics(set), log)
-	if err != nil {
-		return nil, err
-	}
 	poller, err := downstream.NewPoller()
 	if err != nil {
 		return nil, err
@@ -123,7 +120,6 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		upstream:   up,
 		discovery:  upstream.NewDiscovery(up, guard),
 		authorizer: authorizer,
-		audit:      audit,
 		poller:     poller,
 		views:      view.New(&opts.View, set),
 	}
@@ -149,12 +145,16 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	}
 	s.http2 = http2.New(base, &opts.HTTP2, http2.NewMetrics(set, apistatus.Rejections(set, "max_streams")))
 	s.front.Also(http2.Protocol, s.http2.Serve)
+	s.audit, err = audit.NewLog(&opts.Audit, authorizer.Owners(), audit.NewMetrics(set), log)
+	if err != nil {
+		return nil, err
+	}
 	s.passthrough = passthrough.New(s.ctx, streams, passthrough.Config{
 		Upstream:   up,
 		Authorizer: authorizer,
 		Front:      &clients.Front,
 		Ledger:     s.ledger,
-		Audit:      audit,
+		Audit:      s.audit,
 		Metrics:    passthrough.NewMetrics(set),
 		Guard:      guard,
 	})
@@ -169,7 +169,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Discovery:  s.discovery,
 		Authorizer: authorizer,
 		Ledger:     s.ledger,
-		Audit:      audit,
+		Audit:      s.audit,
 		End:        s.end,
 		TooMany:    func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
 		Metrics:    cached.NewMetrics(set),
@@ -383,17 +383,20 @@ func (s *Server) RunDetached(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	s.shutdown()
+	s.shutdown(err != nil)
 	background.Wait()
 	s.upstream.CloseIdleConnections()
 	return err
 }
 
-func (s *Server) shutdown() {
+// shutdown stops all. A server that has lost a port does not wait for load balancers to notice.
+func (s *Server) shutdown(failed bool) {
 	begin := time.Now()
 	s.stopping.Store(true)
 	s.log.Info("Stopping", "delay", s.opts.ShutdownDelayDuration, "drain", s.opts.DrainDuration, "timeout", s.opts.ShutdownTimeout)
-	time.Sleep(s.opts.ShutdownDelayDuration)
+	if !failed {
+		time.Sleep(s.opts.ShutdownDelayDuration)
+	}
 
 	s.closeListeners() // the front does not know a listener before it serves it
 	ended, end := context.WithCancel(context.Background())

@@ -265,9 +265,9 @@ func (a *Log) enqueue(e *Event) {
 	size := e.size()
 	a.mu.Lock()
 	if a.closed || a.bytes+size > maxAuditQueue {
-		complaint := a.lostLocked(1)
+		complain := a.countLocked(1, errAuditBehind)
 		a.mu.Unlock()
-		complaint(nil)
+		complain()
 		return
 	}
 	a.queue, a.bytes = append(a.queue, e), a.bytes+size
@@ -282,21 +282,22 @@ func (a *Log) wakeUp() {
 	}
 }
 
-// lostLocked counts n lost events. The caller calls complain without the lock, to log them.
-func (a *Log) lostLocked(n int) (complain func(error)) {
+// countLocked counts n events as written, or as lost if err is not nil. The caller calls complain
+// without the lock, to log them.
+func (a *Log) countLocked(n int, err error) (complain func()) {
+	if err == nil {
+		a.metrics.events.Add(n)
+		return func() {}
+	}
 	a.metrics.dropped.Add(n)
 	a.lost += n
-	if now := time.Now(); now.Sub(a.complained) >= auditComplaint {
-		lost := a.lost
-		a.lost, a.complained = 0, now
-		return func(err error) {
-			if err == nil {
-				err = errAuditBehind
-			}
-			a.log.Error("Dropped audit events", "events", lost, "err", err)
-		}
+	now := time.Now()
+	if now.Sub(a.complained) < auditComplaint {
+		return func() {}
 	}
-	return func(error) {}
+	lost := a.lost
+	a.lost, a.complained = 0, now
+	return func() { a.log.Error("Dropped audit events", "events", lost, "err", err) }
 }
 
 var (
@@ -323,27 +324,18 @@ func (a *Log) Run() {
 			}
 			clear(queue[:n])
 			queue = queue[n:]
-			a.wrote(n, size, a.write(b))
+			err := a.write(b)
+			a.mu.Lock()
+			a.bytes -= size
+			complain := a.countLocked(n, err)
+			a.mu.Unlock()
+			complain()
 		}
 		if closed {
 			a.writers.Wait()
 			return
 		}
 	}
-}
-
-// wrote counts events as written, or as lost if err is not nil.
-func (a *Log) wrote(events, size int, err error) {
-	complain := func(error) {}
-	a.mu.Lock()
-	a.bytes -= size
-	if err != nil {
-		complain = a.lostLocked(events)
-	} else {
-		a.metrics.events.Add(events)
-	}
-	a.mu.Unlock()
-	complain(err)
 }
 
 // Close stops accepting events and waits at most auditFlush for the queued ones to be written. It

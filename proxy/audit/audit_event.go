@@ -82,8 +82,8 @@ type auditLine struct {
 	Stage                    string            `json:"stage"`
 	RequestURI               string            `json:"requestURI"`
 	Verb                     string            `json:"verb"`
-	User                     auditUser         `json:"user"`
-	ImpersonatedUser         *auditUser        `json:"impersonatedUser,omitempty"`
+	User                     auth.UserInfo     `json:"user"`
+	ImpersonatedUser         *auth.UserInfo    `json:"impersonatedUser,omitempty"`
 	SourceIPs                []string          `json:"sourceIPs,omitempty"`
 	UserAgent                string            `json:"userAgent,omitempty"`
 	ObjectRef                *auditObject      `json:"objectRef,omitempty"`
@@ -91,14 +91,6 @@ type auditLine struct {
 	RequestReceivedTimestamp metav1.MicroTime  `json:"requestReceivedTimestamp"`
 	StageTimestamp           metav1.MicroTime  `json:"stageTimestamp"`
 	Annotations              map[string]string `json:"annotations,omitempty"`
-}
-
-// auditUser is a UserInfo of authentication.k8s.io/v1.
-type auditUser struct {
-	Username string              `json:"username,omitempty"`
-	UID      string              `json:"uid,omitempty"`
-	Groups   []string            `json:"groups,omitempty"`
-	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
 // auditObject is an ObjectReference of audit.k8s.io/v1.
@@ -124,6 +116,7 @@ func (e *Event) appendLine(b []byte) []byte {
 		RequestURI:               pathAndQuery(e.uri),
 		Verb:                     e.verb,
 		User:                     user,
+		ImpersonatedUser:         e.impersonated,
 		SourceIPs:                e.sourceIPs(),
 		UserAgent:                auth.Truncated(e.userAgent, maxUserAgent),
 		ObjectRef:                e.object,
@@ -134,9 +127,6 @@ func (e *Event) appendLine(b []byte) []byte {
 	}
 	if e.code == 0 {
 		line.ResponseStatus = nil
-	}
-	if u := e.impersonated; u != nil {
-		line.ImpersonatedUser = &auditUser{u.Name, u.UID, u.Groups, u.Extra}
 	}
 	if e.passed {
 		line.Annotations[passedAnnotation] = "true"
@@ -164,15 +154,15 @@ func (e *Event) appendLine(b []byte) []byte {
 }
 
 // who returns the user that made the request, or the reason why the user is unknown.
-func (e *Event) who() (user auditUser, unknown string) {
+func (e *Event) who() (user auth.UserInfo, unknown string) {
 	u := e.user
 	if e.owner != nil {
 		u, unknown = e.owner.Wait()
 	}
 	if u == nil { // unknown, or nobody
-		return auditUser{}, unknown
+		return auth.UserInfo{}, unknown
 	}
-	return auditUser{u.Name, u.UID, u.Groups, u.Extra}, ""
+	return *u, ""
 }
 
 // sourceIPs returns the addresses of X-Forwarded-For, of X-Real-Ip and of the connection. It uses

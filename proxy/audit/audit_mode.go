@@ -46,14 +46,9 @@ func (a *Log) writeNow(e *Event) bool {
 		a.writers.Done()
 		a.mu.Lock()
 	}
-	complain := func(error) {}
-	if err != nil {
-		complain = a.lostLocked(1)
-	} else {
-		a.metrics.events.Inc()
-	}
+	complain := a.countLocked(1, err)
 	a.mu.Unlock()
-	complain(err)
+	complain()
 	return err == nil
 }
 

@@ -165,19 +165,12 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 	}
 	var reviewed struct {
 		Kind   string
-		Status struct {
-			UserInfo struct {
-				Username, UID string
-				Groups        []string
-				Extra         map[string][]string
-			}
-		}
+		Status struct{ UserInfo UserInfo }
 	}
-	u := &reviewed.Status.UserInfo
-	if err != nil || json.Unmarshal(answer.body, &reviewed) != nil || reviewed.Kind != selfSubjectKind || u.Username == "" {
+	if err != nil || json.Unmarshal(answer.body, &reviewed) != nil || reviewed.Kind != selfSubjectKind || reviewed.Status.UserInfo.Name == "" {
 		w.unknown = "kube-apiserver's SelfSubjectReview could not be read"
 		return false
 	}
-	w.user = &UserInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	w.user = &reviewed.Status.UserInfo
 	return true
 }

@@ -10,12 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// UserInfo is a user as kube-apiserver knows one (k8s.io/apiserver pkg/authentication/user).
+// UserInfo is a user as kube-apiserver knows one (k8s.io/apiserver pkg/authentication/user). In JSON it
+// is one of authentication.k8s.io/v1.
 type UserInfo struct {
-	Name   string
-	UID    string
-	Groups []string
-	Extra  map[string][]string
+	Name   string              `json:"username,omitempty"`
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
 }
 
 // Size returns the memory that the user's name, uid, groups and extra take, in bytes.

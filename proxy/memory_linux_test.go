@@ -1,14 +1,11 @@
 package proxy
 
 import (
-	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
-
-	"github.com/VictoriaMetrics/metrics"
 )
 
 // Each level of memory use begins at its limit and ends below it, so the level does not change all
@@ -33,33 +30,6 @@ func TestMemoryLevels(t *testing.T) {
 	}
 	if got := memoryEnough.next(math.MaxInt64, math.MaxInt64); got != memorySpent {
 		t.Errorf("got %v", got)
-	}
-}
-
-// Lanes without clients stop for as long as memory is short. Newcomers are refused while it is full,
-// unless something could be given back.
-func TestMemorySheds(t *testing.T) {
-	h := &holders{}
-	m := &memory{limit: 100, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler), relief: relief{from: h}}
-	for _, step := range []struct {
-		used                  int64
-		unused                int
-		short, refuses, spent bool
-	}{
-		{50, 1, false, false, false}, {80, 1, true, false, false}, {80, 1, true, false, false},
-		{95, 1, true, false, true}, {95, 0, true, false, true}, {95, 0, true, true, true},
-		{86, 1, true, true, false}, {10, 1, false, false, false},
-	} {
-		h.unused = step.unused
-		m.look(step.used)
-		if stopped := h.unused < step.unused; stopped != (step.short && step.unused > 0) || m.short() != step.short ||
-			m.refuses() != step.refuses || m.spent() != step.spent {
-			t.Errorf("at %d%%: stopped %t, short %t, refuses %t, spent %t; want %+v", step.used, stopped, m.short(),
-				m.refuses(), m.spent(), step)
-		}
-	}
-	if n := m.sheds.Get(); n != 4 {
-		t.Errorf("%d lanes counted, want 4", n)
 	}
 }
 

@@ -66,15 +66,18 @@ func TestReliefOrder(t *testing.T) {
 		if got := strings.Join(h.did, ", "); got != want {
 			t.Errorf("look %d gave back %s, want %s", i, got, want)
 		}
-		if got, want := m.refuses(), want == ""; got != want {
-			t.Errorf("look %d: refuses %t, want %t", i, got, want)
+		if got, want := m.refuses(), want == ""; got != want || !m.short() || m.spent() {
+			t.Errorf("look %d: refuses %t, want %t; short %t, spent %t", i, got, want, m.short(), m.spent())
 		}
+	}
+	if n := m.sheds.Get(); n != 2 {
+		t.Errorf("%d lanes counted that stopped, want 2", n)
 	}
 	if m.look(860); !m.refuses() {
 		t.Error("newcomers are not refused, and memory is still full")
 	}
-	if m.look(850); m.refuses() {
-		t.Error("newcomers are refused when memory is no longer full")
+	if m.look(850); m.refuses() || !m.short() {
+		t.Error("newcomers are refused when memory is no longer full, or lanes begin while it is short")
 	}
 	h.lanes = []int64{300}
 	h.did = nil
@@ -83,6 +86,9 @@ func TestReliefOrder(t *testing.T) {
 	}
 	if len(h.did) > 0 {
 		t.Errorf("%v while memory is short, and not full", h.did)
+	}
+	if m.look(700); m.short() {
+		t.Error("no lane begins when there is memory")
 	}
 }
 

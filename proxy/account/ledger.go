@@ -154,21 +154,16 @@ func (l *Ledger) openLocked(source Source, kind Kind, cut func()) *Entry {
 // before and exceeds the bound of the source, or a bound that is shared while the source is the
 // largest within it. The caller must then not hold the bytes. It also reports false once the entry
 // has been cut.
-func (e *Entry) Set(bytes int64) bool {
-	l := e.ledger
-	l.mu.Lock()
-	victim, ok := l.setLocked(e, bytes)
-	cuts, done := l.cutLocked(victim, bounded, false)
-	l.mu.Unlock()
-	l.call(cuts, done)
-	return ok
-}
+func (e *Entry) Set(bytes int64) bool { return e.set(0, bytes) }
 
 // Add is Set with the bytes that are held more than before; less if negative.
-func (e *Entry) Add(bytes int64) bool {
+func (e *Entry) Add(bytes int64) bool { return e.set(1, bytes) }
+
+// set is Set with so many bytes more than times the present ones.
+func (e *Entry) set(times, more int64) bool {
 	l := e.ledger
 	l.mu.Lock()
-	victim, ok := l.setLocked(e, e.bytes+bytes)
+	victim, ok := l.setLocked(e, times*e.bytes+more)
 	cuts, done := l.cutLocked(victim, bounded, false)
 	l.mu.Unlock()
 	l.call(cuts, done)

@@ -59,10 +59,7 @@ type Authorizer struct {
 	owners                *Owners
 
 	calls     remember.Coalescer[Question, Decision]
-	decisions remember.TTLCache[Decision]
-	// strangers has the decisions about tokens that kube-apiserver does not accept. Strangers bring
-	// any number of them, and must not make it forget those about known clients.
-	strangers remember.TTLCache[Decision]
+	decisions answers[Decision]
 
 	mu       sync.Mutex
 	grants   map[Question]*grant
@@ -130,13 +127,13 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 // decide says whether id may do what a review asks. It remembers decisions for a while. It says
 // busy at once if too many other reviews wait.
 func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review []byte) Decision {
-	if d, ok := a.remembered(q); ok {
+	if d, ok := a.decisions.get(q); ok {
 		a.metrics.fromMemory.Inc()
 		return d
 	}
 	a.metrics.fromUpstream.Inc()
 	d, _ := a.calls.Do(ctx, q, ReviewTimeout, func(ctx context.Context) Decision {
-		if d, ok := a.remembered(q); ok { // a call that has just ended asked the same
+		if d, ok := a.decisions.get(q); ok { // a call that has just ended asked the same
 			return d
 		}
 		return a.ask(ctx, q, id, review)
@@ -161,19 +158,11 @@ func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []
 // that keeps reading so waits for its first review alone.
 func (a *Authorizer) renewUsed(q Question, yes Decision, id Identity, review []byte) {
 	soon := yes.asked.Add(a.allowedTTL - a.allowedTTL/renewedPart)
-	a.decisions.CallAt(q, soon, func() {
-		if a.decisions.Used(q) {
+	a.decisions.known.CallAt(q, soon, func() {
+		if a.decisions.known.Used(q) {
 			a.calls.Start(q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
 		}
 	})
-}
-
-// remembered returns the decision in memory.
-func (a *Authorizer) remembered(q Question) (Decision, bool) {
-	if d, ok := a.decisions.Get(q); ok {
-		return d, true
-	}
-	return a.strangers.Get(q)
 }
 
 // remember keeps a yes or a no to a question of id. A yes renews the open watches with the same
@@ -182,21 +171,16 @@ func (a *Authorizer) remember(id Identity, q Question, d Decision) {
 	source := a.Source(id)
 	switch d.outcome {
 	case allowed:
-		a.decisions.PutFor(source, q, d, d.asked, a.allowedTTL)
+		a.decisions.known.PutFor(source, q, d, d.asked, a.allowedTTL)
 		a.renewGrant(q, d)
 	case denied:
-		if source.Stranger {
-			a.decisions.Put(q, d, d.asked, 0) // a yes from when the token was accepted
-			a.strangers.PutFor(source, q, d, d.asked, a.deniedTTL)
-		} else {
-			a.decisions.PutFor(source, q, d, d.asked, a.deniedTTL)
-		}
+		a.decisions.put(source, q, d, d.asked, a.deniedTTL)
 		a.denyGrant(q, d)
 	}
 }
 
 // Remembered returns the number of decisions in memory.
-func (a *Authorizer) Remembered() int { return a.decisions.Len() + a.strangers.Len() }
+func (a *Authorizer) Remembered() int { return a.decisions.known.Len() + a.decisions.strangers.Len() }
 
 // BelievedFor returns how long the yes to a request is believed while the request waits. A watch
 // that waits shows nothing that an open watch would not have shown, so its yes is believed for as

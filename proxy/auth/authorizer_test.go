@@ -309,7 +309,7 @@ func TestStrangersPushNobodyOut(t *testing.T) {
 		if a.allowed(t.Context(), id, list); up.Count() != 1 {
 			t.Errorf("asked %d times, want 1", up.Count())
 		}
-		if n := a.strangers.Len(); n != remember.Most {
+		if n := a.decisions.strangers.Len(); n != remember.Most {
 			t.Errorf("%d decisions about strangers", n)
 		}
 	})

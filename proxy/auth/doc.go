@@ -17,6 +17,7 @@
 //	client_cas.go           the verification of certificates
 //	authorizer.go           one decision: remembered, or asked for
 //	decision.go             what a decision says, and why
+//	answers.go              decisions and owners, remembered
 //	access_review.go        the question to kube-apiserver, and how its answer is read
 //	review_queue.go         known clients and strangers among the reviews, which take turns (package fairness)
 //	known_tokens.go         tokens that kube-apiserver has accepted lately

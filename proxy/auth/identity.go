@@ -120,20 +120,19 @@ func (a *Authenticator) Identify(x *exchange.Exchange) (Identity, *metav1.Status
 		}
 		return id, nil
 	}
-	token, given, bearer := bearerToken(x.Header)
-	protocol := websocketTokenOf(x)
+	header, protocol := authorizationOf(x.Header), websocketTokenOf(x)
 	switch {
-	case bearer:
-		return Identity{Kind: KindToken, Token: token}, nil
+	case header.token != "":
+		return Identity{Kind: KindToken, Token: header.token}, nil
 	case protocol.bad:
 		return Identity{}, apistatus.Unauthorized()
 	case protocol.token != "":
 		protocol.removeFrom(x)
-		return Identity{Kind: KindToken, Token: protocol.token, Warning: spaceWarningOf(x.Header)}, nil
-	case !secure && !given && !protocol.given:
+		return Identity{Kind: KindToken, Token: protocol.token, Warning: header.warning}, nil
+	case !secure && !header.given && !protocol.given:
 		return Identity{Kind: KindOwn}, nil
 	case secure && a.anonymous && len(certificates) == 0:
-		return Identity{Warning: spaceWarningOf(x.Header)}, nil
+		return Identity{Warning: header.warning}, nil
 	}
 	return Identity{}, apistatus.Unauthorized()
 }
@@ -172,35 +171,35 @@ func (a *Authenticator) ClientAuth() tls.ClientAuthType {
 	return tls.NoClientCert
 }
 
-// bearerToken returns the token of the Authorization header, whether there is such a header, and
-// whether it has a token. It reads the header as k8s.io/apiserver
+// authorization is what a client's Authorization header says. It is read as k8s.io/apiserver
 // pkg/authentication/request/bearertoken does.
-func bearerToken(h exchange.Header) (token string, given, bearer bool) {
-	header, given := h.First("Authorization")
-	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
-	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") || parts[1] == "" {
-		return "", given, false
-	}
-	return strings.Clone(parts[1]), true, true // it is kept, and the rest of the head is not
+type authorization struct {
+	given   bool   // there is such a header
+	token   string // "" for none
+	warning string // kube-apiserver's Warning about it; "" for none
 }
 
 // spaceWarning is kube-apiserver's Warning about an Authorization header with extra space (the same
 // package).
 const spaceWarning = `299 - "the provided Authorization header contains extra space before the bearer token, and is ignored"`
 
-// spaceWarningOf returns spaceWarning if it applies, else "".
-func spaceWarningOf(h exchange.Header) string {
-	header, _ := h.First("Authorization")
+func authorizationOf(h exchange.Header) (a authorization) {
+	header, given := h.First("Authorization")
+	a.given = given
 	parts := strings.SplitN(strings.TrimSpace(header), " ", 3)
-	if len(parts) == 3 && strings.EqualFold(parts[0], "bearer") && parts[1] == "" {
-		return spaceWarning
+	switch {
+	case len(parts) < 2 || !strings.EqualFold(parts[0], "bearer"):
+	case parts[1] != "":
+		a.token = strings.Clone(parts[1]) // it is kept, and the rest of the head is not
+	case len(parts) == 3:
+		a.warning = spaceWarning
 	}
-	return ""
+	return a
 }
 
 // WarnUnauthorized adds that Warning to the answer to x, which is 401.
 func WarnUnauthorized(x *exchange.Exchange) {
-	if w := spaceWarningOf(x.Header); w != "" {
+	if w := authorizationOf(x.Header).warning; w != "" {
 		x.Response.Header.Add("Warning", w)
 	}
 }

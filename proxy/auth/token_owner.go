@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/fairness"
-	"github.com/watchfan/watchfan/proxy/remember"
 )
 
 const (
@@ -41,14 +40,12 @@ type Owners struct {
 	running sync.WaitGroup // the reviews
 
 	mu    sync.Mutex // two requests must not both ask for one token
-	known remember.TTLCache[*Owner]
-	// strangers has those of tokens that kube-apiserver has not accepted, as Authorizer.strangers.
-	strangers remember.TTLCache[*Owner]
+	known answers[*Owner]
 }
 
 func newOwners(server APIServer, queue *reviewQueue, ttl time.Duration) *Owners {
 	o := &Owners{server: server, queue: queue, ttl: ttl}
-	o.known.MostBytes, o.known.Size = maxOwnersBytes, func(w *Owner) int { return w.size }
+	o.known.known.MostBytes, o.known.known.Size = maxOwnersBytes, func(w *Owner) int { return w.size }
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
@@ -76,10 +73,7 @@ func (o *Owners) Of(id Identity) *Owner {
 	q := tokenQuestion(id)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if w, ok := o.known.Get(q); ok {
-		return w
-	}
-	if w, ok := o.strangers.Get(q); ok {
+	if w, ok := o.known.get(q); ok {
 		return w
 	}
 	w := &Owner{donec: make(chan struct{})}
@@ -128,13 +122,7 @@ func (o *Owners) ask(q Question, id Identity, w *Owner) {
 
 // remember keeps what is known of the token's owner, for its source.
 func (o *Owners) remember(id Identity, q Question, w *Owner, ttl time.Duration) {
-	source, now := sourceOf(o.queue.tokens, id), time.Now()
-	keep, forget := &o.known, &o.strangers
-	if source.Stranger {
-		keep, forget = forget, keep
-	}
-	forget.Put(q, w, now, 0)
-	keep.PutFor(source, q, w, now, ttl)
+	o.known.put(sourceOf(o.queue.tokens, id), q, w, time.Now(), ttl)
 }
 
 // review sets w, and reports whether kube-apiserver's answer is to be remembered.

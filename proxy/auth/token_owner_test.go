@@ -150,7 +150,7 @@ func TestOwnersOfStrangers(t *testing.T) {
 		if before := up.Count(); o.Of(jane).user == nil || up.Count() != before {
 			t.Error("the owner is asked for again")
 		}
-		if n := o.strangers.Len(); n > remember.Most {
+		if n := o.known.strangers.Len(); n > remember.Most {
 			t.Errorf("%d strangers are remembered", n)
 		}
 	})

@@ -163,9 +163,9 @@ func (a *Authorizer) standingYes(q Question) (yes Decision, age time.Duration) {
 // deniedSince reports whether kube-apiserver is remembered to have said no later than yes. The grant
 // of a watch that begins on such a yes did not exist yet when the no came.
 func (a *Authorizer) deniedSince(q Question, yes Decision) bool {
-	d, known := a.decisions.Peek(q)
+	d, known := a.decisions.known.Peek(q)
 	if !known {
-		d, _ = a.strangers.Peek(q)
+		d, _ = a.decisions.strangers.Peek(q)
 	}
 	return d.outcome == denied && d.asked.After(yes.asked)
 }

@@ -90,27 +90,6 @@ func TestFairnessBetweenUsers(t *testing.T) {
 	}
 }
 
-// TestFairnessLeavesASeat: one user never has all seats. Another user's read begins at once.
-func TestFairnessLeavesASeat(t *testing.T) {
-	for _, processors := range []int{1, 2, 8} {
-		f := New(t.Context(), processors, Purpose{})
-		for range f.bounds.SeatsEach {
-			if s := f.of("a"); !s.Begin() {
-				t.Fatal("refused")
-			}
-		}
-		another := f.of("a")
-		another.limit = time.Millisecond
-		if another.Begin() {
-			t.Errorf("%d processors: a user has all seats", processors)
-		}
-		s := f.of("b")
-		if !s.Begin() || s.since.IsZero() {
-			t.Errorf("%d processors: another user has none", processors)
-		}
-	}
-}
-
 // TestFairnessWithinAUser: a short list waits for one turn of each long list of the same user.
 func TestFairnessWithinAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

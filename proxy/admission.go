@@ -164,7 +164,7 @@ type place struct {
 	watches   int // guarded by admission.mu
 }
 
-// watchSlot is one watch within the limits.
+// watchSlot is one watch within the limits. Each open watch has one, so it is small.
 type watchSlot struct {
 	place    *place
 	released bool // guarded by admission.mu

@@ -246,6 +246,8 @@ type recordingTransport struct {
 	own bool
 }
 
+func (recordingTransport) CloseIdleConnections() {}
+
 func (rt recordingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	got := &upstreamRequest{own: rt.own, method: req.Method, target: req.URL.RequestURI(), header: req.Header}
 	if req.Body != nil {

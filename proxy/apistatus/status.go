@@ -193,24 +193,24 @@ func AuditID(x *exchange.Exchange) string {
 	return string(uuid.NewUUID())
 }
 
-// PrettyStatus reports whether the body of a Status should be indented. The rules are
-// kube-apiserver's: the pretty parameter decides, else the Accept header, else a User-Agent that is
-// known to be a terminal or a browser.
+// PrettyStatus reports whether the body of a Status should be indented.
 func PrettyStatus(x *exchange.Exchange) bool {
-	if target, _ := exchange.CutTarget(x.Target); strings.Contains(target.Query, "pretty") {
-		query, _ := url.ParseQuery(target.Query) // invalid parameters are left out
+	target, _ := exchange.CutTarget(x.Target)
+	return Pretty(target.Query, x.Header.Get("Accept"), x.Header.Get("User-Agent"))
+}
+
+// Pretty reports whether kube-apiserver indents JSON: the pretty parameter decides, else the Accept
+// header, else the User-Agent of a client for human readers (k8s.io/apiserver
+// pkg/endpoints/handlers/negotiation, isPrettyPrint). A percent-encoded key does not count, as in
+// kube-apiserver.
+func Pretty(rawQuery, accept, userAgent string) bool {
+	if strings.Contains(rawQuery, "pretty") {
+		query, _ := url.ParseQuery(rawQuery) // invalid parameters are left out
 		if pretty := query.Get("pretty"); pretty != "" {
 			on, err := strconv.ParseBool(pretty)
 			return err == nil && on
 		}
 	}
-	if strings.Contains(x.Header.Get("Accept"), "pretty=1") {
-		return true
-	}
-	for _, agent := range []string{"curl", "Wget", "Mozilla/5.0"} {
-		if strings.HasPrefix(x.Header.Get("User-Agent"), agent) {
-			return true
-		}
-	}
-	return false
+	return strings.Contains(accept, "pretty=1") ||
+		strings.HasPrefix(userAgent, "curl") || strings.HasPrefix(userAgent, "Wget") || strings.HasPrefix(userAgent, "Mozilla/5.0")
 }

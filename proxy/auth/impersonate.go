@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -60,7 +59,7 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 	case !wanted.expressible():
 		return Identity{}, apistatus.BadRequest("the user to impersonate cannot be passed on in a header")
 	}
-	for attr := range impersonation(wanted) {
+	for _, attr := range impersonation(wanted) {
 		q, review := ReviewFor(id, attr)
 		switch a.decide(ctx, id, q, review).outcome {
 		case denied:
@@ -74,40 +73,30 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 	return Identity{Kind: id.Kind, User: wanted, certificate: id.certificate, By: id.User, From: id.From}, nil
 }
 
-// impersonation yields everything that a client must be allowed to do to act as u. There may be as
-// many values as a head has lines.
-func impersonation(u *UserInfo) iter.Seq[resourceAttributes] {
-	may := func(group, resource, name string) resourceAttributes {
-		return resourceAttributes{Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Name: name}
+// impersonation returns everything that a client must be allowed to do to act as u.
+func impersonation(u *UserInfo) (all []resourceAttributes) {
+	may := func(group, resource, subresource, name string) {
+		all = append(all, resourceAttributes{Verb: "impersonate", Group: group, Version: "v1", Resource: resource, Subresource: subresource, Name: name})
+	}
+	if namespace, name, ok := serviceAccount(u.Name); ok {
+		may("", "serviceaccounts", "", name)
+		all[0].Namespace = namespace
+	} else {
+		may("", "users", "", u.Name)
+	}
+	for _, group := range u.Groups {
+		may("", "groups", "", group)
 	}
 	const authentication = "authentication.k8s.io"
-	return func(yield func(resourceAttributes) bool) {
-		user := may("", "users", u.Name)
-		if namespace, name, ok := serviceAccount(u.Name); ok {
-			user = may("", "serviceaccounts", name)
-			user.Namespace = namespace
-		}
-		if !yield(user) {
-			return
-		}
-		for _, group := range u.Groups {
-			if !yield(may("", "groups", group)) {
-				return
-			}
-		}
-		for key, values := range u.Extra {
-			for _, value := range values {
-				extra := may(authentication, "userextras", value)
-				extra.Subresource = key
-				if !yield(extra) {
-					return
-				}
-			}
-		}
-		if u.UID != "" {
-			yield(may(authentication, "uids", u.UID))
+	for key, values := range u.Extra {
+		for _, value := range values {
+			may(authentication, "userextras", key, value)
 		}
 	}
+	if u.UID != "" {
+		may(authentication, "uids", "", u.UID)
+	}
+	return all
 }
 
 // serviceAccount splits the user name of a service account (k8s.io/apiserver

@@ -1,8 +1,6 @@
 package request
 
 import (
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/munnerz/goautoneg"
@@ -207,22 +205,6 @@ func routerAccepts(accept string, cbor bool) bool {
 		}
 	}
 	return false
-}
-
-// wantsPretty reports whether kube-apiserver indents the JSON of a get or list. The pretty
-// parameter decides, else the User-Agent of a client for human readers (k8s.io/apiserver
-// pkg/endpoints/handlers/negotiation, isPrettyPrint). A percent-encoded key does not count, as in
-// kube-apiserver.
-func wantsPretty(rawQuery string, query url.Values, userAgent string) bool {
-	if strings.Contains(rawQuery, "pretty") {
-		if v := query.Get("pretty"); v != "" {
-			pretty, _ := strconv.ParseBool(v)
-			return pretty
-		}
-	}
-	return strings.HasPrefix(userAgent, "curl") ||
-		strings.HasPrefix(userAgent, "Wget") ||
-		strings.HasPrefix(userAgent, "Mozilla/5.0")
 }
 
 // acceptsGzip reports whether an Accept-Encoding header contains the bare token "gzip".

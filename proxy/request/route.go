@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/websocket"
 )
@@ -80,7 +81,7 @@ func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values
 	if req.Verb == "watch" {
 		req.Gzip = req.Gzip && !readsRaw(userAgent)
 	} else {
-		req.Pretty = wantsPretty(rawQuery, query, userAgent)
+		req.Pretty = apistatus.Pretty(rawQuery, "", userAgent)
 	}
 	req.probes = req.Verb == "watch" && strings.Contains(x.Header.Get("Via"), ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
 	return ""

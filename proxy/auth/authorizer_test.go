@@ -232,8 +232,7 @@ func TestAnswerTimes(t *testing.T) {
 			t.Errorf("asked %d times, want 2", n)
 		}
 
-		ctx, cancel := context.WithCancel(t.Context())
-		go a.Run(ctx)
+		go a.Run(t.Context())
 		revoked, _ := watches(t, a, "good", "/api/v1/pods?watch=1", 2)
 		before := up.Count()
 		time.Sleep(100 * time.Second)
@@ -247,7 +246,6 @@ func TestAnswerTimes(t *testing.T) {
 		if revoked() != 2 {
 			t.Errorf("%d of 2 watches were revoked without an answer for %d intervals", revoked(), maxGrantAge)
 		}
-		cancel()
 	})
 }
 

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -28,10 +27,7 @@ type standing struct {
 func newStanding(t *testing.T) *standing {
 	reviews := fakeReviews{"t": "yes", "other": "no"}
 	a, up := newTestAuthorizer(reviews)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = a.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	go a.Run(t.Context())
 	return &standing{a, t, up, reviews}
 }
 

@@ -64,9 +64,7 @@ func TestWatchGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reviews := fakeReviews{"a": "yes", "b": "yes"}
 		a, up := newTestAuthorizer(reviews)
-		ctx, cancel := context.WithCancel(t.Context())
-		ran := make(chan error)
-		go func() { ran <- a.Run(ctx) }()
+		go a.Run(t.Context())
 
 		const line = "/api/v1/pods?watch=1"
 		revokedA, _ := watches(t, a, "a", line, 100)
@@ -98,10 +96,6 @@ func TestWatchGrants(t *testing.T) {
 		time.Sleep(10 * recheckInterval)
 		if got := up.Count(); got != before {
 			t.Errorf("asked %d times about nothing", got-before)
-		}
-		cancel()
-		if err := <-ran; err != nil {
-			t.Error(err)
 		}
 		if len(a.grants) != 0 {
 			t.Errorf("%d grants left over", len(a.grants))
@@ -160,26 +154,16 @@ func TestWhyRevoked(t *testing.T) {
 func TestWatchGrantsFailClosed(t *testing.T) {
 	for _, answer := range []string{"unreachable", "500", "429", "garbage"} {
 		synctest.Test(t, func(t *testing.T) {
-			reviews := fakeReviews{"t": "yes"}
-			a, up := newTestAuthorizer(reviews)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			go a.Run(ctx)
-			revoked, _ := watches(t, a, "t", "/api/v1/pods?watch=1", 3)
-			set := func(answer string) {
-				up.Mu.Lock()
-				defer up.Mu.Unlock()
-				reviews["t"] = answer
-			}
-
-			set(answer)
+			s := newStanding(t)
+			revoked, _ := watches(t, s.Authorizer, "t", "/api/v1/pods?watch=1", 3)
+			s.answer(answer)
 			time.Sleep(5 * recheckInterval)
-			set("yes")
+			s.answer("yes")
 			time.Sleep(2 * recheckInterval)
 			if revoked() != 0 {
 				t.Fatalf("%s: revoked after less than five intervals", answer)
 			}
-			set(answer)
+			s.answer(answer)
 			time.Sleep(maxGrantAge*recheckInterval + recheckInterval/30)
 			if revoked() != 3 {
 				t.Errorf("%s: revoked %d, want 3", answer, revoked())
@@ -193,9 +177,7 @@ func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, up := newTestAuthorizer(fakeReviews{})
 		up.Delay = time.Hour
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go a.Run(ctx)
+		go a.Run(t.Context())
 		var counts []func() int
 		for i := range 50 * grantReviews {
 			revoked, _ := watches(t, a, fmt.Sprint(i), "/api/v1/pods?watch=1", 1)

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"reflect"
-	"slices"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -247,69 +246,4 @@ func (c *itemCursor) entries() iter.Seq2[int, []byte] {
 			}
 		}
 	}
-}
-
-// itemReader reads a sequence of data items (RFC 8742). It is the [EventReader] of [CBOR].
-type itemReader struct {
-	r   io.Reader
-	buf []byte
-	at  int // bytes of buf that have been returned
-}
-
-func newItemReader(r io.Reader) *itemReader { return &itemReader{r: r} }
-
-// Next implements [EventReader].
-func (s *itemReader) Next() ([]byte, error) {
-	if s.at == len(s.buf) && cap(s.buf) > 1<<20 {
-		s.buf, s.at = nil, 0
-	}
-	for end := newItemEnd(); ; {
-		found, err := end.find(s.buf[s.at:])
-		switch {
-		case err != nil:
-			return nil, err
-		case end.at > MaxEvent:
-			return nil, ErrTooLong
-		case found:
-			s.at += end.at
-			return s.buf[s.at-end.at : s.at], nil
-		}
-		if err := s.more(); err != nil {
-			if err == io.EOF && len(s.buf) > s.at {
-				err = fmt.Errorf("stream ended within an event: %w", io.ErrUnexpectedEOF)
-			}
-			return nil, err
-		}
-	}
-}
-
-// head reads one head.
-func (s *itemReader) head() (major byte, arg uint64, err error) {
-	for {
-		major, arg, size, err := itemHead(s.buf[s.at:])
-		if err != nil || size > 0 {
-			s.at += size
-			return major, arg, err
-		}
-		if err := s.more(); err != nil {
-			return 0, 0, err
-		}
-	}
-}
-
-// more reads more into the buffer, which doubles when it is full.
-func (s *itemReader) more() error {
-	if s.at > 0 {
-		s.buf = s.buf[:copy(s.buf, s.buf[s.at:])]
-		s.at = 0
-	}
-	if len(s.buf) == cap(s.buf) {
-		s.buf = slices.Grow(s.buf, max(32<<10, len(s.buf)))
-	}
-	n, err := s.r.Read(s.buf[len(s.buf):cap(s.buf)])
-	s.buf = s.buf[:len(s.buf)+n]
-	if n > 0 {
-		return nil
-	}
-	return err
 }

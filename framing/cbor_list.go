@@ -87,16 +87,12 @@ func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
 
 // cborListReader is the [ListReader] of [CBOR].
 type cborListReader struct {
-	itemReader
+	eventReader
 	metadataOf
 	opened  bool
 	entries uint64 // entries of the list still to come
 	items   uint64 // items still to come
 	err     error  // the error that ended Next
-}
-
-func newCBORListReader(r io.Reader) *cborListReader {
-	return &cborListReader{itemReader: *newItemReader(r)}
 }
 
 // Next implements [ListReader].
@@ -131,7 +127,7 @@ func (l *cborListReader) next() ([]byte, error) {
 		}
 	}
 	l.items--
-	return l.itemReader.Next()
+	return l.eventReader.Next()
 }
 
 // open reads up to the list's first entry.
@@ -148,7 +144,7 @@ func (l *cborListReader) open() error {
 
 // entry reads up to the items, or one other entry of the list.
 func (l *cborListReader) entry() error {
-	item, err := l.itemReader.Next()
+	item, err := l.eventReader.Next()
 	if err != nil {
 		return err
 	}
@@ -162,12 +158,12 @@ func (l *cborListReader) entry() error {
 		l.items, err = l.expect(majorArray)
 		return err
 	case "metadata":
-		if item, err = l.itemReader.Next(); err != nil {
+		if item, err = l.eventReader.Next(); err != nil {
 			return err
 		}
 		return decoding.Unmarshal(item, &l.metadata)
 	}
-	_, err = l.itemReader.Next()
+	_, err = l.eventReader.Next()
 	return err
 }
 
@@ -183,6 +179,20 @@ func (l *cborListReader) expect(want byte) (arg uint64, err error) {
 		return 0, fmt.Errorf("found major type %d, expected %d", major, want)
 	}
 	return arg, nil
+}
+
+// head reads one head.
+func (l *cborListReader) head() (major byte, arg uint64, err error) {
+	for {
+		major, arg, size, err := itemHead(l.buf[l.at:])
+		if err != nil || size > 0 {
+			l.at += size
+			return major, arg, err
+		}
+		if err := l.more(); err != nil {
+			return 0, 0, err
+		}
+	}
 }
 
 // end returns errListEnd if nothing follows the list.

@@ -74,13 +74,7 @@ type EventReader interface {
 
 // NewEventReader returns an EventReader of the stream in r.
 func NewEventReader(e Encoding, r io.Reader) EventReader {
-	switch e {
-	case Protobuf:
-		return newLengthReader(r)
-	case CBOR:
-		return newItemReader(r)
-	}
-	return newLineReader(r)
+	return &eventReader{encoding: e, stream: stream{r: r}}
 }
 
 // ListReader reads a list from upstream item by item, in the memory of its largest item.
@@ -96,9 +90,9 @@ type ListReader interface {
 func NewListReader(e Encoding, r io.Reader) ListReader {
 	switch e {
 	case Protobuf:
-		return newProtobufListReader(r)
+		return &protobufListReader{stream: stream{r: r}}
 	case CBOR:
-		return newCBORListReader(r)
+		return &cborListReader{eventReader: eventReader{encoding: CBOR, stream: stream{r: r}}}
 	}
 	return newJSONListReader(r)
 }

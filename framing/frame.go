@@ -59,16 +59,10 @@ func (f Frame) Start() *byte {
 
 // Payload appends the event without its chunk framing to dst and returns the extended slice.
 func (f Frame) Payload(dst []byte) []byte {
-	start := len(dst)
-	dst = append(append(dst, f.Head...), f.Body...)
-	chunk := dst[start:]
-	for i, c := range chunk {
-		if c == '\n' {
-			n := copy(chunk, chunk[i+1:len(chunk)-len(crlf)])
-			return dst[:start+n]
-		}
+	for p := range payloads([]Frame{f}) {
+		dst = append(dst, p...)
 	}
-	return dst[:start]
+	return dst
 }
 
 const (

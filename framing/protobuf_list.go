@@ -84,15 +84,11 @@ func (f ListForm) protobufEnvelope(m ListMeta, itemBytes int) (head, tail []byte
 
 // protobufListReader is the [ListReader] of [Protobuf].
 type protobufListReader struct {
-	exactReader
+	stream
 	opened bool   // the envelope's head has been read
 	rest   uint64 // bytes of items still to come
 	meta   ListMeta
 	err    error // the error that ended Next
-}
-
-func newProtobufListReader(r io.Reader) *protobufListReader {
-	return &protobufListReader{exactReader: newExactReader(r)}
 }
 
 // Next implements [ListReader]. It returns an item without its tag and length.
@@ -102,7 +98,7 @@ func (l *protobufListReader) Next() (item []byte, err error) {
 	}
 	item, err = l.next()
 	if err != nil && err != io.EOF {
-		err = fmt.Errorf("read list: byte %d: %w", l.at, err)
+		err = fmt.Errorf("read list: byte %d: %w", l.taken, err)
 	}
 	l.err = err
 	return item, err
@@ -162,12 +158,12 @@ func (l *protobufListReader) end() error {
 
 // nextOf reads the next field of the list.
 func (l *protobufListReader) nextOf(tag byte) ([]byte, error) {
-	before := l.at
+	before := l.taken
 	n, err := l.header(tag)
 	if err != nil {
 		return nil, unexpectedEOF(err)
 	}
-	header := uint64(l.at - before)
+	header := uint64(l.taken - before)
 	if header > l.rest || n > l.rest-header {
 		return nil, fmt.Errorf("length %d ends past the list", n)
 	}
@@ -192,14 +188,23 @@ func (l *protobufListReader) header(tag byte) (n uint64, err error) {
 	if found != tag {
 		return 0, fmt.Errorf("found tag %02x, expected %02x", found, tag)
 	}
-	before := l.at
+	before := l.taken
 	if n, err = binary.ReadUvarint(l); err != nil {
 		return 0, err
 	}
-	if size := l.at - before; size != int64(protowire.SizeVarint(n)) {
+	if size := l.taken - before; size != int64(protowire.SizeVarint(n)) {
 		return 0, fmt.Errorf("length %d takes %d bytes", n, size)
 	}
 	return n, nil
+}
+
+// ReadByte implements [io.ByteReader].
+func (l *protobufListReader) ReadByte() (byte, error) {
+	b, err := l.take(1)
+	if err != nil {
+		return 0, err
+	}
+	return b[0], nil
 }
 
 // bounded takes n bytes, a length that a header has given.

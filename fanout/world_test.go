@@ -241,6 +241,7 @@ type world struct {
 	things  map[string]*thing
 	history []change
 	gaps    [][2]uint64 // of relists, both ends exclusive
+	began   uint64      // the resourceVersion at which the cache last began anew; see reset
 }
 
 // roomy are limits that no test reaches by accident.

@@ -163,6 +163,7 @@ func TestCBOREventErrors(t *testing.T) {
 	}
 	f(cborEvent("ADDED", cborPod("metadata", cborMap("resourceVersion", "7", "resourceVersion", "8"))),
 		`resourceVersion "8"`)
+	f(cborEvent("ADDED", cborPod("metadata", cborMap("managedFields", []any{}, "managedFields", []any{}))), "managedFields: found for a second time")
 	mark := cborMap(framing.InitialEventsEnd, "true", framing.InitialEventsEnd, "true")
 	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", mark))),
 		"found for a second time")

@@ -188,6 +188,24 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
+// Lengths that no test can hash: appending two parts one after the other equals appending both at once.
+func TestCombineCRCLong(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	f := func(n, m uint64) {
+		t.Helper()
+		a, b, c := random.Uint32(), random.Uint32(), random.Uint32()
+		got := framing.CombineCRC(framing.CombineCRC(a, b, n), c, m)
+		if want := framing.CombineCRC(a, framing.CombineCRC(b, c, m), n+m); got != want {
+			t.Errorf("%d and %d bytes: %#x, want %#x", n, m, got, want)
+		}
+	}
+	for shift := range 63 {
+		f(1<<shift, 1<<shift)
+		f(1<<shift, 1)
+		f(random.Uint64()>>(shift+1), random.Uint64()>>(shift+1))
+	}
+}
+
 // FuzzGzipStream splits data into events and sends a client these in the forms that kinds gives.
 func FuzzGzipStream(f *testing.F) {
 	f.Add([]byte(`{"items":[{"a":1},{"a":1}]}`), []byte{0, 1, 2, 3, 1}, uint64(1))

@@ -42,6 +42,9 @@ func TestScannerErrors(t *testing.T) {
 	f(object(`"name":"x","resourceVersion":"1","labels":{"a":{}}`), "expected a string")
 	f(object(`"name":"x","resourceVersion":"1"`)+`{}`, "after")
 	f(object(`"name":"x","resourceVersion":"1"`)+"\n{", "")
+	f(object(`"managedFields":[],"name":"x","resourceVersion":"1","managedFields":[]`), "managedFields: found for a second time")
+	f(`{"type":"ADDED","object":{"metadata":{"managedFields":[],"name":"x"},"metadata":{"resourceVersion":"1","managedFields":[]}}}`,
+		"managedFields: found for a second time")
 	f(`{"type":"BOOKMARK","object":{"metadata":{}}}`, "BOOKMARK without resourceVersion")
 	f(`{"type":"ERROR","object":{"code":"x"}}`, "ERROR")
 	f(strings.Repeat(`{"object":`, 20_000), "levels")

@@ -272,23 +272,6 @@ func TestLeanProtobuf(t *testing.T) {
 	}
 }
 
-// An object with two managedFields is refused.
-func TestManagedFieldsTwice(t *testing.T) {
-	for e, events := range map[framing.Encoding][][]byte{
-		framing.JSON: {
-			[]byte(`{"type":"ADDED","object":{"metadata":{"managedFields":[],"name":"x","resourceVersion":"7","managedFields":[]}}}`),
-			[]byte(`{"type":"ADDED","object":{"metadata":{"managedFields":[],"name":"x"},"metadata":{"resourceVersion":"7","managedFields":[]}}}`)},
-		framing.CBOR: {cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", "7",
-			"managedFields", []any{}, "managedFields", []any{})))},
-	} {
-		for _, event := range events {
-			if _, err := framing.NewScanner(e, nil).Event(event); err == nil || e == framing.JSON && !strings.Contains(err.Error(), "managedFields") {
-				t.Errorf("%q: %v", event, err)
-			}
-		}
-	}
-}
-
 // Where an object has none of the fields, it keeps its frames. Where it has, each Trim has a frame
 // of its own, which is made once for all goroutines.
 func TestTrimShares(t *testing.T) {

@@ -56,14 +56,20 @@ func (x *historyIndex) values(e *change, f func(value string)) {
 // add adds the latest change, with number n.
 func (x *historyIndex) add(n uint64, e *change) {
 	x.values(e, func(value string) {
-		l := x.byValue[value]
-		if l == nil {
-			l = &numbers{}
-			x.byValue[strings.Clone(value)] = l // the value may be a part of an object that the history forgets
-		}
-		l.list = append(l.list, n)
+		appendTo(x.byValue, value, n)
 		x.entries++
 	})
+}
+
+// appendTo appends a number to the list of a value, which may be a part of an object that the history
+// forgets.
+func appendTo(byValue map[string]*numbers, value string, n uint64) {
+	l := byValue[value]
+	if l == nil {
+		l = &numbers{}
+		byValue[strings.Clone(value)] = l
+	}
+	l.list = append(l.list, n)
 }
 
 // forget removes the oldest change, with number n.
@@ -88,14 +94,7 @@ func (x *historyIndex) addReplayed(h *history, most int) (more bool) {
 	}
 	end := min(x.covered+most, len(h.replayed))
 	for ; x.covered < end; x.covered++ {
-		x.values(h.replayed[x.covered], func(value string) {
-			l := x.replayed[value]
-			if l == nil {
-				l = &numbers{}
-				x.replayed[strings.Clone(value)] = l
-			}
-			l.list = append(l.list, uint64(x.covered))
-		})
+		x.values(h.replayed[x.covered], func(value string) { appendTo(x.replayed, value, uint64(x.covered)) })
 	}
 	return end < len(h.replayed)
 }

@@ -1,6 +1,9 @@
 package framing
 
-import "bytes"
+import (
+	"bytes"
+	"errors"
+)
 
 // BookmarkForm is how kube-apiserver writes bookmarks of one kind: an empty object of the kind, in
 // its encoder's form, with only the resourceVersion set. It is learned from the upstream's own
@@ -17,6 +20,15 @@ type bookmark struct {
 	object []byte
 	layout layout
 	table  span // of a Table: the digits of its own resourceVersion, before those of its row
+}
+
+// newBookmark returns the event of a bookmark's object; see newBookmarkForm.
+func newBookmark(e Encoding, object []byte, f scanned, mark span) (Event, error) {
+	if f.rv == 0 {
+		return Event{}, errors.New("BOOKMARK without resourceVersion")
+	}
+	form := newBookmarkForm(e, object, f, mark)
+	return Event{Type: Bookmark, ResourceVersion: f.rv, InitialEventsEnd: f.initialEventsEnd, Form: form}, nil
 }
 
 // newBookmarkForm takes the form from a bookmark's object. mark is the part of the input that marks

@@ -18,15 +18,6 @@ func newCBORScanner(fields []Field) *cborScanner {
 	return &cborScanner{pathFields: newPathFields(fields)}
 }
 
-// Event implements [Scanner].
-func (s *cborScanner) Event(event []byte) (Event, error) {
-	ev, err := s.event(event)
-	if err != nil {
-		return Event{}, fmt.Errorf("read watch event: %w", err)
-	}
-	return ev, nil
-}
-
 func (s *cborScanner) event(event []byte) (Event, error) {
 	var (
 		typ   []byte
@@ -56,7 +47,11 @@ func (s *cborScanner) event(event []byte) (Event, error) {
 	}
 	switch t := eventTypeOf(string(typ)); t {
 	case Added, Modified, Deleted:
-		return s.changed(t, event, found)
+		if len(s.types) != 2 {
+			return changed(t, nil, errType)
+		}
+		o, err := s.keep(t, event, found, nil)
+		return changed(t, o, err)
 	case Bookmark:
 		return bookmarkOfCBOR(whole, found)
 	case Error:
@@ -69,23 +64,9 @@ func (s *cborScanner) event(event []byte) (Event, error) {
 	return Event{}, fmt.Errorf("unknown type %.20q", typ)
 }
 
-func (s *cborScanner) changed(t EventType, event []byte, found scanned) (Event, error) {
-	if len(s.types) != 2 {
-		return Event{}, fmt.Errorf("%s: %w", t, errType)
-	}
-	o, err := s.keep(t, event, found, nil)
-	if err != nil {
-		return Event{}, fmt.Errorf("%s: %w", t, err)
-	}
-	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
-}
-
 var errType = errors.New("object without kind or apiVersion, or with two")
 
 func bookmarkOfCBOR(whole []byte, found scanned) (Event, error) {
-	if found.rv == 0 {
-		return Event{}, errors.New("BOOKMARK without resourceVersion")
-	}
 	found.start = found.end - len(whole) // of the tag, whose head may be longer than needed
 	// If the annotation is the only one, all annotations go, and metadata has one entry less.
 	// Otherwise the annotations have one entry less.
@@ -93,26 +74,18 @@ func bookmarkOfCBOR(whole []byte, found scanned) (Event, error) {
 	if found.annotationCount == 1 {
 		cut, inMap = found.annotations, found.metadataMap
 	}
-	form := newBookmarkForm(CBOR, whole, found, cut)
-	if found.initialEventsEnd {
-		head := &form.plain.object[inMap-found.start]
+	ev, err := newBookmark(CBOR, whole, found, cut)
+	if err == nil && found.initialEventsEnd {
+		head := &ev.Form.plain.object[inMap-found.start]
 		if *head > majorMap<<5|23 {
 			return Event{}, errors.New("BOOKMARK with more than 23 annotations")
 		}
 		*head--
 	}
-	return Event{Type: Bookmark, ResourceVersion: found.rv, InitialEventsEnd: found.initialEventsEnd, Form: form}, nil
+	return ev, err
 }
 
-// Item implements [Scanner]. In lists of built-in types only the envelope has kind and apiVersion.
-func (s *cborScanner) Item(raw, typeMeta []byte) (*Object, error) {
-	o, err := s.item(raw, typeMeta)
-	if err != nil {
-		return nil, fmt.Errorf("read list item: %w", err)
-	}
-	return o, nil
-}
-
+// item reads an item. In lists of built-in types only the envelope has kind and apiVersion.
 func (s *cborScanner) item(raw, typeMeta []byte) (*Object, error) {
 	c := itemCursor{input: raw}
 	found := s.object(&c)

@@ -57,11 +57,45 @@ type Scanner interface {
 func NewScanner(e Encoding, fields []Field) Scanner {
 	switch e {
 	case Protobuf:
-		return newProtobufScanner(fields)
+		return scanner{newProtobufScanner(fields)}
 	case CBOR:
-		return newCBORScanner(fields)
+		return scanner{newCBORScanner(fields)}
 	}
-	return newJSONScanner(fields)
+	return scanner{newJSONScanner(fields)}
+}
+
+// scanner is the [Scanner] of all encodings.
+type scanner struct {
+	reader interface {
+		event(event []byte) (Event, error)
+		item(raw, typeMeta []byte) (*Object, error)
+	}
+}
+
+// Event implements [Scanner].
+func (s scanner) Event(event []byte) (Event, error) {
+	ev, err := s.reader.event(event)
+	if err != nil {
+		return Event{}, fmt.Errorf("read watch event: %w", err)
+	}
+	return ev, nil
+}
+
+// Item implements [Scanner].
+func (s scanner) Item(raw, typeMeta []byte) (*Object, error) {
+	o, err := s.reader.item(raw, typeMeta)
+	if err != nil {
+		return nil, fmt.Errorf("read list item: %w", err)
+	}
+	return o, nil
+}
+
+// changed returns the event of an object.
+func changed(t EventType, o *Object, err error) (Event, error) {
+	if err != nil {
+		return Event{}, fmt.Errorf("%s: %w", t, err)
+	}
+	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
 }
 
 // EventReader splits a watch stream into its events. It has one buffer, which shrinks again after a

@@ -30,90 +30,85 @@ func newJSONScanner(fields []Field) *jsonScanner {
 	return &jsonScanner{pathFields: newPathFields(fields), dec: jsontext.NewDecoder(new(bytes.Buffer))}
 }
 
-// Event implements [Scanner]. The line may end with a newline or not.
-func (s *jsonScanner) Event(line []byte) (Event, error) {
+// event reads a line, which may end with a newline or not.
+func (s *jsonScanner) event(line []byte) (Event, error) {
+	var found scanned
+	name, err := s.envelope(line, func() (span, error) {
+		var err error
+		found, err = s.object()
+		return span{found.start, found.end}, err
+	})
+	if err != nil {
+		return Event{}, err
+	}
+	raw := line[found.start:found.end]
+	switch t := eventTypeOf(name); t {
+	case Added, Modified, Deleted:
+		found.managed = withComma(line, found.managed)
+		o, err := s.identify(found)
+		if err == nil {
+			o.frame(t, raw)
+		}
+		return changed(t, o, err)
+	case Bookmark:
+		return newBookmark(JSON, raw, found, found.endMember(line))
+	case Error:
+		return errorEvent(raw)
+	}
+	return Event{}, fmt.Errorf("unknown type %.20q", name)
+}
+
+// envelope reads a line and returns the event's type. object reads the event's object, and returns its
+// place.
+func (s *jsonScanner) envelope(line []byte, object func() (span, error)) (typ string, err error) {
 	s.reset(line)
-	var (
-		typ    string
-		object scanned
-		found  bool
-	)
-	_, err := s.members(func(name []byte) error {
+	var at span
+	_, err = s.members(func(name []byte) (err error) {
 		switch string(name) {
 		case `"type"`:
-			var err error
 			typ, err = s.text()
-			return err
 		case `"object"`:
-			var err error
-			object, err = s.object()
-			found = true
-			return err
+			at, err = object()
+		default:
+			err = s.dec.SkipValue()
 		}
-		return s.dec.SkipValue()
+		return err
 	})
 	if err == nil {
 		err = s.atEnd()
 	}
-	if err != nil {
-		return Event{}, fmt.Errorf("read watch event: %w", jsonError(err))
+	switch {
+	case err != nil:
+		return "", jsonError(err)
+	case at.len() == 0:
+		return "", errors.New("no object")
 	}
-	if !found {
-		return Event{}, errors.New("read watch event: no object")
-	}
-	raw := line[object.start:object.end]
-	switch t := eventTypeOf(typ); t {
-	case Added, Modified, Deleted:
-		object.managed = withComma(line, object.managed)
-		return s.changed(t, object, raw)
-	case Bookmark:
-		if object.rv == 0 {
-			return Event{}, errors.New("read watch event: BOOKMARK without resourceVersion")
-		}
-		return Event{
-			Type:             Bookmark,
-			ResourceVersion:  object.rv,
-			InitialEventsEnd: object.initialEventsEnd,
-			Form:             newBookmarkForm(JSON, raw, object, object.endMember(line)),
-		}, nil
-	case Error:
-		return errorEvent(raw)
-	}
-	return Event{}, fmt.Errorf("read watch event: unknown type %.20q", typ)
+	return typ, nil
 }
 
 // errorEvent returns the ERROR event with this Status.
 func errorEvent(status []byte) (Event, error) {
 	ev := Event{Type: Error}
 	if err := json.Unmarshal(status, &ev.Status); err != nil {
-		return Event{}, fmt.Errorf("read watch event: ERROR: %w", err)
+		return Event{}, fmt.Errorf("ERROR: %w", err)
 	}
 	return ev, nil
 }
 
-func (s *jsonScanner) changed(t EventType, found scanned, raw []byte) (Event, error) {
-	o, err := s.identify(found)
-	if err != nil {
-		return Event{}, fmt.Errorf("read watch event: %s: %w", t, err)
-	}
-	o.frame(t, raw)
-	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
-}
-
-// Item implements [Scanner]. In lists of built-in types only the envelope has kind and apiVersion.
-func (s *jsonScanner) Item(raw, typeMeta []byte) (*Object, error) {
+// item reads an item. In lists of built-in types only the envelope has kind and apiVersion.
+func (s *jsonScanner) item(raw, typeMeta []byte) (*Object, error) {
 	s.reset(raw)
 	found, err := s.object()
 	if err == nil {
 		err = s.atEnd()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read list item: %w", jsonError(err))
+		return nil, jsonError(err)
 	}
 	found.managed = withComma(raw, found.managed)
 	o, err := s.identify(found)
 	if err != nil {
-		return nil, fmt.Errorf("read list item: %w", err)
+		return nil, err
 	}
 	raw = raw[found.start:found.end]
 	if found.hasKind || len(typeMeta) == 0 {
@@ -461,14 +456,21 @@ func (t *fieldTree) member(quoted []byte) *fieldTree {
 
 // walkFirst reads an array and takes the values that t wants of its first element.
 func (s *jsonScanner) walkFirst(t *fieldTree) error {
-	if _, err := s.dec.ReadToken(); err != nil {
+	return s.elements(func() error {
+		err := s.walk(t)
+		t = nil
 		return err
-	}
-	for ; s.dec.PeekKind() != ']'; t = nil {
-		if err := s.walk(t); err != nil {
-			return err
-		}
-	}
+	})
+}
+
+// elements reads an array. It calls f for each element, and f reads or skips it.
+func (s *jsonScanner) elements(f func() error) error {
 	_, err := s.dec.ReadToken()
+	for err == nil && s.dec.PeekKind() != ']' {
+		err = f()
+	}
+	if err == nil {
+		_, err = s.dec.ReadToken()
+	}
 	return err
 }

@@ -26,15 +26,7 @@ func newProtobufScanner(fields []Field) *protobufScanner {
 	return s
 }
 
-// Event implements [Scanner]. The event comes without its length prefix.
-func (s *protobufScanner) Event(event []byte) (Event, error) {
-	ev, err := s.event(event)
-	if err != nil {
-		return Event{}, fmt.Errorf("read watch event: %w", err)
-	}
-	return ev, nil
-}
-
+// event reads an event without its length prefix.
 func (s *protobufScanner) event(event []byte) (Event, error) {
 	typ, err := open(event, 0, len(event), tagEventType)
 	if err != nil {
@@ -53,10 +45,21 @@ func (s *protobufScanner) event(event []byte) (Event, error) {
 		return Event{}, err
 	}
 	switch t := eventTypeOf(string(event[typ.start:typ.end])); t {
-	case Added, Modified, Deleted:
-		return s.changed(t, event, object, u)
-	case Bookmark:
-		return s.bookmark(event, object, u)
+	case Added, Modified, Deleted, Bookmark:
+		found, err := s.object(event, u.raw)
+		if err != nil {
+			return changed(t, nil, err)
+		}
+		whole := event[object.start:object.end]
+		found.start, found.item, found.itemEnd = object.start, u.item, u.raw.end
+		if t == Bookmark {
+			return newBookmark(Protobuf, whole, found, found.endAnnotation)
+		}
+		o, err := found.identify(Protobuf, &s.fields)
+		if err == nil {
+			o.frame(t, whole)
+		}
+		return changed(t, o, err)
 	case Error:
 		status, err := protobufStatus(event, u.raw)
 		if err != nil {
@@ -67,49 +70,18 @@ func (s *protobufScanner) event(event []byte) (Event, error) {
 	return Event{}, fmt.Errorf("unknown type %.20q", event[typ.start:typ.end])
 }
 
-func (s *protobufScanner) changed(t EventType, event []byte, object span, u unknown) (Event, error) {
-	found, err := s.object(event, u.raw)
-	if err != nil {
-		return Event{}, fmt.Errorf("%s: %w", t, err)
-	}
-	found.start, found.item, found.itemEnd = object.start, u.item, u.raw.end
-	o, err := found.identify(Protobuf, &s.fields)
-	if err != nil {
-		return Event{}, fmt.Errorf("%s: %w", t, err)
-	}
-	o.frame(t, event[object.start:object.end])
-	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
-}
-
-func (s *protobufScanner) bookmark(event []byte, object span, u unknown) (Event, error) {
-	found, err := s.object(event, u.raw)
-	if err != nil {
-		return Event{}, fmt.Errorf("BOOKMARK: %w", err)
-	}
-	if found.rv == 0 {
-		return Event{}, errors.New("BOOKMARK without resourceVersion")
-	}
-	found.start, found.item, found.itemEnd = object.start, u.item, u.raw.end
-	return Event{
-		Type:             Bookmark,
-		ResourceVersion:  found.rv,
-		InitialEventsEnd: found.initialEventsEnd,
-		Form:             newBookmarkForm(Protobuf, event[object.start:object.end], found, found.endAnnotation),
-	}, nil
-}
-
-// Item implements [Scanner]. An item is what raw holds in a watch event.
-func (s *protobufScanner) Item(raw, typeMeta []byte) (*Object, error) {
+// item reads an item, which is what raw holds in a watch event.
+func (s *protobufScanner) item(raw, typeMeta []byte) (*Object, error) {
 	found, err := s.object(raw, span{0, len(raw)})
 	if err != nil {
-		return nil, fmt.Errorf("read list item: %w", err)
+		return nil, err
 	}
 	header := appendHeader(make([]byte, 0, 8), tagRaw, len(raw))
 	found.item, found.itemEnd = -len(header), len(raw)
 	found.start = found.item - len(typeMeta) - len(magic)
 	o, err := found.identify(Protobuf, &s.fields)
 	if err != nil {
-		return nil, fmt.Errorf("read list item: %w", err)
+		return nil, err
 	}
 	o.frame(Added, []byte(magic), typeMeta, header, raw, []byte(unknownEnd))
 	return o, nil

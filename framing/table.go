@@ -47,7 +47,7 @@ func (c Columns) Open(f Frame) Frame {
 // [Event.Columns], and the objects have no column definitions. The objects' bytes are those of
 // their Tables, so [Object.Left] and [Object.Deleted] must not be called. They have no
 // [Object.Fields].
-func NewTableScanner() Scanner { return &tableScanner{newJSONScanner(nil)} }
+func NewTableScanner() Scanner { return scanner{&tableScanner{newJSONScanner(nil)}} }
 
 // tableScanner is the [Scanner] of Tables. In a watch, a Table has one row:
 //
@@ -65,48 +65,32 @@ type scannedTable struct {
 	row     scanned // the object in the last row
 }
 
-// Event implements [Scanner].
-func (s *tableScanner) Event(line []byte) (Event, error) {
-	s.reset(line)
-	var (
-		typ   string
-		table scannedTable
-	)
-	_, err := s.members(func(name []byte) (err error) {
-		switch string(name) {
-		case `"type"`:
-			typ, err = s.text()
-			return err
-		case `"object"`:
-			table, err = s.table()
-			return err
-		}
-		return s.dec.SkipValue()
+// event reads a line.
+func (s *tableScanner) event(line []byte) (ev Event, err error) {
+	var table scannedTable
+	name, err := s.envelope(line, func() (span, error) {
+		var err error
+		table, err = s.table()
+		return table.at, err
 	})
-	if err == nil {
-		err = s.atEnd()
-	}
 	if err != nil {
-		return Event{}, fmt.Errorf("read watch event: %w", jsonError(err))
+		return ev, err
 	}
-	t := eventTypeOf(typ)
-	if t == Error && table.at.end > 0 {
+	t := eventTypeOf(name)
+	if t == Error {
 		return errorEvent(line[table.at.start:table.at.end])
 	}
 	if t == 0 || !table.ofOneRow() {
-		return Event{}, fmt.Errorf("read watch event: %.20q: %w", typ, ErrNoTable)
+		return ev, fmt.Errorf("%.20q: %w", name, ErrNoTable)
 	}
-	ev, err := table.event(t, line)
-	if err != nil {
-		return Event{}, fmt.Errorf("read watch event: %s: %w", t, err)
+	if ev, err = table.event(t, line); err != nil {
+		err = fmt.Errorf("%s: %w", t, err)
 	}
-	return ev, nil
+	return ev, err
 }
 
-// Item implements [Scanner]. Lists of Tables are not read.
-func (s *tableScanner) Item(_, _ []byte) (*Object, error) {
-	return nil, fmt.Errorf("read list item: %w", ErrNoTable)
-}
+// item is for lists of Tables, which are not read.
+func (s *tableScanner) item(_, _ []byte) (*Object, error) { return nil, ErrNoTable }
 
 // table reads a Table. The rows must come last, because [Columns.Open] looks for the column
 // definitions in the bytes before.
@@ -136,21 +120,17 @@ func (s *tableScanner) rows() (n int, row scanned, err error) {
 	if s.dec.PeekKind() != '[' {
 		return 0, row, s.dec.SkipValue()
 	}
-	if _, err := s.dec.ReadToken(); err != nil {
-		return 0, row, err
-	}
-	for ; s.dec.PeekKind() != ']'; n++ {
-		if _, err := s.members(func(name []byte) (err error) {
+	err = s.elements(func() error {
+		n++
+		_, err := s.members(func(name []byte) (err error) {
 			if string(name) != `"object"` || s.dec.PeekKind() != '{' {
 				return s.dec.SkipValue()
 			}
 			row, err = s.object()
 			return err
-		}); err != nil {
-			return n, row, err
-		}
-	}
-	_, err = s.dec.ReadToken()
+		})
+		return err
+	})
 	return n, row, err
 }
 

@@ -31,23 +31,19 @@ func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 		if string(name) != `"items"` || list.dec.PeekKind() != '[' {
 			return list.dec.SkipValue()
 		}
-		_, err := list.dec.ReadToken()
-		for err == nil && list.dec.PeekKind() != ']' {
-			var item []byte
-			var o *Object
-			if item, err = list.dec.ReadValue(); err != nil {
-				break
+		return list.elements(func() error {
+			item, err := list.dec.ReadValue()
+			if err != nil {
+				return err
 			}
 			start := list.offset() - len(item)
-			if o, err = items.Item(item, nil); err == nil {
+			o, err := items.Item(item, nil)
+			if err == nil {
 				parts = o.AppendTrimmed(append(parts, body[rest:start]), t)
 				rest = list.offset()
 			}
-		}
-		if err == nil {
-			_, err = list.dec.ReadToken()
-		}
-		return err
+			return err
+		})
 	})
 	if err == nil {
 		err = list.atEnd()

@@ -7,7 +7,9 @@ import "errors"
 func (o *Object) UID() string {
 	switch o.encoding {
 	case Protobuf:
-		return uidOfProtobuf(o.Bytes(), int(o.item))
+		raw := mustOpen(o.Bytes(), int(o.item), tagRaw)
+		id, _ := protobufIdentity(o.Bytes()[raw.start:raw.end])
+		return string(id.UID)
 	case CBOR:
 		return uidOfCBOR(o.Bytes())
 	}
@@ -36,17 +38,6 @@ func uidOfJSON(object []byte) (uid string) {
 		return err
 	})
 	return uid
-}
-
-func uidOfProtobuf(object []byte, item int) string {
-	raw := mustOpen(object, item, tagRaw)
-	c := newCursor(object, mustOpen(object, raw.start, tagMetadata))
-	for c.next() {
-		if c.number == metaUID {
-			return c.text()
-		}
-	}
-	return ""
 }
 
 func uidOfCBOR(object []byte) string {

@@ -42,8 +42,8 @@ func TestCallersWarnings(t *testing.T) {
 			path + "?fieldSelector=nothing", "/apis/none", "/version",
 		} {
 			for _, accepts := range []string{jsonType, protoType, tableType} {
-				table := accepts == tableType
-				rows = append(rows, row{uri: uri, header: accept(accepts), table: table, cached: uri == path+"?resourceVersion=0" && !table})
+				cached := uri == path+"?resourceVersion=0" && accepts != tableType
+				rows = append(rows, row{uri: uri, header: accept(accepts), cached: cached})
 			}
 		}
 	}

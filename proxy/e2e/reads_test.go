@@ -12,17 +12,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
-	"net/url"
+	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -89,14 +90,13 @@ const (
 	partials  = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// row is one request of contract.md 8, sent both ways.
+// row is one request, sent both ways.
 type row struct {
 	id     string
 	method string // GET if empty
-	uri    string // C, Ca, F and R0 as there
+	uri    string
 	header http.Header
 	body   string
-	table  bool // ages differ
 	half   bool // of the lower half, and kube-apiserver ignores shardSelector
 	cached bool // watchfan has to answer itself
 	asker  asker
@@ -104,307 +104,90 @@ type row struct {
 
 func accept(types ...string) http.Header { return http.Header{"Accept": {strings.Join(types, ",")}} }
 
-func rows() []row {
-	var rows []row
-	add := func(id, uri string, header ...http.Header) {
-		r := row{id: id, uri: uri}
-		if len(header) > 0 {
-			r.header = header[0]
-		}
-		rows = append(rows, r)
-	}
-	add("C01", "C")
-	add("C02", "C/")
-	add("C02", "/api/v1/namespaces/a/configmaps/x/")
-	add("C03", "Ca/x?watch=1")
-	add("C04", "C?watch=&resourceVersion=R0&timeoutSeconds=10")
-	add("C05", "C?watch=banana&resourceVersion=R0&timeoutSeconds=10")
-	add("C06", "C?watch=False")
-	add("C06", "C?watch=0")
-	add("C07", "C?watch=false&watch=true")
-	add("C08", "C?foo=bar&Watch=true")
-	add("C09", "C?limit=1;labelSelector=zz")
-	add("C10", "/api/v1/watch/configmaps?timeoutSeconds=10&labelSelector=l%3D1")
-	add("C11", "/api/v1/watch/namespaces/a/configmaps/x?timeoutSeconds=10")
-	add("C12", "/api/v1/watch/namespaces/a/configmaps/x?fieldSelector=metadata.name%3Dy")
-	add("C13", "/api/v1/watch/configmaps?sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
-	add("C14", "/apis/ex.io/v1/watch/foos?timeoutSeconds=10")
-	add("C15", "/api/v1/watch")
-	rows = append(rows, row{id: "C16", method: "HEAD", uri: "C"}, row{id: "C16", method: "HEAD", uri: "F"},
-		row{id: "C16", method: "HEAD", uri: "F?resourceVersion=0"},
-		row{id: "C17", method: "POST", uri: "/api/v1/watch/configmaps", body: "{}"})
-	add("C18", "/api/v1/nosuch")
-	add("C18", "/api/v1/nosuch?watch=1&timeoutSeconds=10")
-	add("C18", "/apis/nosuch.io/v1/x")
-	add("C18", "/apis/ex.io/v1/bars")
-	add("C19", "/api/v1/namespaces/zzz/configmaps")
-	add("C19", "/api/v1/namespaces/zzz/configmaps?resourceVersion=0")
-	add("C20", "/api/v1/namespaces/a/nodes")
-	add("C20", "/api/v1/namespaces/a/nodes?watch=1&timeoutSeconds=10")
-	add("C20", "/api/v1/configmaps/x?resourceVersion=0")
-	add("C21", "/api/v1/componentstatuses?watch=1")
-	for _, q := range []string{"", "?resourceVersion=0", "?resourceVersion=R0"} {
-		add("C22", "Ca/nope"+q)
-		add("C22", "/apis/ex.io/v1/namespaces/a/foos/nope"+q)
-		add("get", "Ca/x"+q)
-		add("get", "/apis/ex.io/v1/namespaces/a/foos/f1"+q)
-		add("get", "/api/v1/namespaces/a"+q)
-	}
-	for _, q := range []string{
-		"labelSelector=a+b", "labelSelector=a%3D%21", "labelSelector=a%3D-x", "fieldSelector=foo",
-		"fieldSelector=a%3Db%5Cx", "fieldSelector=a%3Db%3Dc",
-		"fieldSelector=spec.x%3D1", "timeoutSeconds=abc", "limit=abc", "resourceVersion=abc",
-		"resourceVersion=-1", "resourceVersion=007",
-		"resourceVersionMatch=Exact", "resourceVersionMatch=Foo&resourceVersion=1",
-		"resourceVersionMatch=Exact&resourceVersion=0", "sendInitialEvents=true",
-		"resourceVersionMatch=NotOlderThan&sendInitialEvents=true",
-		"continue=abc&resourceVersionMatch=Exact&resourceVersion=1", "continue=abc",
-		"continue=%21%21", "continue=abc&resourceVersion=5", "resourceVersion=0&resourceVersionMatch=Foo", "limit=-1",
-		"timeout=abc", "resourceVersion=0&timeout=abc",
-		"resourceVersion=0&labelSelector=a+b", "resourceVersion=0&fieldSelector=spec.x%3D1",
-		"resourceVersion=0&limit=x", "shardSelector=x",
-		"continue=" + token("meta.k8s.io/v1", 0, "a"), "continue=" + token("meta.k8s.io/v1", 5, ""), "continue=" +
-			token("x", 5, "a"), "continue=" + token("meta.k8s.io/v1", 5, "../y"),
-	} {
-		add("C23/L13", "C?"+q)
-		if !strings.HasPrefix(q, "continue") {
-			add("C23", "C?watch=1&"+q+"&timeoutSeconds=10")
-		}
-	}
-	add("C23", "C?watch=1&sendInitialEvents=true&timeoutSeconds=10")
-	add("C23", "C?watch=1&sendInitialEvents=true&resourceVersionMatch=Exact&timeoutSeconds=10")
-	add("C23", "C?watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=10")
-	add("C23", "C?watch=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=1&continue=x&timeoutSeconds=10")
-	add("C23", "Ca/x?resourceVersion=abc")
-	add("C23", "Ca/x?export=1")
-	add("C23", "F?fieldSelector=spec.x%3D1&resourceVersion=0")
-	add("C23", "/api/v1/pods?fieldSelector=spec.x%3D1&resourceVersion=0")
-	add("C25", "C?watch=1&resourceVersion=R0&timeoutSeconds=-5")
-	add("C27", "C?watch=1&timeout=abc&timeoutSeconds=10&labelSelector=l")
-	for _, uri := range []string{"C?resourceVersion=0", "C", "C?watch=1&timeoutSeconds=10&resourceVersion=R0", "Ca/nope",
-		"Ca/nope?resourceVersion=0", "/api/v1/nosuch", "C?limit=x"} {
-		add("C28", uri, http.Header{"Audit-Id": {"my-id"}})
-	}
-	add("C29", "C?limit=-1&resourceVersion=0")
-	add("//", "/api//v1/configmaps")
-	add("//", "//api/v1/configmaps")
-	add("//", "/api/v1/namespaces//configmaps?resourceVersion=0")
+var (
+	braces   = regexp.MustCompile(`\{([^{}]*)\}`)
+	repeated = regexp.MustCompile(`^(.*)\*(\d+)$`)
+)
 
-	add("L02", "C?resourceVersion=0&limit=2")
-	add("L03", "C?resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=2")
-	add("L05", "C?limit=2&labelSelector=l%3D1")
-	add("L05", "C?limit=2&labelSelector=l%3D1&resourceVersion=R0&resourceVersionMatch=NotOlderThan")
-	add("L14", "C?resourceVersion=R0&resourceVersionMatch=Exact")
-	add("L15", "C?resourceVersion=R0&limit=1")
-	add("L16", "C?resourceVersion=R0")
-	add("L17", "C?resourceVersion=R0&resourceVersionMatch=NotOlderThan&limit=1")
-	add("L17", "Ca?resourceVersion=R0&resourceVersionMatch=NotOlderThan&limit=1")
-	add("L18", "C?resourceVersion=99999999")
-	add("L19", "C?resourceVersion=99999999&resourceVersionMatch=Exact")
-	add("L19", "Ca/x?resourceVersion=99999999")
-	add("L20", "/api/v1/events?resourceVersion=99999999")
-	add("L22", "/api/v1/namespaces?fieldSelector=metadata.name%3Da&limit=1&resourceVersion=R0&resourceVersionMatch=NotOlderThan")
-	for _, rv := range []string{"", "&resourceVersion=0", "&resourceVersion=R0"} {
-		add("L22", "Ca?fieldSelector=metadata.name%3Dx&limit=1"+rv)
-		add("L23", "C?fieldSelector=metadata.name%3Dx"+rv)
-		add("L24", "C?fieldSelector=metadata.name%3Dx,metadata.namespace%3Da"+rv)
-		for _, f := range []string{"metadata.name%21%3Dx", "metadata.name%3D", "%2C", "metadata.name%3D.."} {
-			add("L25", "C?fieldSelector="+f+rv)
-		}
-		for _, l := range []string{"l", "%21l", "l%3D1", "l%3D%3D1", "l%21%3D1", "l+in+%281%2C2%29", "l+in+%28%29",
-			"l+notin+%281%29", "l%3E0", "n%3E2", "n%3C2,l", "l%3D", ""} {
-			add("L26", "C?labelSelector="+l+rv)
-		}
-		add("L27", "F?fieldSelector=spec.c%3Dred"+rv)
-		add("L28", "F?x=y"+rv)
-		for _, f := range []string{"spec.nodeName%3Dn1", "spec.nodeName%21%3Dn1", "spec.host%3Dn1",
-			"spec.restartPolicy%3DAlways", "spec.schedulerName%3Ddefault-scheduler",
-			"spec.serviceAccountName%3D", "spec.hostNetwork%3Dfalse", "status.phase%3DPending",
-			"status.nominatedNodeName%3D", "status.podIP%3D", "status.podIPs%3D1.2.3.4", "status.podIPs%21%3D1.2.3.4"} {
-			add("L29", "/api/v1/pods?fieldSelector="+f+rv)
-		}
-		add("L30", "/apis/rbac.authorization.k8s.io/v1/clusterroles?fieldSelector=metadata.namespace%3Dfoo"+rv)
-		add("L30", "/api/v1/nodes?fieldSelector=metadata.namespace%3Dfoo"+rv)
-		for _, f := range []string{"spec.type%3DClusterIP", "spec.clusterIP%21%3DNone,metadata.namespace%3Ddefault"} {
-			add("L32", "/api/v1/services?fieldSelector="+f+rv) // an error in 1.30
-		}
-		add("L31", "C?shardSelector=shardRange%28object.metadata.uid,%270x0000000000000000%27,%270x8000000000000000%27%29"+rv)
+// requests reads testdata/requests/NAME.txt. A line is an id, perhaps a method, a path, and perhaps headers and a body
+// behind -H and -d, as for curl, but without quotes.
+//
+//	{a|b}          makes a request for each
+//	{x*9}          is xxxxxxxxx
+//	\xff           is a byte
+//	NAME = TEXT    gives $NAME a meaning, as names does
+//
+// A line that begins with two blanks continues the one before.
+func requests(t *testing.T, name string, names map[string]string) (rows []row) {
+	t.Helper()
+	content, err := os.ReadFile("testdata/requests/" + name + ".txt")
+	if err != nil {
+		t.Fatal(err)
 	}
-	add("L31", "C?watch=1&timeoutSeconds=10&resourceVersion=0&shardSelector=shardRange%28object.metadata.uid,"+
-		"%270x0000000000000000%27,%270x8000000000000000%27%29")
-	add("L28", "F?limit=1")
-	add("L28", "F?limit=1&resourceVersion=R0&resourceVersionMatch=NotOlderThan")
-
-	for _, rv := range []string{"", "?resourceVersion=0"} {
-		for _, a := range []string{"*/*", jsonType, "application/json;charset=utf-8", "text/html,application/json",
-			"application/json;q=0.5,application/yaml;q=0.9",
-			"*/*;q=1,application/yaml;q=0.1", "application/json;q=0,application/vnd.kubernetes.protobuf;q=0",
-			"text/html", "application/*", protoType,
-			protoType + "," + jsonType, "application/yaml", "application/json;stream=watch", "application/cbor",
-			"application/json;pretty=1", partials, partial,
-			"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-			"application/json;as=Foo", "", "application/json;q=bad"} {
-			add("N01-N13", "C"+rv, accept(a))
-			add("N01-N13", "F"+rv, accept(a))
+	known := make(map[string]string)
+	maps.Copy(known, names)
+	for line := range strings.SplitSeq(strings.ReplaceAll(string(content), "\n  ", ""), "\n") {
+		if line == "" || line[0] == '#' {
+			continue
 		}
-		rows = append(rows,
-			row{id: "N14", uri: "C" + rv, header: accept(tableType), table: true},
-			row{id: "N14", uri: "F" + rv, header: accept(tableType), table: true},
-			row{id: "N14", uri: "/api/v1/pods" + rv, header: accept(tableType, jsonType), table: true})
-	}
-	add("N14", "C?includeObject=X", accept(tableType))
-	rows = append(rows, row{id: "N14", uri: "Ca/x", header: accept(tableType), table: true},
-		row{id: "N14", uri: "Ca?includeObject=Object", header: accept(tableType), table: true},
-		row{id: "N14", uri: "C?watch=1&timeoutSeconds=10&resourceVersion=0&includeObject=None",
-			header: accept(tableType), table: true})
-	add("N06", "Ca/x?resourceVersion=0", accept(protoType))
-	add("N06", "Ca/nope", accept(protoType))
-	add("N06", "C?watch=1&timeoutSeconds=10&resourceVersion=1", accept(protoType))
-	add("N08", "C?watch=1&timeoutSeconds=10", accept("application/yaml"))
-	add("N09", "C?watch=1&timeoutSeconds=10&resourceVersion=R0", accept("application/json;stream=watch"))
-	add("N12", "Ca?watch=1&timeoutSeconds=10&allowWatchBookmarks=1&resourceVersion=0", accept(partial))
-	add("N13", "C?watch=1&timeoutSeconds=10", accept(partials))
-	add("N13", "Ca/x", accept(partials))
-	add("N16", "Ca/nope", accept(tableType))
-	add("N17", "Ca/nope", accept(tableType, jsonType))
-	for _, q := range []string{"resourceVersion=0", "resourceVersion=0&pretty=false", "resourceVersion=0&pretty=",
-		"resourceVersion=x", "watch=1&timeoutSeconds=10&labelSelector=l"} {
-		add("N18", "C?"+q, http.Header{"User-Agent": {"curl/8"}})
-		add("N18", "Ca/x?"+q, http.Header{"User-Agent": {"Mozilla/5.0 x"}})
-	}
-	add("N18", "C?resourceVersion=0&pretty=true")
-	add("N18", "Ca/nope?resourceVersion=0&pretty=1")
-	add("N18", "Ca/nope?resourceVersion=0", http.Header{"User-Agent": {"curl/8"}})
-	for _, e := range []string{"gzip", "br, gzip", "gzip;q=1.0", "deflate", "", "gzip;q=0", "identity"} {
-		for _, uri := range []string{"C?resourceVersion=0", "C", "C?resourceVersion=0&fieldSelector=metadata.name%3Dx",
-			"/apis/apps/v1/namespaces/big/controllerrevisions/big-129000?resourceVersion=0",
-			"/apis/apps/v1/namespaces/big/controllerrevisions/big-130900?resourceVersion=0",
-			"/apis/apps/v1/namespaces/big/controllerrevisions/big-200000?resourceVersion=0",
-			"/apis/apps/v1/namespaces/big/controllerrevisions?resourceVersion=0&fieldSelector=metadata.name%3Dbig-130900",
-			"/apis/apps/v1/namespaces/big/controllerrevisions?resourceVersion=0&fieldSelector=metadata.name%3Dbig-129000"} {
-			add("N19/N20", uri, http.Header{"Accept-Encoding": {e}})
+		line = os.Expand(line, func(name string) string { return known[name] })
+		if name, text, ok := strings.Cut(line, " = "); ok {
+			known[name] = text
+			continue
+		}
+		line, body, _ := strings.Cut(line, " -d ")
+		for _, head := range alternatives(line) {
+			rows = append(rows, newRow(head, body))
 		}
 	}
-	add("N21", "C?watch=1&timeoutSeconds=10&allowWatchBookmarks=1", http.Header{"Accept-Encoding": {"gzip"}})
-	add("N24", "/api/v1/endpoints")
-	add("N24", "/api/v1/endpoints?resourceVersion=0")
-	add("N24", "/api/v1/namespaces/a/endpoints/e?resourceVersion=0")
-	add("N24", "/api/v1/namespaces/a/endpoints/nope?resourceVersion=0")
-	add("N24", "/api/v1/endpoints?watch=1&timeoutSeconds=10&resourceVersion=0")
-
-	add("W05", "C?watch=1&timeoutSeconds=10")
-	add("W06", "C?watch=1&allowWatchBookmarks=true&timeoutSeconds=10")
-	add("W07", "C?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=10&labelSelector=zz")
-	add("W10", "C?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=10")
-	add("W13", "C?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=10")
-	add("W14", "C?watch=1&sendInitialEvents=&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=&timeoutSeconds=10")
-	add("W15",
-		"C?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999"+
-			"&allowWatchBookmarks=1&timeoutSeconds=10")
-	add("W16", "C?watch=1&resourceVersion=99999999&timeoutSeconds=10")
-	add("W17", "C?watch=1&resourceVersion=1&timeoutSeconds=10")
-	add("W18", "C?watch=1&resourceVersion=abc&timeoutSeconds=10")
-	add("W21", "C?watch=1&resourceVersion=NOW&allowWatchBookmarks=1&timeoutSeconds=10")
-	add("W24", "C?watch=1&resourceVersion=R0&allowWatchBookmarks=1&timeoutSeconds=10")
-	for _, q := range []string{"", "&resourceVersion=0", "&resourceVersion=R0",
-		"&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"} {
-		add("W41", "C?watch=1&limit=1&continue=zz&timeoutSeconds=10"+q)
-	}
-	for _, uri := range []string{"/api/v1/pods", "/api/v1/secrets", "/api/v1/namespaces", "/api/v1/services",
-		"/api/v1/nodes", "/api/v1/endpoints", "/api/v1/events", "/api/v1/persistentvolumeclaims",
-		"/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/apps/v1/daemonsets",
-		"/apis/coordination.k8s.io/v1/leases", "/apis/discovery.k8s.io/v1/endpointslices",
-		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/batch/v1/jobs",
-		"/apis/events.k8s.io/v1/events", "F"} {
-		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=10&labelSelector=zz")
-		add("W25", uri+"?watch=1&allowWatchBookmarks=1&timeoutSeconds=10&labelSelector=zz", accept(protoType, jsonType))
-	}
-	for _, uri := range []string{"/", "/api", "/apis", "/version", "/api/v1", "/apis/apps/v1", "/healthz",
-		"/openapi/v3", "/nosuch", "/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/status",
-		"/api/v1/namespaces/a/configmaps/x?watch=1&resourceVersion=0"} {
-		add("O07", uri)
-	}
-	rows = append(append(rows, oddRows()...), shardRows()...)
-	return append(rows, inEveryForm(rows)...)
+	return rows
 }
 
-// oddRows are requests in which parameters come twice, numbers overflow, escapes are odd, and
-// something is long. Servers that read them in different ways give different answers.
-func oddRows() []row {
-	var rows []row
-	add := func(uri string, header ...string) {
-		r := row{id: "O08", uri: uri, header: make(http.Header)}
-		for i := 0; i < len(header); i += 2 {
-			r.header[header[i]] = append(r.header[header[i]], header[i+1])
-		}
-		rows = append(rows, r)
+// alternatives returns the texts that one with braces stands for.
+func alternatives(text string) (all []string) {
+	group := braces.FindStringSubmatchIndex(text)
+	if group == nil {
+		return []string{text}
 	}
-	for _, q := range []string{
-		"resourceVersion=99999999", "limit=1&limit=x", "labelSelector=&labelSelector=zz", "labelSelector=zz&labelSelector=l",
-		"fieldSelector=metadata.name%3Dx&fieldSelector=metadata.name%3Dy", "pretty=0&pretty=1", "timeout=1s&timeout=x",
-		"resourceVersionMatch=NotOlderThan&resourceVersionMatch=Exact", "continue=&continue=abc", "watch=0&watch=1", "wat%63h=0",
-		"limit=9223372036854775807", "limit=9223372036854775808", "limit=-9223372036854775809", "limit=%2B1", "limit=+1",
-		"limit=1e1", "limit=0x1", "limit=1_0", "limit=01", "limit=", "limit", "limit=1%00", "limit=%EF%BC%91",
-		"timeoutSeconds=9223372036854775808", "timeoutSeconds=", "timeout=-1s", "timeout=1", "timeout=9999999999h", "timeout=%2B1s",
-		"lim%69t=1", "limit=%31", "%6cabelSelector=l", "a;b", "a=%zz", "%zz=a", "&&", "=", "?limit=1",
-		"labelSelector=%zz", "labelSelector=%FF", "labelSelector=l%3D%FF", "labelSelector=l%3D%00", "labelSelector=%C3%A9",
-		"labelSelector=n%3E99999999999999999999", "labelSelector=n%3E1.5", "labelSelector=l+in(,)", "labelSelector=l,l",
-		"fieldSelector=metadata.name%3D%FF", "fieldSelector=metadata.name%3D%C3%A9", "fieldSelector=metadata.name%3D%00",
-		"fieldSelector=%FF%3Da", "fieldSelector=metadata.name%3Dx%5C%2Cy", "fieldSelector=metadata.name%3Dx,", "fieldSelector=metadata.name+%3D+x",
-		"fieldSelector=metadata.name%3Dx,metadata.name%3Dy", "fieldSelector=metadata.name%3D%5C%3D",
-		"labelSelector=" + strings.Repeat("a,", 80_000) + "a", "labelSelector=l+in+(" + strings.Repeat("a,", 30_000) + "1)",
-		"fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 9000) + "metadata.name!%3Da",
-		"x=" + strings.Repeat("x", 300_000), "a=1" + strings.Repeat("&a=1", 20_000), "continue=" + strings.Repeat("x", 200_000),
-	} {
-		add("C?resourceVersion=0&" + q)
+	within := text[group[2]:group[3]]
+	if m := repeated.FindStringSubmatch(within); m != nil && !strings.Contains(within, "|") {
+		n, _ := strconv.Atoi(m[2]) // of digits
+		within = strings.Repeat(m[1], n)
 	}
-	for _, q := range []string{
-		"18446744073709551615", "18446744073709551616", "9223372036854775808", "%2B1", "00", "1.0", "0x1", "0%00",
-		strings.Repeat("1", 5000), strings.Repeat("0", 5000), "abc&resourceVersion=0", "&resourceVersion=0",
-	} {
-		add("C?resourceVersion=" + q)
-		add("Ca/x?resourceVersion=" + q)
-	}
-	for _, q := range []string{
-		"timeoutSeconds=x&timeoutSeconds=100", "timeoutSeconds=9223372036854775808", "timeoutSeconds=100.0", "resourceVersion=x&resourceVersion=0",
-		"resourceVersion=18446744073709551616", "labelSelector=" + strings.Repeat("a,", 80_000) + "!",
-	} {
-		add("C?watch=1&" + q)
-	}
-	for _, uri := range []string{
-		"/%61pi/v1/configmaps?resourceVersion=0", "/api/v1/namespaces/%61/configmaps/x", "Ca/%78", "Ca/x%00", "Ca/%FF?resourceVersion=0",
-		"/api/v1/namespaces/%FF/configmaps?resourceVersion=0", "/api/v1/namespaces/a%2Fb/configmaps", "/API/v1/configmaps", "Ca/X?resourceVersion=0",
-		"Ca/" + strings.Repeat("x", 300) + "?resourceVersion=0", "Ca/" + strings.Repeat("x", 100_000),
-		"/api/v1/namespaces/" + strings.Repeat("x", 10_000) + "/configmaps?resourceVersion=0",
-	} {
-		add(uri)
-	}
-	roles := "/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles"
-	for _, name := range oddNames {
-		escaped := url.QueryEscape(fields.EscapeValue(name))
-		for _, accepted := range []string{jsonType, protoType} {
-			for _, uri := range []string{
-				"/" + url.PathEscape(name), "/" + url.PathEscape(name) + "?resourceVersion=0", "?fieldSelector=metadata.name%3D" + escaped,
-				"?resourceVersion=0&fieldSelector=metadata.name%3D" + escaped, "?resourceVersion=0&fieldSelector=metadata.name!%3D" + escaped,
-				"?resourceVersion=0&fieldSelector=metadata.name%3D" + url.QueryEscape(name),
-			} {
-				add(roles+uri, "Accept", accepted)
+	for choice := range strings.SplitSeq(within, "|") {
+		for _, one := range alternatives(text[:group[0]] + choice + text[group[1]:]) {
+			if !slices.Contains(all, one) { // as it is where braces stand in braces
+				all = append(all, one)
 			}
 		}
 	}
-	for _, uri := range []string{"C?resourceVersion=0", "Ca/x?resourceVersion=0", "Ca/nope?resourceVersion=0", "/version"} {
-		add(uri, "Accept", "application/json", "Accept", "application/yaml")
-		add(uri, "Accept", "application/yaml", "Accept", "application/json")
-		add(uri, "Accept", strings.Repeat("a/b,", 20_000)+"application/json")
-		add(uri, "Accept-Encoding", "deflate", "Accept-Encoding", "gzip")
-		add(uri, "User-Agent", "é\xff")
-		add(uri, "Audit-Id", "é\xff")
-		add(uri, "Audit-Id", strings.Repeat("x", 5000))
-		add(uri, "Range", "bytes=0-1", "If-None-Match", "*")
-		add(uri, "Impersonate-User", "é\xff", "Impersonate-Group", "system:masters")
-		add(uri, "Impersonate-Group", "system:masters")
+	return all
+}
+
+func newRow(head, body string) row {
+	parts := strings.Split(head, " -H ")
+	words := strings.Fields(parts[0])
+	r := row{id: words[0], uri: words[len(words)-1], body: body}
+	if len(words) > 2 {
+		r.method = words[1]
 	}
-	return rows
+	var headers []string
+	for _, part := range parts[1:] {
+		name, value, _ := strings.Cut(part, ": ")
+		headers = append(headers, name, strings.ReplaceAll(value, `\xff`, "\xff"))
+	}
+	if headers != nil {
+		r = r.with(headers...)
+	}
+	return r
+}
+
+// rows are all requests of TestReads. now is a resourceVersion that the caches know.
+func rows(t *testing.T, now string) []row {
+	t.Helper()
+	rows := requests(t, "contract", map[string]string{"NOW": now})
+	rows = slices.Concat(rows, requests(t, "odd", nil), shardRows(now))
+	return append(rows, inEveryForm(rows)...)
 }
 
 // inEveryForm repeats the reads that name no form, in each form that caches serve, as clients ask
@@ -416,7 +199,7 @@ func inEveryForm(rows []row) []row {
 			continue
 		}
 		as := ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-		if list := regexp.MustCompile(`^(C|Ca|F|/apis?/.*s)/?(\?|$)`); list.MatchString(r.uri) &&
+		if list := regexp.MustCompile(`^/apis?/.*s/?(\?|$)`); list.MatchString(r.uri) &&
 			!strings.Contains(r.uri, "watch") {
 			as = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 		}
@@ -437,10 +220,6 @@ func inEveryForm(rows []row) []row {
 	return more
 }
 
-func token(v string, rv int, start string) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"v":%q,"rv":%d,"start":%q}`, v, rv, start))
-}
-
 // TestReads sends each request of contract.md 8.2, 8.3 and 8.5 that needs no preparation both ways,
 // through both ports and over HTTP/2, and compares the answers by the rules of 8.1.
 // With -short it sends about a hundred of them, and no watch.
@@ -449,22 +228,12 @@ func TestReads(t *testing.T) {
 	c, p := quietCluster(t)
 	direct, ways := c.direct(t), p.ways(t, c.token(t, "admin"))
 	now := fmt.Sprint(direct.version(t, "/api/v1/configmaps"))
-	names := strings.NewReplacer("R0", now, "NOW", now)
-	all := rows()
+	all := rows(t, now)
 	if !direct.enables(t, shardedListAndWatch) { // it sends everything
 		all = halfRows(all)
 	}
 	if testing.Short() {
 		all = someRows(all)
-	}
-	for i, r := range all {
-		for short, long := range map[string]string{"Ca": "/api/v1/namespaces/a/configmaps", "C": "/api/v1/configmaps",
-			"F": "/apis/ex.io/v1/foos"} {
-			if rest, ok := strings.CutPrefix(r.uri, short); ok && (rest == "" || strings.ContainsAny(rest[:1], "/?")) {
-				all[i].uri = long + rest
-			}
-		}
-		all[i].uri = names.Replace(all[i].uri)
 	}
 	t.Run("caches", func(t *testing.T) { fillCaches(t, ways[1], all) })
 	t.Logf("%d requests, three ways each", len(all))
@@ -745,7 +514,7 @@ func (r row) normal(resp response) []byte {
 		if bytes.HasPrefix(b, []byte(`{"kind":"SelfSubjectReview"`)) {
 			b = createdAt.ReplaceAll(b, nil) // of the review, which each server makes when it is asked
 		}
-		if r.table {
+		if strings.Contains(r.header.Get("Accept"), "as=Table") {
 			b = ages.ReplaceAll(b, []byte(`"AGE"`))
 			b = regexp.MustCompile(`("resourceVersion":)"\d+"(,"annotations":\{"k8s.io/initial)`).ReplaceAll(b,
 				[]byte(`$1"RV"$2`))

@@ -34,7 +34,8 @@ func inHalf(n int, value string) bool {
 
 // shardRows are requests with shardSelectors, for a kube-apiserver that does not ignore them: with the feature gate
 // ShardedListAndWatch.
-func shardRows() (rows []row) {
+func shardRows(now string) (rows []row) {
+	const configMaps, inA = "/api/v1/configmaps", "/api/v1/namespaces/a/configmaps"
 	uid := func(start, end string) string { return shardOf("uid", start, end) }
 	add := func(selector string, uris ...string) {
 		for _, uri := range uris {
@@ -44,13 +45,15 @@ func shardRows() (rows []row) {
 	for _, selector := range append(append(halves("uid"), halves("namespace")...), uid(firstHash, lastHash), strings.Join(halves("uid"), "||"),
 		uid(firstHash, "0x4000000000000000")+" || "+uid(middleHash, "0xc000000000000000"),
 		shardOf("namespace", "0xaf63dc4c8601ec8c", "0xaf63dc4c8601ec8d")) { // of "a" alone
-		for _, uri := range []string{"C", "Ca", "F", "/api/v1/namespaces"} {
+		for _, uri := range []string{configMaps, inA, "/apis/ex.io/v1/foos", "/api/v1/namespaces"} {
 			add(selector, uri+"?resourceVersion=0", uri+"?", uri+"?limit=5", uri+"?limit=2&resourceVersion=0")
 		}
-		add(selector, "C?resourceVersion=R0", "C?resourceVersion=R0&resourceVersionMatch=Exact", "C?limit=3&resourceVersion=R0",
-			"C?limit=3&labelSelector=l%3D1", "C?labelSelector=l%3D1&resourceVersion=0", "C?fieldSelector=metadata.name%3Dx&resourceVersion=0",
-			"C?watch=1&timeoutSeconds=10", "C?watch=1&timeoutSeconds=10&resourceVersion=0&allowWatchBookmarks=1",
-			"C?watch=1&timeoutSeconds=10&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1")
+		for _, query := range []string{"resourceVersion=" + now, "resourceVersionMatch=Exact&resourceVersion=" + now, "limit=3&resourceVersion=" + now,
+			"limit=3&labelSelector=l%3D1", "labelSelector=l%3D1&resourceVersion=0", "fieldSelector=metadata.name%3Dx&resourceVersion=0",
+			"watch=1&timeoutSeconds=10", "watch=1&timeoutSeconds=10&resourceVersion=0&allowWatchBookmarks=1",
+			"watch=1&timeoutSeconds=10&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"} {
+			add(selector, configMaps+"?"+query)
+		}
 	}
 	for _, selector := range []string{" ", shardOf("name", firstHash, middleHash), uid("0000000000000000", middleHash), uid("0x", middleHash),
 		uid(firstHash, "0x8"), uid(firstHash, "0x000000000000000000"), uid(firstHash, "0x000000000000000A"),
@@ -60,7 +63,7 @@ func shardRows() (rows []row) {
 		uid(firstHash, middleHash) + "||", "f(object.metadata.uid, '0x0', '0x8')", "object.metadata.uid > '0x0'", "\x01",
 		// More forms of CEL than watchfan takes, which then pass through.
 		"(" + uid(firstHash, middleHash) + ")", uid(firstHash, middleHash) + " // half", strings.ReplaceAll(uid(firstHash, middleHash), "'0x", "r'0x")} {
-		add(selector, "C?resourceVersion=0", "C?watch=1&timeoutSeconds=10", "/apis/apps/v1/namespaces/a/deployments?resourceVersion=0")
+		add(selector, configMaps+"?resourceVersion=0", configMaps+"?watch=1&timeoutSeconds=10", "/apis/apps/v1/namespaces/a/deployments?resourceVersion=0")
 	}
 	return rows
 }

@@ -88,7 +88,8 @@
 //	client_test.go, recording_test.go                 requests, and watches with all their events
 //	model_test.go                                     what a watch has to bring
 //	churn_test.go                                     a steady writer
-//	scenarios_test.go, testdata/scenarios             tests as lists of commands
+//	scenarios_test.go, testdata/scenarios             tests as lists of commands, also of kubectl's
+//	reads_test.go, testdata/requests                  requests whose answers are compared
 //	informers/                                        the program with client-go's informers
 //	clients/                                          a controller-runtime manager, and Prometheus' discovery
 //	node/                                             the program with clients from npm

@@ -38,6 +38,11 @@ import (
 //	again W [each]                  the same for clients that come now, or also for those that resume behind each event
 //	ends W                          waits for the end
 //	brings W EVENT…                 these have come: ADDED, ADDED:NAME or ADDED:NAME@RV; END ends the initial events
+//	kubectl ARG…                    compares what kubectl prints, straight and through both ports, in the namespace $ns
+//	before COMMAND…                 comes once more before each kubectl of the next such line
+//	follow F ARG…                   begins kubectl, and waits until it watches
+//	says F TEXT                     waits until it has printed the text, in which blanks are single
+//	done F TEXT                     the same, and then compares the whole. A kubectl that watches is interrupted
 //
 // A NAME that begins with / is a path, which create posts to. NAME/status is a subresource. READ is PARAMETER=VALUE,
 // where VALUE|VALUE makes a read for each, and none leaves the parameter out; or one of
@@ -57,12 +62,15 @@ func TestScenarios(t *testing.T) {
 	p.waitReady(t)
 	ways := append([]*target{c.direct(t)}, p.ways(t, c.token(t, "admin"))...)
 	ways[2] = ways[2].zipped()
-	commands := make(map[string]func(*testscript.TestScript, bool, []string))
-	for name, run := range map[string]func(s *scenario, args []string){
+	verbs := map[string]func(s *scenario, args []string){
 		"resource": (*scenario).resource, "define": (*scenario).define, "create": (*scenario).create, "patch": (*scenario).patch,
 		"delete": (*scenario).delete, "list": (*scenario).list, "await": (*scenario).await, "watch": (*scenario).watch,
 		"same": (*scenario).same, "again": (*scenario).again, "ends": (*scenario).ends, "brings": (*scenario).brings,
-	} {
+		"kubectl": (*scenario).kubectl, "follow": (*scenario).follow, "says": (*scenario).says, "done": (*scenario).done,
+	}
+	verbs["before"] = func(s *scenario, args []string) { s.before = func() { verbs[args[0]](s, args[1:]) } }
+	commands := make(map[string]func(*testscript.TestScript, bool, []string))
+	for name, run := range verbs {
 		commands[name] = func(ts *testscript.TestScript, not bool, args []string) {
 			s := ts.Value("").(*scenario)
 			s.ts, s.not, s.rv = ts, not, 0
@@ -82,7 +90,7 @@ func TestScenarios(t *testing.T) {
 			createNamespaces(t, ways[0], ns)
 			env.Setenv("ns", ns)
 			env.Values[""] = &scenario{TB: t, c: c, p: p, ways: ways, ns: ns, uri: "/api/v1/namespaces/" + ns + "/configmaps",
-				watches: make(map[string][]*read)}
+				watches: make(map[string][]*read), followers: make(map[string]*follower)}
 			return nil
 		}})
 }
@@ -98,8 +106,12 @@ type scenario struct {
 	ns, uri string    // of the resource
 	rv      uint64    // of the last answer
 	watches map[string][]*read
+
+	before    func() // the next kubectl
+	followers map[string]*follower
 }
 
+func (s *scenario) Errorf(format string, args ...any) { s.ts.Fatalf(format, args...) }
 func (s *scenario) Fatal(args ...any)                 { s.ts.Fatalf("%s", fmt.Sprint(args...)) }
 func (s *scenario) Fatalf(format string, args ...any) { s.ts.Fatalf(format, args...) }
 
@@ -266,7 +278,7 @@ func (s *scenario) list(args []string) {
 		if got.status != want.status || s.not == (got.status < http.StatusBadRequest) {
 			return fmt.Errorf("%d %s", got.status, got.body)
 		}
-		body := row{table: r.table}.normal
+		body := row{header: r.header}.normal
 		if strings.Contains(r.uri, "resourceVersionMatch=Exact") {
 			body = func(r response) []byte { return plainBody(s, r) }
 		}
@@ -420,4 +432,34 @@ func (s *scenario) brings(args []string) {
 		}
 		return nil
 	})
+}
+
+// kubectls are the way straight to kube-apiserver, and those through each port.
+func (s *scenario) kubectls() []kubectlWay {
+	home, token := s.ts.MkAbs("."), s.c.token(s, "admin")
+	return []kubectlWay{
+		newKubectl(s, home, "straight", "-n", s.ns, "--server", s.c.Ready.Server, "--certificate-authority", s.c.Ready.CAFile, "--token", token),
+		newKubectl(s, home, "plain", "-n", s.ns, "--server", "http://"+s.p.ports.Insecure),
+		newKubectl(s, home, "secure", "-n", s.ns, "--server", "https://"+s.p.ports.Secure, "--insecure-skip-tls-verify", "--token", token),
+	}
+}
+
+func (s *scenario) kubectl(args []string) {
+	before := s.before
+	s.before = nil
+	sameWords(s, s.kubectls(), before, args...)
+}
+
+func (s *scenario) follow(args []string) {
+	s.followers[args[0]] = follow(s, s.kubectls(), args[1:]...)
+}
+
+func (s *scenario) says(args []string) {
+	f := s.followers[args[0]]
+	f.await(s, args[1], f.said)
+}
+
+func (s *scenario) done(args []string) {
+	s.says(args)
+	s.followers[args[0]].end(s, s.kubectls())
 }

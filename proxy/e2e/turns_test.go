@@ -11,7 +11,7 @@ import (
 var atOnce = flag.Int("at-once", 8, "tests that run at a time; they mostly wait for others' processes")
 
 // longest are the tests that take longest. They begin first, in this order.
-var longest = []string{"TestRBAC", "TestUpstreamRestarts", "TestSeeds", "TestReads", "TestKubectlCommands",
+var longest = []string{"TestRBAC", "TestUpstreamRestarts", "TestSeeds", "TestReads", "TestScenarios",
 	"TestCertificates", "TestLinearizable", "TestOracle", "TestTrimmed", "TestCBOR",
 	"TestInformers"}
 

@@ -45,7 +45,7 @@ demo: bin/watchfan bin/devcluster bin/bench ## 1,000 watchers and a stream of up
 devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and kube-apiserver (4 min the first time)
 
 # The three tiers. CONTRIBUTING.md has their times by stage.
-QUICK_E2E := ^Test(Oracle|Reads|Informers|Kubectl|KubectlWatch|Linearizable|Scenarios|Identity|Revocation|UpstreamRestarts|Shutdown)$$
+QUICK_E2E := ^Test(Oracle|Reads|Informers|Linearizable|Scenarios|Identity|Revocation|UpstreamRestarts|Shutdown)$$
 NOT_SUITES := grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack
 # One set of build flags, that of bin/watchfan: nothing is compiled twice.
 QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath

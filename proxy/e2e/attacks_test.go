@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -127,65 +126,6 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 		if last, err = io.ReadAll(resp.Body); err != nil {
 			return "", nil, fmt.Errorf("body of answer %v: %w", codes, err)
 		}
-	}
-}
-
-// TestStrangersHarmNobody: kube-apiserver ends its HTTP/2 connection to watchfan at each request
-// with a bad token or none. No request of others fails because of that, not even one that is too
-// long to be sent again, or the first one of its client.
-func TestStrangersHarmNobody(t *testing.T) {
-	parallel(t)
-	c, p := sharedCluster(t), sharedWatchfan(t)
-	p.waitReady(t)
-	user, admin := p.secure(t, c.token(t, "user")), c.direct(t)
-	serviceAccountToken(t, admin, "default", "newcomer")
-	newcomers := make(chan *target, 40)
-	for range cap(newcomers) {
-		newcomers <- p.secure(t, requestToken(t, admin, "/api/v1/namespaces/default/serviceaccounts/newcomer"))
-	}
-	done := make(chan struct{})
-	var strangers, users sync.WaitGroup
-	var refused atomic.Int64
-	for _, token := range []string{"bad", "worse", ""} {
-		stranger := p.secure(t, token)
-		strangers.Go(func() {
-			for pace(done, 0) {
-				if resp, err := stranger.try(http.MethodGet, "/api/v1/nodes", nil, ""); err == nil &&
-					(resp.status == http.StatusUnauthorized || resp.status == http.StatusForbidden) {
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	write := func(c *target, size int) {
-		body := `{"metadata":{"annotations":{"x":"` + strings.Repeat("x", size) + `"}}}`
-		resp, err := c.try(whoami.method, whoami.uri, nil, body)
-		if err != nil || resp.status != http.StatusCreated {
-			t.Errorf("a request of %d bytes of a good client: %d %.300s, %v", size, resp.status, resp.body, err)
-		}
-	}
-	for range 4 {
-		users.Go(func() {
-			for i := range 100 {
-				write(user, i*100)
-			}
-		})
-		users.Go(func() {
-			for range 100 {
-				write(user, 1<<20)
-			}
-		})
-		users.Go(func() {
-			for range 10 {
-				write(<-newcomers, 1<<20)
-			}
-		})
-	}
-	users.Wait()
-	close(done)
-	strangers.Wait()
-	if n := refused.Load(); n < 10 {
-		t.Errorf("only %d requests of strangers were refused meanwhile", n)
 	}
 }
 

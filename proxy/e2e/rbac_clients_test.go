@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,14 +24,10 @@ type reader struct {
 	how          string
 	ours, theirs *target
 	header       http.Header // with each request
-	nobody       bool        // it has a token without an owner
 	never        bool        // nothing is served to it from a cache
-
-	goneSent, goneSeen time.Time // when its account was deleted, and when all noticed; zero if it was not
 
 	mu   sync.Mutex
 	seen []*observation
-	live map[*observation]struct{} // watches from the cache that are open
 }
 
 func (r *reader) String() string { return r.how + " " + r.name }
@@ -40,16 +37,16 @@ type observation struct {
 	reader     *reader
 	demand     demand
 	uri        string
-	begin, end time.Time // end is when the response head, and for a get or list the body, was there
-	status     int
+	begin, end int // in the ledger's time; end is when the response head, and for a get or list the body, was there
+	status     int // 0 if the client left before there was an answer
 	cached     bool
 
 	// Of a watch.
+	open   atomic.Bool // and cached
 	events int
-	ended  time.Time    // when the stream was over
-	broken error        // why it broke; nil if it ended properly or by the client
+	ended  int          // when the stream was over
 	left   bool         // the client ended it
-	next   *observation // the same request once more, if the server ended it
+	next   *observation // the same demand once more, if the server ended it
 
 	wrong error // a fault whatever the rights were
 }
@@ -58,23 +55,12 @@ func (o *observation) String() string {
 	return fmt.Sprintf("%s: %s (cached: %v)", o.reader, o.uri, o.cached)
 }
 
-// during returns whether the reader may have been allowed, and whether it may have been refused,
-// between from and to.
-func (o *observation) during(l ledger, from, to time.Time) (yes, no bool) {
-	yes, no = l.during(o.reader.person, o.demand, from, to, o.cached)
-	if gone := o.reader.goneSent; !gone.IsZero() {
-		yes = yes && !from.After(o.reader.goneSeen)
-		no = no || !to.Before(gone)
-	}
-	return yes && !o.reader.nobody, no || o.reader.nobody
-}
-
 // rbacReading is shared by all readers.
 type rbacReading struct {
+	ledger
 	all      []demand
-	rights   atomic.Pointer[rights] // in force, or about to be
-	refusals atomic.Int64           // compared with kube-apiserver's
-	requests atomic.Int64           // that have been answered
+	refusals atomic.Int64 // compared with kube-apiserver's
+	requests atomic.Int64 // that have been answered
 }
 
 // more waits until n more requests have been answered.
@@ -84,17 +70,16 @@ func (w *rbacReading) more(t *testing.T, n int) {
 	reach(t, "request", count()+n, count)
 }
 
-// enforce waits until watchfan refuses each of the requests that readers have lost the right to, and has
-// ended their watches.
-func (w *rbacReading) enforce(t *testing.T, readers []*reader, before, after rights) {
+// change has the rights change. It returns when watchfan refuses each of the requests that readers have lost the right
+// to, and has ended their watches, and when some more requests have been answered after that.
+func (w *rbacReading) change(t *testing.T, readers []*reader, after rights, apply func()) {
 	t.Helper()
+	before := w.begin(after)
+	apply()
 	for _, r := range readers {
-		var lost []demand
-		for _, d := range w.all {
-			if before.allow(r.person, d) && !after.allow(r.person, d) && !r.nobody {
-				lost = append(lost, d)
-			}
-		}
+		lost := slices.DeleteFunc(slices.Clone(w.all), func(d demand) bool {
+			return !before.allow(r.person, d) || after.allow(r.person, d)
+		})
 		steady.Until(t, "refusal of "+r.String(), func() error {
 			for len(lost) > 0 {
 				if status, err := r.glance(lost[0]); err != nil || status == http.StatusOK {
@@ -107,14 +92,16 @@ func (w *rbacReading) enforce(t *testing.T, readers []*reader, before, after rig
 		steady.Until(t, "end of the watches of "+r.String(), func() error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			for o := range r.live {
-				if !after.allow(r.person, o.demand) {
+			for _, o := range r.seen {
+				if o.open.Load() && !after.allow(r.person, o.demand) {
 					return fmt.Errorf("%s is open", o)
 				}
 			}
 			return nil
 		})
 	}
+	w.settle()
+	w.more(t, 100)
 }
 
 // glance makes a request, and returns the status of its answer.
@@ -125,20 +112,32 @@ func (r *reader) glance(d demand) (status int, err error) {
 
 // draw returns a demand, in three of four cases one that is allowed, if there is any.
 func (w *rbacReading) draw(rng *rand.Rand, r *reader, watch bool) demand {
-	now, wish := w.rights.Load(), rng.IntN(4) > 0
+	_, rights := w.now()
+	wish := rng.IntN(4) > 0
 	for try := 0; ; try++ {
 		d := w.all[rng.IntN(len(w.all))]
-		if (d.verb == "watch") == watch && (!wish || try > 500 || now.allow(r.person, d)) {
+		if (d.verb == "watch") == watch && (!wish || try > 500 || rights.allow(r.person, d)) {
 			return d
 		}
 	}
 }
 
-// get makes one get or list, and records it.
+// ask begins an observation.
+func (r *reader) ask(w *rbacReading, d demand, query string) *observation {
+	o := &observation{reader: r, demand: d, uri: d.uri(query)}
+	o.begin, _ = w.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, o)
+	return o
+}
+
+// get makes one get or list.
 func (r *reader) get(w *rbacReading, d demand, query string) *observation {
-	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
+	o := r.ask(w, d, query)
 	resp, err := r.ours.try(http.MethodGet, o.uri, r.header, "")
-	o.end, o.status, o.cached = time.Now(), resp.status, proxytest.FromCache(resp.header)
+	o.end, _ = w.now()
+	o.status, o.cached = resp.status, proxytest.FromCache(resp.header)
 	switch {
 	case err != nil:
 		o.wrong = err
@@ -147,15 +146,8 @@ func (r *reader) get(w *rbacReading, d demand, query string) *observation {
 	default:
 		o.wrong = r.refused(w, o, resp.body)
 	}
-	r.keep(o)
 	w.requests.Add(1)
 	return o
-}
-
-func (r *reader) keep(o *observation) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen = append(r.seen, o)
 }
 
 // foreign returns an error if a body has an object that was not asked for.
@@ -194,83 +186,63 @@ func (r *reader) refused(w *rbacReading, o *observation, body []byte) error {
 		return nil // the rights have changed meanwhile
 	}
 	want, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
+	if err == nil && !bytes.Equal(body, want) {
+		err = fmt.Errorf("is refused with\n%s\nkube-apiserver says\n%s", body, want)
 	}
 	w.refusals.Add(1)
-	if !bytes.Equal(body, want) {
-		return fmt.Errorf("is refused with\n%s\nkube-apiserver says\n%s", body, want)
-	}
-	return nil
+	return err
 }
 
 // watch watches until the server ends it or ctx does, or until it has brought so many events, if most is
-// positive, and records it.
+// positive.
 func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d demand, query string, most int) *observation {
-	o := &observation{reader: r, demand: d, uri: d.uri(query), begin: time.Now()}
-	r.keep(o)
+	o := r.ask(w, d, query)
 	resp, err := way.open(ctx, http.MethodGet, o.uri, r.header, "")
-	o.end = time.Now()
-	if err != nil {
-		if o.left = ctx.Err() != nil; !o.left {
-			o.wrong = err
-		}
-		return o
-	}
-	defer resp.Body.Close()
-	o.status, o.cached = resp.StatusCode, proxytest.FromCache(resp.Header)
-	if o.status != http.StatusOK {
-		body, err := io.ReadAll(resp.Body)
-		if err == nil {
+	o.end, _ = w.now()
+	if err == nil {
+		defer resp.Body.Close()
+		o.status, o.cached = resp.StatusCode, proxytest.FromCache(resp.Header)
+		if o.status == http.StatusOK {
+			o.open.Store(o.cached)
+			err = o.read(resp, most)
+		} else if body, failed := io.ReadAll(resp.Body); failed == nil {
 			err = r.refused(w, o, body)
+		} else {
+			err = failed
 		}
-		if o.left = ctx.Err() != nil; !o.left {
-			o.wrong = err
-		}
-		return o
 	}
+	o.ended, _ = w.now()
+	o.open.Store(false)
+	if o.left = o.left || ctx.Err() != nil; err != nil && !o.left {
+		o.wrong = err
+	}
+	return o
+}
+
+// read reads the events of a watch, most of them if that is positive.
+func (o *observation) read(resp *http.Response, most int) error {
 	body := resp.Body
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		body = proxytest.NewMemberReader(body)
 	}
-	if o.cached {
-		r.mu.Lock()
-		r.live[o] = struct{}{}
-		r.mu.Unlock()
-	}
-	o.read(ctx, proxytest.NewEventReader(body, false), most)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.live, o)
-	return o
-}
-
-// read records the events of a watch.
-func (o *observation) read(ctx context.Context, in *proxytest.EventReader, most int) {
-	for {
-		if most > 0 && o.events >= most {
-			o.left, o.ended = true, time.Now()
-			return
-		}
+	for in := proxytest.NewEventReader(body, false); most == 0 || o.events < most; o.events++ {
 		line, err := in.Next()
+		if err == io.EOF {
+			return nil
+		}
 		var e event
 		if err == nil {
 			e, err = parseEvent(line)
 		}
-		switch {
-		case err == nil && e.typ != "BOOKMARK" && !o.demand.covers(e.key):
-			o.wrong = fmt.Errorf("shows %s", e)
-		case err == nil:
-			o.events++
-			continue
-		case ctx.Err() != nil:
-			o.left = true
-		case err != io.EOF:
-			o.broken = err
+		if err != nil {
+			return err
 		}
-		o.ended = time.Now()
-		return
+		if e.typ != "BOOKMARK" && !o.demand.covers(e.key) {
+			o.wrong = fmt.Errorf("shows %s", e)
+		}
 	}
+	o.left = true
+	return nil
 }
 
 // readAll makes gets and lists until stop is closed. Two of three differ little from the one
@@ -289,7 +261,6 @@ func (r *reader) readAll(stop <-chan struct{}, w *rbacReading, rng *rand.Rand) {
 // server ends them, and the others for some events.
 func (r *reader) watchAll(ctx context.Context, w *rbacReading, rng *rand.Rand) {
 	for pace(ctx.Done(), 100*time.Millisecond) {
-		this, leave := context.WithCancel(ctx)
 		way, most := r.ours, 0
 		if rng.IntN(3) == 0 {
 			way = way.zipped()
@@ -299,13 +270,12 @@ func (r *reader) watchAll(ctx context.Context, w *rbacReading, rng *rand.Rand) {
 		if rng.IntN(2) == 0 {
 			most = 1 + rng.IntN(40)
 		}
-		o := r.watch(this, w, way, w.draw(rng, r, true), query, most)
+		o := r.watch(ctx, w, way, w.draw(rng, r, true), query, most)
 		if o.status == http.StatusOK && !o.left {
-			next := &observation{reader: r, demand: o.demand, begin: time.Now()}
+			next := &observation{reader: r, demand: o.demand}
 			next.status, _ = r.glance(o.demand)
-			next.end = time.Now()
+			next.end, _ = w.now()
 			o.next = next
 		}
-		leave()
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 )
@@ -20,6 +19,7 @@ import (
 type rights struct {
 	roles    map[string][]rbacv1.PolicyRule
 	bindings map[string]binding
+	gone     string // a person whose account is deleted; "" is nobody
 }
 
 type binding struct {
@@ -43,6 +43,9 @@ type person struct {
 // grants the rights of a Role or a ClusterRole within its namespace. A rule with resourceNames
 // grants nothing to a request without a name.
 func (r rights) allow(p person, d demand) bool {
+	if r.gone != "" && p.name == r.gone {
+		return false
+	}
 	for key, b := range r.bindings {
 		namespace, _, _ := strings.Cut(key, "/")
 		if (namespace == "" || namespace == d.namespace) && slices.ContainsFunc(b.subjects, p.is) &&
@@ -137,29 +140,46 @@ func (d demand) covers(key string) bool {
 	return (d.namespace == "" || namespace == d.namespace) && (d.name == "" || name == d.name)
 }
 
-// era is a time in which certain rights were in force: perhaps since sent and certainly since seen, until
-// the next era. watchfan may believe in the rights before it until enforced.
-type era struct {
-	rights               rights
-	sent, seen, enforced time.Time
+// ledger has the rights of all times. Time is 2i while entry i is in force, and 2i+1 while i+1 may be in force as well:
+// kube-apiserver may not have seen a change yet, and watchfan may believe older answers.
+type ledger struct {
+	mu       sync.Mutex
+	entries  []rights
+	changing bool
 }
 
-// ledger has the rights of every time. Its eras follow each other.
-type ledger []era
+// begin adds rights. It returns those before.
+func (l *ledger) begin(after rights) (before rights) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changing = len(l.entries) > 0; l.changing {
+		before = l.entries[len(l.entries)-1]
+	}
+	l.entries = append(l.entries, after)
+	return before
+}
 
-// during returns the answers that may have been given between from and to: by kube-apiserver, or if cached
-// is true by watchfan.
-func (l ledger) during(p person, d demand, from, to time.Time, cached bool) (yes, no bool) {
-	for i, e := range l {
-		if e.sent.After(to) {
-			continue
-		}
-		if i+1 < len(l) {
-			if next := l[i+1]; cached && next.enforced.Before(from) || !cached && next.seen.Before(from) {
-				continue
-			}
-		}
-		if e.rights.allow(p, d) {
+// settle says that only the last rights are in force.
+func (l *ledger) settle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changing = false
+}
+
+// now returns the time, and the last rights.
+func (l *ledger) now() (time int, last rights) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time = 2 * (len(l.entries) - 1); l.changing {
+		time--
+	}
+	return time, l.entries[len(l.entries)-1]
+}
+
+// during returns the answers that may have been given between from and to.
+func (l *ledger) during(p person, d demand, from, to int) (yes, no bool) {
+	for _, r := range l.entries[from/2 : (to+1)/2+1] {
+		if r.allow(p, d) {
 			yes = true
 		} else {
 			no = true
@@ -170,8 +190,8 @@ func (l ledger) during(p person, d demand, from, to time.Time, cached bool) (yes
 
 // amendment is one write of one RBAC object.
 type amendment struct {
-	method, kind, key string
-	after             rights
+	kind, key string
+	after     rights
 }
 
 // draw returns an amendment to r that changes the answers to some people's demands, and one such
@@ -190,8 +210,7 @@ func (r rights) draw(rng *rand.Rand, people []person, all []demand) (c amendment
 }
 
 func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
-	c := amendment{method: http.MethodPut, kind: "RoleBinding",
-		after: rights{maps.Clone(r.roles), maps.Clone(r.bindings)}}
+	c := amendment{kind: "RoleBinding", after: rights{roles: maps.Clone(r.roles), bindings: maps.Clone(r.bindings)}}
 	kind := rng.IntN(5)
 	if kind == 0 {
 		c.kind, c.key = "Role", slices.Sorted(maps.Keys(r.roles))[rng.IntN(len(r.roles))]
@@ -200,32 +219,38 @@ func (r rights) drawAny(rng *rand.Rand, people []person) amendment {
 	}
 	c.key = slices.Sorted(maps.Keys(r.bindings))[rng.IntN(len(r.bindings))]
 	b := r.bindings[c.key]
-	switch {
-	case kind == 1 && len(b.subjects) > 0: // all of it is taken back, and granted again later
-		c.method, b.subjects = http.MethodDelete, nil
-	case len(b.subjects) == 0:
-		c.method, b.subjects = http.MethodPost, []rbacv1.Subject{drawSubject(rng, people)}
-	case kind < 4 || len(b.subjects) == 1:
-		b.subjects = append(slices.Clone(b.subjects), drawSubject(rng, people))
+	switch subjects := slices.Clone(b.subjects); {
+	case kind == 1 && len(subjects) > 0: // all of it is taken back, and granted again later
+		b.subjects = nil
+	case kind == 4 && len(subjects) > 1:
+		b.subjects = subjects[1:]
 	default:
-		b.subjects = slices.Clone(b.subjects[1:])
+		b.subjects = append(subjects, drawSubject(rng, people))
 	}
 	c.after.bindings[c.key] = b
 	return c
 }
 
-// apply writes c.
+// apply writes c. A PUT also creates RBAC's objects.
 func (c amendment) apply(t *testing.T, admin *target) {
 	t.Helper()
 	uri := rbacURI(c.kind, c.key)
-	if c.method == http.MethodDelete {
+	if c.kind == "RoleBinding" && len(c.after.bindings[c.key].subjects) == 0 {
 		admin.remove(t, uri)
 		return
 	}
-	if c.method == http.MethodPost {
-		uri = path.Dir(uri)
+	admin.must(t, http.MethodPut, uri, jsonType, c.after.body(c.kind, c.key))
+}
+
+// create makes all of r's objects.
+func (r rights) create(t *testing.T, admin *target) {
+	t.Helper()
+	for key := range r.roles {
+		amendment{"Role", key, r}.apply(t, admin)
 	}
-	admin.must(t, c.method, uri, jsonType, c.after.body(c.kind, c.key))
+	for key := range r.bindings {
+		amendment{"RoleBinding", key, r}.apply(t, admin)
+	}
 }
 
 func drawSubject(rng *rand.Rand, people []person) rbacv1.Subject {
@@ -267,7 +292,7 @@ func drawRules(rng *rand.Rand) (rules []rbacv1.PolicyRule) {
 // firstRights are two roles in each namespace and three of the cluster, with a binding for each.
 // All but one of the cluster's roles are bound in a namespace.
 func firstRights(rng *rand.Rand, people []person) rights {
-	r := rights{make(map[string][]rbacv1.PolicyRule), make(map[string]binding)}
+	r := rights{roles: make(map[string][]rbacv1.PolicyRule), bindings: make(map[string]binding)}
 	for i := range 9 {
 		ns := append(rbacNamespaces, "")[i/2%4] // r1 r1 r2 r2 r3 r3 "" "" r1
 		in := ns

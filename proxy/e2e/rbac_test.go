@@ -26,10 +26,9 @@ var rbacSteps = flag.Int("rbac.steps", 0, "changes of rights in the test of RBAC
 // client may have received, what it must have received, and which watches had to end. Refusals are
 // in kube-apiserver's own words.
 //
-// A change comes into force at kube-apiserver at some time between its write and the first review that
-// shows it. watchfan may believe older answers for a while, so a right that is taken back is in force until
-// watchfan has refused each request that needed it, and has ended each such watch. The test waits for
-// this before the next change.
+// A change comes into force at some time between its write and the moment when watchfan has refused each request that
+// needed a right that is taken back, and has ended each such watch. The test waits for this before the next change. The
+// last change deletes an account.
 func TestRBAC(t *testing.T) {
 	parallel(t)
 	if *rbacSteps == 0 {
@@ -54,62 +53,48 @@ func TestRBAC(t *testing.T) {
 	w := &rbacReading{all: demands()}
 	first := firstRights(rng, people)
 	first.create(t, s.direct)
-	w.rights.Store(&first)
-	now := time.Now()
-	l := ledger{{first, now, now, now}}
+	w.begin(first)
 	agrees(t, s.direct, people, w.all, first)
 	uris := writeObjects(t, s.direct)
 	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	stop := make(chan struct{})
 	var work sync.WaitGroup
-	work.Go(func() { rewriteObjects(t, s.direct, uris, stop) })
+	work.Go(func() { rewriteObjects(t, s.direct, uris, ctx.Done()) })
 	for _, r := range readers {
 		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
-		work.Go(func() { r.readAll(stop, w, own) })
+		work.Go(func() { r.readAll(ctx.Done(), w, own) })
 		for range 5 {
 			own := rand.New(rand.NewPCG(rng.Uint64(), 0))
 			work.Go(func() { r.watchAll(ctx, w, own) })
 		}
 	}
-	finish := sync.OnceFunc(func() {
-		close(stop)
-		leave()
-		work.Wait()
-	})
+	finish := func() { leave(); work.Wait() }
 	defer finish()
 
-	doomed := readers[len(readers)-1]
-	for i := range *rbacSteps {
-		c, who, what := l[len(l)-1].rights.draw(rng, people, w.all)
-		e := era{rights: c.after, sent: time.Now()}
-		w.rights.Store(&e.rights)
-		c.apply(t, s.direct)
-		steady.Until(t, "change of rights", func() error { return reviewed(s.direct, who, what, c.after.allow(who, what)) })
-		e.seen = time.Now()
-		w.enforce(t, readers, l[len(l)-1].rights, c.after)
-		e.enforced = time.Now()
-		l = append(l, e)
-		if i == *rbacSteps/3 {
-			doomed.goneSent = time.Now()
-			s.direct.remove(t, "/api/v1/namespaces/r1/serviceaccounts/doomed")
-		}
-		w.more(t, 100)
+	for range *rbacSteps {
+		_, last := w.now()
+		c, who, what := last.draw(rng, people, w.all)
+		w.change(t, readers, c.after, func() {
+			c.apply(t, s.direct)
+			steady.Until(t, "change of rights", func() error { return reviewed(s.direct, who, what, c.after.allow(who, what)) })
+		})
 	}
-	// kube-apiserver trusts a token for 10 s.
-	steady.Until(t, "end of a token", func() error {
-		if resp := doomed.theirs.get(t, "/version"); resp.status != http.StatusUnauthorized {
-			return fmt.Errorf("%d", resp.status)
-		}
-		return nil
+	_, last := w.now()
+	settled := last
+	doomed := readers[len(readers)-1]
+	last.gone = doomed.name
+	w.change(t, readers, last, func() {
+		s.direct.remove(t, "/api/v1/namespaces/r1/serviceaccounts/doomed")
+		steady.Until(t, "end of a token", func() error { // kube-apiserver trusts it for 10 s
+			if resp := doomed.theirs.get(t, "/version"); resp.status != http.StatusUnauthorized {
+				return fmt.Errorf("%d", resp.status)
+			}
+			return nil
+		})
 	})
-	w.enforce(t, []*reader{doomed}, l[len(l)-1].rights, rights{})
-	doomed.goneSeen = time.Now()
-	w.more(t, 100)
 	finish()
-	settled := settledReads(rng, w, readers)
-	agrees(t, s.direct, people, w.all, l[len(l)-1].rights)
-	j := &judge{ledger: l}
+	cached := settledReads(rng, w, readers)
+	agrees(t, s.direct, people, w.all, settled) // a review does not ask whether there is an account
+	j := &judge{ledger: &w.ledger}
 	for _, r := range readers {
 		for _, o := range r.seen {
 			if err := j.fault(o); err != nil {
@@ -121,9 +106,9 @@ func TestRBAC(t *testing.T) {
 	}
 	t.Logf("%d changes; %d answers: %d from the cache, %d refused, %d refusals compared; %d watches from the cache with "+
 		"%d events, %d revoked; %d settled reads from the cache",
-		len(l)-1, j.answers, j.cached, j.refused, w.refusals.Load(), j.watches, j.events, j.revoked, settled)
+		len(w.entries)-1, j.answers, j.cached, j.refused, w.refusals.Load(), j.watches, j.events, j.revoked, cached)
 	if n := *rbacSteps; j.cached < 5*n || j.refused < 5*n || w.refusals.Load() < int64(j.refused/4) || j.watches < n ||
-		j.events < 10*n || j.revoked == 0 || settled == 0 {
+		j.events < 10*n || j.revoked == 0 || cached == 0 {
 		t.Error("that is too little to show anything")
 	}
 }
@@ -134,8 +119,7 @@ func (s *certified) readers(t *testing.T) []*reader {
 	t.Helper()
 	group := func(groups ...string) []string { return append(groups, "system:authenticated") }
 	way := func(how string, p person, ours, theirs *target, headers ...string) *reader {
-		return &reader{person: p, how: how, ours: ours, theirs: theirs, header: row{}.with(headers...).header,
-			live: make(map[*observation]struct{})}
+		return &reader{person: p, how: how, ours: ours, theirs: theirs, header: row{}.with(headers...).header}
 	}
 	token := func(how string, p person, token string, headers ...string) *reader {
 		theirs := s.cluster.as(t, "")
@@ -146,9 +130,7 @@ func (s *certified) readers(t *testing.T) []*reader {
 		ours, theirs := s.ways(t, of.client(t, name, groups...))
 		return way(how, p, ours, theirs, headers...)
 	}
-	nobody := token("bad token", person{groups: group()}, "bad")
-	nobody.nobody = true
-	all := []*reader{nobody}
+	all := []*reader{token("bad token", person{groups: group()}, "bad")} // whom no rule names
 	for _, p := range []person{{"jane", group("devs")}, {"joe", group("devs", "ops")}} {
 		all = append(all, certificate("certificate", p, s.users, p.name, p.groups[:len(p.groups)-1]))
 	}
@@ -199,17 +181,6 @@ func requestToken(t *testing.T, admin *target, uri string) string {
 		t.Fatalf("token of %s: %d: %v", uri, resp.status, err)
 	}
 	return issued.Status.Token
-}
-
-// create makes all of r's objects.
-func (r rights) create(t *testing.T, admin *target) {
-	t.Helper()
-	for key := range r.roles {
-		amendment{http.MethodPost, "Role", key, r}.apply(t, admin)
-	}
-	for key := range r.bindings {
-		amendment{http.MethodPost, "RoleBinding", key, r}.apply(t, admin)
-	}
 }
 
 // reviewed returns an error unless kube-apiserver says that p is allowed d, or not.
@@ -306,42 +277,31 @@ func settledReads(rng *rand.Rand, w *rbacReading, readers []*reader) (cached int
 
 // judge finds mistakes in what the readers received.
 type judge struct {
-	ledger ledger
+	*ledger
 
 	answers, cached, refused, watches, events, revoked, failed int
 }
 
 func (j *judge) fault(o *observation) error {
-	if o.wrong != nil {
+	j.answers++
+	yes, no := j.during(o.reader.person, o.demand, o.begin, o.end)
+	switch {
+	case o.wrong != nil || o.status == 0:
 		return o.wrong
-	}
-	switch j.answers++; o.status {
-	case 0:
-		return nil // the client left before there was an answer
-	case http.StatusUnauthorized, http.StatusForbidden:
-		j.refused++
-		if _, no := o.during(j.ledger, o.begin, o.end); !no {
+	case o.status == http.StatusUnauthorized || o.status == http.StatusForbidden:
+		if j.refused++; !no {
 			return fmt.Errorf("%d, though it was allowed all the time", o.status)
 		}
 		return nil
-	case http.StatusOK:
-	default:
+	case o.status != http.StatusOK:
 		return fmt.Errorf("%d", o.status)
-	}
-	if o.cached {
-		j.cached++
-	}
-	if yes, _ := o.during(j.ledger, o.begin, o.end); !yes {
+	case !yes:
 		return errors.New("200, though it was not allowed at any time")
-	}
-	if o.demand.verb != "watch" {
+	case !o.cached: // kube-apiserver never reviews again, in a watch
 		return nil
 	}
-	if o.broken != nil {
-		return fmt.Errorf("did not end properly: %w", o.broken)
-	}
-	if !o.cached {
-		return nil // it is kube-apiserver's watch, and kube-apiserver never reviews again
+	if j.cached++; o.demand.verb != "watch" {
+		return nil
 	}
 	j.watches++
 	j.events += o.events
@@ -349,11 +309,11 @@ func (j *judge) fault(o *observation) error {
 		return nil
 	}
 	j.revoked++
-	if _, no := o.during(j.ledger, o.begin, o.ended); !no {
+	if _, no := j.during(o.reader.person, o.demand, o.begin, o.ended); !no {
 		return errors.New("ended, though it was allowed all the time")
 	}
 	if next := o.next; next != nil && next.status == http.StatusOK {
-		if yes, _ := o.during(j.ledger, o.ended, next.end); !yes {
+		if yes, _ := j.during(o.reader.person, o.demand, o.ended, next.end); !yes {
 			return errors.New("is served again after it was revoked")
 		}
 	}

@@ -41,9 +41,7 @@ func TestReplacedNames(t *testing.T) {
 	}
 
 	createRole(t, theirs, "u\xff")
-	rights{map[string][]rbacv1.PolicyRule{"default/granted": {{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}, Verbs: []string{"list"},
-		ResourceNames: []string{"u\ufffd"}}}}, map[string]binding{"default/granted": {"default/granted",
-		[]rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "dev-user"}}}}}.create(t, theirs)
+	theirs.allow(t, "default", "granted", "User dev-user", "list rbac.authorization.k8s.io/roles u\ufffd")
 	user := [2]*target{p.secure(t, c.token(t, "user")), c.as(t, "user")}
 	for _, accepts := range []string{jsonType, protoType, partials, strings.Replace(partials, "json", "vnd.kubernetes.protobuf", 1)} {
 		for _, name := range []string{"u%FF", "u%FD", "u%EF%BF%BD", "u%C3%A9"} {

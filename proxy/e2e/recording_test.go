@@ -15,6 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
@@ -54,29 +59,77 @@ func parseEvent(line []byte) (event, error) {
 func decodeEvent(line []byte) (event, error) {
 	var e struct {
 		Type   string
-		Object struct {
-			Metadata struct {
-				Namespace, Name, UID, ResourceVersion string
-				Annotations                           map[string]string
-			}
-		}
+		Object metav1.PartialObjectMetadata
 	}
 	if err := json.Unmarshal(line, &e); err != nil {
 		return event{}, fmt.Errorf("event %.300q: %w", line, err)
 	}
-	meta := e.Object.Metadata
-	ev := event{typ: e.Type, key: meta.Name, uid: meta.UID, line: string(line),
-		end: meta.Annotations["k8s.io/initial-events-end"] == "true"}
+	return newEvent(e.Type, e.Object.ObjectMeta, string(line))
+}
+
+func decodeFrame(frame []byte) (event, error) {
+	var e metav1.WatchEvent
+	var body runtime.Unknown
+	var object metav1.PartialObjectMetadata // others have more fields
+	err := e.Unmarshal(frame)
+	if err == nil {
+		err = body.Unmarshal(bytes.TrimPrefix(e.Object.Raw, []byte("k8s\x00")))
+	}
+	if err == nil {
+		err = object.Unmarshal(body.Raw)
+	}
+	if err != nil {
+		return event{}, fmt.Errorf("event %.300q: %w", frame, err)
+	}
+	return newEvent(e.Type, object.ObjectMeta, string(frame))
+}
+
+func newEvent(typ string, meta metav1.ObjectMeta, line string) (ev event, err error) {
+	ev = event{typ: typ, key: meta.Name, uid: string(meta.UID), line: line, end: meta.Annotations["k8s.io/initial-events-end"] == "true"}
 	if meta.Namespace != "" {
 		ev.key = meta.Namespace + "/" + meta.Name
 	}
-	if e.Type != "ERROR" {
-		var err error
+	if typ != "ERROR" {
 		if ev.rv, err = strconv.ParseUint(meta.ResourceVersion, 10, 64); err != nil {
 			return event{}, fmt.Errorf("event %.300q: %w", line, err)
 		}
 	}
 	return ev, nil
+}
+
+// eventsOf returns a function that reads the next event of a watch. One in CBOR, whose maps have any order, becomes JSON.
+func eventsOf(contentType string, body io.Reader) (next func() (event, error)) {
+	if contentType == "application/cbor-seq" {
+		in := cbor.NewDecoder(body)
+		return func() (event, error) {
+			var item cbor.RawMessage
+			var v any
+			err := in.Decode(&item)
+			if err == nil {
+				err = direct.Unmarshal(item, &v)
+			}
+			if err != nil {
+				return event{}, err
+			}
+			line, err := json.Marshal(v)
+			if err != nil {
+				return event{}, err
+			}
+			return parseEvent(line)
+		}
+	}
+	protobuf := strings.HasPrefix(contentType, protoType)
+	in := proxytest.NewEventReader(body, protobuf)
+	return func() (event, error) {
+		line, err := in.Next()
+		switch {
+		case err != nil:
+			return event{}, err
+		case protobuf:
+			return decodeFrame(line)
+		}
+		return parseEvent(line)
+	}
 }
 
 func (e event) String() string { return fmt.Sprintf("%s %s@%d", e.typ, e.key, e.rv) }
@@ -155,15 +208,13 @@ func (r *recording) read(resp *http.Response) error {
 	if r.target.gzip && resp.Header.Get("Content-Encoding") == "gzip" {
 		body = proxytest.NewMemberReader(resp.Body)
 	}
-	in := proxytest.NewEventReader(body, false)
-	for {
-		line, err := in.Next()
+	if r.status != http.StatusOK {
+		return nil
+	}
+	for next := eventsOf(resp.Header.Get("Content-Type"), body); ; {
+		ev, err := next()
 		if err == io.EOF {
 			return nil
-		}
-		var ev event
-		if err == nil && r.status == http.StatusOK {
-			ev, err = parseEvent(line)
 		}
 		if err != nil {
 			return err

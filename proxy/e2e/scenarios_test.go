@@ -49,7 +49,8 @@ import (
 //
 //	PATH         another resource
 //	-A           all namespaces
-//	-table       as for kubectl, with ages of any value; or -metadata
+//	-table       as for kubectl, with ages of any value; or -metadata, -protobuf, -cbor
+//	-lean        without managedFields, for clients of watchfan; or -view=NAME
 //	-as=USER     another user of devcluster, who comes over TLS only
 //	-cached      watchfan has to answer itself
 //	-once        a watch that kube-apiserver ends has ended; others continue, as clients do
@@ -58,8 +59,13 @@ import (
 // more commands, such as skip and env.
 func TestScenarios(t *testing.T) {
 	parallel(t)
-	c, p := sharedCluster(t), sharedWatchfan(t)
+	p := sharedWatchfan(t)
 	p.waitReady(t)
+	runScenarios(t, "testdata/scenarios", sharedCluster(t), p)
+}
+
+// runScenarios runs the scenarios of a directory.
+func runScenarios(t *testing.T, dir string, c *cluster, p *watchfan) {
 	ways := append([]*target{c.direct(t)}, p.ways(t, c.token(t, "admin"))...)
 	ways[2] = ways[2].zipped()
 	verbs := map[string]func(s *scenario, args []string){
@@ -83,7 +89,7 @@ func TestScenarios(t *testing.T) {
 			}
 		}
 	}
-	testscript.Run(t, testscript.Params{Dir: "testdata/scenarios", Cmds: commands,
+	testscript.Run(t, testscript.Params{Dir: dir, Cmds: commands,
 		Condition: func(gate string) (bool, error) { return ways[0].enables(t, gate), nil },
 		Setup: func(env *testscript.Env) error {
 			t, ns := env.T().(testing.TB), strings.TrimPrefix(path.Base(env.WorkDir), "script-")
@@ -187,6 +193,7 @@ type read struct {
 	header              http.Header
 	ways                []*target
 	cached, once, table bool
+	asker               asker
 
 	recordings []*recording
 	upTo       func([]event) int // how many events are compared, 0 if they have not come
@@ -194,7 +201,7 @@ type read struct {
 
 // reads returns the requests that arguments describe, with the parameters of query.
 func (s *scenario) reads(query string, args []string) (reads []*read) {
-	r, uri, queries := read{ways: s.ways}, s.uri, []string{query}
+	r, uri, queries, media, as := read{ways: s.ways}, s.uri, []string{query}, jsonType, ""
 	for _, arg := range args {
 		switch name, values, ok := strings.Cut(arg, "="); {
 		case arg[0] == '/':
@@ -202,9 +209,17 @@ func (s *scenario) reads(query string, args []string) (reads []*read) {
 		case arg == "-A":
 			uri = strings.Replace(uri, "/namespaces/"+s.ns, "", 1)
 		case arg == "-table":
-			r.table, r.header = true, accept(tableType, "application/json;as=Table;v=v1beta1;g=meta.k8s.io", jsonType)
+			r.table, media = true, tableType+",application/json;as=Table;v=v1beta1;g=meta.k8s.io,"+jsonType
 		case arg == "-metadata":
-			r.header = accept(partial)
+			as = strings.TrimPrefix(partial, jsonType)
+		case arg == "-protobuf":
+			media = protoType
+		case arg == "-cbor":
+			media = cborType
+		case arg == "-lean":
+			r.asker = lean
+		case name == "-view":
+			r.asker.view = values
 		case name == "-as":
 			r.ways = append([]*target{s.c.as(s, values)}, s.p.ways(s, s.c.token(s, values))[1:]...)
 		case arg == "-cached":
@@ -228,6 +243,13 @@ func (s *scenario) reads(query string, args []string) (reads []*read) {
 			}
 			queries = each
 		}
+	}
+	if form := media + as + r.asker.clause; form != jsonType {
+		r.header = accept(form)
+	}
+	r.ways = slices.Clone(r.ways)
+	for i := range r.ways[1:] {
+		r.ways[1+i] = r.ways[1+i].in(r.asker.view)
 	}
 	for _, query := range queries {
 		r := r
@@ -381,7 +403,7 @@ func (r *read) seen(s *scenario, recording *recording) (events []event) {
 	all := recording.await(s, "last event", func(events []event) bool { return r.upTo(events) > 0 })
 	for _, e := range all[:r.upTo(all)] {
 		if e.end {
-			e.typ, e.line = "END", strings.Replace(e.line, strconv.FormatUint(e.rv, 10), "RV", 1)
+			e.typ, e.line = "END", strings.Replace(e.line, strconv.FormatUint(e.rv, 10), "RV", 1) // of JSON
 		}
 		if e.typ != "BOOKMARK" {
 			events = append(events, e)
@@ -397,11 +419,18 @@ func (r *read) compare(s *scenario, recording *recording, want []event) error {
 	return nil
 }
 
-// lines returns events as they are compared. In Tables ages differ, and kube-apiserver sends column definitions again
+// lines returns events as they are compared: those of kube-apiserver as r's client is sent them. In Tables ages differ, and kube-apiserver sends column definitions again
 // to a watcher that has shared an event which another one encoded.
 func (r *read) lines(recording *recording, events []event) []string {
 	all := lines(events)
 	for i := range all {
+		if recording == r.recordings[0] {
+			less, err := r.asker.less([]byte(all[i]))
+			if err != nil {
+				return []string{err.Error()}
+			}
+			all[i] = string(less)
+		}
 		if r.table && i > 0 && !proxytest.FromCache(recording.header) {
 			all[i] = columns.ReplaceAllString(all[i], "${1}null${2}")
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,7 +134,7 @@ type asker struct{ view, clause string }
 
 var (
 	lean, inLean, inAgents = asker{clause: drop}, asker{view: "lean"}, asker{view: "agents"}
-	askers                 = []asker{{}, lean, inLean, inAgents}
+	askers                 = []asker{lean, inLean, inAgents}
 )
 
 // trims reports whether objects without a's fields have a form.
@@ -213,7 +212,7 @@ func TestTrimmed(t *testing.T) {
 	p.waitReady(t)
 	ways := p.ways(t, c.token(t, "admin"))
 	t.Run("reads", func(t *testing.T) { testTrimmedReads(t, theirs, ways) })
-	t.Run("watches", func(t *testing.T) { testTrimmedWatches(t, theirs, ways) })
+	t.Run("watches", func(t *testing.T) { runScenarios(t, "testdata/scenarios/trimmed", c, p) })
 	t.Run("programs", func(t *testing.T) { testTrimmedPrograms(t, c, p) })
 	if n := p.admin(t).metric(t, "watchfan_upstream_watches", `resource="configmaps"`, `encoding="json"`); n != 1 {
 		t.Errorf("%v upstream watches of ConfigMaps in JSON, want 1 for all clients", n)
@@ -234,7 +233,7 @@ func testTrimmedReads(t *testing.T, theirs *target, ways []*target) {
 	uris := append(pages, exact, exact+"&labelSelector=l%3D1", exact+"&limit=7",
 		trimmedMaps+"?resourceVersion=0&fieldSelector=metadata.name%3Dc-07", trimmedMaps+"/c-00?resourceVersion=0",
 		trimmedMaps+"/c-07?resourceVersion=0", trimmedFruits+"?resourceVersion=0", trimmedFruits+"/f1?resourceVersion=0")
-	for _, a := range askers[1:] {
+	for _, a := range askers {
 		var rows []row
 		add := func(uri, accepts string) {
 			rows = append(rows, row{uri: uri, header: accept(accepts), asker: a, cached: true})
@@ -263,110 +262,6 @@ func testTrimmedReads(t *testing.T, theirs *target, ways []*target) {
 			below = append(below, way.in(a.view))
 		}
 		checkAll(t, rows, theirs, below...)
-	}
-}
-
-// testTrimmedWatches compares watches that begin before and between changes.
-func testTrimmedWatches(t *testing.T, theirs *target, ways []*target) {
-	since := fmt.Sprintf("?watch=1&resourceVersion=%d", theirs.version(t, trimmedMaps))
-	type watched struct {
-		asker
-		way          *target
-		uri, accepts string
-		events       []string
-		err          error
-	}
-	var all []*watched
-	var reading sync.WaitGroup
-	begin := func() {
-		first := len(all)
-		for _, uri := range []string{trimmedMaps + since, trimmedMaps + since + "&labelSelector=l%3D1",
-			trimmedMaps + since + "&fieldSelector=metadata.name%3Dc-03", trimmedFruits + since} {
-			for i, form := range leanForms {
-				if strings.HasPrefix(uri, trimmedFruits) && form == protoType {
-					continue
-				}
-				all = append(all, &watched{way: theirs, uri: uri, accepts: form})
-				for j, a := range askers {
-					if a.trims(form) {
-						way := ways[(i+j+len(all))%len(ways)].in(a.view)
-						if len(all)%2 == 0 {
-							way = way.zipped()
-						}
-						all = append(all, &watched{asker: a, way: way, uri: uri, accepts: form + a.clause})
-					}
-				}
-			}
-		}
-		for _, w := range all[first:] {
-			reading.Go(func() { w.events, w.err = readWatch(t.Context(), w.way, w.uri, w.accepts) })
-		}
-	}
-	begin()
-	for i := range 20 {
-		if i == 10 {
-			begin()
-		}
-		theirs.patch(t, fmt.Sprintf("%s/c-%02d", trimmedMaps, i), fmt.Sprintf(`{"data":{"n":"%d"}}`, i))
-		theirs.patch(t, trimmedFruits+"/f1", fmt.Sprintf(`{"spec":{"n":%d}}`, i))
-	}
-	theirs.patch(t, trimmedMaps+"/c-01", `{"metadata":{"labels":{"l":"2"}},"data":{"k":"kept"}}`) // it leaves the selector
-	theirs.remove(t, trimmedMaps+"/c-59")
-	for _, uri := range []string{trimmedMaps + "/c-03", trimmedFruits + "/f1"} {
-		theirs.patch(t, uri, `{"metadata":{"labels":{"is":"`+theEnd+`"}}}`)
-	}
-	reading.Wait()
-	var want []string
-	for _, w := range all {
-		if w.err != nil {
-			t.Fatalf("%s%s as %s: %v", w.way.name, w.uri, w.accepts, w.err)
-		}
-		if w.way == theirs {
-			want = w.events
-			continue
-		}
-		var less []string
-		for _, event := range want {
-			event, err := w.less([]byte(event))
-			if err != nil {
-				t.Fatal(err)
-			}
-			less = append(less, string(event))
-		}
-		if err := same(w.events, less); err != nil {
-			t.Errorf("%s%s as %s: %v", w.way.name, w.uri, w.accepts, err)
-		}
-	}
-}
-
-// theEnd is a text in the last event of each watch of testTrimmedWatches.
-const theEnd = "the-end"
-
-// readWatch returns the events of a watch up to the one with the text theEnd.
-func readWatch(ctx context.Context, d *target, uri, accepts string) (events []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, steady.Patience)
-	defer cancel()
-	resp, err := d.open(ctx, http.MethodGet, uri, accept(accepts), "")
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body := resp.Body
-	compressed := d.gzip && !strings.Contains(uri, "metadata.name") // of one object is not
-	if got := resp.Header.Get("Content-Encoding"); resp.StatusCode != http.StatusOK || compressed != (got == "gzip") {
-		return nil, fmt.Errorf("status %d, Content-Encoding %q", resp.StatusCode, got)
-	}
-	if compressed {
-		body = proxytest.NewMemberReader(body)
-	}
-	for in := proxytest.NewEventReader(body, strings.HasPrefix(accepts, protoType)); ; {
-		event, err := in.Next()
-		if err != nil {
-			return events, err
-		}
-		if events = append(events, string(event)); bytes.Contains(event, []byte(theEnd)) {
-			return events, nil
-		}
 	}
 }
 

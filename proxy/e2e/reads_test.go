@@ -109,8 +109,8 @@ var (
 	repeated = regexp.MustCompile(`^(.*)\*(\d+)$`)
 )
 
-// requests reads testdata/requests/NAME.txt. A line is an id, perhaps a method, a path, and perhaps headers and a body
-// behind -H and -d, as for curl, but without quotes.
+// requests reads testdata/requests/NAME.txt. A line is an id, or the word cached if watchfan has to answer itself,
+// perhaps a method, a path, and perhaps headers and a body behind -H and -d, as for curl, but without quotes.
 //
 //	{a|b}          makes a request for each
 //	{x*9}          is xxxxxxxxx
@@ -167,7 +167,7 @@ func alternatives(text string) (all []string) {
 func newRow(head, body string) row {
 	parts := strings.Split(head, " -H ")
 	words := strings.Fields(parts[0])
-	r := row{id: words[0], uri: words[len(words)-1], body: body}
+	r := row{id: words[0], uri: words[len(words)-1], body: body, cached: words[0] == "cached"}
 	if len(words) > 2 {
 		r.method = words[1]
 	}

@@ -20,29 +20,40 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// followingProgram is a program that follows the cluster and shows what it knows.
-type followingProgram struct {
+// fleet is a program that people run, in several copies: one for each shard, say, or one on each node.
+type fleet struct {
 	name      string
-	resources []string // that it watches
+	copies    int
+	resources []string // that each copy watches
 	// start starts a copy. knows returns what the copy knows, as sorted lines.
-	start func(t *testing.T, kubeconfig string) (knows func() ([]string, error))
-	marks []string // some line contains each of them once the copy knows the last changes
+	start func(t *testing.T, kubeconfig string, number int) (knows func() ([]string, error))
+	// Some line of the fleet has each of these once it knows the last changes. N stands for the numbers of changes, and
+	// COPY for that of the copy that notices it on its node. A line begins with the number of its copy.
+	marks []string
 }
 
-// TestFollowers: programs that people run know the same through watchfan as straight at
-// kube-apiserver. Two copies cost kube-apiserver one watch for each resource, of however many namespaces.
+var fleets = []fleet{
+	{"kube-state-metrics", 2, []string{"configmaps", "pods", "services"}, startKubeStateMetrics,
+		[]string{`configmap="last-N"`, `service="last-N"`, `label_step="2"`}},
+	{"Prometheus' discovery", 2, []string{"pods", "services", "nodes", "endpointslices"}, startPrometheus,
+		[]string{`"__meta_kubernetes_service_name":"last-N"`, `"__meta_kubernetes_pod_label_step":"2"`}},
+	{"CoreDNS", 2, []string{"services", "endpointslices", "namespaces"}, startCoreDNS,
+		[]string{"last-N.followed.svc.cluster.local.", "192.0.2.9"}},
+	{"Python's kubernetes", 2, []string{"configmaps"}, startPythonClient, []string{"followed/last-N"}},
+	{"a controller-runtime manager of twenty namespaces", 2, []string{"configmaps", "pods", "services"}, startManager,
+		[]string{"ConfigMap followed/last-N", "Service followed/last-N"}},
+	{"kube-state-metrics in shards", fleetNodes, []string{"configmaps", "pods", "services"}, startShard,
+		[]string{`configmap="last-N"`, `service="last-N"`, `pod="last-N"`}},
+	{"kube-state-metrics on each node", fleetNodes, []string{"pods"}, startOnNode, []string{`pod="last-N"`}},
+	{"kube-proxy", fleetNodes, []string{"services", "endpointslices", "servicecidrs", "nodes"}, startKubeProxy,
+		[]string{"COPY: service followed/last-N ", "COPY: slice followed/last 192.0.2.9", "COPY: topology map[topology.kubernetes.io/zone:last]"}},
+}
+
+// TestFollowers: programs that people run, as deploy/RECIPES.md sets them up, know the same through watchfan as straight
+// at kube-apiserver. All copies together cost kube-apiserver one watch for each resource, of however many namespaces.
 func TestFollowers(t *testing.T) {
 	t.Parallel() // each program has its turn
-	for _, f := range []followingProgram{
-		{"kube-state-metrics", []string{"configmaps", "pods", "services"}, startKubeStateMetrics,
-			[]string{`configmap="last"`, `service="last"`, `label_step="2"`}},
-		{"Prometheus' discovery", []string{"pods", "services", "nodes", "endpointslices"}, startPrometheus,
-			[]string{`"__meta_kubernetes_service_name":"last"`, `"__meta_kubernetes_pod_label_step":"2"`}},
-		{"CoreDNS", []string{"services", "endpointslices", "namespaces"}, startCoreDNS, []string{"last.followed.svc.cluster.local.", "192.0.2.9"}},
-		{"Python's kubernetes", []string{"configmaps"}, startPythonClient, []string{"followed/last"}},
-		{"a controller-runtime manager of twenty namespaces", []string{"configmaps", "pods", "services"}, startManager,
-			[]string{"ConfigMap followed/last", "Service followed/last"}},
-	} {
+	for _, f := range fleets {
 		t.Run(f.name, func(t *testing.T) {
 			parallel(t)
 			c := privateCluster(t)
@@ -50,43 +61,77 @@ func TestFollowers(t *testing.T) {
 			p.waitReady(t)
 			theirs, ours := programWays(t, c, p)
 			createFollowed(t, theirs.target)
-			user := &api.AuthInfo{Token: theirs.token}
-			others := f.upstreamWatches(t, theirs.target)
-			first := f.start(t, ours.kubeconfig(t, user))
-			f.agree(t, []string{`first`}, first)
-			passed := p.admin(t).metric(t, "watchfan_passthrough_watches_total") // while caches were filled
-			second := f.start(t, ours.kubeconfig(t, user))
-			f.agree(t, []string{`first`}, first, second)
+			admin, others := p.admin(t), f.upstreamWatches(t, theirs.target)
+			passed := func() float64 { return admin.metric(t, "watchfan_passthrough_watches_total") }
+			var before float64 // while caches were filled
+			through := f.startAll(t, ours, func() { before = passed() })
 			steady.Until(t, "one watch for each resource", func() error { // proofs are watches, too
 				if n := f.upstreamWatches(t, theirs.target) - others; n != len(f.resources) {
-					return fmt.Errorf("two copies make %d watches at kube-apiserver", n)
+					return fmt.Errorf("%d copies make %d watches at kube-apiserver", f.copies, n)
 				}
 				return nil
 			})
-			if n := p.admin(t).metric(t, "watchfan_passthrough_watches_total"); n > passed {
-				t.Errorf("%v watches were passed through", n-passed)
+			if n := passed() - before; n > 0 {
+				t.Errorf("%v watches were passed through", n)
 			}
-			straight := f.start(t, theirs.kubeconfig(t, user))
-			f.agree(t, []string{`first`}, straight, first, second)
+			straight := f.startAll(t, theirs, func() {})
+			agree(t, nil, straight, through)
 			changeFollowed(t, theirs.target)
-			f.agree(t, f.marks, straight, first, second)
+			agree(t, f.allMarks(), straight, through)
 		})
 	}
 }
 
-// agree waits until all copies know the same, and have all marks.
-func (f followingProgram) agree(t *testing.T, marks []string, copies ...func() ([]string, error)) {
+// startAll starts all copies, each when the one before it knows something. The first calls filled then. knows returns
+// what they know, each line with the number of its copy.
+func (f fleet) startAll(t *testing.T, w programWay, filled func()) (knows func() ([]string, error)) {
 	t.Helper()
-	steady.Until(t, "same knowledge everywhere of "+f.name, func() error {
-		var want []string
+	kubeconfig := w.kubeconfig(t, &api.AuthInfo{Token: w.token})
+	var copies []func() ([]string, error)
+	for i := range f.copies {
+		copies = append(copies, f.start(t, kubeconfig, i))
+		agree(t, []string{"first"}, copies[i])
+		if i == 0 {
+			filled()
+		}
+	}
+	return func() (all []string, err error) {
 		for i, knows := range copies {
+			lines, err := knows()
+			if err != nil {
+				return nil, err
+			}
+			for _, line := range lines {
+				all = append(all, fmt.Sprintf("%d: %s", i, line))
+			}
+		}
+		return all, nil
+	}
+}
+
+func (f fleet) allMarks() (all []string) {
+	for n := range followedChanges {
+		number := strings.NewReplacer("N", fmt.Sprint(n), "COPY", fmt.Sprint(n%fleetNodes))
+		for _, mark := range f.marks {
+			all = append(all, number.Replace(mark))
+		}
+	}
+	return all
+}
+
+// agree waits until all know the same, and have all marks.
+func agree(t *testing.T, marks []string, all ...func() ([]string, error)) {
+	t.Helper()
+	steady.Until(t, "same knowledge everywhere", func() error {
+		var want []string
+		for i, knows := range all {
 			lines, err := knows()
 			if err != nil {
 				return err
 			}
 			for _, mark := range marks {
 				if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, mark) }) {
-					return fmt.Errorf("copy %d does not know %s: %d lines", i, mark, len(lines))
+					return fmt.Errorf("%d does not know %s: %d lines", i, mark, len(lines))
 				}
 			}
 			if i == 0 {
@@ -94,7 +139,7 @@ func (f followingProgram) agree(t *testing.T, marks []string, copies ...func() (
 			}
 			for k := range max(len(lines), len(want)) {
 				if k >= len(lines) || k >= len(want) || lines[k] != want[k] {
-					return fmt.Errorf("copy %d of %d lines differs from the first of %d at line %d", i, len(lines), len(want), k)
+					return fmt.Errorf("%d, of %d lines, differs from the first, of %d, at line %d", i, len(lines), len(want), k)
 				}
 			}
 		}
@@ -102,7 +147,7 @@ func (f followingProgram) agree(t *testing.T, marks []string, copies ...func() (
 	})
 }
 
-func (f followingProgram) upstreamWatches(t *testing.T, d *target) (n int) {
+func (f fleet) upstreamWatches(t *testing.T, d *target) (n int) {
 	t.Helper()
 	for _, resource := range f.resources {
 		n += upstreamWatches(t, d, resource)
@@ -118,41 +163,70 @@ func upstreamWatches(t testing.TB, d *target, resource string, labels ...string)
 
 const followedURI = "/api/v1/namespaces/followed/"
 
+const (
+	fleetNodes      = 3
+	followedChanges = 12 // so that each shard and each node gets some
+)
+
+func nodeOf(number int) string { return fmt.Sprintf("node-%d", number) }
+
 // createFollowed creates what followers follow.
 func createFollowed(t *testing.T, d *target) {
 	t.Helper()
 	createNamespaces(t, d, "followed")
-	d.create(t, "/api/v1/nodes", `{"metadata":{"name":"first-node"},"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`)
+	for i := range fleetNodes {
+		// Without a zone: kube-proxy may miss the labels that its node has when it starts. It handles the
+		// node before it has registered what is to hear of its topology (k8s.io/kubernetes, ProxyServer.Run).
+		d.create(t, "/api/v1/nodes", fmt.Sprintf(`{"metadata":{"name":%q},`+
+			`"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.%d"}]}}`, nodeOf(i), 10+i))
+	}
 	for i := range 20 {
 		name := fmt.Sprintf("first-%d", i)
 		d.create(t, followedURI+"configmaps", fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
 		d.create(t, followedURI+"services", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"ports":[{"port":80}]}}`, name))
-		d.create(t, followedURI+"pods", fmt.Sprintf(
-			`{"metadata":{"name":%q,"labels":{"step":"1"}},"spec":{"nodeName":"first-node","containers":[{"name":"c","image":"i","ports":[{"containerPort":80}]}]}}`, name))
+		createFollowedPod(t, d, name, nodeOf(i%fleetNodes))
 		d.patch(t, followedURI+"pods/"+name+"/status", fmt.Sprintf(`{"status":{"podIP":"192.0.2.%d","podIPs":[{"ip":"192.0.2.%d"}]}}`, 100+i, 100+i))
 	}
 	d.create(t, followedURI+"services", `{"metadata":{"name":"first-headless"},"spec":{"clusterIP":"None","ports":[{"port":80}]}}`)
-	d.create(t, followedSlices, `{"metadata":{"name":"slice","labels":{"kubernetes.io/service-name":"first-headless"}},"addressType":"IPv4",`+
-		`"ports":[{"port":80}],"endpoints":[{"addresses":["192.0.2.8"]}]}`)
+	createFollowedSlice(t, d, "slice", "first-headless", "192.0.2.8")
+}
+
+func createFollowedPod(t *testing.T, d *target, name, node string) {
+	t.Helper()
+	d.create(t, followedURI+"pods", fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"step":"1"}},"spec":{"nodeName":%q,`+
+		`"containers":[{"name":"c","image":"i","ports":[{"containerPort":80}]}]}}`, name, node))
 }
 
 const followedSlices = "/apis/discovery.k8s.io/v1/namespaces/followed/endpointslices"
 
-// changeFollowed creates, changes and deletes some of it.
-func changeFollowed(t *testing.T, d *target) {
+func createFollowedSlice(t *testing.T, d *target, name, service, address string) {
 	t.Helper()
-	for i := range 10 {
-		for _, resource := range []string{"configmaps", "services", "pods"} {
-			d.remove(t, fmt.Sprintf("%s%s/first-%d", followedURI, resource, i))
-		}
-		d.patch(t, fmt.Sprintf("%spods/first-%d", followedURI, 10+i), `{"metadata":{"labels":{"step":"2"}}}`)
-	}
-	d.patch(t, followedSlices+"/slice", `{"endpoints":[{"addresses":["192.0.2.9"]}]}`)
-	d.create(t, followedURI+"services", `{"metadata":{"name":"last"},"spec":{"ports":[{"port":80}]}}`)
-	d.create(t, followedURI+"configmaps", `{"metadata":{"name":"last"}}`)
+	d.create(t, followedSlices, fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"kubernetes.io/service-name":%q}},"addressType":"IPv4",`+
+		`"ports":[{"port":80}],"endpoints":[{"addresses":[%q]}]}`, name, service, address))
 }
 
-func startKubeStateMetrics(t *testing.T, kubeconfig string) func() ([]string, error) {
+// changeFollowed creates, changes and deletes objects of each resource, on each node.
+func changeFollowed(t *testing.T, d *target) {
+	t.Helper()
+	for i := range fleetNodes {
+		d.patch(t, "/api/v1/nodes/"+nodeOf(i), `{"metadata":{"labels":{"topology.kubernetes.io/zone":"last"}}}`)
+	}
+	d.patch(t, followedSlices+"/slice", `{"endpoints":[{"addresses":["192.0.2.9"]}]}`)
+	createFollowedSlice(t, d, "last", "first-19", "192.0.2.9")
+	for n := range followedChanges {
+		for _, resource := range []string{"configmaps", "services", "pods"} {
+			d.remove(t, fmt.Sprintf("%s%s/first-%d", followedURI, resource, n))
+		}
+		d.create(t, followedURI+"configmaps", fmt.Sprintf(`{"metadata":{"name":"last-%d"}}`, n))
+		createFollowedPod(t, d, fmt.Sprintf("last-%d", n), nodeOf(n%fleetNodes))
+		d.create(t, followedURI+"services", fmt.Sprintf(`{"metadata":{"name":"last-%d"},"spec":{"ports":[{"port":80}]}}`, n))
+	}
+	for n := followedChanges; n < 20; n++ {
+		d.patch(t, fmt.Sprintf("%spods/first-%d", followedURI, n), `{"metadata":{"labels":{"step":"2"}}}`)
+	}
+}
+
+func startKubeStateMetrics(t *testing.T, kubeconfig string, _ int) func() ([]string, error) {
 	return runKubeStateMetrics(t, nil, "--kubeconfig", kubeconfig, "--resources", "configmaps,pods,services",
 		"--metric-labels-allowlist", "pods=[step]")
 }
@@ -180,14 +254,34 @@ func runKubeStateMetrics(t *testing.T, environment []string, args ...string) fun
 	}
 }
 
+// startShard starts one of kube-state-metrics' shards. With client-go 0.35, all of its shards but one
+// wait for ever for the end of a streaming list, at any server, because their filter drops bookmarks
+// (https://github.com/kubernetes/kube-state-metrics/issues/2973). So it lists.
+func startShard(t *testing.T, kubeconfig string, number int) func() ([]string, error) {
+	return runKubeStateMetrics(t, []string{"KUBE_FEATURE_WatchListClient=false"}, "--kubeconfig", kubeconfig,
+		"--resources", "configmaps,pods,services", "--shard", fmt.Sprint(number), "--total-shards", fmt.Sprint(fleetNodes))
+}
+
+// startOnNode starts kube-state-metrics for the pods of a node, as a DaemonSet runs it.
+func startOnNode(t *testing.T, kubeconfig string, number int) func() ([]string, error) {
+	return runKubeStateMetrics(t, nil, "--kubeconfig", kubeconfig, "--resources", "pods", "--node", nodeOf(number))
+}
+
+// startKubeProxy starts kube-proxy's own server, see the program kubeproxy.
+func startKubeProxy(t *testing.T, kubeconfig string, number int) func() ([]string, error) {
+	state := filepath.Join(t.TempDir(), "state")
+	runFollower(t, "kubeproxy", exec.Command(binary(t, "KUBEPROXY_BIN", "kubeproxy"), kubeconfig, nodeOf(number), state))
+	return linesOf(state)
+}
+
 // startPrometheus starts Prometheus' discovery, see the program discovery.
-func startPrometheus(t *testing.T, kubeconfig string) func() ([]string, error) {
+func startPrometheus(t *testing.T, kubeconfig string, _ int) func() ([]string, error) {
 	state := filepath.Join(t.TempDir(), "state")
 	runFollower(t, "discovery", exec.Command(binary(t, "DISCOVERY_BIN", "discovery"), kubeconfig, state))
 	return linesOf(state)
 }
 
-func startCoreDNS(t *testing.T, kubeconfig string) func() ([]string, error) {
+func startCoreDNS(t *testing.T, kubeconfig string, _ int) func() ([]string, error) {
 	port := reservedPort(t)
 	file := filepath.Join(t.TempDir(), "Corefile")
 	config := fmt.Sprintf("cluster.local:%s {\n  bind 127.0.0.1\n  kubernetes {\n    kubeconfig %s context\n    ttl 0\n  }\n}\n", port, kubeconfig)
@@ -199,9 +293,9 @@ func startCoreDNS(t *testing.T, kubeconfig string) func() ([]string, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+port)
 	}}
 	return func() (lines []string, err error) {
-		names := []string{"first-headless", "last"}
+		names := []string{"first-headless"}
 		for i := range 20 {
-			names = append(names, fmt.Sprintf("first-%d", i))
+			names = append(names, fmt.Sprintf("first-%d", i), fmt.Sprintf("last-%d", i))
 		}
 		for _, name := range names {
 			name += ".followed.svc.cluster.local."
@@ -220,7 +314,7 @@ func startCoreDNS(t *testing.T, kubeconfig string) func() ([]string, error) {
 }
 
 // startManager starts a manager, see the program controllers.
-func startManager(t *testing.T, kubeconfig string) func() ([]string, error) {
+func startManager(t *testing.T, kubeconfig string, _ int) func() ([]string, error) {
 	namespaces, state := "followed", filepath.Join(t.TempDir(), "state")
 	for i := range 19 {
 		namespaces += fmt.Sprint(",other-", i)
@@ -232,7 +326,7 @@ func startManager(t *testing.T, kubeconfig string) func() ([]string, error) {
 //go:embed testdata/follow.py
 var followPython []byte
 
-func startPythonClient(t *testing.T, kubeconfig string) func() ([]string, error) {
+func startPythonClient(t *testing.T, kubeconfig string, _ int) func() ([]string, error) {
 	dir := t.TempDir()
 	script, state := filepath.Join(dir, "follow.py"), filepath.Join(dir, "state")
 	if err := os.WriteFile(script, followPython, 0o600); err != nil {

@@ -197,7 +197,7 @@ func (s *certificateTest) checkRows(t *testing.T) {
 		"node": {{uri: "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0"}}}
 	var comparing sync.WaitGroup
 	for who, c := range s.certificates {
-		rows := append(rightsRows(), whoami)
+		rows := append(requests(t, "rights", nil), whoami)
 		for _, r := range cached[who] {
 			r.cached = true
 			rows = append(rows, r)

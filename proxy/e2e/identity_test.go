@@ -48,33 +48,8 @@ func TestIdentity(t *testing.T) {
 	for _, user := range []string{"user", "reader"} {
 		ours, plain := p.secure(t, c.token(t, user)), p.plain(t)
 		plain.token = ours.token // a token counts on either port
-		checkAll(t, rightsRows(), c.as(t, user), ours, plain)
+		checkAll(t, requests(t, "rights", nil), c.as(t, user), ours, plain)
 	}
-}
-
-// rightsRows are requests whose answers depend on the client's rights.
-func rightsRows() []row {
-	rows := []row{
-		{method: http.MethodPost, uri: "/api/v1/namespaces/b/configmaps", body: `{"metadata":{"name":"x"}}`}, // which exists
-		{method: http.MethodPost, uri: "/api/v1/namespaces/b/configmaps?dryRun=All", body: `{"metadata":{"name":"malformed"`},
-		{method: http.MethodDelete, uri: "/api/v1/namespaces/b/secrets/never"},
-		{method: http.MethodPost, uri: "/api/v1/namespaces/a/pods/p/exec?command=true"},
-	}
-	for _, uri := range []string{
-		"/api/v1/configmaps?", "/api/v1/namespaces/a/configmaps?", "/api/v1/namespaces/b/configmaps?",
-		"/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Dx&", "/api/v1/namespaces/a/configmaps/x?",
-		"/api/v1/namespaces/b/configmaps/x?", "/api/v1/secrets?", "/api/v1/namespaces/a/secrets?", "/api/v1/namespaces/a/secrets/s?",
-		"/apis/ex.io/v1/foos?", "/apis/ex.io/v1/namespaces/a/foos/f1?", "/api/v1/pods?",
-		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&", // A05
-		"/api/v1/namespaces/a/pods/p/log?", "/api/v1/namespaces/a/pods/p/status?", "/foo?", "/api/v1/nosuch?",
-		"/api/v1/watch/secrets?timeoutSeconds=5&", "/api/v1/watch/namespaces/a/configmaps?timeoutSeconds=5&",
-		"/api/v1/configmaps?timeout=abc&", "/api/v1/configmaps?limit=abc&", "/api/v1/configmaps?fieldSelector=a%3Db%3Dc&",
-	} {
-		for _, query := range []string{"", "resourceVersion=0", "watch=1&timeoutSeconds=5", "watch=1&timeoutSeconds=5&resourceVersion=0"} {
-			rows = append(rows, row{uri: strings.TrimRight(uri+query, "?&")})
-		}
-	}
-	return rows
 }
 
 // whoami asks who the server takes the client for.

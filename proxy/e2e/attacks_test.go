@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bufio"
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -125,47 +124,6 @@ func sendAttack(address string, secure bool, attack, sentinel string) (got strin
 		}
 		if last, err = io.ReadAll(resp.Body); err != nil {
 			return "", nil, fmt.Errorf("body of answer %v: %w", codes, err)
-		}
-	}
-}
-
-// TestWebPages: the insecure port has watchfan's own rights. No web page may use them through a
-// browser on this host, whether the page comes from elsewhere or from another port of this host,
-// with an Origin or without. A page of the port itself may, also over WebSocket.
-func TestWebPages(t *testing.T) {
-	needsPlain(t)
-	parallel(t)
-	p := sharedWatchfan(t)
-	p.waitReady(t)
-	plain := p.plain(t)
-	const watch = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1" //testlint:allow timeout a WebSocket is read to its end
-	for _, page := range []struct {
-		origin, site string
-		allowed      bool
-	}{
-		{"", "", true}, // a program
-		{"http://" + p.ports.Insecure, "same-origin", true},
-		{"https://pages.example", "cross-site", false},
-		{"http://localhost:3000", "", false},
-	} {
-		header := make(http.Header)
-		for name, value := range map[string]string{"Origin": page.origin, "Sec-Fetch-Site": page.site} {
-			if value != "" {
-				header.Set(name, value)
-			}
-		}
-		for _, r := range []row{{uri: cachedList}, {uri: "/api/v1/namespaces/default/secrets"}, whoami} {
-			resp := plain.do(t, cmp.Or(r.method, http.MethodGet), r.uri, header, r.body)
-			if (resp.status != http.StatusForbidden) != page.allowed {
-				t.Errorf("%s for a page of %q: %d %.200s", r.uri, page.origin, resp.status, resp.body)
-			}
-		}
-		if page.origin == "" {
-			continue // kube-apiserver wants one for a WebSocket
-		}
-		want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[page.allowed]
-		if status, err := plain.converse(watch, header); err != nil || status != want {
-			t.Errorf("a WebSocket for a page of %q: %d, %v, want %d", page.origin, status, err, want)
 		}
 	}
 }

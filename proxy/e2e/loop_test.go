@@ -3,10 +3,10 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
@@ -19,12 +19,8 @@ func TestLoop(t *testing.T) {
 	var relays [2]*proxytest.Relay
 	for i := range fans {
 		relays[i] = proxytest.NewRelay(t, "")
-		file := filepath.Join(t.TempDir(), "kubeconfig")
-		if err := os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x",`+
-			`"context":{"cluster":"x"}}],"clusters":[{"name":"x","cluster":{"server":"http://%s"}}]}`, relays[i].Address()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		fans[i] = watchfanAs(t, file)
+		to := programWay{target: &target{base: "http://" + relays[i].Address()}}
+		fans[i] = watchfanAs(t, to.kubeconfig(t, &api.AuthInfo{}))
 	}
 	for i, r := range relays {
 		r.Redirect(fans[1-i].ports.Insecure)

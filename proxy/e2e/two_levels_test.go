@@ -3,29 +3,14 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd/api"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
-
-// over returns a kubeconfig that leads to a watchfan's TLS port, as a user of the cluster.
-func (c *cluster) over(t *testing.T, secure, user string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf(
-		`{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x",`+
-			`"user":"x"}}],"clusters":[{"name":"x","cluster":{"server":"https://%s",`+
-			`"insecure-skip-tls-verify":true}}],"users":[{"name":"x","user":{"tokenFile":%q}}]}`,
-		secure, c.Ready.TokenFiles[user])
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // levels are a watchfan whose upstream is a watchfan.
 type levels struct {
@@ -39,7 +24,8 @@ func newLevels(t *testing.T, c *cluster, upperFlags ...string) *levels {
 	s := &levels{cluster: c}
 	s.startLower(t)
 	s.front = proxytest.NewRelay(t, s.lower.ports.Secure)
-	s.upper = privateWatchfan(t, c, append([]string{"--kubeconfig=" + c.over(t, s.front.Address(), "admin")}, upperFlags...)...)
+	over := programWay{target: &target{base: "https://" + s.front.Address()}}
+	s.upper = privateWatchfan(t, c, append([]string{"--kubeconfig=" + over.kubeconfig(t, &api.AuthInfo{TokenFile: c.Ready.TokenFiles["admin"]})}, upperFlags...)...)
 	s.upper.waitReady(t)
 	return s
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -29,7 +28,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -268,39 +266,29 @@ func testTrimmedReads(t *testing.T, theirs *target, ways []*target) {
 // testTrimmedPrograms: unmodified kubectl and an informer whose server is a view know what they know at kube-apiserver,
 // without managedFields.
 func testTrimmedPrograms(t *testing.T, c *cluster, p *watchfan) {
-	program := binary(t, "KUBECTL_BIN", "kubectl")
 	theirs, ours := programWays(t, c, p)
 	ours.target = ours.in("lean")
 	user := &api.AuthInfo{Token: theirs.token}
-	kubectl := func(w programWay) func(args ...string) (string, error) {
-		file := w.kubeconfig(t, user)
-		return func(args ...string) (string, error) {
-			cmd := exec.CommandContext(t.Context(), program, append([]string{"--kubeconfig", file, "--namespace", "trimmed"}, args...)...)
-			cmd.Env = append([]string{"HOME=" + t.TempDir()}, proxytest.Detectors...)
-			out, err := cmd.CombinedOutput()
-			return string(out), err
-		}
+	var ways []kubectlWay
+	for _, w := range []programWay{theirs, ours} {
+		ways = append(ways, newKubectl(t, t.TempDir(), w.name, "--kubeconfig", w.kubeconfig(t, user), "--namespace", "trimmed"))
 	}
-	straight, through := kubectl(theirs), kubectl(ours)
-	for _, args := range [][]string{{"get", "configmaps,fruits", "--output=name"}, {"get", "configmaps", "--output=yaml"},
-		{"auth", "can-i", "list", "pods"}, {"explain", "pod.spec.nodeName"}, {"describe", "configmap", "c-00"}} {
-		want, err := straight(args...)
-		got, err2 := through(args...)
-		if err != nil || err2 != nil || got != want || got == "" {
-			t.Errorf("kubectl %q: %v\n%.1000s\nwant %v\n%.1000s", args, err2, got, err, want)
-		}
+	for _, args := range []string{"get configmaps,fruits --output=name", "get configmaps --output=yaml", "auth can-i list pods",
+		"explain pod.spec.nodeName", "describe configmap c-00"} {
+		sameWords(t, ways, nil, strings.Fields(args)...)
 	}
 	theirs.create(t, "/api/v1/nodes", `{"metadata":{"name":"trimmed","labels":{"k":"v"}}}`) // of which there is no lane
-	for _, args := range [][]string{{"get", "fruits"}, {"get", "node", "trimmed"}} {
-		args = append(args, "--output=yaml", "--show-managed-fields")
-		want, err := straight(args...)
-		got, err2 := through(args...)
-		if err != nil || err2 != nil || !strings.Contains(want, "managedFields") || strings.Contains(got, "managedFields") {
-			t.Errorf("kubectl %q: %v %.600s\nat kube-apiserver %v %.600s", args, err2, got, err, want)
+	for args, want := range map[string][2]string{
+		"get fruits --output=yaml --show-managed-fields":       {"managedFields", "kind: Fruit"},
+		"get node trimmed --output=yaml --show-managed-fields": {"managedFields", "trimmed"},
+		"delete configmap c-00":                                {"deleted", "read-only"},
+	} {
+		for i := len(ways) - 1; i >= 0; i-- {
+			got, err := ways[i].run(t.Context(), strings.Fields(args))
+			if err != nil || !strings.Contains(got, want[i]) || strings.Contains(got, "managedFields") != (want[i] == "managedFields") {
+				t.Errorf("kubectl %s at %s: %v %.600s", args, ways[i].name, err, got)
+			}
 		}
-	}
-	if out, err := through("delete", "configmap", "c-00"); err == nil || !strings.Contains(out, "read-only") {
-		t.Errorf("a view is written: %v %s", err, out)
 	}
 
 	config, err := clientcmd.BuildConfigFromFlags("", ours.kubeconfig(t, user))

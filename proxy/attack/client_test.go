@@ -41,19 +41,14 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 // request is one request; path and query are as on the wire.
 type request struct {
 	method, uri, accept, contentType, body string
-
-	rest   io.Reader // of the body, which is announced bytes long then
-	gzip   bool
-	header http.Header
+	gzip                                   bool
+	header                                 http.Header
 }
 
 func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.way.base+r.uri, strings.NewReader(r.body))
 	if err != nil {
 		return nil, err
-	}
-	if r.rest != nil {
-		req.Body, req.ContentLength = io.NopCloser(io.MultiReader(req.Body, r.rest)), announced
 	}
 	if r.contentType != "" {
 		req.Header.Set("Content-Type", r.contentType)

@@ -2,10 +2,9 @@ package attack_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
-	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -105,33 +104,14 @@ const (
 )
 
 // stalledBodies begins 100 writes on each of some connections over HTTP/2, sends nearly the whole bodies,
-// and then a byte of each now and then. A write that is answered begins again.
+// and then a byte of each now and then.
 func stalledBodies(connections int, of who) assault {
-	return func(ctx context.Context, a *attacker) {
-		crowd(connections, func(int) {
-			c := newClient(way{base: "https://" + a.Secure, token: of(a), http2: proxytest.HTTP2Client(&http.Transport{
-				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: a.dialer().DialContext})})
-			defer c.close()
-			write := request{method: "POST", uri: writes, contentType: "application/json", body: strings.Repeat(" ", sentFirst),
-				rest: trickling{ctx}}
-			crowd(streamsAllowed, func(int) {
-				for ctx.Err() == nil {
-					a.ask(ctx, c, write, time.Hour)
-					proxytest.Sleep(ctx, trickle)
-				}
-			})
-		})
-	}
-}
-
-// trickling has a space now and then until ctx ends.
-type trickling struct{ ctx context.Context }
-
-func (t trickling) Read(p []byte) (int, error) {
-	if !proxytest.Sleep(t.ctx, trickle) {
-		return 0, t.ctx.Err()
-	}
-	return copy(p, " "), nil
+	return streams{connections: connections, of: of, pause: trickle, begin: func(c *h2Conn, _ int) {
+		for range streamsAllowed {
+			id := c.ask("POST", writes, false, "content-type", "application/json", "content-length", strconv.Itoa(announced))
+			c.body(id, sentFirst, time.Second)
+		}
+	}, drip: func(c *h2Conn, id uint32) { c.body(id, 1, 0) }}.attack
 }
 
 // everyRepresentation lists the attacker's own objects in every form that there is.

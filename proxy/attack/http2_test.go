@@ -64,6 +64,7 @@ const streamsAllowed = 100
 // h2Conn is an attacker's HTTP/2 connection. It sends any frame.
 type h2Conn struct {
 	*proxytest.HTTP2Wire
+	ctx      context.Context // of the attack
 	attacker *attacker
 	token    string
 	conn     net.Conn
@@ -71,7 +72,14 @@ type h2Conn struct {
 	wrong    error  // the first frame that could not be written
 	answered chan struct{}
 	answer   func() // closes answered: the server has answered anything, or ended the connection
+
+	grown  chan struct{} // one token: the windows have changed; never closed
+	mu     sync.Mutex
+	window int64            // of a stream, which the server has set
+	sent   map[uint32]int64 // bytes of each stream's body less what the server's windows have grown by; 0 is the connection
 }
+
+const firstWindow = 65_535 // RFC 9113, section 6.9.2
 
 // onHTTP2 opens a connection with a small receive buffer and lets f attack. Meanwhile it reads what the
 // server sends, unless deaf, and notes how it answers and how the connection ends.
@@ -81,7 +89,8 @@ func (a *attacker) onHTTP2(ctx context.Context, token string, deaf bool, setting
 		conn.Close() // the server offers HTTP/1.1 alone, and there is no attack
 		return
 	}
-	c := &h2Conn{attacker: a, token: token, conn: conn, next: 1, answered: make(chan struct{})}
+	c := &h2Conn{ctx: ctx, attacker: a, token: token, conn: conn, next: 1, answered: make(chan struct{}), window: firstWindow,
+		sent: make(map[uint32]int64), grown: make(chan struct{}, 1)}
 	c.answer = sync.OnceFunc(func() { close(c.answered) })
 	if err == nil {
 		c.HTTP2Wire, err = proxytest.NewHTTP2Wire(conn, settings...)
@@ -142,9 +151,26 @@ func (c *h2Conn) read() {
 		case *http2.GoAwayFrame:
 			c.answer()
 			c.attacker.note("GOAWAY " + f.ErrCode.String())
+		case *http2.SettingsFrame:
+			if size, ok := f.Value(http2.SettingInitialWindowSize); ok {
+				c.grow(func() { c.window = int64(size) })
+			}
+		case *http2.WindowUpdateFrame:
+			c.grow(func() { c.sent[f.StreamID] -= int64(f.Increment) })
 		case *http2.DataFrame:
 			kept[f.StreamID] = c.attacker.search(c.token, append(kept[f.StreamID], f.Data()...), "a stream")
 		}
+	}
+}
+
+// grow changes the windows, and tells body.
+func (c *h2Conn) grow(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+	select {
+	case c.grown <- struct{}{}:
+	default:
 	}
 }
 
@@ -154,6 +180,31 @@ func (c *h2Conn) ask(method, uri string, ended bool, more ...string) (id uint32)
 	c.next += 2
 	c.try(c.Ask(id, ended, proxytest.RequestFields(method, uri, append(more, "authorization", "Bearer "+c.token)...)...))
 	return id
+}
+
+// body sends n bytes of a stream's body, as far as the server's windows allow it within a time.
+func (c *h2Conn) body(id uint32, n int64, most time.Duration) {
+	for late := time.After(most); n > 0; {
+		c.mu.Lock()
+		some := max(0, min(n, 16<<10, c.window-c.sent[id], firstWindow-c.sent[0]))
+		c.sent[id] += some
+		c.sent[0] += some
+		c.mu.Unlock()
+		if n -= some; some > 0 {
+			c.try(c.WriteData(id, false, bytes.Repeat([]byte(" "), int(some))))
+			continue
+		}
+		if c.flush() != nil {
+			return
+		}
+		select {
+		case <-c.grown:
+		case <-late:
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
 }
 
 // begin begins a head on the first stream, which more continues.

@@ -284,10 +284,10 @@ func FuzzCBOREvent(f *testing.F) {
 	}
 	for n := range 4 { // entries, around the number at which the heads of the maps grow
 		spec := make(map[string]int)
-		for i := range 19 + n {
+		for i := range 20 + n {
 			spec[strconv.Itoa(i)] = i
 		}
-		object := slices.Concat([]byte{0xb8, byte(22 + n)}, cborMap("kind", "Pod", "apiVersion", "v1", "metadata", metadata)[1:], encodeCBOR(spec)[1:])
+		object := slices.Concat([]byte{0xb8, byte(23 + n)}, cborMap("kind", "Pod", "apiVersion", "v1", "metadata", metadata)[1:], encodeCBOR(spec)[1:])
 		f.Add(cborEvent("ADDED", tagged(object)), uint64(7))
 	}
 	end := framing.InitialEventsEnd // is cut out from any place among others

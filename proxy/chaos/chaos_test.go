@@ -66,7 +66,7 @@ func TestChaos(t *testing.T) {
 // newSuite starts a cluster, the truth from its first revision on, and the network to it. make's target
 // builds the program, a watchfan.
 func newSuite(t *testing.T, target, program string, work workload) *suite {
-	s := &suite{t: t, work: work, truth: newTruth(), acked: make(map[string]uint64)}
+	s := &suite{t: t, work: work, truth: newTruth(), acked: make(map[string]uint64), sharing: make(map[string]*http.Client)}
 	devcluster := proxytest.Binary(t, "DEVCLUSTER_BIN", "devcluster", target)
 	s.program = proxytest.Binary(t, "WATCHFAN_BIN", program, target)
 	s.oracle = newOracle(s.truth)
@@ -173,8 +173,7 @@ func (s *suite) startClients() *running {
 		clients.Go(func() { w.run(clients.ctx) })
 		pause(clients.ctx, s.work.pace)
 	}
-	for i, w := range []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")),
-		s.watchfan.secure("", s.certificate), s.http2(), s.straight} {
+	for i, w := range append(s.entering()[:socketWay], s.straight) {
 		r := &reader{suite: s, name: "reader by " + w.name, client: w.client(),
 			rng: rand.New(rand.NewPCG(*seed, uint64(1000+i)))}
 		s.clients.add(r.name)
@@ -187,12 +186,11 @@ func (s *suite) startClients() *running {
 func (s *suite) startInformers() []*informer {
 	all := informers(s.t)
 	for i, one := range all {
-		server, more := s.watchfan.plain().base, []string(nil)
+		var secure []string
 		if i%2 == 1 {
-			server, more = s.watchfan.secure("").base, []string{"--token-file", s.cluster.Ready.TokenFiles["reader"],
-				"--ca-file", s.certFile}
+			secure = []string{"--token-file", s.cluster.Ready.TokenFiles["reader"], "--ca-file", s.certFile}
 		}
-		if err := one.start(server, more...); err != nil {
+		if err := one.start(s.waysOf(s.watchfan)[i%2].base, secure...); err != nil {
 			s.t.Fatal(err)
 		}
 		s.clients.add("informers of client-go " + one.Release)
@@ -257,24 +255,13 @@ func (s *suite) token(user string) string {
 // watch makes the watchers: each filter, form, beginning and manner, in many combinations. Some are
 // straight at kube-apiserver, to show that the oracle is right and which bytes to expect.
 func (s *suite) watch() {
-	plain, token, cert := s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.watchfan.secure("", s.certificate)
-	http2 := s.http2()
-	sharing := make(map[int]*client) // over HTTP/2, by window: their watches share connections
 	add := func(w way, f form, sel filter, b beginning, m manner) {
 		if m == slow || m == stalling || m == straying {
 			w.window = 4096
 		}
-		client := w.client()
-		if w.http2 {
-			if sharing[w.window] == nil {
-				sharing[w.window] = client
-			}
-			client = sharing[w.window].as(w)
-		}
-		s.watchers = append(s.watchers, s.newWatcher(len(s.watchers), client, f, sel, b, m))
+		s.watchers = append(s.watchers, s.newWatcher(len(s.watchers), s.connect(w), f, sel, b, m))
 	}
-	everything := allFilters[0]
-	ways := []way{plain, token, cert, http2}
+	everything, ways := allFilters[0], s.entering()
 	beginnings := []beginning{byList, byWatchList, byStaleList, byStaleWatch, byForgetting}
 	for i, f := range allForms { // recover waits for these
 		add(ways[i], f, everything, byList, steady)
@@ -298,52 +285,33 @@ func (s *suite) watch() {
 			add(w, f, sel, beginnings[(i+2*k)%5], m)
 		}
 	}
-	socket := plain
-	socket.socket = true
-	for i, w := range []way{plain, socket, http2, http2} {
+	for i, kind := range []int{plainWay, socketWay, http2Way, http2Way} {
 		f := []form{jsonForm, jsonForm.dropping()}[i%2]
-		add(w, f, everything, byList, slow)
-		add(w, f, everything, byWatchList, stalling)
+		add(ways[kind], f, everything, byList, slow)
+		add(ways[kind], f, everything, byWatchList, stalling)
 	}
 	s.wander(add)
 }
 
 // wander makes the watchers that go to and fro between watchfan and its sibling.
 func (s *suite) wander(add func(way, form, filter, beginning, manner)) {
-	theirs := s.waysOf(s.sibling.watchfan)
-	ways := s.waysOf(s.watchfan)
-	wander := func(i int, f form, sel filter, b beginning, m manner) {
-		add(ways[i], f, sel, b, m)
-		s.watchers[len(s.watchers)-1].elsewhere = &server{theirs[i].client(), s.sibling.watchfan}
+	ours, theirs := s.waysOf(s.watchfan), s.waysOf(s.sibling.watchfan)
+	wander := func(kind int, f form, sel filter, b beginning, m manner) {
+		add(ours[kind], f, sel, b, m)
+		s.watchers[len(s.watchers)-1].elsewhere = &server{theirs[kind].client(), s.sibling.watchfan}
 	}
-	for i := range ways {
+	for i, kind := range []int{plainWay, tokenWay, http2Way, socketWay} {
 		for k, b := range []beginning{byList, byWatchList} {
 			f := []form{jsonForm, protobufMetaForm}[k]
 			m := wandering
 			if (i+k)%2 == 1 {
 				f, m = f.dropping(), straying
 			}
-			wander(i, f, allFilters[(3*i+5*k)%len(allFilters)], b, m)
+			wander(kind, f, allFilters[(3*i+5*k)%len(allFilters)], b, m)
 		}
 	}
-	wander(0, jsonForm, allFilters[2].of(lowerHalf), byList, straying)
-	wander(2, protobufForm.dropping(), allFilters[2].of(upperHalf), byWatchList, wandering)
-}
-
-// waysOf returns the ways to a watchfan: without TLS, over TLS, over HTTP/2, and WebSockets.
-func (s *suite) waysOf(p *watchfan) []way {
-	socket, token := p.plain(), p.secure(s.token("reader"))
-	socket.socket = true
-	http2 := token
-	http2.name, http2.http2 = "HTTP/2 and token", true
-	return []way{p.plain(), token, http2, socket}
-}
-
-// http2 is the way of clients that speak HTTP/2. It leads through the entrance.
-func (s *suite) http2() way {
-	w := s.waysOf(s.watchfan)[2]
-	w.base = "https://" + s.entrance.Address()
-	return w
+	wander(plainWay, jsonForm, allFilters[2].of(lowerHalf), byList, straying)
+	wander(http2Way, protobufForm.dropping(), allFilters[2].of(upperHalf), byWatchList, wandering)
 }
 
 // inject follows the plan until the time is over.

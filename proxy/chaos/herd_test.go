@@ -55,7 +55,7 @@ func (s *suite) coldHerd(f fault) (proof string, err error) {
 
 // herd returns watchers of every filter, form and beginning.
 func (s *suite) herd() (all []*watcher) {
-	ways := []way{s.watchfan.plain(), s.watchfan.secure(s.token("reader")), s.http2(), s.watchfan.secure("", s.certificate)}
+	ways := s.entering()[:socketWay]
 	beginnings := []beginning{byWatchList, byStaleWatch, byList, byStaleList}
 	for i := range herdSize {
 		w := ways[i%len(ways)]

@@ -18,35 +18,16 @@ func nodeLabel() labelDrawn {
 	return l
 }
 
-// The ways of a soak's clients: those of waysOf, and two more.
-const (
-	plainWay = iota
-	tokenWay
-	http2Way
-	socketWay
-	certificateWay
-	secureSocketWay
-)
-
 // waysIn20 has each way as often as it is taken by 20 clients.
 var waysIn20 = slices.Concat(slices.Repeat([]int{http2Way}, 9), slices.Repeat([]int{plainWay, tokenWay}, 3),
 	slices.Repeat([]int{socketWay, secureSocketWay}, 2), []int{certificateWay})
-
-// sharedKey tells clients over HTTP/2 apart that do not share connections.
-type sharedKey struct {
-	watchfan *watchfan
-	window   int
-}
 
 // watch makes the watchers, and some that are straight at kube-apiserver, to show which bytes to
 // expect.
 func (k *soak) watch() {
 	k.ways = make(map[*watchfan][]way)
 	for _, p := range k.replicas {
-		ways := k.waysOf(p)
-		socket := ways[tokenWay]
-		socket.socket = true
-		k.ways[p] = append(ways, p.secure("", k.certificate), socket)
+		k.ways[p] = k.waysOf(p)
 	}
 	rng := rand.New(rand.NewPCG(*seed, 3))
 	for i := range *watches {
@@ -66,10 +47,14 @@ func (k *soak) newClient(i int, rng *rand.Rand) *watcher {
 	if i < 8 || m == slow || m == stalling { // of a few objects these would notice nothing
 		sel = allFilters[i/8%len(allFilters)]
 	}
-	kind := waysIn20[rng.IntN(20)]
-	window, zipped := 0, rng.IntN(3) == 0
-	if m == slow || m == stalling {
-		window = 4096
+	kind, zipped := waysIn20[rng.IntN(20)], rng.IntN(3) == 0
+	connect := func(p *watchfan) *client {
+		w := k.ways[p][kind]
+		w.gzip = zipped && !w.socket
+		if m == slow || m == stalling {
+			w.window = 4096
+		}
+		return k.connect(w)
 	}
 	begin := []beginning{byList, byWatchList, byStaleList, byStaleWatch}[rng.IntN(4)]
 	if rng.IntN(50) == 0 {
@@ -77,9 +62,9 @@ func (k *soak) newClient(i int, rng *rand.Rand) *watcher {
 	}
 	f := allForms[[]int{0, 0, 0, 1, 1, 1, 1, 2, 3}[rng.IntN(9)]]
 	here, there := k.replicas[i%2], k.replicas[1-i%2]
-	w := k.newWatcher(i, k.client(here, kind, window, zipped), f, sel, begin, m)
+	w := k.newWatcher(i, connect(here), f, sel, begin, m)
 	w.at, w.cursor.relists = here, here.relists
-	w.elsewhere = &server{k.client(there, kind, window, zipped), there}
+	w.elsewhere = &server{connect(there), there}
 	return w
 }
 
@@ -112,18 +97,4 @@ func (k *soak) drawFilter(rng *rand.Rand) filter {
 	}
 	return newFilter(resource, namespaces[rng.IntN(len(namespaces))], "",
 		"metadata.name="+objectName(rng.IntN(writers), rng.IntN(k.work.names)))
-}
-
-// client returns a client of a replica. Those over HTTP/2 share connections.
-func (k *soak) client(p *watchfan, kind, window int, zipped bool) *client {
-	w := k.ways[p][kind]
-	w.window, w.gzip = window, zipped && !w.socket
-	if !w.http2 {
-		return w.client()
-	}
-	key := sharedKey{p, window}
-	if k.sharing[key] == nil {
-		k.sharing[key] = w.client()
-	}
-	return k.sharing[key].as(w)
 }

@@ -18,7 +18,6 @@ type soak struct {
 	*suite
 	period  time.Duration // one of the equal parts of the run
 	ways    map[*watchfan][]way
-	sharing map[sharedKey]*client
 	began   time.Time           // the first period
 	samples map[string][]sample // by replica, in the order of time
 	common  []sample            // of both replicas together, at times when both were there
@@ -58,7 +57,7 @@ func TestSoak(t *testing.T) {
 func newSoak(t *testing.T) *soak {
 	period := *duration / periods
 	seconds := max(1, int(period.Seconds()/2))
-	k := &soak{period: period, sharing: make(map[sharedKey]*client), samples: make(map[string][]sample)}
+	k := &soak{period: period, samples: make(map[string][]sample)}
 	k.suite = newSuite(t, "soak", "watchfan", workload{filters: allFilters, names: 40, labels: append([]labelDrawn{nodeLabel()}, fewLabels...),
 		rate: *rate, lasts: seconds, longer: seconds, pace: max(*duration/60/time.Duration(*watches), 3*time.Millisecond)})
 	k.acks = new(sync.Map)

@@ -40,6 +40,7 @@ type suite struct {
 	record    *record // nil: none is kept
 	admin     *client // straight to kube-apiserver
 	watchers  []*watcher
+	sharing   map[string]*http.Client // over HTTP/2, by server and window
 
 	certFile, keyFile string          // the replicas' certificate
 	caFile            string          // of the authority of clients' certificates

@@ -58,8 +58,17 @@ func (w way) client() *client {
 	return &client{w, proxytest.HTTP2Client(transport)}
 }
 
-// as returns a client of a similar way over the connections of c.
-func (c *client) as(w way) *client { return &client{w, c.http} }
+// connect returns a client. Those over HTTP/2 with the same window share connections to a server.
+func (s *suite) connect(w way) *client {
+	if !w.http2 {
+		return w.client()
+	}
+	key := fmt.Sprint(w.base, w.window)
+	if s.sharing[key] == nil {
+		s.sharing[key] = w.client().http
+	}
+	return &client{w, s.sharing[key]}
+}
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
@@ -173,18 +182,33 @@ func (s *suite) certify(user string) {
 	s.caFile, s.certificate = ca.File, *pair
 }
 
-// plain is the way through the insecure port.
-func (p *watchfan) plain() way {
-	return way{name: "plain", base: fmt.Sprintf("http://127.0.0.1:%d", p.ports.insecure), leaps: true}
+// The ways to a watchfan: by the insecure port, by the TLS port with a token or a certificate, over HTTP/2,
+// and as WebSockets by both ports.
+const (
+	plainWay = iota
+	tokenWay
+	certificateWay
+	http2Way
+	socketWay
+	secureSocketWay
+)
+
+// waysOf returns the ways to p in that order.
+func (s *suite) waysOf(p *watchfan) []way {
+	plain := way{name: "plain", base: fmt.Sprintf("http://127.0.0.1:%d", p.ports.insecure), leaps: true}
+	token := way{name: "TLS and token", base: fmt.Sprintf("https://127.0.0.1:%d", p.ports.secure), token: s.token("reader"),
+		tls: &tls.Config{InsecureSkipVerify: true}, leaps: true}
+	ways := []way{plain, token, token, token, plain, token}
+	ways[certificateWay].name, ways[certificateWay].token = "TLS and certificate", ""
+	ways[certificateWay].tls = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{s.certificate}}
+	ways[http2Way].name, ways[http2Way].http2 = "HTTP/2 and token", true
+	ways[socketWay].socket, ways[secureSocketWay].socket = true, true
+	return ways
 }
 
-// secure is the way through the TLS port, with a token or a certificate.
-func (p *watchfan) secure(token string, certificates ...tls.Certificate) way {
-	w := way{name: "TLS and token", base: fmt.Sprintf("https://127.0.0.1:%d", p.ports.secure),
-		token: token, leaps: true}
-	if len(certificates) > 0 {
-		w.name = "TLS and certificate"
-	}
-	w.tls = &tls.Config{InsecureSkipVerify: true, Certificates: certificates}
-	return w
+// entering returns the ways to s.watchfan. HTTP/2 leads through the entrance.
+func (s *suite) entering() []way {
+	ways := s.waysOf(s.watchfan)
+	ways[http2Way].base = "https://" + s.entrance.Address()
+	return ways
 }

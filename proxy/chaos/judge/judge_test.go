@@ -29,12 +29,15 @@ func good(t *testing.T) ([]line, *trial) {
 
 func judging(t *testing.T) judge { return judge{filepath.Join(t.TempDir(), "reports"), time.Minute} }
 
-// judged returns what the validators find in a record.
-func judged(t *testing.T, lines []line) []finding {
+// judged returns what the validators find in a record, from which prepare may take something.
+func judged(t *testing.T, lines []line, prepare ...func(*trial)) []finding {
 	t.Helper()
 	one, err := newTrial(lines)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range prepare {
+		f(one)
 	}
 	findings, err := judging(t).try(one)
 	if err != nil {
@@ -106,18 +109,16 @@ func TestInversion(t *testing.T) {
 		"both behind":       {behind, behind, 0},
 		"behind and before": {behind, before, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			findings := judged(t, []line{
-				{Kind: "change", RV: 2, At: 10, Key: "widgets/ns/a", Value: "a2"},
-				{Kind: "read", Client: "r", At: 20, Until: 30, RV: c.first[0].RV, Scope: all, Objects: c.first},
-				{Kind: "read", Client: "s", At: 40, Until: 50, RV: c.second[0].RV, Scope: all, Objects: c.second},
-				{Kind: "change", RV: 3, At: 1000, Key: "widgets/ns/a", Value: "a3"},
-				{Kind: "write", Client: "w", At: 15, Until: 1010, RV: 3},
-			})
-			if len(findings) != c.findings {
-				t.Errorf("got %v, want %d", findings, c.findings)
-			}
+		findings := judged(t, []line{
+			{Kind: "change", RV: 2, At: 10, Key: "widgets/ns/a", Value: "a2"},
+			{Kind: "read", Client: "r", At: 20, Until: 30, RV: c.first[0].RV, Scope: all, Objects: c.first},
+			{Kind: "read", Client: "s", At: 40, Until: 50, RV: c.second[0].RV, Scope: all, Objects: c.second},
+			{Kind: "change", RV: 3, At: 1000, Key: "widgets/ns/a", Value: "a3"},
+			{Kind: "write", Client: "w", At: 15, Until: 1010, RV: 3},
 		})
+		if len(findings) != c.findings {
+			t.Errorf("%s: got %v, want %d", name, findings, c.findings)
+		}
 	}
 }
 
@@ -142,14 +143,12 @@ func TestSelections(t *testing.T) {
 		"half with the other":     {scope{Half: 1}, []shown{{"ns/a", 2, "a"}, {"ns/b", 3, "b"}}, false},
 		"half without its object": {scope{Half: 2}, nil, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c.scope.Resource = "widgets"
-			findings := judged(t, append(slices.Clone(lines),
-				line{Kind: "read", Client: "r", At: 12, Until: 13, RV: 3, Asked: "0", Scope: &c.scope, Objects: c.objects}))
-			if (len(findings) == 0) != c.right {
-				t.Errorf("got %v", findings)
-			}
-		})
+		c.scope.Resource = "widgets"
+		findings := judged(t, append(slices.Clone(lines),
+			line{Kind: "read", Client: "r", At: 12, Until: 13, RV: 3, Asked: "0", Scope: &c.scope, Objects: c.objects}))
+		if (len(findings) == 0) != c.right {
+			t.Errorf("%s: got %v", name, findings)
+		}
 	}
 }
 
@@ -241,22 +240,39 @@ var mutants = []mutant{
 		}
 		return at
 	}, remove)},
-	{"an event has another type", "incorrect event IsCreate|broke Resumable", live(0, 0, otherType)},
-	{"an object has another content", "broke Reliable|broke Resumable", live(1, 0, otherContent)},
-	{"a deleted object has another content", "incorrect event prevValue", live(0, 0, otherBefore)},
-	{"an event is of another namespace", "event not matching watch filter", live(0, 0, otherNamespace)},
-	{"an event never happened", "broke Ordered", live(0, 0, func(lines []line, at []int) []line {
-		lines[at[0]].RV += 1_000_000
-		return lines
-	})},
+	{"an event has another type", "incorrect event IsCreate|broke Resumable", live(0, 0, edit(func(l *line, _ scope) bool {
+		l.Type = map[string]string{"ADDED": "MODIFIED", "MODIFIED": "ADDED"}[l.Type]
+		return l.Type != ""
+	}))},
+	{"an object has another content", "broke Reliable|broke Resumable", live(1, 0, edit(func(l *line, _ scope) bool {
+		l.Value = "other"
+		return l.Type != "DELETED"
+	}))},
+	{"a deleted object has another content", "incorrect event prevValue", live(0, 0, edit(func(l *line, _ scope) bool {
+		l.Value = "other"
+		return l.Type == "DELETED"
+	}))},
+	{"an event is of another namespace", "event not matching watch filter", live(0, 0, edit(func(l *line, s scope) bool {
+		l.Key = "elsewhere/object"
+		return s.Namespace != ""
+	}))},
+	{"an event never happened", "broke Ordered", live(0, 0, edit(func(l *line, _ scope) bool {
+		l.RV += 1_000_000
+		return true
+	}))},
 }
 
-// scopeOf returns the scope of the stream that has line i.
-func (l line) scopeOf(lines []line, i int) scope {
-	for ; ; i-- {
-		if lines[i].Kind == "watch" && lines[i].Client == l.Client {
-			return *lines[i].Scope
+// edit changes the last line of at, unless change says that it does not suit.
+func edit(change func(l *line, s scope) bool) func([]line, []int) []line {
+	return func(lines []line, at []int) []line {
+		l, i := &lines[at[len(at)-1]], at[0]
+		for lines[i].Kind != "watch" || lines[i].Client != l.Client {
+			i--
 		}
+		if !change(l, *lines[i].Scope) {
+			return nil
+		}
+		return lines
 	}
 }
 
@@ -264,39 +280,6 @@ func remove(lines []line, at []int) []line { return slices.Delete(lines, at[0], 
 
 func swap(lines []line, at []int) []line {
 	lines[at[0]], lines[at[1]] = lines[at[1]], lines[at[0]]
-	return lines
-}
-
-func otherType(lines []line, at []int) []line {
-	l := &lines[at[0]]
-	if l.Type == "DELETED" {
-		return nil
-	}
-	l.Type = map[string]string{"ADDED": "MODIFIED", "MODIFIED": "ADDED"}[l.Type]
-	return lines
-}
-
-func otherContent(lines []line, at []int) []line {
-	if lines[at[1]].Type == "DELETED" {
-		return nil
-	}
-	lines[at[1]].Value = "other"
-	return lines
-}
-
-func otherBefore(lines []line, at []int) []line {
-	if lines[at[0]].Type != "DELETED" {
-		return nil
-	}
-	lines[at[0]].Value = "other"
-	return lines
-}
-
-func otherNamespace(lines []line, at []int) []line {
-	if lines[at[0]].scopeOf(lines, at[0]).Namespace == "" {
-		return nil
-	}
-	lines[at[0]].Key = "elsewhere/object"
 	return lines
 }
 
@@ -414,15 +397,7 @@ func TestMutants(t *testing.T) {
 				if mutated == nil {
 					t.Fatal("the record has no place for it")
 				}
-				other, err := newTrial(mutated)
-				if err != nil {
-					t.Fatal(err)
-				}
-				keepWorlds(other, lines, mutated)
-				findings, err := judging(t).try(other)
-				if err != nil {
-					t.Fatal(err)
-				}
+				findings := judged(t, mutated, func(other *trial) { keepWorlds(other, lines, mutated) })
 				says := regexp.MustCompile(m.says)
 				i := slices.IndexFunc(findings, func(f finding) bool { return says.MatchString(f.err.Error()) })
 				if i < 0 {
@@ -436,5 +411,34 @@ func TestMutants(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBadRecords: what cannot be judged is an error, and says why.
+func TestBadRecords(t *testing.T) {
+	const history = `{"kind":"change","rv":2,"at":5,"key":"widgets/ns/a","value":"x"}` + "\n"
+	const done = `{"kind":"done"}`
+	for name, c := range map[string]struct{ record, want string }{
+		"empty":              {"", "has no end"},
+		"broken off":         {history, "has no end"},
+		"half a line":        {history + `{"kind":`, "unexpected EOF"},
+		"unknown field":      {`{"kind":"run","sead":5}`, "sead"},
+		"unknown kind":       {`{"kind":"walk"}` + done, "unknown kind"},
+		"watch of nothing":   {`{"kind":"watch"}` + done, "without a scope"},
+		"event of nothing":   {history + `{"kind":"event","client":"w"}` + done, "no stream"},
+		"missing revision":   {history + `{"kind":"change","rv":4,"at":6}` + done, "revision 4 of etcd follows 2"},
+		"revision too early": {`{"kind":"change","rv":1,"at":6}` + done, "follows 1"},
+		"unknown write":      {history + `{"kind":"write","client":"w","rv":9}` + done, "does not have"},
+		"impossible times":   {history + `{"kind":"write","client":"w","rv":2,"at":7,"until":8}` + done, "contradict"},
+		"bad selector": {history + `{"kind":"watch","client":"w","scope":{"resource":"widgets","labels":"a in"}}` + done,
+			"found"},
+	} {
+		lines, err := readLines(strings.NewReader(c.record))
+		if err == nil {
+			_, err = newTrial(lines)
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
 	}
 }

@@ -123,8 +123,8 @@ func (s *suite) end(clients *running, r *report) {
 	if err := s.record.close(); err != nil {
 		s.t.Errorf("record: %v", err)
 	}
-	s.t.Logf("seed %d, %s\nfaults:\n%sclients:\n%sthey:\n%s%s%d changes in etcd, %d relists, %d violations", *seed,
-		time.Since(started).Round(time.Second), r, &s.clients, &s.counts, &s.oracle.counts, s.truth.total(), s.watchfan.relists.count(),
+	s.t.Logf("seed %d, %s\nfaults:\n%sclients:\n%sthey:\n%s%s%d changes in etcd, %s, %d violations", *seed,
+		time.Since(started).Round(time.Second), r, &s.clients, &s.counts, &s.oracle.counts, s.truth.total(), s.watchfan.relists,
 		len(s.violations))
 }
 
@@ -316,8 +316,7 @@ func (s *suite) wander(add func(way, form, filter, beginning, manner)) {
 
 // inject follows the plan until the time is over.
 func (s *suite) inject(plan []fault) *report {
-	r := &report{injected: make(map[string]int), impossible: make(map[string]string),
-		recovery: make(map[string][]time.Duration)}
+	r := &report{impossible: make(map[string]string), recovery: make(map[string][]time.Duration)}
 	begin := time.Now()
 	for i, f := range plan {
 		if time.Since(begin) > *duration || s.t.Failed() { //testlint:allow elapsed faults are injected for so long
@@ -348,7 +347,6 @@ func (s *suite) inject(plan []fault) *report {
 			break
 		}
 		s.t.Logf("fault %d, %s: %s; recovered within %s", i+1, f, proof, took.Round(time.Millisecond))
-		r.injected[f.kind.name]++
 		r.recovery[f.kind.name] = append(r.recovery[f.kind.name], took)
 	}
 	return r

@@ -1,11 +1,11 @@
 package chaos_test
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -69,35 +69,28 @@ func findClock(pid int) (clockSymbol, error) {
 	if err != nil {
 		return clockSymbol{}, err
 	}
+	var begin, end int64
 	for line := range strings.Lines(string(maps)) {
-		var begin, end uint64
-		if !strings.Contains(line, "[vdso]") {
-			continue
+		if strings.Contains(line, "[vdso]") {
+			_, _ = fmt.Sscanf(line, "%x-%x", &begin, &end) // otherwise there is no file
 		}
-		if _, err := fmt.Sscanf(line, "%x-%x", &begin, &end); err != nil {
-			return clockSymbol{}, err
-		}
-		image := make([]byte, end-begin)
-		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-		if err != nil {
-			return clockSymbol{}, err
-		}
-		defer memory.Close()
-		if _, err := memory.ReadAt(image, int64(begin)); err != nil {
-			return clockSymbol{}, err
-		}
-		file, err := elf.NewFile(bytes.NewReader(image))
-		if err != nil {
-			return clockSymbol{}, err
-		}
-		symbols, err := file.DynamicSymbols()
-		if err != nil {
-			return clockSymbol{}, err
-		}
-		for _, s := range symbols {
-			if s.Name == "__vdso_clock_gettime" {
-				return clockSymbol{begin + s.Value, s.Size}, nil
-			}
+	}
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		return clockSymbol{}, err
+	}
+	defer memory.Close()
+	file, err := elf.NewFile(io.NewSectionReader(memory, begin, end-begin))
+	if err != nil {
+		return clockSymbol{}, err
+	}
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		return clockSymbol{}, err
+	}
+	for _, s := range symbols {
+		if s.Name == "__vdso_clock_gettime" {
+			return clockSymbol{uint64(begin) + s.Value, s.Size}, nil
 		}
 	}
 	return clockSymbol{}, errors.New("the process has no vDSO with __vdso_clock_gettime")

@@ -208,6 +208,7 @@ func TestOracleLeaps(t *testing.T) {
 		"a removal is missing":             {parts{gone(from)[1:], fresh}, "list as of"},
 		"a version is missing":             {parts{gone(from), fresh[1:]}, "list as of"},
 		"versions come first":              {parts{fresh, gone(to)}, "list as of"},
+		"versions change places":           {parts{gone(from), fresh[1:2], fresh[:1], fresh[2:]}, "list as of"},
 		"removals are as of the list":      {parts{gone(to), fresh}, "another resourceVersion"},
 		"removals are as of too early":     {parts{gone(old - 1), fresh}, "repetition"},
 		"removals are as of two":           {parts{gone(old)[:1], gone(from)[1:], fresh}, "another resourceVersion"},

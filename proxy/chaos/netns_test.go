@@ -1,7 +1,6 @@
 package chaos_test
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -82,14 +80,4 @@ func (l *link) listen() (err error) {
 // set sets the far end up or down. While it is down, what is sent is lost, and neither end notices.
 func (l *link) set(state string) error {
 	return ip("-n", l.namespace, "link", "set", l.far, state)
-}
-
-// lost returns an error unless nothing comes through to address.
-func lost(address string) error {
-	conn, err := net.DialTimeout("tcp", address, time.Second)
-	if err == nil {
-		conn.Close()
-		return errors.New("a connection came through")
-	}
-	return nil
 }

@@ -317,44 +317,39 @@ func (s *sent) agrees(e event) bool {
 	return s.less == e.less.bytes && (e.inLean || s.bytes == e.bytes)
 }
 
-// relists are the relists in watchfan's log, by lane.
+// relists are the relists in watchfan's log.
 type relists struct {
-	mu    sync.Mutex
-	lanes map[string][]uint64 // resourceVersions, ascending
-	total int
-	late  time.Duration // how long a line may be on its way
+	mu   sync.Mutex
+	all  []relist
+	late time.Duration // how long a line may be on its way
+}
+
+// relist is a lane's. Those of one lane are in the order of their resourceVersions.
+type relist struct {
+	lane string
+	rv   uint64
 }
 
 func (r *relists) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return fmt.Sprintf("relists: %v", r.lanes)
+	return fmt.Sprintf("%d relists, the last %v", len(r.all), r.all[max(0, len(r.all)-20):])
 }
 
 func (r *relists) add(resource, encoding string, rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.lanes == nil {
-		r.lanes = make(map[string][]uint64)
-	}
-	lane := resource + " " + encoding
-	r.lanes[lane] = append(r.lanes[lane], rv)
-	r.total++
-}
-
-func (r *relists) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.total
+	r.all = append(r.all, relist{resource + " " + encoding, rv})
 }
 
 // find returns the first list of a lane at or behind rv.
 func (r *relists) find(resource, encoding string, rv uint64) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, to := range r.lanes[laneNames[resource]+" "+encoding] {
-		if to >= rv {
-			return to, true
+	lane := laneNames[resource] + " " + encoding
+	for _, to := range r.all {
+		if to.lane == lane && to.rv >= rv {
+			return to.rv, true
 		}
 	}
 	return 0, false

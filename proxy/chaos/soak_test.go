@@ -157,7 +157,7 @@ func (k *soak) judge(r *report) {
 	}
 	judge("both replicas", commonQuantities, k.common)
 	for _, f := range k.plan() {
-		if strings.Contains(f.kind.name, *only) && r.injected[f.kind.name] == 0 {
+		if strings.Contains(f.kind.name, *only) && len(r.recovery[f.kind.name]) == 0 {
 			k.t.Errorf("%s: it never happened", f.kind.name)
 		}
 	}

@@ -48,11 +48,7 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 			return nil, false
 		case err == nil && code < 300:
 			phase.measured(operation, time.Since(begun))
-			if tenant := h.client.way.tenant; tenant != "" {
-				if other := foreign(body, tenant); other != "" {
-					h.suite.violate(fmt.Errorf("%s: %s %s shows objects of %s", h.name, r.method, r.uri, other))
-				}
-			}
+			h.look(body, r.uri)
 			return body, true
 		}
 		phase.failed(operation, fault(code, header, err),
@@ -64,15 +60,20 @@ func (h *honest) ask(ctx context.Context, operation string, r request) (body []b
 	return nil, false
 }
 
-// violation is an error that only a mistake of the server causes.
-type violation struct{ error }
-
-// judge notes an error that is one.
-func (h *honest) judge(err error) {
-	var wrong *violation
-	if errors.As(err, &wrong) {
+// wrong notes an error, if it is one, that only a mistake of the server causes.
+func (h *honest) wrong(err error) error {
+	if err != nil {
 		h.suite.violate(fmt.Errorf("%s: %w", h.name, err))
 	}
+	return err
+}
+
+// look looks for objects that the client may not see.
+func (h *honest) look(b []byte, where string) error {
+	if other := foreign(b, h.client.way.tenant); other != "" && h.client.way.tenant != "" {
+		return h.wrong(fmt.Errorf("%s shows an object of %s", where, other))
+	}
+	return nil
 }
 
 // list begins f with a list, which is consistent or of any age, and returns its resourceVersion.
@@ -89,10 +90,7 @@ func (h *honest) list(ctx context.Context, f *follower, consistent bool) (rv str
 	if err == nil {
 		err = f.begin(state, floor)
 	}
-	if err != nil {
-		return "", &violation{err}
-	}
-	return rv, nil
+	return rv, h.wrong(err)
 }
 
 // watcher follows a collection.
@@ -111,7 +109,6 @@ func (w *watcher) run(ctx context.Context) {
 	defer w.client.close()
 	for ctx.Err() == nil {
 		if err := w.once(ctx); err != nil && ctx.Err() == nil {
-			w.judge(err)
 			w.forget()
 			w.rv = ""
 			proxytest.Sleep(ctx, time.Duration(100+w.rng.IntN(400))*time.Millisecond)
@@ -200,8 +197,8 @@ func (w *watcher) read(body io.Reader, floor map[int]uint64) error {
 		if err != nil {
 			return err
 		}
-		if other := foreign(e.raw, w.client.way.tenant); other != "" && w.client.way.tenant != "" {
-			return &violation{fmt.Errorf("an event shows an object of %s", other)}
+		if err := w.look(e.raw, "an event"); err != nil {
+			return err
 		}
 		switch {
 		case e.typ == "ERROR":
@@ -217,8 +214,8 @@ func (w *watcher) read(body io.Reader, floor map[int]uint64) error {
 			w.suite.phase.Load().measured(eventOperation, w.objects[e.beats[0].object%len(w.objects)].since(e.beats[0].n))
 			err = w.take(e.beats[0])
 		}
-		if err != nil {
-			return &violation{err}
+		if w.wrong(err) != nil {
+			return err
 		}
 		w.rv = cmp.Or(e.rv, w.rv)
 	}
@@ -240,34 +237,27 @@ func (r *reader) run(ctx context.Context) {
 			}
 		}
 		f := &follower{scope: scope{tenant: o.tenant, resource: o.resource, gold: o.gold && r.rng.IntN(2) == 0}, objects: r.objects}
-		var err error
 		switch n := r.rng.IntN(10); {
 		case n < 4:
-			err = r.get(ctx, o, getOperation, "?resourceVersion=0", 0)
+			r.get(ctx, o, getOperation, "?resourceVersion=0", 0)
 		case n < 5:
-			err = r.get(ctx, o, consistentGetOperation, "", o.acknowledged())
+			r.get(ctx, o, consistentGetOperation, "", o.acknowledged())
 		default:
-			_, err = r.list(ctx, f, n >= 8)
-		}
-		if ctx.Err() == nil {
-			r.judge(err)
+			_, _ = r.list(ctx, f, n >= 8) // what is wrong has been noted
 		}
 	}
 }
 
-func (r *reader) get(ctx context.Context, o *object, operation, query string, floor uint64) error {
+func (r *reader) get(ctx context.Context, o *object, operation, query string, floor uint64) {
 	uri := scope{tenant: o.tenant, resource: o.resource}.uri() + "/" + o.name + query
 	body, ok := r.ask(ctx, operation, request{method: http.MethodGet, uri: uri, accept: "application/json"})
-	if !ok {
-		return nil
-	}
 	switch b := beatsIn(body, 1); {
+	case !ok:
 	case len(b) == 0 || b[0].object != o.index:
-		return &violation{fmt.Errorf("%s is not the object: %.200s", uri, body)}
+		_ = r.wrong(fmt.Errorf("%s is not the object: %.200s", uri, body))
 	case b[0].n < floor:
-		return &violation{fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b[0].n, floor)}
+		_ = r.wrong(fmt.Errorf("stale: %s is as of update %d, and %d had been acknowledged before the request", uri, b[0].n, floor))
 	}
-	return nil
 }
 
 // largeWriter sends bodies of 200 KB, which are passed through. kube-apiserver does everything with

@@ -16,13 +16,18 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
-// FuzzHandshake compares the answer to a handshake with that of golang.org/x/net/websocket.
+// FuzzHandshake compares the answer to a handshake with that of golang.org/x/net/websocket. The e2e test
+// TestWebSocketHandshake compares answers with kube-apiserver's.
 func FuzzHandshake(f *testing.F) {
 	const path = "/api/v1/pods?watch=1"
 	f.Add("Upgrade", "dGhlIHNhbXBsZSBub25jZQ==", "13", "https://x", "", "h:1", path)
 	f.Add("keep-alive, UPGRADE", "x", "13", "null", "a", "h", path)
 	f.Add("close", "x", "13", "http://x", "a", "h", path)
 	f.Add("upgrade", "", "12", "", "a,b", "h", path)
+	f.Add("upgrade", "x", "", "http://x", "", "h", path)
+	f.Add("upgrade", "x", "13", "", "", "h", path)
+	f.Add("upgrade", "x", "13", "foo", "a", "h", path)
+	f.Add("upgrade", "x", "13", "http://x", "a, b", "h", path)
 	f.Add("upgrade", "x", "12", "", "a,b", "h", path)
 	f.Add("upgrade", "x", "13", "http://x", "a,", "h:x", path)
 	f.Add("upgrade", "x", "13", "/", " , ", "[::1", path)
@@ -46,8 +51,8 @@ func FuzzHandshake(f *testing.F) {
 		accepted := false
 		xnet.Handler(func(*xnet.Conn) { accepted = true }).ServeHTTP(c, req)
 
-		if ok := Handshake(x); ok != accepted {
-			t.Fatalf("accepted: %v, want %v", ok, accepted)
+		if ok := Handshake(x); ok != accepted || !x.Response.Bare || x.Response.Close == ok {
+			t.Fatalf("accepted: %v, want %v, close %v", ok, accepted, x.Response.Close)
 		}
 		got := fmt.Sprintf("HTTP/1.1 %d %s\r\n", x.Response.Status, http.StatusText(x.Response.Status))
 		for _, field := range x.Response.Header {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,18 @@ import (
 // which kube-apiserver uses, in kube-apiserver's way (k8s.io/streaming/pkg/httpstream/wsstream,
 // IgnoreReceives).
 func FuzzReceiver(f *testing.F) {
-	f.Add(clientFrame(0x89, "hi"), uint8(1))
+	for step := range uint8(3) {
+		for _, frames := range [][]byte{
+			clientFrame(0x89, "hi"), clientFrame(0x89, ""), clientFrame(0x8a, "x"), clientFrame(0x81, "\xff"), clientFrame(0xc1, "x"),
+			slices.Concat(clientFrame(0x89, "a"), clientFrame(0x89, "b")),
+			slices.Concat(clientFrame(0x01, "x"), clientFrame(0x80, "y")),
+			slices.Concat(clientFrame(0x82, strings.Repeat("p", 300)), clientFrame(0x89, "x")),
+			slices.Concat(clientFrame(0x89, ""), clientFrame(0x88, ""), clientFrame(0x89, "")),
+			maskedFrame(0x88, 2, nil), maskedFrame(0x83, maxMessage+1, nil), maskedFrame(0x89, 1<<63-1, nil),
+		} {
+			f.Add(frames, 10*step)
+		}
+	}
 	f.Add(append(clientFrame(0x81, "text"), clientFrame(0x88, "\x03\xe8")...), uint8(3))
 	f.Add([]byte("\x81\x01x"), uint8(2))
 	f.Add([]byte("\x88\x00"), uint8(0))

@@ -15,26 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
-
-var testCertificate = sync.OnceValues(func() (tls.Certificate, error) {
-	cert, key, err := SelfSigned(certificateDir)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.LoadX509KeyPair(cert, key)
-})
-
-// certificateDir is set by the first test that needs testCertificate, and is gone with it; the pair
-// stays in memory.
-var certificateDir string
 
 // tapConn keeps what is read from it.
 type tapConn struct {
@@ -110,14 +96,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 	tap = &tapConn{Conn: client}
 	client = tap
 	if way.secure {
-		if certificateDir == "" {
-			certificateDir = t.TempDir()
-		}
-		pair, err := testCertificate()
-		if err != nil {
-			t.Fatal(err)
-		}
-		served = tls.Server(&gatherConn{TCPConn: c}, &tls.Config{Certificates: []tls.Certificate{pair}, DynamicRecordSizingDisabled: true})
+		served = tls.Server(&gatherConn{TCPConn: c}, &tls.Config{Certificates: []tls.Certificate{proxytest.ServerCertificate()}, DynamicRecordSizingDisabled: true})
 		secured := tls.Client(client, &tls.Config{InsecureSkipVerify: true, KeyLogWriter: way.keys})
 		client = secured
 		handshake := make(chan error, 1)
@@ -366,19 +345,6 @@ func TestSinkEndBlocked(t *testing.T) {
 			t.Error("the response is complete")
 		}
 	})
-}
-
-func TestClientListener(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (ClientListener{Listener: ln, Arrivals: NewArrivals(atMost(1), NewMetrics(metrics.NewSet())), TLS: true}).Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("got %v", err)
-	}
 }
 
 // A client that makes room at the very moment at which the socket has none is not forgotten.

@@ -57,10 +57,3 @@ func TestBodyEndOfKnownLength(t *testing.T) {
 		}
 	}
 }
-
-// The version of fasthttp that we are built with tells where a body in chunks ends.
-func TestCheckBodyEnd(t *testing.T) {
-	if err := checkBodyEnd(); err != nil {
-		t.Error(err)
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -66,9 +65,7 @@ func serve(t *testing.T, server *Server, config *tls.Config) (dial func() net.Co
 	address := ln.Addr().String()
 	ln = downstream.ClientListener{Listener: ln, Arrivals: downstream.NewArrivals(func() int { return 1 }, downstream.NewMetrics(metrics.NewSet())), TLS: config != nil}
 	if config != nil {
-		certificates := httptest.NewTLSServer(nil)
-		certificates.Close()
-		config.Certificates = certificates.TLS.Certificates
+		config.Certificates = []tls.Certificate{proxytest.ServerCertificate()}
 		ln = tls.NewListener(ln, config)
 	}
 	served := make(chan error, 1)

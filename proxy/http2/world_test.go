@@ -20,6 +20,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/apistatus"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -35,17 +36,6 @@ type world struct {
 	serving  sync.WaitGroup
 	accepted atomic.Int64 // connections
 }
-
-var certificate = sync.OnceValues(func() (tls.Certificate, error) {
-	cert, key, err := downstream.SelfSigned(certificateDir)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.LoadX509KeyPair(cert, key)
-})
-
-// certificateDir is set by the first test that needs certificate. The pair stays in memory.
-var certificateDir string
 
 // newWorld starts a server with the handler. It stops with the test.
 func newWorld(t testing.TB, handler func(*exchange.Exchange)) *world {
@@ -77,13 +67,6 @@ func newWorldOf(t testing.TB, streams int, maxAge time.Duration, handler func(*e
 // caller closes the listener. The poller ends with the test.
 func listenTLS(t testing.TB, protocols ...string) (net.Listener, *downstream.Poller) {
 	t.Helper()
-	if certificateDir == "" {
-		certificateDir = t.TempDir()
-	}
-	pair, err := certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
 	poller, err := downstream.NewPoller()
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +81,7 @@ func listenTLS(t testing.TB, protocols ...string) (net.Listener, *downstream.Pol
 	}
 	arrivals := downstream.NewArrivals(func() int { return 2 }, downstream.NewMetrics(metrics.NewSet()))
 	return tls.NewListener(downstream.ClientListener{Listener: ln, Arrivals: arrivals, TLS: true}, &tls.Config{
-		Certificates: []tls.Certificate{pair}, NextProtos: protocols, DynamicRecordSizingDisabled: true,
+		Certificates: []tls.Certificate{proxytest.ServerCertificate()}, NextProtos: protocols, DynamicRecordSizingDisabled: true,
 	}), poller
 }
 

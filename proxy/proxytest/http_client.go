@@ -1,6 +1,18 @@
 package proxytest
 
-import "net/http"
+import (
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+)
+
+// ServerCertificate returns httptest's certificate, for example.com and this host.
+var ServerCertificate = sync.OnceValue(func() tls.Certificate {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	return server.TLS.Certificates[0]
+})
 
 // HTTPClient returns a client over transport that changes nothing on the way: it speaks HTTP/1.1,
 // asks for no compression by itself and follows no redirect.

@@ -183,7 +183,7 @@ const longQueue = time.Second
 
 // read reads from conn. When bytes have come, it waits for a turn.
 func (a *Arrival) read(conn *net.TCPConn, p []byte) (int, error) {
-	if a == nil || a.over.Load() {
+	if a.all == nil || a.over.Load() {
 		return conn.Read(p)
 	}
 	a.all.give(a)
@@ -203,7 +203,7 @@ func (a *Arrival) read(conn *net.TCPConn, p []byte) (int, error) {
 
 // End ends the arrival. It may be called more than once, and on nil.
 func (a *Arrival) End() {
-	if a != nil && a.over.CompareAndSwap(false, true) {
+	if a != nil && a.all != nil && a.over.CompareAndSwap(false, true) {
 		a.all.give(a)
 	}
 }
@@ -219,8 +219,8 @@ func (a *Arrival) again() (give func()) {
 	return back.End
 }
 
-// arrivingConn is a plaintext connection as the listener accepted it. With TLS, the accepted
-// connection is a gatherConn.
+// arrivingConn is a plaintext connection as the listener accepted it. With TLS, it is within a
+// gatherConn.
 type arrivingConn struct {
 	*net.TCPConn
 	arrival Arrival
@@ -242,7 +242,7 @@ func arrivalOf(c net.Conn) *Arrival {
 		return &c.arrival
 	case *tls.Conn:
 		if g, ok := c.NetConn().(*gatherConn); ok {
-			return g.arrival
+			return &g.arrival
 		}
 	}
 	return nil

@@ -155,27 +155,20 @@ func (cs *Connections) From(address netip.Prefix) int {
 // BeginClosing closes the connections that are between two requests. The others end with their
 // current request, or with their first.
 func (cs *Connections) BeginClosing() {
-	for _, end := range cs.beginClosing() {
-		end()
-	}
-}
-
-// beginClosing returns the calls that end shared connections.
-func (cs *Connections) beginClosing() (ends []func()) {
 	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if cs.closing {
-		return nil
-	}
-	cs.closing = true
+	var ends []func() // of shared connections
 	for _, known := range cs.open {
-		if known.end != nil {
+		if known.end != nil && !cs.closing {
 			ends = append(ends, known.end)
 		}
 	}
+	cs.closing = true
 	cs.closeLocked(idle)
 	cs.checkEmptyLocked()
-	return ends
+	cs.mu.Unlock()
+	for _, end := range ends {
+		end()
+	}
 }
 
 // CloseSilent closes the connections whose first request has not come yet.

@@ -15,8 +15,7 @@ import (
 // sink then writes them without waiting: a client that does not read blocks no other client, and
 // the records of one batch leave in one write.
 type gatherConn struct {
-	*net.TCPConn
-	arrival *Arrival    // nil is none
+	arrivingConn
 	ready   atomic.Bool // Read reads what is ready, and does not wait
 	sealing atomic.Bool // seal runs
 	ending  atomic.Bool // the connection is being closed: Write does not wait
@@ -39,19 +38,13 @@ var errAnswers = errors.New("the client does not read answers of TLS")
 // can read on.
 func (g *gatherConn) Read(p []byte) (int, error) {
 	if !g.ready.Load() {
-		return g.arrival.read(g.TCPConn, p)
+		return g.arrivingConn.Read(p)
 	}
 	raw, err := g.TCPConn.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
 	return readSocket(raw, p, false)
-}
-
-// Close implements net.Conn.
-func (g *gatherConn) Close() error {
-	g.arrival.End()
-	return g.TCPConn.Close()
 }
 
 // Write implements net.Conn for TLS. After an error, TLS fails all later writes.

@@ -10,7 +10,7 @@ import (
 // gatherPair returns a connection that holds, and its client.
 func gatherPair(t *testing.T) (g *gatherConn, client net.Conn) {
 	client, c := tcpPair(t)
-	g = &gatherConn{TCPConn: c}
+	g = &gatherConn{arrivingConn: arrivingConn{TCPConn: c}}
 	g.hold()
 	return g, client
 }

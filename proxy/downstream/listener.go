@@ -82,7 +82,7 @@ func (l ClientListener) Accept() (net.Conn, error) {
 		return nil, errors.New("accepted a connection that is not TCP")
 	}
 	if l.TLS {
-		return &gatherConn{TCPConn: t, arrival: &Arrival{all: l.Arrivals}}, nil
+		return &gatherConn{arrivingConn: arrivingConn{TCPConn: t, arrival: Arrival{all: l.Arrivals}}}, nil
 	}
 	return &arrivingConn{TCPConn: t, arrival: Arrival{all: l.Arrivals}}, nil
 }

@@ -9,10 +9,6 @@ import (
 	"syscall"
 )
 
-// SealedAtOnce is the number of bytes that a SharedWriter should be given before each Flush. They
-// take some 0.2 ms to seal.
-const SealedAtOnce = sealedAtOnce
-
 // SharedWriter writes to a TLS connection that carries several streams. It seals what is due for
 // all of them in as few records as possible, and never waits for the client. Its owner must keep
 // its methods from running at the same time.

@@ -96,7 +96,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 	tap = &tapConn{Conn: client}
 	client = tap
 	if way.secure {
-		served = tls.Server(&gatherConn{TCPConn: c}, &tls.Config{Certificates: []tls.Certificate{proxytest.ServerCertificate()}, DynamicRecordSizingDisabled: true})
+		served = tls.Server(&gatherConn{arrivingConn: arrivingConn{TCPConn: c}}, &tls.Config{Certificates: []tls.Certificate{proxytest.ServerCertificate()}, DynamicRecordSizingDisabled: true})
 		secured := tls.Client(client, &tls.Config{InsecureSkipVerify: true, KeyLogWriter: way.keys})
 		client = secured
 		handshake := make(chan error, 1)

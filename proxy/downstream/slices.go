@@ -20,7 +20,7 @@ func WriteSlices(conn net.Conn, body exchange.BodySlices, turn exchange.Turn) (n
 		return vector.WriteTo(conn)
 	}
 	gather, ok := t.NetConn().(*gatherConn)
-	if !ok || body.Size() <= sealedAtOnce {
+	if !ok || body.Size() <= SealedAtOnce {
 		return writeJoined(t, body)
 	}
 	return writeJoined(&sealer{t, gather, turn}, body)
@@ -41,11 +41,11 @@ func writeJoined(w io.Writer, slices exchange.BodySlices) (n int64, err error) {
 	return n, buf.Flush()
 }
 
-// sealedAtOnce is the number of bytes sealed at a time, which takes some 0.2 ms. A shorter body is
-// sealed without a turn.
-const sealedAtOnce = 256 << 10
+// SealedAtOnce is the number of bytes sealed at a time, which takes some 0.2 ms. A shorter body is
+// sealed without a turn. A SharedWriter should be given as many before each Flush.
+const SealedAtOnce = 256 << 10
 
-var bodyBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, sealedAtOnce) }}
+var bodyBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, SealedAtOnce) }}
 
 // sealer seals during a turn. It writes the sealed records to the client outside the turn, because
 // that may take long.

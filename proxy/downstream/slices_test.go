@@ -77,7 +77,7 @@ func TestSealerHoldsNoTurn(t *testing.T) {
 	if !bytes.Equal(got, slices.Concat(body...)) {
 		t.Error("the client has read something else")
 	}
-	if n, least := turn.turns.Load(), int64(body.Size()/sealedAtOnce); n < least || turn.held.Load() {
+	if n, least := turn.turns.Load(), int64(body.Size()/SealedAtOnce); n < least || turn.held.Load() {
 		t.Errorf("%d turns, want %d or more and none now", n, least)
 	}
 }

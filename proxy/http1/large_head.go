@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -22,16 +20,6 @@ var headSizes = [...]int{16 << 10, 64 << 10, largeHead}
 
 // largeHead is net/http's limit, as kube-apiserver has it: MaxHeaderBytes and 4 KiB more.
 const largeHead = exchange.MaxHeaderBytes + 4<<10
-
-// newFastServers returns the servers for the sizes.
-func (s *Server) newFastServers() (all [len(headSizes)]*fasthttp.Server) {
-	for i, size := range headSizes {
-		all[i] = s.newFastServer()
-		all[i].ReadBufferSize = size // also the limit of a request's head
-		all[i].DisableKeepalive = size == largeHead
-	}
-	return all
-}
 
 // serveLonger serves the request on c whose head is too long for the server that has read it, and
 // reports whether it did. Then c belongs to others, or is closed.

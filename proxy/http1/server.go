@@ -31,13 +31,18 @@ func New(base downstream.Base) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Base: base}
-	s.fast = s.newFastServers()
+	for i, size := range headSizes {
+		s.fast[i] = s.newFastServer(size)
+	}
 	return s, nil
 }
 
 // newFastServer returns a server for heads of one size.
-func (s *Server) newFastServer() *fasthttp.Server {
+func (s *Server) newFastServer(size int) *fasthttp.Server {
 	return &fasthttp.Server{
+		ReadBufferSize:   size, // also the limit of a request's head
+		DisableKeepalive: size == largeHead,
+
 		Handler:        s.serve,
 		HeaderReceived: settleExpectation,
 		ExpectHandler:  s.expect,

@@ -231,10 +231,8 @@ func (c *conn) spendDataLocked(f *wire.DataFrame) error {
 		return nil
 	case n == 0:
 		return c.spendFrameLocked()
-	case !c.calm.crumbs.spend(0, c.reader.now):
-		return errCalm
 	}
-	return nil
+	return c.calm.crumbs.spend(0, c.reader.now)
 }
 
 // dataLocked handles a DATA frame. counted says that its bytes may be held.

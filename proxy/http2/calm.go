@@ -39,9 +39,9 @@ type budget struct {
 	at              fanout.MonotonicTime
 }
 
-// spend takes one token, and reports whether there was one. credit is added first, beyond the
+// spend takes one token. It returns errCalm if there was none. credit is added first, beyond the
 // bucket's size if it is large.
-func (b *budget) spend(credit float64, now fanout.MonotonicTime) bool {
+func (b *budget) spend(credit float64, now fanout.MonotonicTime) error {
 	if b.tokens < b.most || credit > 0 {
 		if b.at != 0 && b.tokens < b.most {
 			b.tokens = min(b.most, b.tokens+float64(now-b.at)/1e9*b.perSecond)
@@ -50,8 +50,8 @@ func (b *budget) spend(credit float64, now fanout.MonotonicTime) bool {
 		b.tokens = min(mostTokensHeld, b.tokens+credit)
 	}
 	if b.tokens < 1 {
-		return false
+		return errCalm
 	}
 	b.tokens--
-	return true
+	return nil
 }

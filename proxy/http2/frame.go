@@ -101,19 +101,11 @@ func (c *conn) handle(frame wire.Frame) error {
 func (c *conn) spendFrameLocked() error {
 	credit := float64(c.credit) / bytesPerFrame
 	c.credit = 0
-	if !c.calm.frames.spend(credit, c.reader.now) {
-		return errCalm
-	}
-	return nil
+	return c.calm.frames.spend(credit, c.reader.now)
 }
 
 // spendWasted counts a request that ends before it has been answered.
-func (c *conn) spendWasted() error {
-	if !c.calm.wasted.spend(0, c.reader.now) {
-		return errCalm
-	}
-	return nil
-}
+func (c *conn) spendWasted() error { return c.calm.wasted.spend(0, c.reader.now) }
 
 // handleLocked handles a frame that is neither HEADERS nor DATA.
 func (c *conn) handleLocked(frame wire.Frame) error {

@@ -21,9 +21,6 @@ func (s openStreams) index(id uint32) (i int, ok bool) {
 	return slices.BinarySearchFunc(s, id, func(st *stream, id uint32) int { return cmp.Compare(st.id, id) })
 }
 
-// add adds the stream with the highest number.
-func (s *openStreams) add(st *stream) { *s = append(*s, st) }
-
 // remove removes a stream that is there.
 func (s *openStreams) remove(st *stream) {
 	if i, ok := s.index(st.id); ok {

@@ -87,7 +87,7 @@ func (c *conn) openLocked(id uint32) *stream {
 	if len(c.streams) == 0 {
 		c.shared.Rest(false)
 	}
-	c.streams.add(st)
+	c.streams = append(c.streams, st)
 	c.working.Add(1)
 	return st
 }

@@ -61,9 +61,9 @@ type holding struct {
 // hold opens the account of a request. The upstream request ends with ends, and at its time if it
 // does not last.
 func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, ends context.Context, lasts bool) (*holding, *metav1.Status) {
-	h := &holding{ledger: p.ledger, metrics: p.metrics, client: x.Conn, source: source, lasts: lasts}
+	h := &holding{ledger: p.Ledger, metrics: p.Metrics, client: x.Conn, source: source, lasts: lasts}
 	h.ctx, h.cancel = context.WithCancelCause(ends)
-	h.answer = p.ledger.Open(source, account.Answers, h.cut)
+	h.answer = p.Ledger.Open(source, account.Answers, h.cut)
 	if st := p.room(x, source, h.answer, h.least()); st != nil {
 		h.close()
 		return nil, st
@@ -82,12 +82,12 @@ func (p *Forwarder) room(x *exchange.Exchange, source account.Source, entry *acc
 		return nil
 	}
 	if !p.waiting.begin(source) {
-		return p.metrics.tooMuch()
+		return p.Metrics.tooMuch()
 	}
 	defer p.waiting.end(source)
 	for waited := time.Duration(0); !entry.Set(bytes); waited += roomEvery {
 		if waited >= roomWait || x.Conn.Left() || !exchange.Sleep(p.requests, roomEvery) {
-			return p.metrics.tooMuch()
+			return p.Metrics.tooMuch()
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ var known, other = account.Source{Name: "known"}, account.Source{Name: "other"}
 // inBubble calls f with a Forwarder whose sources may hold so much.
 func inBubble(t *testing.T, limits account.Limits, f func(t *testing.T, p *Forwarder)) {
 	synctest.Test(t, func(t *testing.T) {
-		f(t, &Forwarder{ledger: account.New(limits), metrics: NewMetrics(metrics.NewSet()), requests: t.Context(), streams: t.Context()})
+		f(t, &Forwarder{Config: Config{Ledger: account.New(limits), Metrics: NewMetrics(metrics.NewSet())}, requests: t.Context(), streams: t.Context()})
 	})
 }
 
@@ -103,20 +103,20 @@ func TestHoldingAnswer(t *testing.T) {
 			return h, h.began(&http.Response{ContentLength: length, Body: io.NopCloser(strings.NewReader(""))})
 		}
 		upgraded, _ := heldFor(t, p, known, true)
-		if got := p.ledger.Totals().Held[account.Answers]; got != heldByLasting {
+		if got := p.Ledger.Totals().Held[account.Answers]; got != heldByLasting {
 			t.Errorf("%d bytes for a request that may last", got)
 		}
 		upgraded.began(&http.Response{StatusCode: http.StatusSwitchingProtocols, ContentLength: -1})
-		if got := p.ledger.Totals().Held[account.Answers]; got != heldByTunnel {
+		if got := p.Ledger.Totals().Held[account.Answers]; got != heldByTunnel {
 			t.Errorf("%d bytes for an upgraded request", got)
 		}
 		upgraded.close()
 		short, ok := answer(100)
-		if got := p.ledger.Totals().Held[account.Answers]; !ok || got != heldByRequest+100+4<<10 {
+		if got := p.Ledger.Totals().Held[account.Answers]; !ok || got != heldByRequest+100+4<<10 {
 			t.Errorf("%d bytes for a response of 100", got)
 		}
 		long, ok := answer(-1)
-		if got := p.ledger.Totals().Held[account.Answers]; !ok || got != 2*heldByRequest+100+4<<10+held(-1) {
+		if got := p.Ledger.Totals().Held[account.Answers]; !ok || got != 2*heldByRequest+100+4<<10+held(-1) {
 			t.Errorf("%d bytes with a response of unknown length", got)
 		}
 		more, ok := answer(1 << 30)
@@ -126,7 +126,7 @@ func TestHoldingAnswer(t *testing.T) {
 		for _, h := range []*holding{short, long, more} {
 			h.close()
 		}
-		if got := p.ledger.Totals(); got.Open != 0 {
+		if got := p.Ledger.Totals(); got.Open != 0 {
 			t.Errorf("%+v is left", got)
 		}
 	})
@@ -156,7 +156,7 @@ func TestHoldingEnds(t *testing.T) {
 		if lasting.ctx.Err() != nil || lastingClient.broken.Load() {
 			t.Fatal("a response that may last has ended")
 		}
-		p.ledger.Relieve(1, account.Passing()...)
+		p.Ledger.Relieve(1, account.Passing()...)
 		if lasting.ctx.Err() == nil || !lastingClient.broken.Load() {
 			t.Error("a response that is cut goes on")
 		}
@@ -187,7 +187,7 @@ func TestHeldBody(t *testing.T) {
 		if n, err := body.Read(make([]byte, 100)); n != 5 || err != nil {
 			t.Fatal(n, err)
 		}
-		if got := p.ledger.Totals().Held[account.Answers]; got != heldByLasting+upstream.Window+5 {
+		if got := p.Ledger.Totals().Held[account.Answers]; got != heldByLasting+upstream.Window+5 {
 			t.Errorf("%d bytes while the client is written to", got)
 		}
 		h.began(&http.Response{Body: body})

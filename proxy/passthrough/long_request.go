@@ -22,7 +22,15 @@ const (
 	mostLong = 2
 )
 
-// longRequests keeps long selectors from slowing down kube-apiserver for all clients.
+// newLongTurns returns the turns of long requests. All waits end with ctx.
+func newLongTurns(ctx context.Context, m *Metrics) *fairness.Queue {
+	return fairness.New(ctx, mostLong, fairness.Purpose{
+		Message: "too many requests with long selectors wait",
+		Refused: m.long,
+	})
+}
+
+// admitLong keeps long selectors from slowing down kube-apiserver for all clients.
 // kube-apiserver parses the selectors of a request before it authenticates the request
 // (k8s.io/apiserver pkg/endpoints/request/requestinfo.go). 58 KB of selectors take 0.1 s of its
 // CPU, whether or not the client is known. Therefore:
@@ -32,40 +40,23 @@ const (
 //   - Clients take turns. Each has at most one long request under way, until kube-apiserver begins
 //     to answer it.
 //
-// Its methods may be called from any goroutine.
-type longRequests struct {
-	ctx     context.Context // ends all waits
-	auth    *auth.Authorizer
-	turns   *fairness.Queue
-	metrics *Metrics
-}
-
-// newLongRequests returns the admission of long requests. All waits end with ctx.
-func newLongRequests(ctx context.Context, auth *auth.Authorizer, m *Metrics) *longRequests {
-	return &longRequests{ctx: ctx, auth: auth, metrics: m, turns: fairness.New(ctx, mostLong, fairness.Purpose{
-		Message: "too many requests with long selectors wait",
-		Refused: m.long,
-	})}
-}
-
-// admit waits until a request of id may be sent. The caller must call sent once kube-apiserver has
-// begun to answer, or will not answer. refused is the response to a rejected request, nil for an
-// admitted one.
-func (l *longRequests) admit(x *exchange.Exchange, id auth.Identity) (sent func(), refused *metav1.Status) {
+// It waits until a request of id may be sent. The caller must call sent once kube-apiserver has begun
+// to answer, or will not answer. refused is the response to a rejected request, nil for an admitted one.
+func (p *Forwarder) admitLong(x *exchange.Exchange, id auth.Identity) (sent func(), refused *metav1.Status) {
 	if len(x.Target) <= longRequest {
 		return func() {}, nil
 	}
-	if id.Kind == auth.KindToken && !l.auth.Known(id) {
-		wait, cancel := context.WithTimeout(l.ctx, auth.ReviewTimeout)
+	if id.Kind == auth.KindToken && !p.Authorizer.Known(id) {
+		wait, cancel := context.WithTimeout(p.requests, auth.ReviewTimeout)
 		defer cancel()
-		if _, somebody := l.auth.UserKey(wait, id); !somebody {
-			l.metrics.unauthorized.Inc()
+		if _, somebody := p.Authorizer.UserKey(wait, id); !somebody {
+			p.Metrics.unauthorized.Inc()
 			return nil, apistatus.Unauthorized()
 		}
 	}
-	turn := l.turns.Seat(auth.FlowOf(id, x.Conn.RemoteAddr()), fairness.MaxSeatWait, x.Conn.Left, nil)
-	l.metrics.longWaiting.Inc()
-	defer l.metrics.longWaiting.Dec()
+	turn := p.long.Seat(auth.FlowOf(id, x.Conn.RemoteAddr()), fairness.MaxSeatWait, x.Conn.Left, nil)
+	p.Metrics.longWaiting.Inc()
+	defer p.Metrics.longWaiting.Dec()
 	if !turn.Begin() {
 		return nil, turn.Refused
 	}

@@ -35,17 +35,11 @@ import (
 // kube-apiserver breaks off a response, the client's response is broken off too, never ended
 // properly.
 type Forwarder struct {
-	upstream *upstream.Upstream
-	auth     *auth.Authorizer
-	ledger   *account.Ledger
-	front    *auth.FrontProxies // the headers that they set are not forwarded
-	long     *longRequests
-	turns    *fairness.Queue // of strangers
-	waiting  roomWaits
-	audit    *audit.Log
-	metrics  *Metrics
-	guard    *exchange.Guard
-	watches  Watches
+	Config
+	long    *fairness.Queue // turns of long requests
+	turns   *fairness.Queue // of strangers
+	waiting roomWaits
+	watches Watches
 
 	requests context.Context // ends ordinary requests
 	streams  context.Context // ends watches, logs and upgrades
@@ -66,15 +60,9 @@ type Config struct {
 // streams.
 func New(requests, streams context.Context, cfg Config) *Forwarder {
 	return &Forwarder{
-		upstream: cfg.Upstream,
-		auth:     cfg.Authorizer,
-		ledger:   cfg.Ledger,
-		front:    cfg.Front,
-		long:     newLongRequests(requests, cfg.Authorizer, cfg.Metrics),
+		Config:   cfg,
+		long:     newLongTurns(requests, cfg.Metrics),
 		turns:    newStrangersTurns(requests, cfg.Metrics),
-		audit:    cfg.Audit,
-		metrics:  cfg.Metrics,
-		guard:    cfg.Guard,
 		requests: requests,
 		streams:  streams,
 	}
@@ -104,16 +92,16 @@ func (p *Forwarder) Watches() *Watches { return &p.watches }
 // Serve forwards the request of x on behalf of id, or returns the response to one that it refuses.
 // asked is the parsed request. why says why it is not answered from a cache.
 func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) (refused *metav1.Status) {
-	source := p.auth.Source(id)
+	source := p.Authorizer.Source(id)
 	if x.Body != nil { // before more of it comes
 		if !source.Stranger {
 			x.Body.Own()
 		} else if !x.Body.Hold() {
-			return p.metrics.tooMuch()
+			return p.Metrics.tooMuch()
 		}
 	}
 	x.Conn.EndArrival() // from here on the request waits for other parties
-	if target, _ := exchange.CutTarget(x.Target); !p.upstream.Within(target.Path) {
+	if target, _ := exchange.CutTarget(x.Target); !p.Upstream.Within(target.Path) {
 		return apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
 			"the server could not find the requested resource")
 	}
@@ -164,7 +152,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 func (p *Forwarder) admit(x *exchange.Exchange, r *passing, body *requestBody) (refused *metav1.Status, ok bool) {
 	refused = p.receive(x, r, body)
 	if refused == nil {
-		r.sent, refused = p.long.admit(x, r.id)
+		r.sent, refused = p.admitLong(x, r.id)
 	}
 	if refused == nil && r.holding.source.Stranger {
 		if refused = p.takeTurn(x, r); refused == nil {
@@ -177,7 +165,7 @@ func (p *Forwarder) admit(x *exchange.Exchange, r *passing, body *requestBody) (
 	if refused != nil {
 		return refused, false
 	}
-	if r.audit, refused = p.audit.Passing(x, r.id, r.asked); refused != nil {
+	if r.audit, refused = p.Audit.Passing(x, r.id, r.asked); refused != nil {
 		r.sent()
 		apistatus.Write(x, refused)
 		return nil, false
@@ -188,7 +176,7 @@ func (p *Forwarder) admit(x *exchange.Exchange, r *passing, body *requestBody) (
 // target returns the upstream URL of a request target, with the path and the query exactly as sent.
 func (p *Forwarder) target(target string) *url.URL {
 	t, _ := exchange.CutTarget(target)
-	to := p.upstream.URL(t.Path, t.Query)
+	to := p.Upstream.URL(t.Path, t.Query)
 	to.ForceQuery = t.Asked
 	return to
 }
@@ -221,7 +209,7 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 	delete(h, "Authorization")
 	delete(h, request.SeedHeader)
 	for name := range h {
-		if p.front.SpeaksBy(name) {
+		if p.Front.SpeaksBy(name) {
 			delete(h, name)
 		}
 	}
@@ -237,7 +225,7 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 // client. body is nil for a request without one.
 func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody) {
 	defer r.sent()
-	p.metrics.inFlight.Inc()
+	p.Metrics.inFlight.Inc()
 	h := r.holding
 	ctx, end := h.ctx, h.close
 	if body != nil {
@@ -249,13 +237,13 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	if h.lasts {
 		end = p.attend(h)
 	}
-	resp, err := p.upstream.Pass(r.id, h.source.Stranger, r.req.WithContext(ctx))
+	resp, err := p.Upstream.Pass(r.id, h.source.Stranger, r.req.WithContext(ctx))
 	r.sent()
 	if err == nil {
 		resp, err = p.begin(r, resp)
 	}
 	if err != nil {
-		p.metrics.inFlight.Dec()
+		p.Metrics.inFlight.Dec()
 		left := ctx.Err() != nil && p.requests.Err() == nil
 		failed := h.failure(r.req.Method)
 		if errors.Is(err, errCut) {
@@ -265,13 +253,13 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 		p.unanswered(x, r, body, err, left, failed)
 		return
 	}
-	p.metrics.count(r.asked, resp.StatusCode)
+	p.Metrics.count(r.asked, resp.StatusCode)
 	r.audit.Answered(resp.StatusCode)
 	removeHopByHop(resp.Header)
 	r.warn(resp.Header)
 	x.Response.Status = resp.StatusCode
 	addFields(&x.Response.Header, resp.Header)
-	x.Response.Reader, x.Response.Length = &responseBody{resp.Body, p.metrics, end}, resp.ContentLength
+	x.Response.Reader, x.Response.Length = &responseBody{resp.Body, p.Metrics, end}, resp.ContentLength
 	trim(x, r.asked, resp)
 }
 
@@ -300,7 +288,7 @@ func (p *Forwarder) attend(h *holding) (end func()) {
 func (p *Forwarder) begin(r *passing, resp *http.Response) (*http.Response, error) {
 	h := r.holding
 	if h.source.Stranger {
-		h.move(p.auth.Source(r.id))
+		h.move(p.Authorizer.Source(r.id))
 	}
 	if !h.began(resp) {
 		_ = resp.Body.Close()
@@ -353,8 +341,8 @@ func (p *Forwarder) failed(req *http.Request, err error) *metav1.Status {
 	if errors.Is(err, upstream.ErrLongHead) {
 		return apistatus.Refusal(exchange.HeadTooLong)
 	}
-	p.metrics.errors.Inc()
-	p.guard.Log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
+	p.Metrics.errors.Inc()
+	p.Guard.Log.Debug("Upstream request failed", "method", req.Method, "path", req.URL.Path, "err", err)
 	return unreachable(req, err)
 }
 
@@ -374,7 +362,7 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 // unheld returns the response for a request whose response may not be held.
 func (p *Forwarder) unheld(method string) *metav1.Status {
 	if safe(method) {
-		return p.metrics.tooMuch()
+		return p.Metrics.tooMuch()
 	}
 	return apistatus.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 		"too many responses to this client wait to be read; the request has been processed, but its response is lost")
@@ -387,17 +375,17 @@ func safe(method string) bool { return method == http.MethodGet || method == htt
 func (p *Forwarder) send(r *passing) (*http.Response, error) {
 	req := r.req.WithContext(r.holding.ctx)
 	if r.upgrade {
-		return p.upstream.DoUpgrade(r.id, req)
+		return p.Upstream.DoUpgrade(r.id, req)
 	}
-	return p.upstream.Pass(r.id, r.holding.source.Stranger, req)
+	return p.Upstream.Pass(r.id, r.holding.source.Stranger, req)
 }
 
 // serveDetached forwards a request that may last.
 func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
-	p.metrics.inFlight.Inc()
-	defer p.metrics.inFlight.Dec()
-	p.metrics.streams.Inc()
-	defer p.metrics.streams.Dec()
+	p.Metrics.inFlight.Inc()
+	defer p.Metrics.inFlight.Dec()
+	p.Metrics.streams.Inc()
+	defer p.Metrics.streams.Dec()
 	h := r.holding
 	defer h.close()
 	ctx, cancel := h.ctx, func() { h.cancel(nil) }
@@ -413,7 +401,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 			r.audit.Left()
 			return // the client is gone, the proxy is stopping, or the request has been cut
 		}
-		st := p.metrics.tooMuch()
+		st := p.Metrics.tooMuch()
 		if !errors.Is(err, errCut) {
 			st = p.failed(r.req, err)
 		}
@@ -423,7 +411,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		to.Respond(answer)
 		return
 	}
-	p.metrics.count(r.asked, resp.StatusCode)
+	p.Metrics.count(r.asked, resp.StatusCode)
 	if audit.Lasting(resp) {
 		r.audit.Started(resp.StatusCode)
 		defer r.audit.Answered(resp.StatusCode)
@@ -431,7 +419,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		r.audit.Answered(resp.StatusCode)
 	}
 	if r.watch != nil && (resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols) {
-		if counter := p.metrics.watches[r.watch.Why]; counter != nil {
+		if counter := p.Metrics.watches[r.watch.Why]; counter != nil {
 			counter.Inc()
 		}
 		defer p.watches.began(r.watch)()
@@ -444,7 +432,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	r.warn(resp.Header)
 	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
 	addFields(&answer.Header, resp.Header)
-	body := newLastingBody(resp, p.metrics, p.streams)
+	body := newLastingBody(resp, p.Metrics, p.streams)
 	if r.recall != nil {
 		var recall sync.WaitGroup
 		recall.Go(func() { body.endAfter(ctx, r.recall, cancel) })

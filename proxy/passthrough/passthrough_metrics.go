@@ -77,6 +77,6 @@ type Totals struct {
 
 // Totals returns the current figures. It may be called from any goroutine.
 func (p *Forwarder) Totals() Totals {
-	m := p.metrics
+	m := p.Metrics
 	return Totals{Requests: m.requests.Load(), Errors: m.errors.Get(), Streams: int64(m.streams.Get())}
 }

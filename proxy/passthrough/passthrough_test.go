@@ -18,7 +18,7 @@ func FuzzTarget(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	p := &Forwarder{upstream: upstream}
+	p := &Forwarder{Config: Config{Upstream: upstream}}
 	f.Fuzz(func(t *testing.T, target string) {
 		if _, ok := exchange.CutTarget(target); !ok {
 			return

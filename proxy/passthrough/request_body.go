@@ -47,7 +47,7 @@ func (p *Forwarder) newBody(x *exchange.Exchange, r *passing) *requestBody {
 	if !r.holding.lasts {
 		x.Body.Due(x.Received.Add(requestTime))
 	}
-	b := &requestBody{Body: x.Body, guard: p.guard, most: exchange.MostBodyHeld}
+	b := &requestBody{Body: x.Body, guard: p.Guard, most: exchange.MostBodyHeld}
 	if x.ContentLength >= 0 {
 		b.most = min(b.most, x.ContentLength)
 	}

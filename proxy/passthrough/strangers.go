@@ -36,7 +36,7 @@ func (p *Forwarder) takeTurn(x *exchange.Exchange, r *passing) *metav1.Status {
 		turn.Give()
 		long()
 	})
-	r.holding.move(p.auth.Source(r.id))
+	r.holding.move(p.Authorizer.Source(r.id))
 	if !r.holding.source.Stranger {
 		turn.Give()
 		r.sent = long

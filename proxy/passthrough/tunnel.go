@@ -84,7 +84,7 @@ type tunnel struct {
 
 // join copies one direction until its end.
 func (p *Forwarder) join(t *tunnel, to io.Writer, from io.Reader) {
-	defer p.guard.Caught("upgraded connection", func() { t.ended <- exchange.ErrPanicked })
+	defer p.Guard.Caught("upgraded connection", func() { t.ended <- exchange.ErrPanicked })
 	_, err := io.Copy(to, from)
 	if err == nil {
 		err = closeWrite(to)

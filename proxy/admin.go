@@ -14,7 +14,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/selfcheck"
 )
 
 // newAdmin returns the admin port of s.
@@ -32,12 +31,9 @@ func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.passthrough.Watches(), s.cached.Flusher(), s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		History:   s.history,
-		Digests: diagnose.DigestsPage(func(resource string, rv uint64) []selfcheck.LaneDigest {
-			return selfcheck.Digests(s.cached.Lanes(), resource, rv)
-		}),
-		Accounts: diagnose.AccountsPage(s.ledger),
-		Local:    localToAdmin,
-		Foreign:  s.metrics.foreignHost,
+		Accounts:  diagnose.AccountsPage(s.ledger),
+		Local:     localToAdmin,
+		Foreign:   s.metrics.foreignHost,
 	}, guard)
 }
 

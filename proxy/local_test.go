@@ -10,10 +10,8 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/admin"
-	"github.com/watchfan/watchfan/proxy/diagnose"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/selfcheck"
 )
 
 // No web page reaches the insecure port or the admin port through a browser on this host, except pages of
@@ -85,12 +83,10 @@ func TestLocalTarget(t *testing.T) {
 	}
 }
 
-// Profiles contain what is in memory, and digests take time. Both are for clients on this host, even
-// if the admin port is open to other hosts.
+// Profiles contain what is in memory. They are for clients on this host, even if the admin port is open
+// to other hosts.
 func TestProfilesStayHere(t *testing.T) {
-	none := diagnose.DigestsPage(func(string, uint64) []selfcheck.LaneDigest { return nil })
-	p := admin.New(admin.Config{Profiling: true, Metrics: metrics.NewSet(), Local: localToAdmin, Digests: none},
-		proxytest.Guard())
+	p := admin.New(admin.Config{Profiling: true, Metrics: metrics.NewSet(), Local: localToAdmin}, proxytest.Guard())
 	for _, c := range []struct {
 		ip, host, path string
 		want           int
@@ -101,9 +97,6 @@ func TestProfilesStayHere(t *testing.T) {
 		{"10.1.1.1", "localhost", "/debug/pprof/heap", http.StatusForbidden},
 		{"10.1.1.1", "localhost", "/debug/pprof/cmdline", http.StatusForbidden},
 		{"127.0.0.1", "pages.example", "/debug/pprof/heap", http.StatusForbidden},
-		{"10.1.1.1", "localhost", "/debug/digests?resource=v1/pods", http.StatusForbidden},
-		{"127.0.0.1", "pages.example", "/debug/digests?resource=v1/pods", http.StatusForbidden},
-		{"127.0.0.1", "localhost:8002", "/debug/digests?resource=v1/pods", http.StatusNotFound},
 		{"127.0.0.1", "localhost:8002", "/debug/pprof/cmdline", http.StatusOK},
 		{"::1", "[::1]:8002", "/debug/pprof/", http.StatusOK},
 	} {

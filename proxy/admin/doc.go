@@ -16,9 +16,9 @@
 // place of the kubelet's probes; see type connections.
 //
 // On a loopback address it answers clients on this host, and no
-// other web pages that a browser there shows. On any other address it answers everybody, with three
+// other web pages that a browser there shows. On any other address it answers everybody, with two
 // exceptions. Profiles are for clients on this host always, because they hold objects and tokens.
-// So are digests, because they take time for each object. Watches are for clients on this host
-// unless --profiling is given. A service mesh's proxy runs on this host, and its clients do not: what
-// it forwards comes from another loopback address, or with a header of a proxy.
+// Watches are for clients on this host unless --profiling is given. A service mesh's proxy runs on
+// this host, and its clients do not: what it forwards comes from another loopback address, or with a
+// header of a proxy.
 package admin

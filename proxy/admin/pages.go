@@ -67,16 +67,12 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		p.config.Accounts(w, r, p.config.Profiling || p.fromHere(r))
 		return
 	}
-	if path == diagnose.DigestsPath {
-		p.showDigests(w, r)
-		return
-	}
 	if name, ok := below(profilesPath, path); ok && p.config.Profiling {
 		p.showProfile(w, r, strings.TrimSuffix(name, "/"))
 		return
 	}
 	diagnose.WriteText(w, http.StatusNotFound,
-		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/accounts, /debug/digests and /debug/pprof/\n")
+		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/accounts and /debug/pprof/\n")
 }
 
 func (p *Port) showMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -92,15 +88,6 @@ func (p *Port) showWatchers(w http.ResponseWriter, r *http.Request, id string) {
 		return
 	}
 	p.config.Watchers.Serve(w, r, id)
-}
-
-func (p *Port) showDigests(w http.ResponseWriter, r *http.Request) {
-	if !p.fromHere(r) {
-		refuse(w, "digests take time for each object; they are computed for clients on this host only, "+
-			"for example through kubectl port-forward")
-		return
-	}
-	p.config.Digests(w, r)
 }
 
 func (p *Port) showProfile(w http.ResponseWriter, r *http.Request, name string) {

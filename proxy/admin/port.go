@@ -35,7 +35,6 @@ type Config struct {
 	Watchers *diagnose.WatchersPage     // /debug/watchers
 	State    func() diagnose.DebugState // /debug/lanes; may be called from any goroutine
 	History  *diagnose.History          // /debug/history
-	Digests  http.HandlerFunc           // /debug/digests
 
 	// Accounts answers /debug/accounts. It shows the names of clients only if names is true.
 	Accounts func(w http.ResponseWriter, r *http.Request, names bool)

@@ -4,7 +4,6 @@
 //	debug_watchers*.go     /debug/watchers: the page, its query, its answer
 //	debug_passed.go        the watches that are passed through, and why they are
 //	debug_lanes.go         /debug/lanes
-//	debug_digests.go       /debug/digests
 //	history.go             /debug/history: the last five minutes, sampled
 //	status_page.go         the status page, which reads all of these
 //	top*.go, explain.go    the commands; admin_port.go is their client

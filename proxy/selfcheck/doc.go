@@ -6,7 +6,6 @@
 //	comparison.go  one resource: the list, the lanes' snapshots, the result
 //	pages.go       the list, page by page, and what is kept of it
 //	digest.go      the digest of a set of objects
-//	digests.go     the digests of lanes at a resourceVersion, for a page of the admin port
 //	difference.go  which objects differ
 //	options.go     --self-check-interval
 //
@@ -53,8 +52,7 @@
 //
 // # Two replicas
 //
-// /debug/lanes shows the digest of each lane's last comparison and its resourceVersion.
-// /debug/digests computes those of a resource at any resourceVersion within the history. Replicas
+// /debug/lanes shows the digest of each lane's last comparison and its resourceVersion. Replicas
 // that hold the same objects have the same digest, in every representation. It can be computed
 // anywhere:
 //

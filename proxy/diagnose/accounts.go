@@ -141,3 +141,19 @@ func bound(bytes int64) string {
 	}
 	return heldSize(bytes)
 }
+
+// size writes a number of bytes in at most six characters.
+func size(n uint64) string {
+	if n < 1000 {
+		return strconv.FormatUint(n, 10) + "B"
+	}
+	f := float64(n)
+	for _, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if f /= 1024; f < 9.95 {
+			return fmt.Sprintf("%.1f%s", f, unit)
+		} else if f < 999.5 {
+			return fmt.Sprintf("%.0f%s", f, unit)
+		}
+	}
+	return strconv.FormatFloat(f/1024, 'f', 0, 64) + "PiB"
+}

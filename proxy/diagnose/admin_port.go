@@ -33,15 +33,6 @@ func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
 	return list, nil
 }
 
-// state returns the state of the process, nil if it can't be had.
-func (a *adminPort) state() *DebugState {
-	d := &DebugState{}
-	if a.decode("/debug/lanes", url.Values{"format": {"json"}}, d) != nil {
-		return nil
-	}
-	return d
-}
-
 // decode reads an answer in JSON into v.
 func (a *adminPort) decode(path string, query url.Values, v any) error {
 	body, err := a.get(path, query)

@@ -165,14 +165,14 @@ func (l *WatcherList) Counts() string {
 func (l *WatcherList) writeText(w io.Writer) {
 	fmt.Fprintf(w, "%d watches, %d matching, %d shown: %s\n\n", l.Total, l.Matching, len(l.Watchers), l.Counts())
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tREASON\tSTATE\tLAG\tLAG BYTES\tOLDEST\tQUEUED\tAGE\tEVENTS\tBYTES\t"+
-		"RESOURCE VERSION\tPARKS\tRESOURCE\tUSER\tUSER AGENT\tCLIENT\tENCODING\tSELECTOR")
+	fmt.Fprintln(table, "ID\tREASON\tSTATE\tLAG\tOLDEST\tQUEUED\tAGE\tRESOURCE\tUSER AGENT\tUSER\tSELECTOR\tCLIENT\t"+
+		"ENCODING\tLAG BYTES\tEVENTS\tBYTES\tRESOURCE VERSION\tPARKS")
 	for i := range l.Watchers {
 		s := &l.Watchers[i]
-		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			s.ID, s.Reason, s.State, s.LagEvents, s.LagBytes, watchers.Short(s.LagSeconds.Duration()), s.QueuedBytes,
-			watchers.Short(s.AgeSeconds.Duration()), s.Events, s.Bytes, s.ResourceVersion, s.Parks,
-			s.Resource, s.User, s.UserAgent, s.at(), s.wire(), s.Selector())
+		fmt.Fprintf(table, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\n",
+			s.ID, s.Reason, s.State, s.LagEvents, watchers.Short(s.LagSeconds.Duration()), s.QueuedBytes, watchers.Short(s.AgeSeconds.Duration()),
+			s.Resource, s.UserAgent, s.User, s.Selector(), s.at(), s.wire(),
+			s.LagBytes, s.Events, s.Bytes, s.ResourceVersion, s.Parks)
 	}
 	_ = table.Flush() // writes to memory
 	l.Passed.writeText(w)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/watchers"
 )
 
@@ -34,7 +35,11 @@ func Top() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		out, ok := c.OutOrStdout().(*os.File)
 		if *once || !ok || !term.IsTerminal(int(out.Fd())) {
-			return from.topOnce(query, c.OutOrStdout())
+			text, err := from.top(query)
+			if err == nil {
+				_, err = io.WriteString(c.OutOrStdout(), text)
+			}
+			return err
 		}
 		return from.topLive(c.Context(), query, out, func() (width, height int, err error) { return term.GetSize(int(out.Fd())) })
 	}
@@ -54,13 +59,11 @@ const topUsage = `watchfan top shows the watches that a running watchfan serves,
 Below them it shows the watches that pass through to kube-apiserver, and why they do. On a terminal it
 shows them anew each second, until Ctrl-C. watchfan explain ID says more of one.
 
-The second line has the cluster, and averages of two seconds: changes from kube-apiserver, events and
+The first line has the cluster, and averages of two seconds: changes from kube-apiserver, events and
 bytes written to clients, the time that 99 % of the writes took at most, processors and memory in use.
 The column LAG has the events that wait for the watch's socket, OLDEST the age of the first of them, and
 QUEUED the bytes in the socket that the client's side has not acknowledged. Over HTTP/2 several watches
-share a connection: a line then ends with the client's address, / and the number of the stream.
-Watches that are slow because of their client, the network or watchfan are red, and those that wait for
-kube-apiserver are yellow. $NO_COLOR turns colours off. A narrow terminal has fewer columns.
+share a connection: CLIENT then is its address, / and the number of the stream.
 
 Reasons, worst first:
 `
@@ -92,29 +95,37 @@ func queryFlags(flags *pflag.FlagSet) url.Values {
 	return query
 }
 
-// topOnce prints the watches that query selects.
-func (a *adminPort) topOnce(query url.Values, w io.Writer) error {
-	list, err := a.watchers(query)
-	if err != nil {
-		return err
+// top returns the list of the watches that query selects, below a line about watchfan.
+func (a *adminPort) top(query url.Values) (string, error) {
+	query.Set("format", "text")
+	list, err := a.get(WatchersPath, query)
+	return a.headline() + "\n" + string(list), err
+}
+
+// headline names the cluster, and says how fast it is served. It is empty if that is not known.
+func (a *adminPort) headline() string {
+	var d DebugState
+	if a.decode("/debug/lanes", url.Values{"format": {"json"}}, &d) != nil || d.Now == nil {
+		return d.Upstream
 	}
-	v := topView{list: list, state: a.state(), order: query.Get("sort")}
-	for _, line := range v.lines() {
-		fmt.Fprintln(w, line.text)
+	n := d.Now
+	text := fmt.Sprintf("%s  in %.1f/s  out %.1f/s %s/s  p99 %s  CPU %.2f of %d  memory %s", d.Upstream, n.Upstream, n.Deliveries,
+		size(uint64(n.Bytes)), watchers.Short(downstream.Seconds(n.Latency).Duration()), n.Processors, d.Processors, size(uint64(n.Memory)))
+	if held := d.Totals.HeldBytes; held > 0 {
+		text += "  held " + heldSize(held)
 	}
-	return nil
+	return text
 }
 
 // refresh is the time between two pictures of top.
 const refresh = time.Second
 
-// topLive draws on a terminal until ctx ends.
+// topLive draws on a terminal until ctx ends (ECMA-48).
 func (a *adminPort) topLive(ctx context.Context, query url.Values, w io.Writer, size func() (width, height int, err error)) error {
-	if _, err := a.watchers(query); err != nil { // an error stays on the screen if it comes before the screen is cleared
+	if _, err := a.top(query); err != nil { // an error stays on the screen if it comes before the screen is cleared
 		return err
 	}
 	fmt.Fprint(w, "\x1b[2J")
-	colours := os.Getenv("NO_COLOR") == ""
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
 	for {
@@ -122,7 +133,7 @@ func (a *adminPort) topLive(ctx context.Context, query url.Values, w io.Writer, 
 		if err != nil || width <= 0 || height <= 0 {
 			width, height = 80, 24
 		}
-		fmt.Fprint(w, a.picture(query, width, height-1, colours)) // the last line is the cursor's
+		fmt.Fprint(w, "\x1b[H"+a.picture(query, width, height-1)+"\x1b[J") // the last line is the cursor's
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -131,28 +142,24 @@ func (a *adminPort) topLive(ctx context.Context, query url.Values, w io.Writer, 
 	}
 }
 
-// picture returns a picture over the previous one (ECMA-48): the watches that query selects, as many
-// as fit, or why there are none.
-func (a *adminPort) picture(query url.Values, width, height int, colours bool) string {
-	room := max(height-topHead, 1)
+// picture returns the lines of top, or why there are none, as many and as much of them as fit. A third
+// of them is for the watches that pass through.
+func (a *adminPort) picture(query url.Values, width, height int) string {
 	if query.Get("limit") == "" {
 		query = maps.Clone(query)
-		query.Set("limit", strconv.Itoa(min(room, mostShown)))
+		query.Set("limit", strconv.Itoa(min(max(height*2/3, 1), mostShown)))
 	}
-	var all []line
-	if list, err := a.watchers(query); err != nil {
-		all = plainLines(wrap(err.Error(), width))
-	} else {
-		passed, watches := list.fit(room)
-		list.Watchers = list.Watchers[:min(watches, len(list.Watchers))]
-		list.Passed.Watchers = list.Passed.Watchers[:passed]
-		v := topView{list: list, state: a.state(), order: query.Get("sort"), width: width}
-		all = v.lines()
+	text, err := a.top(query)
+	if err != nil {
+		return err.Error() + "\x1b[K\n"
 	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	var b strings.Builder
-	b.WriteString("\x1b[H")
-	for _, l := range all[:max(min(len(all), height), 0)] {
-		b.WriteString(l.draw(colours) + "\x1b[K\n")
+	for _, line := range lines[:min(len(lines), height)] {
+		if runes := []rune(line); len(runes) > width {
+			line = string(runes[:width-1]) + "…"
+		}
+		b.WriteString(line + "\x1b[K\n")
 	}
-	return b.String() + "\x1b[J"
+	return b.String()
 }

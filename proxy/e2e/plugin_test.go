@@ -69,7 +69,7 @@ func TestPlugin(t *testing.T) {
 	}
 	f(1, "no pod of watchfan runs in namespace plugin: 1 match", "top", "-n", "plugin") // no kubelet has said that it runs
 	direct.patch(t, pods+"/watchfan-0/status", `{"status":{"phase":"Running"}}`)
-	f(0, "watchfan: 3 watches, 3 matching, 2 shown", "top", "-n", "plugin", "--limit=2")
+	f(0, "3 watches, 3 matching, 2 shown", "top", "-n", "plugin", "--limit=2")
 	f(0, "configmaps", "explain", "-n", "plugin", "--pod=watchfan-0")
 	f(1, "404 Not Found", "explain", "999999", "-n", "plugin")
 	kubelet.Close()

@@ -13,25 +13,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/assess"
 )
 
-func TestParseWatches(t *testing.T) {
-	f := func(page string, want int, wantErr bool) {
-		t.Helper()
-		got, err := parseWatches(page)
-		if got != want || (err != nil) != wantErr {
-			t.Errorf("got %d, %v want %d, error %v", got, err, want, wantErr)
-		}
-	}
-	series := func(resource, scope, verb, value string) string {
-		return `apiserver_longrunning_requests{component="apiserver",group="",resource="` + resource + `",scope="` + scope +
-			`",subresource="",verb="` + verb + `",version="v1"} ` + value + "\n"
-	}
-	f("# HELP apiserver_longrunning_requests …\n"+
-		series("configmaps", "cluster", "WATCH", "1")+series("configmaps", "namespace", "WATCH", "1e+03")+
-		series("pods", "cluster", "WATCH", "5")+series("configmaps", "cluster", "CONNECT", "5"), 1001, false)
-	f("", 0, false)
-	f(series("configmaps", "cluster", "WATCH", "many"), 0, true)
-}
-
 // The summary has the CPU of each server, and behind watchfan what kube-apiserver would have needed: the
 // deliveries times the figure of bench/README.md.
 func TestDemoSummary(t *testing.T) {
@@ -56,24 +37,5 @@ func TestDemoSummary(t *testing.T) {
 	s.got = &load.Reading{}
 	if got := s.text(); strings.Contains(got, "for each") || strings.Contains(got, "NaN") {
 		t.Errorf("without a delivery:\n%s", got)
-	}
-}
-
-// Each figure of a line of the demo, and of its view, is explained.
-func TestDemoLegend(t *testing.T) {
-	v := view{got: &load.Reading{}, servers: []measure.Process{{Name: "watchfan"}}, used: measure.Usage{Window: time.Second}}
-	line, screen := v.line(), v.screen()
-	for _, name := range []string{"clients", "lost", "upstream", "updates/s", "deliveries/s", "p50", "p99", "%", "MiB", "all else"} {
-		if !strings.Contains(line, name) || !strings.Contains(screen, name) || !strings.Contains(legend, name) {
-			t.Errorf("%s is missing in the line, the view or the legend:\n%s\n%s%s", name, line, screen, legend)
-		}
-	}
-}
-
-func TestCut(t *testing.T) {
-	for line, want := range map[string]string{"": "", "four": "four", "fünf5": "fün…"} {
-		if got := cut(line, 4); got != want {
-			t.Errorf("%q: got %q, want %q", line, got, want)
-		}
 	}
 }

@@ -42,16 +42,3 @@ func TestEndpointSlice(t *testing.T) {
 		t.Error("two slices have the same endpoint")
 	}
 }
-
-// TestSlicePaths: the collection of EndpointSlices has paths and bodies of its own.
-func TestSlicePaths(t *testing.T) {
-	c := NewCollection(ObjectSlices, 0, 0)
-	const want = "/apis/discovery.k8s.io/v1/namespaces/slices/endpointslices/object-0002"
-	if got := c.objectPath(2); got != want {
-		t.Errorf("got %s want %s", got, want)
-	}
-	body := c.body(2, 2+3*uint64(slicesObjects))
-	if !strings.Contains(body, `"bench-seq":"602"`) || body != endpointSlice("object-0002", 2, 602, 3) {
-		t.Errorf("got %s", body)
-	}
-}

@@ -63,26 +63,6 @@ func TestInflater(t *testing.T) {
 	}
 }
 
-// TestInflaterFlushed: flushed bytes come out at once.
-func TestInflaterFlushed(t *testing.T) {
-	var b bytes.Buffer
-	var z inflater
-	w := gzip.NewWriter(&b)
-	for i := range 100 {
-		text := fmt.Sprintf("event %d of %s", i, strings.Repeat("long ", 1000))
-		io.WriteString(w, text)
-		w.Flush()
-		got, err := z.feed(b.Bytes())
-		if err != nil || string(got) != text {
-			t.Fatalf("event %d: got %.30q, %v, want %.30q", i, got, err, text)
-		}
-		b.Reset()
-	}
-	if len(z.window) != windowSize {
-		t.Errorf("keeps %d bytes, want %d", len(z.window), windowSize)
-	}
-}
-
 func FuzzInflater(f *testing.F) {
 	f.Add(zipped(f, false, "a", "b"), 3)
 	f.Add(zipped(f, true, "aaaa", "bbbb"), 5)

@@ -12,9 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // serve runs handler for a test and returns where.
@@ -127,34 +125,4 @@ func TestListerErrors(t *testing.T) {
 		w.Write(make([]byte, 100<<10))
 		panic(http.ErrAbortHandler)
 	})
-}
-
-func TestListFor(t *testing.T) {
-	body := podList(t, Forms(false)[0], 3)
-	var served atomic.Uint64
-	e := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		served.Add(1)
-		w.Write(body)
-	})
-	listers := []*Lister{connectLister(t, e, Forms(false)[0]), connectLister(t, e, Forms(false)[0])}
-	before := uint64(0)
-	for _, d := range []time.Duration{0, 20 * time.Millisecond} {
-		got, err := ListFor(t.Context(), listers, d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		made := served.Load() - before
-		before += made
-		if got.Count < 2 || got.Count != made || got.Count != got.Latency.Count {
-			t.Errorf("%v: %d lists with %d latencies, the server made %d", d, got.Count, got.Latency.Count, made)
-		}
-		if got.Latency.Quantile(0) <= 0 || got.Wire < got.Count*uint64(len(body)) {
-			t.Errorf("%v: shortest %v, %d bytes", d, got.Latency.Quantile(0), got.Wire)
-		}
-	}
-	listers[1].Close()
-	if _, err := ListFor(t.Context(), listers, 0); err == nil {
-		t.Error("a lost connection went unnoticed")
-	}
 }

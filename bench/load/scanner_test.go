@@ -137,21 +137,3 @@ func TestScannerDoesNotAllocate(t *testing.T) {
 		t.Errorf("got %v allocations per 64 events want 0", n)
 	}
 }
-
-func BenchmarkScanner(b *testing.B) {
-	var wire bytes.Buffer
-	w := httputil.NewChunkedWriter(&wire)
-	const events = 64
-	for seq := range uint64(events) {
-		w.Write(append(modified(seq, strings.Repeat("p", 1500)), '\n'))
-	}
-	b.SetBytes(int64(wire.Len()))
-	b.ReportAllocs()
-	var s scanner
-	for b.Loop() {
-		if err := s.feed(wire.Bytes(), func(line []byte) error { _, _, err := seqOf(line); return err }); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/event")
-}

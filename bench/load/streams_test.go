@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // TestStreamsShare: a fleet over HTTP/2 has as many connections as it needs, also when it grows in
@@ -44,27 +42,6 @@ func TestStreamsShare(t *testing.T) {
 	})
 	if count != 3 {
 		t.Errorf("%d connections, want 3", count)
-	}
-}
-
-// TestStreamsRefused: the reason why a watch is refused reaches the caller.
-func TestStreamsRefused(t *testing.T) {
-	s, e := newScriptedServer(t, true)
-	r, err := newReader(NewAcks(), 0, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, done := startReader(r)
-	defer func() { stop(); <-done }()
-	c, err := dialStreams(measure.Dialer{}, e, LargeSteps, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.remove(c)
-	old := watchRequest{endpoint: e, path: s.coll.path(), version: "6", filter: Everything}
-	_, err = c.open(t.Context(), r, []watchRequest{old}, nil, true)
-	if err == nil || !strings.Contains(err.Error(), "410") {
-		t.Errorf("got %v, want 410", err)
 	}
 }
 

@@ -78,10 +78,3 @@ func TestSubLeavesTheWindow(t *testing.T) {
 		t.Errorf("got a smallest value of %v: the first window's leaked in", got)
 	}
 }
-
-func TestEmptyQuantile(t *testing.T) {
-	var d Distribution
-	if got := d.Quantile(0.5); got != 0 {
-		t.Errorf("got %v want 0", got)
-	}
-}

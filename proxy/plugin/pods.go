@@ -13,6 +13,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
@@ -111,30 +113,16 @@ func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector s
 
 // get decodes an answer of kube-apiserver. An error has kube-apiserver's own words.
 func get(ctx context.Context, cfg *rest.Config, path string, query url.Values, v any) error {
-	client, err := rest.HTTPClientFor(cfg)
+	server, err := upstream.NewUpstream(cfg)
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
-	base, _, err := rest.DefaultServerUrlFor(cfg)
-	if err != nil {
-		return err
-	}
+	defer server.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	base = base.JoinPath(path)
-	base.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String(), nil)
+	resp, err := upstream.GetOwn(ctx, server, path, query.Encode(), "application/json")
 	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		if cause := (*url.Error)(nil); errors.As(err, &cause) {
-			err = cause.Err // without the URL
-		}
-		return fmt.Errorf("%s does not answer: %w", base.Host, err)
+		return fmt.Errorf("%s does not answer: %w", server.Address(), err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPodsBytes))
@@ -146,10 +134,10 @@ func get(ctx context.Context, cfg *rest.Config, path string, query url.Values, v
 		if json.Unmarshal(body, &status) == nil && status.Message != "" {
 			return errors.New(status.Message)
 		}
-		return fmt.Errorf("%s answers %s", base.Host, resp.Status)
+		return fmt.Errorf("%s answers %s", server.Address(), resp.Status)
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s is no kube-apiserver: %w", base.Host, err)
+		return fmt.Errorf("%s is no kube-apiserver: %w", server.Address(), err)
 	}
 	return nil
 }

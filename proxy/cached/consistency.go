@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
@@ -106,28 +104,17 @@ func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (s fanout.Snapsh
 	}
 }
 
-// prove proves that the cache is as new as now, and not older than rv. The proof for a list or
-// watch may be about the objects that r selects alone.
+// prove proves that the cache is as new as now, and not older than rv.
 func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, error) {
 	l := r.lane
 	if l.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.Prove(ctx, c.lane.FreshnessTimeout, r.part())
+	proof, err := l.Prove(ctx, c.lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}
 	return proof, err
-}
-
-// part returns the part of the collection that a list or watch selects; nil is all of it, and for
-// gets. It is nil for a shard too, because kube-apiserver may not list shards.
-func (r *read) part() *lane.Part {
-	s := reflector.Selection{Namespace: strings.Clone(r.namespace), Labels: r.Labels.String(), Fields: r.Fields.String()}
-	if r.Verb == "get" || r.Sharded() || s == (reflector.Selection{}) {
-		return nil
-	}
-	return &lane.Part{Filter: r.filter, Selection: s}
 }
 
 var errUnproven = errors.New("not known to be as new as asked")

@@ -128,13 +128,13 @@ func largeLane(t *testing.T, n int) *lane.Lane {
 }
 
 // readOf returns the read that a request line asks for, of a lane.
-func readOf(t *testing.T, l *lane.Lane, line string, fieldLabels ...string) *read {
+func readOf(t *testing.T, l *lane.Lane, line string) *read {
 	t.Helper()
 	r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l, variant: &fanout.Variant{}, conn: proxytest.Conn{},
 		arrived: time.Now(), info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
 	r.namespace, r.selector = r.Request.Namespace, r.Fields
 	var ok bool
-	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, fieldLabels); !ok {
+	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil); !ok {
 		t.Fatalf("%s: no filter", line)
 	}
 	return r

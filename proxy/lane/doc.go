@@ -37,9 +37,6 @@
 //     versions as the cache. Then the cache's state is that of the list's resourceVersion. The
 //     stream may still have to bring changes that undid each other. A client that is served on this
 //     proof is not shown those changes (see fanout.Proof). Only the metadata is fetched.
-//   - A list of only the objects that a client's list or watch selects, compared in the same way.
-//     It costs kube-apiserver no more than the client's own request, and proves nothing about other
-//     objects.
 //   - A second watch from the cache's resourceVersion, a scout, gets a bookmark B ≥ R. B says that
 //     the scout has shown every change up to B. Once the lane's own stream has brought the last of
 //     those changes, nothing is missing up to B.
@@ -48,9 +45,9 @@
 // resource at the same instant, and does not pass on the progress that it gets from etcd
 // (dispatchEvents in k8s.io/apiserver/pkg/storage/cacher). More scouts bring no more bookmarks. So
 // scouts overlap just enough that none goes by while somebody asks, and a read that only a scout
-// can prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner. A lone list is
-// therefore proved by a list, unless the collection is so large that kube-apiserver would need
-// longer for its answer than a scout. Lists take at most a quarter of the time.
+// can prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner, unless the
+// collection is so large that kube-apiserver would need longer for its answer than a scout. Lists take
+// at most a quarter of the time.
 //
 // It does not matter which of several kube-apiservers answers. R and the lists come from quorum
 // reads of etcd, and a bookmark speaks of its own stream. A lane whose first list was requested

@@ -17,13 +17,13 @@ import (
 //
 // Questions to upstream begin at least questionEvery apart, and overlap. Each serves the requests
 // that came before it. So one goroutine runs while a request waits for its question (loop), one for
-// each question until it is proved, one while collections are listed, and one for each scout.
+// each question until it is answered, one while the collection is listed, and one for each scout.
 type prover struct {
 	lane *Lane
 
 	mu      sync.Mutex
 	next    *question   // has not been asked; nil if nobody waits for it
-	asked   []*question // that are not proved, in the order in which they were asked
+	asked   []*question // that are not answered, in the order in which they were asked
 	began   time.Time   // the last question
 	looping bool        // loop runs
 
@@ -32,22 +32,15 @@ type prover struct {
 	bookmark uint64    // the newest that a scout has brought
 
 	listing   bool          // listAll runs
-	listTook  time.Duration // the last list of the whole collection
+	listTook  time.Duration // the last list
 	listAgain time.Time     // when the next list may begin
 }
 
 // question is asked upstream once for all requests that came before.
 type question struct {
-	proofs  []*proof // that have not ended, one for each part that requests want
-	seeking bool     // upstream has said its resourceVersion, and the cache is not known to have reached it
+	seeking bool // upstream has said its resourceVersion, and the cache is not known to have reached it
 	cancel  context.CancelCauseFunc
-}
 
-// proof is shared by requests for the same part of the collection.
-type proof struct {
-	part   *Part         // nil is the whole collection
-	closed bool          // a list has begun that may end it, so no later request shares it
-	ended  bool          // donec is closed
 	donec  chan struct{} // closed when result and err are set; never sent on
 	result fanout.Proof
 	err    error
@@ -57,9 +50,6 @@ const (
 	// questionEvery is the least time between the beginnings of two questions. It is how often
 	// kube-apiserver asks etcd (progressRequestPeriod in k8s.io/apiserver/pkg/storage/cacher).
 	questionEvery = 100 * time.Millisecond
-	// mostParts bounds the parts of one question. A request for another waits for a proof of the
-	// whole.
-	mostParts = 64
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
 	// asked.
 	smallCollection = 256 << 10
@@ -72,14 +62,17 @@ const (
 	slowCollection = 16 << 20
 )
 
-// errProved ends the wait of a question whose proofs have all ended.
+// errProved ends the wait of a question that a list has answered.
 var errProved = errors.New("proved by a list")
 
 // prove returns a proof of a state at or after the call, made within the time that ctx and timeout
-// allow. If part is not nil, the proof may be about that part alone.
-func (p *prover) prove(ctx context.Context, timeout time.Duration, part *Part) (fanout.Proof, error) {
+// allow.
+func (p *prover) prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
 	p.mu.Lock()
-	pr := p.joinLocked(part)
+	if p.next == nil {
+		p.next = &question{donec: make(chan struct{})}
+	}
+	q := p.next
 	if !p.looping {
 		p.looping = p.lane.lanes.Spawn(func(ctx context.Context) { p.loop(ctx, timeout) })
 	}
@@ -90,32 +83,11 @@ func (p *prover) prove(ctx context.Context, timeout time.Duration, part *Part) (
 	}
 	exchange.Waits(ctx)
 	select {
-	case <-pr.donec:
-		return pr.result, pr.err
+	case <-q.donec:
+		return q.result, q.err
 	case <-ctx.Done():
 		return fanout.Proof{}, context.Cause(ctx)
 	}
-}
-
-// joinLocked returns the proof that the next question will serve for a part. If that is one part
-// too many, the proof is of the whole.
-func (p *prover) joinLocked(part *Part) *proof {
-	if p.next == nil {
-		p.next = &question{}
-	}
-	for _, wanted := range []*Part{part, nil} {
-		for _, pr := range p.next.proofs {
-			if !pr.closed && pr.part.key() == wanted.key() {
-				return pr
-			}
-		}
-		if part = wanted; len(p.next.proofs) < mostParts {
-			break
-		}
-	}
-	pr := &proof{part: part, donec: make(chan struct{})}
-	p.next.proofs = append(p.next.proofs, pr)
-	return pr
 }
 
 // loop asks questions for as long as a request waits for one.
@@ -132,29 +104,20 @@ func (p *prover) loop(ctx context.Context, timeout time.Duration) {
 		exchange.Sleep(ctx, wait)
 		p.mu.Lock()
 		q := p.next
-		if p.next = nil; q != nil {
-			p.began = time.Now()
-			p.asked = append(p.asked, q)
-		}
+		p.next, p.began = nil, time.Now()
+		p.asked = append(p.asked, q)
 		p.mu.Unlock()
-		if q != nil && !p.lane.lanes.Spawn(func(ctx context.Context) { p.ask(ctx, timeout, q) }) {
+		if !p.lane.lanes.Spawn(func(ctx context.Context) { p.ask(ctx, timeout, q) }) {
 			p.end(q, fanout.Proof{}, fanout.ErrClosed)
 		}
 	}
 }
 
-// ask asks one question, and ends its proofs.
+// ask asks one question, and ends it.
 func (p *prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.mu.Lock()
-	q.cancel = cancel
-	proved := len(q.proofs) == 0 // by a list
-	p.mu.Unlock()
-	if proved {
-		p.end(q, fanout.Proof{}, errProved)
-		return
-	}
+	q.cancel = cancel // before anybody else knows that it is seeking
 	once, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
 	began := time.Now()
@@ -165,30 +128,32 @@ func (p *prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	p.end(q, result, err)
 }
 
-// end ends the proofs of a question that have not ended.
+// end ends a question, unless it has ended.
 func (p *prover) end(q *question, result fanout.Proof, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i := slices.Index(p.asked, q); i >= 0 {
 		p.asked = slices.Delete(p.asked, i, i+1)
+		q.result, q.err = result, err
+		close(q.donec)
 	}
-	for _, pr := range q.proofs {
-		pr.end(result, err)
-	}
-	q.proofs = nil
 }
 
-// end ends a proof that has not ended. The caller holds prover.mu.
-func (pr *proof) end(result fanout.Proof, err error) {
-	pr.result, pr.err, pr.ended = result, err, true
-	close(pr.donec)
+// seekingLocked returns the questions that wait for the cache to reach their resourceVersion.
+func (p *prover) seekingLocked() (seeking []*question) {
+	for _, q := range p.asked {
+		if q.seeking {
+			seeking = append(seeking, q)
+		}
+	}
+	return seeking
 }
 
-// provedState answers one question for the whole collection, and returns the method.
+// provedState answers one question, and returns the method.
 func (p *prover) provedState(ctx context.Context, timeout time.Duration, q *question) (fanout.Proof, string, error) {
 	l := p.lane
 	if l.Cache.Stats().Bytes <= smallCollection {
-		pr, err := l.proveByList(ctx, nil)
+		pr, err := l.proveByList(ctx)
 		return pr, "list", err
 	}
 	epoch, before := l.Cache.Epoch(), l.Cache.Progress()

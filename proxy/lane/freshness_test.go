@@ -23,11 +23,11 @@ func apart(t *testing.T, what string, times []time.Time, d time.Duration) {
 }
 
 // load has a read begin every millisecond for a time, and returns how long each took.
-func (l *modelLane) load(duration time.Duration, label func(i int) string) (took []time.Duration) {
+func (l *modelLane) load(duration time.Duration) (took []time.Duration) {
 	var mu sync.Mutex
-	for i := range int(duration / time.Millisecond) {
+	for range int(duration / time.Millisecond) {
 		l.requests.Go(func() {
-			d, proved := l.read(label(i))
+			d, proved := l.read()
 			mu.Lock()
 			defer mu.Unlock()
 			if took = append(took, d); !proved {
@@ -41,8 +41,6 @@ func (l *modelLane) load(duration time.Duration, label func(i int) string) (took
 	return took
 }
 
-func everything(int) string { return "" }
-
 // The first question is asked at once, and others 100 ms apart, whatever the load. While reads
 // come, no bookmark of kube-apiserver's goes by, and no scout begins when none comes.
 func TestProofsUnderLoad(t *testing.T) {
@@ -50,7 +48,7 @@ func TestProofsUnderLoad(t *testing.T) {
 		l := newModelLane(t, true)
 		time.Sleep(300 * time.Millisecond)
 		began := time.Now()
-		took := l.load(10*time.Second, everything)
+		took := l.load(10 * time.Second)
 		asked := l.asked.read()
 		apart(t, "questions", asked, questionEvery)
 		// A scout that ends at a bookmark, just before the next question, is followed sooner.
@@ -80,79 +78,24 @@ func TestProofsUnderLoad(t *testing.T) {
 	})
 }
 
-// A list of few objects of a large collection is proved by a list of those, at once if it is alone,
-// and with one list for all that ask for the same.
-func TestProofsOfParts(t *testing.T) {
+// A collection that is listed soon is proved by lists, each for all questions that wait, and the first
+// at once.
+func TestProofsByLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, false)
-		ctx, stop := context.WithCancel(t.Context())
-		l.requests.Go(func() {
-			defer stop()
-			for i := range 1000 {
-				l.put(fmt.Sprint("o", i), fmt.Sprint(i%100))
-			}
-			time.Sleep(10 * time.Second)
-		})
-		l.follow(ctx, time.Nanosecond)
-		l.requests.Wait()
-		l.prover.listTook = listWait // so the whole is not listed
-		if took, proved := l.read("7"); !proved || took > 10*time.Millisecond {
+		if took, proved := l.read(); !proved || took > 10*time.Millisecond {
 			t.Errorf("a read that is alone took %s", took)
 		}
-		l.answers.Store(int64(130 * time.Millisecond)) // some questions are given up, because a list is sooner
-		before := len(l.listed.read())
-		took := l.load(3*time.Second, func(int) string { return "7" })
+		took := l.load(3 * time.Second)
 		if most := 2*questionEvery + 50*time.Millisecond; took[len(took)-1] > most {
 			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
 		}
-		apart(t, "lists", l.listed.read()[before:], questionEvery)
+		apart(t, "lists", l.listed.read(), questionEvery)
 		apart(t, "questions", l.asked.read(), questionEvery)
 		if n := l.metrics.sum(freshnessProofs+"{", `result="failed"`); n != 0 {
 			t.Errorf("%d proofs failed", n)
 		}
 	})
-}
-
-// Lists of more parts than a question may have are proved by scouts, like lists of the whole.
-func TestProofsOfManyParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newModelLane(t, false)
-		l.prover.listTook = listWait // so the whole is not listed
-		for i := range 3 * mostParts {
-			l.requests.Go(func() {
-				if took, proved := l.read(fmt.Sprint(i)); !proved || took > 3*time.Second {
-					t.Errorf("read %d: proved %t after %s", i, proved, took)
-				}
-			})
-		}
-		synctest.Wait()
-		if n := l.prover.waiting(); n < mostParts {
-			t.Errorf("%d proofs for %d parts", n, 3*mostParts)
-		}
-		l.requests.Go(func() {
-			for l.prover.waiting() > 0 {
-				if most := l.prover.waiting(); most > 2*(mostParts+1) { // of the first question, and of the second
-					t.Errorf("%d proofs for %d parts", most, 3*mostParts)
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
-		l.requests.Wait()
-		apart(t, "lists", l.listed.read(), questionEvery)
-	})
-}
-
-// waiting returns how many proofs have not ended.
-func (p *prover) waiting() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.next != nil {
-		n = len(p.next.proofs)
-	}
-	for _, q := range p.asked {
-		n += len(q.proofs)
-	}
-	return n
 }
 
 // Whatever upstream does, a read shows one state that upstream had at or after the read: streams
@@ -173,7 +116,7 @@ func TestProofsSimulation(t *testing.T) {
 				for range 8 {
 					l.requests.Go(func() {
 						for range 200 {
-							_, proved := l.read([]string{"", "", "0", "1", "2"}[l.rng.IntN(5)])
+							_, proved := l.read()
 							mu.Lock()
 							if reads++; !proved {
 								unproved++
@@ -210,7 +153,7 @@ func (l *modelLane) change(ctx context.Context) {
 		case 1:
 			l.bump()
 		default:
-			l.put(name, fmt.Sprint(l.rng.IntN(3)))
+			l.put(name)
 		}
 	}
 }
@@ -220,12 +163,12 @@ func (l *modelLane) change(ctx context.Context) {
 func TestProofAfterRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, true)
-		l.put("a", "-")
+		l.put("a")
 		l.apply(l.events[1], "")
 		l.mu.Lock()
 		l.rv = l.Cache.Progress() - 1
 		l.mu.Unlock()
-		if proof, err := l.Prove(t.Context(), 3*time.Second, nil); err == nil {
+		if proof, err := l.Prove(t.Context(), 3*time.Second); err == nil {
 			t.Errorf("proved by an upstream at %d: %+v", l.Cache.Progress()-1, proof)
 		}
 	})

@@ -152,7 +152,7 @@ func (l *Lane) Seeds() (build upstream.Build, ok bool) {
 const seedsBroken = 10 * time.Second
 
 // Prove returns a proof of a state at or after the call. It takes as long as ctx and timeout allow;
-// see prover. If part is not nil, the proof may be about that part alone.
-func (l *Lane) Prove(ctx context.Context, timeout time.Duration, part *Part) (fanout.Proof, error) {
-	return l.prover.prove(ctx, timeout, part)
+// see prover.
+func (l *Lane) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+	return l.prover.prove(ctx, timeout)
 }

@@ -17,14 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
-	"github.com/watchfan/watchfan/proxy/reflector"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -42,9 +39,9 @@ type model struct {
 
 	mu      sync.Mutex
 	rv      uint64
-	objects map[string]modelPod
+	objects map[string]uint64 // the resourceVersions of the pods
 	events  []modelEvent
-	states  map[uint64]map[string]modelPod // by the resourceVersion of each change
+	states  map[uint64]map[string]uint64 // by the resourceVersion of each change
 
 	answers atomic.Int64 // how long a question for the current resourceVersion takes, in nanoseconds
 
@@ -70,51 +67,45 @@ func (x *times) read() []time.Time {
 	return slices.Clone(x.all)
 }
 
-type modelPod struct {
-	rv    uint64
-	label string
-}
-
 type modelEvent struct {
 	kind, name string
-	pod        modelPod // after a deletion its last label, and the deletion's resourceVersion
+	rv         uint64
 }
 
 func newModel(t *testing.T) *model {
 	return &model{
 		rng:     steady.Rand(t),
-		started: time.Now(), rv: 10, objects: make(map[string]modelPod), states: map[uint64]map[string]modelPod{0: nil},
+		started: time.Now(), rv: 10, objects: make(map[string]uint64), states: map[uint64]map[string]uint64{0: nil},
 	}
 }
 
 func (e modelEvent) line(pad string) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"ns","uid":"u",`+
-		`"resourceVersion":"%d","labels":{"l":%q},"annotations":{"pad":%q}}}}`+"\n", e.kind, e.name, e.pod.rv, e.pod.label, pad)
+		`"resourceVersion":"%d","annotations":{"pad":%q}}}}`+"\n", e.kind, e.name, e.rv, pad)
 }
 
 // put writes a pod. remove deletes it.
-func (m *model) put(name, label string) {
+func (m *model) put(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.rv++
-	e := modelEvent{"ADDED", name, modelPod{m.rv, label}}
+	e := modelEvent{"ADDED", name, m.rv}
 	if _, ok := m.objects[name]; ok {
 		e.kind = "MODIFIED"
 	}
-	m.objects[name] = e.pod
+	m.objects[name] = m.rv
 	m.noteLocked(e)
 }
 
 func (m *model) remove(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	old, ok := m.objects[name]
-	if !ok {
+	if _, ok := m.objects[name]; !ok {
 		return
 	}
 	m.rv++
 	delete(m.objects, name)
-	m.noteLocked(modelEvent{"DELETED", name, modelPod{m.rv, old.label}})
+	m.noteLocked(modelEvent{"DELETED", name, m.rv})
 }
 
 func (m *model) noteLocked(e modelEvent) {
@@ -130,18 +121,16 @@ func (m *model) bump() uint64 {
 	return m.rv
 }
 
-// at returns the resourceVersions of the pods as of rv, of those with a label if it is not "".
-func (m *model) at(rv uint64, label string) map[string]uint64 {
+// at returns the resourceVersions of the pods as of rv, by key.
+func (m *model) at(rv uint64) map[string]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for m.states[rv] == nil && rv > 0 {
 		rv--
 	}
 	versions := make(map[string]uint64)
-	for name, pod := range m.states[rv] {
-		if label == "" || pod.label == label {
-			versions["ns/"+name] = pod.rv
-		}
+	for name, version := range m.states[rv] {
+		versions["ns/"+name] = version
 	}
 	return versions
 }
@@ -178,10 +167,8 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 		takes = max(takes, time.Duration(m.answers.Load()))
 	} else {
 		m.listed.note()
-		for name, pod := range m.objects {
-			if l := q.Get("labelSelector"); l == "" || l == "l="+pod.label {
-				items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"%d"}}`, name, pod.rv))
-			}
+		for name, version := range m.objects {
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"%d"}}`, name, version))
 		}
 	}
 	m.mu.Unlock()
@@ -229,7 +216,7 @@ func (m *model) watch(ctx context.Context, from uint64, w *io.PipeWriter) {
 		var lines []string
 		m.mu.Lock()
 		for ; seen < len(m.events); seen++ {
-			if e := m.events[seen]; e.pod.rv > from {
+			if e := m.events[seen]; e.rv > from {
 				lines = append(lines, e.line(""))
 			}
 		}
@@ -266,7 +253,7 @@ func newModelLane(t *testing.T, spare bool) *modelLane {
 	ls := NewLanes(t.Context(), testConfig(m, opts))
 	pods := upstream.ResourceInfo{GVR: fillingPods, Namespaced: true}
 	l := &modelLane{t: t, model: m, Lane: NewLane(ls, Key{GVR: fillingPods}, pods)}
-	m.put("large", "-")
+	m.put("large")
 	l.apply(m.events[0], strings.Repeat("x", smallCollection))
 	return l
 }
@@ -297,20 +284,12 @@ func (l *modelLane) follow(ctx context.Context, late time.Duration) {
 	}
 }
 
-// read proves one read, of the pods with a label if it is not "", and fails the test if what it
-// shows is older than the read, or was never upstream's state. It returns how long that took, and
-// whether it was proved.
-func (l *modelLane) read(label string) (took time.Duration, proved bool) {
+// read proves one read, and fails the test if what it shows is older than the read, or was never
+// upstream's state. It returns how long that took, and whether it was proved.
+func (l *modelLane) read() (took time.Duration, proved bool) {
 	began, asked := time.Now(), l.bump()
-	var part *Part
-	var filter *fanout.Filter
-	if label != "" {
-		selector, _ := labels.Parse("l=" + label)
-		filter, _ = fanout.NewFilter("", selector, nil, nil)
-		part = &Part{Filter: filter, Selection: reflector.Selection{Labels: "l=" + label}}
-	}
 	for {
-		proof, err := l.Prove(context.Background(), 3*time.Second, part)
+		proof, err := l.Prove(context.Background(), 3*time.Second)
 		if err != nil {
 			return time.Since(began), false
 		}
@@ -319,14 +298,9 @@ func (l *modelLane) read(label string) (took time.Duration, proved bool) {
 			continue
 		}
 		got := make(map[string]uint64)
-		show := func(o *framing.Object) bool { got[o.Key] = o.ResourceVersion; return true }
-		if part == nil {
-			snapshot.All(show)
-		} else {
-			snapshot.Ascend(filter, "", show)
-		}
-		if had := l.at(snapshot.ResourceVersion, label); snapshot.ResourceVersion < asked || !maps.Equal(got, had) {
-			l.t.Errorf("a read of %q at %d shows %v as of %d, upstream had %v", label, asked, got, snapshot.ResourceVersion, had)
+		snapshot.All(func(o *framing.Object) bool { got[o.Key] = o.ResourceVersion; return true })
+		if had := l.at(snapshot.ResourceVersion); snapshot.ResourceVersion < asked || !maps.Equal(got, had) {
+			l.t.Errorf("a read at %d shows %v as of %d, upstream had %v", asked, got, snapshot.ResourceVersion, had)
 		}
 		return time.Since(began), true
 	}

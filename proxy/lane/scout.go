@@ -51,10 +51,8 @@ func (p *prover) scout(ctx context.Context, timeout time.Duration) {
 	if err == nil || p.scouts > 0 || p.listing {
 		return
 	}
-	for _, q := range p.asked {
-		if q.seeking {
-			q.cancel(err)
-		}
+	for _, q := range p.seekingLocked() {
+		q.cancel(err)
 	}
 }
 
@@ -102,10 +100,5 @@ func (p *prover) advance(epoch, last, bookmark uint64) bool {
 func (p *prover) seeks() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, q := range p.asked {
-		if q.seeking {
-			return true
-		}
-	}
-	return false
+	return len(p.seekingLocked()) > 0
 }

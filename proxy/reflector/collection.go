@@ -193,20 +193,10 @@ func (c *Collection) CurrentVersion(ctx context.Context) (uint64, error) {
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// ListVersions returns the resourceVersion of each selected object, by the object's key, and that of
-// the collection. The list is consistent.
-func (c *Collection) ListVersions(ctx context.Context, s Selection) (versions map[string]uint64, asOf uint64, err error) {
-	path, query := c.path, make(url.Values)
-	if s.Namespace != "" {
-		path = c.namespacePath(url.PathEscape(s.Namespace))
-	}
-	if s.Labels != "" {
-		query.Set("labelSelector", s.Labels)
-	}
-	if s.Fields != "" {
-		query.Set("fieldSelector", s.Fields)
-	}
-	body, encoding, err := c.listMetadata(ctx, path, query.Encode())
+// ListVersions returns the resourceVersion of each object, by the object's key, and that of the
+// collection. The list is consistent.
+func (c *Collection) ListVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
+	body, encoding, err := c.listMetadata(ctx, "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -226,11 +216,9 @@ func (c *Collection) ListVersions(ctx context.Context, s Selection) (versions ma
 	return versions, meta.ResourceVersion, nil
 }
 
-// listMetadata requests the metadata of what is at path. The caller closes body.
-func (c *Collection) listMetadata(
-	ctx context.Context, path, query string,
-) (body io.ReadCloser, e framing.Encoding, err error) {
-	resp, err := c.get(ctx, path, query, metadataOnly)
+// listMetadata requests the metadata of the collection. The caller closes body.
+func (c *Collection) listMetadata(ctx context.Context, query string) (body io.ReadCloser, e framing.Encoding, err error) {
+	resp, err := c.get(ctx, c.path, query, metadataOnly)
 	if err != nil {
 		return nil, e, err
 	}
@@ -254,7 +242,7 @@ func (c *Collection) ListIdentities(
 	if token == "" && rv != 0 {
 		pairs = append(pairs, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact")
 	}
-	body, encoding, err := c.listMetadata(ctx, c.path, upstream.Query(pairs...))
+	body, encoding, err := c.listMetadata(ctx, upstream.Query(pairs...))
 	if err != nil {
 		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
 	}

@@ -1,5 +1,11 @@
 package proxy
 
+import (
+	"reflect"
+	"strings"
+	"sync"
+)
+
 // MemoryUsed replaces the reading of the memory in use, in bytes.
 func MemoryUsed(used func() int64) func(*Options) {
 	return func(o *Options) { o.readMemory = func() (int64, error) { return used(), nil } }
@@ -23,13 +29,28 @@ func ParseFlags(args []string) (Options, error) {
 // HoldCaches locks the lanes, the discovery, and the state that cached reads share, until release
 // is called. A request that looks at one of them waits.
 func (s *Server) HoldCaches() (release func()) {
-	var releases []func()
-	for _, held := range []interface{ Hold() (release func()) }{s.cached.Lanes(), s.discovery, s.cached} {
-		releases = append(releases, held.Hold())
+	var held []*sync.Mutex
+	for _, path := range []string{"lanes.mu", "discovery.mu", "discovery.served.mu", "encodings.mu", "crds.mu", "aggregation.mu"} {
+		mu := inside[sync.Mutex](s.cached, path)
+		mu.Lock()
+		held = append(held, mu)
 	}
 	return func() {
-		for _, release := range releases {
-			release()
+		for _, mu := range held {
+			mu.Unlock()
 		}
 	}
+}
+
+// inside returns the field at a path of fields, which other packages do not see, from the struct that
+// v points to.
+func inside[T any](v any, path string) *T {
+	at := reflect.ValueOf(v)
+	for name := range strings.SplitSeq(path, ".") {
+		at = reflect.Indirect(at).FieldByName(name)
+	}
+	if at.Type() != reflect.TypeFor[T]() {
+		panic(path + " is a " + at.Type().String())
+	}
+	return (*T)(at.Addr().UnsafePointer())
 }

@@ -273,7 +273,9 @@ func recordedServer(t testing.TB, opts Options) (*Server, *recordingUpstream) {
 		t.Fatal(err)
 	}
 	u := &recordingUpstream{}
-	s.upstream.UseTransports(recordingTransport{u, true}, recordingTransport{u, false})
+	for name, own := range map[string]bool{"own": true, "naming": true, "ownUpgrade": true, "known": false, "strangers": false} {
+		*inside[http.RoundTripper](s.upstream, name) = recordingTransport{u, own}
+	}
 	t.Cleanup(s.cancel)
 	return s, u
 }

@@ -158,17 +158,6 @@ func (c *Reads) Watchers() *watchers.Register { return &c.watchers }
 // Fairness returns the queue in which reads wait for seats.
 func (c *Reads) Fairness() *fairness.Queue { return c.fairness }
 
-// Hold blocks every read that looks up supported encodings, custom resources or aggregated APIs,
-// until release is called. It is for tests.
-func (c *Reads) Hold() (release func()) {
-	encodings, crds, aggregation := c.encodings.Hold(), c.crds.Hold(), c.aggregation.Hold()
-	return func() {
-		encodings()
-		crds()
-		aggregation()
-	}
-}
-
 // Forget frees memory: it forgets compressed lists and indexes.
 func (c *Reads) Forget() {
 	c.compressed.forget()

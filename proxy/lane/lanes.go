@@ -352,9 +352,3 @@ func (ls *Lanes) stopLocked(l *Lane) {
 	ls.attributeLocked(l)
 	ls.copiesLocked(l.Key)
 }
-
-// Hold keeps everyone who looks at a lane waiting until release is called. It is for tests.
-func (ls *Lanes) Hold() (release func()) {
-	ls.mu.Lock()
-	return ls.mu.Unlock
-}

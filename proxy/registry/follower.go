@@ -156,9 +156,3 @@ func (f *follower) watch(ctx context.Context, l *lane.Lane) {
 func (f *follower) currentLocked() bool {
 	return f.lane != nil && f.lane.BrokenFor() < staleAfter
 }
-
-// Hold keeps everyone who asks for the objects waiting until release is called. It is for tests.
-func (f *follower) Hold() (release func()) {
-	f.mu.Lock()
-	return f.mu.Unlock
-}

@@ -351,13 +351,3 @@ func (d *Discovery) End() {
 	d.calls.End()
 	d.served.calls.End()
 }
-
-// Hold makes all callers wait until release is called. It is for tests.
-func (d *Discovery) Hold() (release func()) {
-	d.mu.Lock()
-	d.served.mu.Lock()
-	return func() {
-		d.served.mu.Unlock()
-		d.mu.Unlock()
-	}
-}

@@ -156,9 +156,3 @@ func (s *SupportedEncodings) remember(key resourceEncoding, supported bool) {
 
 // End ends the requests under way and waits for them.
 func (s *SupportedEncodings) End() { s.calls.End() }
-
-// Hold makes all callers wait until release is called. It is for tests.
-func (s *SupportedEncodings) Hold() (release func()) {
-	s.mu.Lock()
-	return s.mu.Unlock
-}

@@ -354,10 +354,3 @@ func (u *Upstream) CloseIdleConnections() {
 
 // Tokens returns the tokens that kube-apiserver has accepted lately.
 func (u *Upstream) Tokens() *auth.KnownTokens { return u.tokens }
-
-// UseTransports replaces the transports with the proxy's credentials, and those without. It is for
-// tests.
-func (u *Upstream) UseTransports(own, others http.RoundTripper) {
-	u.own, u.naming, u.ownUpgrade = own, own, own
-	u.known, u.strangers = others, others
-}

@@ -2,12 +2,10 @@ package upstream
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,30 +145,6 @@ func TestDiscoveryNoticesNewResources(t *testing.T) {
 		d.Forget(foos.GroupVersion())
 		if _, ok := d.Lookup(t.Context(), foos); ok {
 			t.Error("found after forget")
-		}
-	})
-}
-
-func TestDiscoveryCoalesces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, up, _ := newTestDiscovery(fakeAPI{"/api/v1": resourceList("pods Pod")})
-		up.Delay = time.Second
-		var callers sync.WaitGroup
-		for i := range 50 {
-			callers.Go(func() {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if i == 0 { // the first client leaves
-					cancel()
-				}
-				if _, ok := d.Lookup(ctx, pods); ok == (i == 0) {
-					t.Errorf("caller %d: got %v", i, ok)
-				}
-			})
-		}
-		callers.Wait()
-		if got := up.Count(); got > 2 { // two if the first one was alone when it left
-			t.Errorf("requests: got %d", got)
 		}
 	})
 }

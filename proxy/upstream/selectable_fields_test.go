@@ -13,6 +13,7 @@ func kindInfo(group, version, kind string, namespaced bool) ResourceInfo {
 		Namespaced: namespaced}
 }
 
+// fieldCases are a kind of each sort. The labels of other kinds are in TestFieldsOfBothEncodings.
 var fieldCases = []struct {
 	info   ResourceInfo
 	labels []string // besides metadata.name
@@ -21,29 +22,14 @@ var fieldCases = []struct {
 		"spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP",
 		"status.podIPs", "status.nominatedNodeName"}},
 	{kindInfo("", "v1", "Node", false), []string{"spec.unschedulable"}},
-	{kindInfo("", "v1", "Namespace", false), []string{"status.phase"}},
-	{kindInfo("", "v1", "ReplicationController", true), []string{"metadata.namespace", "status.replicas"}},
 	{kindInfo("", "v1", "Secret", true), []string{"metadata.namespace", "type"}},
-	{kindInfo("", "v1", "Service", true), []string{"metadata.namespace", "spec.clusterIP", "spec.type"}},
-	{kindInfo("", "v1", "Event", true), []string{"metadata.namespace", "involvedObject.kind",
-		"involvedObject.namespace", "involvedObject.name",
-		"involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-		"reason", "type", "reportingComponent", "source"}},
-	{kindInfo("events.k8s.io", "v1", "Event", true),
-		[]string{"metadata.namespace", "regarding.kind", "regarding.namespace", "regarding.name",
-			"regarding.uid", "regarding.apiVersion", "regarding.resourceVersion", "regarding.fieldPath", "reason",
-			"type", "reportingController"}},
+	{kindInfo("", "v1", "Event", true), []string{"metadata.namespace", "involvedObject.kind", "involvedObject.namespace",
+		"involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion",
+		"involvedObject.fieldPath", "reason", "type", "reportingComponent", "source"}},
 	{kindInfo("batch", "v1", "Job", true), []string{"metadata.namespace", "status.successful"}},
-	{kindInfo("certificates.k8s.io", "v1", "CertificateSigningRequest", false), []string{"spec.signerName"}},
-	{kindInfo("certificates.k8s.io", "v1beta1", "ClusterTrustBundle", false), []string{"spec.signerName"}},
-	{kindInfo("certificates.k8s.io", "v1beta1", "PodCertificateRequest", true),
-		[]string{"spec.signerName", "spec.podName", "spec.nodeName"}},
-	{kindInfo("resource.k8s.io", "v1", "ResourceSlice", false), []string{"spec.nodeName", "spec.driver"}},
+	{kindInfo("certificates.k8s.io", "v1beta1", "PodCertificateRequest", true), []string{"spec.signerName", "spec.podName", "spec.nodeName"}},
 	{kindInfo("", "v1", "ConfigMap", true), []string{"metadata.namespace"}},
 	{kindInfo("", "v1", "PersistentVolume", false), nil},
-	{kindInfo("apps", "v1", "Deployment", true), []string{"metadata.namespace"}},
-	{kindInfo("batch", "v1", "CronJob", true), []string{"metadata.namespace"}},
-	{kindInfo("ex.io", "v1", "Foo", true), []string{"metadata.namespace"}},
 	{kindInfo("ex.io", "v1", "Pod", true), []string{"metadata.namespace"}},
 	{kindInfo("ex.io", "v1", "ClusterFoo", false), nil},
 }
@@ -85,20 +71,19 @@ func TestFieldSelector(t *testing.T) {
 	}
 }
 
-// Selectors may name exactly the fields that are extracted.
-func TestSelectableFields(t *testing.T) {
-	for _, c := range fieldCases {
-		var got []string
-		for _, f := range SelectableFields(c.info) {
-			got = append(got, f.Label)
+func TestMayBeCustom(t *testing.T) {
+	for group, want := range map[string]bool{
+		"": false, "apps": false, "batch": false, "coordination.k8s.io": false, "apiextensions.k8s.io": false,
+		"rbac.authorization.k8s.io": false, "ex.io": true, "gateway.networking.k8s.io": true,
+		"snapshot.storage.k8s.io": true, "metrics.k8s.io": true,
+	} {
+		if got := MayBeCustom(group); got != want {
+			t.Errorf("%q: got %t, want %t", group, got, want)
 		}
-		want := slices.DeleteFunc(slices.Clone(c.labels), func(l string) bool {
-			return l == "metadata.namespace" || l == "spec.host"
-		})
-		slices.Sort(got)
-		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: got %q, want %q", c.info.Kind, got, want)
+	}
+	for gvk := range builtinFields {
+		if MayBeCustom(gvk.Group) {
+			t.Errorf("%s is built in", gvk)
 		}
 	}
 }

@@ -37,8 +37,17 @@ func TestUnknownGroupsShareOneRequest(t *testing.T) {
 			time.Sleep(missTTL)
 		}
 		api["/apis/g7.example/v1"] = resourceList("things Thing")
-		if _, ok := d.Lookup(t.Context(), unknown(7)); !ok {
-			t.Error("a new group is not found")
+		var clients sync.WaitGroup
+		for range 50 {
+			clients.Go(func() {
+				if _, ok := d.Lookup(t.Context(), unknown(7)); !ok {
+					t.Error("a new group is not found")
+				}
+			})
+		}
+		clients.Wait()
+		if got := up.Count(); got != 5 {
+			t.Errorf("%d requests, want one more for the groups and one for the group", got)
 		}
 	})
 }

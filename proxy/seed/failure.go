@@ -87,32 +87,17 @@ func NewMetrics(set *metrics.Set) *Metrics {
 // called from any goroutine.
 type failures struct {
 	metrics *Metrics
-
-	mu     sync.Mutex
-	logged map[Reason]bool
+	logged  sync.Map // the reasons
 }
 
 // add counts and logs why a lane was not filled from a sibling.
 func (all *failures) add(log *slog.Logger, f *Failure) {
 	all.metrics.failures[f.Reason].Inc()
 	say, todo := log.Debug, ""
-	if all.first(f.Reason) {
+	if _, logged := all.logged.LoadOrStore(f.Reason, true); !logged {
 		if say, todo = log.Info, hints[f.Reason].todo; hints[f.Reason].warn {
 			say = log.Warn
 		}
 	}
 	say("No sibling has filled the lane, listing it at kube-apiserver", "reason", string(f.Reason), "err", f.Err, "todo", todo)
-}
-
-func (all *failures) first(reason Reason) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if all.logged[reason] {
-		return false
-	}
-	if all.logged == nil {
-		all.logged = make(map[Reason]bool)
-	}
-	all.logged[reason] = true
-	return true
 }

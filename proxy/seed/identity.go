@@ -4,15 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/remember"
 	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
@@ -59,12 +56,8 @@ func (s *Siblings) Identity(ctx context.Context, build upstream.Build) (string, 
 // clusterUID knows the uid of the namespace kube-system. Its methods may be called from any
 // goroutine.
 type clusterUID struct {
+	*upstream.Answers[struct{}, uidAnswer]
 	upstream auth.APIServer
-	calls    remember.Coalescer[struct{}, uidAnswer]
-
-	mu    sync.Mutex
-	known string
-	until time.Time
 }
 
 type uidAnswer struct {
@@ -75,55 +68,31 @@ type uidAnswer struct {
 const (
 	uidTTL     = time.Minute
 	uidTimeout = 3 * time.Second
-	// maxNamespaceBytes bounds the answer. An object has at most 1.5 MiB in etcd.
-	maxNamespaceBytes = 4 << 20
 )
 
 func (c *clusterUID) get(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	uid, current := c.known, time.Now().Before(c.until)
-	c.mu.Unlock()
-	if current {
-		return uid, nil
-	}
-	answer, ok := c.calls.Do(ctx, struct{}{}, uidTimeout, c.ask)
+	answer, ok := c.Get(ctx, struct{}{}, uidTimeout, c.ask)
 	if !ok {
 		return "", fmt.Errorf("get namespace kube-system: %w", context.DeadlineExceeded)
 	}
 	return answer.uid, answer.err
 }
 
-func (c *clusterUID) ask(ctx context.Context) (answer uidAnswer) {
-	answer.uid, answer.err = c.request(ctx)
-	if answer.err != nil {
-		answer.err = fmt.Errorf("get namespace kube-system: %w", answer.err)
-		return answer
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known, c.until = answer.uid, time.Now().Add(uidTTL)
-	return answer
-}
-
-func (c *clusterUID) request(ctx context.Context) (uid string, err error) {
-	resp, err := upstream.GetOwn(ctx, c.upstream, "/api/v1/namespaces/kube-system", "", "application/json")
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("upstream: %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
-	}
+func (c *clusterUID) ask(ctx context.Context) (answer uidAnswer, believed time.Duration) {
 	var namespace struct {
 		Metadata struct {
 			UID string `json:"uid"`
 		} `json:"metadata"`
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxNamespaceBytes)).Decode(&namespace); err != nil {
-		return "", err
+	body, err := upstream.ReadOwn(ctx, c.upstream, "/api/v1/namespaces/kube-system", "")
+	if err == nil {
+		err = json.Unmarshal(body, &namespace)
 	}
-	if namespace.Metadata.UID == "" {
-		return "", fmt.Errorf("it has no uid")
+	if err == nil && namespace.Metadata.UID == "" {
+		err = errors.New("it has no uid")
 	}
-	return namespace.Metadata.UID, nil
+	if err != nil {
+		return uidAnswer{err: fmt.Errorf("get namespace kube-system: %w", err)}, 0
+	}
+	return uidAnswer{uid: namespace.Metadata.UID}, uidTTL
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/auth"
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/remember"
+	"github.com/watchfan/watchfan/proxy/upstream"
 )
 
 // Siblings are the other replicas. Its methods may be called from any goroutine.
@@ -42,13 +42,13 @@ func New(
 ) *Siblings {
 	return &Siblings{
 		opts: opts, certFile: certFile, config: cfg, via: via,
-		cluster:  clusterUID{upstream: up, calls: remember.Coalescer[struct{}, uidAnswer]{Guard: guard}},
+		cluster:  clusterUID{upstream.NewAnswers[struct{}, uidAnswer](guard), up},
 		failures: failures{metrics: m},
 	}
 }
 
 // End ends the questions that are under way, and waits for them.
-func (s *Siblings) End() { s.cluster.calls.End() }
+func (s *Siblings) End() { s.cluster.End() }
 
 // Named reports whether there may be siblings.
 func (s *Siblings) Named() bool { return s != nil && len(s.opts.SeedFrom) > 0 }

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -78,7 +75,7 @@ func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
 func (b *Builds) End() { b.calls.End() }
 
 func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
-	if version, err := b.get(ctx, "/version"); err == nil {
+	if version, err := ReadOwn(ctx, b.upstream, "/version", ""); err == nil {
 		answer.version = string(version)
 	}
 	var index struct {
@@ -86,7 +83,7 @@ func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
 			ServerRelativeURL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	content, err := b.get(ctx, "/openapi/v3")
+	content, err := ReadOwn(ctx, b.upstream, "/openapi/v3", "")
 	if err != nil || json.Unmarshal(content, &index) != nil {
 		return answer
 	}
@@ -95,16 +92,4 @@ func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
 		answer.schemas[path] = schema.ServerRelativeURL
 	}
 	return answer
-}
-
-func (b *Builds) get(ctx context.Context, path string) ([]byte, error) {
-	resp, err := GetOwn(ctx, b.upstream, path, "", "application/json")
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("get %s: %s", path, resp.Status)
-	}
-	return io.ReadAll(io.LimitReader(resp.Body, maxDiscoveryBytes))
 }

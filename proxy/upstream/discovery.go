@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -46,7 +44,6 @@ const (
 
 	// maxUnknownVersions bounds the group versions that are remembered as not existing.
 	maxUnknownVersions = 256
-	maxDiscoveryBytes  = 16 << 20
 
 	// discoveriesAtOnce bounds the requests under way. After a start, clients ask for dozens of
 	// group versions at the same time.
@@ -233,23 +230,11 @@ func (d *Discovery) get(ctx context.Context, path string, v any) error {
 		return err
 	}
 	defer d.asking.Release()
-	resp, err := GetOwn(ctx, d.upstream, path, "", "application/json")
+	body, err := ReadOwn(ctx, d.upstream, path, "")
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusOK:
-	case http.StatusNotFound:
-		return fmt.Errorf("get %s: %w", path, ErrNotFound)
-	default:
-		return fmt.Errorf("get %s: %s", path, resp.Status)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscoveryBytes))
-	if err == nil {
-		err = json.Unmarshal(body, v)
-	}
-	if err != nil {
+	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("get %s: %w", path, err)
 	}
 	return nil

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 
@@ -30,6 +32,31 @@ func GetOwn(ctx context.Context, upstream auth.APIServer, path, query, accept st
 		Header: http.Header{"Accept": {accept}},
 	}).WithContext(ctx)
 	return upstream.DoAs(auth.Identity{Kind: auth.KindOwn}, req)
+}
+
+// mostRead is how many bytes of an answer are read.
+const mostRead = 16 << 20
+
+// ReadOwn returns the body of the answer to a GET of JSON with the proxy's own credentials. The error is
+// ErrNotFound if there is nothing at path.
+func ReadOwn(ctx context.Context, upstream auth.APIServer, path, query string) ([]byte, error) {
+	resp, err := GetOwn(ctx, upstream, path, query, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return nil, fmt.Errorf("get %s: %w", path, ErrNotFound)
+	default:
+		return nil, fmt.Errorf("get %s: %s", path, resp.Status)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostRead))
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", path, err)
+	}
+	return body, nil
 }
 
 // Query builds the query of an upstream request from pairs of key and value.

@@ -73,12 +73,12 @@ func (u typedUpstream) DoAs(id auth.Identity, req *http.Request) (*http.Response
 func TestSupportedEncodingsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewSupportedEncodings(answering(406, "", nil), proxytest.Guard())
-		for i := range 3 * maxSupportedEncodings {
+		for i := range 3 * maxAnswers {
 			o.Choose(t.Context(), unknown(i),
 				[]request.Clause{{Representation: request.Representation{Encoding: framing.Protobuf}}})
 		}
-		if got := len(o.known); got > maxSupportedEncodings {
-			t.Errorf("%d are remembered, want at most %d", got, maxSupportedEncodings)
+		if got := len(o.known); got > maxAnswers {
+			t.Errorf("%d are remembered, want at most %d", got, maxAnswers)
 		}
 	})
 }

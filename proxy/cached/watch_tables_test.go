@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
 	"github.com/watchfan/watchfan/proxy/request"
@@ -62,32 +61,6 @@ func TestTables(t *testing.T) {
 		if want := "application/json"; first.Header.Get("Content-Type") != want {
 			t.Errorf("Content-Type %s, want %s", first.Header.Get("Content-Type"), want)
 		}
-	})
-}
-
-// Each form of Tables has a lane of its own.
-func TestTableForms(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		rv := p.CMs.Put("ns", "a", "1")
-		open := func(query, accept string) *proxytest.Watcher {
-			return p.Send(bubble.Request{Target: fmt.Sprintf(tablesSince, rv) + query, Header: []string{"Accept", accept}}).Watch()
-		}
-		watches := []*proxytest.Watcher{
-			open("", proxytest.TableAccept), open("&includeObject=Metadata", proxytest.TableAccept), open("&includeObject=Object", proxytest.TableAccept),
-			open("", "application/json;as=Table;v=v1beta1;g=meta.k8s.io"),
-		}
-		p.CMs.Put("ns", "a", "2")
-		asked := make(map[string]int)
-		for _, w := range watches {
-			w.Await(1)
-		}
-		for _, r := range p.Up.Requests(proxytest.Watch) {
-			asked[r.Query.Get("includeObject")]++
-		}
-		if len(asked) != 2 || asked[""] != 2 || asked["Object"] != 1 {
-			t.Errorf("upstream watches by includeObject: %v, want 2 of metadata and 1 of objects", asked)
-		}
-		p.Passed(0)
 	})
 }
 
@@ -266,19 +239,4 @@ func TestTablesWithoutTable(t *testing.T) {
 		tables(p, tablesSince, rv)
 		p.Passed(1)
 	})
-}
-
-// Tables can be revoked, drained and bookmarked as any watch.
-func TestTablesDrain(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		w := tables(p, tablesSince+"&allowWatchBookmarks=true", p.CMs.Put("ns", "a", "1"))
-		p.CMs.Put("ns", "a", "2")
-		w.Await(1)
-		rv := p.Up.Bump(5)
-		p.CMs.SendBookmark(proxytest.Watch)
-		synctest.Wait()
-		p.Stop()
-		proxytest.WantStrings(t, "drained", w.Strings(), "MODIFIED ns/a 102", fmt.Sprintf("BOOKMARK %d", rv))
-		w.WantEnd()
-	}, func(o *proxy.Options) { o.DrainDuration = time.Second })
 }

@@ -116,17 +116,6 @@ func TestUpstreamRefuses(t *testing.T) {
 	}
 }
 
-// A lane whose first lists fail is filled by a later one. Until then requests pass through.
-func TestRecovers(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		p.Up.On(proxytest.WatchList, 2, func(c *proxytest.Call) { c.Fail(500, "InternalError", "no", 0) })
-		p.Watch(bubble.AnyState).Await(1)
-		p.AwaitLog("msg=Listed")
-		p.Watch(bubble.AnyState).Await(1)
-		p.Passed(1)
-	})
-}
-
 // When the resource no longer exists upstream, the lane stops and its watches end properly. The next
 // client starts a new lane.
 func TestResourceGone(t *testing.T) {

@@ -287,35 +287,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A bookmark moves the resourceVersion from which a broken watch is resumed.
-func TestResumesFromBookmark(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		p.Watch(bubble.AnyState).Await(1)
-		p.Up.Bump(50)
-		p.CMs.SendBookmark(proxytest.WatchList)
-		synctest.Wait()
-		p.Up.Reflector().Abort()
-		p.Up.AwaitCount(proxytest.Watch, 1)
-		if rv := p.Up.Requests(proxytest.Watch)[0].Query.Get("resourceVersion"); rv != "150" {
-			t.Errorf("resumed from %s, want 150", rv)
-		}
-	})
-}
-
-func TestLargeEvent(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		w := p.Watch(bubble.AnyState)
-		w.Await(1)
-		p.CMs.Put("ns", "a", strings.Repeat("x", 10<<20))
-		p.CMs.Put("ns", "b", "1")
-		events := w.Await(3)
-		proxytest.WantStrings(t, "watch", proxytest.Strings(events), "END 100", "ADDED ns/a 101", "ADDED ns/b 102")
-		if len(events[1].Raw) < 10<<20 {
-			t.Errorf("event of %d bytes", len(events[1].Raw))
-		}
-	})
-}
-
 // If upstream does not know sendInitialEvents, the reflector lists page by page, and watches get no
 // bookmark at the end of the initial events.
 func TestWithoutWatchList(t *testing.T) {

@@ -32,10 +32,8 @@ func (o *Options) excluded(gvr schema.GroupVersionResource) bool {
 //	pods.example.com, pods.v1.example.com    example.com/v1/pods   of that group
 //	*.example.com   all of that group
 func excludes(name string, resource schema.GroupResource) bool {
-	if parts := strings.Split(name, "/"); len(parts) == 2 {
-		return resource == schema.GroupResource{Resource: parts[1]}
-	} else if len(parts) == 3 {
-		return resource == schema.GroupResource{Group: parts[0], Resource: parts[2]}
+	if strings.Contains(name, "/") {
+		return resource == residentName(name)
 	}
 	name, group, grouped := strings.Cut(name, ".")
 	if name != "*" && name != resource.Resource {

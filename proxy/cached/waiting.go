@@ -32,7 +32,8 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	case lane.FillReady:
 		return o
 	case lane.FillFailed:
-		return request.Refuse(c.unfilled(r))
+		return request.Refuse(c.tooMany(
+			"this proxy has just begun to read " + request.ResourceText(r.GVR) + " from kube-apiserver, which takes long"))
 	case lane.FillLeft:
 		return request.Refuse(apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered"))
 	case lane.FillPassed:
@@ -57,10 +58,6 @@ func (c *Reads) patience(r *read) time.Duration {
 // asks for no bookmarks may not: kubectl get --watch ends with its watch. A watch with initial
 // events would have to send them again if it ended among them.
 func (r *read) returns() bool { return r.Resumes() && r.AllowWatchBookmarks }
-
-func (c *Reads) unfilled(r *read) *metav1.Status {
-	return c.tooMany("this proxy has just begun to read " + request.ResourceText(r.GVR) + " from kube-apiserver, which takes long")
-}
 
 // reviewTries is how often the review of a read that has waited for its lane is asked for, if
 // kube-apiserver does not answer in time. All that have waited ask at once.

@@ -71,22 +71,22 @@ func (ls *Lanes) Outsourced(gv schema.GroupVersion) bool {
 // InUse reports whether there are lanes of other resources than APIServices and
 // CustomResourceDefinitions.
 func (ls *Lanes) InUse() bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for key := range ls.byKey {
-		if key.GVR != upstream.APIServicesResource && key.GVR != upstream.CRDResource {
-			return true
-		}
-	}
-	return false
+	return ls.hasLane(func(gvr schema.GroupVersionResource) bool {
+		return gvr != upstream.APIServicesResource && gvr != upstream.CRDResource
+	})
 }
 
 // StartedVersion reports whether there are lanes of a version.
 func (ls *Lanes) StartedVersion(gv schema.GroupVersion) bool {
+	return ls.hasLane(func(gvr schema.GroupVersionResource) bool { return gvr.GroupVersion() == gv })
+}
+
+// hasLane reports whether there is a lane of such a resource.
+func (ls *Lanes) hasLane(of func(schema.GroupVersionResource) bool) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for key := range ls.byKey {
-		if key.GVR.GroupVersion() == gv {
+		if of(key.GVR) {
 			return true
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/exposition"
 	"github.com/watchfan/watchfan/proxy/semaphore"
 )
 
@@ -176,17 +175,4 @@ func (f *filling) ready(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-var (
-	fillingWaiting = exposition.Describe("gauge", "watchfan_lane_waiting_requests",
-		"Requests that wait for the first list of the collection.")
-	fillingPassed = exposition.Describe("counter", "watchfan_lane_filling_passed_total",
-		"Requests passed through because the collection has not been listed yet or could not be listed.")
-)
-
-// addFilling adds the metrics of a lane's filling.
-func (m *laneMetrics) addFilling(f *filling) {
-	m.set.NewGauge(m.name(fillingWaiting), func() float64 { return float64(f.room.Len()) })
-	m.fillingPassed = m.set.NewCounter(m.name(fillingPassed))
 }

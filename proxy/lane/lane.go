@@ -114,6 +114,9 @@ func (l *Lane) FieldLabels() []string { return l.collection.FieldLabels() }
 // Form returns how upstream writes lists of the resource; nil before the lane is filled.
 func (l *Lane) Form() *framing.ListForm { return l.collection.Form() }
 
+// Warnings returns the Warning headers of the lane's responses, whoever asks. Read only.
+func (l *Lane) Warnings() []string { return l.collection.Warnings() }
+
 // WatchList reports whether upstream is known to serve sendInitialEvents (KEP-3157).
 func (l *Lane) WatchList() bool { return l.reflector.WatchList() }
 

@@ -21,6 +21,10 @@ var (
 		"1 once the collection has been listed and clients are served from the cache, 0 before.")
 	laneWatchers = exposition.Describe("gauge", "watchfan_lane_watchers",
 		"Watches of clients.")
+	fillingWaiting = exposition.Describe("gauge", "watchfan_lane_waiting_requests",
+		"Requests that wait for the first list of the collection.")
+	fillingPassed = exposition.Describe("counter", "watchfan_lane_filling_passed_total",
+		"Requests passed through because the collection has not been listed yet or could not be listed.")
 	deliveredEvents = exposition.Describe("counter", "watchfan_delivered_events_total",
 		"Events written to clients. Each event counts once for each client; initial events and bookmarks count.")
 	deliveredBytes = exposition.Describe("counter", "watchfan_delivered_bytes_total",
@@ -121,7 +125,8 @@ func newLaneMetrics(l *Lane) laneMetrics {
 		}
 		return 0
 	})
-	m.addFilling(l.filling)
+	m.set.NewGauge(m.name(fillingWaiting), func() float64 { return float64(l.filling.room.Len()) })
+	m.fillingPassed = m.set.NewCounter(m.name(fillingPassed))
 	stats := func(metric string, value func(fanout.Stats) int64) {
 		m.set.NewGauge(m.name(metric), func() float64 { return float64(value(l.Cache.Stats())) })
 	}

@@ -42,15 +42,6 @@ func (h *health) unwatched() {
 	}
 }
 
-// heard notes that the watch brought something.
-func (h *health) heard(received time.Time) { h.lastHeard.set(received) }
-
-// changed notes that the watch brought a change.
-func (h *health) changed(received time.Time) { h.lastChange.set(received) }
-
-// ended notes that the watch ended.
-func (h *health) ended() { h.brokenSince.set(time.Now()) }
-
 // broke notes why the watch, or an attempt at one, broke, and whether the collection must be listed
 // again.
 func (h *health) broke(err error, relist bool) {

@@ -89,7 +89,7 @@ func (r *Reflector) apply(lines framing.EventReader) error {
 	r.metrics.watches.Inc()
 	r.health.began()
 	defer func() {
-		r.health.ended()
+		r.health.brokenSince.set(time.Now())
 		r.metrics.watches.Dec()
 	}()
 	var last uint64 // of this stream; a proof may have brought the cache further
@@ -112,7 +112,7 @@ func (r *Reflector) apply(lines framing.EventReader) error {
 // returns an error after which the watch cannot be resumed.
 func (r *Reflector) applyLine(line []byte, last *uint64) error {
 	received := time.Now()
-	r.health.heard(received)
+	r.health.lastHeard.set(received)
 	ev, err := r.scanner.Event(line)
 	if err != nil {
 		r.relist = true
@@ -146,6 +146,6 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 		r.relist = true
 		return err
 	}
-	r.health.changed(received) // now the lists of the filters have the change too; see diagnose.WatchersPage
+	r.health.lastChange.set(received) // now the lists of the filters have the change too; see diagnose.WatchersPage
 	return nil
 }

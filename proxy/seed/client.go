@@ -20,14 +20,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/request"
 )
 
-// client sends requests to the siblings of one name. It is made anew for each lane, from files that
-// may have changed, because a lane starts seldom.
-type client struct {
-	via       func(http.Header) // adds the proxy's name
-	transport *http.Transport
-	withOwn   http.RoundTripper // transport, with the proxy's credential
-}
-
 const (
 	dialTimeout = 2 * time.Second
 	// answerTimeout is how long one sibling has for the head of its answer. It asks kube-apiserver
@@ -35,8 +27,10 @@ const (
 	answerTimeout = 3 * time.Second
 )
 
-// newClient returns a client for siblings whose certificate has the given host name.
-func (s *Siblings) newClient(host string) (*client, error) {
+// transport returns what sends requests with the proxy's credential to siblings whose certificate has
+// the given host name. It is made anew for each lane, from files that may have changed, because a lane
+// starts seldom.
+func (s *Siblings) transport(host string) (http.RoundTripper, error) {
 	roots, err := s.roots()
 	if err != nil {
 		return nil, err
@@ -55,15 +49,13 @@ func (s *Siblings) newClient(host string) (*client, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
-	c := &client{via: s.via, transport: &http.Transport{
+	return rest.HTTPWrappersForConfig(cfg, &http.Transport{
 		TLSClientConfig:     secure,
 		DialContext:         dial,
 		TLSHandshakeTimeout: dialTimeout,
 		DisableCompression:  true,
 		DisableKeepAlives:   true,
-	}}
-	c.withOwn, err = rest.HTTPWrappersForConfig(cfg, c.transport)
-	return c, err
+	})
 }
 
 // roots returns the certificates, in PEM and at least one, that siblings are verified by: the
@@ -86,7 +78,9 @@ func (s *Siblings) roots() ([]byte, error) {
 }
 
 // ask requests a seed with an identity from the sibling at addr. The caller closes the response.
-func (c *client) ask(ctx context.Context, addr string, from *url.URL, accept string, want identity) (*http.Response, *Failure) {
+func (s *Siblings) ask(
+	ctx context.Context, over http.RoundTripper, addr string, from *url.URL, accept string, want identity,
+) (*http.Response, *Failure) {
 	ctx, cancel := context.WithCancel(ctx)
 	to := *from
 	to.Scheme, to.Host = "https", addr
@@ -95,9 +89,9 @@ func (c *client) ask(ctx context.Context, addr string, from *url.URL, accept str
 		URL:    &to,
 		Header: http.Header{"Accept": {accept}, request.SeedHeader: {string(want)}},
 	}).WithContext(ctx)
-	c.via(req.Header)
+	s.via(req.Header)
 	late := time.AfterFunc(answerTimeout, cancel)
-	resp, err := c.withOwn.RoundTrip(req)
+	resp, err := over.RoundTrip(req)
 	if !late.Stop() && err != nil {
 		err = fmt.Errorf("it has not answered within %s", answerTimeout)
 	}

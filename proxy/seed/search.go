@@ -3,6 +3,7 @@ package seed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -59,7 +60,19 @@ func (f *Search) More() bool { return len(f.left) > 0 && time.Now().Before(f.end
 func (f *Search) Ask(ctx context.Context, path, query, accept string) (*http.Response, error) {
 	to := f.left[0]
 	f.left = f.left[1:]
-	return f.siblings.ask(ctx, to, &url.URL{Path: path, RawQuery: query}, accept, f.want)
+	transport, err := f.siblings.transport(to.host)
+	if err != nil {
+		return nil, &Failure{Unusable, err}
+	}
+	began := time.Now()
+	resp, failure := f.siblings.ask(ctx, transport, to.addr, &url.URL{Path: path, RawQuery: query}, accept, f.want)
+	if failure == nil {
+		return resp, nil
+	}
+	if failure.Reason == NoSibling && ctx.Err() == nil && time.Since(began) >= dialTimeout {
+		f.siblings.setSilent(to.addr)
+	}
+	return nil, &Failure{failure.Reason, fmt.Errorf("sibling %s: %w", to.addr, failure.Err)}
 }
 
 // Refuse notes why the last sibling has not filled the lane. An error that is no *Failure counts as

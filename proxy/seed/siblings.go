@@ -2,12 +2,10 @@ package seed
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -99,21 +97,4 @@ func (s *Siblings) setSilent(addr string) {
 	now := time.Now()
 	maps.DeleteFunc(s.silent, func(_ string, until time.Time) bool { return now.After(until) })
 	s.silent[addr] = now.Add(silentFor)
-}
-
-// ask requests a seed with an identity from one sibling; see [Search.Ask].
-func (s *Siblings) ask(ctx context.Context, to address, from *url.URL, accept string, want identity) (*http.Response, error) {
-	c, err := s.newClient(to.host)
-	if err != nil {
-		return nil, &Failure{Unusable, err}
-	}
-	began := time.Now()
-	resp, failure := c.ask(ctx, to.addr, from, accept, want)
-	if failure == nil {
-		return resp, nil
-	}
-	if failure.Reason == NoSibling && ctx.Err() == nil && time.Since(began) >= dialTimeout {
-		s.setSilent(to.addr)
-	}
-	return nil, &Failure{failure.Reason, fmt.Errorf("sibling %s: %w", to.addr, failure.Err)}
 }

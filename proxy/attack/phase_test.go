@@ -2,14 +2,14 @@ package attack_test
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sync"
 	"time"
 )
 
-// phase is a part of the run, with what honest clients measured in it, in windows of time.
+// phase is a part of the run, with what honest clients measured in it, in windows of time. It is read when
+// all have ended.
 type phase struct {
 	name   string
 	begun  time.Time
@@ -58,8 +58,6 @@ type summary struct {
 }
 
 func (p *phase) summary(kind string) summary {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	var s summary
 	var p50, p99 []time.Duration
 	for _, window := range p.took[kind] {
@@ -76,18 +74,9 @@ func (p *phase) summary(kind string) summary {
 	return s
 }
 
-// trouble returns the number of operations, the faults among them with their counts, and a text for
-// each fault.
-func (p *phase) trouble() (operations int, faults map[string]int, text []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, windows := range p.took {
-		operations += len(slices.Concat(windows...))
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.faults)) {
-		text = append(text, fmt.Sprintf("%s phase: %d × %s (%.300s)", p.name, p.faults[key], key, p.example[key]))
-	}
-	return operations, maps.Clone(p.faults), text
+// fault returns a text for one of the faults.
+func (p *phase) fault(key string) string {
+	return fmt.Sprintf("%s phase: %d × %s (%.300s)", p.name, p.faults[key], key, p.example[key])
 }
 
 func median[T time.Duration | float64](all []T) T {

@@ -105,15 +105,17 @@ func (v *verdict) growing() (wrong []string) {
 // faulty returns the faults of honest operations under attack that the quiet phase did not have.
 // Faults of writes straight to kube-apiserver are not the server's.
 func (v *verdict) faulty() (wrong []string) {
-	_, before, _ := v.quiet.trouble()
-	operations, faults, text := v.attacked.trouble()
-	for i, key := range slices.Sorted(maps.Keys(faults)) {
-		most := float64(before[key])
+	operations := 0
+	for _, windows := range v.attacked.took {
+		operations += len(slices.Concat(windows...))
+	}
+	for _, key := range slices.Sorted(maps.Keys(v.attacked.faults)) {
+		most := float64(v.quiet.faults[key])
 		if strings.HasSuffix(key, ": 429") {
 			most += max(3, mostFaults*float64(operations))
 		}
-		if float64(faults[key]) > most && !strings.HasPrefix(key, updateOperation) {
-			wrong = append(wrong, text[i])
+		if float64(v.attacked.faults[key]) > most && !strings.HasPrefix(key, updateOperation) {
+			wrong = append(wrong, v.attacked.fault(key))
 		}
 	}
 	return wrong
@@ -135,8 +137,9 @@ func (v *verdict) report() string {
 			a.count, ms(a.p50), ms(a.p99), ms(a.max), ratio)
 	}
 	for _, p := range []*phase{v.quiet, v.attacked} {
-		_, _, text := p.trouble()
-		b.WriteString(strings.Join(append(text, ""), "\n"))
+		for _, key := range slices.Sorted(maps.Keys(p.faults)) {
+			fmt.Fprintln(&b, p.fault(key))
+		}
 	}
 	half := len(v.attackedLevels) / 2
 	for i, levels := range [][]level{v.quietLevels, v.attackedLevels[:half], v.attackedLevels[half:]} {

@@ -3,10 +3,10 @@ package chaos_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 )
@@ -94,10 +94,8 @@ func (s *suite) compareInformers(all []*informer) error {
 		if len(want) < 3 {
 			return fmt.Errorf("informers %s hold %d objects: this shows nothing", i, len(want))
 		}
-		for _, key := range slices.Concat(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))) {
-			if got[key] != want[key] {
-				return fmt.Errorf("informers %s hold %s %q, want %q", i, key, got[key], want[key])
-			}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("informers %s do not hold what new ones hold:\n%s", i, diff)
 		}
 	}
 	return nil

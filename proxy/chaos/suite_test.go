@@ -1,8 +1,10 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"expvar"
 	"fmt"
 	"maps"
 	"net/http"
@@ -61,33 +63,18 @@ type suite struct {
 }
 
 // tally counts by name. Its methods may be called from any goroutine.
-type tally struct {
-	mu sync.Mutex
-	n  map[string]int
-}
+type tally struct{ counts expvar.Map }
 
-func (t *tally) add(what string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.n == nil {
-		t.n = make(map[string]int)
-	}
-	t.n[what]++
-}
+func (t *tally) add(what string) { t.counts.Add(what, 1) }
 
 func (t *tally) of(what string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.n[what]
+	n, _ := t.counts.Get(what).(*expvar.Int)
+	return int(cmp.Or(n, new(expvar.Int)).Value())
 }
 
 func (t *tally) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	var b strings.Builder
-	for _, what := range slices.Sorted(maps.Keys(t.n)) {
-		fmt.Fprintf(&b, "  %-46s %8d\n", what, t.n[what])
-	}
+	t.counts.Do(func(c expvar.KeyValue) { fmt.Fprintf(&b, "  %-46s %8s\n", c.Key, c.Value) })
 	return b.String()
 }
 

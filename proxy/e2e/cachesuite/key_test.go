@@ -2,7 +2,6 @@ package cachesuite
 
 import (
 	"errors"
-	"net/url"
 	"strings"
 )
 
@@ -48,15 +47,3 @@ func (s *store) parseObjectKey(key string) (place, error) {
 	}
 	return p, err
 }
-
-// collection returns the URL of p's collection.
-func (s *store) collection(p place) string {
-	path := s.server + "/apis/" + s.group + "/v1/"
-	if p.namespace != "" {
-		path += "namespaces/" + url.PathEscape(p.namespace) + "/"
-	}
-	return path + s.resource
-}
-
-// object returns the URL of the object p.
-func (s *store) object(p place) string { return s.collection(p) + "/" + url.PathEscape(p.name) }

@@ -33,8 +33,8 @@ type kept struct {
 	Generation int64
 }
 
-// encodePod returns pod as a custom resource in JSON.
-func (s *store) encodePod(obj runtime.Object, resourceVersion string) ([]byte, error) {
+// encodePod returns a Pod as it is sent.
+func encodePod(obj runtime.Object, resourceVersion string) (*examplev1.Pod, error) {
 	pod, ok := obj.(*example.Pod)
 	if !ok {
 		return nil, fmt.Errorf("%T is no Pod", obj)
@@ -49,31 +49,23 @@ func (s *store) encodePod(obj runtime.Object, resourceVersion string) ([]byte, e
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, keptAnnotation, string(content))
 		pod.UID, pod.Generation = "", 0
 	}
-	var v1 examplev1.Pod
-	if err := scheme.Convert(pod, &v1, nil); err != nil {
-		return nil, err
-	}
-	v1.APIVersion, v1.Kind = s.group+"/v1", s.kind
-	return json.Marshal(&v1)
+	v1 := new(examplev1.Pod)
+	return v1, scheme.Convert(pod, v1, nil)
 }
 
-// decodePod reads a custom resource into pod, without what kube-apiserver added to it.
-func decodePod(content []byte, pod *example.Pod) error {
-	var v1 examplev1.Pod
-	if err := json.Unmarshal(content, &v1); err != nil {
-		return err
-	}
+// decodePod makes pod what was sent, without what kube-apiserver added to it.
+func decodePod(sent *examplev1.Pod, pod *example.Pod) error {
 	*pod = example.Pod{}
-	if err := scheme.Convert(&v1, pod, nil); err != nil {
+	if err := scheme.Convert(sent, pod, nil); err != nil {
 		return err
 	}
 	pod.UID, pod.Generation, pod.CreationTimestamp, pod.ManagedFields = "", 0, metav1.Time{}, nil
-	content = []byte(pod.Annotations[keptAnnotation])
-	if len(content) == 0 {
+	content := pod.Annotations[keptAnnotation]
+	if content == "" {
 		return nil
 	}
 	var k kept
-	if err := json.Unmarshal(content, &k); err != nil {
+	if err := json.Unmarshal([]byte(content), &k); err != nil {
 		return err
 	}
 	pod.UID, pod.Generation = k.UID, k.Generation
@@ -83,19 +75,12 @@ func decodePod(content []byte, pod *example.Pod) error {
 	return nil
 }
 
-// decodeList reads a list of custom resources into list.
-func decodeList(content []byte, list *example.PodList) error {
-	var raw struct {
-		metav1.ListMeta `json:"metadata"`
-		Items           []json.RawMessage
-	}
-	if err := json.Unmarshal(content, &raw); err != nil {
-		return err
-	}
-	*list = example.PodList{ListMeta: raw.ListMeta, Items: make([]example.Pod, len(raw.Items))}
+// decodeList makes list what was sent, as decodePod does.
+func decodeList(sent *examplev1.PodList, list *example.PodList) error {
+	*list = example.PodList{ListMeta: sent.ListMeta, Items: make([]example.Pod, len(sent.Items))}
 	list.Continue = withoutSlash(list.Continue)
-	for i, item := range raw.Items {
-		if err := decodePod(item, &list.Items[i]); err != nil {
+	for i := range sent.Items {
+		if err := decodePod(&sent.Items[i], &list.Items[i]); err != nil {
 			return err
 		}
 	}

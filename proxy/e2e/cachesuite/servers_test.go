@@ -2,6 +2,7 @@ package cachesuite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -9,18 +10,25 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 )
 
 // server is a server under test, as one process tells another about it.
@@ -38,38 +46,44 @@ type server struct {
 
 // stores returns a store of the namespaced and one of the cluster-scoped resource.
 func (s *server) stores() (pods, clusterPods *store, err error) {
-	truth := &store{custom: podKind, client: s.client(true), server: s.Truth, group: s.Group}
-	truth.truth = truth
-	e, err := dialEtcd(s.Etcd, truth)
-	if err != nil {
-		return nil, nil, err
+	var all [2]*store
+	for i, c := range []custom{podKind, clusterPodKind} {
+		truth, err := s.store(c, s.Truth, true)
+		if err != nil {
+			return nil, nil, err
+		}
+		truth.truth = truth
+		if all[i], err = s.store(c, s.URL, s.HTTP2); err != nil {
+			return nil, nil, err
+		}
+		all[i].truth = truth
 	}
-	pods = &store{custom: podKind, client: s.client(s.HTTP2), server: s.URL, group: s.Group, truth: truth, etcd: e}
-	clusterTruth, cluster := *truth, *pods
-	clusterTruth.custom, clusterTruth.truth = clusterPodKind, &clusterTruth
-	cluster.custom, cluster.truth = clusterPodKind, &clusterTruth
-	return pods, &cluster, nil
+	all[0].etcd, err = dialEtcd(s.Etcd, all[0].truth)
+	all[1].etcd = all[0].etcd
+	return all[0], all[1], err
 }
 
-// client returns an HTTP client that sends the token. All servers are on loopback and have
-// certificates of their own.
-func (s *server) client(http2 bool) *http.Client {
+// store returns a store of a custom resource at server. All servers are on loopback and have certificates of
+// their own.
+func (s *server) store(c custom, server string, http2 bool) (*store, error) {
+	version := schema.GroupVersion{Group: s.Group, Version: "v1"}
+	types := runtime.NewScheme()
+	types.AddKnownTypeWithName(version.WithKind(c.kind), &examplev1.Pod{})
+	types.AddKnownTypeWithName(version.WithKind(c.kind+"List"), &examplev1.PodList{})
+	metav1.AddToGroupVersion(types, version)
+	content := rest.ClientContentConfig{GroupVersion: version, ContentType: "application/json", AcceptContentTypes: "application/json",
+		Negotiator: runtime.NewClientNegotiator(serializer.NewCodecFactory(types).WithoutConversion(), version)}
 	t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: new(http.Protocols),
 		MaxIdleConnsPerHost: 100}
 	t.Protocols.SetHTTP1(!http2)
 	t.Protocols.SetHTTP2(http2)
-	return &http.Client{Transport: withToken{t, s.Token}}
-}
-
-type withToken struct {
-	next  http.RoundTripper
-	token string
-}
-
-func (w withToken) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	req.Header.Set("Authorization", "Bearer "+w.token)
-	return w.next.RoundTrip(req)
+	at, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.NewRESTClient(at, "/apis/"+s.Group+"/v1", content, nil,
+		&http.Client{Transport: transport.NewBearerAuthRoundTripper(s.Token, t)})
+	return &store{custom: c, rest: client, parameters: runtime.NewParameterCodec(types)}, err
 }
 
 // definition is a custom resource with the fields and the field selectors of the suite's Pods.
@@ -86,10 +100,10 @@ const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResour
 
 // define creates the custom resource and waits until kube-apiserver serves its watches.
 func (s *store) define(ctx context.Context) error {
-	body := strings.NewReplacer("PLURAL", s.resource, "GROUP", s.group, "SCOPE", s.scope,
+	body := strings.NewReplacer("PLURAL", s.resource, "GROUP", s.rest.APIVersion().Group, "SCOPE", s.scope,
 		"SINGULAR", strings.ToLower(s.kind), "KIND", s.kind).Replace(definition)
-	definitions := s.server + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	if _, err := s.do(ctx, http.MethodPost, definitions, []byte(body), ""); err != nil {
+	create := s.rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+	if err := create.SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error(); err != nil {
 		return err
 	}
 	for {
@@ -112,22 +126,17 @@ func (s *store) define(ctx context.Context) error {
 // set.
 func need(t testing.TB, variable, name string) string {
 	t.Helper()
-	path := os.Getenv(variable)
-	if path == "" {
-		path = filepath.Join("..", "..", "..", "bin", name)
-	}
-	path, err := filepath.Abs(path)
+	path, err := filepath.Abs(cmp.Or(os.Getenv(variable), filepath.Join("..", "..", "..", "bin", name)))
 	if err == nil {
 		_, err = os.Stat(path)
 	}
-	if err == nil {
-		return path
-	}
-	if os.Getenv("CI") != "" {
+	switch {
+	case err != nil && os.Getenv("CI") != "":
 		t.Fatal(err)
+	case err != nil:
+		t.Skipf("%v: make cachesuite builds it", err)
 	}
-	t.Skipf("%v: make cachesuite builds it", err)
-	return ""
+	return path
 }
 
 // start runs a program until the test ends, and returns once the program has written the JSON file
@@ -144,7 +153,7 @@ func start(t testing.TB, ready string, v any, program string, args ...string) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		runtime.LockOSThread() // the program dies with the thread that started it
+		goruntime.LockOSThread() // the program dies with the thread that started it
 		ended = cmd.Run()
 	}()
 	t.Cleanup(func() {
@@ -231,8 +240,8 @@ func (s *server) metric(t testing.TB, name string, labels ...string) (sum float6
 		if !strings.HasPrefix(line, name+"{") || slices.ContainsFunc(labels, without) {
 			continue
 		}
-		value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:len(line)-1], 64)
-		if err != nil {
+		var value float64
+		if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &value); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
 		sum += value

@@ -1,30 +1,26 @@
 package cachesuite
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/rest"
 )
 
 // store is a storage.Interface that reads and writes a custom resource of one server through REST.
 // It keeps nothing, and ignores suggestions. Its methods may be called from any goroutine.
 type store struct {
 	custom
-	client *http.Client
-	server string // its URL
-	group  string // of the custom resources
+	rest       rest.Interface // of the group of the custom resource
+	parameters runtime.ParameterCodec
 
 	truth *store // the same at kube-apiserver, which says what a write begins from and when a delete was
 	etcd  *etcd
@@ -43,54 +39,35 @@ var (
 
 func (s *store) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
 
-// do sends a request and returns the body of the answer. An answer other than 2xx is an error: a
-// storage error for key if there is one, or else kube-apiserver's Status.
-func (s *store) do(ctx context.Context, method, url string, body []byte, key string) ([]byte, error) {
-	resp, err := s.send(ctx, method, url, body, key)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+// collection begins a request about p's collection.
+func (s *store) collection(verb string, p place) *rest.Request {
+	return s.rest.Verb(verb).MaxRetries(0).NamespaceIfScoped(p.namespace, p.namespace != "").Resource(s.resource)
 }
 
-func (s *store) send(ctx context.Context, method, url string, body []byte, key string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
+// object begins a request about the object p.
+func (s *store) object(verb string, p place) *rest.Request { return s.collection(verb, p).Name(p.name) }
+
+// do sends a request, and reads the Pod that is the answer.
+func (s *store) do(ctx context.Context, r *rest.Request, key string, out runtime.Object) error {
+	var pod examplev1.Pod
+	if err := r.Do(ctx).Into(&pod); err != nil {
+		return storageError(err, key)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode < 300 {
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	content, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	return nil, statusError(content, key)
+	return decodePod(&pod, out.(*example.Pod))
 }
 
-// statusError returns the error that an answer's body, a Status, describes.
-func statusError(content []byte, key string) error {
-	var status metav1.Status
-	if err := json.Unmarshal(content, &status); err != nil || status.Status != metav1.StatusFailure {
-		return fmt.Errorf("the answer is no Status: %.200q", content)
-	}
-	err := &apierrors.StatusError{ErrStatus: status}
+// storageError returns the storage error for key that stands for kube-apiserver's, if there is one.
+func storageError(err error, key string) error {
 	switch {
+	case err == nil:
+		return nil
 	case apierrors.IsNotFound(err):
 		return storage.NewKeyNotFoundError(key, 0)
 	case apierrors.IsAlreadyExists(err):
 		return storage.NewKeyExistsError(key, 0)
 	case apierrors.IsConflict(err):
 		return storage.NewResourceVersionConflictsError(key, 0)
-	case strings.Contains(status.Message, storage.ErrResourceVersionSetOnCreate.Error()):
+	case strings.Contains(err.Error(), storage.ErrResourceVersionSetOnCreate.Error()):
 		return storage.ErrResourceVersionSetOnCreate
 	}
 	return err
@@ -105,15 +82,11 @@ func (s *store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if err != nil {
 		return err
 	}
-	body, err := s.encodePod(obj, obj.(*example.Pod).ResourceVersion)
+	pod, err := encodePod(obj, obj.(*example.Pod).ResourceVersion)
 	if err != nil {
 		return err
 	}
-	answer, err := s.do(context.WithoutCancel(ctx), http.MethodPost, s.collection(p), body, key)
-	if err != nil {
-		return err
-	}
-	return decodePod(answer, out.(*example.Pod))
+	return s.do(context.WithoutCancel(ctx), s.collection(http.MethodPost, p).Body(pod), key, out)
 }
 
 func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
@@ -121,19 +94,13 @@ func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	if err != nil {
 		return err
 	}
-	query := url.Values{}
-	if opts.ResourceVersion != "" {
-		query.Set("resourceVersion", opts.ResourceVersion)
-	}
-	answer, err := s.do(ctx, http.MethodGet, s.object(p)+"?"+query.Encode(), nil, key)
+	get := s.object(http.MethodGet, p).VersionedParams(&metav1.GetOptions{ResourceVersion: opts.ResourceVersion}, s.parameters)
+	err = s.do(ctx, get, key, out)
 	if storage.IsNotFound(err) && opts.IgnoreNotFound {
 		*out.(*example.Pod) = example.Pod{}
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return decodePod(answer, out.(*example.Pod))
+	return err
 }
 
 func (s *store) GetList(ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
@@ -144,29 +111,20 @@ func (s *store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if !opts.Recursive && p.name == "" {
 		return errNoREST
 	}
-	answer, err := s.do(ctx, http.MethodGet, s.collection(p)+"?"+query(p, opts).Encode(), nil, key)
+	var list examplev1.PodList
+	err = s.collection(http.MethodGet, p).VersionedParams(listOptions(p, opts), s.parameters).Do(ctx).Into(&list)
 	if err != nil {
-		return err
+		return storageError(err, key)
 	}
-	return decodeList(answer, out.(*example.PodList))
+	return decodeList(&list, out.(*example.PodList))
 }
 
-// query returns the parameters of a list or a watch of p.
-func query(p place, opts storage.ListOptions) url.Values {
-	q := url.Values{}
-	set := func(name, value string) {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	set("resourceVersion", opts.ResourceVersion)
-	set("resourceVersionMatch", string(opts.ResourceVersionMatch))
-	set("continue", opts.Predicate.Continue)
-	if opts.Predicate.Limit > 0 {
-		q.Set("limit", strconv.FormatInt(opts.Predicate.Limit, 10))
-	}
+// listOptions returns the parameters of a list or a watch of p.
+func listOptions(p place, opts storage.ListOptions) *metav1.ListOptions {
+	o := &metav1.ListOptions{ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
+		Continue: opts.Predicate.Continue, Limit: opts.Predicate.Limit}
 	if opts.Predicate.Label != nil {
-		set("labelSelector", opts.Predicate.Label.String())
+		o.LabelSelector = opts.Predicate.Label.String()
 	}
 	var fields []string
 	if p.name != "" {
@@ -175,8 +133,8 @@ func query(p place, opts storage.ListOptions) url.Values {
 	if opts.Predicate.Field != nil && !opts.Predicate.Field.Empty() {
 		fields = append(fields, opts.Predicate.Field.String())
 	}
-	set("fieldSelector", strings.Join(fields, ","))
-	return q
+	o.FieldSelector = strings.Join(fields, ",")
+	return o
 }
 
 // GuaranteedUpdate ends with its request and not with ctx, as Create does. It ignores the time to
@@ -198,21 +156,16 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 		if err != nil {
 			return err
 		}
-		body, err := s.encodePod(updated, version)
+		pod, err := encodePod(updated, version)
 		if err != nil {
 			return err
 		}
-		method, url := http.MethodPut, s.object(p)
+		write := s.object(http.MethodPut, p)
 		if version == "" {
-			method, url = http.MethodPost, s.collection(p)
+			write = s.collection(http.MethodPost, p)
 		}
-		answer, err := s.do(ctx, method, url, body, key)
-		switch {
-		case storage.IsConflict(err), storage.IsExist(err):
-		case err != nil:
+		if err = s.do(ctx, write.Body(pod), key, out); !storage.IsConflict(err) && !storage.IsExist(err) {
 			return err
-		default:
-			return decodePod(answer, out.(*example.Pod))
 		}
 	}
 }
@@ -232,11 +185,8 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 			return err
 		}
 		version := current.ResourceVersion
-		body, err := json.Marshal(metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
-		if err != nil {
-			return err
-		}
-		_, err = s.do(ctx, http.MethodDelete, s.object(p), body, key)
+		condition := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}}
+		err = storageError(s.object(http.MethodDelete, p).Body(condition).Do(ctx).Error(), key)
 		if storage.IsConflict(err) {
 			continue
 		}

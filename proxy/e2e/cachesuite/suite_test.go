@@ -215,7 +215,7 @@ func (s *store) clear(t *testing.T) {
 	}
 	for _, pod := range list.Items {
 		p := place{pod.Namespace, pod.Name}
-		if _, err := s.truth.do(t.Context(), http.MethodDelete, s.truth.object(p), nil, ""); err != nil {
+		if err := s.truth.object(http.MethodDelete, p).Do(t.Context()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}

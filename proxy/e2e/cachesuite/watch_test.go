@@ -2,16 +2,14 @@ package cachesuite
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"math"
 	"net/http"
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/storage"
 )
 
@@ -39,52 +37,40 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 }
 
 func (s *store) watch(ctx context.Context, p place, opts storage.ListOptions) (*watcher, error) {
-	q := query(p, opts)
-	q.Set("watch", "true")
-	if opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify {
-		q.Set("allowWatchBookmarks", "true")
-	}
+	o := listOptions(p, opts)
+	o.Watch, o.SendInitialEvents = true, opts.SendInitialEvents
+	o.AllowWatchBookmarks = opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify
 	if opts.SendInitialEvents != nil {
-		q.Set("sendInitialEvents", strconv.FormatBool(*opts.SendInitialEvents))
-		q.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+		o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		q.Set("timeoutSeconds", strconv.Itoa(int(math.Ceil(time.Until(deadline).Seconds()))))
+		o.TimeoutSeconds = new(int64(math.Ceil(time.Until(deadline).Seconds())))
 	}
 	w := &watcher{events: make(chan watch.Event, buffered)}
 	w.ctx, w.cancel = context.WithCancel(ctx)
-	resp, err := s.send(w.ctx, http.MethodGet, s.collection(p)+"?"+q.Encode(), nil, "")
+	stream, err := s.collection(http.MethodGet, p).VersionedParams(o, s.parameters).Watch(w.ctx)
 	if err != nil {
 		w.cancel()
-		return nil, err
+		return nil, storageError(err, "")
 	}
-	go w.read(resp.Body)
+	go w.read(stream)
 	return w, nil
 }
 
-func (w *watcher) read(body io.ReadCloser) {
+func (w *watcher) read(stream watch.Interface) {
 	defer close(w.events)
 	defer w.cancel()
-	defer body.Close()
-	for d := json.NewDecoder(body); ; {
-		var raw struct {
-			Type   watch.EventType
-			Object json.RawMessage
-		}
-		if d.Decode(&raw) != nil {
-			return
-		}
-		event := watch.Event{Type: raw.Type}
-		var err error
-		if raw.Type == watch.Error {
-			status := new(metav1.Status)
-			event.Object, err = status, json.Unmarshal(raw.Object, status)
-		} else {
+	defer stream.Stop()
+	for event := range stream.ResultChan() {
+		if v1, ok := event.Object.(*examplev1.Pod); ok {
 			pod := new(example.Pod)
-			event.Object, err = pod, decodePod(raw.Object, pod)
+			event.Object = pod
+			if err := decodePod(v1, pod); err != nil {
+				event = watch.Event{Type: watch.Error, Object: &metav1.Status{Message: err.Error()}}
+			}
 		}
-		if err != nil {
-			event = watch.Event{Type: watch.Error, Object: &metav1.Status{Message: err.Error()}}
+		if w.ctx.Err() != nil { // client-go may send that as an event
+			return
 		}
 		select {
 		case w.events <- event:

@@ -19,12 +19,13 @@ type soak struct {
 	period  time.Duration // one of the equal parts of the run
 	ways    map[*watchfan][]way
 	began   time.Time           // the first period
-	samples map[string][]sample // by replica, in the order of time
-	common  []sample            // of both replicas together, at times when both were there
+	samples map[string][]sample // by replica, or of both when both were there; in the order of time
 }
 
 // replicaNames are in the order of suite.replicas.
-var replicaNames = []string{"steady", "replaced"}
+var replicaNames = []string{"steady replica", "replaced replica"}
+
+const both = "both replicas"
 
 // TestSoak: see the package's documentation.
 func TestSoak(t *testing.T) {
@@ -97,21 +98,23 @@ func (k *soak) plan() (all []fault) {
 // observe measures both replicas until ctx ends, and reports progress.
 func (k *soak) observe(ctx context.Context) {
 	every := min(max(k.period/60, 500*time.Millisecond), 10*time.Second)
-	said := time.Now()
+	said, latest := time.Now(), make(map[string]map[string]float64)
 	for pause(ctx, every) {
 		var files []float64
 		for i, name := range replicaNames {
 			if s, err := k.replicas[i].sample(); err == nil { // it may be away
 				k.samples[name] = append(k.samples[name], s)
+				latest[name] = s.uses
 				files = append(files, s.uses["files"])
 			}
 		}
 		if len(files) == len(k.replicas) {
-			k.common = append(k.common, sample{time.Now(), map[string]float64{"files": files[0] + files[1]}})
+			k.samples[both] = append(k.samples[both], sample{time.Now(), map[string]float64{"files": files[0] + files[1]}})
 		}
 		if time.Since(said) >= min(20*time.Second, *duration/4) { //testlint:allow elapsed when to say something
 			said = time.Now()
-			k.t.Log(k.progress())
+			k.t.Logf("%s: %d changes, %d events, %d bookmarks; %v", time.Since(started).Round(time.Second), k.truth.total(),
+				k.oracle.counts.of("events"), k.oracle.counts.of("bookmarks"), latest)
 		}
 	}
 }
@@ -129,33 +132,19 @@ func (p *watchfan) sample() (sample, error) {
 		"files": metric("process_open_fds"), "p99 of delivery, ms": float64(p.deliveries.p99()) / 1e6}}, err
 }
 
-// progress says in one line how far the run is, and what the replicas use.
-func (k *soak) progress() string {
-	var b strings.Builder
-	k.mu.Lock()
-	violations := len(k.violations)
-	k.mu.Unlock()
-	fmt.Fprintf(&b, "%s: %d changes, %d events, %d bookmarks, %d violations", time.Since(started).Round(time.Second),
-		k.truth.total(), k.oracle.counts.of("events"), k.oracle.counts.of("bookmarks"), violations)
-	for name, all := range k.samples {
-		fmt.Fprintf(&b, "; %s: %v", name, all[len(all)-1].uses)
-	}
-	return b.String()
-}
-
 // judge fails the run if a replica has grown, or if too little happened to say so.
 func (k *soak) judge(r *report) {
-	judge := func(of string, quantities []quantity, samples []sample) {
-		table, wrong := flat(quantities, samples, k.began, k.period, *duration >= strictFrom)
+	for _, of := range append(replicaNames, both) {
+		judged := quantities
+		if of == both {
+			judged = commonQuantities
+		}
+		table, wrong := flat(judged, k.samples[of], k.began, k.period, *duration >= strictFrom)
 		k.t.Logf("%s, medians of each %s from %s on:\n%s", of, k.period, k.period, table)
 		for _, w := range wrong {
 			k.t.Errorf("%s: %s", of, w)
 		}
 	}
-	for _, name := range replicaNames {
-		judge(name+" replica", quantities, k.samples[name])
-	}
-	judge("both replicas", commonQuantities, k.common)
 	for _, f := range k.plan() {
 		if strings.Contains(f.kind.name, *only) && len(r.recovery[f.kind.name]) == 0 {
 			k.t.Errorf("%s: it never happened", f.kind.name)

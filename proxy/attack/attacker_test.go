@@ -47,16 +47,15 @@ const campaignVariable = "WATCHFAN_ATTACK_CAMPAIGN"
 const ledgerFile = "ledger"
 
 // kinds are the attacks that can be made on the server.
-func (c campaign) kinds() (all []kind) {
-	for _, k := range kinds {
-		if k.insecure && c.Insecure == "" || c.Except != "" && regexp.MustCompile(c.Except).MatchString(k.name) {
-			continue
-		}
-		if regexp.MustCompile(c.Only).MatchString(k.name) {
-			all = append(all, k)
-		}
-	}
-	return all
+func (c campaign) kinds() []kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+		return k.insecure && c.Insecure == "" || !selected(k.name, c.Only, c.Except)
+	})
+}
+
+// selected reports whether a kind of attack is one that only and except leave.
+func selected(name, only, except string) bool {
+	return regexp.MustCompile(only).MatchString(name) && (except == "" || !regexp.MustCompile(except).MatchString(name))
 }
 
 // startAttackers starts this program again, as the attackers. On Linux they have the lowest priority: the

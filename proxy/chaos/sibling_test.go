@@ -220,7 +220,8 @@ func (s *suite) killSibling(fault) (proof string, err error) {
 	if proof, err = s.deceive(killed); errors.Is(err, errImpossible) {
 		return "", err
 	}
-	if gone := syscall.Kill(pid, 0); err == nil && !errors.Is(gone, syscall.ESRCH) {
+	gone := func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) } // soon: another lane may have noticed first
+	if err == nil && !await(patience, gone) {
 		err = fmt.Errorf("the sibling's process %d is still there", pid)
 	}
 	return proof, errors.Join(err, s.sibling.watchfan.start())

@@ -1,31 +1,14 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
 )
 
-func TestStatePersists(t *testing.T) {
-	d := Dir(t.TempDir())
-	state, err := loadState(d, Options{})
-	if want := (State{EtcdDir: d.file("etcd")}); err != nil || state != want {
-		t.Fatalf("new state: got %+v, %v, want %+v", state, err, want)
-	}
-	state.SecurePort, state.EtcdPort, state.EtcdPeerPort = 1, 2, 3
-	if err := state.save(d); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := loadState(d, Options{}); err != nil || got != state {
-		t.Errorf("second run: got %+v, %v, want %+v", got, err, state)
-	}
-	state.SecurePort = 4
-	if got, err := loadState(d, Options{SecurePort: 4}); err != nil || got != state {
-		t.Errorf("flags override: got %+v, %v, want %+v", got, err, state)
-	}
-}
-
-func TestStateMemory(t *testing.T) {
+// TestState: a later run continues at the same place, and flags override its ports.
+func TestState(t *testing.T) {
 	d := Dir(t.TempDir())
 	if isMemory(string(d)) {
 		t.Skip("temporary files are in memory")
@@ -34,18 +17,16 @@ func TestStateMemory(t *testing.T) {
 	if err != nil || !strings.HasPrefix(state.EtcdDir, memoryDir+"/") {
 		t.Fatalf("new state: got %+v, %v, want data in %s", state, err, memoryDir)
 	}
+	state.SecurePort, state.EtcdPort, state.EtcdPeerPort = 1, 2, 3
 	if err := state.save(d); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := loadState(d, Options{}); err != nil || got != state {
+	state.SecurePort = 4
+	if got, err := loadState(d, Options{SecurePort: 4}); err != nil || got != state {
 		t.Errorf("second run: got %+v, %v, want %+v", got, err, state)
 	}
-
 	state.EtcdDir = d.file("etcd")
-	if err := os.Mkdir(state.EtcdDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := state.save(d); err != nil {
+	if err := errors.Join(os.Mkdir(state.EtcdDir, 0o700), state.save(d)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := loadState(d, Options{Memory: true}); err == nil {

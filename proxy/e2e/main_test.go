@@ -71,48 +71,40 @@ type sharedProcesses struct {
 
 func sharedCluster(t testing.TB) *cluster {
 	t.Helper()
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	return shared.clusterLocked(t)
-}
-
-func (s *sharedProcesses) clusterLocked(t testing.TB) *cluster {
-	t.Helper()
-	if s.cluster == nil {
-		c, err := proxytest.StartCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"))
-		if err != nil {
-			t.Fatalf("start devcluster: %v", err)
-		}
-		s.cluster = &cluster{c}
-	}
-	return s.cluster
+	c, _ := shared.start(t, func(*cluster) {})
+	return c
 }
 
 // sharedWatchfan returns the watchfan in front of the shared cluster.
 func sharedWatchfan(t testing.TB) *watchfan {
 	t.Helper()
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	return shared.watchfanLocked(t)
+	_, p := shared.start(t, func(*cluster) {})
+	return p
 }
 
-func (s *sharedProcesses) watchfanLocked(t testing.TB) *watchfan {
+// start starts what does not run yet. It prepares the cluster before there is a watchfan.
+func (s *sharedProcesses) start(t testing.TB, prepare func(*cluster)) (*cluster, *watchfan) {
 	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	path := binary(t, "WATCHFAN_BIN", "watchfan")
-	c := s.clusterLocked(t)
-	if s.proxy == nil {
-		dir, err := os.MkdirTemp("", "watchfan-e2e-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := startWatchfan(path, dir, c.Ready.Kubeconfigs["admin"])
-		if err != nil {
-			t.Fatalf("start watchfan: %v", err)
-		}
-		p.own = c
-		s.proxy, s.dir = p, dir
+	if s.proxy != nil {
+		return s.cluster, s.proxy
 	}
-	return s.proxy
+	c, err := proxytest.StartCluster(binary(t, "DEVCLUSTER_BIN", "devcluster"))
+	if err != nil {
+		t.Fatalf("start devcluster: %v", err)
+	}
+	s.cluster = &cluster{c}
+	prepare(s.cluster)
+	if s.dir, err = os.MkdirTemp("", "watchfan-e2e-"); err != nil {
+		t.Fatal(err)
+	}
+	if s.proxy, err = startWatchfan(path, s.dir, c.Ready.Kubeconfigs["admin"]); err != nil {
+		t.Fatalf("start watchfan: %v", err)
+	}
+	s.proxy.own = s.cluster
+	return s.cluster, s.proxy
 }
 
 func (s *sharedProcesses) stop() error {

@@ -34,14 +34,9 @@ import (
 // watchfan in front of it. It has the objects of contract.md 8.1.
 func quietCluster(t *testing.T) (c *cluster, p *watchfan) {
 	t.Helper()
-	quiet.mu.Lock()
-	defer quiet.mu.Unlock()
-	if first := quiet.proxy == nil; first {
-		makeFixtures(t, quiet.clusterLocked(t).direct(t))
-	}
-	p = quiet.watchfanLocked(t)
+	c, p = quiet.start(t, func(c *cluster) { makeFixtures(t, c.direct(t)) })
 	p.waitReady(t)
-	return quiet.cluster, p
+	return c, p
 }
 
 func makeFixtures(t *testing.T, d *target) {
@@ -97,7 +92,6 @@ type row struct {
 	uri    string
 	header http.Header
 	body   string
-	half   bool // of the lower half, and kube-apiserver ignores shardSelector
 	cached bool // watchfan has to answer itself
 	asker  asker
 }
@@ -114,7 +108,7 @@ var (
 //
 //	{a|b}          makes a request for each
 //	{x*9}          is xxxxxxxxx
-//	\xff           is a byte
+//	\xff, \t       are bytes
 //	NAME = TEXT    gives $NAME a meaning, as names does
 //
 // A line that begins with two blanks continues the one before.
@@ -174,7 +168,7 @@ func newRow(head, body string) row {
 	var headers []string
 	for _, part := range parts[1:] {
 		name, value, _ := strings.Cut(part, ": ")
-		headers = append(headers, name, strings.ReplaceAll(value, `\xff`, "\xff"))
+		headers = append(headers, name, strings.NewReplacer(`\xff`, "\xff", `\t`, "\t").Replace(value))
 	}
 	if headers != nil {
 		r = r.with(headers...)
@@ -183,10 +177,11 @@ func newRow(head, body string) row {
 }
 
 // rows are all requests of TestReads. now is a resourceVersion that the caches know.
-func rows(t *testing.T, now string) []row {
+func rows(t *testing.T, now string) (rows []row) {
 	t.Helper()
-	rows := requests(t, "contract", map[string]string{"NOW": now})
-	rows = slices.Concat(rows, requests(t, "odd", nil), shardRows(now))
+	for _, name := range []string{"contract", "odd", "shards"} {
+		rows = append(rows, requests(t, name, map[string]string{"NOW": now})...)
+	}
 	return append(rows, inEveryForm(rows)...)
 }
 
@@ -229,13 +224,13 @@ func TestReads(t *testing.T) {
 	direct, ways := c.direct(t), p.ways(t, c.token(t, "admin"))
 	now := fmt.Sprint(direct.version(t, "/api/v1/configmaps"))
 	all := rows(t, now)
-	if !direct.enables(t, shardedListAndWatch) { // it sends everything
-		all = halfRows(all)
+	if !direct.enables(t, shardedListAndWatch) { // it sends everything, and TestOracle and package chaos compare halves
+		all = slices.DeleteFunc(all, func(r row) bool { return strings.Contains(r.uri, "shardSelector") })
 	}
 	if testing.Short() {
 		all = someRows(all)
 	}
-	t.Run("caches", func(t *testing.T) { fillCaches(t, ways[1], all) })
+	fillCaches(t, ways[1], all)
 	t.Logf("%d requests, three ways each", len(all))
 	gate := newReadGate()
 	for _, r := range all {
@@ -259,20 +254,21 @@ func fillCaches(t *testing.T, d *target, rows []row) {
 			watched[path] = true
 		}
 	}
+	var filling sync.WaitGroup
 	gate := make(chan struct{}, 6)
 	for uri := range watched {
 		for _, form := range leanForms {
 			if form == protoType && strings.HasPrefix(uri, "/apis/ex.io/") {
 				continue // custom resources have no protobuf
 			}
-			t.Run(uri+" "+form, func(t *testing.T) {
-				t.Parallel()
+			filling.Go(func() {
 				gate <- struct{}{}
 				defer func() { <-gate }()
 				d.warmAs(t, uri, listForm(form))
 			})
 		}
 	}
+	filling.Wait()
 }
 
 // readGate lets some requests be made at a time. Watches mostly wait, but watchfan lets only 300 reads of a
@@ -327,54 +323,6 @@ func checkAll(t *testing.T, rows []row, theirs *target, ways ...*target) {
 	checking.Wait()
 }
 
-// halfRows removes the requests with a shardSelector, except those for the lower half in JSON.
-func halfRows(rows []row) (rest []row) {
-	for _, r := range rows {
-		r.half = strings.HasPrefix(r.id, "L31")
-		if json := r.header == nil || r.asker == lean; r.half && json ||
-			!strings.Contains(r.uri, "shardSelector") {
-			rest = append(rest, r)
-		}
-	}
-	return rest
-}
-
-// less returns an answer of kube-apiserver, which is not compressed, as watchfan gives it from a lane.
-func (r row) less(t *testing.T, want response) response {
-	var err error
-	if want.body, err = r.asker.less(want.body); err != nil {
-		t.Fatal(err)
-	}
-	if !r.half {
-		return want
-	}
-	if strings.Contains(r.uri, "watch=1") {
-		want.body = slices.Concat(slices.DeleteFunc(bytes.SplitAfter(want.body, []byte("\n")), func(line []byte) bool {
-			e, err := parseEvent(line)
-			return err == nil && e.uid != "" && !inHalf(0, e.uid)
-		})...)
-		return want
-	}
-	var list struct{ Items []json.RawMessage }
-	if err := json.Unmarshal(want.body, &list); err != nil {
-		t.Fatal(err)
-	}
-	var kept [][]byte
-	for _, item := range list.Items {
-		var o metav1.PartialObjectMetadata
-		if err := json.Unmarshal(item, &o); err != nil {
-			t.Fatal(err)
-		}
-		if inHalf(0, string(o.UID)) {
-			kept = append(kept, item)
-		}
-	}
-	head, _, _ := bytes.Cut(want.body, []byte("},\"items\":["))
-	want.body = fmt.Appendf(nil, "%s,\"shardInfo\":{\"selector\":\"%s\"}},\"items\":[%s]}\n", head, halves("uid")[0],
-		bytes.Join(kept, []byte(",")))
-	return want
-}
-
 // compressedWatch has the headers of a watch that a client with gzip gets here and, up to 1.36, not
 // from kube-apiserver.
 var compressedWatch = map[string][]string{"Content-Encoding": {"gzip"}, "Vary": {"Accept-Encoding"}}
@@ -397,7 +345,7 @@ const longURI = 4 << 10
 //     a cache, which kube-apiserver serves since 1.31, have one. Every kube-apiserver takes both;
 //   - whether a bookmark comes before a watch's deadline;
 //   - ages in the cells of tables;
-//   - managedFields, and objects of the other half, which a client does not get here if it says so (r.less);
+//   - managedFields, which a client does not get here if it says so;
 //   - the order of maps in CBOR.
 func (r row) compare(t *testing.T, theirs *target, ways ...*target) error {
 	answers, errs := make([]response, 1+len(ways)), make([]error, 1+len(ways))
@@ -425,7 +373,7 @@ func (r row) compare(t *testing.T, theirs *target, ways ...*target) error {
 
 // differ returns how an answer differs from kube-apiserver's.
 func (r row) differ(t *testing.T, got, want response) error {
-	if (r.half || r.cached) && !proxytest.FromCache(got.header) {
+	if r.cached && !proxytest.FromCache(got.header) {
 		return errors.New("passed through to kube-apiserver")
 	}
 	if strings.HasPrefix(r.id, "C25") && max(got.status, want.status) == http.StatusServiceUnavailable {
@@ -448,8 +396,12 @@ func (r row) differ(t *testing.T, got, want response) error {
 		got.header.Get("Audit-Id") != asked {
 		return fmt.Errorf("Audit-Id %q, want %q", got.header.Get("Audit-Id"), asked)
 	}
-	if proxytest.FromCache(got.header) && (r.half || r.asker != asker{}) && !strings.HasPrefix(want.header.Get("Content-Type"), "text/plain") {
-		want = r.less(t, response{want.status, http.Header{"Content-Type": want.header["Content-Type"]}, plainBody(t, want)})
+	if proxytest.FromCache(got.header) && r.asker != (asker{}) && !strings.HasPrefix(want.header.Get("Content-Type"), "text/plain") {
+		less, err := r.asker.less(plainBody(t, want))
+		if err != nil {
+			return err
+		}
+		want = response{want.status, http.Header{"Content-Type": want.header["Content-Type"]}, less}
 	}
 	g, w := r.normal(got), r.normal(want)
 	if !bytes.Equal(g, w) {

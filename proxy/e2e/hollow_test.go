@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,18 +31,6 @@ const (
 	hollowCore      = "/api/v1/namespaces/" + hollowNamespace
 )
 
-// hollowMounts is what the pods of a kubelet mount: ConfigMaps, and as many Secrets. A kubelet
-// watches each of them on its own.
-type hollowMounts struct{ perPod int }
-
-func (m hollowMounts) perKubelet() int { return podsPerKubelet * 2 * m.perPod }
-
-// hollowCosts is what kubelets cost a server.
-type hollowCosts struct {
-	connections []int // of each kubelet
-	watches     int   // of all kubelets
-}
-
 // TestHollowKubelets: kubelets hold as many connections at watchfan as at kube-apiserver, below and
 // beyond a hundred watches for each kubelet. Their pods run, and what these mount follows its
 // objects, also when another watchfan has taken the first one's place. Each kubelet shows a
@@ -50,17 +38,15 @@ type hollowCosts struct {
 // Kubernetes' own without containers, and runs this test.
 func TestHollowKubelets(t *testing.T) {
 	program := binary(t, "KUBEMARK_BIN", "kubemark")
-	for _, mounts := range []hollowMounts{{5}, {12}} {
-		t.Run(fmt.Sprintf("mounts=%d", mounts.perKubelet()), func(t *testing.T) {
-			theirs := newHollowCluster(t, mounts).straight(t, program)
-			ours := newHollowCluster(t, mounts).through(t, program)
-			if !slices.Equal(ours.connections, theirs.connections) {
-				t.Errorf("the kubelets have %v connections to watchfan, and %v to kube-apiserver", ours.connections,
-					theirs.connections)
+	for _, perPod := range []int{5, 12} {
+		t.Run(fmt.Sprintf("mounts=%d", podsPerKubelet*2*perPod), func(t *testing.T) {
+			theirs, theirWatches := newHollowCluster(t, program, perPod).straight(t)
+			ours, ourWatches := newHollowCluster(t, program, perPod).through(t)
+			if !slices.Equal(ours, theirs) {
+				t.Errorf("the kubelets have %v connections to watchfan, and %v to kube-apiserver", ours, theirs)
 			}
-			if ours.watches != theirs.watches {
-				t.Errorf("the kubelets have %d watches at watchfan, and %d at kube-apiserver", ours.watches,
-					theirs.watches)
+			if ourWatches != theirWatches {
+				t.Errorf("the kubelets have %d watches at watchfan, and %d at kube-apiserver", ourWatches, theirWatches)
 			}
 		})
 	}
@@ -69,17 +55,17 @@ func TestHollowKubelets(t *testing.T) {
 // hollowCluster is a cluster with a namespace for pods.
 type hollowCluster struct {
 	*cluster
-	mounts hollowMounts
-	direct *target
-	idle   int // kube-apiserver's watches before anybody came
+	program string
+	perPod  int // ConfigMaps that a pod mounts, and as many Secrets; a kubelet watches each of them on its own
+	direct  *target
+	idle    int // kube-apiserver's watches before anybody came
 }
 
-func newHollowCluster(t *testing.T, mounts hollowMounts) *hollowCluster {
+func newHollowCluster(t *testing.T, program string, perPod int) *hollowCluster {
 	t.Helper()
 	c := privateCluster(t, "--apiserver-arg", "authorization-mode=Node", // besides RBAC
 		"--apiserver-arg", "enable-admission-plugins=NodeRestriction")
-	h := &hollowCluster{cluster: c, mounts: mounts}
-	h.direct = h.cluster.direct(t)
+	h := &hollowCluster{cluster: c, program: program, perPod: perPod, direct: c.direct(t)}
 	createNamespaces(t, h.direct, hollowNamespace)
 	h.idle = h.watches(t)
 	return h
@@ -91,32 +77,27 @@ func (h *hollowCluster) watches(t *testing.T) int {
 	return int(h.direct.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`)) - h.idle
 }
 
-// straight runs the kubelets at kube-apiserver.
-func (h *hollowCluster) straight(t *testing.T, program string) hollowCosts {
+// straight runs the kubelets at kube-apiserver. It returns the connections of each, and the watches of all.
+func (h *hollowCluster) straight(t *testing.T) (connections []int, watches int) {
 	t.Helper()
-	way := programWay{h.direct, h.Ready.CAFile}
-	kubelets := h.run(t, program, way)
-	costs := hollowCosts{connectionsOf(t, kubelets, way), h.watches(t)}
-	t.Logf("straight: connections of each kubelet %v; %d watches at kube-apiserver", costs.connections, costs.watches)
-	return costs
+	kubelets := h.run(t, programWay{h.direct, h.Ready.CAFile})
+	return connectionsOf(t, kubelets, h.Address()), h.watches(t)
 }
 
 // through runs the kubelets at a watchfan, and has another watchfan take its place in the end.
-func (h *hollowCluster) through(t *testing.T, program string) hollowCosts {
+func (h *hollowCluster) through(t *testing.T) (connections []int, watches int) {
 	t.Helper()
 	authority := h.authority(t).File
 	p := plainWatchfan(t, h.cluster, "--client-ca-file", authority, "--drain-duration=2s")
 	p.waitReady(t)
-	way := programWay{p.secure(t, ""), p.certificate()}
-	kubelets := h.run(t, program, way)
+	kubelets := h.run(t, programWay{p.secure(t, ""), p.certificate()})
 	admin := p.admin(t)
-	costs := hollowCosts{connectionsOf(t, kubelets, way), int(admin.metric(t, "watchfan_watchers"))}
+	connections, watches = connectionsOf(t, kubelets, p.ports.Secure), int(admin.metric(t, "watchfan_watchers"))
 	passed := func(labels ...string) float64 {
 		return admin.metric(t, "watchfan_passthrough_requests_total", labels...)
 	}
-	t.Logf("through watchfan: connections of each kubelet %v; %d watches, %d at kube-apiserver; %v access reviews; "+
-		"passed through: %v gets, %v requests in all", costs.connections, costs.watches, h.watches(t),
-		admin.metric(t, "watchfan_access_reviews_total"), passed(`verb="get"`), passed())
+	t.Logf("connections of each kubelet %v; %d watches, %d at kube-apiserver; %v access reviews; passed through: %v gets, %v requests in all",
+		connections, watches, h.watches(t), admin.metric(t, "watchfan_access_reviews_total"), passed(`verb="get"`), passed())
 	if n := passed(`verb="watch"`); n > 0 {
 		t.Errorf("%v watches were passed through", n)
 	}
@@ -127,34 +108,24 @@ func (h *hollowCluster) through(t *testing.T, program string) hollowCosts {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	next := plainWatchfan(t, h.cluster, "--client-ca-file", authority, "--cert-dir", filepath.Dir(way.authority),
-		"--secure-port", fmt.Sprint(portOf(t, way.base)))
+	_, port, _ := strings.Cut(p.ports.Secure, ":")
+	next := plainWatchfan(t, h.cluster, "--client-ca-file", authority, "--cert-dir", filepath.Dir(p.certificate()), "--secure-port", port)
 	h.rewrite(t, kubelets, "newer")
-	next.admin(t).awaitWatchers(t, costs.watches)
-	if got := connectionsOf(t, kubelets, way); !slices.Equal(got, costs.connections) {
-		t.Errorf("the kubelets have %v connections to the next watchfan, and had %v", got, costs.connections)
+	next.admin(t).awaitWatchers(t, watches)
+	if got := connectionsOf(t, kubelets, p.ports.Secure); !slices.Equal(got, connections) {
+		t.Errorf("the kubelets have %v connections to the next watchfan, and had %v", got, connections)
 	}
-	return costs
+	return connections, watches
 }
 
-// portOf returns the port of a server's URL.
-func portOf(t *testing.T, server string) uint64 {
+// connectionsOf returns how many connections to an address each kubelet has.
+func connectionsOf(t *testing.T, kubelets []*hollowKubelet, address string) (connections []int) {
 	t.Helper()
-	address, err := url.Parse(server)
+	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := strconv.ParseUint(address.Port(), 10, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-// connectionsOf returns how many connections each kubelet has.
-func connectionsOf(t *testing.T, kubelets []*hollowKubelet, w programWay) (connections []int) {
-	t.Helper()
-	remote := fmt.Sprintf("0100007F:%04X", portOf(t, w.base)) // 127.0.0.1
+	remote := fmt.Sprintf("0100007F:%04X", to.Port()) // 127.0.0.1
 	for _, k := range kubelets {
 		sockets, err := socketsOf(k.Cmd.Process.Pid)
 		if err != nil {
@@ -168,13 +139,13 @@ func connectionsOf(t *testing.T, kubelets []*hollowKubelet, w programWay) (conne
 }
 
 // run runs kubelets, until their pods run and what they mount has followed a change.
-func (h *hollowCluster) run(t *testing.T, program string, w programWay) (kubelets []*hollowKubelet) {
+func (h *hollowCluster) run(t *testing.T, w programWay) (kubelets []*hollowKubelet) {
 	t.Helper()
 	for i := range hollowKubelets {
 		node := fmt.Sprintf("node-%d", i)
 		h.createPods(t, node)
 		certificate := h.authority(t).client(t, "system:node:"+node, "system:nodes")
-		kubelets = append(kubelets, startHollowKubelet(t, program, node, w, certificate))
+		kubelets = append(kubelets, startHollowKubelet(t, h.program, node, w, certificate))
 	}
 	steady.Until(t, "run of all pods", h.podsRun)
 	h.rewrite(t, kubelets, "new")
@@ -185,15 +156,15 @@ func (h *hollowCluster) run(t *testing.T, program string, w programWay) (kubelet
 func (h *hollowCluster) rewrite(t *testing.T, kubelets []*hollowKubelet, value string) {
 	t.Helper()
 	for _, k := range kubelets {
-		for i := range podsPerKubelet * h.mounts.perPod {
-			name := fmt.Sprintf("%s-%d-%d", k.node, i/h.mounts.perPod, i%h.mounts.perPod) // of a ConfigMap and of a Secret
+		for i := range podsPerKubelet * h.perPod {
+			name := fmt.Sprintf("%s-%d-%d", k.node, i/h.perPod, i%h.perPod) // of a ConfigMap and of a Secret
 			h.direct.patch(t, hollowCore+"/configmaps/"+name, fmt.Sprintf(`{"data":{"value":%q}}`, value))
 			h.direct.patch(t, hollowCore+"/secrets/"+name, fmt.Sprintf(`{"stringData":{"value":%q}}`, value))
 		}
 	}
 	for _, k := range kubelets {
 		steady.Until(t, "mounted value "+value, func() error {
-			return k.mounted(value, h.mounts.perKubelet())
+			return k.mounted(value, podsPerKubelet*2*h.perPod)
 		})
 	}
 }
@@ -203,7 +174,7 @@ func (h *hollowCluster) createPods(t *testing.T, node string) {
 	t.Helper()
 	for i := range podsPerKubelet {
 		var volumes, mounts []string
-		for j := range h.mounts.perPod {
+		for j := range h.perPod {
 			name := fmt.Sprintf("%s-%d-%d", node, i, j)
 			h.direct.create(t, hollowCore+"/configmaps", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"value":"old"}}`,
 				name))

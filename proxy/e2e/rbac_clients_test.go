@@ -24,7 +24,6 @@ type reader struct {
 	how          string
 	ours, theirs *target
 	header       http.Header // with each request
-	never        bool        // nothing is served to it from a cache
 
 	mu   sync.Mutex
 	seen []*observation
@@ -133,7 +132,7 @@ func (r *reader) ask(w *rbacReading, d demand, query string) *observation {
 }
 
 // get makes one get or list.
-func (r *reader) get(w *rbacReading, d demand, query string) *observation {
+func (r *reader) get(w *rbacReading, d demand, query string) {
 	o := r.ask(w, d, query)
 	resp, err := r.ours.try(http.MethodGet, o.uri, r.header, "")
 	o.end, _ = w.now()
@@ -147,7 +146,6 @@ func (r *reader) get(w *rbacReading, d demand, query string) *observation {
 		o.wrong = r.refused(w, o, resp.body)
 	}
 	w.requests.Add(1)
-	return o
 }
 
 // foreign returns an error if a body has an object that was not asked for.

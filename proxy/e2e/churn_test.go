@@ -104,7 +104,7 @@ func (c *churn) write(rng *rand.Rand, exists map[string]bool, worker, workers in
 		c.kinds[1].Add(1)
 	case p < 55:
 		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
-			`{"metadata":{"labels":`+labelPatch(rng)+`}}`)
+			`{"metadata":{"labels":`+drawLabels(rng, "null")+`}}`)
 		c.kinds[2].Add(1)
 	default:
 		rv, err = c.target.write(http.MethodPatch, one, "application/merge-patch+json",
@@ -138,36 +138,23 @@ func (c *churn) sweep(t testing.TB) (last uint64) {
 // choices are the values of each label; "" means that the label is absent.
 var choices = map[string][]string{"app": {"a", "b", "c", ""}, "tier": {"x", "y", ""}, "num": {"3", "7", "12", ""}}
 
-func pick(rng *rand.Rand) map[string]string {
-	picked := make(map[string]string)
-	for _, k := range slices.Sorted(maps.Keys(choices)) {
-		picked[k] = choices[k][rng.IntN(len(choices[k]))]
-	}
-	return picked
-}
-
-func labelPatch(rng *rand.Rand) string {
+// drawLabels returns labels in JSON. Those that are absent are left out, or have a value: null removes them.
+func drawLabels(rng *rand.Rand, absent string) string {
 	var parts []string
-	for k, v := range pick(rng) {
-		value := "null"
-		if v != "" {
-			value = fmt.Sprintf("%q", v)
+	for _, k := range slices.Sorted(maps.Keys(choices)) {
+		if v := choices[k][rng.IntN(len(choices[k]))]; v != "" {
+			parts = append(parts, fmt.Sprintf("%q:%q", k, v))
+		} else if absent != "" {
+			parts = append(parts, fmt.Sprintf("%q:%s", k, absent))
 		}
-		parts = append(parts, fmt.Sprintf("%q:%s", k, value))
 	}
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
 func (c *churn) body(rng *rand.Rand, name string) string {
-	var parts []string
-	for k, v := range pick(rng) {
-		if v != "" {
-			parts = append(parts, fmt.Sprintf("%q:%q", k, v))
-		}
-	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{%s}},`+
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":%s},`+
 		`"data":{"a":"<&>","n":"%d","pad":%q}}`,
-		name, strings.Join(parts, ","), rng.Uint64(), strings.Repeat("x", rng.IntN(600)))
+		name, drawLabels(rng, ""), rng.Uint64(), strings.Repeat("x", rng.IntN(600)))
 }
 
 // check fails the test unless every kind of write happened.

@@ -116,3 +116,13 @@ func (d *target) metric(t testing.TB, name string, labels ...string) float64 {
 	}
 	return proxytest.SumMetric(string(resp.body), name, labels...)
 }
+
+// watchList is a feature gate of kube-apiserver. Before Kubernetes 1.34 it is off by default, and sendInitialEvents is
+// then an error.
+const watchList = "WatchList"
+
+// enables reports whether kube-apiserver has a feature gate that is on.
+func (d *target) enables(t testing.TB, gate string) bool {
+	t.Helper()
+	return d.metric(t, "kubernetes_feature_enabled", fmt.Sprintf("name=%q", gate)) == 1
+}

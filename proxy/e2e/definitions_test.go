@@ -51,13 +51,16 @@ func widgetSpec(group string, versions []string) string {
 		`"kind":"Widget","listKind":"WidgetList"},"versions":[%s]}`, group, strings.Join(all, ","))
 }
 
-// defineWidgets creates the definition and waits until kube-apiserver serves the first version.
+// defineWidgets creates the definition, or changes it. It waits until kube-apiserver serves the first version.
 func defineWidgets(t testing.TB, d *target, group string, versions ...string) {
 	t.Helper()
-	d.create(t, definitionsPath,
-		fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",`+
-			`"metadata":{"name":"widgets.%s"},%s}`,
-			group, widgetSpec(group, versions)))
+	one := definitionsPath + "/widgets." + group
+	if d.get(t, one).status == http.StatusOK {
+		d.patch(t, one, "{"+widgetSpec(group, versions)+"}")
+	} else {
+		d.create(t, definitionsPath, fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",`+
+			`"metadata":{"name":"widgets.%s"},%s}`, group, widgetSpec(group, versions)))
+	}
 	awaitServed(t, d, "/apis/"+group+"/"+versions[0]+"/widgets")
 }
 
@@ -71,11 +74,6 @@ func awaitServed(t testing.TB, d *target, uri string) {
 		}
 		return err
 	})
-}
-
-func redefineWidgets(t testing.TB, d *target, group string, versions ...string) {
-	t.Helper()
-	d.patch(t, definitionsPath+"/widgets."+group, "{"+widgetSpec(group, versions)+"}")
 }
 
 const foosCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",

@@ -74,7 +74,7 @@
 // Clients with client-go have its own detectors of inconsistency on (proxytest.Detectors). A client
 // that finds one panics, and the test that has started it shows the difference.
 //
-// A test that needs a feature of kube-apiserver is skipped where it is missing (features_test.go).
+// A test that needs a feature of kube-apiserver is skipped where it is missing (target.enables).
 //
 // A quotation in a comment is the promise that the test checks. A number beside it, as in
 // "contract.md W32", is the promise's place in the list of what clients of kube-apiserver rely on.
@@ -84,7 +84,6 @@
 //	main_test.go, cluster_test.go, watchfan_test.go   processes
 //	definitions_test.go                               custom resources, and caches that are filled
 //	turns_test.go                                     which tests run at a time
-//	features_test.go                                  what kube-apiserver has
 //	client_test.go, recording_test.go                 requests, and watches with all their events
 //	model_test.go                                     what a watch has to bring
 //	churn_test.go                                     a steady writer

@@ -99,12 +99,7 @@ func TestUpstreamRestarts(t *testing.T) {
 	var streams []*recording // the second half is lean
 	for _, accepts := range []string{jsonType, jsonType + drop} {
 		for _, s := range selected {
-			stream, err := ours.tryWatch(t.Context(),
-				fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1", s.path, s.query), accept(accepts))
-			if err != nil {
-				t.Fatal(err)
-			}
-			streams = append(streams, stream)
+			streams = append(streams, ours.watch(t, fmt.Sprintf("%s?watch=1&%s&allowWatchBookmarks=1", s.path, s.query), accepts))
 		}
 	}
 	settle := func(after string) {

@@ -156,9 +156,9 @@ func (f fleet) upstreamWatches(t *testing.T, d *target) (n int) {
 }
 
 // upstreamWatches counts kube-apiserver's watches of a resource, including those of its own informers.
-func upstreamWatches(t testing.TB, d *target, resource string, labels ...string) int {
+func upstreamWatches(t testing.TB, d *target, resource string) int {
 	t.Helper()
-	return int(d.metric(t, "apiserver_longrunning_requests", append(labels, `verb="WATCH"`, fmt.Sprintf("resource=%q", resource))...))
+	return int(d.metric(t, "apiserver_longrunning_requests", `verb="WATCH"`, fmt.Sprintf("resource=%q", resource)))
 }
 
 const followedURI = "/api/v1/namespaces/followed/"

@@ -21,7 +21,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-// requestLog is a transport that notes an informer's reads of collections.
+// requestLog is a transport that notes requests, each behind its result.
 type requestLog struct {
 	next http.RoundTripper
 
@@ -48,16 +48,14 @@ func (l *requestLog) reads(resource string) (syncs, watches int, all []string) {
 	defer l.mu.Unlock()
 	for _, r := range l.requests {
 		path, query, _ := strings.Cut(r, "?")
-		if !strings.HasSuffix(path, "/"+resource) || strings.Contains(query, "resourceVersionMatch=Exact") ||
-			strings.HasPrefix(r, "422 ") {
+		if !strings.HasSuffix(path, "/"+resource) || strings.Contains(query, "resourceVersionMatch=Exact") || strings.HasPrefix(r, "422 ") {
 			continue
 		}
 		all = append(all, r)
-		switch {
-		case !strings.Contains(query, "watch=true"), strings.Contains(query, "sendInitialEvents=true"):
-			syncs++
-		default:
+		if strings.Contains(query, "watch=true") && !strings.Contains(query, "sendInitialEvents=true") {
 			watches++
+		} else {
+			syncs++
 		}
 	}
 	return syncs, watches, all

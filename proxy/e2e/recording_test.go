@@ -34,29 +34,7 @@ type event struct {
 	end  bool   // the bookmark that ends the initial events
 }
 
-// parsed are the events that any recording has read. Most recordings have the same lines as others.
-var parsed = struct {
-	sync.RWMutex
-	events map[string]event
-}{events: make(map[string]event)}
-
 func parseEvent(line []byte) (event, error) {
-	parsed.RLock()
-	ev, ok := parsed.events[string(line)]
-	parsed.RUnlock()
-	if !ok {
-		var err error
-		if ev, err = decodeEvent(line); err != nil {
-			return event{}, err
-		}
-		parsed.Lock()
-		parsed.events[ev.line] = ev
-		parsed.Unlock()
-	}
-	return ev, nil
-}
-
-func decodeEvent(line []byte) (event, error) {
 	var e struct {
 		Type   string
 		Object metav1.PartialObjectMetadata
@@ -152,28 +130,29 @@ type recording struct {
 
 // watch begins a watch and records it until it or the test ends. It returns when the response head
 // is there.
-func (d *target) watch(t testing.TB, uri string) *recording {
+func (d *target) watch(t testing.TB, uri string, accepts ...string) *recording {
 	t.Helper()
-	r, err := d.tryWatch(t.Context(), uri, nil)
-	if err != nil {
-		t.Fatalf("watch %s at %s: %v", uri, d.name, err)
-	}
-	return r
+	return d.begin(t, uri, false, accepts...)
 }
 
 // follow is watch for a watch of kube-apiserver that others are compared with. kube-apiserver may end a
 // watch that it finds slow. Then the recording continues from its last resourceVersion, as clients do.
 func (d *target) follow(t testing.TB, uri string) *recording {
 	t.Helper()
-	r, err := d.record(t.Context(), uri, nil, true)
+	return d.begin(t, uri, true)
+}
+
+func (d *target) begin(t testing.TB, uri string, follow bool, accepts ...string) *recording {
+	t.Helper()
+	var header http.Header
+	if accepts != nil {
+		header = accept(accepts...)
+	}
+	r, err := d.record(t.Context(), uri, header, follow)
 	if err != nil {
 		t.Fatalf("watch %s at %s: %v", uri, d.name, err)
 	}
 	return r
-}
-
-func (d *target) tryWatch(ctx context.Context, uri string, header http.Header) (*recording, error) {
-	return d.record(ctx, uri, header, false)
 }
 
 func (d *target) record(ctx context.Context, uri string, header http.Header, follow bool) (*recording, error) {

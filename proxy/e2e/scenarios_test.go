@@ -125,11 +125,7 @@ func (s *scenario) resource(args []string) { s.uri = args[0] }
 
 func (s *scenario) define(args []string) {
 	s.uri = fmt.Sprintf("/apis/%s/%s/namespaces/%s/widgets", args[0], args[1], s.ns)
-	if s.ways[0].get(s, definitionsPath+"/widgets."+args[0]).status == http.StatusOK {
-		redefineWidgets(s, s.ways[0], args[0], args[1:]...)
-	} else {
-		defineWidgets(s, s.ways[0], args[0], args[1:]...)
-	}
+	defineWidgets(s, s.ways[0], args[0], args[1:]...)
 }
 
 func (s *scenario) create(args []string) { s.write(http.MethodPost, jsonType, args) }

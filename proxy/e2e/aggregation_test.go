@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -176,24 +175,11 @@ func (s *ownThings) sameAnswers(t *testing.T, theirs *target, ways []*target) {
 }
 
 // answer returns an answer as text: its code, its fields without those that differ each time, and its
-// body. Redirects are not followed.
+// body.
 func (d *target) answer(t *testing.T, method, uri string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, d.base+uri, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Accept-Encoding", "identity")
-	if d.token != "" {
-		req.Header.Set("Authorization", "Bearer "+d.token)
-	}
-	resp, err := d.http.Transport.RoundTrip(req)
-	if err != nil {
-		return err.Error()
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	h := resp.Header
+	resp := d.do(t, method, uri, http.Header{"Accept-Encoding": {"identity"}}, "")
+	h := resp.header
 	for _, name := range []string{"Date", "Transfer-Encoding", "X-Kubernetes-Pf-Prioritylevel-Uid"} {
 		h.Del(name)
 	}
@@ -203,7 +189,7 @@ func (d *target) answer(t *testing.T, method, uri string) string {
 	if uids := h["X-Kubernetes-Pf-Flowschema-Uid"]; len(uids) > 0 {
 		h["X-Kubernetes-Pf-Flowschema-Uid"] = uids[len(uids)-1:]
 	}
-	return fmt.Sprintf("%d %q %q %v", resp.StatusCode, h, body, err)
+	return fmt.Sprintf("%d %q %q", resp.status, h, resp.body)
 }
 
 // shows fails the test unless a list shows one thing, from the cache or not.

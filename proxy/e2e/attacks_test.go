@@ -34,8 +34,8 @@ func TestAttacks(t *testing.T) {
 		tls                 bool
 	}{
 		{"kube-apiserver", strings.TrimPrefix(c.Ready.Server, "https://"), token, true},
-		{"secure port", p.ports.Secure, token, true},
-		{"insecure port", p.ports.Insecure, "", false},
+		{"secure port", p.Ports.Secure, token, true},
+		{"insecure port", p.Ports.Insecure, "", false},
 	}
 	gate := make(chan struct{}, 16)
 	var wg sync.WaitGroup

@@ -1,5 +1,3 @@
-//testlint:allow timeout the log of a whole watch is compared
-
 package e2e_test
 
 import (
@@ -230,7 +228,7 @@ func (s *auditTest) stop(t *testing.T) {
 		admin.metric(t, "watchfan_audit_events_dropped_total"); revoked != 1 || dropped != 0 {
 		t.Errorf("%v watches were revoked, and %v events dropped", revoked, dropped)
 	}
-	if err := s.proxy.stop(); err != nil {
+	if err := s.proxy.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if log := proxytest.Tail(s.proxy.Log, 1000); !strings.Contains(log, "Revoked watches") ||

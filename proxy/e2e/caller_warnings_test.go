@@ -1,5 +1,3 @@
-//testlint:allow timeout whole answers to watches are compared
-
 package e2e_test
 
 import (
@@ -34,19 +32,7 @@ func TestCallersWarnings(t *testing.T) {
 	holder := c.as(t, "")
 	holder.token = legacy
 	const configMaps, endpoints = "/api/v1/namespaces/a/configmaps", "/api/v1/namespaces/a/endpoints"
-	var rows []row
-	for _, path := range []string{configMaps, endpoints} { // kube-apiserver warns everybody about Endpoints
-		for _, uri := range []string{
-			path, path + "?resourceVersion=0", path + "?resourceVersion=0&limit=1", path + "/none?resourceVersion=0", path + "/none",
-			path + "?watch=1&timeoutSeconds=1", path + "?watch=1&resourceVersion=0&timeoutSeconds=1",
-			path + "?fieldSelector=nothing", "/apis/none", "/version",
-		} {
-			for _, accepts := range []string{jsonType, protoType, tableType} {
-				cached := uri == path+"?resourceVersion=0" && accepts != tableType
-				rows = append(rows, row{uri: uri, header: accept(accepts), cached: cached})
-			}
-		}
-	}
+	rows := requests(t, "warnings", nil)
 	for way, warns := range map[*target]bool{holder: true, direct: false} {
 		if w := way.get(t, configMaps).header.Get("Warning"); strings.Contains(w, "TokenRequest") != warns {
 			t.Errorf("%s: Warning %q", way.name, w)

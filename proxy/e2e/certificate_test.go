@@ -1,5 +1,3 @@
-//testlint:allow timeout whole answers to watches are compared
-
 package e2e_test
 
 import (
@@ -126,7 +124,7 @@ func (s *certified) ways(t *testing.T, c *tls.Certificate) (ours, theirs *target
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }}
-	ours = newTarget("watchfan/certificate", "https://"+s.proxy.ports.Secure, config)
+	ours = newTarget("watchfan/certificate", "https://"+s.proxy.Ports.Secure, config)
 	theirs = newTarget("kube-apiserver/certificate", s.cluster.Ready.Server, config)
 	t.Cleanup(ours.close)
 	t.Cleanup(theirs.close)
@@ -253,7 +251,7 @@ func (s *certificateTest) checkKubectl(t *testing.T) {
 		return newKubectl(t, t.TempDir(), name, "-n", "a", "--server", server, "--insecure-skip-tls-verify", "--client-certificate", certFile,
 			"--client-key", keyFile)
 	}
-	ways := []kubectlWay{way("straight", s.cluster.Ready.Server), way("secure", "https://"+s.proxy.ports.Secure)}
+	ways := []kubectlWay{way("straight", s.cluster.Ready.Server), way("secure", "https://"+s.proxy.Ports.Secure)}
 	for _, args := range []string{"auth whoami --as joe --as-group devs", "auth can-i --list", "get configmap x -o yaml", "exec p1 -- true",
 		"create configmap dry --dry-run=server -o name"} {
 		sameWords(t, ways, nil, strings.Fields(args)...)

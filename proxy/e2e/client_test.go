@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
@@ -144,13 +147,11 @@ func (d *target) write(method, uri, contentType, body string) (uint64, error) {
 	if resp.status >= 300 {
 		return 0, fmt.Errorf("%s %s: %d: %s", method, uri, resp.status, resp.body)
 	}
-	var o struct {
-		Metadata struct{ ResourceVersion string }
-	}
+	var o metav1.PartialObjectMetadata
 	if err := json.Unmarshal(resp.body, &o); err != nil {
 		return 0, err
 	}
-	rv, _ := strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // the Status after some deletions has none
+	rv, _ := strconv.ParseUint(o.ResourceVersion, 10, 64) // the Status after some deletions has none
 	return rv, nil
 }
 
@@ -191,14 +192,10 @@ func (d *target) version(t testing.TB, uri string) uint64 {
 
 func listVersion(t testing.TB, body []byte) uint64 {
 	t.Helper()
-	var list struct {
-		Metadata struct{ ResourceVersion string }
-	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		t.Fatalf("list %.200q: %v", body, err)
-	}
-	rv, err := strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64)
-	if err != nil {
+	var list metav1.PartialObjectMetadataList
+	err := json.Unmarshal(body, &list)
+	rv, err2 := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatalf("list %.200q: %v", body, err)
 	}
 	return rv

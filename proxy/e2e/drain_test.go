@@ -23,7 +23,7 @@ func TestShutdown(t *testing.T) {
 	p.waitReady(t)
 	admin := p.admin(t)
 	dial := func(head string) net.Conn {
-		conn, err := net.Dial("tcp", p.ports.Insecure)
+		conn, err := net.Dial("tcp", p.Ports.Insecure)
 		if err != nil {
 			t.Fatal(err)
 		}

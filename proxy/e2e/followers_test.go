@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
@@ -136,11 +137,8 @@ func agree(t *testing.T, marks []string, all ...func() ([]string, error)) {
 			}
 			if i == 0 {
 				want = lines
-			}
-			for k := range max(len(lines), len(want)) {
-				if k >= len(lines) || k >= len(want) || lines[k] != want[k] {
-					return fmt.Errorf("%d, of %d lines, differs from the first, of %d, at line %d", i, len(lines), len(want), k)
-				}
+			} else if !slices.Equal(lines, want) {
+				return fmt.Errorf("%d differs from the first: %s", i, cmp.Diff(want, lines))
 			}
 		}
 		return nil

@@ -32,7 +32,7 @@ func TestGzipDecoders(t *testing.T) {
 	straight := direct.follow(t, since)
 	all, got := make(map[string]*programOutput), make(map[string]string)
 	for name, args := range decoders {
-		all[name] = startProgram(t, name, exec.CommandContext(t.Context(), args[0], append(args[1:], "http://"+p.ports.Insecure+since)...))
+		all[name] = startProgram(t, name, exec.CommandContext(t.Context(), args[0], append(args[1:], "http://"+p.Ports.Insecure+since)...))
 	}
 	var last uint64
 	for i := range 20 {
@@ -52,7 +52,7 @@ func TestGzipDecoders(t *testing.T) {
 	if sent := p.admin(t).metric(t, "watchfan_gzip_delivered_bytes_total"); sent == 0 {
 		t.Error("nothing was sent as gzip")
 	}
-	if err := p.stop(); err != nil { // which ends the streams properly
+	if err := p.Stop(); err != nil { // which ends the streams properly
 		t.Fatal(err)
 	}
 	for name, d := range all {

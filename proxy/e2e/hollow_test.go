@@ -92,7 +92,7 @@ func (h *hollowCluster) through(t *testing.T) (connections []int, watches int) {
 	p.waitReady(t)
 	kubelets := h.run(t, programWay{p.secure(t, ""), p.certificate()})
 	admin := p.admin(t)
-	connections, watches = connectionsOf(t, kubelets, p.ports.Secure), int(admin.metric(t, "watchfan_watchers"))
+	connections, watches = connectionsOf(t, kubelets, p.Ports.Secure), int(admin.metric(t, "watchfan_watchers"))
 	passed := func(labels ...string) float64 {
 		return admin.metric(t, "watchfan_passthrough_requests_total", labels...)
 	}
@@ -105,14 +105,14 @@ func (h *hollowCluster) through(t *testing.T) (connections []int, watches int) {
 	if got, most := h.watches(t), int(admin.metric(t, "watchfan_upstream_watches"))+1; got > most {
 		t.Errorf("kube-apiserver has %d watches, want at most %d", got, most)
 	}
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ := strings.Cut(p.ports.Secure, ":")
+	_, port, _ := strings.Cut(p.Ports.Secure, ":")
 	next := plainWatchfan(t, h.cluster, "--client-ca-file", authority, "--cert-dir", filepath.Dir(p.certificate()), "--secure-port", port)
 	h.rewrite(t, kubelets, "newer")
 	next.admin(t).awaitWatchers(t, watches)
-	if got := connectionsOf(t, kubelets, p.ports.Secure); !slices.Equal(got, connections) {
+	if got := connectionsOf(t, kubelets, p.Ports.Secure); !slices.Equal(got, connections) {
 		t.Errorf("the kubelets have %v connections to the next watchfan, and had %v", got, connections)
 	}
 	return connections, watches

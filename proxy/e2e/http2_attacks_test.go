@@ -24,7 +24,7 @@ func TestHTTP2Attacks(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, a := range proxytest.HTTP2Attacks(token) {
 		for _, server := range []struct{ name, address, want string }{
-			{"kube-apiserver", c.Address(), cmp.Or(a.Theirs, a.Want)}, {"watchfan", p.ports.Secure, a.Want},
+			{"kube-apiserver", c.Address(), cmp.Or(a.Theirs, a.Want)}, {"watchfan", p.Ports.Secure, a.Want},
 		} {
 			wg.Go(func() {
 				gate <- struct{}{}

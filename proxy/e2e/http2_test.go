@@ -59,12 +59,12 @@ func TestHTTP2ByDefault(t *testing.T) {
 	for flag, want := range map[string]string{"--disable-http2=false": "HTTP/2.0", "--disable-http2": "HTTP/1.1"} {
 		p := privateWatchfan(t, c, flag)
 		client, err := rest.HTTPClientFor(&rest.Config{
-			Host: "https://" + p.ports.Secure, BearerToken: c.token(t, "admin"), TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+			Host: "https://" + p.Ports.Secure, BearerToken: c.token(t, "admin"), TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := client.Get("https://" + p.ports.Secure + "/version")
+		resp, err := client.Get("https://" + p.Ports.Secure + "/version")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestH2Spec(t *testing.T) {
 	p := privateWatchfan(t, c, c.through(t, relay))
 	p.waitReady(t)
 	relay.Delay(200 * time.Millisecond)
-	host, port, err := net.SplitHostPort(p.ports.Secure)
+	host, port, err := net.SplitHostPort(p.Ports.Secure)
 	if err != nil {
 		t.Fatal(err)
 	}

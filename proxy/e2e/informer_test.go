@@ -165,12 +165,12 @@ func TestInformers(t *testing.T) {
 	createNamespaces(t, direct, "informed", "informed-b")
 	p.waitReady(t)
 
-	plain := &rest.Config{Host: "http://" + p.ports.Insecure,
+	plain := &rest.Config{Host: "http://" + p.Ports.Insecure,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	protobuf := &rest.Config{Host: "http://" + p.ports.Insecure, ContentConfig: rest.ContentConfig{
+	protobuf := &rest.Config{Host: "http://" + p.Ports.Insecure, ContentConfig: rest.ContentConfig{
 		AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
 		ContentType:        "application/vnd.kubernetes.protobuf"}}
-	secure := &rest.Config{Host: "https://" + p.ports.Secure, BearerToken: c.token(t, "reader"),
+	secure := &rest.Config{Host: "https://" + p.Ports.Secure, BearerToken: c.token(t, "reader"),
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 		ContentConfig:   rest.ContentConfig{ContentType: "application/json"}}
 

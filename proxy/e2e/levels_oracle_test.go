@@ -29,9 +29,9 @@ func TestTwoLevels(t *testing.T) {
 // restartLower replaces the lower watchfan with another at the same address.
 func (s *levels) restartLower(t *testing.T) {
 	t.Helper()
-	if err := s.lower.stop(); err != nil {
+	if err := s.lower.Stop(); err != nil {
 		t.Error(err)
 	}
 	s.startLower(t)
-	s.front.Redirect(s.lower.ports.Secure)
+	s.front.Redirect(s.lower.Ports.Secure)
 }

@@ -23,7 +23,7 @@ func TestLoop(t *testing.T) {
 		fans[i] = watchfanAs(t, to.kubeconfig(t, &api.AuthInfo{}))
 	}
 	for i, r := range relays {
-		r.Redirect(fans[1-i].ports.Insecure)
+		r.Redirect(fans[1-i].Ports.Insecure)
 	}
 	for _, p := range fans {
 		steady.Until(t, "answer of /readyz", func() error {

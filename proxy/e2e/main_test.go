@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -107,16 +108,13 @@ func (s *sharedProcesses) start(t testing.TB, prepare func(*cluster)) (*cluster,
 	return s.cluster, s.proxy
 }
 
-func (s *sharedProcesses) stop() error {
-	var failed error
+func (s *sharedProcesses) stop() (failed error) {
 	if s.proxy != nil {
-		failed = s.proxy.stop()
+		failed = s.proxy.Stop()
 		os.RemoveAll(s.dir)
 	}
 	if s.cluster != nil {
-		if err := s.cluster.Stop(); err != nil && failed == nil {
-			failed = err
-		}
+		failed = errors.Join(failed, s.cluster.Stop())
 	}
 	return failed
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -76,22 +77,12 @@ func newModel(events []event) (*model, error) {
 }
 
 func readObject(e event) object {
-	var body struct {
-		Object json.RawMessage
-	}
-	var meta struct {
-		Metadata struct {
-			Namespace, Name string
-			Labels          labels.Set
-		}
-	}
-	if err := json.Unmarshal([]byte(e.line), &body); err != nil {
+	_, body, _ := strings.Cut(strings.TrimSuffix(e.line, "}\n"), `"object":`)
+	var o metav1.PartialObjectMetadata
+	if err := json.Unmarshal([]byte(body), &o); err != nil {
 		panic(err) // parseEvent has read it before
 	}
-	if err := json.Unmarshal(body.Object, &meta); err != nil {
-		panic(err)
-	}
-	return object{string(body.Object), e.rv, e.uid, meta.Metadata.Namespace, meta.Metadata.Name, meta.Metadata.Labels}
+	return object{body, e.rv, e.uid, o.Namespace, o.Name, o.Labels}
 }
 
 // filter is what a watch selects.

@@ -63,7 +63,7 @@ func TestNodeClients(t *testing.T) {
 	if n := p.admin(t).metric(t, "watchfan_passthrough_requests_total", `verb="watch"`); n != 0 {
 		t.Errorf("%v watches were passed through", n)
 	}
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	for client, want := range map[string]string{"ws": "end 1000 ", "kubernetes": "end "} {

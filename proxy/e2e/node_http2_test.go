@@ -41,7 +41,7 @@ func TestNodeHTTP2(t *testing.T) {
 			strings.Join(names, ",")}, servers...)...))
 	}
 	theirs := start("node at kube-apiserver", c.Ready.Server)
-	ours := start("node at watchfan", "https://"+p.ports.Secure, "https://"+sharedWatchfan(t).ports.Secure)
+	ours := start("node at watchfan", "https://"+p.Ports.Secure, "https://"+sharedWatchfan(t).Ports.Secure)
 	next := func(n int) {
 		t.Helper()
 		var lines [2][]string

@@ -301,7 +301,7 @@ func (x *comparison) run(t *testing.T, c *cluster, p *watchfan) {
 	if x.end != nil {
 		x.end()
 	}
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	x.check(t, m)

@@ -36,7 +36,7 @@ func TestPlugin(t *testing.T) {
 		p.secure(t, c.token(t, "admin")).watch(t, "/api/v1/namespaces/plugin/configmaps?watch=1&resourceVersion=0")
 	}
 
-	kubelet := newScriptedKubelet(t, p.ports.Admin)
+	kubelet := newScriptedKubelet(t, p.Ports.Admin)
 	direct.create(t, "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"plugin"}}`)
 	direct.patch(t, "/api/v1/nodes/plugin/status", fmt.Sprintf(`{"status":{`+
 		`"addresses":[{"type":"InternalIP","address":"127.0.0.1"}],`+

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
@@ -150,21 +152,18 @@ func (r *reader) get(w *rbacReading, d demand, query string) {
 
 // foreign returns an error if a body has an object that was not asked for.
 func (o *observation) foreign(body []byte) error {
-	type object struct {
-		Metadata struct{ Namespace, Name string }
-	}
 	var found struct {
-		object
-		Items []object
+		metav1.PartialObjectMetadata
+		Items []metav1.PartialObjectMetadata
 	}
 	if err := json.Unmarshal(body, &found); err != nil {
 		return err
 	}
 	if o.demand.verb == "get" {
-		found.Items = []object{found.object}
+		found.Items = []metav1.PartialObjectMetadata{found.PartialObjectMetadata}
 	}
 	for _, item := range found.Items {
-		if key := item.Metadata.Namespace + "/" + item.Metadata.Name; !o.demand.covers(key) {
+		if key := item.Namespace + "/" + item.Name; !o.demand.covers(key) {
 			return fmt.Errorf("shows %s", key)
 		}
 	}

@@ -1,5 +1,3 @@
-//testlint:allow timeout whole answers to watches are compared
-
 package e2e_test
 
 import (

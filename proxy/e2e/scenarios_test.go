@@ -464,8 +464,8 @@ func (s *scenario) kubectls() []kubectlWay {
 	home, token := s.ts.MkAbs("."), s.c.token(s, "admin")
 	return []kubectlWay{
 		newKubectl(s, home, "straight", "-n", s.ns, "--server", s.c.Ready.Server, "--certificate-authority", s.c.Ready.CAFile, "--token", token),
-		newKubectl(s, home, "plain", "-n", s.ns, "--server", "http://"+s.p.ports.Insecure),
-		newKubectl(s, home, "secure", "-n", s.ns, "--server", "https://"+s.p.ports.Secure, "--insecure-skip-tls-verify", "--token", token),
+		newKubectl(s, home, "plain", "-n", s.ns, "--server", "http://"+s.p.Ports.Insecure),
+		newKubectl(s, home, "secure", "-n", s.ns, "--server", "https://"+s.p.Ports.Secure, "--insecure-skip-tls-verify", "--token", token),
 	}
 }
 

@@ -26,7 +26,7 @@ func replicas(t *testing.T, c *cluster) (next func(flags ...string) *watchfan) {
 		}
 		p := privateWatchfan(t, c, args...)
 		p.waitReady(t)
-		siblings += "," + p.ports.Secure
+		siblings += "," + p.Ports.Secure
 		return p
 	}
 }
@@ -91,7 +91,7 @@ func sameLists(t *testing.T, p *watchfan, direct *target, uri, name string, form
 	t.Helper()
 	plain := p.plain(t)
 	plain.warmAs(t, uri, forms...)
-	rv := direct.patch(t, uri+"/"+name, fmt.Sprintf(`{"metadata":{"annotations":{"of":%q}}}`, p.ports.Secure))
+	rv := direct.patch(t, uri+"/"+name, fmt.Sprintf(`{"metadata":{"annotations":{"of":%q}}}`, p.Ports.Secure))
 	plain.awaitWrite(t, uri, rv, forms...)
 	for _, form := range forms {
 		row{uri: fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", uri, rv), header: accept(form), cached: true}.check(t, direct, plain)

@@ -115,7 +115,7 @@ func TestAnswersToStrangers(t *testing.T) {
 		if token != "" {
 			fields = append(fields, "authorization", "Bearer "+token)
 		}
-		want, got := sentAway(t, c.Address(), fields), sentAway(t, p.ports.Secure, fields)
+		want, got := sentAway(t, c.Address(), fields), sentAway(t, p.Ports.Secure, fields)
 		if want != got {
 			t.Errorf("token %.3q: sent away: %v, want %v", token, got, want)
 		}

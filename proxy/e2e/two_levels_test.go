@@ -22,7 +22,7 @@ func newLevels(t *testing.T, c *cluster, upperFlags ...string) *levels {
 	t.Helper()
 	s := &levels{cluster: c}
 	s.startLower(t)
-	s.front = proxytest.NewRelay(t, s.lower.ports.Secure)
+	s.front = proxytest.NewRelay(t, s.lower.Ports.Secure)
 	over := programWay{target: &target{base: "https://" + s.front.Address()}}
 	s.upper = privateWatchfan(t, c, append([]string{"--kubeconfig=" + over.kubeconfig(t, &api.AuthInfo{TokenFile: c.Ready.TokenFiles["admin"]})}, upperFlags...)...)
 	s.upper.waitReady(t)

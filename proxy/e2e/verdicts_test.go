@@ -51,7 +51,7 @@ func (p *watchfan) command(t testing.TB, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), steady.Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, p.Cmd.Path,
-		append(args, "--admin", "http://"+p.ports.Admin)...).CombinedOutput()
+		append(args, "--admin", "http://"+p.Ports.Admin)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("watchfan %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -74,9 +74,9 @@ func openSocket(t *testing.T, p *watchfan, token, uri, userAgent string, buffer 
 		}
 		return control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) })
 	}}
-	address, authorization := p.ports.Insecure, ""
+	address, authorization := p.Ports.Insecure, ""
 	if token != "" {
-		address, authorization = p.ports.Secure, "Authorization: Bearer "+token+"\r\n"
+		address, authorization = p.Ports.Secure, "Authorization: Bearer "+token+"\r\n"
 	}
 	conn, err := dialer.DialContext(t.Context(), "tcp", address)
 	if err != nil {

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
 	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
@@ -145,7 +148,7 @@ func TestInformersOfManyVersions(t *testing.T) {
 	running := make(map[proxytest.Informers]*proxytest.InformerProcess)
 	for _, ic := range informerCases() {
 		process, err := ic.Start(t.Context(), programs[ic.Release], "--resources", strings.Join(collectionNames(ic.Client), ","),
-			"--until", lastObject, "--server", "https://"+p.ports.Secure,
+			"--until", lastObject, "--server", "https://"+p.Ports.Secure,
 			"--token-file", c.Ready.TokenFiles["admin"], "--ca-file", p.certificate())
 		if err != nil {
 			t.Fatal(err)
@@ -251,17 +254,13 @@ func checkStores(t *testing.T, r *proxytest.InformerReport, versions map[string]
 // versionsOf lists at kube-apiserver: key to resourceVersion.
 func versionsOf(t *testing.T, direct *target, uri string) map[string]string {
 	t.Helper()
-	var list struct {
-		Items []struct {
-			Metadata struct{ Namespace, Name, ResourceVersion string }
-		}
-	}
+	var list metav1.PartialObjectMetadataList
 	if err := json.Unmarshal(direct.get(t, uri).body, &list); err != nil {
 		t.Fatal(err)
 	}
 	versions := make(map[string]string)
 	for _, o := range list.Items {
-		versions[strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/")] = o.Metadata.ResourceVersion
+		versions[cache.MetaObjectToName(&o).String()] = o.ResourceVersion
 	}
 	return versions
 }

@@ -14,8 +14,7 @@ import (
 // watchfan is a running watchfan.
 type watchfan struct {
 	*proxytest.Watchfan
-	ports proxytest.WatchfanPorts
-	own   *cluster // whose admin watchfan is; nil if it is somebody else
+	own *cluster // whose admin watchfan is; nil if it is somebody else
 }
 
 // privateWatchfan starts a watchfan for one test.
@@ -39,7 +38,7 @@ func runWatchfan(t *testing.T, program, kubeconfig string, args ...string) *watc
 		t.Fatalf("start watchfan: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := p.stop(); err != nil {
+		if err := p.Stop(); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
@@ -57,11 +56,8 @@ func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, 
 	if err != nil {
 		return nil, err
 	}
-	return &watchfan{Watchfan: p, ports: p.Ports}, nil
+	return &watchfan{Watchfan: p}, nil
 }
-
-// stop ends p as an orchestrator does, and returns what it did wrong in its life.
-func (p *watchfan) stop() error { return p.Stop() }
 
 // awaitExit waits until p has ended.
 func (p *watchfan) awaitExit(t testing.TB) {
@@ -82,7 +78,7 @@ func (p *watchfan) plain(t testing.TB) *target {
 	if *overHTTP2 && p.own != nil {
 		return p.secure(t, p.own.token(t, "admin"))
 	}
-	d := newTarget("watchfan", "http://"+p.ports.Insecure, nil)
+	d := newTarget("watchfan", "http://"+p.Ports.Insecure, nil)
 	t.Cleanup(d.close)
 	return d
 }
@@ -99,7 +95,7 @@ func needsPlain(t testing.TB) {
 // secure returns the way through the TLS port with a token; "" is none.
 func (p *watchfan) secure(t testing.TB, token string) *target {
 	t.Helper()
-	d := newTarget("watchfan/tls", "https://"+p.ports.Secure, &tls.Config{InsecureSkipVerify: true})
+	d := newTarget("watchfan/tls", "https://"+p.Ports.Secure, &tls.Config{InsecureSkipVerify: true})
 	d.token = token
 	t.Cleanup(d.close)
 	return d
@@ -118,7 +114,7 @@ func (p *watchfan) ways(t testing.TB, token string) []*target {
 // admin returns the way to the admin port.
 func (p *watchfan) admin(t testing.TB) *target {
 	t.Helper()
-	d := newTarget("watchfan/admin", "http://"+p.ports.Admin, nil)
+	d := newTarget("watchfan/admin", "http://"+p.Ports.Admin, nil)
 	t.Cleanup(d.close)
 	return d
 }

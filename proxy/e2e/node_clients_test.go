@@ -23,14 +23,12 @@ func TestNodeClients(t *testing.T) {
 	const uri = "/api/v1/namespaces/node-clients/configmaps"
 	warm(t, []*target{p.plain(t)}, uri) // a lane may know no older resourceVersions than its own
 	query := fmt.Sprintf("resourceVersion=%d", direct.version(t, uri))
-	theirs := *direct
-	theirs.name, theirs.token = "kube-apiserver", c.token(t, "admin")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	clients := make(map[string][]*programOutput) // kube-apiserver's first
 	for _, client := range []string{"ws", "kubernetes"} {
-		for _, way := range []*target{&theirs, p.secure(t, theirs.token)} {
+		for _, way := range []*target{direct, p.secure(t, direct.token)} {
 			n := startProgram(t, client+" at "+way.name,
 				exec.CommandContext(ctx, "node", filepath.Join(dir, "watch.mjs"), client, way.base, uri, query, way.token))
 			if clients[client] = append(clients[client], n); client == "ws" {

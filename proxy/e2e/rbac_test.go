@@ -16,7 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
-var rbacSteps = flag.Int("rbac.steps", 0, "changes of rights in the test of RBAC; by default 8, and 24 in make nightly")
+var rbacSteps = flag.Int("rbac.steps", 8, "changes of rights in the test of RBAC; at least 24 in make nightly")
 
 // TestRBAC: "nothing is shown to a client that kube-apiserver would not let read it".
 //
@@ -30,11 +30,9 @@ var rbacSteps = flag.Int("rbac.steps", 0, "changes of rights in the test of RBAC
 // last change deletes an account.
 func TestRBAC(t *testing.T) {
 	parallel(t)
-	if *rbacSteps == 0 {
-		*rbacSteps = 8
-		if nightly {
-			*rbacSteps = 24
-		}
+	steps := *rbacSteps
+	if nightly {
+		steps = max(steps, 24)
 	}
 	// A yes is remembered for longer than the time between re-checks. So a later request shows that a
 	// re-check's answer is remembered.
@@ -69,7 +67,7 @@ func TestRBAC(t *testing.T) {
 	finish := func() { leave(); work.Wait() }
 	defer finish()
 
-	for range *rbacSteps {
+	for range steps {
 		_, last := w.now()
 		c, who, what := last.draw(rng, people, w.all)
 		w.change(t, readers, c.after, func() {
@@ -105,8 +103,8 @@ func TestRBAC(t *testing.T) {
 	t.Logf("%d changes; %d answers: %d from the cache, %d refused, %d refusals compared; %d watches from the cache with "+
 		"%d events, %d revoked",
 		len(w.entries)-1, j.answers, j.cached, j.refused, w.refusals.Load(), j.watches, j.events, j.revoked)
-	if n := *rbacSteps; j.cached < 5*n || j.refused < 5*n || w.refusals.Load() < int64(j.refused/4) || j.watches < n ||
-		j.events < 10*n || j.revoked == 0 {
+	if j.cached < 5*steps || j.refused < 5*steps || w.refusals.Load() < int64(j.refused/4) || j.watches < steps ||
+		j.events < 10*steps || j.revoked == 0 {
 		t.Error("that is too little to show anything")
 	}
 }

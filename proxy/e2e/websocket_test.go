@@ -119,9 +119,7 @@ func TestWebSocket(t *testing.T) {
 	for name, r := range webSocketCases(bearer, proxytest.BearerProtocol("bad")) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			theirs := *direct
-			theirs.token = token
-			ways := []*target{&theirs, p.secure(t, token), p.plain(t)}
+			ways := []*target{direct, p.secure(t, token), p.plain(t)}
 			dialogues, errs := make([][]byte, len(ways)), make([]error, len(ways))
 			var wg sync.WaitGroup
 			for i, way := range ways {

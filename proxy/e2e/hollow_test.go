@@ -176,8 +176,10 @@ func (h *hollowCluster) createPods(t *testing.T, node string) {
 		var volumes, mounts []string
 		for j := range h.perPod {
 			name := fmt.Sprintf("%s-%d-%d", node, i, j)
-			h.direct.create(t, hollowCore+"/configmaps", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"value":"old"}}`, name))
-			h.direct.create(t, hollowCore+"/secrets", fmt.Sprintf(`{"metadata":{"name":%q},"stringData":{"value":"old"}}`, name))
+			h.direct.create(t, hollowCore+"/configmaps", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"value":"old"}}`,
+				name))
+			h.direct.create(t, hollowCore+"/secrets", fmt.Sprintf(`{"metadata":{"name":%q},"stringData":{"value":"old"}}`,
+				name))
 			volumes = append(volumes, fmt.Sprintf(`{"name":"c%d","configMap":{"name":%q}},`+
 				`{"name":"s%[1]d","secret":{"secretName":%[2]q}}`, j, name))
 			mounts = append(mounts, fmt.Sprintf(`{"name":"c%d","mountPath":"/c%[1]d"},`+

@@ -70,7 +70,7 @@ func (r row) with(headers ...string) row {
 func TestIdentityHeaders(t *testing.T) {
 	parallel(t)
 	c, p := quietCluster(t)
-	const admins, configMaps = "system:masters", "/api/v1/namespaces/a/configmaps"
+	const configMaps = "/api/v1/namespaces/a/configmaps"
 	good := c.token(t, "user")
 	secure := p.secure(t, "")
 	http2 := secure.http2()
@@ -86,14 +86,8 @@ func TestIdentityHeaders(t *testing.T) {
 	}
 	checkAll(t, rows, c.as(t, ""), secure, http2)
 
-	rows = nil
-	for _, r := range []row{whoami, {uri: configMaps + "?resourceVersion=0"}, {uri: configMaps + "?watch=1&timeoutSeconds=5"}} {
-		rows = append(rows, r.with("Impersonate-User", "dev-user"), r.with("Impersonate-Group", "g"),
-			r.with("Impersonate-User", "jane", "Impersonate-Group", "g", "Impersonate-Group", admins, "Impersonate-Extra-K", "v"),
-			r.with("X-Remote-User", "dev-admin", "X-Remote-Group", admins))
-	}
 	for _, user := range []string{"admin", "user"} {
-		checkAll(t, rows, c.as(t, user), p.secure(t, c.token(t, user)))
+		checkAll(t, requests(t, "acting", nil), c.as(t, user), p.secure(t, c.token(t, user)))
 	}
 	checkLog(t, p, good, c.token(t, "admin"))
 

@@ -219,9 +219,8 @@ func linearizable(t *testing.T, pad string, pause time.Duration, more int) {
 	}
 	writers.Go(func() { // another resource is always busy
 		for n := 0; pace(stop, 50*time.Millisecond); n++ {
-			_, _ = direct.try(http.MethodPut, "/api/v1/namespaces/linear/secrets/other", nil,
-				fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"other"},"stringData":{"n":"%d"}}`,
-					n))
+			_, _ = direct.write(http.MethodPatch, "/api/v1/namespaces/linear/secrets/other", "application/merge-patch+json",
+				fmt.Sprintf(`{"stringData":{"n":"%d"}}`, n))
 		}
 	})
 	for i := range r.acked {

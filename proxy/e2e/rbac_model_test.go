@@ -76,7 +76,8 @@ func (d demand) under(r rbacv1.PolicyRule) bool {
 var (
 	rbacNamespaces = []string{"r1", "r2", "r3"}
 	rbacNames      = []string{"o0", "o1", "o2", "o3"}
-	rbacResources  = []demand{{resource: "configmaps"}, {resource: "secrets"}, {group: "rbac.ex.io", resource: "things"}}
+	rbacResources  = []demand{{resource: "configmaps"}, {resource: "secrets"},
+		{group: "rbac.ex.io", resource: "things"}}
 )
 
 // demands returns everything that can be asked for.
@@ -334,7 +335,8 @@ func (r rights) body(kind, key string) string {
 	} else {
 		b := r.bindings[key]
 		object["subjects"] = b.subjects
-		object["roleRef"] = map[string]string{"apiGroup": rbacv1.GroupName, "kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
+		object["roleRef"] = map[string]string{"apiGroup": rbacv1.GroupName,
+			"kind": rbacKind("Role", b.role), "name": nameOf(b.role)}
 	}
 	body, err := json.Marshal(object)
 	if err != nil {

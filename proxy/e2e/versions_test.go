@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,9 +85,10 @@ const objectsEach = 10
 func churnName(i int) string { return fmt.Sprintf("churned-%d", i%objectsEach) }
 
 // churnCollections updates objects, and deletes and recreates every fourth one, until stop is closed. Nobody finalizes
-// namespaces here.
-func churnCollections(d *target, stop <-chan struct{}) (err error) {
+// namespaces here. It counts its steps.
+func churnCollections(d *target, stop <-chan struct{}, steps *atomic.Int64) (err error) {
 	for i := 0; err == nil && pace(stop, 10*time.Millisecond); i++ {
+		steps.Store(int64(i))
 		c, turn := collections[i%len(collections)], i/len(collections)
 		one := c.uri() + "/" + churnName(turn)
 		if turn%4 != 3 || c.name == "namespaces" {
@@ -140,8 +142,9 @@ func TestInformersOfManyVersions(t *testing.T) {
 
 	stop := make(chan struct{})
 	var churning sync.WaitGroup
+	var steps atomic.Int64
 	churning.Go(func() {
-		if err := churnCollections(direct, stop); err != nil {
+		if err := churnCollections(direct, stop, &steps); err != nil {
 			t.Error(err)
 		}
 	})
@@ -158,6 +161,8 @@ func TestInformersOfManyVersions(t *testing.T) {
 	for _, r := range running {
 		<-r.Synced
 	}
+	count := func() int { return int(steps.Load()) }
+	reach(t, "step", count()+8*len(collections), count) // each collection is updated, and an object deleted
 	close(stop)
 	churning.Wait()
 	for _, col := range collections {

@@ -114,12 +114,11 @@ func TestWebSocket(t *testing.T) {
 	parallel(t)
 	c, p := quietCluster(t)
 	direct := c.direct(t)
-	token := c.token(t, "admin")
-	bearer := proxytest.BearerProtocol(token)
+	bearer := proxytest.BearerProtocol(direct.token)
 	for name, r := range webSocketCases(bearer, proxytest.BearerProtocol("bad")) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ways := []*target{direct, p.secure(t, token), p.plain(t)}
+			ways := []*target{direct, p.secure(t, direct.token), p.plain(t)}
 			dialogues, errs := make([][]byte, len(ways)), make([]error, len(ways))
 			var wg sync.WaitGroup
 			for i, way := range ways {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,40 +139,28 @@ func TestWaitFor(t *testing.T) {
 		w := newWorld(t, roomy)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("too late"))
 		defer cancel()
-		if err := w.cache.WaitFor(ctx, 100); err != nil {
-			t.Error(err)
-		}
-		done := make(chan uint64)
-		for _, rv := range []uint64{101, 102, 104} {
+		var reached atomic.Int32
+		for _, rv := range []uint64{100, 101, 102, 104} {
 			go func() {
-				if err := w.cache.WaitFor(ctx, rv); err != nil {
-					t.Error(err)
+				if err := w.cache.WaitFor(ctx, rv); err != nil || w.cache.Progress() < rv {
+					t.Errorf("WaitFor(%d) at %d: %v", rv, w.cache.Progress(), err)
 				}
-				done <- rv
+				reached.Add(1)
 			}()
 		}
-		still := func() {
+		want := func(n int32) {
 			t.Helper()
-			synctest.Wait()
-			select {
-			case rv := <-done:
-				t.Errorf("progress %d, but %d is said to be reached", w.cache.Progress(), rv)
-			default:
+			if synctest.Wait(); reached.Load() != n {
+				t.Errorf("at %d: %d have waited, want %d", w.cache.Progress(), reached.Load(), n)
 			}
 		}
-		still()
+		want(1)
 		w.put(named("x"))
-		if rv := <-done; rv != 101 {
-			t.Errorf("reached %d first", rv)
-		}
-		still()
+		want(2)
 		w.advance(2) // to 103
-		if rv := <-done; rv != 102 {
-			t.Errorf("reached %d second", rv)
-		}
-		still()
+		want(3)
 		w.relist(func(_ map[string]*thing, rv uint64) uint64 { return rv + 9 })
-		<-done
+		want(4)
 		if err := w.cache.WaitFor(ctx, 1e6); err == nil || err.Error() != "too late" {
 			t.Errorf("got %v", err)
 		}

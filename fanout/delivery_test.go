@@ -89,6 +89,8 @@ type checkedClient struct {
 	rv      uint64
 	changes int // in the world's history
 	initial []string
+
+	left uint64 // the world's resourceVersion when it was ended gracefully; 0 if it was not
 }
 
 // want returns the expected events in order, and the resourceVersion of each: 0 for initial ones.
@@ -126,7 +128,9 @@ func (c *checkedClient) check(t *testing.T, w *world) (events, bookmarks int) {
 	if c.request.Start != fanout.FromVersion {
 		started = c.rv
 	}
+	last := "nothing"
 	for _, got := range c.sink.events(t, wire) {
+		last = got
 		if strings.HasPrefix(got, `{"type":"BOOKMARK"`) && !strings.Contains(got, framing.InitialEventsEnd) {
 			bookmarks++
 			rv := versionIn(t, got)
@@ -153,6 +157,14 @@ func (c *checkedClient) check(t *testing.T, w *world) (events, bookmarks int) {
 			return events, bookmarks
 		}
 		events++
+	}
+	if c.left > 0 && c.sink.reason == fanout.ShutDown && c.sink.complete {
+		if events < len(rvs) && rvs[events] <= c.left {
+			t.Errorf("%s: ended gracefully at %d, before the event at %d", c.name, c.left, rvs[events])
+		}
+		if c.request.Bookmarks && c.left >= started && !strings.HasPrefix(last, `{"type":"BOOKMARK"`) {
+			t.Errorf("%s: ended gracefully at %d, with %s", c.name, c.left, last)
+		}
 	}
 	if !c.sink.ended() && events != len(lines) {
 		t.Errorf("%s: has %d of %d events, and still runs", c.name, events, len(lines))
@@ -253,6 +265,9 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 			w.flusher.Start(c.sub, c.sink)
 			if leave > 0 {
 				time.Sleep(leave)
+				w.mu.Lock()
+				c.left = w.rv
+				w.mu.Unlock()
 				c.sub.End(fanout.Ending{Reason: reason, Graceful: reason == fanout.ShutDown})
 			}
 		})

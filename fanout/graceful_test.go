@@ -1,7 +1,6 @@
 package fanout_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,53 +8,6 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 )
-
-// A graceful ending comes after all events, and after a bookmark; a client that asks for no
-// bookmarks gets none. A client that resumes from the bookmark misses nothing and is sent nothing
-// twice.
-func TestGracefulEnding(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, roomy)
-		for i := range 20 {
-			w.put(named(fmt.Sprint("old-", i)))
-		}
-		began := w.rv
-		s := sel(t, "", "", "metadata.name=x")
-		type client struct {
-			sub *fanout.Subscription
-			*recorder
-		}
-		clients := make(map[fanout.Request]client)
-		for _, gzip := range []bool{false, true} {
-			for _, bookmarks := range []bool{false, true} {
-				for _, start := range []fanout.Start{fanout.FromNow, fanout.FromSnapshot, fanout.FromVersion} {
-					r := fanout.Request{Start: start, ResourceVersion: began - 10, Gzip: gzip, Bookmarks: bookmarks}
-					sub, rec := w.client(s, r)
-					clients[r] = client{sub, rec}
-				}
-			}
-		}
-		synctest.Wait()
-		w.put(named("x"))
-		w.put(named("y")) // nobody selects this one
-		for _, c := range clients {
-			c.sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
-		}
-		synctest.Wait()
-		progress := w.rv
-		w.put(named("x"))
-		for r, c := range clients {
-			c.wantEnd(t, fanout.ShutDown, true)
-			want := w.since(s, began)[:1]
-			if r.Bookmarks {
-				want = append(want, bookmark(progress, false))
-			}
-			c.wantLines(t, want...)
-		}
-		_, again := w.client(s, resume(progress))
-		again.wantLines(t, w.since(s, progress)...)
-	})
-}
 
 // A client without new changes gets a bookmark for where it stands. A client that asked for the
 // future does not.

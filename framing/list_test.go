@@ -89,6 +89,14 @@ func TestListEnvelope(t *testing.T) {
 		checkEnvelope(t, framing.JSON, []byte(strings.Replace(form, "?", "7", 1)), m, 0, nil, []byte(strings.Replace(form, was, is, 1)))
 	}
 	inJSON(builtIn, last, "?", "18446744073709551615")
+	// Lists of shards name their selector, except for lists of metadata and of custom resources.
+	const selector = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+	shard, shardPage := eight, page
+	shard.ShardSelector, shardPage.ShardSelector = selector, selector
+	inJSON(builtIn, shard, `?"`, `8","shardInfo":{"selector":"`+selector+`"}`)
+	inJSON(builtIn, shardPage, `?"`, `8","continue":"eyJ2=","remainingItemCount":300,"shardInfo":{"selector":"`+selector+`"}`)
+	inJSON(metadata, shard, "?", "8")
+	inJSON(custom, shard, "?", "8")
 	inJSON(builtIn, page, `?"`, `8","continue":"eyJ2=","remainingItemCount":300`)
 	inJSON(metadata, eight, "?", "8")
 	inJSON(custom, next, `"","resourceVersion":"?`, `"eyJ2=","resourceVersion":"8`)
@@ -102,6 +110,7 @@ func TestListEnvelope(t *testing.T) {
 	inProtobuf(last, protobufList(listMeta("18446744073709551615", "")), nil)
 	inProtobuf(next, protobufList(listMeta("8", "eyJ2=")), nil)
 	inProtobuf(page, protobufList(listMeta("8", "eyJ2=", varint(4, 300))), nil)
+	inProtobuf(shardPage, protobufList(listMeta("8", "eyJ2=", varint(4, 300), message(5, text(1, selector)))), nil)
 	for _, n := range []int{100, 127, 128, 16_383, 16_384, 1 << 21} {
 		inProtobuf(eight, protobufList(listMeta("8", ""), make([]byte, n)), make([]byte, n))
 	}
@@ -122,6 +131,8 @@ func TestListEnvelope(t *testing.T) {
 	}
 	none, one, rv7, rv8 := []any{}, []any{cborMap()}, cborMap("resourceVersion", "7"), cborMap("resourceVersion", "8")
 	inCBOR(rv7, none, last, 0, cborMap("resourceVersion", "18446744073709551615"), none)
+	inCBOR(rv7, none, shardPage, 0, cborMap("resourceVersion", "8", "continue", "eyJ2=", "remainingItemCount", 300,
+		"shardInfo", cborMap("selector", selector)), none)
 	inCBOR(rv7, none, page, 1, cborMap("resourceVersion", "8", "continue", "eyJ2=", "remainingItemCount", 300), one)
 	for _, n := range []int{23, 24, 255, 256, 1<<16 - 1, 1 << 16} {
 		inCBOR(rv7, none, eight, n, rv8, slices.Repeat(one, n))

@@ -9,24 +9,28 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 )
 
-// histogram is a Prometheus histogram with classic le buckets. The histograms of
+// histogram is a Prometheus histogram of seconds with classic le buckets. The histograms of
 // VictoriaMetrics/metrics v1.35 do not have these. It may be used from any goroutine.
 type histogram struct {
 	name   string
-	bounds []float64       // upper bounds, ascending
-	counts []atomic.Uint64 // not cumulative; the last counts values above all bounds
-	sum    atomic.Uint64   // bits of a float64
+	counts [len(latencies)]atomic.Uint64 // not cumulative
+	sum    atomic.Uint64                 // bits of a float64
 }
 
-func newHistogram(set *metrics.Set, name string, bounds ...float64) *histogram {
-	h := &histogram{name: name, bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+// latencies are the upper bounds of the buckets.
+var latencies = [...]float64{
+	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, math.Inf(1),
+}
+
+func newHistogram(set *metrics.Set, name string) *histogram {
+	h := &histogram{name: name}
 	set.RegisterMetricsWriter(h.write)
 	return h
 }
 
 func (h *histogram) observe(v float64) {
 	i := 0
-	for i < len(h.bounds) && v > h.bounds[i] {
+	for v > latencies[i] {
 		i++
 	}
 	h.counts[i].Add(1)
@@ -55,12 +59,8 @@ type Bucket struct {
 // buckets returns the cumulative counts and the sum.
 func (h *histogram) buckets() (buckets []Bucket, sum float64) {
 	var total uint64
-	for i := range h.counts {
+	for i, bound := range latencies {
 		total += h.counts[i].Load()
-		bound := math.Inf(1)
-		if i < len(h.bounds) {
-			bound = h.bounds[i]
-		}
 		buckets = append(buckets, Bucket{bound, total})
 	}
 	return buckets, math.Float64frombits(h.sum.Load())

@@ -59,8 +59,6 @@ var (
 	watchesEnded = describe("counter", "watchfan_watches_ended_total", "Ended watches, by reason.")
 )
 
-var latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
-
 // Metrics are the metrics of one Flusher and of its caches. They outlive the caches.
 type Metrics struct {
 	subscriptions, lean, parked        *metrics.Gauge
@@ -92,9 +90,9 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		gzipBytes:     set.NewCounter(gzipBytes),
 		gzipPlain:     set.NewCounter(gzipPlainBytes),
 		compressions:  set.NewCounter(compressions),
-		appending:     newHistogram(set, appendSeconds, latencies...),
-		delivery:      newHistogram(set, deliverySeconds, latencies...),
-		round:         newHistogram(set, roundSeconds, latencies...),
+		appending:     newHistogram(set, appendSeconds),
+		delivery:      newHistogram(set, deliverySeconds),
+		round:         newHistogram(set, roundSeconds),
 		ended:         make(map[Reason]*metrics.Counter),
 	}
 	for _, r := range Reasons {

@@ -1,6 +1,7 @@
 package framing
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -79,23 +80,17 @@ func itemHead(b []byte) (major byte, arg uint64, size int, err error) {
 
 // appendItemHead appends the head of a data item.
 func appendItemHead(dst []byte, major byte, arg uint64) []byte {
-	size := 0 // of an argument that does not fit into the first byte
 	switch major <<= 5; {
 	case arg < 24:
 		return append(dst, major|byte(arg))
 	case arg <= math.MaxUint8:
-		dst, size = append(dst, major|24), 1
+		return append(dst, major|24, byte(arg))
 	case arg <= math.MaxUint16:
-		dst, size = append(dst, major|25), 2
+		return binary.BigEndian.AppendUint16(append(dst, major|25), uint16(arg))
 	case arg <= math.MaxUint32:
-		dst, size = append(dst, major|26), 4
-	default:
-		dst, size = append(dst, major|27), 8
+		return binary.BigEndian.AppendUint32(append(dst, major|26), uint32(arg))
 	}
-	for size--; size >= 0; size-- {
-		dst = append(dst, byte(arg>>(8*size)))
-	}
-	return dst
+	return binary.BigEndian.AppendUint64(append(dst, major|27), arg)
 }
 
 // appendItems appends strings.

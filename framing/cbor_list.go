@@ -76,13 +76,10 @@ func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 // cborItem is Item for CBOR. If the envelope names the type, the item has no type and a new count
 // of its entries.
 func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
-	whole := o.Bytes()[len(selfDescribed):]
 	if f.typed {
-		return "", whole
+		return "", o.Bytes()[len(selfDescribed):]
 	}
-	_, entries, _, _ := itemHead(whole)
-	var head [9]byte
-	return string(appendItemHead(head[:0], majorMap, entries-2)), o.Bytes()[o.item:o.itemEnd]
+	return cborItemHead(o.Bytes(), nil), o.Bytes()[o.item:o.itemEnd]
 }
 
 // cborListReader is the [ListReader] of [CBOR].

@@ -1,6 +1,9 @@
 package framing
 
-import "strconv"
+import (
+	"math/bits"
+	"strconv"
+)
 
 // EventType is the type of a watch event.
 type EventType uint8
@@ -102,10 +105,7 @@ func eventLen(e Encoding, t EventType, objectLen int) int {
 // headLen is the number of bytes that appendHead appends.
 func headLen(e Encoding, t EventType, objectLen int) int {
 	event := eventLen(e, t, objectLen)
-	digits := 1
-	for n := event; n >= 16; n >>= 4 {
-		digits++
-	}
+	digits := (bits.Len(uint(event)) + 3) / 4
 	return digits + len(crlf) + event - objectLen - (len(frameTail(e)) - len(crlf))
 }
 

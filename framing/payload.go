@@ -1,5 +1,10 @@
 package framing
 
+import (
+	"bytes"
+	"strconv"
+)
+
 // maxSizeDigits is the limit of a chunk size's digits. It keeps the size within an int.
 const maxSizeDigits = 7
 
@@ -36,25 +41,12 @@ func NextPayload(batch [][]byte) (first, second []byte, rest [][]byte, ok bool) 
 
 // cutSize splits a chunk behind its size.
 func cutSize(chunk []byte) (size int, rest []byte, ok bool) {
-	for i, c := range chunk {
-		switch {
-		case '0' <= c && c <= '9':
-			size = size<<4 | int(c-'0')
-		case 'a' <= c && c <= 'f':
-			size = size<<4 | int(c-'a'+10)
-		default:
-			rest = chunk[i:]
-			ok = i > 0 && len(rest) >= len(crlf) && string(rest[:len(crlf)]) == crlf
-			if !ok {
-				return 0, nil, false
-			}
-			return size, rest[len(crlf):], true
-		}
-		if i == maxSizeDigits {
-			break
-		}
+	digits, rest, ok := bytes.Cut(chunk, []byte(crlf))
+	if !ok || len(digits) > maxSizeDigits {
+		return 0, nil, false
 	}
-	return 0, nil, false
+	n, err := strconv.ParseUint(string(digits), 16, 32)
+	return int(n), rest, err == nil
 }
 
 // endsChunk reports whether p is the last size bytes of a payload and the end of its chunk.

@@ -168,7 +168,8 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 		return o.splicedFrame(typ, o.splices(t, new(spliceBuffer)[:0]))
 	}
 	if kept.Load() == nil {
-		kept.keep(o.splicedFrame(typ, o.splices(t, new(spliceBuffer)[:0])))
+		f := o.splicedFrame(typ, o.splices(t, new(spliceBuffer)[:0]))
+		kept.CompareAndSwap(nil, &f) // unless another goroutine has made an equal one meanwhile
 	}
 	return *kept.Load()
 }
@@ -343,16 +344,10 @@ func cborItemHead(object []byte, splices []splice) string {
 }
 
 // keptFrames are the frames of one form that an object keeps; nil until somebody asks for them.
-type keptFrames struct{ added, live keptFrame }
-
-// keptFrame is one of them.
-type keptFrame struct{ atomic.Pointer[Frame] }
-
-// keep keeps f, or an equal frame that another goroutine has made meanwhile.
-func (k *keptFrame) keep(f Frame) { k.CompareAndSwap(nil, &f) }
+type keptFrames struct{ added, live atomic.Pointer[Frame] }
 
 // of returns the place of a frame of type t; nil for a type that is not kept.
-func (k *keptFrames) of(o *Object, t EventType) *keptFrame {
+func (k *keptFrames) of(o *Object, t EventType) *atomic.Pointer[Frame] {
 	switch t {
 	case o.born:
 		return &k.live

@@ -2,6 +2,7 @@ package fanout_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,46 +11,32 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// A bookmark form is not replaced by one with less, but is replaced by a newer server's form.
-func TestSetBookmarkForm(t *testing.T) { synctest.Test(t, testSetBookmarkForm) }
-
-func testSetBookmarkForm(t *testing.T) {
-	form := func(l string) framing.BookmarkForm {
-		ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(l))
-		if err != nil {
-			t.Fatal(err)
+// A bookmark form is not replaced by one with less, but is replaced by a newer server's form. The end
+// bookmark is not known from a plain one.
+func TestSetBookmarkForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFlusher(1)
+		run(t, f)
+		w := bareWorld(t, roomy, f, 100)
+		newer := func(rv uint64) string { return strings.Replace(bookmark(rv, true), `"spec"`, `"new"`, 1) }
+		for _, c := range []struct{ form, want string }{
+			{"", ""}, {bookmark(1, false), ""}, {bookmark(1, true), bookmark(100, true)}, {bookmark(2, false), bookmark(100, true)},
+			{newer(3), newer(100)},
+		} {
+			if c.form != "" {
+				ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(c.form))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.cache.SetBookmarkForm(ev.Form)
+			}
+			_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
+			synctest.Wait()
+			if got := strings.Join(r.lines(t), ""); got != c.want || w.cache.HasBookmarks() != (c.want != "") {
+				t.Errorf("with the form of %q: sent %q, want %q", c.form, got, c.want)
+			}
 		}
-		return ev.Form
-	}
-	f := newFlusher(1)
-	run(t, f)
-	w := bareWorld(t, roomy, f, 100)
-	c := w.cache
-	got := func() []string {
-		_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true})
-		synctest.Wait()
-		return r.lines(t)
-	}
-	if c.HasBookmarks() || len(got()) != 0 {
-		t.Error("has bookmarks, of which it can't know the form")
-	}
-	c.SetBookmarkForm(form(bookmark(1, false)))
-	if c.HasBookmarks() || len(got()) != 0 {
-		t.Error("knows the end bookmark from a plain one")
-	}
-	c.SetBookmarkForm(form(bookmark(1, true)))
-	c.SetBookmarkForm(form(bookmark(2, false)))
-	if !c.HasBookmarks() {
-		t.Error("has forgotten the end bookmark")
-	}
-	diff(t, got(), []string{bookmark(100, true)})
-	newer := func(rv uint64) string {
-		return fmt.Sprintf(
-			`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d",`+
-				`"annotations":{"k8s.io/initial-events-end":"true"}},"new":0}}`+"\n", rv)
-	}
-	c.SetBookmarkForm(form(newer(3)))
-	diff(t, got(), []string{newer(100)})
+	})
 }
 
 // Bookmarks are due each minute, or as the limits say, and two seconds before the end. A watch of

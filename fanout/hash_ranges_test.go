@@ -137,25 +137,6 @@ func TestHashRangesAsked(t *testing.T) {
 	}
 }
 
-// Shards that overlap everywhere cost bounded memory and a bounded time for each event.
-func TestHashRangesCrowd(t *testing.T) {
-	var x fanout.Index
-	taken := 0
-	rng := rand.New(rand.NewPCG(7, 7))
-	for i := range 3 * fanout.MaxScopeCost {
-		a, b := rng.Uint64(), rng.Uint64()
-		s := sel(t, "a", "", "").shard(fanout.HashedUID, fanout.HashRange{First: min(a, b), Last: max(a, b)})
-		if x.Add(s.filter(t)) {
-			taken++
-		} else if i < fanout.MaxScopeCost/2 {
-			t.Fatalf("only %d filters are taken in", i)
-		}
-	}
-	if n, _ := x.HashEntries(); x.Cost("a") > fanout.MaxScopeCost || n > fanout.MostHashEntries {
-		t.Errorf("%d filters cost %d, and have %d entries", taken, x.Cost("a"), n)
-	}
-}
-
 // Whatever joins and leaves, the groups of a hash are those whose ranges have it, and the entries are
 // counted.
 func TestHashGroupsModel(t *testing.T) {
@@ -209,10 +190,24 @@ func TestHashGroupsModel(t *testing.T) {
 	}
 }
 
-// A group with so many ranges that it would take long to join is not found by its hash, and joins at
-// once.
-func TestHashGroupsOfOne(t *testing.T) {
+// Shards that overlap everywhere cost bounded memory and a bounded time for each event. One that would
+// divide many is not found by its hash, so it joins at once.
+func TestHashRangesCrowd(t *testing.T) {
 	var x fanout.Index
+	shard := func(r fanout.HashRange) bool {
+		return x.Add(sel(t, "a", "", "").shard(fanout.HashedUID, r).filter(t))
+	}
+	rng := rand.New(rand.NewPCG(7, 7))
+	for i := range 3 * fanout.MaxScopeCost {
+		a, b := rng.Uint64(), rng.Uint64()
+		if !shard(fanout.HashRange{First: min(a, b), Last: max(a, b)}) && i < fanout.MaxScopeCost/2 {
+			t.Fatalf("only %d filters are taken in", i)
+		}
+	}
+	if n, _ := x.HashEntries(); x.Cost("a") > fanout.MaxScopeCost || n > fanout.MostHashEntries {
+		t.Errorf("the filters cost %d, and have %d entries", x.Cost("a"), n)
+	}
+	x = fanout.Index{}
 	for i := range 3000 {
 		if !x.Add(nth(everything(t), i, 3000).filter(t)) {
 			t.Fatal("a part is refused")

@@ -2,7 +2,6 @@ package fanout_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -133,7 +132,7 @@ func (c *checkedClient) check(t *testing.T, w *world) (events, bookmarks int) {
 		last = got
 		if strings.HasPrefix(got, `{"type":"BOOKMARK"`) && !strings.Contains(got, framing.InitialEventsEnd) {
 			bookmarks++
-			rv := versionIn(t, got)
+			rv := read(got).Object.Metadata.ResourceVersion
 			// A last bookmark may repeat where it began.
 			farewell := c.sink.reason == fanout.ShutDown || c.sink.reason == fanout.Aged
 			if !c.request.Bookmarks || rv < started || rv == started && !farewell {
@@ -183,21 +182,6 @@ func wholeChunks(wire []byte) []byte {
 		}
 		rest = chunk[n+2:]
 	}
-}
-
-func versionIn(t *testing.T, line string) (rv uint64) {
-	var ev struct {
-		Object struct {
-			Metadata struct{ ResourceVersion string }
-		}
-	}
-	if err := json.Unmarshal([]byte(line), &ev); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Sscan(ev.Object.Metadata.ResourceVersion, &rv); err != nil {
-		t.Fatal(err)
-	}
-	return rv
 }
 
 // Every client gets exactly its events, in order, without gap or repetition, and no bookmark too
@@ -457,7 +441,8 @@ func TestGroupStress(t *testing.T) {
 }
 
 // A reader that has just read the last frame of a list is not ahead of the list. Otherwise its lag
-// would be 2^64, and it would be evicted.
+// would be 2^64, and it would be evicted. A goroutine that loads progress, and then reads a group's list,
+// finds everything up to progress there. Bookmarks rely on this order.
 func TestReaderNotAhead(t *testing.T) {
 	const changes = 200_000
 	w := newWorld(t, roomy)
@@ -471,38 +456,15 @@ func TestReaderNotAhead(t *testing.T) {
 		}
 	}()
 	for {
+		rv := w.cache.Progress()
+		if last := sub.Appended(); last < rv && rv > 100 {
+			t.Fatalf("progress %d, but the list ends at %d", rv, last)
+		}
 		if left := sub.Step(); left > changes {
 			t.Fatalf("%d frames behind", left)
 		}
 		select {
 		case <-done:
-			return
-		default:
-		}
-	}
-}
-
-// A goroutine that loads progress, and then reads a group's list, finds everything up to progress
-// there. Bookmarks rely on this order.
-func TestProgressBehindList(t *testing.T) {
-	w := newWorld(t, roomy)
-	sub := w.subscribe(everything(t), fanout.Request{})
-	defer sub.Cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for _, ev := range prepare(w.rv, 20_000) {
-			apply(t, w.cache, ev)
-		}
-	}()
-	for looks := 0; ; looks++ {
-		rv := w.cache.Progress()
-		if last := sub.Appended(); last < rv && rv > 100 {
-			t.Fatalf("progress %d, but the list ends at %d", rv, last)
-		}
-		select {
-		case <-done:
-			t.Logf("%d looks", looks)
 			return
 		default:
 		}
@@ -599,7 +561,7 @@ func TestEvict(t *testing.T) {
 				t.Fatalf("got %d of %d events: this test measures nothing", len(got), len(all))
 			}
 			diff(t, got, all[:len(got)])
-			_, again := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: versionIn(t, got[len(got)-1])})
+			_, again := w.client(everything(t), fanout.Request{Start: fanout.FromVersion, ResourceVersion: read(got[len(got)-1]).Object.Metadata.ResourceVersion})
 			again.wantLines(t, all[len(got):]...)
 		})
 	}

@@ -40,7 +40,7 @@
 //     bookmark that ends them comes in between.
 //   - A bookmark is sent after every change up to its resourceVersion. To ensure that,
 //     [Cache.Progress] is stored after the appends to the lists, and loaded before a list is read
-//     to its end (TestProgressBehindList, TestDelivery). The removals of a relist may be sent after
+//     to its end (TestReaderNotAhead, TestDelivery). The removals of a relist may be sent after
 //     a bookmark with the same resourceVersion.
 //   - After its cache was closed or reset, nothing is appended to a group. All its subscriptions
 //     end, including those that were not started yet.

@@ -424,7 +424,7 @@ func TestIndexStress(t *testing.T) {
 					lines = append(lines, line("ADDED", o))
 				}
 			}
-			for r.count(t) < len(lines) {
+			for len(r.lines(t)) < len(lines) {
 				runtime.Gosched()
 			}
 			diff(t, r.lines(t)[:len(lines)], lines)
@@ -444,9 +444,6 @@ func TestIndexStress(t *testing.T) {
 	close(stop)
 	others.Wait()
 }
-
-// count returns how many events have been received.
-func (r *recorder) count(t testing.TB) int { return len(r.lines(t)) }
 
 // manyThings has a world list n things in namespaces a and b: x000000, … on nodes n0, n1, …, each
 // with a label l of its own, and one in a hundred with a label rare.

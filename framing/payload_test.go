@@ -27,18 +27,12 @@ func payloads(batch [][]byte) (all [][]byte, ok bool) {
 // memory.
 func TestNextPayload(t *testing.T) {
 	var batch, want [][]byte
-	for _, e := range readTestdata(t) {
-		for _, line := range e.events("all") {
-			o := scan(t, line).Object
-			for _, typ := range []framing.EventType{framing.Added, framing.Modified, framing.Deleted} {
-				f := o.Frame(typ)
-				for _, slice := range [][]byte{f.Head, f.Body} {
-					if len(slice) > 0 {
-						batch = append(batch, slice)
-					}
-				}
-				want = append(want, f.Payload(nil))
+	for _, frames := range capturedFrames(t) {
+		for _, f := range frames {
+			if len(f.Head) > 0 {
+				batch = append(batch, f.Head)
 			}
+			batch, want = append(batch, f.Body), append(want, f.Payload(nil))
 		}
 	}
 	batch = append(batch, []byte(framing.GzipStart), []byte(framing.LastChunk))

@@ -221,27 +221,24 @@
 // # What filters cost the writer
 //
 // Clients choose their selectors, and the writer evaluates them. So the work for one change is
-// bounded. A filter's cost is the number of its requirements; one that lists many values costs a
-// little more. Requirements are compiled, and values are looked up. A filter by name, by one
-// field's value, by namespace, or of everything costs nothing, because the index answers for it. A
-// filter with hash ranges costs 1 more, wherever the ranges are: clients choose them, and all of
-// them may overlap.
+// bounded. A filter's cost is the number of its requirements, and a little more if it lists many
+// values. A filter by name, by one field's value, by namespace, or of everything costs nothing,
+// because the index answers for it. Hash ranges cost 1 more, wherever they are: clients choose them,
+// and all of them may overlap.
 //
-// One version of an object makes the writer evaluate some of its namespace's filters. Their cost is
-// at most 4,096 together. The same bound holds for the watches of all namespaces. The memory of a
-// cache's filters is bounded too. Subscribe refuses a filter that would exceed a bound
-// ([ErrCostly]), and the proxy passes its watch through. Each namespace has its own bound, so one
-// tenant's filters cost nothing for the changes of another tenant (TestScopeCost).
+// The filters of a namespace that one version of an object makes the writer evaluate cost at most
+// 4,096 together, and so do those of all namespaces. So one tenant's filters cost nothing for the
+// changes of another tenant (TestScopeCost). The memory of a cache's filters is bounded too.
+// Subscribe refuses a filter that would exceed a bound ([ErrCostly]), and the proxy passes its watch
+// through.
 //
-// At the bound, one version of an object takes the writer 0.08 to 0.3 ms, more if more of the
-// filters select it (BenchmarkScope). A change has two versions, and two bounds apply to it: 1 ms
-// at worst. So a tenant that makes 20 changes a second, under as many selectors as it likes, takes
-// 2% of the writer of one resource, and N tenants take N times that. A client that makes changes
-// faster loads kube-apiserver first.
+// At the bound, one version takes the writer 0.08 to 0.3 ms, more if more of the filters select it
+// (BenchmarkScope), and a change, with two versions and two bounds, 1 ms at worst. So a tenant that
+// makes 20 changes a second takes 2% of the writer of one resource, whatever its selectors. A client
+// that makes changes faster loads kube-apiserver first.
 //
-// Why does the writer evaluate filters, and not the shards? The work for a change would be the
-// same, on the same processors. In the writer it can be bounded before a watch begins, and each
-// list holds each frame once for all shards, in order.
+// The shards would do the same work, on the same processors. In the writer it can be bounded before
+// a watch begins, and each list holds each frame once for all shards, in order.
 //
 // # Why shards
 //

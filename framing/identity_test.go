@@ -48,8 +48,9 @@ func TestIdentityAllocs(t *testing.T) {
 	}
 }
 
-// The hash of the uid is known after each scan, and stays with the object's other events. Whatever Kubernetes' own decoder reads of an item's metadata is the identity, unless the item is
-// refused. Items that a Scanner takes are not refused.
+// The hash of the uid is known after each scan, and stays with the object's other events. Whatever
+// Kubernetes' own decoder reads of an item's metadata is the identity, unless the item is refused. Items
+// that a Scanner takes are not refused.
 func FuzzIdentity(f *testing.F) {
 	for _, c := range slices.Concat(asJSON.captured(f), asProtobuf.captured(f), asProtobufMetadata.captured(f)) {
 		items, _, _ := readItems(c.encoding, bytes.NewReader(c.bytes("list")))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -223,42 +224,71 @@ func TestFairnessBounds(t *testing.T) {
 	})
 }
 
-// TestFairnessTurns: a flow's next turn comes after one of each other flow, even if it waits with many.
+// TestFairnessTurns: a flow's next turn comes after one of each other flow, even if it waits with many,
+// and also if it has had all the seats that it may have.
 func TestFairnessTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := NewPool(8).Queue(Bounds{Seats: 8, SeatsEach: 4}, Purpose{})
-		var mu sync.Mutex
-		var order []string
-		var all sync.WaitGroup
-		ask := func(name string, n int) {
-			for range n {
-				all.Go(func() {
-					give, err := q.Take(t.Context(), User(name))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					order = append(order, name)
-					mu.Unlock()
-					time.Sleep(time.Second)
-					give()
-				})
+	for each, want := range map[int]string{1: "a b c a", 2: "a b a c"} { // of two seats
+		synctest.Test(t, func(t *testing.T) {
+			q := NewPool(2).Queue(Bounds{Seats: 2, SeatsEach: each}, Purpose{})
+			type held struct {
+				name string
+				give func()
+			}
+			begins := make(chan held)
+			wait := func(name string) {
+				go func() {
+					give, _ := q.Take(t.Context(), User(name))
+					begins <- held{name, give}
+				}()
 				synctest.Wait()
 			}
+			wait("x")
+			wait("y")
+			first, second := <-begins, <-begins
+			for _, name := range []string{"a", "a", "a", "b"} {
+				wait(name)
+			}
+			var order []string
+			for _, give := range []func(){first.give, second.give} {
+				give()
+				first, second = second, <-begins
+				order = append(order, second.name)
+			}
+			wait("c")
+			for range 2 { // the one that began first ends first
+				first.give()
+				first, second = second, <-begins
+				order = append(order, second.name)
+			}
+			if got := strings.Join(order, " "); got != want {
+				t.Errorf("with %d seats each the turns are %s, want %s", each, got, want)
+			}
+			first.give()
+			second.give()
+			(<-begins).give()
+			q.wantEmpty(t)
+		})
+	}
+}
+
+// TestFairnessFirst: a seat that two queues share goes to the first of them, whoever has waited longer.
+func TestFairnessFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1)
+		first, second := pool.Queue(Bounds{Seats: 1, SeatsEach: 1}, Purpose{}), pool.Queue(Bounds{Seats: 1, SeatsEach: 1}, Purpose{})
+		give, _ := first.Take(t.Context(), User("a"))
+		began := make(chan *Queue, 2)
+		for _, q := range []*Queue{second, first} {
+			go func() {
+				give, _ := q.Take(t.Context(), User("b"))
+				began <- q
+				give()
+			}()
+			synctest.Wait()
 		}
-		ask("first", 4)
-		ask("second", 4)
-		for i, name := range []string{"a", "b", "c"} {
-			ask(name, 20*(3-i))
-		}
-		all.Wait()
-		turns := make(map[string]int)
-		for _, name := range order[8:32] {
-			turns[name]++
-		}
-		if turns["a"] != 8 || turns["b"] != 8 || turns["c"] != 8 {
-			t.Errorf("the next 24 turns are %v", turns)
+		give()
+		if <-began != first || <-began != second {
+			t.Error("the second queue was first")
 		}
 	})
 }

@@ -97,7 +97,7 @@ func TestWatchGrants(t *testing.T) {
 		if got := up.Count(); got != before {
 			t.Errorf("asked %d times about nothing", got-before)
 		}
-		if len(a.grants) != 0 {
+		if synctest.Wait(); len(a.grants) != 0 {
 			t.Errorf("%d grants left over", len(a.grants))
 		}
 	})

@@ -94,7 +94,7 @@ func (c *Collection) learn(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	resp, err := c.list(ctx, upstream.Query("resourceVersion", "0", "fieldSelector", upstream.MatchesNothing))
+	resp, err := c.list(ctx, c.path, upstream.Query("resourceVersion", "0", "fieldSelector", upstream.MatchesNothing))
 	if err != nil {
 		return fmt.Errorf("list %s: %w", c, err)
 	}
@@ -123,14 +123,19 @@ func (c *Collection) scanner() framing.Scanner {
 	return framing.NewScanner(c.Encoding, c.fields)
 }
 
-// list requests the collection, or what query selects of it.
-func (c *Collection) list(ctx context.Context, query string) (*http.Response, error) {
-	return c.listOf(ctx, c.path, query)
+// list requests what is at path, which is the collection's or below it, or what query selects of it.
+func (c *Collection) list(ctx context.Context, path, query string) (*http.Response, error) {
+	return c.checked(c.get(ctx, path, query, c.Accept(true)))
 }
 
-// listOf requests what is at path, which is the collection's or below it.
-func (c *Collection) listOf(ctx context.Context, path, query string) (*http.Response, error) {
-	return c.checked(c.get(ctx, path, query, c.Accept(true)))
+// items calls f for each item of such a list. It returns the first error of f.
+func (c *Collection) items(ctx context.Context, path, query string, f func(raw []byte) error) (framing.ListMeta, error) {
+	resp, err := c.list(ctx, path, query)
+	if err != nil {
+		return framing.ListMeta{}, err
+	}
+	defer resp.Body.Close()
+	return readList(c.Encoding, resp.Body, f)
 }
 
 // watch requests a watch of the collection.
@@ -179,12 +184,7 @@ func (c *Collection) CurrentVersion(ctx context.Context) (uint64, error) {
 	if c.info.Namespaced {
 		path, query = c.namespacePath("-"), upstream.Query("limit", "1")
 	}
-	resp, err := c.listOf(ctx, path, query)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	meta, err := readList(c.Encoding, resp.Body, func([]byte) error { return nil })
+	meta, err := c.items(ctx, path, query, func([]byte) error { return nil })
 	return meta.ResourceVersion, err
 }
 
@@ -196,39 +196,15 @@ const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetada
 // ListVersions returns the resourceVersion of each object, by the object's key, and that of the
 // collection. The list is consistent.
 func (c *Collection) ListVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
-	body, encoding, err := c.listMetadata(ctx, "")
-	if err != nil {
-		return nil, 0, err
-	}
-	defer body.Close()
 	versions = make(map[string]uint64)
-	scanner := framing.NewScanner(encoding, nil)
-	meta, err := readList(encoding, body, func(raw []byte) error {
-		o, err := scanner.Item(raw, nil)
-		if err == nil {
-			versions[o.Key] = o.ResourceVersion
-		}
-		return err
+	meta, err := c.ListIdentities(ctx, 0, "", 0, func(id framing.Identity) error {
+		versions[string(id.AppendKey(nil))] = id.ResourceVersion
+		return nil
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	return versions, meta.ResourceVersion, nil
+	return versions, meta.ResourceVersion, err
 }
 
-// listMetadata requests the metadata of the collection. The caller closes body.
-func (c *Collection) listMetadata(ctx context.Context, query string) (body io.ReadCloser, e framing.Encoding, err error) {
-	resp, err := c.get(ctx, c.path, query, metadataOnly)
-	if err != nil {
-		return nil, e, err
-	}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
-		e = framing.Protobuf
-	}
-	return resp.Body, e, nil
-}
-
-// ListIdentities requests one page of the collection, of up to limit objects. For an empty token it
+// ListIdentities requests one page of the collection, of up to limit objects; 0 is no limit. For an empty token it
 // is the first page, of the list as of resourceVersion rv, or of a consistent list if rv is 0.
 // Otherwise it is the page that the token leads to. It calls f with the identity of each object, in
 // upstream's order, which is that of the keys. The identity is valid until f returns. An error of f
@@ -238,17 +214,24 @@ func (c *Collection) ListIdentities(
 ) (framing.ListMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	pairs := []string{"limit", strconv.Itoa(limit), "continue", token}
+	var pairs []string
+	if limit > 0 {
+		pairs = []string{"limit", strconv.Itoa(limit), "continue", token}
+	}
 	if token == "" && rv != 0 {
 		pairs = append(pairs, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact")
 	}
-	body, encoding, err := c.listMetadata(ctx, upstream.Query(pairs...))
+	resp, err := c.get(ctx, c.path, upstream.Query(pairs...), metadataOnly)
 	if err != nil {
 		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
 	}
-	defer body.Close()
+	defer resp.Body.Close()
+	encoding := framing.JSON
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
+		encoding = framing.Protobuf
+	}
 	scanner, last := framing.NewIdentityScanner(encoding), []byte(nil)
-	meta, err := readList(encoding, body, func(raw []byte) error {
+	meta, err := readList(encoding, resp.Body, func(raw []byte) error {
 		id, err := scanner.Item(raw)
 		if err != nil {
 			return err
@@ -292,12 +275,8 @@ func (c *Collection) listAt(
 		if fieldSelector != "" {
 			pairs = append(pairs, "fieldSelector", fieldSelector)
 		}
-		resp, err := c.listOf(ctx, path, upstream.Query(pairs...))
-		if err != nil {
-			return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
-		}
 		last := ""
-		meta, err := readList(c.Encoding, resp.Body, func(raw []byte) error {
+		meta, err := c.items(ctx, path, upstream.Query(pairs...), func(raw []byte) error {
 			o, err := scanner.Item(raw, typed)
 			if err != nil {
 				return err
@@ -307,7 +286,6 @@ func (c *Collection) listAt(
 			}
 			return nil
 		})
-		resp.Body.Close()
 		if err == nil && meta.ResourceVersion != rv {
 			err = fmt.Errorf("it is as of %d", meta.ResourceVersion)
 		}

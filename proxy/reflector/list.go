@@ -112,13 +112,8 @@ func (r *Reflector) page(ctx context.Context, token string, objects *[]*framing.
 	c := r.collection
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	resp, err := c.list(ctx, upstream.Query("limit", listPage, "continue", token))
-	if err != nil {
-		return framing.ListMeta{}, err
-	}
-	defer resp.Body.Close()
 	typed, last := c.style.Load().typed, ""
-	meta, err := readList(c.Encoding, resp.Body, func(raw []byte) error {
+	meta, err := c.items(ctx, c.path, upstream.Query("limit", listPage, "continue", token), func(raw []byte) error {
 		o, err := r.scanner.Item(raw, typed)
 		if err != nil {
 			return err

@@ -71,13 +71,8 @@ func (r *Reflector) reencoded(ctx context.Context) bool {
 // cache.
 func (r *Reflector) compare(ctx context.Context) (different bool, err error) {
 	c := r.collection
-	resp, err := c.list(ctx, upstream.Query("limit", listPage))
-	if err != nil {
-		return false, err
-	}
-	defer resp.Body.Close()
 	snapshot, typed := r.cache.Snapshot(), c.style.Load().typed
-	_, err = readList(c.Encoding, resp.Body, func(raw []byte) error {
+	_, err = c.items(ctx, c.path, upstream.Query("limit", listPage), func(raw []byte) error {
 		o, err := r.scanner.Item(raw, typed)
 		if err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,8 +21,9 @@ type resident struct {
 	name  string // as in the flag
 	reads *Reads
 
+	lane atomic.Pointer[lane.Lane] // the newest; nil before the first
+
 	mu         sync.Mutex
-	lane       *lane.Lane      // the newest; nil before the first
 	unresolved error           // why the resource is not known to exist; nil if it is
 	server     registry.Server // the API server that answers for it
 	asked      bool            // server is known
@@ -31,12 +33,11 @@ type resident struct {
 // ended. It returns when serving ends.
 func (r *resident) keep() {
 	c := r.reads
-	var kept *lane.Lane
 	for wait := time.Duration(0); ; wait = 2 * time.Second {
 		if !exchange.Sleep(c.ctx, wait) {
 			return
 		}
-		if kept != nil && c.lanes.Has(kept) {
+		if l := r.lane.Load(); l != nil && c.lanes.Has(l) {
 			continue
 		}
 		gvr, err := c.discovery.Resolve(c.ctx, r.name)
@@ -53,16 +54,9 @@ func (r *resident) keep() {
 		info, _ := c.discovery.Lookup(c.ctx, gvr)
 		info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
 		if l, _ := c.lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
-			kept = l
-			r.setLane(l)
+			r.lane.Store(l)
 		}
 	}
-}
-
-func (r *resident) setLane(l *lane.Lane) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lane = l
 }
 
 // setUnresolved notes why the resource is not known to exist, or that it is. It logs the reason when
@@ -100,7 +94,7 @@ func (r *resident) synced() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lanes := r.reads.lanes
-	switch l := r.lane; {
+	switch l := r.lane.Load(); {
 	case r.asked && r.server == registry.ByOthers:
 		return nil
 	case l == nil && errors.Is(r.unresolved, upstream.ErrNotFound):

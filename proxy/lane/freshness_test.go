@@ -27,7 +27,7 @@ func (l *modelLane) load(duration time.Duration) (took []time.Duration) {
 	var mu sync.Mutex
 	for range int(duration / time.Millisecond) {
 		l.requests.Go(func() {
-			d, proved := l.read()
+			d, proved := l.prove()
 			mu.Lock()
 			defer mu.Unlock()
 			if took = append(took, d); !proved {
@@ -49,10 +49,10 @@ func TestProofsUnderLoad(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		began := time.Now()
 		took := l.load(10 * time.Second)
-		asked := l.asked.read()
+		asked := l.read(&l.asked)
 		apart(t, "questions", asked, questionEvery)
 		// A scout that ends at a bookmark, just before the next question, is followed sooner.
-		if n := len(l.watched.read()); n > int(10*time.Second/scoutEvery)+3 {
+		if n := len(l.read(&l.watched)); n > int(10*time.Second/scoutEvery)+3 {
 			t.Errorf("%d scouts", n)
 		}
 		if asked[0] != began {
@@ -67,9 +67,9 @@ func TestProofsUnderLoad(t *testing.T) {
 			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
 		}
 		time.Sleep(scoutEvery)
-		questions, scouts := len(l.asked.read()), len(l.watched.read())
+		questions, scouts := len(l.read(&l.asked)), len(l.read(&l.watched))
 		time.Sleep(time.Minute)
-		if len(l.asked.read()) != questions || len(l.watched.read()) != scouts || l.open.Load() != 0 {
+		if len(l.read(&l.asked)) != questions || len(l.read(&l.watched)) != scouts || l.open.Load() != 0 {
 			t.Errorf("questions or scouts without a read, %d open", l.open.Load())
 		}
 		if most := l.mostOpen.Load(); most > mostScouts {
@@ -83,15 +83,15 @@ func TestProofsUnderLoad(t *testing.T) {
 func TestProofsByLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, false)
-		if took, proved := l.read(); !proved || took > 10*time.Millisecond {
+		if took, proved := l.prove(); !proved || took > 10*time.Millisecond {
 			t.Errorf("a read that is alone took %s", took)
 		}
 		took := l.load(3 * time.Second)
 		if most := 2*questionEvery + 50*time.Millisecond; took[len(took)-1] > most {
 			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
 		}
-		apart(t, "lists", l.listed.read(), questionEvery)
-		apart(t, "questions", l.asked.read(), questionEvery)
+		apart(t, "lists", l.read(&l.listed), questionEvery)
+		apart(t, "questions", l.read(&l.asked), questionEvery)
 		if n := l.metrics.sum(freshnessProofs+"{", `result="failed"`); n != 0 {
 			t.Errorf("%d proofs failed", n)
 		}
@@ -116,7 +116,7 @@ func TestProofsSimulation(t *testing.T) {
 				for range 8 {
 					l.requests.Go(func() {
 						for range 200 {
-							_, proved := l.read()
+							_, proved := l.prove()
 							mu.Lock()
 							if reads++; !proved {
 								unproved++
@@ -129,7 +129,7 @@ func TestProofsSimulation(t *testing.T) {
 				l.requests.Wait()
 				stop()
 				world.Wait()
-				questions, scouts, lists := len(l.asked.read()), len(l.watched.read()), len(l.listed.read())
+				questions, scouts, lists := len(l.read(&l.asked)), len(l.read(&l.watched)), len(l.read(&l.listed))
 				t.Logf("%d reads, %d not proved; %d questions, %d scouts, %d lists", reads, unproved, questions, scouts, lists)
 				if unproved > reads/3 || scouts == 0 || !spare && lists == 0 {
 					t.Error("the simulation proves too little")

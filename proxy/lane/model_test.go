@@ -49,22 +49,14 @@ type model struct {
 	open, mostOpen         atomic.Int64 // watches
 }
 
-// times is when something happened.
-type times struct {
-	mu  sync.Mutex
-	all []time.Time
-}
+// times is when something happened; guarded by model.mu.
+type times []time.Time
 
-func (x *times) note() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.all = append(x.all, time.Now())
-}
-
-func (x *times) read() []time.Time {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.Clone(x.all)
+// read returns when something has happened.
+func (m *model) read(x *times) times {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(*x)
 }
 
 type modelEvent struct {
@@ -163,10 +155,10 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 	m.mu.Lock()
 	rv := m.rv
 	if strings.Contains(req.URL.Path, "/namespaces/-/") {
-		m.asked.note()
+		m.asked = append(m.asked, time.Now())
 		takes = max(takes, time.Duration(m.answers.Load()))
 	} else {
-		m.listed.note()
+		m.listed = append(m.listed, time.Now())
 		for name, version := range m.objects {
 			items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"%d"}}`, name, version))
 		}
@@ -195,7 +187,9 @@ func (m *model) watch(ctx context.Context, from uint64, w *io.PipeWriter) {
 	if m.faults {
 		fate = m.rng.IntN(10)
 	}
-	m.watched.note()
+	m.mu.Lock()
+	m.watched = append(m.watched, time.Now())
+	m.mu.Unlock()
 	m.mostOpen.Store(max(m.mostOpen.Load(), m.open.Add(1)))
 	defer func() {
 		m.open.Add(-1)
@@ -284,9 +278,9 @@ func (l *modelLane) follow(ctx context.Context, late time.Duration) {
 	}
 }
 
-// read proves one read, and fails the test if what it shows is older than the read, or was never
+// prove proves one read, and fails the test if what it shows is older than the read, or was never
 // upstream's state. It returns how long that took, and whether it was proved.
-func (l *modelLane) read() (took time.Duration, proved bool) {
+func (l *modelLane) prove() (took time.Duration, proved bool) {
 	began, asked := time.Now(), l.bump()
 	for {
 		proof, err := l.Prove(context.Background(), 3*time.Second)

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -88,49 +87,6 @@ func TestDocuments(t *testing.T) {
 					notRun, d.commands, d.notRun)
 			}
 		})
-	}
-}
-
-// The front page is read in two minutes: it is short, and each line of prose is a sentence.
-func TestFrontPage(t *testing.T) {
-	const mostWords, mostColumns = 900, 200
-	words, fenced := 0, false
-	for i, line := range strings.Split(readFile(t, "../../README.md"), "\n") {
-		if strings.HasPrefix(line, "```") {
-			fenced = !fenced
-			continue
-		}
-		if fenced || strings.HasPrefix(line, "<") {
-			continue
-		}
-		words += len(strings.Fields(line))
-		if n := utf8.RuneCountInString(line); n > mostColumns && !strings.Contains(line, "](") {
-			t.Errorf("README.md:%d: %d columns", i+1, n)
-		}
-		if !strings.HasPrefix(line, "|") && sentenceEnd.MatchString(line) {
-			t.Errorf("README.md:%d: two sentences on a line", i+1)
-		}
-	}
-	if words > mostWords {
-		t.Errorf("README.md has %d words, want at most %d", words, mostWords)
-	}
-}
-
-var sentenceEnd = regexp.MustCompile(`[a-z)]\. [A-Z]`)
-
-// The front page's figures are those of bench/README.md.
-func TestFrontPageFigures(t *testing.T) {
-	_, page, _ := strings.Cut(readFile(t, "../../README.md"), "## Three figures")
-	page, _, _ = strings.Cut(page, "\n## ")
-	figures := regexp.MustCompile(`([\d.,]+) (ms|µs)`).FindAllStringSubmatch(page, -1)
-	if len(figures) < 9 {
-		t.Errorf("figures: %q", figures)
-	}
-	bench := readFile(t, "../../bench/README.md")
-	for _, f := range figures {
-		if !strings.Contains(bench, " "+f[0]) {
-			t.Errorf("bench/README.md has no %s", f[0])
-		}
 	}
 }
 

@@ -2,7 +2,6 @@ package deploytest
 
 import (
 	"fmt"
-	"html"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -149,86 +148,4 @@ func TestFigures(t *testing.T) {
 	says("bench/results/README.md", "| HTTP/1.1, 5 updates/s | %.1f | %.1f |", large(k, "h1"), large(w, "h1"))
 	says("bench/results/README.md", "| HTTP/2, 5 updates/s | %.1f | %.1f |", large(k, "h2"), large(w, "h2"))
 	says("deploy/README.md", "an event to one of them takes %.1f µs over HTTP/1.1 and %.0f µs over HTTP/2.", large(w, "h1"), large(w, "h2"))
-}
-
-// Each picture is shown by a document, in light and in dark, differs in its colours alone, and says
-// which of bench's reports it shows: their dates, commits and commands.
-func TestPictures(t *testing.T) {
-	const plots = "../../bench/results/plots/"
-	shown := regexp.MustCompile(`"(?:bench/)?results/plots/([^"]+)"`).FindAllStringSubmatch(
-		readFile(t, "../../bench/README.md")+readFile(t, "../../README.md"), -1)
-	kept, err := filepath.Glob(plots + "*.svg")
-	if err != nil || len(kept) < 2 {
-		t.Fatalf("%d pictures, %v", len(kept), err)
-	}
-	colours := regexp.MustCompile(`#[0-9A-Fa-f]{6}`)
-	for _, file := range kept {
-		name := filepath.Base(file)
-		if !slices.ContainsFunc(shown, func(m []string) bool { return m[1] == name }) {
-			t.Errorf("no document shows %s", name)
-		}
-		light, ok := strings.CutSuffix(file, "-dark.svg")
-		if svg := readFile(t, file); ok && colours.ReplaceAllString(svg, "") != colours.ReplaceAllString(readFile(t, light+"-light.svg"), "") {
-			t.Errorf("%s: light and dark do not differ in colours alone", name)
-		}
-	}
-	reports, err := filepath.Glob("../../bench/results/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	condition := func(report, key string) string {
-		m := regexp.MustCompile(`(?m)^` + key + `: (.*)$`).FindStringSubmatch(report)
-		if m == nil {
-			return ""
-		}
-		return m[1]
-	}
-	for _, m := range shown {
-		words := caption(readFile(t, plots+m[1]))
-		runs := regexp.MustCompile(`(\d{4}-\d\d-\d\d), commit (\S+): `).FindAllStringSubmatch(words, -1)
-		if len(runs) == 0 {
-			t.Errorf("%s names no run", m[1])
-		}
-		for _, run := range runs {
-			if !slices.ContainsFunc(reports, func(file string) bool {
-				r := readFile(t, file)
-				return strings.HasPrefix(condition(r, "date"), run[1]) && condition(r, "commit") == run[2] &&
-					strings.Contains(words, run[0]+condition(r, "command"))
-			}) {
-				t.Errorf("%s: no report in bench/results is of %s at %s with its command", m[1], run[1], run[2])
-			}
-		}
-	}
-}
-
-// caption returns the words of a picture.
-func caption(svg string) string {
-	var words []string
-	for _, m := range regexp.MustCompile(`>([^<>]+)</text>`).FindAllStringSubmatch(svg, -1) {
-		words = append(words, strings.Fields(html.UnescapeString(m[1]))...)
-	}
-	return strings.Join(words, " ")
-}
-
-// The numbers that pictures write out are those of the reports.
-func TestPicturesFigures(t *testing.T) {
-	memory := caption(readFile(t, "../../bench/results/plots/memory-light.svg"))
-	says := func(picture, format string, figures ...any) {
-		t.Helper()
-		if want := fmt.Sprintf(format, figures...); !strings.Contains(picture, want) {
-			t.Errorf("no %q in %q", want, picture)
-		}
-	}
-	run := report(t, "bench")
-	says(memory, "kube-apiserver, TLS: 1,000 watchers, HTTP/1.1, a connection each %.1f KiB (%.1f to %.1f)",
-		run.spread(t, "Idle/peer=kube-apiserver/tls=true/clients=1000", "B/watcher", 1024)...)
-	says(memory, "watchfan, TLS: 1,000 watchers, HTTP/1.1, a connection each %.1f KiB (%.1f to %.1f)",
-		run.spread(t, "Idle/peer=watchfan/tls=true/clients=1000", "B/watcher", 1024)...)
-	storm := caption(readFile(t, "../../bench/results/plots/storm-light.svg"))
-	lives := report(t, "storm")
-	live := func(peer string) any {
-		return lives.median(t, "Storm/peer="+peer+"/storm=informers/priority=idle/clients=5000", "live-ns", 1e9)
-	}
-	says(storm, "All are live after %.1f s (kube-apiserver, TLS); %.1f s (watchfan, TLS); %.1f s (watchfan, plaintext).",
-		live("kube-apiserver/tls=true"), live("watchfan/tls=true"), live("watchfan/tls=false"))
 }

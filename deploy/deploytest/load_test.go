@@ -70,7 +70,7 @@ func startLoad(t *testing.T) *load {
 			"labels: {size: small}}}\n", i)
 	}
 	c.must(t, manifest)
-	l.startWatchfan(t)
+	l.start(t)
 	return l
 }
 
@@ -158,22 +158,12 @@ func (l *load) grow(ctx context.Context, name string, i int) error {
 	return err
 }
 
-func (l *load) startWatchfan(t *testing.T) {
+func (l *load) start(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("GOMEMLIMIT", "2GiB")
-	fan, err := proxytest.StartWatchfan(binary(t, "watchfan"), dir, l.c.Ready.Kubeconfigs["admin"], steady.Patience,
-		"--client-buffer-bytes=8Mi", "--shutdown-delay-duration=0s", "--shutdown-timeout=5s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := fan.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	fan := startWatchfan(t, dir, l.c.Ready.Kubeconfigs["admin"], "--client-buffer-bytes=8Mi", "--shutdown-timeout=5s")
 	l.process, l.insecure, l.secure, l.admin = fan.Process, fan.Ports.Insecure, fan.Ports.Secure, fan.Ports.Admin
-	awaitReady(t, l.admin+"/readyz")
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(readFile(t, filepath.Join(dir, "watchfan.crt"))))
 	l.tls = &tls.Config{RootCAs: roots}

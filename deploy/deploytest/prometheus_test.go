@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
 // prometheus is a running Prometheus that scrapes each second.
@@ -41,7 +43,15 @@ scrape_configs:
 	p := &prometheus{fmt.Sprint("127.0.0.1:", proxytest.FreePort(t))} //testlint:allow port Prometheus does not say which port it was given
 	cmd := exec.Command(binary(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+p.address)
-	begin(t, cmd, filepath.Join(dir, "log"))
+	running, err := proxytest.StartProcess(cmd, filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.End(syscall.SIGTERM, steady.Patience); err != nil || t.Failed() {
+			t.Logf("Prometheus: %v, %s\n%s", err, cmd.ProcessState, proxytest.Tail(running.Log, 200))
+		}
+	})
 	awaitReady(t, p.address+"/-/ready")
 	return p
 }

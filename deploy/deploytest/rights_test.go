@@ -11,11 +11,9 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -283,7 +281,7 @@ func TestNodeTier(t *testing.T) {
 		}
 	}
 	tier := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
-	node := c.watchfan(t, "https://"+tier.ports.Secure, tier.caFile, "watchfan-node")
+	node := c.watchfan(t, "https://"+tier.secure, tier.caFile, "watchfan-node")
 	node.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
 	node.watched(t, c)
 	node.consistent(t, c)
@@ -379,7 +377,8 @@ type watchfan struct {
 	header http.Header // of each request
 	caFile string      // of its serving certificate
 	log    string      // the file of its log, and of its audit log if the release has one
-	ports  struct{ Secure, Admin string }
+	secure string      // address of its port for clients
+	admin  string      // and of its admin port
 }
 
 // watchfan starts the program with the flags of the Deployment and a token of a service account in
@@ -412,34 +411,32 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary(t, "watchfan"), c.flags(deployment, dir)...)
-	running := begin(t, cmd, filepath.Join(dir, "log"))
-	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt"), log: running.Log}
+	fan := startWatchfan(t, dir, filepath.Join(dir, "kubeconfig"), c.flags(deployment, dir)...)
+	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt"), log: fan.Log,
+		secure: fan.Ports.Secure, admin: fan.Ports.Admin}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "watchfan.watchfan.svc"}}
 	w.client = &http.Client{Transport: transport, Timeout: steady.Patience}
 	t.Cleanup(transport.CloseIdleConnections)
-	if err := running.AwaitJSON(filepath.Join(dir, "ports"), &w.ports, steady.Patience); err != nil {
-		t.Fatal(err)
-	}
-	awaitReady(t, w.ports.Admin+"/readyz")
 	return w
 }
 
-// begin starts a program that ends with the test.
-func begin(t *testing.T, cmd *exec.Cmd, log string) *proxytest.Process {
+// startWatchfan starts the program, which is ready then and ends with the test.
+func startWatchfan(t *testing.T, dir, kubeconfig string, flags ...string) *proxytest.Watchfan {
 	t.Helper()
-	p, err := proxytest.StartProcess(cmd, log)
+	flags = append(flags, "--shutdown-delay-duration=0s")
+	fan, err := proxytest.StartWatchfan(binary(t, "watchfan"), dir, kubeconfig, steady.Patience, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := p.End(syscall.SIGTERM, steady.Patience); err != nil || t.Failed() {
-			t.Logf("%s: %v, %s\n%s", cmd.Path, err, cmd.ProcessState, proxytest.Tail(log, 200))
+		if err := fan.Stop(); err != nil {
+			t.Error(err)
 		}
 	})
-	return p
+	awaitReady(t, fan.Ports.Admin+"/readyz")
+	return fan
 }
 
 // awaitReady waits until a URL answers with 200.
@@ -466,12 +463,11 @@ func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
 	for _, flag := range d.Spec.Template.Spec.Containers[0].Args {
 		flags = append(flags, here.Replace(flag))
 	}
-	return append(flags, "--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--ports-file="+filepath.Join(dir, "ports"),
-		"--shutdown-delay-duration=0s")
+	return flags
 }
 
 func (w *watchfan) open(ctx context.Context, uri string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.ports.Secure+uri, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.secure+uri, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -507,7 +503,7 @@ func (w *watchfan) refused(t *testing.T, uri string, want int, because string) {
 // metric returns the sum of a metric over all label sets that have the given labels.
 func (w *watchfan) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	return proxytest.SumMetric(scrape(t, w.ports.Admin), name, labels...)
+	return proxytest.SumMetric(scrape(t, w.admin), name, labels...)
 }
 
 // served requests uri, and checks how many requests the cache has answered because of that.

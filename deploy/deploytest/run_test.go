@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -110,58 +108,6 @@ func TestRun(t *testing.T) {
 			t.Errorf("it proposes a write:\n%s", said)
 		}
 	})
-}
-
-// TestFirstRun: a first run says at once what it does and how long that takes, and what can be tried while
-// kube-apiserver is built. The builds are not real ones.
-func TestFirstRun(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "deploy"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	copyFiles(t, "..", filepath.Join(dir, "deploy"), "run.sh", "build.sh")
-	// make copies a watchfan that finds no cluster, and fails to build kube-apiserver.
-	for name, script := range map[string]string{
-		"make":          "case $* in *bin/watchfan*) mkdir -p bin; cp \"$0\"-watchfan bin/watchfan ;; *) echo 'no kube-apiserver'; exit 1 ;; esac",
-		"make-watchfan": "exit 3",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "deploy/run.sh"))
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "INSECURE_PORT=0", "SECURE_PORT=0", "ADMIN_PORT=0")
-	out, err := cmd.CombinedOutput()
-	if want := "^This runs watchfan in front of a cluster, until Ctrl-C\\.\n" +
-		"The first run builds watchfan and, .*:\nabout 4 minutes on 2 cores\\. Later runs start in seconds\\.\n" +
-		"No cluster is configured: a dev cluster is started\\.\n" +
-		"\netcd and kube-apiserver are built now\\. Meanwhile, try in another terminal, in .*:\n\n(  bin/watchfan .*\n)+  less README\\.md .*\n\n" +
-		"no kube-apiserver\nThe build failed\\.\n$"; err == nil || !regexp.MustCompile(want).Match(out) {
-		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
-	}
-}
-
-// TestBuild: build.sh says when it downloads modules, counts the packages that must be compiled and those
-// that are, and shows what the compiler says.
-func TestBuild(t *testing.T) {
-	fake := filepath.Join(t.TempDir(), "go")
-	script := "#!/bin/sh\nif [ \"$2\" = -n ]; then if [ \"$5\" = new ]; then echo 'go: downloading example.com v1'; sleep 1; fi; for i in $(seq 60); do echo '#'; echo \"# example.com/p$i\"; echo '#'; echo '# import config'; done; exit; fi\n" +
-		"for i in $(seq 60); do echo example.com/p$i; done\n[ \"$5\" != bad ] || { echo '# example.com/p60'; echo './x.go:1:2: wrong thing'; exit 1; }\n"
-	if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f := func(pkg string, wantErr bool, want string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "../build.sh", "/somewhere/bin/x", pkg)
-		cmd.Env = append(os.Environ(), "GO="+fake)
-		out, err := cmd.CombinedOutput()
-		if (err != nil) != wantErr || !regexp.MustCompile(want).Match(out) {
-			t.Errorf("%s: %v\n%s\nwant %s", pkg, err, out, want)
-		}
-	}
-	f("good", false, `^Building bin/x: 60 packages to compile, about 1 min\.\nBuilt bin/x in \d+ s\.\n$`)
-	f("new", false, `^Downloading the modules of bin/x\.\nBuilding bin/x: 60 packages`)
-	f("bad", true, `^Building bin/x: 60 packages to compile, about 1 min\.\n# example.com/p60\n\./x.go:1:2: wrong thing\n$`)
 }
 
 // until runs a command until it has said something.

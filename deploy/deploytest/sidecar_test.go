@@ -1,9 +1,6 @@
 package deploytest
 
 import (
-	"os/exec"
-	"regexp"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,29 +110,4 @@ func rights(objects []*unstructured.Unstructured) map[string]bool {
 		}
 	}
 	return all
-}
-
-// TestFlags: the program has every flag that a manifest gives.
-func TestFlags(t *testing.T) {
-	help, err := exec.Command(binary(t, "watchfan"), "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifests := ""
-	for _, name := range []string{"static-pod.yaml", "daemonset.yaml", "patches/kube-apiserver+strategic.yaml"} {
-		manifests += readFile(t, "../sidecar/"+name)
-	}
-	r, err := template(t, readFile(t, "testdata/everything.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := regexp.MustCompile(`(?m)^ +- ["']?(--[a-z-]+)`).FindAllStringSubmatch(manifests+r.Manifest, -1)
-	if len(flags) < 40 {
-		t.Errorf("only %d flags were read", len(flags))
-	}
-	for _, flag := range flags {
-		if !strings.Contains(string(help), "  "+flag[1]+" ") && !strings.Contains(string(help), "  "+flag[1]+"\n") {
-			t.Errorf("watchfan has no flag %s", flag[1])
-		}
-	}
 }

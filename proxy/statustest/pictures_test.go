@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -110,29 +109,4 @@ func paletted(of image.Image, mostHeight, mostColours int) *image.Paletted {
 	to := image.NewPaletted(bounds, palette)
 	each(func(x, y int, c color.Color) { to.SetColorIndex(x, y, index[c]) })
 	return to
-}
-
-// The pictures of the documents are there, are small, and are shown.
-func TestPictures(t *testing.T) {
-	if *update {
-		t.Skip("TestStatusPage takes them anew")
-	}
-	document, err := os.ReadFile("../../deploy/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range documented {
-		content, err := os.ReadFile(filepath.Join(shown, d.name+".png"))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		size, err := png.DecodeConfig(bytes.NewReader(content))
-		if err != nil || int64(size.Width) != d.width || len(content) > mostPicture {
-			t.Errorf("%s is %d pixels wide and takes %d bytes: %v", d.name, size.Width, len(content), err)
-		}
-		if !strings.Contains(string(document), "screenshots/"+d.name+".png") {
-			t.Errorf("deploy/README.md does not show %s", d.name)
-		}
-	}
 }

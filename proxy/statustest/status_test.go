@@ -560,11 +560,6 @@ func testPolicy(t *testing.T, v *visit) {
 	}
 	for _, script := range []string{
 		`document.createElement("p").append(Object.assign(new Image(), { src: "http://127.0.0.1:1/x.png" }))`,
-		`fetch("http://127.0.0.1:1/x").catch(() => {})`,
-		`document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: ` +
-			`"http://127.0.0.1:1/x.css" }))`,
-		`document.head.append(Object.assign(document.createElement("style"), { textContent: "p { color: red }" }))`,
-		`document.body.append(Object.assign(document.createElement("iframe"), { src: "/statusz" }))`,
 		`document.head.append(Object.assign(document.createElement("script"), { text: "1" }))`,
 	} {
 		v.taken()
@@ -576,7 +571,6 @@ func testPolicy(t *testing.T, v *visit) {
 			return nil
 		})
 	}
-	eval[bool](v.tab, `document.querySelector("iframe").remove() === undefined`)
 }
 
 // testText: markup in text from watchfan is shown as it stands.

@@ -51,11 +51,14 @@ func run(root *cobra.Command, args []string) int {
 		if work := c.RunE; work != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {
 				began = true
+				if c.HasParent() { // serving has stopContext
+					c.SetContext(untilInterrupted())
+				}
 				return work(c, args)
 			}
 		}
 	}
-	c, err := root.ExecuteContextC(untilInterrupted())
+	c, err := root.ExecuteC()
 	var code exitCode
 	switch {
 	case err == nil:
@@ -108,6 +111,7 @@ func newRoot() *cobra.Command {
 		}
 	}
 	root.AddCommand(diagnose.Top(), diagnose.Explain(), assess.Command(), check, config, newVersion())
+	root.InitDefaultCompletionCmd() // for help
 	root.SetHelpCommand(newHelp(root, flags.Table))
 
 	usage := root.UsageFunc()

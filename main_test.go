@@ -57,6 +57,7 @@ func TestCommands(t *testing.T) {
 	f("help", 0, "Usage:\n")
 	f("help limits", 0, "\nLimits:\n")
 	f("help config", 0, "or what is wrong with it.\n")
+	f("help completion", 0, "Available Commands:\n  bash")
 	f("top --help", 0, "Reasons, worst first:\n")
 	f("version", 0, "tested with Kubernetes v1.")
 	f("--version", 0, "tested with Kubernetes v1.")

@@ -139,15 +139,6 @@ func printConfig(t testing.TB, o proxy.Options) string {
 	return b.String()
 }
 
-// TestConfigAndFlags: flags win over the file, and the file over the defaults.
-func TestConfigAndFlags(t *testing.T) {
-	file := configFile(t, header+"idleTimeout: 1m\nhistoryFrames: 7\n")
-	o, err := proxy.ParseFlags([]string{"--idle-timeout=2m", "--config", file})
-	if got := printConfig(t, o); err != nil || !strings.Contains(got, "idleTimeout: 2m\n") || !strings.Contains(got, "historyFrames: 7\n") {
-		t.Errorf("got %v\n%s", err, got)
-	}
-}
-
 // TestConfigErrors: an error names the file, the line and the field.
 func TestConfigErrors(t *testing.T) {
 	f := func(content string, want ...string) {

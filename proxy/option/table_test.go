@@ -37,18 +37,6 @@ func (s *settings) table() *option.Table {
 	return t
 }
 
-func TestDefaults(t *testing.T) {
-	var s settings
-	s.table().SetDefaults()
-	if s.format != "text" || !s.on || s.count != 3 || s.size != 1<<20 || s.idle != 10*time.Minute || s.list != nil ||
-		s.level != slog.LevelInfo {
-		t.Errorf("got %+v", s)
-	}
-	if err := s.table().Check(); err != nil {
-		t.Errorf("the defaults are wrong: %v", err)
-	}
-}
-
 // TestCheck: an error names the place of the setting, and says what to give instead.
 func TestCheck(t *testing.T) {
 	f := func(content, args, want string) {
@@ -126,29 +114,5 @@ func TestGroups(t *testing.T) {
 	got := strings.Join(strings.Fields(help.String()), " ")
 	if got != "B: -c TEXT -e TEXT A: -a TEXT -d TEXT C: -b TEXT" {
 		t.Errorf("got %s", got)
-	}
-}
-
-// TestRoundTrip: a file of WriteConfig sets the same values.
-func TestRoundTrip(t *testing.T) {
-	var s, again settings
-	table := s.table()
-	table.SetDefaults()
-	if err := table.Flags().Parse(
-		strings.Fields("--name=yes --on=false --client-ca-list=a,b --client-ca-list=c -v=2 --idle-timeout=1h " +
-			"--client-buffer-bytes=3Ki")); err != nil {
-		t.Fatal(err)
-	}
-	var first, second bytes.Buffer
-	if err := table.WriteConfig(&first); err != nil {
-		t.Fatal(err)
-	}
-	back := again.table()
-	back.SetDefaults()
-	if err := back.ReadConfig("c.yaml", first.Bytes()); err != nil {
-		t.Fatalf("%v\n%s", err, &first)
-	}
-	if err := back.WriteConfig(&second); err != nil || first.String() != second.String() {
-		t.Errorf("got %s want %s, %v", &second, &first, err)
 	}
 }

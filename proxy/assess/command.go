@@ -133,13 +133,8 @@ func readSame(ctx context.Context, server *upstream.Upstream, before *sample) (a
 func read(ctx context.Context, server *upstream.Upstream) (*sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL("/metrics", "").String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "text/plain;version=0.0.4")
 	at := time.Now()
-	resp, err := server.Do(req)
+	resp, err := upstream.GetOwn(ctx, server, "/metrics", "", "text/plain;version=0.0.4")
 	if err != nil {
 		return nil, fmt.Errorf("get /metrics of %s: %w", server.Address(), err)
 	}

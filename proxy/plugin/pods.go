@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -47,25 +48,6 @@ func names(pods []pod) string {
 	return strings.Join(names, ", ")
 }
 
-// podList is what matters of a PodList.
-type podList struct {
-	Items []struct {
-		Metadata struct {
-			Name, Namespace   string
-			DeletionTimestamp *string
-		}
-		Spec struct {
-			Containers []struct {
-				Ports []struct {
-					Name          string
-					ContainerPort int
-				}
-			}
-		}
-		Status struct{ Phase string }
-	}
-}
-
 // findPods returns the running pods of a namespace, "" for all, that a selector matches, and that
 // have a name, if it is given. The error says where it has looked.
 func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector string) ([]pod, error) {
@@ -78,7 +60,7 @@ func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector s
 		query.Set("fieldSelector", "metadata.name="+name)
 		where += " with the name " + name
 	}
-	var list podList
+	var list corev1.PodList
 	if err := get(ctx, cfg, path, query, &list); err != nil {
 		if namespace == "" {
 			err = fmt.Errorf("%w; -n looks in one namespace", err)
@@ -87,14 +69,14 @@ func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector s
 	}
 	var pods []pod
 	for _, item := range list.Items {
-		if item.Status.Phase != "Running" || item.Metadata.DeletionTimestamp != nil {
+		if item.Status.Phase != corev1.PodRunning || item.DeletionTimestamp != nil {
 			continue
 		}
-		p := pod{item.Metadata.Namespace, item.Metadata.Name, adminPort}
+		p := pod{item.Namespace, item.Name, adminPort}
 		for _, c := range item.Spec.Containers {
 			for _, port := range c.Ports {
 				if port.Name == "admin" {
-					p.admin = port.ContainerPort
+					p.admin = int(port.ContainerPort)
 				}
 			}
 		}

@@ -16,6 +16,7 @@
 //	files        what files contain, read again when they change
 //	remember     answers remembered for a time, and calls that callers share
 //	websocket    the WebSocket protocol: its handshake, its messages and its other frames
+//	downstream   clients' connections, for any protocol, and the sinks of watches
 //	apistatus    errors in kube-apiserver's form
 //	view         parts of the path space that serve the API without some fields
 //	request      a request's parameters, parsed once
@@ -24,7 +25,6 @@
 //	audit        the audit log
 //	upstream     the client to kube-apiserver, and discovery of its APIs
 //	seed         sibling replicas, whose caches fill those of a new one
-//	downstream   clients' connections, for any protocol, and the sinks of watches
 //	passthrough  requests that are passed through to kube-apiserver
 //	reflector    one resource followed upstream: list, watch, and their failures
 //	lane         one resource served from a cache: first list, freshness, history

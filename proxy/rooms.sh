@@ -3,7 +3,7 @@
 # Only http1 knows fasthttp, and only proxy itself knows http1 and http2.
 set -euo pipefail
 cd "$(dirname "$0")"
-rooms=(semaphore account option exposition exchange files remember websocket apistatus view request fairness auth audit upstream seed downstream passthrough reflector lane selfcheck registry watchers diagnose assess plugin cached admin http1 http2)
+rooms=(semaphore account option exposition exchange files remember websocket downstream apistatus view request fairness auth audit upstream seed passthrough reflector lane selfcheck registry watchers diagnose assess plugin cached admin http1 http2)
 
 allowed=" " wrong=0
 for room in "${rooms[@]}" .; do

@@ -1,7 +1,6 @@
 package downstream
 
 import (
-	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -148,7 +148,7 @@ func TestArrivalAgain(t *testing.T) {
 // Who has left while it waited takes no turn.
 func TestArrivalLeft(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
-		client, served := tcpPair(t)
+		client, served := proxytest.TCPPair(t)
 		all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
 		holder := &Arrival{all: all}
 		all.take(holder)
@@ -164,7 +164,7 @@ func TestArrivalLeft(t *testing.T) {
 			n, err := (&Arrival{all: all}).read(served, make([]byte, 16))
 			read <- answer{n, err}
 		}()
-		waitUntil(t, "its place in the queue", func() bool {
+		steady.UntilTrue(t, "its place in the queue", func() bool {
 			all.mu.Lock()
 			defer all.mu.Unlock()
 			if len(all.fresh) == 0 {
@@ -175,7 +175,7 @@ func TestArrivalLeft(t *testing.T) {
 		})
 		if leaves {
 			client.Close()
-			waitUntil(t, "the client's end", func() bool { return HasLeft(served) })
+			steady.UntilTrue(t, "the client's end", func() bool { return HasLeft(served) })
 		}
 		holder.End()
 		got := <-read
@@ -190,13 +190,8 @@ func TestArrivalReads(t *testing.T) {
 	all := NewArrivals(atMost(1), NewMetrics(metrics.NewSet()))
 	accept := func() (client, served net.Conn) {
 		t.Helper()
-		client, accepted := tcpPair(t)
-		served, err := ClientListener{Listener: &oneConn{accepted}, Arrivals: all}.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { served.Close() })
-		return client, served
+		client, accepted := proxytest.TCPPair(t)
+		return client, &arrivingConn{TCPConn: accepted, arrival: Arrival{all: all}}
 	}
 	holders := func() int {
 		all.mu.Lock()
@@ -231,23 +226,6 @@ func TestArrivalReads(t *testing.T) {
 	if got := holders(); got != 0 {
 		t.Errorf("%d have a turn where all have left, want none", got)
 	}
-}
-
-// oneConn is a listener that accepts a connection.
-type oneConn struct{ *net.TCPConn }
-
-func (l *oneConn) Accept() (net.Conn, error) { return l.TCPConn, nil }
-func (l *oneConn) Addr() net.Addr            { return l.LocalAddr() }
-
-// waitUntil waits for what comes without being waited for.
-func waitUntil(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	steady.Until(t, what, func() error {
-		if !is() {
-			return errors.New("it has not come")
-		}
-		return nil
-	})
 }
 
 // A crowd has half of the processors while watches are sent changes, and all when they are not.

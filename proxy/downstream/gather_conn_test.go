@@ -5,11 +5,13 @@ import (
 	"errors"
 	"net"
 	"testing"
+
+	"github.com/watchfan/watchfan/proxy/proxytest"
 )
 
 // gatherPair returns a connection that holds, and its client.
 func gatherPair(t *testing.T) (g *gatherConn, client net.Conn) {
-	client, c := tcpPair(t)
+	client, c := proxytest.TCPPair(t)
 	g = &gatherConn{arrivingConn: arrivingConn{TCPConn: c}}
 	g.hold()
 	return g, client

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -52,28 +51,6 @@ type sinkWay struct {
 	keys           io.Writer // gets the client's keys of TLS; nil for none
 }
 
-// tcpPair returns the ends of a connection, whose client's socket takes little.
-func tcpPair(t *testing.T) (client net.Conn, served *net.TCPConn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
-	}}
-	if client, err = dialer.Dial("tcp", ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(); c.Close() })
-	return client, c.(*net.TCPConn)
-}
-
 // sinkPair returns a sink whose socket takes little, and the client's end.
 func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client net.Conn, tap *tapConn) {
 	t.Helper()
@@ -89,7 +66,7 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 		cancel()
 		p.Run(ctx) // closes it
 	}
-	client, c := tcpPair(t)
+	client, c := proxytest.TCPPair(t)
 	_ = c.SetWriteBuffer(4096)
 	_ = client.SetDeadline(time.Now().Add(steady.Patience))
 	served = c
@@ -180,7 +157,7 @@ func TestSinkBytes(t *testing.T) {
 			}
 		}
 		read()
-		waitUntil(t, "room for the last bytes", func() bool { return received.Load() == int64(len(want)) })
+		steady.UntilTrue(t, "room for the last bytes", func() bool { return received.Load() == int64(len(want)) })
 		s.End(fanout.TimedOut, true)
 		if !<-s.endc {
 			t.Fatal("the response is not complete")
@@ -235,7 +212,7 @@ func TestSinkReads(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i%50 == 0 {
-				waitUntil(t, "reader that has nothing left", func() bool {
+				steady.UntilTrue(t, "reader that has nothing left", func() bool {
 					return int(bytesRead.Load()) == len(want) && (running.Load() == 0 || !way.polled)
 				})
 			}

@@ -195,12 +195,7 @@ func TestClientLeaves(t *testing.T) {
 					}
 					_, _ = io.Copy(io.Discard, x.Body)
 					close(began)
-					steady.Until(t, "end of the client", func() error {
-						if !x.Conn.Left() {
-							return errors.New("it is there")
-						}
-						return nil
-					})
+					steady.UntilTrue(t, "end of the client", x.Conn.Left)
 					close(left)
 				}, secure)
 				conn := dial()

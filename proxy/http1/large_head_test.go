@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/account"
 	"github.com/watchfan/watchfan/proxy/downstream"
 	"github.com/watchfan/watchfan/proxy/exchange"
+	"github.com/watchfan/watchfan/proxy/proxytest"
 	"github.com/watchfan/watchfan/proxy/proxytest/steady"
 )
 
@@ -32,7 +33,7 @@ func echo(t *testing.T, ledger *account.Ledger) (ask func(requests string) []str
 			ledger.Totals().Held[account.Heads])}
 	}, ledger, 0)
 	return func(requests string) (answers []string) {
-		client, served := tcpPair(t)
+		client, served := proxytest.TCPPair(t)
 		done := make(chan struct{})
 		go func() { defer close(done); _ = server.ServeConn(served, nil) }()
 		defer func() { client.Close(); <-done }()
@@ -128,7 +129,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 // A head has no more time because several servers read it.
 func TestLargeHeadTime(t *testing.T) {
 	server := newServer(t, func(*exchange.Exchange) {}, account.New(account.Limits{}), 0)
-	client, served := tcpPair(t)
+	client, served := proxytest.TCPPair(t)
 	d := &deadlines{Conn: served}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.ServeConn(d, nil) }()
@@ -161,7 +162,7 @@ func TestHeadsOfKnown(t *testing.T) {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	begin := func(bytes string) net.Conn {
-		client, served := tcpPair(t)
+		client, served := proxytest.TCPPair(t)
 		serving.Go(func() { _ = server.ServeConn(served, nil) })
 		send(t, client, bytes)
 		return client

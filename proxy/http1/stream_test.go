@@ -48,25 +48,14 @@ func startServer(t *testing.T, guard *exchange.Guard, handle func(*exchange.Exch
 	polled := make(chan struct{})
 	go func() { defer close(polled); poller.Run(polling) }()
 	t.Cleanup(func() { endPolling(); <-polled })
-	var config *tls.Config
-	if secure {
-		config = &tls.Config{DynamicRecordSizingDisabled: true}
-	}
-	return serve(t, server, config)
-}
-
-// serve serves on a port until the test ends, over TLS if there is a config. dial connects to it.
-func serve(t *testing.T, server *Server, config *tls.Config) (dial func() net.Conn) {
-	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := ln.Addr().String()
-	ln = downstream.ClientListener{Listener: ln, Arrivals: downstream.NewArrivals(func() int { return 1 }, downstream.NewMetrics(metrics.NewSet())), TLS: config != nil}
-	if config != nil {
-		config.Certificates = []tls.Certificate{proxytest.ServerCertificate()}
-		ln = tls.NewListener(ln, config)
+	ln = downstream.ClientListener{Listener: ln, Arrivals: downstream.NewArrivals(func() int { return 1 }, downstream.NewMetrics(metrics.NewSet())), TLS: secure}
+	if secure {
+		ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{proxytest.ServerCertificate()}, DynamicRecordSizingDisabled: true})
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
@@ -83,8 +72,8 @@ func serve(t *testing.T, server *Server, config *tls.Config) (dial func() net.Co
 		}
 		t.Cleanup(func() { c.Close() })
 		_ = c.SetDeadline(time.Now().Add(proxytest.Patience))
-		if config != nil {
-			c = tls.Client(c, &tls.Config{NextProtos: config.NextProtos, InsecureSkipVerify: true})
+		if secure {
+			c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 		}
 		return c
 	}
@@ -103,24 +92,6 @@ func send(t *testing.T, to io.Writer, text string) {
 	if _, err := io.WriteString(to, text); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// tcpPair returns the two ends of a connection.
-func tcpPair(t testing.TB) (client, served net.Conn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	if client, err = net.Dial("tcp", ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if served, err = ln.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(); served.Close() })
-	return client, served
 }
 
 // eachPort runs a test without TLS and with it.

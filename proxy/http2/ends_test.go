@@ -80,12 +80,7 @@ func TestGoAwayAtMaxAge(t *testing.T) {
 	p := w.dial()
 	first, _ := p.open(1, streams)
 	second, _ := p.open(3, streams)
-	steady.Until(t, "connection of that age", func() error {
-		if !first.conn.shared.Last() {
-			return errors.New("it is younger")
-		}
-		return nil
-	})
+	steady.UntilTrue(t, "connection of that age", first.conn.shared.Last)
 	first.End(fanout.Aged, true)
 	w.flush(first)
 	batch, payload := event(10)
@@ -321,12 +316,7 @@ func TestGone(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			if late {
 				began <- struct{}{}
-				steady.Until(t, "end of the client", func() error {
-					if !client.Left() {
-						return errors.New("it is there")
-					}
-					return nil
-				})
+				steady.UntilTrue(t, "end of the client", client.Left)
 			}
 			if to.OnGone(cancel); !late {
 				began <- struct{}{}

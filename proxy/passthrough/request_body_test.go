@@ -49,24 +49,6 @@ func TestRequestBodyAgain(t *testing.T) {
 	}
 }
 
-// Of a body, as much is received beforehand as can be sent again. The rest follows it.
-func TestRequestBodyReceived(t *testing.T) {
-	for _, size := range []int{0, 1, 1000, upstream.MaxKeptBody, upstream.MaxKeptBody + 1, 3 * upstream.MaxKeptBody} {
-		sent := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
-		from := bytes.NewReader(sent)
-		b := &requestBody{keep: upstream.MaxKeptBody, Body: &scriptedBody{Reader: iotest.OneByteReader(from)}}
-		if st := b.receive(); st != nil {
-			t.Fatalf("%d bytes: %+v", size, st)
-		}
-		if n := size - from.Len(); n != min(size, upstream.MaxKeptBody) {
-			t.Errorf("%d of %d bytes were received", n, size)
-		}
-		if got, err := io.ReadAll(&bodyAttempt{body: b}); err != nil || !bytes.Equal(got, sent) {
-			t.Errorf("%d bytes: got %d, %v", size, len(got), err)
-		}
-	}
-}
-
 // scriptedBody is a client's body.
 type scriptedBody struct {
 	io.Reader

@@ -40,41 +40,34 @@ type rule struct {
 
 // NewServer starts a server over HTTP/1.1, at resourceVersion 100, that ends with the test.
 func NewServer(t testing.TB) *Server {
-	s := newServer(t)
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(s.stop)
-	return s
+	return newServer(t, nil, httptest.NewUnstartedServer(nil), (*httptest.Server).Start)
 }
 
 // NewTLSServer starts a server over HTTP/2.
 func NewTLSServer(t testing.TB) *Server {
-	s := newServer(t)
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
-	s.Server.EnableHTTP2 = true
-	s.Server.StartTLS()
-	t.Cleanup(s.stop)
-	return s
+	return newServer(t, nil, httptest.NewUnstartedServer(nil), startHTTP2)
 }
 
 // NewBubbleServer starts a server over HTTP/1.1 in a bubble of testing/synctest. Only Pipes lead to it.
 func NewBubbleServer(t testing.TB) *Server { return newBubbleServer(t, (*httptest.Server).Start) }
 
 // NewBubbleTLSServer is NewBubbleServer over HTTP/2.
-func NewBubbleTLSServer(t testing.TB) *Server {
-	return newBubbleServer(t, func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() })
-}
+func NewBubbleTLSServer(t testing.TB) *Server { return newBubbleServer(t, startHTTP2) }
 
 func newBubbleServer(t testing.TB, start func(*httptest.Server)) *Server {
-	s := newServer(t)
-	s.Pipes = NewPipes()
-	s.Server = &httptest.Server{Listener: s.Pipes, Config: &http.Server{Handler: http.HandlerFunc(s.serve)}}
-	start(s.Server)
-	t.Cleanup(s.stop)
-	return s
+	pipes := NewPipes()
+	return newServer(t, pipes, &httptest.Server{Listener: pipes, Config: new(http.Server)}, start)
 }
 
-func newServer(t testing.TB) *Server {
+func startHTTP2(s *httptest.Server) {
+	s.EnableHTTP2 = true
+	s.StartTLS()
+}
+
+func newServer(t testing.TB, pipes *Pipes, server *httptest.Server, start func(*httptest.Server)) *Server {
 	s := &Server{
+		Server:        server,
+		Pipes:         pipes,
 		t:             t,
 		rv:            100,
 		collections:   make(map[string]*Collection),
@@ -89,6 +82,12 @@ func newServer(t testing.TB) *Server {
 	for _, r := range []Resource{ConfigMaps, Foos, Events} {
 		s.Add(r)
 	}
+	server.Config.Handler = http.HandlerFunc(s.serve)
+	start(server)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
 	return s
 }
 
@@ -99,11 +98,6 @@ func (s *Server) Add(r Resource) *Collection {
 	c := &Collection{s: s, Resource: r, objects: make(map[string]object)}
 	s.collections[r.Path()] = c
 	return c
-}
-
-func (s *Server) stop() {
-	s.CloseClientConnections()
-	s.Close()
 }
 
 // Collection returns the server's collection of a resource.
@@ -174,15 +168,7 @@ func (s *Server) Bump(n uint64) uint64 {
 
 // Requests returns the requests of a kind so far.
 func (s *Server) Requests(kind Kind) []Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var of []Request
-	for _, r := range s.requests {
-		if r.Kind == kind {
-			of = append(of, r)
-		}
-	}
-	return of
+	return slices.DeleteFunc(s.All(), func(r Request) bool { return r.Kind != kind })
 }
 
 // Count returns the number of requests of a kind so far.

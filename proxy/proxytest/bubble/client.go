@@ -74,7 +74,7 @@ func (p *Proxy) Begin(r Request) *Client {
 	}
 	switch {
 	case r.Upload != nil:
-		c.x.Body, c.x.ContentLength = &upload{PipeReader: r.Upload}, r.Length
+		c.x.Body, c.x.ContentLength = &body{Reader: r.Upload}, r.Length
 	case r.Body != "":
 		c.x.Body = &body{Reader: strings.NewReader(r.Body)}
 	}
@@ -293,46 +293,35 @@ type streamConn struct{ *conn }
 func (streamConn) StreamID() uint32        { return 1 }
 func (streamConn) Window() exchange.Window { return exchange.OpenWindow }
 
-// body is a request's body that has come.
+// body is a request's body, which has come or is still coming.
 type body struct {
-	*strings.Reader
-	released atomic.Bool
+	io.Reader
+	released, whole atomic.Bool
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.released.Load() {
 		return 0, exchange.ErrBodyReleased
 	}
-	return b.Reader.Read(p)
-}
-func (*body) Hold() bool      { return true }
-func (*body) Own()            {}
-func (*body) Due(time.Time)   {}
-func (b *body) Release() bool { b.released.Store(true); return b.Len() == 0 }
-
-// upload is a request's body that is still coming.
-type upload struct {
-	*io.PipeReader
-	whole atomic.Bool
-}
-
-func (u *upload) Read(p []byte) (int, error) {
-	n, err := u.PipeReader.Read(p)
+	n, err := b.Reader.Read(p)
 	switch err {
 	case io.EOF:
-		u.whole.Store(true)
+		b.whole.Store(true)
 	case io.ErrClosedPipe:
 		err = exchange.ErrBodyReleased
 	}
 	return n, err
 }
-func (*upload) Hold() bool    { return true }
-func (*upload) Own()          {}
-func (*upload) Due(time.Time) {}
+func (*body) Hold() bool    { return true }
+func (*body) Own()          {}
+func (*body) Due(time.Time) {}
 
-func (u *upload) Release() bool {
-	_ = u.PipeReader.Close()
-	return u.whole.Load()
+func (b *body) Release() bool {
+	b.released.Store(true)
+	if c, ok := b.Reader.(io.Closer); ok {
+		_ = c.Close()
+	}
+	return b.whole.Load()
 }
 
 // stream is a response's body on its way to a client, and a [fanout.Sink]. It takes everything at

@@ -1,6 +1,7 @@
 package steady
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -24,6 +25,17 @@ func Until(t testing.TB, what string, f func() error) {
 		}
 		time.Sleep(pause) //testlint:allow timer the condition is looked at again
 	}
+}
+
+// UntilTrue is Until for a condition that says nothing more.
+func UntilTrue(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	Until(t, what, func() error {
+		if !holds() {
+			return errors.New("it has not come")
+		}
+		return nil
+	})
 }
 
 // Receive waits until c has a value or is closed. What it waits for completes the sentence "there is no …".

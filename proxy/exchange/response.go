@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 
@@ -63,12 +64,7 @@ func (r *Response) Reset() {
 }
 
 // Code returns the status code.
-func (r *Response) Code() int {
-	if r.Status == 0 {
-		return http.StatusOK
-	}
-	return r.Status
-}
+func (r *Response) Code() int { return cmp.Or(r.Status, http.StatusOK) }
 
 // HasBody reports whether a body follows the head of a response to method (RFC 9112, section 6.3).
 func (r *Response) HasBody(method string) bool {

@@ -1,6 +1,9 @@
 package exchange
 
-import "strings"
+import (
+	"net/url"
+	"strings"
+)
 
 // Target is a request line's target in its parts, as sent.
 type Target struct {
@@ -22,22 +25,6 @@ func CutTarget(target string) (t Target, ok bool) {
 		t.Authority, target = rest[:slash], rest[slash:]
 	}
 	t.Path, t.Query, t.Asked = strings.Cut(target, "?")
-	return t, wholeEscapes(t.Path)
-}
-
-// wholeEscapes reports whether two hexadecimal digits follow each %.
-func wholeEscapes(path string) bool {
-	for {
-		i := strings.IndexByte(path, '%')
-		if i < 0 {
-			return true
-		}
-		if path = path[i+1:]; len(path) < 2 || !hexDigit(path[0]) || !hexDigit(path[1]) {
-			return false
-		}
-	}
-}
-
-func hexDigit(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+	_, err := url.PathUnescape(t.Path)
+	return t, err == nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/valyala/fasthttp"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
 )
@@ -27,10 +28,13 @@ import (
 // Some oddities do not reach this function: empty lines before the request line, and a bare LF at
 // its end. fasthttp accepts them as RFC 9112, section 2.2, allows and as every other server does.
 //
-// It allocates two strings, one for the target and one for all lines. It takes 0.13 µs for a
+// It allocates two strings, one for the target and one for all lines. It takes 0.16 µs for a
 // request of client-go.
 func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.Refusal {
-	x.Method, x.Target = methodOf(h), string(h.RequestURI())
+	x.Method, x.Target = usualMethods[string(h.Method())], string(h.RequestURI())
+	if x.Method == "" {
+		x.Method = string(h.Method())
+	}
 	if x.ContentLength = int64(h.ContentLength()); x.ContentLength < chunkedLength {
 		x.ContentLength = 0
 	}
@@ -42,20 +46,12 @@ func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.Refusal
 	return wrong
 }
 
-// methodOf returns the method. It allocates nothing for the usual methods.
-func methodOf(h *fasthttp.RequestHeader) string {
-	switch method := h.Method(); string(method) {
-	case http.MethodGet:
-		return http.MethodGet
-	case http.MethodPost:
-		return http.MethodPost
-	case http.MethodPut:
-		return http.MethodPut
-	case http.MethodPatch:
-		return http.MethodPatch
-	default:
-		return string(method)
-	}
+// usualMethods has the methods for which nothing is allocated.
+var usualMethods = map[string]string{
+	http.MethodGet:   http.MethodGet,
+	http.MethodPost:  http.MethodPost,
+	http.MethodPut:   http.MethodPut,
+	http.MethodPatch: http.MethodPatch,
 }
 
 // readRequestLine reads the protocol and checks the method and the target.
@@ -95,11 +91,11 @@ func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
 		if lines++; lines > exchange.MaxHeaderLines {
 			return exchange.HeadTooLong
 		}
-		colon := exchange.TokenLength(line)
-		if colon == 0 || colon == len(line) || line[colon] != ':' {
+		name, value, _ := strings.Cut(line, ":")
+		if len(name) == len(line) || !httpguts.ValidHeaderFieldName(name) {
 			return exchange.BadRequest("a line of the request's header does not begin with a name and a colon")
 		}
-		name, value := line[:colon], trimBlanks(line[colon+1:])
+		value = trimBlanks(value)
 		if st := checkField(x, name, value, &said); st != nil {
 			return st
 		}
@@ -118,7 +114,7 @@ type onceSaid struct{ bodyLength, contentType bool }
 func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *exchange.Refusal {
 	switch {
 	case exchange.SameName(name, "host"):
-		if !exchange.PlainHost(value) {
+		if !httpguts.ValidHostHeader(value) {
 			return exchange.BadHost
 		}
 	case exchange.SameName(name, "expect"):

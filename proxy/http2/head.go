@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/watchfan/watchfan/proxy/exchange"
@@ -91,7 +92,7 @@ func (d *headDecoder) emit(f hpack.HeaderField) {
 
 // take keeps a field, or returns why it makes the head malformed.
 func (d *headDecoder) take(f hpack.HeaderField) (malformed string) {
-	if !plainValue(f.Value) {
+	if !httpguts.ValidHeaderFieldValue(f.Value) {
 		return "a field's value has control characters"
 	}
 	if strings.HasPrefix(f.Name, ":") {
@@ -102,7 +103,7 @@ func (d *headDecoder) take(f hpack.HeaderField) (malformed string) {
 		d.pseudo[i], d.has[i] = f.Value, true
 		return ""
 	}
-	if f.Name == "" || exchange.TokenLength(f.Name) < len(f.Name) || strings.ToLower(f.Name) != f.Name {
+	if !httpguts.ValidHeaderFieldName(f.Name) || strings.ToLower(f.Name) != f.Name {
 		return "a field's name is not a token in lower case"
 	}
 	switch f.Name {
@@ -120,23 +121,13 @@ func (d *headDecoder) take(f hpack.HeaderField) (malformed string) {
 	return ""
 }
 
-// plainValue reports whether value has no control characters but tabs (RFC 9110, section 5.5).
-func plainValue(value string) bool {
-	for i := range len(value) {
-		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
 // checkPseudo returns why the pseudo-header fields of a request are malformed; "" if they are not.
 func (d *headDecoder) checkPseudo() string {
 	connect := d.pseudo[method] == http.MethodConnect
 	switch {
 	case d.malformed != "":
 		return d.malformed
-	case exchange.TokenLength(d.pseudo[method]) < len(d.pseudo[method]), d.pseudo[method] == "",
+	case !httpguts.ValidHeaderFieldName(d.pseudo[method]), // a token, as a method is
 		!connect && (d.pseudo[path] == "" || d.pseudo[scheme] != "https" && d.pseudo[scheme] != "http"):
 		return "a pseudo-header field is missing or wrong"
 	}
@@ -158,7 +149,7 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *excha
 		wrong = exchange.NoConnect
 	case !ok || x.Target[0] != '/' || strings.ContainsAny(x.Target, " \t"):
 		wrong = exchange.BadTarget
-	case !exchange.PlainHost(d.pseudo[authority]):
+	case !httpguts.ValidHostHeader(d.pseudo[authority]):
 		wrong = exchange.BadHost
 	}
 	for _, f := range d.fields {
@@ -182,7 +173,7 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *excha
 func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *exchange.Refusal {
 	switch f.Name {
 	case "host":
-		if d.saidHost || !exchange.PlainHost(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
+		if d.saidHost || !httpguts.ValidHostHeader(f.Value) || d.has[authority] && f.Value != d.pseudo[authority] {
 			return exchange.BadHost
 		}
 		d.saidHost = true

@@ -221,7 +221,7 @@ func FuzzHead(f *testing.F) {
 		total := 0
 		for _, field := range x.Header {
 			total += len(field.Name) + len(field.Value)
-			if exchange.TokenLength(field.Name) != len(field.Name) || strings.ContainsAny(field.Value, "\r\n\x00") {
+			if strings.ContainsAny(field.Name, " :\r\n\x00") || field.Name == "" || strings.ContainsAny(field.Value, "\r\n\x00") {
 				t.Errorf("field %q", field)
 			}
 		}

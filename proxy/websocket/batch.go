@@ -20,10 +20,7 @@ var errNoChunks = errors.New("a batch of a watch does not consist of whole chunk
 // Frame makes b the messages of chunks, which are the shared slices of whole HTTP/1.1 chunks. b
 // shares their memory.
 func (b *Batch) Frame(form exchange.Messages, chunks [][]byte) error {
-	op := opText
-	if form.Binary {
-		op = opBinary
-	}
+	op := opcodeOf(form)
 	for len(chunks) > 0 {
 		first, second, rest, ok := framing.NextPayload(chunks)
 		if !ok || len(first) < form.Prefix {
@@ -61,10 +58,13 @@ func (b *Batch) Reset(kept bool) {
 
 // Message returns one event, without chunk framing, as a message. It copies the event.
 func Message(form exchange.Messages, event []byte) []byte {
-	op := opText
-	if form.Binary {
-		op = opBinary
-	}
 	event = event[form.Prefix:]
-	return append(appendHeader(make([]byte, 0, maxServerHeader+len(event)), op, len(event)), event...)
+	return append(appendHeader(make([]byte, 0, maxServerHeader+len(event)), opcodeOf(form), len(event)), event...)
+}
+
+func opcodeOf(form exchange.Messages) opcode {
+	if form.Binary {
+		return opBinary
+	}
+	return opText
 }

@@ -1,6 +1,9 @@
 package exchange
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Field is one line of a head. Names are compared without regard to case.
 type Field struct{ Name, Value string }
@@ -60,18 +63,13 @@ func (h *Header) Add(name, value string) { *h = append(*h, Field{name, value}) }
 
 // Set makes value the only value of name.
 func (h *Header) Set(name, value string) {
-	kept := (*h)[:0]
-	set := false
-	for _, f := range *h {
-		if f.Is(name) {
-			if set {
-				continue
-			}
-			f.Value, set = value, true
-		}
-		kept = append(kept, f)
-	}
-	if *h = kept; !set {
+	called := func(f Field) bool { return f.Is(name) }
+	first := slices.IndexFunc(*h, called)
+	if first < 0 {
 		h.Add(name, value)
+		return
 	}
+	(*h)[first].Value = value
+	others := slices.DeleteFunc((*h)[first+1:], called)
+	*h = (*h)[:first+1+len(others)]
 }

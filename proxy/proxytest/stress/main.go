@@ -4,17 +4,14 @@
 //
 //	go run ./proxy/proxytest/stress -n 15,15,5 -run ^TestParked ./fanout ./proxy/lane
 //
-// It exits with 1 if anything failed. The outcome of each test is added to bin/stress.jsonl, and -n 0
-// prints the rates of all that is there. What a package has printed in a run that failed is kept in
+// It exits with 1 if anything failed. What a package has printed in a run that failed is kept in
 // bin/stress.
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -48,8 +45,6 @@ type stress struct {
 	binaries []binary
 	flags    []string // for the binaries
 	keep     string   // directory for what failed runs print
-	record   io.Writer
-	out      io.Writer
 	tally
 }
 
@@ -75,30 +70,23 @@ func runAll(n, run, e2e string, short bool, build, packages []string) (failed bo
 	if err != nil {
 		return false, err
 	}
-	s := &stress{keep: "bin/stress", out: os.Stdout, tally: make(tally), flags: []string{"-test.v=test2json", "-test.shuffle=on",
+	s := &stress{keep: "bin/stress", tally: make(tally), flags: []string{"-test.v=test2json", "-test.shuffle=on",
 		"-test.timeout=1h", "-test.short=" + strconv.FormatBool(short)}}
 	if err := os.MkdirAll(s.keep, 0o755); err != nil {
 		return false, err
 	}
-	record, err := os.OpenFile("bin/stress.jsonl", os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
+	if s.binaries, err = buildAll(s.keep, build, packages); err != nil {
 		return false, err
 	}
-	defer record.Close()
-	s.record = record
-	if runs == [len(modes)]int{} {
-		err = s.tally.read(record)
-	} else if s.binaries, err = buildAll(s.keep, build, packages); err == nil {
-		for i := range s.binaries {
-			s.binaries[i].run = run
-			if run == "" && path.Base(s.binaries[i].pkg) == "e2e" {
-				s.binaries[i].run = e2e
-			}
+	for i := range s.binaries {
+		s.binaries[i].run = run
+		if run == "" && path.Base(s.binaries[i].pkg) == "e2e" {
+			s.binaries[i].run = e2e
 		}
-		err = s.run(runs)
 	}
+	err = s.run(runs)
 	fmt.Print(s.table())
-	return s.failures() > 0, errors.Join(err, record.Close())
+	return s.failures() > 0, err
 }
 
 func parseRuns(n string) (runs [len(modes)]int, err error) {
@@ -148,7 +136,7 @@ func (s *stress) run(runs [len(modes)]int) error {
 					return err
 				}
 			}
-			fmt.Fprintf(s.out, "%s run %d of %d ended after %s, %d tests have failed until now\n", m, n+1, runs[i], time.Since(began).Round(time.Second), s.failures())
+			fmt.Printf("%s run %d of %d ended after %s, %d tests have failed until now\n", m, n+1, runs[i], time.Since(began).Round(time.Second), s.failures())
 		}
 		end()
 	}
@@ -176,12 +164,9 @@ func (s *stress) runOne(b binary, m mode) error {
 	}
 	for _, o := range outcomes {
 		s.note(o)
-		if err := json.NewEncoder(s.record).Encode(o); err != nil {
-			return err
-		}
 		if o.Action == "fail" {
 			file := fmt.Sprintf("%s-%s-%s.log", filepath.Base(b.path), strings.Fields(string(m))[0], o.Shuffle)
-			fmt.Fprintf(s.out, "%s failed: see %s\n", o.name(), filepath.Join(s.keep, file))
+			fmt.Printf("%s failed: see %s\n", o.name(), filepath.Join(s.keep, file))
 			if err := os.WriteFile(filepath.Join(s.keep, file), []byte(printed), 0o644); err != nil {
 				return err
 			}

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// outcome is that of one test in one run: a line of the record. Its fields are those of go tool
-// test2json, the mode, and the order of the tests. Without a test, a package has failed though none of
-// its tests did, as by a panic or at its time limit.
+// outcome is that of one test in one run. Its fields are those of go tool test2json, the mode, and the
+// order of the tests. Without a test, a package has failed though none of its tests did, as by a panic
+// or at its time limit.
 type outcome struct {
 	Package, Test, Action string
 	Elapsed               float64 // seconds
@@ -82,19 +82,6 @@ func (t tally) note(o outcome) {
 	if o.Action == "fail" {
 		c.failed++
 		c.orders = append(c.orders, fmt.Sprintf("%s: -test.shuffle=%s", o.Mode, o.Shuffle))
-	}
-}
-
-// read notes the outcomes of a record.
-func (t tally) read(record io.Reader) error {
-	for lines := json.NewDecoder(record); ; {
-		var o outcome
-		if err := lines.Decode(&o); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("read the record: %w", err)
-		}
-		t.note(o)
 	}
 }
 

@@ -136,14 +136,6 @@ func (h *hijacked) stopRead() {
 	_ = h.conn.SetReadDeadline(time.Time{})
 }
 
-// takeKept returns the bytes that the client has sent beyond the current request, and forgets them.
-// Nobody is in waitRead.
-func (h *hijacked) takeKept() []byte {
-	kept := h.kept
-	h.kept = nil
-	return kept
-}
-
 // resume gives the connection back to the server for the client's next request. It closes the
 // connection if that may carry no further request. The response must be complete. resume blocks
 // until the connection is closed or taken over again.

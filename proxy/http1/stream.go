@@ -51,7 +51,9 @@ func (st *stream) begin(head []byte) (began bool) {
 	if st.messages != nil {
 		sink := downstream.NewSink(st.conn.conn, server.Poller, "", server.Guard, events)
 		w := &webSocket{messages: messages{connection: sink, form: *st.messages}, gone: st.source.Gone}
-		return w.begin(head, st.conn.takeKept(), st.source) == nil
+		kept := st.conn.kept // nobody is in waitRead, and no request follows
+		st.conn.kept = nil
+		return w.begin(head, kept, st.source) == nil
 	}
 	sink := downstream.NewSink(st.conn.conn, server.Poller, framing.LastChunk, server.Guard, events)
 	if sink.Begin(head, func() { st.conn.waitRead(st.source.Gone) }) != nil {

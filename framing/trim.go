@@ -14,7 +14,6 @@ type Trim struct {
 	drops    []Drop
 	tree     trimTree
 	metadata bool // all fields are of the metadata
-	managed  bool // metadata.managedFields are left out of every object
 }
 
 // Drop is some of the fields that a Trim leaves out.
@@ -38,7 +37,6 @@ func NewTrim(drops ...Drop) *Trim {
 		for _, path := range d.Fields {
 			t.tree.add(path, 1<<i)
 			t.metadata = t.metadata && path[0] == metadataName
-			t.managed = t.managed || d.Selects == nil && slices.Equal(path, managedFieldsPath)
 		}
 		for _, name := range d.Annotations {
 			t.tree.add([]string{metadataName, annotationsName, name}, 1<<i)
@@ -61,9 +59,6 @@ var managedFieldsPath = []string{metadataName, managedFieldsName}
 func (t *Trim) Fits(e Encoding, metadata bool) bool {
 	return t == nil || e != Protobuf || t.metadata || metadata
 }
-
-// DropsManagedFields reports whether metadata.managedFields are left out of every object.
-func (t *Trim) DropsManagedFields() bool { return t != nil && t.managed }
 
 // trimTree is the union of the paths of a Trim.
 type trimTree struct {

@@ -321,23 +321,6 @@ func TestObjectSize(t *testing.T) {
 	}
 }
 
-func TestDropsManagedFields(t *testing.T) {
-	managed := [][]string{{"spec", "x"}, {"metadata", "managedFields"}}
-	for _, c := range []struct {
-		trim *framing.Trim
-		want bool
-	}{
-		{nil, false}, {framing.Lean, true}, {framing.NewTrim(), false},
-		{framing.NewTrim(framing.Drop{Annotations: []string{"managedFields"}}, framing.Drop{Fields: managed}), true},
-		{framing.NewTrim(framing.Drop{Fields: managed[:1]}), false},
-		{framing.NewTrim(framing.Drop{Fields: managed, Selects: func(map[string]string) bool { return true }}), false},
-	} {
-		if got := c.trim.DropsManagedFields(); got != c.want {
-			t.Errorf("%+v: %t, want %t", c.trim, got, c.want)
-		}
-	}
-}
-
 // Protobuf has numbers for the fields of metadata only.
 func TestTrimFits(t *testing.T) {
 	names, paths := framing.NewTrim(bareMetadata, ofOthers), framing.NewTrim(bareMetadata, manyPaths)

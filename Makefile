@@ -26,7 +26,7 @@ RACE := $(shell command -v gcc cc >/dev/null 2>&1 && echo -race)
 PACKAGES := ./...
 # Of a release.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
+SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/operate/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
 .PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release race fuzz lint vulncheck microbench bench clean
@@ -46,21 +46,21 @@ devcluster: bin/devcluster bin/kubectl ## build the dev cluster: a real etcd and
 
 # The three tiers. CONTRIBUTING.md has their times by stage.
 QUICK_E2E := ^Test(Oracle|Reads|Informers|Linearizable|Scenarios|Identity|Revocation|UpstreamRestarts|Shutdown)$$
-NOT_SUITES := grep -v -e /proxy/e2e -e /proxy/chaos -e /proxy/attack
+NOT_SUITES := grep -v -e /suites/e2e -e /suites/chaos -e /suites/attack
 # One set of build flags, that of bin/watchfan: nothing is compiled twice.
 QUICK := CGO_ENABLED=0 GOFLAGS=-trimpath
 QUICK_BINARIES := bin/watchfan bin/devcluster bin/kubectl
 QUICK_ENV := WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl
 # The packages with tests, of all modules.
-TESTED := ./... deploy/devcluster deploy/conformance deploy/deploytest deploy/release proxy/statustest proxy/chaos/judge proxy/e2e/cachesuite
+TESTED := ./... deploy/devcluster deploy/conformance deploy/deploytest deploy/release proxy/suites/statustest proxy/suites/chaos/judge proxy/suites/e2e/cachesuite
 
 test: $(QUICK_BINARIES) ## begin here: formatting, vet, unit tests, a dozen end-to-end tests (4 min; 12 the first time)
 	@$(MAKE) --no-print-directory format
 	$(QUICK) $(GO) vet $(PACKAGES)
-	$(QUICK) $(GO) run ./proxy/proxytest/testlint ./...
+	$(QUICK) $(GO) run ./proxy/suites/proxytest/testlint ./...
 	proxy/rooms.sh
 	@$(QUICK) deploy/progress.sh unit "2 minutes" $(GO) test -short -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
-	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "1 minute" $(GO) test -short -timeout 20m -count=1 ./proxy/e2e -run '$(QUICK_E2E)'
+	@$(QUICK) $(QUICK_ENV) deploy/progress.sh e2e "1 minute" $(GO) test -short -timeout 20m -count=1 ./proxy/suites/e2e -run '$(QUICK_E2E)'
 	@echo
 	@echo "All rooms' unit tests pass. In front of a real etcd and kube-apiserver, watchers see every event once and in order,"
 	@echo "reads are as new as they promise, kubectl works, rights are each client's own, and kube-apiserver's restarts stay upstream."
@@ -88,8 +88,8 @@ unit-again:
 
 # With FLAGS, not the short tests of make test but all of make unit. RUN=. is all of e2e.
 stress: $(if $(findstring e2e,$(or $(PKG),e2e)),$(QUICK_BINARIES)) ## flake rates of what make test runs: quiet, beside busy loops, with one processor (PKG=./fanout; RUN=^TestX; N=15,15,5; FLAGS=-race)
-	@$(if $(FLAGS),,$(QUICK)) $(QUICK_ENV) $(GO) run ./proxy/proxytest/stress -n $(or $(N),10) -run '$(RUN)' -e2e '$(QUICK_E2E)' \
-		$(if $(FLAGS),-build '$(FLAGS)',-short) $(or $(PKG),$$($(GO) list $(PACKAGES) | $(NOT_SUITES)) ./proxy/e2e)
+	@$(if $(FLAGS),,$(QUICK)) $(QUICK_ENV) $(GO) run ./proxy/suites/proxytest/stress -n $(or $(N),10) -run '$(RUN)' -e2e '$(QUICK_E2E)' \
+		$(if $(FLAGS),-build '$(FLAGS)',-short) $(or $(PKG),$$($(GO) list $(PACKAGES) | $(NOT_SUITES)) ./proxy/suites/e2e)
 
 e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (6 min; E2EFLAGS=-http2)
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless \
@@ -98,7 +98,7 @@ e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/
 		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \
 		KUBE_STATE_METRICS_BIN=$(CURDIR)/bin/kube-state-metrics COREDNS_BIN=$(CURDIR)/bin/coredns DISCOVERY_BIN=$(CURDIR)/bin/discovery \
 		KUBEPROXY_BIN=$(CURDIR)/bin/kubeproxy \
-		deploy/progress.sh e2e "6 minutes" $(GO) test -timeout 40m -count=1 ./proxy/e2e $(E2EFLAGS)
+		deploy/progress.sh e2e "6 minutes" $(GO) test -timeout 40m -count=1 ./proxy/suites/e2e $(E2EFLAGS)
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 # The tests of make e2e with a drawn seed and larger, those that run only at night, and all of them over HTTP/2.
@@ -106,30 +106,30 @@ e2e-nightly:
 	@seed=$$RANDOM; for flags in "" -http2; do TEST_SEED=$$seed $(MAKE) --no-print-directory e2e E2EFLAGS="-tags nightly -skip ^TestUpgrade\$$ $$flags"; done
 
 cachesuite: bin/watchfan-race bin/devcluster ## Kubernetes' own suite for watch caches, at kube-apiserver and through watchfan (3 min)
-	cd proxy/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+	cd proxy/suites/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 40m -count=1 -v .
 
 throughput: bin/watchfan bin/devcluster ## that suite's benchmark of writes beside watches and lists (4 min)
-	cd proxy/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+	cd proxy/suites/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -modfile=v0.37.mod -tags throughput -timeout 30m -run '^$$' -bench WriteThroughput -benchtime 1s .
 
 oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## some of e2e with the oldest kube-apiserver that is supported (3 min)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
-		deploy/progress.sh oldest "1 minute" $(GO) test -tags nightly -timeout 20m -count=1 ./proxy/e2e -run '^Test(Oracle|Reads|Linearizable)$$'
+		deploy/progress.sh oldest "1 minute" $(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^Test(Oracle|Reads|Linearizable)$$'
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
-		$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/e2e -run '^TestUpgrade$$'
+		$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'
 
 versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (20 min; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
-		deploy/progress.sh "$$1" "3 minutes" $(GO) test -tags nightly -timeout 30m -count=1 ./proxy/e2e -run '$(VERSION_TESTS)'; \
-		$(GO) test -timeout 20m -count=1 -v ./proxy/chaos -duration=1m $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED)); \
+		deploy/progress.sh "$$1" "3 minutes" $(GO) test -tags nightly -timeout 30m -count=1 ./proxy/suites/e2e -run '$(VERSION_TESTS)'; \
+		$(GO) test -timeout 20m -count=1 -v ./proxy/suites/chaos -duration=1m $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED)); \
 	}; \
 	for version in $(OLDER); do \
 		DEVCLUSTER_ARGS= against devcluster-$$version; \
 		OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$$version DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
-			$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/e2e -run '^TestUpgrade$$'; \
+			$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'; \
 	done; \
 	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done
 
@@ -137,24 +137,24 @@ chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## faults, every 
 	@rm -f bin/chaos.jsonl.gz
 	status=0; \
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster INFORMERS_BIN=$(CURDIR)/bin \
-		$(GO) test -timeout 3h -count=1 -v ./proxy/chaos -duration=$(or $(CHAOS_DURATION),5m) $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED)) \
+		$(GO) test -timeout 3h -count=1 -v ./proxy/suites/chaos -duration=$(or $(CHAOS_DURATION),5m) $(if $(CHAOS_SEED),-seed=$(CHAOS_SEED)) \
 		-record=$(CURDIR)/bin/chaos.jsonl.gz || status=1; \
 	$(MAKE) --no-print-directory judge || status=1; exit $$status
 
 judge: RECORD ?= bin/chaos.jsonl.gz
 judge: bin/judge ## etcd's robustness validators judge the last make chaos (RECORD=FILE: another)
-	cd proxy/chaos/judge && $(GO) test -count=1 .
+	cd proxy/suites/chaos/judge && $(GO) test -count=1 .
 	@[ -e $(RECORD) ] || { echo "There is no $(RECORD): make chaos records what clients are told."; exit 1; }
 	bin/judge -reports bin/judgements $(RECORD)
 
 soak: bin/watchfan bin/devcluster ## 10,000 watches for an hour: nothing may grow (SOAK_DURATION=1h; SOAK_WATCHES=10000; SOAK_SEED=N)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
-		$(GO) test -timeout 6h -count=1 -v ./proxy/chaos -run '^TestSoak$$' -duration=$(or $(SOAK_DURATION),1h) \
+		$(GO) test -timeout 6h -count=1 -v ./proxy/suites/chaos -run '^TestSoak$$' -duration=$(or $(SOAK_DURATION),1h) \
 		-watches=$(or $(SOAK_WATCHES),10000) $(if $(SOAK_SEED),-seed=$(SOAK_SEED))
 
 attack: bin/watchfan bin/devcluster ## attackers of all kinds beside honest clients (4 min; ATTACK_DURATION=30s; ATTACK_SEED=N)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
-		$(GO) test -timeout 3h -count=1 -v ./proxy/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
+		$(GO) test -timeout 3h -count=1 -v ./proxy/suites/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
 
 deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, dashboards, alerts, each command of the READMEs (3 min; UPDATE=1 rewrites METRICS.md)
 	@deploy/need.sh curl:curl script:bsdutils
@@ -162,7 +162,7 @@ deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prome
 
 statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium (1 min; SCREENSHOTS=DIR; UPDATE=1)
 	@deploy/need.sh chromium:chromium
-	cd proxy/statustest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+	cd proxy/suites/statustest && WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 5m -count=1 $(if $(SCREENSHOTS),-artifacts -outputdir $(abspath $(SCREENSHOTS))) . $(if $(UPDATE),-update)
 
 conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of Kubernetes' own end-to-end specs, through watchfan (6 min)
@@ -170,7 +170,7 @@ conformance: bin/watchfan bin/devcluster bin/kubectl bin/conformance ## 150 of K
 
 hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without containers, at kube-apiserver and through watchfan (3 min)
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBEMARK_BIN=$(CURDIR)/bin/kubemark \
-		$(GO) test -tags hollow -timeout 20m -count=1 -v ./proxy/e2e -run '^TestHollowKubelets$$'
+		$(GO) test -tags hollow -timeout 20m -count=1 -v ./proxy/suites/e2e -run '^TestHollowKubelets$$'
 
 fuzz: ## every fuzz target for FUZZTIME (default 20s)
 	@for package in $$($(GO) list $(PACKAGES)); do \
@@ -185,16 +185,16 @@ format:
 lint: format ## gofmt, go vet and staticcheck of all modules, imports within proxy, testlint, checksums (1 min; UPDATE=1 lowers its baseline)
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags capture ./framing
-	$(GO) vet -tags nightly,hollow ./proxy/e2e
-	cd proxy/e2e/informers && $(GO) vet .
-	cd proxy/e2e/clients && $(GO) vet ./...
-	cd proxy/e2e/cachesuite && $(GO) vet . && $(GO) vet -modfile=v0.37.mod -tags throughput .
-	cd proxy/chaos/judge && $(GO) vet .
+	$(GO) vet -tags nightly,hollow ./proxy/suites/e2e
+	cd proxy/suites/e2e/informers && $(GO) vet .
+	cd proxy/suites/e2e/clients && $(GO) vet ./...
+	cd proxy/suites/e2e/cachesuite && $(GO) vet . && $(GO) vet -modfile=v0.37.mod -tags throughput .
+	cd proxy/suites/chaos/judge && $(GO) vet .
 	cd deploy && $(GO) vet ./...
-	cd proxy/statustest && $(GO) vet .
-	$(GO) run ./proxy/proxytest/testlint $(if $(UPDATE),-update) $(TESTED)
+	cd proxy/suites/statustest && $(GO) vet .
+	$(GO) run ./proxy/suites/proxytest/testlint $(if $(UPDATE),-update) $(TESTED)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
-	$(GO) run $(STATICCHECK) -tags nightly,hollow ./proxy/e2e
+	$(GO) run $(STATICCHECK) -tags nightly,hollow ./proxy/suites/e2e
 	proxy/rooms.sh
 	$(GO) mod verify
 
@@ -247,7 +247,7 @@ bin/grafana-schema: $(addprefix deploy/deploytest/grafana/,package.json package-
 	@deploy/need.sh npm:npm
 	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
 
-bin/node-clients: $(addprefix proxy/e2e/node/,package.json package-lock.json watch.mjs)
+bin/node-clients: $(addprefix proxy/suites/e2e/node/,package.json package-lock.json watch.mjs)
 	@deploy/need.sh npm:npm
 	@mkdir -p $@; cp $^ $@; cd $@ && npm ci --silent --no-audit --no-fund && touch .
 
@@ -261,21 +261,21 @@ bin/kubeproxy: $(wildcard deploy/devcluster/cmd/kubeproxy/*.go) $(addprefix depl
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubeproxy
 
 # The newest release has the module's own go.mod.
-bin/informers-%: $(wildcard proxy/e2e/informers/*)
-	@cd proxy/e2e/informers && modfile=$*.mod; [ -e $$modfile ] || modfile=go.mod; \
-	GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -modfile=$$modfile -ldflags '-s -w' .
+bin/informers-%: $(wildcard proxy/suites/e2e/informers/*)
+	@cd proxy/suites/e2e/informers && modfile=$*.mod; [ -e $$modfile ] || modfile=go.mod; \
+	GO=$(GO) ../../../../deploy/build.sh $(CURDIR)/$@ -modfile=$$modfile -ldflags '-s -w' .
 
-bin/controllers bin/discovery: $(addprefix proxy/e2e/clients/,go.mod go.sum controllers/main.go discovery/main.go)
-	@cd proxy/e2e/clients && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' ./$(@F)
+bin/controllers bin/discovery: $(addprefix proxy/suites/e2e/clients/,go.mod go.sum controllers/main.go discovery/main.go)
+	@cd proxy/suites/e2e/clients && GO=$(GO) ../../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' ./$(@F)
 
 bin/coredns: package := github.com/coredns/coredns
 bin/h2spec: package := github.com/summerwind/h2spec/cmd/h2spec
 bin/kube-state-metrics: package := k8s.io/kube-state-metrics/v2
-bin/coredns bin/h2spec bin/kube-state-metrics: $(addprefix proxy/e2e/programs/,go.mod go.sum)
-	@cd proxy/e2e/programs && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' $(package)
+bin/coredns bin/h2spec bin/kube-state-metrics: $(addprefix proxy/suites/e2e/programs/,go.mod go.sum)
+	@cd proxy/suites/e2e/programs && GO=$(GO) ../../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' $(package)
 
-bin/judge: $(wildcard proxy/chaos/judge/*.go) $(addprefix proxy/chaos/judge/,go.mod go.sum)
-	@cd proxy/chaos/judge && GO=$(GO) ../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' .
+bin/judge: $(wildcard proxy/suites/chaos/judge/*.go) $(addprefix proxy/suites/chaos/judge/,go.mod go.sum)
+	@cd proxy/suites/chaos/judge && GO=$(GO) ../../../../deploy/build.sh $(CURDIR)/$@ -ldflags '-s -w' .
 
 bin/helm: $(addprefix deploy/,go.mod go.sum)
 	cd deploy && $(GO) build -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm

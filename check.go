@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/upstream"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
 // The exit codes of check without an answer, which deploy/run.sh knows too.

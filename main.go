@@ -21,10 +21,10 @@ import (
 	"go.uber.org/automaxprocs/maxprocs"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/assess"
-	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/option"
-	"github.com/watchfan/watchfan/proxy/plugin"
+	"github.com/watchfan/watchfan/proxy/base/option"
+	"github.com/watchfan/watchfan/proxy/operate/assess"
+	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/operate/plugin"
 )
 
 func main() {

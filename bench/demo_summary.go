@@ -10,7 +10,7 @@ import (
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
-	"github.com/watchfan/watchfan/proxy/assess"
+	"github.com/watchfan/watchfan/proxy/operate/assess"
 )
 
 // A summary is what a demo has shown in all.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // moody is a Sink that blocks, drains and breaks at random.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // stuck is a Sink whose client stops reading after so many bytes, until it reads again or leaves.

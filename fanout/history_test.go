@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // The history keeps the latest changes, as many as its window and its bounds allow. A client resumes

@@ -5,7 +5,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // The index visits every filter whose clients get something of an event, and none twice.

@@ -3,7 +3,7 @@ package fanout_test
 import (
 	"testing"
 
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 func TestMain(m *testing.M) { steady.Main(m) }

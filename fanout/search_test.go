@@ -13,7 +13,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // indexKeys are what an index is built of, in the tests.

@@ -26,7 +26,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // The selectable fields of the kind that the tests use.

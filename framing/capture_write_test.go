@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 var devcluster = flag.String("devcluster", "../bin/devcluster", "the `binary` built from deploy/devcluster")

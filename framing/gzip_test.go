@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // unzip reads a gzip stream, which must be exactly one member, with two implementations.

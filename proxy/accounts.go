@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/cached"
+	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/store/cached"
 )
 
 // givers gives memory back; see relief.

@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/downstream"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
 
 // One user watches a resource in two representations. When memory is short the copy is given up, and

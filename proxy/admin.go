@@ -10,10 +10,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/watchfan/watchfan/proxy/admin"
-	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/lane"
+	"github.com/watchfan/watchfan/proxy/operate/admin"
+	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // newAdmin returns the admin port of s.

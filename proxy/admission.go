@@ -10,9 +10,9 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
 // admission decides whether a watch or list may begin. Watches that are passed through count too,

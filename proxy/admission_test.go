@@ -13,10 +13,10 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // Watches are counted, those that pass through too: all together, and for each user. A user's

@@ -2,42 +2,21 @@
 // watches each resource once for any number of clients, and passes through the requests that it
 // does not serve itself.
 //
-// # Rooms
+// # Wings
 //
 // Package proxy itself connects the others. It has the server and its life, its options, and the
-// limits on watches and memory. Each package below imports only those above it (rooms.sh). Beside
-// them stand proxytest, which tests share, and the suites e2e, chaos, attack and statustest.
+// limits on watches and memory. The others stand in wings. A wing imports only those above it, and
+// within a wing a package imports only those above it (rooms.sh):
 //
-//	semaphore    a bound on how many goroutines do something at a time
-//	account      the memory that clients make the proxy hold, each byte for one source
-//	option       one table of settings: flags, file, help, bounds
-//	exposition   /metrics
-//	exchange     one request and its answer, for any protocol
-//	files        what files contain, read again when they change
-//	remember     answers remembered for a time, and calls that callers share
-//	websocket    the WebSocket protocol: its handshake, its messages and its other frames
-//	downstream   clients' connections, for any protocol, and the sinks of watches
-//	apistatus    errors in kube-apiserver's form
-//	view         parts of the path space that serve the API without some fields
-//	request      a request's parameters, parsed once
-//	fairness     fair turns at processors and at costly requests to kube-apiserver
-//	auth         clients' identities and permissions
-//	audit        the audit log
-//	upstream     the client to kube-apiserver, and discovery of its APIs
-//	seed         sibling replicas, whose caches fill those of a new one
-//	passthrough  requests that are passed through to kube-apiserver
-//	reflector    one resource followed upstream: list, watch, and their failures
-//	lane         one resource served from a cache: first list, freshness, history
-//	watchers     the register of open watches, and why one is slow
-//	selfcheck    comparisons of lanes with kube-apiserver while they are served
-//	registry     definitions of custom resources and APIServices, followed
-//	diagnose     the pages under /debug; top and explain
-//	assess       would watchfan help a cluster? an estimate from kube-apiserver's metrics
-//	plugin       kubectl watchfan: top and explain for the pods of a cluster
-//	cached       one read answered from a lane, or passed through
-//	admin        the admin port: health, metrics, profiles, and the pages of diagnose
-//	http1        HTTP/1.1: connections to exchanges and back, and watches over WebSockets
-//	http2        HTTP/2 over TLS: the same, with up to a hundred exchanges on a connection at a time
+//	base     settings, metrics, files, bounds     semaphore, account, option, exposition, files
+//	wire     sockets, bytes and protocols         exchange, websocket, downstream, http1, http2
+//	gate     who asks for what, and may they now  remember, apistatus, view, request, fairness, auth, audit
+//	pass     the way to kube-apiserver            upstream, passthrough
+//	store    one resource, followed and served    seed, reflector, lane, watchers, selfcheck, registry, cached
+//	operate  what those who run it see            diagnose, assess, plugin, admin
+//
+// The documentation of each wing says what it knows, what it never knows, and which troubles begin
+// to be understood there. In suites stand the tests of the whole, and proxytest, which tests share.
 //
 // # The path of a request
 //
@@ -46,19 +25,25 @@
 //	                                                     ▼                   │ not proven, not known
 //	                                                                         └─▶ passthrough.Forwarder
 //
-// Server.Handle takes the prefix of a view from the target first (view/views.go).
+// Server.Handle takes the prefix of a view from the target first (gate/view).
 //
-// A LIST: readHead (http1/head.go), Server.Handle (server.go), admission.begin (admission.go),
-// Reads.Serve, prepare, resolve, acquire, serveLane, serveFrom (cached/reads.go), awaitLane
-// (cached/waiting.go), serveList (cached/list.go), state (cached/consistency.go). respond
-// (http1/response.go, http2/respond.go) writes the body. Over HTTP/2 a head is read by headDecoder
-// (http2/head.go).
+// A LIST: readHead (wire/http1/head.go), Server.Handle (handle.go), admission.begin (admission.go),
+// Reads.Serve, prepare, resolve, acquire, serveLane, serveFrom (store/cached/reads.go), awaitLane
+// (waiting.go), serveList (list.go), state (consistency.go). respond (wire/http1/response.go,
+// wire/http2/respond.go) writes the body. Over HTTP/2 a head is read by headDecoder
+// (wire/http2/head.go).
 //
-// An event: the lane's reflector reads it (reflector/watch.go, apply), framing scans it,
+// An event: the lane's reflector reads it (store/reflector/watch.go, apply), framing scans it,
 // fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
 // concerns, and a shard of fanout.Flusher writes it to the sink of each watch. The sink frames the
-// same bytes for its protocol: chunks (downstream/sink.go), messages of a WebSocket
-// (http1/messages.go) or DATA (http2/watch.go).
+// same bytes for its protocol: chunks (wire/downstream/sink.go), messages of a WebSocket
+// (wire/http1/messages.go) or DATA (wire/http2/watch.go).
+//
+// A refusal: one of the checks of handle.go, or Reads.Serve, returns it as a request.Outcome.
+// Server.end alone writes it and records it in the audit log.
+//
+// A request that passes through: its Outcome has the reason, and Server.end gives it to
+// passthrough.Forwarder.Serve. When a read may pass is one table (store/cached/pass.go).
 //
 // # Words
 //
@@ -109,60 +94,6 @@
 // or lists once and shows the differences, and streams stay open. A watch ends when its client
 // loses the right to it; in kube-apiserver it continues. The ages in the rows of a Table may be a
 // second too small.
-//
-// # Herds
-//
-// Thousands of clients may come at once, at a lane that is not filled or at a replica that has just
-// started. kube-apiserver then gets one list for each lane, and never a request for each client
-// that waits. These are the places where a read passes through, and their bounds:
-//
-//	the lane is being filled                 lane.MostThrough lists and watches in all, and as many
-//	                                         gets at a time; if attempts fail and bring nothing, as
-//	                                         many of all kinds at a time (filling in package lane)
-//	a wait has brought nothing: for a        lane.MostThrough of each resource at a time, fairly among
-//	review, discovery, definitions, a lane,  users; then 429 (pass.go in package cached)
-//	a proof, or history
-//	a relist has skipped its history         16 of each lane at a time; then 410 (lane.PassSkipped)
-//	kube-apiserver answers it as easily      a few of each resource at a time (pass.go in package
-//	                                         cached); gets of a resource without a lane have no bound
-//	a cache can't answer it                  no bound here. It is known from the request itself, or
-//	                                         from an answer that is remembered, so it waits for
-//	                                         nothing, and reaches kube-apiserver as it would without
-//	                                         the proxy
-//
-// The proxy's own requests are shared or bounded as well: reviews (64 at a time), discovery (8),
-// lists of lanes (reflector.ListsAtOnce), proofs and backfills (one for each lane at a time), and
-// self-checks (one resource at a time).
-//
-// A read that waits holds no seat, and its connection no turn at the processors. A watch takes
-// another turn behind its wait, because all that have waited for the same go on at the same instant.
-// A waiting watch takes 10 KiB with its connection. The waiting reads are bounded for each lane and
-// user, and --max-watches and --max-connections count them.
-//
-// Measured with the TestHerd of commit c792f78 on 2 cores, the clients included: 5,000 watches came at once to a replica
-// that had just started, and a list that took 25.2 s. All were live 0.4 s after the list.
-// kube-apiserver got one list, and four of the watches.
-//
-// # Restarts
-//
-// Clients continue at another replica without listing. After SIGTERM:
-//
-//		/readyz fails ──delay──▶ ports close ──drain──▶ what is left ends ──timeout──▶ what is left is cut
-//		all is served            watches end            watches, logs, upgrades
-//		                         one after another
-//
-//	  - During --shutdown-delay-duration everything is served, including new connections.
-//	  - Then the ports and idle connections close. During --drain-duration watches end one after
-//	    another, in random order, each behind all events for its client and a bookmark (package
-//	    fanout, Endings). Then the connection closes, and the client dials another replica. Answers
-//	    to other requests say Connection: close. A WebSocket ends with a CLOSE frame.
-//	  - Then the remaining requests end at once, properly if everything before has been written. A
-//	    client that does not read is cut off five seconds later, all others after --shutdown-timeout.
-//
-// Clients move to replicas that have been up for longer, and later watches use the same connection.
-// To spread clients again, a connection ends at --max-connection-age, as in the drain. Watches that
-// pass through continue to their own end. Over HTTP/2, such an end begins with GOAWAY: the client
-// opens new streams elsewhere, and the connection closes after its last stream.
 //
 // # Goroutines
 //

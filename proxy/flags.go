@@ -3,7 +3,7 @@ package proxy
 import (
 	"io"
 
-	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/watchfan/watchfan/proxy/base/option"
 )
 
 // Flags are options as flags, and the flag that names their file.

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/view"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
 const header = "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\n"

@@ -19,7 +19,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
 // FuzzRequest feeds bytes to the real server, whose upstream records the requests. It compares them

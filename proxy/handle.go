@@ -6,12 +6,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/downstream"
-	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
-	"github.com/watchfan/watchfan/proxy/upstream"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // handling is a request on its way through Handle.

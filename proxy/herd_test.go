@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
 
 // A watch that waits for its lane takes little memory: of the heap, and of stacks.

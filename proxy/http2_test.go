@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"crypto/tls"
 	"fmt"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/watchfan/watchfan/proxy/diagnose"
-	"github.com/watchfan/watchfan/proxy/watchers"
+	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/store/watchers"
 )
 
 // http2Client returns a client that speaks HTTP/2 and offers small windows for streams.

@@ -7,7 +7,7 @@ package proxy_test
 import (
 	"testing"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // The goroutine that reads an idle HTTP/2 connection has a stack of 8 KiB.

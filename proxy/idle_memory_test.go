@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
 
 // An idle watch over HTTP/2 takes little memory beside its connection's, which a hundred watches

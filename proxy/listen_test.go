@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // What keeps watchfan from starting names the flag, and says what to give instead.

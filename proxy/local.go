@@ -4,8 +4,8 @@ import (
 	"net"
 	"strings"
 
-	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/request"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // local reports whether a request to a port on loopback comes from a program on this host, or from

@@ -9,9 +9,9 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
-	"github.com/watchfan/watchfan/proxy/admin"
-	"github.com/watchfan/watchfan/proxy/exchange"
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/operate/admin"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // No web page reaches the insecure port or the admin port through a browser on this host, except pages of

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"strconv"
 
-	"github.com/watchfan/watchfan/proxy/option"
+	"github.com/watchfan/watchfan/proxy/base/option"
 	"k8s.io/klog/v2"
 )
 

@@ -78,7 +78,7 @@ func TestLogLines(t *testing.T) {
 func inspectCalls(t *testing.T, f func(place token.Position, callee *ast.SelectorExpr, args []ast.Expr)) {
 	t.Helper()
 	set := token.NewFileSet()
-	for _, dir := range []string{"..", "../proxy", "../proxy/*", "../fanout", "../framing"} {
+	for _, dir := range []string{"..", "../proxy", "../proxy/*/*", "../fanout", "../framing"} {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)

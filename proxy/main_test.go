@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // lasting are the goroutines that libraries never end: fasthttp's date clock and worker pools, and
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, lasting...)
 }
 
-var watchfanMethod = regexp.MustCompile(`watchfan/(fanout|proxy(/\w+)?)\.\(`)
+var watchfanMethod = regexp.MustCompile(`watchfan/(fanout|proxy(/\w+)*)\.\(`)
 
 // awaitGoroutines waits until no goroutine is in a method of watchfan. Goroutines of the scripted
 // kube-apiserver and of parallel tests, which wait meanwhile, do not count.
@@ -35,7 +35,7 @@ func awaitGoroutines(t *testing.T) {
 	for deadline := time.Now().Add(proxytest.Patience); ; {
 		left := goleak.Find(lasting...)
 		if left == nil ||
-			!watchfanMethod.MatchString(strings.ReplaceAll(left.Error(), "watchfan/proxy/proxytest.", "")) {
+			!watchfanMethod.MatchString(strings.ReplaceAll(left.Error(), "watchfan/proxy/suites/proxytest.", "")) {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
 
 // hundredMiB is a memory limit of 100 MiB, of which so many percent are in use.

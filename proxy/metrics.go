@@ -5,11 +5,11 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
-	"github.com/watchfan/watchfan/proxy/account"
-	"github.com/watchfan/watchfan/proxy/apistatus"
-	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/downstream"
-	"github.com/watchfan/watchfan/proxy/exposition"
+	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
 
 var (

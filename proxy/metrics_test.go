@@ -10,9 +10,9 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/exposition"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
 
 // TestMetricHelp: the help text of each metric is one statement or more.

@@ -8,17 +8,17 @@ import (
 	"net"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/audit"
-	"github.com/watchfan/watchfan/proxy/auth"
-	"github.com/watchfan/watchfan/proxy/cached"
-	"github.com/watchfan/watchfan/proxy/downstream"
-	"github.com/watchfan/watchfan/proxy/http2"
-	"github.com/watchfan/watchfan/proxy/lane"
-	"github.com/watchfan/watchfan/proxy/option"
-	"github.com/watchfan/watchfan/proxy/seed"
-	"github.com/watchfan/watchfan/proxy/selfcheck"
-	"github.com/watchfan/watchfan/proxy/upstream"
-	"github.com/watchfan/watchfan/proxy/view"
+	"github.com/watchfan/watchfan/proxy/base/option"
+	"github.com/watchfan/watchfan/proxy/gate/audit"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/view"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/cached"
+	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/seed"
+	"github.com/watchfan/watchfan/proxy/store/selfcheck"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
+	"github.com/watchfan/watchfan/proxy/wire/http2"
 )
 
 // AnyPort as a port number lets the system choose a free one.

@@ -3,7 +3,7 @@ package proxy
 import (
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/base/account"
 )
 
 // reliever gives memory back.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
-	"github.com/watchfan/watchfan/proxy/account"
+	"github.com/watchfan/watchfan/proxy/base/account"
 )
 
 // holders is what there is to give back. It notes what was asked for and given.

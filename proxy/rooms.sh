@@ -1,26 +1,53 @@
 #!/usr/bin/env bash
-# Says which imports within proxy lead upwards. Each package may import those in front of it, and no others.
+# Says which imports within proxy lead upwards. A package may import those of the wings in front of
+# its own, and those in front of it in its wing, and no others.
 # Only http1 knows fasthttp, and only proxy itself knows http1 and http2.
 set -euo pipefail
 cd "$(dirname "$0")"
-rooms=(semaphore account option exposition exchange files remember websocket downstream apistatus view request fairness auth audit upstream seed passthrough reflector lane selfcheck registry watchers diagnose assess plugin cached admin http1 http2)
+wings=(base wire gate pass store operate)
+declare -A rooms=(
+	[base]="semaphore account option exposition files"
+	[wire]="exchange websocket downstream http1 http2"
+	[gate]="remember apistatus view request fairness auth audit"
+	[pass]="upstream passthrough"
+	[store]="seed reflector lane watchers selfcheck registry cached"
+	[operate]="diagnose assess plugin admin"
+)
+suites="suites" # what tests share, and tests of the whole
 
-allowed=" " wrong=0
-for room in "${rooms[@]}" .; do
-	for import in $(go list -f '{{join .Imports "\n"}}' "./$room" | sed -n 's|^github.com/watchfan/watchfan/proxy/||p'); do
-		if [[ $allowed != *" $import "* ]]; then
-			echo "proxy/$room imports proxy/$import, which is not below it: see proxy/rooms.sh" >&2
-			wrong=1
-		fi
+wrong=0
+complain() { echo "proxy/$1: see proxy/rooms.sh" >&2; wrong=1; }
+
+declare -A imports
+while read -r room list; do
+	imports[$room]=$list
+done < <(go list -f '{{.ImportPath}}{{range .Imports}} {{.}}{{end}}' ./...)
+proxy=github.com/watchfan/watchfan/proxy
+
+allowed=" "
+check() { # a room, or . for package proxy
+	local import
+	for import in ${imports[$proxy/$1]-${imports[$proxy]}}; do
+		case $import in
+		"$proxy"/*)
+			[[ $allowed == *" ${import#"$proxy"/} "* ]] || complain "$1 imports $import, which is not below it" ;;
+		github.com/valyala/fasthttp*)
+			[[ $1 == wire/http1 ]] || complain "$1 imports fasthttp, which is wire/http1's alone" ;;
+		esac
 	done
-	if [[ $room != http1 ]] && go list -f '{{join .Imports "\n"}}' "./$room" | grep -q '^github.com/valyala/fasthttp'; then
-		echo "proxy/$room imports fasthttp, which is proxy/http1's alone" >&2
-		wrong=1
-	fi
-	allowed+="$room "
+}
+for wing in "${wings[@]}"; do
+	for room in ${rooms[$wing]}; do
+		check "$wing/$room"
+		allowed+="$wing/$room "
+	done
+	for dir in "$wing"/*/; do
+		[[ " ${rooms[$wing]} " == *" $(basename "$dir") "* ]] || complain "$dir has no place"
+	done
+	[[ -e $wing/doc.go ]] || complain "$wing has no doc.go"
 done
-known=" ${rooms[*]} proxytest e2e chaos attack statustest "
+check .
 for dir in */; do
-	[[ $known == *" ${dir%/} "* ]] || { echo "proxy/${dir%/} has no place in proxy/rooms.sh" >&2; wrong=1; }
+	[[ " ${wings[*]} $suites " == *" ${dir%/} "* ]] || complain "$dir has no place"
 done
 exit $wrong

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // When the proxy stops, it first says for a while that it is not ready, and serves all. Then streams end.

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
 
 // reads returns all kinds of reads of a collection, as paths with queries.

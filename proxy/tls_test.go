@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy"
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // clientCertificates returns the file of a CA, and a certificate that it has signed for user jane

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // A scriptedServer lists a collection and serves watches. The test writes the lines of each watch.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // TestStormClients: the clients connect on an order, connect again after a refusal or the end of their

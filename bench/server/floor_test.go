@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/bench/load"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // startFloorHere serves a floor in this process.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 func TestConformance(t *testing.T) {

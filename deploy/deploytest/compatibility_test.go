@@ -53,7 +53,7 @@ func TestCompatibility(t *testing.T) {
 	if len(releases) != 3 {
 		t.Errorf("it names the releases %v of client-go", releases)
 	}
-	source := readFile(t, "../../proxy/proxytest/informers.go")
+	source := readFile(t, "../../proxy/suites/proxytest/informers.go")
 	for _, r := range releases {
 		if !strings.Contains(source, `"`+r) {
 			t.Errorf("make e2e runs no informers of client-go %s", r)

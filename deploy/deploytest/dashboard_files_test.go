@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 const dashboardDir = "../dashboards"

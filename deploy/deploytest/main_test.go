@@ -29,7 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // cluster is a devcluster and an administrator's clients of it.

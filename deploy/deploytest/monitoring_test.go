@@ -13,7 +13,7 @@ import (
 
 	"github.com/VictoriaMetrics/metricsql"
 
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // window is the time over which the dashboards' queries look back in this test.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // prometheus is a running Prometheus that scrapes each second.

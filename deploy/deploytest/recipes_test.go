@@ -10,7 +10,7 @@ import (
 // Each test that a recipe names exists.
 func TestRecipesNameTests(t *testing.T) {
 	tests := ""
-	for _, pattern := range []string{"../../proxy/e2e/*_test.go", "*_test.go"} {
+	for _, pattern := range []string{"../../proxy/suites/e2e/*_test.go", "*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)

@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/watchfan/watchfan/proxy/proxytest"
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // paints are the objects that the client reads, among them custom resources that can be selected by

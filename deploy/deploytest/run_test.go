@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // TestRun tries make run as on a machine without a terminal.

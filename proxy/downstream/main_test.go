@@ -1,9 +1,0 @@
-package downstream
-
-import (
-	"testing"
-
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
-)
-
-func TestMain(m *testing.M) { steady.Main(m) }

@@ -1,0 +1,44 @@
+package auth
+
+import (
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+)
+
+// A token counts for its address until kube-apiserver has accepted it, and for its owner after that.
+// No address counts for a user.
+func TestSource(t *testing.T) {
+	tokens := NewKnownTokens()
+	a := NewAuthorizer(nil, tokens, &Options{}, false, NewMetrics(metrics.NewSet()), proxytest.Guard())
+	from := netip.MustParsePrefix("10.1.2.3/32")
+	stranger := account.Source{Name: "10.1.2.3", Stranger: true}
+	service := Identity{Kind: KindToken, From: from, Token: "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c"}
+	opaque, other := Identity{Kind: KindToken, From: from, Token: "opaque"}, Identity{Kind: KindToken, From: from, Token: "other"}
+	for _, id := range []Identity{service, opaque, {Kind: KindAnonymous, From: from}} {
+		if got := a.Source(id); got != stranger {
+			t.Errorf("%s: %v, want a stranger", id, got)
+		}
+	}
+	for _, id := range []Identity{service, opaque, other} {
+		tokens.Of(id).Answered(http.MethodGet, http.StatusOK)
+	}
+	if got := a.Source(service); got != (account.Source{Name: "system:serviceaccount:a:b"}) {
+		t.Errorf("a service account counts for %v", got)
+	}
+	if a.Source(opaque) == a.Source(other) || a.Source(opaque).Stranger {
+		t.Error("two tokens are one source")
+	}
+	if got := a.Source(Identity{Kind: KindCertificate, From: from, User: &UserInfo{Name: "alice"}}); got != (account.Source{Name: "alice"}) {
+		t.Errorf("a user counts for %v", got)
+	}
+	acting := Identity{Kind: KindCertificate, User: &UserInfo{Name: "alice"}, By: &UserInfo{Name: "bob"}}
+	if got := a.Source(acting); got != (account.Source{Name: "bob"}) {
+		t.Errorf("a user that acts as another counts for %v", got)
+	}
+}

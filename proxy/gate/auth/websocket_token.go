@@ -1,0 +1,61 @@
+package auth
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+	"github.com/watchfan/watchfan/proxy/wire/websocket"
+)
+
+// bearerProtocol begins the subprotocol with which a browser, which can set no Authorization, sends
+// its token.
+const bearerProtocol = "base64url.bearer.authorization.k8s.io."
+
+// websocketToken is the token among the subprotocols of a WebSocket (k8s.io/apiserver
+// pkg/authentication/request/websocket).
+type websocketToken struct {
+	token string   // "" for none
+	given bool     // there is a subprotocol for a token
+	bad   bool     // kube-apiserver would reject it
+	rest  []string // the other subprotocols
+}
+
+// websocketTokenOf returns the token among the subprotocols of x.
+func websocketTokenOf(x *exchange.Exchange) (t websocketToken) {
+	if !websocket.Asked(x) {
+		return t
+	}
+	for _, list := range x.Header.All(websocket.ProtocolHeader) {
+		for protocol := range strings.SplitSeq(list, ",") {
+			protocol = strings.TrimSpace(protocol)
+			encoded, ok := strings.CutPrefix(protocol, bearerProtocol)
+			if !ok {
+				t.rest = append(t.rest, protocol)
+				continue
+			}
+			token, err := base64.RawURLEncoding.DecodeString(encoded)
+			t.bad = t.bad || t.given || err != nil || !plainToken(token)
+			t.token, t.given = string(token), true
+		}
+	}
+	t.bad = t.bad || t.token != "" && len(t.rest) == 0 // nothing would be left to choose
+	return t
+}
+
+// plainToken reports whether an Authorization header can hold the token as it is. kube-apiserver
+// issues no others.
+func plainToken(token []byte) bool {
+	for _, c := range token {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// removeFrom leaves only the other subprotocols in the head of x. The token is then in x's identity
+// alone: it is neither sent on twice nor chosen as the subprotocol.
+func (t *websocketToken) removeFrom(x *exchange.Exchange) {
+	x.Header.Set(websocket.ProtocolHeader, strings.Join(t.rest, ","))
+}

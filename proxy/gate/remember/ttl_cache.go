@@ -1,0 +1,179 @@
+package remember
+
+import (
+	"cmp"
+	"container/list"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/account"
+)
+
+// Most bounds a TTLCache that has no bound of its own. As many decisions about a client's rights take
+// 2 MB.
+const Most = 8192
+
+// Question is the SHA-256 of what is asked. Maps hold it in place of tokens and selectors.
+type Question [sha256.Size]byte
+
+// TTLCache remembers answers to questions, each for a time. When it is full, it forgets the least
+// recently used answer. The zero value is empty. Its methods may be called from any goroutine.
+type TTLCache[V any] struct {
+	// Immutable.
+	Most      int         // answers at a time; 0 is the constant Most
+	MostBytes int         // of all answers together; 0 is no bound
+	Size      func(V) int // of an answer, in bytes; nil if MostBytes is 0
+
+	mu         sync.Mutex
+	byQuestion map[Question]*list.Element // of *answer[V]
+	recent     list.List                  // the answers, the last used one first
+	bytes      int                        // of the answers
+	owned      map[account.Source]int     // how many answers each source has
+}
+
+type answer[V any] struct {
+	question Question
+	value    V
+	asked    time.Time
+	expires  time.Time
+	owner    account.Source
+	size     int         // in bytes
+	used     bool        // Get has returned it
+	call     func()      // of CallAt; nil for none
+	timer    *time.Timer // calls it; nil for none
+}
+
+// Get returns an answer that has not expired.
+func (c *TTLCache[V]) Get(q Question) (value V, ok bool) { return c.get(q, true) }
+
+// Peek is Get without counting as a use.
+func (c *TTLCache[V]) Peek(q Question) (value V, ok bool) { return c.get(q, false) }
+
+func (c *TTLCache[V]) get(q Question, use bool) (value V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.knownLocked(q)
+	if known == nil || !time.Now().Before(known.expires) {
+		return value, false
+	}
+	if use {
+		c.recent.MoveToFront(c.byQuestion[q])
+		known.used = true
+	}
+	return known.value, true
+}
+
+// knownLocked returns the answer to a question, expired or not; nil if there is none.
+func (c *TTLCache[V]) knownLocked(q Question) *answer[V] {
+	if e := c.byQuestion[q]; e != nil {
+		return e.Value.(*answer[V])
+	}
+	return nil
+}
+
+// Used reports whether Get has returned the answer since it was put.
+func (c *TTLCache[V]) Used(q Question) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.knownLocked(q)
+	return known != nil && known.used
+}
+
+// CallAt calls f on a goroutine of its own at a time, unless the answer is forgotten or replaced
+// before. Each answer has one call. So no more calls are kept than answers.
+func (c *TTLCache[V]) CallAt(q Question, at time.Time, f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.knownLocked(q)
+	if known == nil {
+		return
+	}
+	known.stop()
+	known.call = f
+	known.timer = time.AfterFunc(time.Until(at), func() { c.run(known) })
+}
+
+// run makes the call of an answer, unless the answer was forgotten at this moment.
+func (c *TTLCache[V]) run(known *answer[V]) {
+	c.mu.Lock()
+	f := known.call
+	known.call = nil
+	c.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// Put remembers the answer to a question that was asked at the time asked. The answer expires ttl
+// after that time. It replaces the earlier answer, unless that one was asked for later: a late
+// answer must not undo a newer one. A ttl of 0 forgets the earlier answer and keeps none.
+func (c *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duration) {
+	c.PutFor(account.Source{}, q, value, asked, ttl)
+}
+
+// PutFor is Put of an answer that one source has caused. A source has at most an eighth of a full
+// cache: beyond that, its own answers make room.
+func (c *TTLCache[V]) PutFor(owner account.Source, q Question, value V, asked time.Time, ttl time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.knownLocked(q); known != nil {
+		if known.asked.After(asked) {
+			return
+		}
+		c.forgetLocked(c.byQuestion[q])
+	}
+	if ttl <= 0 {
+		return
+	}
+	if c.byQuestion == nil {
+		c.byQuestion, c.owned = make(map[Question]*list.Element), make(map[account.Source]int)
+	}
+	a := &answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl), owner: owner}
+	if c.Size != nil {
+		a.size = c.Size(value)
+	}
+	c.byQuestion[q] = c.recent.PushFront(a)
+	c.owned[owner]++
+	c.bytes += a.size
+	for most := cmp.Or(c.Most, Most); c.recent.Len() > most || c.MostBytes > 0 && c.bytes > c.MostBytes && c.recent.Len() > 1; {
+		c.forgetLocked(c.oldestLocked(owner, most))
+	}
+}
+
+// oldestLocked returns the answer that makes room for one of owner.
+func (c *TTLCache[V]) oldestLocked(owner account.Source, most int) *list.Element {
+	if owner != (account.Source{}) && c.owned[owner] > most/8 {
+		for e := c.recent.Back(); e != nil; e = e.Prev() {
+			if e.Value.(*answer[V]).owner == owner {
+				return e
+			}
+		}
+	}
+	return c.recent.Back()
+}
+
+func (c *TTLCache[V]) forgetLocked(e *list.Element) {
+	known := c.recent.Remove(e).(*answer[V])
+	known.stop()
+	delete(c.byQuestion, known.question)
+	c.bytes -= known.size
+	if c.owned[known.owner]--; c.owned[known.owner] == 0 {
+		delete(c.owned, known.owner)
+	}
+}
+
+// stop drops the call, if there is one. Go may keep a timer that has stopped, and what it calls.
+func (a *answer[V]) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.call = nil
+}
+
+// Len returns the number of answers, expired ones included.
+func (c *TTLCache[V]) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.recent.Len()
+}

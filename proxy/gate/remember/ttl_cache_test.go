@@ -1,0 +1,69 @@
+package remember
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/account"
+)
+
+// A late answer does not replace the answer to a later question.
+func TestAnswersInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var known TTLCache[string]
+		q, first := Question{1}, time.Now()
+		time.Sleep(time.Second)
+		known.Put(q, "no", time.Now(), time.Minute)
+		known.Put(q, "yes", first, time.Minute)
+		if v, ok := known.Get(q); !ok || v != "no" {
+			t.Errorf("%q, %v", v, ok)
+		}
+		time.Sleep(time.Minute)
+		if _, ok := known.Get(q); ok {
+			t.Error("still good")
+		}
+	})
+}
+
+// A source that fills the cache makes room among its own answers, and others' stay.
+func TestShareOfACache(t *testing.T) {
+	c := TTLCache[int]{Most: 80}
+	put := func(owner string, n int) Question {
+		q := Question{byte(n), byte(n >> 8), owner[0]}
+		c.PutFor(account.Source{Name: owner}, q, n, time.Now(), time.Hour)
+		return q
+	}
+	var kept []Question
+	for i := range 40 {
+		kept = append(kept, put(fmt.Sprint(i%8), i))
+	}
+	for i := range 1000 {
+		put("x", i)
+	}
+	for _, q := range kept {
+		if _, ok := c.Get(q); !ok {
+			t.Fatal("an answer of another source is forgotten")
+		}
+	}
+	if c.Len() != 80 || c.owned[account.Source{Name: "x"}] != 40 {
+		t.Errorf("%d answers, %v", c.Len(), c.owned)
+	}
+}
+
+// Answers are bounded by their bytes, too.
+func TestBytesOfACache(t *testing.T) {
+	c := TTLCache[string]{MostBytes: 1000, Size: func(s string) int { return len(s) }}
+	for i := range 100 {
+		c.Put(Question{byte(i)}, strings.Repeat("x", 90), time.Now(), time.Hour)
+	}
+	if c.Len() != 11 || c.bytes != 990 {
+		t.Errorf("%d answers of %d bytes", c.Len(), c.bytes)
+	}
+	c.Put(Question{200}, strings.Repeat("x", 5000), time.Now(), time.Hour)
+	if _, ok := c.Get(Question{200}); !ok || c.Len() != 1 {
+		t.Error("a long answer is not kept alone")
+	}
+}

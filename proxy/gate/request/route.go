@@ -1,0 +1,312 @@
+package request
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+	"github.com/watchfan/watchfan/proxy/wire/websocket"
+)
+
+const (
+	// ViaPrefix is the prefix of each watchfan's name in a request's Via header.
+	ViaPrefix = "watchfan-"
+	// ProbeSeconds is the timeout of a watch that another watchfan uses as a probe. kube-apiserver
+	// sends such a watch a bookmark immediately, or two seconds before the end.
+	ProbeSeconds = 3
+	// SeedHeader marks a sibling replica's request for what this one has cached; see package seed.
+	// It is never sent to kube-apiserver.
+	SeedHeader = "Watchfan-Seed"
+)
+
+// Parse parses x. cacheable reports whether it is a get, list or watch that a cache can answer. If
+// not, only req.Info and req.Uncacheable are set.
+//
+// A request is cacheable only if it is positively recognised. Every request that kube-apiserver
+// would refuse is therefore passed through, and kube-apiserver chooses the words. Parse reads the
+// target as it was sent and never normalises the path: it must recognise the same requests as
+// kube-apiserver. The rules are those of k8s.io/apiserver pkg/endpoints/request/requestinfo.go and
+// k8s.io/apimachinery pkg/apis/meta/internalversion/validation.
+func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
+	target, _ := exchange.CutTarget(x.Target)
+	req = &Request{Info: Info{Method: x.Method, Seed: strings.Clone(x.Header.Get(SeedHeader))}}
+	parts := req.readPath(unescaped(target.Path))
+	query, plainQuery := parseQuery(target.Query)
+	req.readQuery(query)
+	plain := strings.HasPrefix(x.Target, "/") && plainQuery && req.plainPath(target.Path, parts)
+	why := Path
+	if plain {
+		why = req.read(x, target.Query, query)
+	}
+	if why == "" {
+		return req, true
+	}
+	*req = Request{Info: req.Info, Uncacheable: why}
+	req.readSelector(query)
+	req.LargeSelectors = len(target.Query) > MaxSelectorBytes ||
+		commas(query.Get("labelSelector"), query.Get("fieldSelector"))+
+			strings.Count(query.Get("shardSelector"), "||") >= MaxRequirements
+	return req, false
+}
+
+// read parses the fields that a cache needs. It returns why no cache can answer the request, "" if
+// one can.
+func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values) (why Reason) {
+	req.Labels, req.Fields = labels.Everything(), fields.Everything()
+	req.WebSocket = req.Verb == "watch" && websocket.Asked(x)
+	switch {
+	case req.Method != http.MethodGet || x.Protocol < exchange.HTTP11 || !req.plainHead(x):
+		return Headers
+	case !req.parseOptions(query):
+		return Parameters
+	}
+	var ok bool
+	if req.Accepts, ok = negotiate(x.Header.Get("Accept"), req.Verb); !ok {
+		return Form
+	}
+	if !req.includeObject(query) {
+		return Parameters
+	}
+	userAgent := x.Header.Get("User-Agent")
+	req.Gzip = acceptsGzip(x.Header.Get("Accept-Encoding"))
+	if req.Verb == "watch" {
+		req.Gzip = req.Gzip && !readsRaw(userAgent)
+	} else {
+		req.Pretty = apistatus.Pretty(rawQuery, "", userAgent)
+	}
+	req.probes = req.Verb == "watch" && strings.Contains(x.Header.Get("Via"), ViaPrefix) && req.TimeoutSeconds != nil && *req.TimeoutSeconds == ProbeSeconds
+	return ""
+}
+
+// plainHead reports whether the request has no body, and no header field that asks for more than a
+// plain response to the sender, or for a WebSocket.
+//
+// Cross-origin requests of browsers carry Origin. Their responses have headers that depend on
+// kube-apiserver's flags, except for that to a handshake, which has none of them. The fabric8 client
+// sends the server's own origin. Java's HTTP client asks for h2c without TLS. kube-apiserver ignores
+// that, and a WebSocket for anything but a watch.
+func (req *Request) plainHead(x *exchange.Exchange) bool {
+	if x.ContentLength != 0 {
+		return false
+	}
+	upgrades := 0
+	for _, f := range x.Header {
+		switch {
+		case f.Is("Expect"), f.HasPrefix(ImpersonatePrefix):
+			return false
+		case f.Is("Origin") && !req.WebSocket && !ownOrigin(x, f.Value):
+			return false
+		case f.Is("Upgrade"):
+			upgrades++
+			if upgrades > 1 || !strings.EqualFold(f.Value, "websocket") && !strings.EqualFold(f.Value, "h2c") {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// plainPath reports whether a path leads to objects and is unambiguous. parts is the result of
+// readPath.
+func (req *Request) plainPath(sent string, parts []string) bool {
+	sent = strings.TrimSuffix(sent, "/")
+	switch {
+	case path.Clean(sent) != sent || !plainBytes(sent) || !req.IsResource || req.Subresource != "":
+		return false
+	case !req.LegacyWatch && (parts[0] == "watch" || parts[0] == "proxy"), req.Verb == "proxy":
+		return false
+	case req.GVR.Resource == "namespaces" && len(parts) > 2: // namespaces/NS/namespaces
+		return false
+	}
+	return APIName(req.GVR.Group) && APIName(req.GVR.Version) && APIName(req.GVR.Resource)
+}
+
+// plainBytes reports whether every byte of path stands for itself in every URL parser.
+func plainBytes(path string) bool {
+	for _, c := range []byte(path) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("-._~:@/", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// APIName reports whether s can be an API group, version or resource.
+func APIName(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return s != "." && s != ".."
+}
+
+// parseQuery returns the valid parameters, as kube-apiserver does. plain reports whether every
+// parser reads the query alike.
+func parseQuery(raw string) (query url.Values, plain bool) {
+	query, err := url.ParseQuery(raw)
+	plain = err == nil
+	for _, c := range []byte(raw) {
+		if c <= ' ' || c >= 0x7f || c == '#' {
+			plain = false
+		}
+	}
+	return query, plain
+}
+
+// unescaped returns the path of a request target as kube-apiserver reads it.
+func unescaped(path string) string {
+	if read, err := url.PathUnescape(path); err == nil {
+		return read
+	}
+	return path
+}
+
+// parseOptions parses the query. It returns false if kube-apiserver would refuse a parameter, or if
+// a parameter is not supported here.
+func (req *Request) parseOptions(query url.Values) bool {
+	if query.Has("export") {
+		return false
+	}
+	req.ResourceVersion = query.Get("resourceVersion")
+	if !plainResourceVersion(req.ResourceVersion) {
+		return false
+	}
+	if req.Verb == "get" { // a get ignores all others, watch and selectors included
+		return req.parseTimeout(query.Get("timeout"))
+	}
+
+	if req.watchParameter && req.LegacyWatch || req.Verb == "list" && !req.parseTimeout(query.Get("timeout")) {
+		return false
+	}
+	req.AllowWatchBookmarks = BoolParameter(query, "allowWatchBookmarks")
+	if query.Has("sendInitialEvents") {
+		b := BoolParameter(query, "sendInitialEvents")
+		req.SendInitialEvents = &b
+	}
+	req.resourceVersionMatch = query.Get("resourceVersionMatch")
+	req.ContinueToken = query.Get("continue")
+	if req.Verb == "list" && req.ContinueToken != "" {
+		var ok bool
+		if req.Page, ok = parsePage(req.ContinueToken); !ok {
+			return false
+		}
+	}
+	return req.parseNumbers(query) && req.parseSelectors(query) && req.valid()
+}
+
+// BoolParameter decodes a boolean query parameter. A missing one is false.
+func BoolParameter(query url.Values, key string) bool {
+	return query.Has(key) && IsTrue(query.Get(key))
+}
+
+// IsTrue decodes a boolean as kube-apiserver does: every value except "0" and "false" is true, the
+// empty string included (k8s.io/apimachinery pkg/runtime/conversion.go).
+func IsTrue(v string) bool { return v != "0" && !strings.EqualFold(v, "false") }
+
+func (req *Request) parseTimeout(s string) bool {
+	if s == "" {
+		return true
+	}
+	d, err := time.ParseDuration(s)
+	req.Timeout = max(d, 0)
+	return err == nil
+}
+
+func (req *Request) parseNumbers(query url.Values) bool {
+	if query.Has("limit") {
+		n, err := strconv.ParseInt(query.Get("limit"), 10, 64)
+		if err != nil {
+			return false
+		}
+		req.Limit = max(n, 0)
+	}
+	if query.Has("timeoutSeconds") {
+		n, err := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64)
+		if err != nil {
+			return false
+		}
+		req.TimeoutSeconds = &n
+	}
+	return true
+}
+
+func (req *Request) parseSelectors(query url.Values) bool {
+	req.RawLabels = query.Get("labelSelector")
+	req.RawFields = query.Get("fieldSelector")
+	var ok bool
+	if req.Labels, req.Fields, ok = parseSelectors(req.RawLabels, req.RawFields); !ok {
+		return false
+	}
+	if shard := query.Get("shardSelector"); shard != "" {
+		req.Shard = ShardSelector{Err: errLargeShard}
+		if len(req.RawLabels)+len(req.RawFields)+len(shard) <= MaxSelectorBytes {
+			req.Shard = parseShardSelector(shard)
+		}
+		req.LargeSelectors = req.Shard.Err == errLargeShard
+	}
+
+	switch {
+	case req.Name == "" && !req.LegacyWatch:
+		req.SelectorName = nameIn(req.Fields)
+	case req.Name == "":
+	case req.Fields.Empty():
+		req.Fields = fields.OneTermEqualSelector(metav1.ObjectNameField, req.Name)
+	default:
+		name, exact := req.Fields.RequiresExactMatch(metav1.ObjectNameField)
+		return exact && name == req.Name // 400: metadata.name doesn't match requested name
+	}
+	return true
+}
+
+// valid reports whether kube-apiserver accepts the combination of parameters. It validates a
+// /watch/ path as a list, which has no sendInitialEvents.
+func (req *Request) valid() bool {
+	match := metav1.ResourceVersionMatch(req.resourceVersionMatch)
+	initial := req.SendInitialEvents != nil
+	switch {
+	case req.LegacyWatch:
+		return match == "" && !initial
+	case req.Verb == "watch":
+		if !initial { // kube-apiserver refuses a continue token if it defaults to true
+			return match == "" && (req.ContinueToken == "" || req.ResourceVersion != "" && req.ResourceVersion != "0")
+		}
+		return match == metav1.ResourceVersionMatchNotOlderThan && req.ContinueToken == ""
+	case initial:
+		return false
+	}
+
+	rv := req.ResourceVersion
+	if req.ContinueToken != "" {
+		return match == "" && (rv == "" || rv == "0")
+	}
+	switch match {
+	case "":
+		return true
+	case metav1.ResourceVersionMatchNotOlderThan:
+		return rv != ""
+	case metav1.ResourceVersionMatchExact:
+		return rv != "" && rv != "0"
+	}
+	return false
+}
+
+func plainResourceVersion(rv string) bool {
+	if rv == "" || rv == "0" {
+		return true
+	}
+	_, err := strconv.ParseUint(rv, 10, 64)
+	return err == nil && rv[0] != '0'
+}

@@ -1,0 +1,119 @@
+package view
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/watchfan/watchfan/proxy/base/option"
+)
+
+func tableOf(o *Options) *option.Table {
+	t := &option.Table{APIVersion: "v", Kind: "K"}
+	o.AddTo(t)
+	return t
+}
+
+const agents = `apiVersion: v
+kind: K
+views:
+  - name: agents
+    drop:
+      - fields: [metadata.managedFields, metadata.ownerReferences]
+        annotations:
+          - kubectl.kubernetes.io/last-applied-configuration
+      - fields: [status.images]
+        resources: [nodes]
+      - fields: [data, binaryData]
+        resources: [configmaps, secrets.example.com]
+        labelSelector: owner=helm, !x
+  - {name: b-2, drop: [{annotations: [Example.com/A_b]}]}
+`
+
+// A configuration file is read, and written as it was read.
+func TestOptions(t *testing.T) {
+	var read, again Options
+	if err := tableOf(&read).ReadConfig("f", []byte(agents)); err != nil {
+		t.Fatal(err)
+	}
+	want := Configs{{"agents", []Drop{
+		{Fields: []Field{"metadata.managedFields", "metadata.ownerReferences"}, Annotations: []Annotation{"kubectl.kubernetes.io/last-applied-configuration"}},
+		{Fields: []Field{"status.images"}, Resources: []Resource{"nodes"}},
+		{Fields: []Field{"data", "binaryData"}, Resources: []Resource{"configmaps", "secrets.example.com"}, LabelSelector: "owner=helm, !x"},
+	}}, {"b-2", []Drop{{Annotations: []Annotation{"Example.com/A_b"}}}}}
+	if !reflect.DeepEqual(read.Views, want) {
+		t.Errorf("got %+v\nwant %+v", read.Views, want)
+	}
+	if err := tableOf(&read).Check(); err != nil {
+		t.Error(err)
+	}
+	for _, o := range []Options{read, {}} {
+		var b bytes.Buffer
+		if err := tableOf(&o).WriteConfig(&b); err != nil {
+			t.Fatal(err)
+		}
+		if err := tableOf(&again).ReadConfig("f", b.Bytes()); err != nil {
+			t.Fatalf("%v in\n%s", err, b.String())
+		}
+		if len(again.Views) != len(o.Views) || len(o.Views) > 0 && !reflect.DeepEqual(again, o) {
+			t.Errorf("got %+v\nwant %+v", again, o)
+		}
+	}
+}
+
+// Each error names its line.
+func TestOptionsErrors(t *testing.T) {
+	f := func(views, want string) {
+		t.Helper()
+		var o Options
+		err := tableOf(&o).ReadConfig("f.yaml", []byte("apiVersion: v\nkind: K\nviews:\n"+views))
+		line, what, _ := strings.Cut(want, ": ")
+		if err == nil || !strings.Contains(err.Error(), what) || !strings.HasPrefix(err.Error(), "f.yaml:3: views: "+line+": ") {
+			t.Errorf("%s\ngot %v\nwant %s", views, err, want)
+		}
+	}
+	field := func(path, want string) {
+		t.Helper()
+		f("- name: a\n  drop:\n  - fields: [data]\n  - fields:\n    - spec.x\n    - "+path+"\n", `line 9: `+want)
+	}
+	field("metadata.name", `"metadata.name" must stay`)
+	field("metadata.labels.app", `"metadata.labels.app" must stay`)
+	field("metadata", `must stay`)
+	field("kind", `must stay`)
+	field("apiVersion.x", `must stay`)
+	field("metadata.resourceVersion", `must stay`)
+	field("metadata.uid", `must stay`)
+	field("metadata.namespace", `must stay`)
+	field("metadata.annotations.a", `give the annotation's name under annotations`)
+	field("metadata.spec", `is no field of metadata`)
+	field("metadata.managedFields.manager", `is too deep`)
+	field(`"metadata.annotations[x]"`, `is no path`)
+	field(`"spec.containers[0]"`, `is no path`)
+	field("spec..x", `is no path`)
+	field(".spec", `is no path`)
+	field("a.b.c.d.e.f.g.h.i", `at most 8 names`)
+	field(`""`, `give a string`)
+	field("7", `give a string`)
+	field("[x]", `give a string`)
+	f("- name: a\n  drop:\n  - annotations: [\"a b\"]\n", `line 6: "a b" is no name of an annotation`)
+	f("- name: a\n  drop:\n  - {fields: [data], resources: [Nodes]}\n", `line 6: "Nodes" is no resource`)
+	f("- name: a\n  drop:\n  - {fields: [data], labelSelector: \"a in\"}\n", `line 6: "a in" is no label selector`)
+	f("- name: a\n  drop:\n  - resources: [nodes]\n", `line 6: leaves nothing out`)
+	f("- name: a\n  drop: []\n", `line 4: leaves nothing out: give drop`)
+	f("- drop: [{fields: [data]}]\n", `line 4: has no name`)
+	f("- {name: A, drop: [{fields: [data]}]}\n", `line 4: "A" is no name of a view`)
+	f("- {name: lean, drop: [{fields: [data]}]}\n", `line 4: "lean" is the built-in view`)
+	f("- {name: a.b, drop: [{fields: [data]}]}\n", `line 4: is no name of a view`)
+	f("- {name: a, drop: [{fields: [data]}]}\n- {name: a, drop: [{fields: [data]}]}\n", `line 4: has a twice`)
+	f("- name: a\n  keep: [x]\n  drop: []\n", `line 5: unknown field "keep": give name, drop`)
+	f("- name: a\n  name: b\n", `line 5: name is given twice`)
+	f("- a\n", `line 4: give an object with name, drop`)
+	f("  a: b\n", `line 4: give a list`)
+	f(strings.Repeat("- {name: a, drop: [{fields: [data]}]}\n", MostViews+1), `line 4: are too many: give at most 8`)
+	f("- {name: a, drop: ["+strings.Repeat("{fields: [data]},", mostDrops+1)+"]}\n", `line 4: has too much to drop`)
+	o := Options{Views: Configs{{Name: "lean", Drop: []Drop{{Fields: []Field{"kind"}}}}}}
+	if err := tableOf(&o).Check(); err == nil || !strings.Contains(err.Error(), "built-in") || !strings.Contains(err.Error(), "must stay") {
+		t.Errorf("got %v", err)
+	}
+}

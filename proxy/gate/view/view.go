@@ -1,0 +1,70 @@
+package view
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/VictoriaMetrics/metrics"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+)
+
+// Lean is the name of the view that every server has. It leaves out metadata.managedFields.
+const Lean = "lean"
+
+// View is one view. It may be used from any goroutine.
+type View struct {
+	variants
+	name     string
+	requests map[string]*metrics.Counter // by verb
+	writes   *metrics.Counter            // that were rejected
+}
+
+func newView(set *metrics.Set, name string, drops ...Drop) *View {
+	label := fmt.Sprintf("view=%q", name)
+	v := &View{
+		variants: variants{drops: drops},
+		name:     name,
+		requests: make(map[string]*metrics.Counter),
+		writes:   apistatus.Rejections(set, "view_read_only"),
+	}
+	for _, verb := range []string{"get", "list", "watch", "other"} {
+		v.requests[verb] = set.NewCounter(fmt.Sprintf("%s{%s,verb=%q}", requests, label, verb))
+	}
+	v.account = fanout.Account{
+		Subscriptions: set.NewGauge(watchers+"{"+label+"}", nil),
+		Bytes:         set.NewCounter(sentBytes + "{" + label + "}"),
+	}
+	return v
+}
+
+// Name returns the view's name; "" for none. v may be nil.
+func (v *View) Name() string {
+	if v == nil {
+		return ""
+	}
+	return v.name
+}
+
+// Count counts a request of a verb in kube-apiserver's metrics: get, list, watch or other.
+func (v *View) Count(verb string) { v.requests[verb].Inc() }
+
+// ReadOnly returns the Status for a request that may change something.
+func (v *View) ReadOnly() *metav1.Status {
+	v.writes.Inc()
+	return apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf(
+		"the view %s is read-only, because its objects lack fields: write to this server's URL without %s/%s",
+		v.name, root, v.name))
+}
+
+var (
+	requests = exposition.Describe("counter", "watchfan_view_requests_total",
+		"Requests in a view, by verb, served from a cache or passed through.")
+	watchers = exposition.Describe("gauge", "watchfan_view_watchers",
+		"Watches in a view that are served from the cache.")
+	sentBytes = exposition.Describe("counter", "watchfan_view_sent_bytes_total",
+		"Bytes of answers from caches to clients in a view, compressed if they are sent as gzip.")
+)

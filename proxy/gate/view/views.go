@@ -1,0 +1,93 @@
+package view
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/VictoriaMetrics/metrics"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// root is the path of all views.
+const root = "/views"
+
+// Views are the views of a server. They are immutable, and may be used from any goroutine.
+type Views struct {
+	byName  map[string]*View
+	names   string           // for messages
+	unknown *metrics.Counter // requests for other names, rejected
+}
+
+// New returns the views of a server: the built-in one, and those of opts, which are valid. set gets
+// their metrics.
+func New(opts *Options, set *metrics.Set) *Views {
+	vs := &Views{
+		byName:  map[string]*View{Lean: newView(set, Lean, Drop{Fields: []Field{managedFields}})},
+		unknown: apistatus.Rejections(set, "view_unknown"),
+	}
+	for _, c := range opts.Views {
+		vs.byName[string(c.Name)] = newView(set, string(c.Name), c.Drop...)
+	}
+	vs.names = strings.Join(slices.Sorted(maps.Keys(vs.byName)), ", ")
+	return vs
+}
+
+// Enter returns the view in which the request of x is made, and takes the view's prefix from x's
+// target. It returns nil for a request outside of all views. refused answers a path below /views
+// that is not served; x then keeps its target, which must not be passed through.
+func (vs *Views) Enter(x *exchange.Exchange) (v *View, refused *metav1.Status) {
+	target, ok := exchange.CutTarget(x.Target)
+	if !ok || !belongs(target.Path) {
+		return nil, nil
+	}
+	name, rest, ok := cut(target.Path)
+	if v = vs.byName[name]; !ok || v == nil {
+		vs.unknown.Inc()
+		return nil, apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
+			"no such path in a view: the views of this server are "+vs.names+", and each serves the API below "+root+"/NAME")
+	}
+	before := 0
+	if !strings.HasPrefix(x.Target, "/") {
+		before = strings.Index(x.Target, "://") + len("://") + len(target.Authority)
+	}
+	behind := x.Target[before+len(target.Path):]
+	x.Asked, x.Target = x.Target, x.Target[:before]+rest+behind
+	return v, nil
+}
+
+// belongs reports whether a path leads to the views, in any reading: as it is, without its escapes,
+// or with dots and empty segments resolved.
+func belongs(sent string) bool {
+	if !strings.Contains(sent, root[1:]) && strings.IndexByte(sent, '%') < 0 {
+		return false
+	}
+	read, err := url.PathUnescape(sent)
+	if err != nil {
+		read = sent
+	}
+	first, _, _ := strings.Cut(strings.TrimLeft(read, "/."), "/")
+	clean := path.Clean("/" + read)
+	return first == root[1:] || clean == root || strings.HasPrefix(clean, root+"/")
+}
+
+// cut splits a path into the name of a view and the path below it. ok is false if the path can be
+// read in another way, or leads to a view again.
+func cut(sent string) (name, rest string, ok bool) {
+	below, ok := strings.CutPrefix(sent, root+"/")
+	if !ok {
+		return "", "", false
+	}
+	name, rest, _ = strings.Cut(below, "/")
+	rest = "/" + rest
+	read, err := url.PathUnescape(rest)
+	plain := err == nil && strings.Count(read, "/") == strings.Count(rest, "/") &&
+		(read == "/" || path.Clean(read) == strings.TrimSuffix(read, "/"))
+	return name, rest, plain && !belongs(rest)
+}

@@ -1,9 +1,0 @@
-package lane
-
-import (
-	"testing"
-
-	"github.com/watchfan/watchfan/proxy/proxytest/steady"
-)
-
-func TestMain(m *testing.M) { steady.Main(m) }

@@ -1,0 +1,112 @@
+package admin
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/account"
+)
+
+const (
+	maxConnections = 256
+	// maxOfAddress bounds the connections of one address. A Prometheus, a kubelet's probes and a
+	// person with the status page open take a few.
+	maxOfAddress = 32
+)
+
+// connections are the open connections of the port. Anybody who reaches the port may open some, and
+// the probes of a kubelet must always get in. So a new connection is never refused. Beyond a bound,
+// another one is closed instead: of the address that has most, the one that has done nothing for the
+// longest time; an idle one before one that is answered. A probe takes milliseconds, so it is gone
+// before its turn comes. The methods may be called from any goroutine.
+type connections struct {
+	mu        sync.Mutex
+	open      map[net.Conn]*visit
+	addresses map[netip.Prefix]int
+}
+
+// visit is one connection. connections.mu guards it.
+type visit struct {
+	from   netip.Prefix
+	active bool      // a request is read or answered
+	since  time.Time // when that began, or when the connection was opened
+}
+
+// note follows the states of a connection, as http.Server.ConnState. A new connection may close
+// another.
+func (cs *connections) note(c net.Conn, state http.ConnState) {
+	if closing := cs.change(c, state); closing != nil {
+		_ = closing.Close() // net/http then reports it as closed
+	}
+}
+
+func (cs *connections) change(c net.Conn, state http.ConnState) (closing net.Conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	v := cs.open[c]
+	switch {
+	case state == http.StateNew:
+		if cs.open == nil {
+			cs.open, cs.addresses = make(map[net.Conn]*visit), make(map[netip.Prefix]int)
+		}
+		v = &visit{from: account.AddressOf(c.RemoteAddr()), since: time.Now()}
+		closing = cs.oneTooManyLocked(v.from)
+		cs.open[c] = v
+		cs.addresses[v.from]++
+	case v == nil:
+	case state == http.StateClosed || state == http.StateHijacked:
+		cs.removeLocked(c, v)
+	default:
+		v.active, v.since = state == http.StateActive, time.Now()
+	}
+	return closing
+}
+
+// oneTooManyLocked returns the connection that makes way for a new one, nil if there is room. It is
+// no longer counted.
+func (cs *connections) oneTooManyLocked(comer netip.Prefix) (last net.Conn) {
+	own := cs.addresses[comer] >= maxOfAddress
+	if !own && len(cs.open) < maxConnections {
+		return nil
+	}
+	most := 0
+	for _, n := range cs.addresses {
+		most = max(most, n)
+	}
+	for c, v := range cs.open {
+		makesWay := cs.addresses[v.from] == most
+		if own {
+			makesWay = v.from == comer
+		}
+		if makesWay && (last == nil || v.before(cs.open[last])) {
+			last = c
+		}
+	}
+	cs.removeLocked(last, cs.open[last])
+	return last
+}
+
+// before reports whether v makes way before w.
+func (v *visit) before(w *visit) bool {
+	if v.active != w.active {
+		return w.active
+	}
+	return v.since.Before(w.since)
+}
+
+func (cs *connections) removeLocked(c net.Conn, v *visit) {
+	delete(cs.open, c)
+	if cs.addresses[v.from]--; cs.addresses[v.from] == 0 {
+		delete(cs.addresses, v.from)
+	}
+}
+
+// count returns the number of open connections.
+func (cs *connections) count() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.open)
+}

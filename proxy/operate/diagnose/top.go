@@ -1,0 +1,165 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/watchfan/watchfan/proxy/store/watchers"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
+)
+
+// Top returns the command watchfan top: it shows the slowest watches of a running watchfan, each
+// second anew until its context ends.
+func Top() *cobra.Command {
+	var from adminPort
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Show the watches of a running watchfan, the slowest first, and why they are slow",
+		Long:  topUsage + reasons(),
+		Args:  cobra.NoArgs,
+	}
+	from.addFlag(c.Flags())
+	once := c.Flags().Bool("once", false, "print once and exit; the default without a terminal")
+	query := queryFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		out, ok := c.OutOrStdout().(*os.File)
+		if *once || !ok || !term.IsTerminal(int(out.Fd())) {
+			text, err := from.top(query)
+			if err == nil {
+				_, err = io.WriteString(c.OutOrStdout(), text)
+			}
+			return err
+		}
+		return from.topLive(c.Context(), query, out, func() (width, height int, err error) { return term.GetSize(int(out.Fd())) })
+	}
+	return c
+}
+
+// reasons lists the causes with their meanings, worst first.
+func reasons() string {
+	var b strings.Builder
+	for _, c := range watchers.Causes {
+		fmt.Fprintf(&b, "  %-20s %s\n", c, c.Meaning())
+	}
+	return b.String()
+}
+
+const topUsage = `watchfan top shows the watches that a running watchfan serves, the slowest first, and why they are slow.
+Below them it shows the watches that pass through to kube-apiserver, and why they do. On a terminal it
+shows them anew each second, until Ctrl-C. watchfan explain ID says more of one.
+
+The first line has the cluster, and averages of two seconds: changes from kube-apiserver, events and
+bytes written to clients, the time that 99 % of the writes took at most, processors and memory in use.
+The column LAG has the events that wait for the watch's socket, OLDEST the age of the first of them, and
+QUEUED the bytes in the socket that the client's side has not acknowledged. Over HTTP/2 several watches
+share a connection: CLIENT then is its address, / and the number of the stream.
+
+Reasons, worst first:
+`
+
+// queryFlags adds a flag for each parameter of /debug/watchers except format. Parsing the flags fills
+// the query that it returns. A value that /debug/watchers would reject is an error of the flag.
+func queryFlags(flags *pflag.FlagSet) url.Values {
+	query := make(url.Values)
+	var known watchersQuery
+	for _, p := range []struct{ flag, parameter, usage string }{
+		{"sort", "sort", "`ORDER` of the watches: " + strings.Join(watcherSorts, ", ") + " (default slowest)"},
+		{"limit", "limit", "print at most so many `WATCHES` (default 100, on a terminal what fits)"},
+		{"user", "user", "only watches of the user `NAME`"},
+		{"user-agent", "userAgent", "only watches whose user agent contains `TEXT`"},
+		{"resource", "resource", "only watches of `RESOURCE`: pods, v1/pods, apps/v1/deployments"},
+		{"namespace", "namespace", "only watches of `NAMESPACE`"},
+		{"selector", "selector", "only watches whose label or field selector contains `TEXT`"},
+		{"state", "state", "only watches in `STATE`: " + strings.Join(watcherStates, ", ")},
+		{"reason", "reason", "only watches with the verdict `REASON`: top shows the reasons"},
+		{"min-lag-events", "minLagEvents", "only watches that are at least `EVENTS` behind"},
+		{"min-lag-bytes", "minLagBytes", "only watches that are at least `BYTES` behind, for example 1Mi"},
+		{"min-age", "minAge", "only watches that are at least `DURATION` old, for example 10m"},
+	} {
+		flags.Func(p.flag, p.usage, func(value string) error {
+			query.Set(p.parameter, value)
+			return known.set(p.parameter, value)
+		})
+	}
+	return query
+}
+
+// top returns the list of the watches that query selects, below a line about watchfan.
+func (a *adminPort) top(query url.Values) (string, error) {
+	query.Set("format", "text")
+	list, err := a.get(WatchersPath, query)
+	return a.headline() + "\n" + string(list), err
+}
+
+// headline names the cluster, and says how fast it is served. It is empty if that is not known.
+func (a *adminPort) headline() string {
+	var d DebugState
+	if a.decode("/debug/lanes", url.Values{"format": {"json"}}, &d) != nil || d.Now == nil {
+		return d.Upstream
+	}
+	n := d.Now
+	text := fmt.Sprintf("%s  in %.1f/s  out %.1f/s %s/s  p99 %s  CPU %.2f of %d  memory %s", d.Upstream, n.Upstream, n.Deliveries,
+		size(uint64(n.Bytes)), watchers.Short(downstream.Seconds(n.Latency).Duration()), n.Processors, d.Processors, size(uint64(n.Memory)))
+	if held := d.Totals.HeldBytes; held > 0 {
+		text += "  held " + heldSize(held)
+	}
+	return text
+}
+
+// refresh is the time between two pictures of top.
+const refresh = time.Second
+
+// topLive draws on a terminal until ctx ends (ECMA-48).
+func (a *adminPort) topLive(ctx context.Context, query url.Values, w io.Writer, size func() (width, height int, err error)) error {
+	if _, err := a.top(query); err != nil { // an error stays on the screen if it comes before the screen is cleared
+		return err
+	}
+	fmt.Fprint(w, "\x1b[2J")
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	for {
+		width, height, err := size()
+		if err != nil || width <= 0 || height <= 0 {
+			width, height = 80, 24
+		}
+		fmt.Fprint(w, "\x1b[H"+a.picture(query, width, height-1)+"\x1b[J") // the last line is the cursor's
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// picture returns the lines of top, or why there are none, as many and as much of them as fit. A third
+// of them is for the watches that pass through.
+func (a *adminPort) picture(query url.Values, width, height int) string {
+	if query.Get("limit") == "" {
+		query = maps.Clone(query)
+		query.Set("limit", strconv.Itoa(min(max(height*2/3, 1), mostShown)))
+	}
+	text, err := a.top(query)
+	if err != nil {
+		return err.Error() + "\x1b[K\n"
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	var b strings.Builder
+	for _, line := range lines[:min(len(lines), height)] {
+		if runes := []rune(line); len(runes) > width {
+			line = string(runes[:width-1]) + "…"
+		}
+		b.WriteString(line + "\x1b[K\n")
+	}
+	return b.String()
+}

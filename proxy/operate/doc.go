@@ -1,0 +1,10 @@
+// Package operate shows the proxy to those who run it: pages, verdicts, health and commands.
+//
+// It may know everything, and nothing but package proxy and the program's main know it. What it does
+// never changes what a client is answered.
+//
+//	diagnose  watches as an operator sees them; top and explain
+//	assess    would watchfan help a cluster? an estimate from kube-apiserver's metrics
+//	plugin    kubectl watchfan: top and explain for the pods of a cluster
+//	admin     the admin port: health, metrics, profiles, and the pages of diagnose
+package operate

@@ -1,0 +1,258 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
+)
+
+// TestMain fails when a test leaves a goroutine behind.
+func TestMain(m *testing.M) { steady.Main(m) }
+
+// fakeCluster is a kube-apiserver with pods whose ports lead to admin ports of this process. It knows
+// SPDY and, like an old kube-apiserver, no WebSocket.
+type fakeCluster struct {
+	*httptest.Server
+	items []string                    // JSON of pods
+	admin map[string]*httptest.Server // by namespace/name:port
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func newFakeCluster(t *testing.T) *fakeCluster {
+	f := &fakeCluster{admin: make(map[string]*httptest.Server)}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+// add adds a pod with an admin port, which answers with the pod's name.
+func (f *fakeCluster) add(t *testing.T, namespace, name, phase string, port int) {
+	ports := ""
+	if port != adminPort {
+		ports = fmt.Sprintf(`{"name":"https","containerPort":8443},{"name":"admin","containerPort":%d}`, port)
+	}
+	f.items = append(f.items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q},"spec":{"containers":[{"ports":[%s]}]},"status":{"phase":%q}}`,
+		name, namespace, ports, phase))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", "watchfan")
+		if id, one := strings.CutPrefix(r.URL.Path, "/debug/watchers/"); one {
+			fmt.Fprintf(w, "watch %s of %s\n", id, name)
+		} else if r.URL.Query().Get("format") == "text" {
+			fmt.Fprintf(w, "7 watches of %s\n", name)
+		} else {
+			fmt.Fprint(w, `{"watchers":[{"id":5}]}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	f.admin[fmt.Sprintf("%s/%s:%d", namespace, name, port)] = server
+}
+
+func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.asked = append(f.asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("Upgrade"))
+	f.mu.Unlock()
+	m := regexp.MustCompile(`^/api/v1/namespaces/([^/]+)/pods/([^/]+)/portforward$`).FindStringSubmatch(r.URL.Path)
+	switch {
+	case m != nil && r.Header.Get("Upgrade") == "websocket":
+		http.Error(w, "unable to upgrade: unable to negotiate protocol", http.StatusForbidden)
+	case m != nil:
+		f.forward(w, r, m[1]+"/"+m[2])
+	case strings.Contains(r.URL.Path, "/forbidden/"):
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind":"Status","message":"pods is forbidden: User \"eve\" cannot list it"}`)
+	case r.URL.Path == "/api/v1/pods" || strings.HasSuffix(r.URL.Path, "/pods"):
+		items := slices.DeleteFunc(slices.Clone(f.items), func(s string) bool {
+			namespace := strings.Split(r.URL.Path, "/")
+			name, named := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+			return r.URL.Path != "/api/v1/pods" && !strings.Contains(s, `"namespace":"`+namespace[4]+`"`) ||
+				named && !strings.Contains(s, `"name":"`+name+`"`) || r.URL.Query().Get("labelSelector") != everyPod
+		})
+		fmt.Fprintf(w, `{"kind":"PodList","items":[%s]}`, strings.Join(items, ","))
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// forward does what kube-apiserver and a kubelet do together: it connects each data stream to a port
+// of the pod.
+func (f *fakeCluster) forward(w http.ResponseWriter, r *http.Request, pod string) {
+	if _, err := httpstream.Handshake(r, w, []string{"portforward.k8s.io"}); err != nil {
+		return
+	}
+	streams := make(chan httpstream.Stream)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+		go func() { streams <- s }()
+		return nil
+	})
+	if conn == nil {
+		return
+	}
+	defer conn.Close()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		select {
+		case <-conn.CloseChan():
+			return
+		case s := <-streams:
+			if s.Headers().Get("streamType") == "error" {
+				_ = s.Close()
+				continue
+			}
+			running.Go(func() { f.connect(s, pod+":"+s.Headers().Get("port")) })
+		}
+	}
+}
+
+func (f *fakeCluster) connect(s httpstream.Stream, to string) {
+	server := f.admin[to]
+	if server == nil {
+		_ = s.Reset()
+		return
+	}
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	go func() {
+		_, _ = io.Copy(c, s)
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(s, c)
+	_ = s.Close()
+	_ = c.Close()
+}
+
+// kubeconfig returns a file that names the cluster.
+func (f *fakeCluster) kubeconfig(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "config")
+	content := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + f.URL + "'}}]\n" +
+		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// try runs kubectl watchfan with a kubeconfig of the cluster.
+func (f *fakeCluster) try(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", f.kubeconfig(t))
+	return run(t.Context(), args...)
+}
+
+func run(ctx context.Context, args ...string) (stdout string, err error) {
+	var out strings.Builder
+	c := Command()
+	c.SilenceErrors, c.SilenceUsage = true, true
+	c.SetArgs(args)
+	c.SetOut(&out)
+	err = c.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+// Both commands reach the admin ports of all running pods, at the port that a pod names.
+func TestPods(t *testing.T) {
+	f := newFakeCluster(t)
+	f.add(t, "watchfan", "watchfan-a", "Running", 9002)
+	f.add(t, "kube-system", "watchfan-b", "Running", adminPort)
+	f.add(t, "kube-system", "watchfan-c", "Pending", adminPort)
+	check := func(wantOut, wantErr string, args ...string) {
+		t.Helper()
+		stdout, err := f.try(t, args...)
+		match := func(want, got string) bool { return regexp.MustCompile(`(?s)^` + want + `$`).MatchString(got) }
+		if !match(wantOut, stdout) || !match(wantErr, fmt.Sprint(err)) {
+			t.Errorf("kubectl watchfan %s: %v\n%swant %s\n%s", strings.Join(args, " "), err, stdout, wantErr, wantOut)
+		}
+	}
+	check(`POD watchfan/watchfan-a\n\n7 watches of watchfan-a\n\nPOD kube-system/watchfan-b\n\n7 watches of watchfan-b\n`, "<nil>", "top")
+	check(`\n7 watches of watchfan-b\n`, "<nil>", "top", "-n", "kube-system", "--user", "alice")
+	check(`\n7 watches of watchfan-a\n`, "<nil>", "top", "--once", "--pod=watchfan-a")
+	check(`POD watchfan/watchfan-a\nwatch 5 of watchfan-a\n\nPOD kube-system/watchfan-b\nwatch 5 of watchfan-b\n`, "<nil>", "explain")
+	check(`watch 9 of watchfan-b\n`, "<nil>", "explain", "9", "--pod", "watchfan-b")
+	check("", "explain 9: IDs belong to a pod: give --pod with one of watchfan-a, watchfan-b", "explain", "9")
+	check("", `no pod of watchfan runs in namespace kube-system with the name watchfan-c: 1 match .*, and none of them is running`,
+		"top", "--pod", "watchfan-c", "-n", "kube-system")
+	check("", `no pod of watchfan runs in any namespace: 0 match "app=x", .*`, "top", "-l", "app=x")
+	check("", `--admin is for watchfan top.*`, "top", "--admin=http://x")
+	check("", `unknown command "tpo" for "kubectl watchfan".*`, "tpo")
+	for _, path := range []string{"watchfan/pods/watchfan-a", "kube-system/pods/watchfan-b"} {
+		path = "/api/v1/namespaces/" + path + "/portforward "
+		if !slices.Contains(f.asked, "GET "+path+"websocket") || !slices.Contains(f.asked, "POST "+path+"SPDY/3.1") {
+			t.Errorf("forwarding asked for %v, want WebSocket first and then SPDY for %s", f.asked, path)
+		}
+	}
+}
+
+// A pod whose port is closed, and a kube-apiserver that refuses, are named.
+func TestRefused(t *testing.T) {
+	f := newFakeCluster(t)
+	f.items = []string{`{"metadata":{"name":"w","namespace":"n"},"status":{"phase":"Running"}}`}
+	_, err := f.try(t, "top")
+	if err == nil || !strings.Contains(err.Error(), "watchfan's admin port does not answer at http://127.0.0.1:") {
+		t.Errorf("got %v", err)
+	}
+	f.items = slices.Repeat(f.items, mostPods+1)
+	_, err = f.try(t, "top")
+	if err == nil || !strings.Contains(err.Error(), "51 pods of watchfan run in any namespace, more than 50: choose some with --pod, -n or -l") {
+		t.Errorf("got %v", err)
+	}
+	f.items = nil
+	_, err = f.try(t, "top", "-n", "forbidden")
+	if err == nil || !strings.Contains(err.Error(), `list the pods of watchfan: pods is forbidden: User "eve" cannot list it`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The plugin's flags and those of package diagnose have different names.
+func TestFlagsAreApart(t *testing.T) {
+	for _, c := range Command().Commands() {
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if c.InheritedFlags().Lookup(f.Name) != nil || c.Parent().PersistentFlags().Lookup(f.Name) != nil {
+				t.Errorf("watchfan %s has the flag %s too", c.Name(), f.Name)
+			}
+		})
+	}
+}
+
+// A kube-apiserver that never answers is given up when the command is interrupted.
+func TestInterrupted(t *testing.T) {
+	began := make(chan struct{})
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-release
+	}))
+	defer server.Close()
+	defer close(release)
+	f := &fakeCluster{Server: server}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		<-began
+		cancel()
+	}()
+	if _, err := run(ctx, "top", "--kubeconfig", f.kubeconfig(t)); err == nil || !strings.Contains(err.Error(), "canceled") {
+		t.Errorf("got %v", err)
+	}
+}

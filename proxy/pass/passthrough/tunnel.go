@@ -1,0 +1,158 @@
+package passthrough
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+	"github.com/watchfan/watchfan/proxy/wire/websocket"
+)
+
+const (
+	// halfCloseGrace is how long one direction of an upgraded connection may go on after the other
+	// has ended.
+	halfCloseGrace = 30 * time.Second
+	// closeGrace is how long a client may take to accept what was under way and a CLOSE frame, when
+	// the proxy is stopping.
+	closeGrace = time.Second
+	// overdue is how long a watch may go on after kube-apiserver should have ended it.
+	overdue = 10 * time.Second
+)
+
+// tunnel joins the client's connection and the upgraded connection of resp. It returns when both
+// directions have ended, or one has failed. When the proxy is stopping, a WebSocket's client gets a
+// CLOSE frame, unless the connection is in the middle of another frame.
+//
+// A watch, nil for other requests, is broken off if kube-apiserver does not end it in time. Its
+// connection may be one that kube-apiserver has forgotten. Nothing else would show that: there are no
+// pings as on HTTP/2, and the client is connected to the proxy.
+func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, watch *Watch) {
+	defer resp.Body.Close()
+	up, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		return
+	}
+	answer := &exchange.Response{Status: resp.StatusCode}
+	frames := strings.EqualFold(resp.Header.Get("Upgrade"), "websocket")
+	if frames {
+		addHandshake(&answer.Header, resp.Header)
+	}
+	addFields(&answer.Header, resp.Header)
+	client, err := to.Upgrade(answer)
+	if err != nil {
+		return
+	}
+	if frames {
+		client = &followed{Upgraded: client}
+	}
+	t := &tunnel{client: client, up: up, ended: make(chan error, 2), answered: make(chan struct{}), donec: make(chan struct{})}
+	defer close(t.donec)
+	defer context.AfterFunc(p.streams, t.stop)()
+	if watch != nil && watch.lasts > 0 {
+		defer time.AfterFunc(watch.lasts+overdue, t.close).Stop()
+	}
+	go func() {
+		defer close(t.answered)
+		p.join(t, client, up)
+	}()
+	go p.join(t, up, client)
+	t.wait(p.streams)
+}
+
+// addHandshake moves the fields of a WebSocket's handshake from from to to, in kube-apiserver's order
+// and spelling.
+func addHandshake(to *exchange.Header, from http.Header) {
+	for _, name := range []string{"Upgrade", "Connection", "Sec-WebSocket-Accept", websocket.ProtocolHeader} {
+		if value := from.Get(name); value != "" {
+			to.Add(name, value)
+			from.Del(name)
+		}
+	}
+}
+
+// tunnel is two joined connections.
+type tunnel struct {
+	client, up io.ReadWriteCloser
+	ended      chan error    // gets the error of each direction; capacity 2
+	answered   chan struct{} // closed when the direction to the client has ended
+	donec      chan struct{} // closed when both have
+}
+
+// join copies one direction until its end.
+func (p *Forwarder) join(t *tunnel, to io.Writer, from io.Reader) {
+	defer p.Guard.Caught("upgraded connection", func() { t.ended <- exchange.ErrPanicked })
+	_, err := io.Copy(to, from)
+	if err == nil {
+		err = closeWrite(to)
+	}
+	t.ended <- err
+}
+
+// wait waits for both directions and closes both connections.
+func (t *tunnel) wait(streams context.Context) {
+	defer t.close()
+	if err := <-t.ended; err == nil {
+		grace := time.NewTimer(halfCloseGrace)
+		defer grace.Stop()
+		select {
+		case <-t.ended:
+			return
+		case <-grace.C:
+		}
+	}
+	if f, ok := t.client.(*followed); ok && streams.Err() != nil {
+		<-t.answered // soon, because of stop
+		f.sayClose()
+	}
+	t.close()
+	<-t.ended
+}
+
+// stop ends the tunnel because the proxy is stopping.
+func (t *tunnel) stop() {
+	if _, ok := t.client.(*followed); ok {
+		_ = t.up.Close() // ends the direction to the client; wait does the rest
+		select {
+		case <-t.donec:
+			return
+		case <-time.After(closeGrace):
+		}
+	}
+	t.close()
+}
+
+func (t *tunnel) close() {
+	_ = t.up.Close()
+	_ = t.client.Close()
+}
+
+func closeWrite(w io.Writer) error {
+	if c, ok := w.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// followed is a client's connection while the frames of a WebSocket are passed through to it. One
+// goroutine at a time writes.
+type followed struct {
+	exchange.Upgraded
+	progress websocket.Progress
+}
+
+func (f *followed) Write(p []byte) (int, error) {
+	n, err := f.Upgraded.Write(p)
+	f.progress.Pass(p[:n])
+	return n, err
+}
+
+// sayClose writes a CLOSE frame if one may follow.
+func (f *followed) sayClose() {
+	if f.progress.MayClose() {
+		_, _ = io.WriteString(f.Upgraded, websocket.CloseNormal)
+	}
+}

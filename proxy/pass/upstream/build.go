@@ -1,0 +1,95 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// Build is the build of kube-apiserver that wrote something. Another build may write the same
+// object, at the same resourceVersion, in other bytes. A field that kube-apiserver does not tell is
+// "" and equals everything.
+type Build struct {
+	version string // the whole answer of /version
+	schema  string // the URL of the group version's OpenAPI schema, which has its hash
+}
+
+// Differs reports whether another build may have written other bytes.
+func (b Build) Differs(from Build) bool {
+	unlike := func(x, y string) bool { return x != "" && y != "" && x != y }
+	return unlike(b.version, from.version) || unlike(b.schema, from.schema)
+}
+
+// Or returns the build with what is known of other where b does not tell.
+func (b Build) Or(other Build) Build {
+	return Build{version: cmp.Or(b.version, other.version), schema: cmp.Or(b.schema, other.schema)}
+}
+
+// String returns all that is known of the build. Equal builds have equal strings.
+func (b Build) String() string { return b.version + "\n" + b.schema }
+
+// Builds asks kube-apiserver for its build, once for all lanes that ask at the same time.
+type Builds struct {
+	upstream auth.APIServer
+	calls    remember.Coalescer[struct{}, buildAnswer]
+}
+
+// NewBuilds returns a Builds that asks upstream. The caller calls End.
+func NewBuilds(upstream auth.APIServer, guard *exchange.Guard) *Builds {
+	return &Builds{upstream: upstream, calls: remember.Coalescer[struct{}, buildAnswer]{Guard: guard}}
+}
+
+type buildAnswer struct {
+	version string
+	schemas map[string]string // by path, as apis/apps/v1
+}
+
+const (
+	// buildTimeout is how long a list waits for the answer.
+	buildTimeout = 2 * time.Second
+	// buildAskTimeout bounds the requests themselves. The next list may still use a late answer.
+	buildAskTimeout = 10 * time.Second
+)
+
+// Of returns the build that answers for a group version now. Its fields are empty if kube-apiserver
+// does not answer in time.
+func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	answer, _ := b.calls.Do(ctx, struct{}{}, buildAskTimeout, b.ask)
+	path := "apis/" + gv.String()
+	if gv.Group == "" {
+		path = "api/" + gv.Version
+	}
+	return Build{answer.version, answer.schemas[path]}
+}
+
+// End ends the requests under way and waits for them.
+func (b *Builds) End() { b.calls.End() }
+
+func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
+	if version, err := ReadOwn(ctx, b.upstream, "/version", ""); err == nil {
+		answer.version = string(version)
+	}
+	var index struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	content, err := ReadOwn(ctx, b.upstream, "/openapi/v3", "")
+	if err != nil || json.Unmarshal(content, &index) != nil {
+		return answer
+	}
+	answer.schemas = make(map[string]string, len(index.Paths))
+	for path, schema := range index.Paths {
+		answer.schemas[path] = schema.ServerRelativeURL
+	}
+	return answer
+}

@@ -1,0 +1,125 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/base/semaphore"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// SupportedEncodings knows the representations in which kube-apiserver serves each resource.
+// Built-in resources have protobuf and custom resources do not. CBOR needs a feature gate, and
+// aggregated servers differ. It also knows whether kube-apiserver selects by fields that not every
+// version has. It asks once for each resource and representation that discovery knows, and for each
+// such field. Its methods may be called from any goroutine.
+type SupportedEncodings struct {
+	*Answers[resourceEncoding, support]
+	upstream auth.APIServer
+	asking   semaphore.Semaphore // acquired for each request
+}
+
+// encodingQueriesAtOnce bounds the requests under way; see discoveriesAtOnce.
+const encodingQueriesAtOnce = 8
+
+// NewSupportedEncodings returns a SupportedEncodings that asks upstream. The caller calls End.
+func NewSupportedEncodings(upstream auth.APIServer, guard *exchange.Guard) *SupportedEncodings {
+	return &SupportedEncodings{
+		Answers:  NewAnswers[resourceEncoding, support](guard),
+		upstream: upstream,
+		asking:   semaphore.New(encodingQueriesAtOnce),
+	}
+}
+
+// resourceEncoding is a resource in a representation, selected by a field; "" is none.
+type resourceEncoding struct {
+	gvr schema.GroupVersionResource
+	request.Representation
+	field string
+}
+
+// Selects reports whether kube-apiserver selects a resource by the fields of sel, which
+// [FieldSelector] has returned. It reports false if kube-apiserver does not answer before ctx ends.
+func (s *SupportedEncodings) Selects(ctx context.Context, info ResourceInfo, in request.Representation, sel fields.Selector) bool {
+	if sel.Empty() {
+		return true
+	}
+	for _, field := range newerFields(info, sel) {
+		if s.has(ctx, resourceEncoding{info.GVR, in, field}) != supported {
+			return false
+		}
+	}
+	return true
+}
+
+// support says whether kube-apiserver serves a resource in a representation.
+type support int
+
+const (
+	unknownSupport support = iota // kube-apiserver has not answered
+	unsupported
+	supported
+)
+
+// Choose returns the first of clauses in which kube-apiserver serves a resource. ok is false if
+// there is none, and if kube-apiserver does not answer before ctx ends.
+func (s *SupportedEncodings) Choose(ctx context.Context, gvr schema.GroupVersionResource, clauses []request.Clause) (c request.Clause, ok bool) {
+	for _, c := range clauses {
+		if c.EveryKind() {
+			return c, true
+		}
+		switch s.has(ctx, resourceEncoding{gvr, c.Representation, ""}) {
+		case supported:
+			return c, true
+		case unknownSupport:
+			return request.Clause{}, false
+		}
+	}
+	return request.Clause{}, false
+}
+
+func (s *SupportedEncodings) has(ctx context.Context, key resourceEncoding) support {
+	known, _ := s.Get(ctx, key, discoveryTimeout, func(ctx context.Context) (support, time.Duration) {
+		if answer := s.ask(ctx, key); answer != unknownSupport {
+			return answer, DiscoveryTTL
+		}
+		return unknownSupport, 0
+	})
+	return known
+}
+
+// ask requests an empty list in the representation. A field that kube-apiserver does not select by is
+// an error of the request.
+func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) support {
+	if s.asking.Acquire(ctx) != nil {
+		return unknownSupport
+	}
+	defer s.asking.Release()
+	selector, refusal := MatchesNothing, http.StatusNotAcceptable
+	if key.field != "" {
+		selector, refusal = selector+","+key.field+"=-", http.StatusBadRequest
+	}
+	resp, err := GetOwn(ctx, s.upstream, CollectionPath(key.gvr), Query("resourceVersion", "0", "fieldSelector", selector), key.Accept(true))
+	if err != nil {
+		return unknownSupport
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // the connection can then be used again
+	switch {
+	case resp.StatusCode == refusal:
+		return unsupported
+	case resp.StatusCode != http.StatusOK:
+		return unknownSupport
+	case !strings.HasPrefix(resp.Header.Get("Content-Type"), key.MediaType()):
+		return unsupported
+	}
+	return supported
+}

@@ -1,0 +1,127 @@
+package cached
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// state returns the collection as of the resourceVersion that a get or list asks for
+// (https://kubernetes.io/docs/reference/using-api/api-concepts/#resourceversion-in-metadata).
+//
+//	resourceVersion        is answered with
+//	""                     a state at least as new as the request
+//	"0"                    the state as it is
+//	N                      a state not older than N
+//	N, exact               the state as of N: resourceVersionMatch=Exact, or a limit and no match
+//	"" or "0", continue    the state as of the token
+//
+// o says what becomes of r if the state can't be provided, or proved to be fresh, in time.
+func (c *Reads) state(r *read) (s fanout.Snapshot, o request.Outcome) {
+	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
+	defer cancel()
+	switch {
+	case r.ContinueToken != "":
+		return r.snapshotAt(r.Page.ResourceVersion)
+	case r.ResourceVersion == "":
+		return c.current(ctx, r)
+	}
+	rv, err := parseVersion(r.ResourceVersion)
+	if err != nil {
+		return s, request.PassThrough(request.History)
+	}
+	if r.Exact() {
+		if s, o = r.snapshotAt(rv); o.Why() == "" {
+			return s, o
+		}
+		if s, o = c.notOlderThan(ctx, r, rv); !o.Open() || s.ResourceVersion == rv {
+			return s, o
+		}
+		return r.snapshotAt(rv)
+	}
+	return c.notOlderThan(ctx, r, rv)
+}
+
+// proofWait returns how long r waits for a proof. After the first list of a collection, many reads
+// wait for their proof at the same time, and for the processors. They wait longer.
+func (c *Reads) proofWait(r *read) time.Duration {
+	if r.waited {
+		return max(c.lane.FreshnessTimeout, lane.Wait)
+	}
+	return c.lane.FreshnessTimeout
+}
+
+// snapshotAt returns the collection as of rv. The time is proportional to the changes since rv.
+func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, o request.Outcome) {
+	if !r.seat.Begin() {
+		return s, request.Refuse(r.seat.Refused)
+	}
+	defer r.seat.Give()
+	s, ok := r.lane.Cache.SnapshotAt(rv)
+	if !ok {
+		o = request.PassThrough(request.History)
+	}
+	return s, o
+}
+
+// current returns a state at least as new as the request.
+func (c *Reads) current(ctx context.Context, r *read) (s fanout.Snapshot, o request.Outcome) {
+	if r.filledSince() {
+		return r.lane.Cache.Snapshot(), o
+	}
+	return c.proved(ctx, r, 0)
+}
+
+// filledSince reports whether the lane was filled by a list newer than the request.
+func (r *read) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
+
+// notOlderThan returns a state that is not older than rv, nor than a state of the collection that
+// an earlier read was shown.
+func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (s fanout.Snapshot, o request.Outcome) {
+	if s = r.lane.Cache.SnapshotShown(); s.ResourceVersion >= rv {
+		return s, o
+	}
+	return c.proved(ctx, r, rv)
+}
+
+// proved returns a state that is as new as now, and not older than rv.
+func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (s fanout.Snapshot, o request.Outcome) {
+	for {
+		proof, err := c.prove(ctx, r, rv)
+		if err != nil {
+			r.lane.Log.Debug("Passed read through", "err", err)
+			return s, request.PassThrough(request.Freshness)
+		}
+		if s, err = r.lane.Cache.SnapshotProved(proof); err == nil { // otherwise the proof is of a state that is gone
+			return s, o
+		}
+	}
+}
+
+// prove proves that the cache is as new as now, and not older than rv.
+func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, error) {
+	l := r.lane
+	if l.Uncached() {
+		return fanout.Proof{}, errUnproven
+	}
+	proof, err := l.Prove(ctx, c.lane.FreshnessTimeout)
+	if err == nil && proof.AsOf < rv {
+		err = errUnproven
+	}
+	return proof, err
+}
+
+var errUnproven = errors.New("not known to be as new as asked")
+
+func parseVersion(rv string) (uint64, error) {
+	if rv == "" {
+		return 0, nil
+	}
+	return strconv.ParseUint(rv, 10, 64)
+}

@@ -1,0 +1,108 @@
+package cached
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/registry"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// A list in Tables can't be answered from a cache, because only kube-apiserver knows the ages in its
+// rows. But many kubectls may ask for the same list at the same instant:
+//
+//	the first            passes through in its own name, without a review
+//	those who come then  share the next list, in the proxy's name, once each has been allowed
+//
+// The list is the same for all who may read it: what kube-apiserver answers depends on the request,
+// and on its user only by yes or no. Whatever is not an answer of 200 is not shared. Then each
+// client passes through.
+
+// listsTables reports whether r is a list in Tables.
+func (r *read) listsTables() bool { return r.Verb == "list" && r.AsTable() }
+
+// tablesQuestion identifies the answer to a list in Tables by all of the request that it depends on.
+func tablesQuestion(x *exchange.Exchange, r *read) auth.Question {
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %t", x.Target, x.Header.Get("Accept"), r.Gzip))
+}
+
+// serveTables answers a list in Tables with an answer that it shares with other clients. The client
+// has been allowed to read.
+func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) request.Outcome {
+	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), false) != registry.ByItself {
+		return request.PassThrough(request.Aggregated)
+	}
+	r.decided = time.Now()
+	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), auth.FlowOf(r.id, r.conn.RemoteAddr()), c.askTables(x, r))
+	if !ok {
+		return request.PassThrough(request.Form)
+	}
+	if o := c.stillAllowed(r); !o.Open() {
+		done()
+		return o
+	}
+	x.Until = closeFunc(done)
+	body := exchange.BodySlices{answer.body}
+	o := c.share(x, r, answer.held)
+	if o.Open() {
+		o = c.holdAnswer(x, r, body)
+	}
+	if !o.Open() {
+		return o
+	}
+	apistatus.AddCommonHeader(x)
+	for _, name := range []string{"Content-Encoding", "Content-Type", "Vary"} {
+		for _, value := range answer.header.Values(name) {
+			x.Response.Header.Add(name, value)
+		}
+	}
+	c.addWarnings(x, r, answer.warnings)
+	r.seat = c.seat(r)
+	x.Response.Body, x.Response.Turn = body, r.seat
+	c.metrics.sharedLists.Inc()
+	return request.Answered()
+}
+
+// closeFunc is a function as an io.Closer.
+type closeFunc func()
+
+func (f closeFunc) Close() error {
+	f()
+	return nil
+}
+
+// askTables returns the request of r in the proxy's own name.
+func (c *Reads) askTables(x *exchange.Exchange, r *read) askList {
+	target, _ := exchange.CutTarget(x.Target)
+	header := http.Header{"Accept": {x.Header.Get("Accept")}}
+	if r.Gzip {
+		header.Set("Accept-Encoding", "gzip")
+	}
+	return func(ctx context.Context) (answer sharedAnswer) {
+		req := &http.Request{Method: http.MethodGet, URL: c.upstream.URL(target.Path, target.Query), Header: header}
+		resp, err := c.upstream.DoAs(auth.Identity{Kind: auth.KindOwn}, req.WithContext(ctx))
+		if err != nil {
+			return answer
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxSharedList+1))
+		if err != nil || resp.StatusCode != http.StatusOK || len(body) > maxSharedList {
+			return answer
+		}
+		warnings, err := upstream.WithoutOwn(ctx, c.upstream, resp.Header.Values("Warning"))
+		if err != nil {
+			return answer
+		}
+		held := c.ledger.Share(account.Answers, int64(len(body)))
+		return sharedAnswer{header: resp.Header, warnings: warnings, body: body, held: held}
+	}
+}

@@ -1,0 +1,81 @@
+package cached
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/option"
+)
+
+// Options defines which resources are cached and how long watches last.
+type Options struct {
+	// ResidentResources are watched from the start and always. Their names have the form pods,
+	// v1/pods or apps/v1/deployments.
+	ResidentResources []string
+	// Exclude are the resources that are always passed through, in any version. Their names have the
+	// form of ResidentResources, or *.GROUP for all of a group. A name without a group matches all
+	// groups.
+	Exclude []string
+
+	// MinRequestTimeout is the minimum duration of a watch without timeoutSeconds. Each such watch
+	// lasts up to twice as long.
+	MinRequestTimeout time.Duration
+
+	// Tuning is what tests change and operators do not.
+	Tuning Tuning
+}
+
+// Tuning is settings that have no flag.
+type Tuning struct {
+	// MostAlone is how many easy reads of one resource are passed through at a time; see passing.
+	MostAlone int
+}
+
+// AddTo adds the options to t.
+func (o *Options) AddTo(t *option.Table) {
+	t.Group("Caching")
+	t.Strings(&o.ResidentResources, "resident-resources", "`RESOURCES` to watch from the start and always, "+
+		"comma-separated: pods, v1/configmaps, apps/v1/deployments", option.Like(resourceName,
+		"is no resource: give plural names such as pods, deployments.apps or apps/v1/deployments"))
+	t.Strings(&o.Exclude, "exclude", "`RESOURCES` that are never cached, named likewise or as *.cilium.io",
+		option.Like(excludedName, "is no resource: give plural names such as pods, deployments.apps, apps/v1/deployments or *.cilium.io"))
+
+	t.Group("Connections")
+	t.Duration(&o.MinRequestTimeout, "min-request-timeout", 30*time.Minute,
+		"least `DURATION` of a watch without timeoutSeconds; each gets up to twice that", option.Positive)
+}
+
+// Check reports resident resources that could never be served. securePort is true if a port gives
+// each client its own rights.
+func (o *Options) Check(t *option.Table, securePort bool) error {
+	return errors.Join(o.checkResidentSecrets(t, securePort), o.checkExclude(t))
+}
+
+// checkResidentSecrets reports resident Secrets that no client could read from the cache.
+func (o *Options) checkResidentSecrets(t *option.Table, securePort bool) error {
+	var errs []error
+	for _, name := range o.ResidentResources {
+		if !securePort && isSecrets(residentName(name)) {
+			errs = append(errs, fmt.Errorf("%s is of no use without --secure-port: Secrets are served from a cache only to "+
+				"clients whose right to read them is reviewed, and clients of the insecure port have the proxy's own rights",
+				t.Given("resident-resources", strconv.Quote(name))))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkExclude reports excluded resources that are also resident.
+func (o *Options) checkExclude(t *option.Table) error {
+	var errs []error
+	for _, name := range o.Exclude {
+		for _, resident := range o.ResidentResources {
+			if excludedName.MatchString(name) && excludes(name, residentName(resident)) {
+				errs = append(errs, fmt.Errorf("%s leaves %s of %s out: a resource is either always cached or never",
+					t.Given("exclude", strconv.Quote(name)), resident, t.Named("resident-resources")))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,347 @@
+package cached
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/fairness"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// pass is when a read that no cache answers passes through to kube-apiserver.
+//
+//	when   which reads                                             how many of a resource
+//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time
+//	       proves that a cache is current
+//	       of a resource that has no lane, gets only               no bound, for laneless
+//	       of a lane that is being filled, or has skipped history  few; see package lane
+//	       that a cache can't answer                               no bound
+//	later  that have waited in vain                                lane.MostThrough at a time, in turns
+//	never  with a shardSelector that kube-apiserver would ignore   see shards.go
+type pass int
+
+const (
+	passNow pass = iota
+	passLater
+	passNever
+)
+
+// passing counts the reads of each resource that pass through, and remembers which are easy. Easy gets
+// are counted before the review. So the counts live outside the lanes and depend on no cached data. Its
+// methods may be called from any goroutine.
+type passing struct {
+	ctx      context.Context // ends all waits
+	mostEasy int
+	refused  *metrics.Counter            // reads that have got no turn
+	small    remember.TTLCache[struct{}] // lists that were small; see sizeQuestion
+
+	mu    sync.Mutex
+	easy  map[schema.GroupVersionResource]*easyReads
+	turns map[schema.GroupVersionResource]*turns // of resources with reads that have waited in vain
+}
+
+func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *passing {
+	return &passing{ctx: ctx, mostEasy: mostEasy, refused: refused,
+		easy: make(map[schema.GroupVersionResource]*easyReads), turns: make(map[schema.GroupVersionResource]*turns)}
+}
+
+// pass is open if r may pass through now, for a reason. A read that has waited in vain waits for its turn
+// first.
+func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) (o request.Outcome) {
+	switch c.passes(r, why) {
+	case passNever:
+		return c.withhold(x, r, why)
+	case passLater:
+		return c.passing.awaitTurn(x, r, c.patience(r)-time.Since(r.arrived))
+	}
+	return o
+}
+
+// passes returns when r passes through, for a reason.
+func (c *Reads) passes(r *read, why request.Reason) pass {
+	switch {
+	case c.withholds(r, why):
+		return passNever
+	case r.inVain(why):
+		return passLater
+	}
+	return passNow
+}
+
+// passesUnasked reports whether r is passed through without a review. Such a read costs
+// kube-apiserver one request and not two. The decision looks at no cache and no lane.
+func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
+	switch {
+	case r.indented(r.Accepts[0]):
+		return true
+	case r.listsTables():
+		return c.shared.first(tablesQuestion(x, r))
+	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
+		return false
+	case r.Verb == "get":
+		return c.passing.hasNoLane(r.GVR) || r.passEasily()
+	}
+	return r.plain() && c.passing.wasSmall(r) && r.passEasily()
+}
+
+// passesEasily reports whether an allowed client's list is passed through because kube-apiserver
+// answers it more cheaply. The list wants a small current state, and at most a few others do at the
+// same time. A proof that the cache is current would then cost more, and take longer, than the
+// answer. Gets are decided earlier; see passesUnasked.
+func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
+	if r.Verb != "list" || r.Sharded() || r.View != nil || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
+		return false
+	}
+	if r.Limit == 0 && r.plain() {
+		c.passing.small.Put(r.sizeQuestion(), struct{}{}, time.Now(), smallFor)
+	}
+	return r.passEasily()
+}
+
+// passEasily reports whether r may be passed through as one of a few easy reads. r counts until
+// release.
+func (r *read) passEasily() bool {
+	r.easy = r.passing.takeEasy(r.GVR, r.arrived)
+	return r.easy
+}
+
+// current reports whether r is a get or list of a state at least as new as the request.
+func (r *read) current() bool {
+	return r.Verb != "watch" && r.ResourceVersion == "" && r.ContinueToken == ""
+}
+
+// indented reports whether the answer in this form is indented JSON.
+func (r *read) indented(form request.Clause) bool {
+	return r.Verb != "watch" && form.Encoding == framing.JSON && (r.Pretty || form.Pretty)
+}
+
+// easyReads is what is known of the easy reads of a resource.
+type easyReads struct {
+	passing int       // now
+	crowded time.Time // when there last were too many
+	// laneless is the end of the time in which gets are passed through because an allowed client has
+	// found that the resource has no lane.
+	laneless time.Time
+}
+
+const (
+	// crowd is how long a crowd of reads is expected to last. Reads that arrive meanwhile share
+	// proofs.
+	crowd = time.Second
+	// lanelessFor is how long all gets of a resource without a lane are passed through without a
+	// review. It equals the default TTL of a review's answer. The start of a lane ends it.
+	lanelessFor = 10 * time.Second
+	// mostCounted bounds the remembered resources. Anybody with a token can name a resource. A
+	// cluster has a few hundred.
+	mostCounted = 1024
+)
+
+// takeEasy reports whether an easy read that arrived at this time may pass. It counts until giveEasy is
+// called.
+func (p *passing) takeEasy(gvr schema.GroupVersionResource, arrived time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.easyLocked(gvr)
+	if e == nil || arrived.Sub(e.crowded) < crowd {
+		return false
+	}
+	if e.passing >= p.mostEasy {
+		e.crowded = arrived
+		return false
+	}
+	e.passing++
+	return true
+}
+
+func (p *passing) giveEasy(gvr schema.GroupVersionResource) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.easy[gvr].passing-- // present, because a resource with reads is not removed
+}
+
+// noteLane notes whether the resource has a lane: one starts, or an allowed client has found none.
+func (p *passing) noteLane(gvr schema.GroupVersionResource, has bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if has {
+		if e := p.easy[gvr]; e != nil {
+			e.laneless = time.Time{}
+		}
+	} else if e := p.easyLocked(gvr); e != nil {
+		e.laneless = time.Now().Add(lanelessFor)
+	}
+}
+
+// hasNoLane reports whether the resource is known to have no lane.
+func (p *passing) hasNoLane(gvr schema.GroupVersionResource) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.easy[gvr]
+	return e != nil && time.Now().Before(e.laneless)
+}
+
+// easyLocked returns what is known of a resource, or nil if there is no room for another.
+func (p *passing) easyLocked(gvr schema.GroupVersionResource) *easyReads {
+	if e := p.easy[gvr]; e != nil {
+		return e
+	}
+	if len(p.easy) >= mostCounted {
+		now := time.Now()
+		maps.DeleteFunc(p.easy, func(_ schema.GroupVersionResource, e *easyReads) bool {
+			return e.passing == 0 && now.Sub(e.crowded) >= crowd && now.After(e.laneless)
+		})
+	}
+	if len(p.easy) >= mostCounted {
+		return nil
+	}
+	e := &easyReads{}
+	p.easy[gvr] = e
+	return e
+}
+
+const (
+	// smallAnswer is the size, in bytes, up to which an answer costs kube-apiserver no more than the
+	// proof that a cache is current.
+	smallAnswer = 32 << 10
+	// smallPage is that size for a page of a list, if a proof takes longer than the page. It is 500
+	// objects of 8 KiB. kubectl get -o json begins with such a page.
+	smallPage = 4 << 20
+	// mostSearched and searchTime bound the search for the size of an answer, in objects and in
+	// time. The search is wasted if the answer is large. An answer that takes longer to find counts
+	// as large. Most selectors take 0.1 µs for each object.
+	mostSearched = 10_000
+	searchTime   = 2 * time.Millisecond
+	// searchStep is the number of objects between two checks of the clock.
+	searchStep = 32
+	// smallFor is how long a list counts as small after it was found small for an allowed client.
+	smallFor = time.Minute
+)
+
+// wasSmall reports whether the same client was allowed the same list within smallFor, and the list
+// was small.
+func (p *passing) wasSmall(r *read) bool {
+	_, small := p.small.Get(r.sizeQuestion())
+	return small
+}
+
+// plain reports whether the selectors are short enough to hash at almost no cost.
+func (r *read) plain() bool { return len(r.RawLabels)+len(r.RawFields) <= 1<<10 }
+
+// sizeQuestion identifies a list by its client and its parameters, without its form.
+func (r *read) sizeQuestion() auth.Question {
+	q, _ := auth.ReviewFor(r.id, auth.AttributesOf(r.Request))
+	// The attributes do not contain all of a selector.
+	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.RawLabels, r.RawFields))
+}
+
+// wantsOne reports whether the list is of one name, which at most one object has.
+func (r *read) wantsOne() bool {
+	return r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced)
+}
+
+// wantsLittle reports whether the list is small in the current cache. If the search exceeds its
+// bounds, the list counts as large.
+func (r *read) wantsLittle(ctx context.Context) bool {
+	if r.wantsOne() {
+		return true
+	}
+	most := smallAnswer
+	if r.Limit > 0 && r.lane.ProvesSlowly() {
+		most = smallPage
+	}
+	size, selected, searched := 0, int64(0), 0
+	began := time.Now()
+	r.lane.Cache.Snapshot().Visit(r.filter, "", func(o *framing.Object, matches bool) bool {
+		if searched++; searched%searchStep == 0 && (searched > mostSearched || time.Since(began) > searchTime || ctx.Err() != nil) {
+			size = most + 1
+			return false
+		}
+		if matches {
+			size += len(o.Bytes())
+			selected++
+		}
+		return size <= most && (r.Limit == 0 || selected < r.Limit)
+	})
+	return size <= most
+}
+
+// vainWait is how long a read has waited that counts as one that has waited in vain. A
+// kube-apiserver that is well answers all questions about a read within it.
+const vainWait = time.Second
+
+// inVain reports whether r passes through, for a reason, because a wait has brought nothing: for a
+// review, for kube-apiserver's answers about its resource, for a lane, for a proof or for history. A
+// proof counts however soon it has failed, because reads share it. A read of a resourceVersion far in
+// the future has not waited here: kube-apiserver makes it wait. A read that its lane lets through is
+// one of a few already.
+func (r *read) inVain(why request.Reason) bool {
+	switch why {
+	case request.Freshness:
+		return !r.few && !r.lane.Uncached() && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
+	case request.Form:
+		return r.listsTables() && time.Since(r.arrived) >= vainWait // for a list that others share
+	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane, request.LaneBound,
+		request.LaneFilling, request.History:
+		return !r.few && time.Since(r.arrived) >= vainWait
+	}
+	return false
+}
+
+// turns are those of one resource's reads that have waited in vain. Thousands may have waited for the
+// same, and kube-apiserver is slow or away, or else the wait would have ended well. So they take
+// turns, fairly among users.
+type turns struct {
+	queue *fairness.Queue
+	reads int // that have a turn or wait for one; guarded by passing.mu
+}
+
+// awaitTurn waits until a read that has waited in vain has a turn, which it keeps until it has been
+// answered. A read that gets no turn in time is told to try again (429).
+func (p *passing) awaitTurn(x *exchange.Exchange, r *read, patience time.Duration) (o request.Outcome) {
+	t := p.joinTurns(r.GVR)
+	seat := t.queue.Seat(auth.FlowOf(r.id, r.conn.RemoteAddr()), max(1, patience), r.conn.Left, r.conn.EndArrival)
+	if !seat.Begin() {
+		p.leaveTurns(r.GVR, t)
+		return request.Refuse(seat.Refused)
+	}
+	x.Until = lane.NewSlot(r.Verb == "watch", func() {
+		seat.Give()
+		p.leaveTurns(r.GVR, t)
+	})
+	return o
+}
+
+func (p *passing) joinTurns(gvr schema.GroupVersionResource) *turns {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.turns[gvr]
+	if t == nil {
+		t = &turns{queue: fairness.New(p.ctx, lane.MostThrough, fairness.Purpose{
+			Message: "kube-apiserver is slow to answer this proxy about " + request.ResourceText(gvr),
+			Refused: p.refused,
+		})}
+		p.turns[gvr] = t
+	}
+	t.reads++
+	return t
+}
+
+func (p *passing) leaveTurns(gvr schema.GroupVersionResource, t *turns) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.reads--; t.reads == 0 {
+		delete(p.turns, gvr)
+	}
+}

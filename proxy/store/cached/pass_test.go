@@ -1,0 +1,204 @@
+package cached
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+)
+
+var (
+	alonePods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	aloneFoos = schema.GroupVersionResource{Group: "ex.io", Version: "v1", Resource: "foos"}
+)
+
+// The first few reads of a resource pass through. Reads beside many others do not, and no read does
+// within the next second.
+func TestEasyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newPassing(nil, 2, nil)
+		f := func(gvr schema.GroupVersionResource, want bool) {
+			t.Helper()
+			if got := a.takeEasy(gvr, time.Now()); got != want {
+				t.Errorf("%s passes: %t, want %t", gvr, got, want)
+			}
+		}
+		f(alonePods, true)
+		f(alonePods, true)
+		f(aloneFoos, true)
+		a.giveEasy(alonePods)
+		f(alonePods, true)
+		f(alonePods, false)
+		a.giveEasy(alonePods)
+		f(alonePods, false) // the crowd
+		f(aloneFoos, true)
+		time.Sleep(crowd)
+		f(alonePods, true)
+		f(alonePods, false)
+		a = newPassing(nil, 0, nil)
+		f(alonePods, false)
+	})
+}
+
+// For a while, it is remembered that a resource has no lane, unless a lane starts.
+func TestLaneless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newPassing(nil, 2, nil)
+		f := func(want bool) {
+			t.Helper()
+			if got := a.hasNoLane(alonePods); got != want {
+				t.Errorf("has no lane: %t, want %t", got, want)
+			}
+		}
+		f(false)
+		a.noteLane(alonePods, false)
+		f(true)
+		time.Sleep(lanelessFor)
+		f(false)
+		a.noteLane(alonePods, false)
+		a.noteLane(alonePods, true)
+		f(false)
+		a.noteLane(aloneFoos, true)
+	})
+}
+
+// Reads of ever new resources take bounded memory. A resource with a read under way is not
+// forgotten.
+func TestEasyReadsBounded(t *testing.T) {
+	a := newPassing(nil, 1, nil)
+	named := func(i int) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}
+	}
+	passed, now := 0, time.Now()
+	for i := range 10 * mostCounted {
+		if a.takeEasy(named(i), now) {
+			passed++
+		}
+	}
+	if passed != mostCounted || len(a.easy) != mostCounted {
+		t.Errorf("%d passed, %d resources are remembered", passed, len(a.easy))
+	}
+	for i := range mostCounted - 1 {
+		a.giveEasy(named(i + 1))
+	}
+	if !a.takeEasy(named(-1), now) {
+		t.Error("nothing was forgotten")
+	}
+	if a.takeEasy(named(0), now) {
+		t.Error("a read under way was forgotten")
+	}
+}
+
+// testLanes returns no lanes yet, of upstream.
+func testLanes(ctx context.Context, upstream auth.APIServer, opts *lane.Options) *lane.Lanes {
+	set := metrics.NewSet()
+	return lane.NewLanes(ctx, lane.Config{
+		Options: opts, Upstream: upstream, Flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(set)),
+		Metrics: lane.NewMetrics(set), Guard: proxytest.Guard(),
+	})
+}
+
+// largeLane is a lane of n objects without labels, each with a namespace and a name of its own.
+func largeLane(t *testing.T, n int) *lane.Lane {
+	t.Helper()
+	ls := testLanes(t.Context(), nil, &lane.Options{})
+	l := lane.NewLane(ls, lane.Key{GVR: alonePods}, upstream.ResourceInfo{GVR: alonePods, Namespaced: true})
+	objects := make([]*framing.Object, n)
+	for i := range objects {
+		ns, name := fmt.Sprintf("ns%06d", i), fmt.Sprint("o", i)
+		objects[i] = &framing.Object{Key: ns + "/" + name, Namespace: ns, Name: name, ResourceVersion: 1}
+	}
+	if _, err := l.Cache.Replace(objects, 1, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// readOf returns the read that a request line asks for, of a lane.
+func readOf(t *testing.T, l *lane.Lane, line string) *read {
+	t.Helper()
+	r := &read{Request: proxytest.MustParse(t, request.Parse, line), lane: l, variant: &fanout.Variant{}, conn: proxytest.Conn{},
+		arrived: time.Now(), info: upstream.ResourceInfo{GVR: alonePods, Namespaced: true}}
+	r.namespace, r.selector = r.Request.Namespace, r.Fields
+	var ok bool
+	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil); !ok {
+		t.Fatalf("%s: no filter", line)
+	}
+	return r
+}
+
+// The search that counts a list's objects is bounded, and ends when the server stops. A search that
+// has not ended by itself counts as a large list.
+func TestWantsLittleIsBounded(t *testing.T) {
+	l := largeLane(t, mostSearched+2*searchStep)
+	f := func(ctx context.Context, line string, want bool) {
+		t.Helper()
+		if got := readOf(t, l, line).wantsLittle(ctx); got != want {
+			t.Errorf("%s: %t, want %t", line, got, want)
+		}
+	}
+	f(t.Context(), "/api/v1/pods?labelSelector=app", false)
+	f(t.Context(), "/api/v1/namespaces/ns000007/pods?labelSelector=app", true)
+	f(t.Context(), "/api/v1/namespaces/ns000007/pods?fieldSelector=metadata.name%3Do7", true)
+	f(t.Context(), "/api/v1/pods?fieldSelector=metadata.name%3Dnosuch", false)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	f(stopped, "/api/v1/pods?labelSelector=app&limit=1", false)
+}
+
+// The sizes of lists are remembered by client and by whole selector.
+func TestSizeQuestions(t *testing.T) {
+	seen := make(map[auth.Question]string)
+	for _, token := range []string{"a", "b"} {
+		for _, line := range []string{
+			"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/pods?labelSelector=g%3E5",
+			"/api/v1/pods?labelSelector=g%3E6", "/api/v1/pods?fieldSelector=metadata.name%3Da",
+		} {
+			r := readOf(t, nil, line)
+			r.id = auth.Identity{Kind: auth.KindToken, Token: token}
+			if other := seen[r.sizeQuestion()]; other != "" {
+				t.Errorf("%s of %s is taken for %s", line, token, other)
+			}
+			seen[r.sizeQuestion()] = line
+		}
+	}
+}
+
+// A page of a quiet collection that is slow to prove is small if kube-apiserver answers it at once.
+func TestWantsSmallPage(t *testing.T) {
+	l := largeLane(t, 0)
+	scanner := framing.NewScanner(framing.JSON, nil)
+	var objects []*framing.Object
+	for i := range 20 {
+		o, err := scanner.Item(fmt.Appendf(nil, `{"metadata":{"name":"o%d","namespace":"ns","uid":"u","resourceVersion":"2",`+
+			`"annotations":{"pad":%q}}}`, i, strings.Repeat("x", 1<<20)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, o)
+	}
+	f := func(n int, query string, want bool) {
+		t.Helper()
+		l.Cache.Reset(objects[:n], 2, fanout.Ending{Reason: fanout.Expired})
+		if got := readOf(t, l, "/api/v1/pods"+query).wantsLittle(t.Context()); got != want {
+			t.Errorf("%s of %d: %t, want %t", query, n, got, want)
+		}
+	}
+	f(10, "?limit=3", false)
+	f(20, "?limit=3", true)
+	f(20, "?limit=5", false)
+	f(20, "", false)
+}

@@ -1,0 +1,202 @@
+package cached
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/fairness"
+)
+
+// sharing is sharedLists whose lists take a second each, and say when they began.
+type sharing struct {
+	*sharedLists
+	t       *testing.T
+	fails   bool
+	ending  bool // no list begins
+	clients sync.WaitGroup
+
+	mu    sync.Mutex
+	asked int
+}
+
+const listTook = time.Second
+
+func newSharing(t *testing.T) *sharing {
+	s := &sharing{t: t}
+	s.sharedLists = newSharedLists(func(f func(context.Context)) bool {
+		if s.ending {
+			return false
+		}
+		go f(t.Context())
+		return true
+	})
+	return s
+}
+
+func (s *sharing) ask(context.Context) sharedAnswer {
+	s.mu.Lock()
+	s.asked++
+	s.mu.Unlock()
+	began := time.Now()
+	time.Sleep(listTook)
+	if s.fails {
+		return sharedAnswer{}
+	}
+	return sharedAnswer{header: http.Header{}, body: []byte(began.Format(time.RFC3339Nano))}
+}
+
+// list is one client's list. It reports whether the client has an answer to share, and fails the
+// test if that is older than the client.
+func (s *sharing) list(q byte) (done func(), ok bool) { return s.listOf(userOf(q), q) }
+
+func (s *sharing) listOf(user fairness.Flow, q byte) (done func(), ok bool) {
+	came := time.Now()
+	answer, done, ok := s.get(s.t.Context(), auth.Question{q}, user, s.ask)
+	if began, err := time.Parse(time.RFC3339Nano, string(answer.body)); ok && (err != nil || began.Before(came)) {
+		s.t.Errorf("a client that came at %s shares the list of %s", came, began)
+	}
+	if took := time.Since(came); took > 2*listTook {
+		s.t.Errorf("a client waited %s, want at most the list under way and its own", took)
+	}
+	return done, ok
+}
+
+// Of clients that ask for the same within three seconds, the first is told to ask alone. The others
+// share as many lists as fit, and each list begins after its clients have come.
+func TestSharedLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t)
+		if !s.first(auth.Question{1}) || s.first(auth.Question{1}) || !s.first(auth.Question{2}) {
+			t.Fatal("not the first client alone is the first")
+		}
+		for i := range 300 {
+			s.clients.Go(func() {
+				time.Sleep(time.Duration(i) * listTook / 100)
+				if s.first(auth.Question{1}) {
+					t.Error("a client is the first while others wait")
+				}
+				if done, ok := s.list(1); ok {
+					done()
+					done() // has no effect
+				} else {
+					t.Error("a client has no list to share")
+				}
+			})
+		}
+		s.clients.Wait()
+		if s.asked != 4 {
+			t.Errorf("%d lists in three seconds of one second each, want 4", s.asked)
+		}
+		if n := s.kept.Free(); n != mostSharedLists {
+			t.Errorf("%d lists are kept", mostSharedLists-n)
+		}
+		if !s.first(auth.Question{1}) {
+			t.Error("a client long after others is not the first")
+		}
+	})
+}
+
+// A list counts until all its clients have read it. Beyond the bound, and without an answer that may
+// be shared, each client asks alone.
+func TestSharedListsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t)
+		var reading []func()
+		for q := range byte(mostSharedLists) {
+			s.first(auth.Question{q})
+			done, ok := s.list(q)
+			if !ok {
+				t.Fatalf("list %d is not shared", q)
+			}
+			reading = append(reading, done)
+		}
+		s.first(auth.Question{100})
+		if _, ok := s.list(100); ok {
+			t.Error("a list is shared beyond the bound")
+		}
+		reading[0]()
+		s.fails = true
+		if _, ok := s.list(100); ok {
+			t.Error("a failure is shared")
+		}
+		s.fails = false
+		ctx, cancel := context.WithTimeout(t.Context(), listTook/2)
+		defer cancel()
+		if _, _, ok := s.get(ctx, auth.Question{100}, userOf(100), s.ask); ok {
+			t.Error("a client waits for longer than it wants to")
+		}
+		time.Sleep(listTook)
+		s.ending = true
+		if _, ok := s.list(100); ok {
+			t.Error("a list begins while the server ends")
+		}
+		if n := s.kept.Free(); n != 1 {
+			t.Errorf("room for %d lists, want 1", n)
+		}
+		s.ending = false
+		if done, ok := s.list(100); ok {
+			done()
+		} else {
+			t.Error("room that has become free is not used")
+		}
+	})
+}
+
+// userOf returns the nth user.
+func userOf(n byte) fairness.Flow {
+	return fairness.Token(string(n))
+}
+
+// One user has half of the lists at most, and others have the rest.
+func TestSharedListsOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t)
+		var reading []func()
+		for q := range byte(mostSharedLists) {
+			s.first(auth.Question{q})
+			done, ok := s.listOf(userOf(1), q)
+			if ok != (q < mostSharedOfOne) {
+				t.Errorf("list %d of one user is shared: %t", q, ok)
+			}
+			if ok {
+				reading = append(reading, done)
+			}
+		}
+		done, ok := s.listOf(userOf(2), mostSharedOfOne)
+		if !ok {
+			t.Fatal("another user has no list to share")
+		}
+		for _, done := range append(reading, done) {
+			done()
+		}
+		if len(s.begun) > 0 || s.kept.Free() != mostSharedLists {
+			t.Errorf("%v, %d lists are kept", s.begun, mostSharedLists-s.kept.Free())
+		}
+	})
+}
+
+// Clients can't make the proxy remember any number of different lists.
+func TestSharedListsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSharing(t)
+		for i := range mostAsked + 10 {
+			s.first(auth.Question{byte(i), byte(i >> 8)})
+		}
+		if n := len(s.sharedLists.asked); n != mostAsked {
+			t.Errorf("%d lists are remembered, want %d", n, mostAsked)
+		}
+		if _, _, ok := s.get(t.Context(), auth.Question{7, 7, 7}, userOf(7), s.ask); ok {
+			t.Error("a list that is not remembered is shared")
+		}
+		time.Sleep(listInstant)
+		s.first(auth.Question{7, 7, 7})
+		if n := len(s.sharedLists.asked); n != 1 {
+			t.Errorf("%d lists are remembered after their instant, want 1", n)
+		}
+	})
+}

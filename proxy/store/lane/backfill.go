@@ -1,0 +1,130 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/base/semaphore"
+	"github.com/watchfan/watchfan/proxy/store/reflector"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// backfillTimeout bounds one replay from upstream. kube-apiserver sends the bookmark that shows
+// that the replay is complete after little more than a second.
+const backfillTimeout = 5 * time.Second
+
+var errTooOld = errors.New("upstream has no history from there")
+
+// historyBackfill is what a lane knows of the history before its own. Its fields may be used from
+// any goroutine.
+type historyBackfill struct {
+	turn   semaphore.Semaphore // a mutex, held while the history is extended or resolved
+	tooOld atomic.Uint64       // the largest resourceVersion for which upstream had no history
+	wanted atomic.Uint64       // the smallest resourceVersion that a client waits for, 0 for none
+
+	unresolved atomic.Uint64 // where the history began when ResolvePrevious last tried
+
+	skipped semaphore.Semaphore // acquired for each watch that PassSkipped lets through
+}
+
+// mostSkipped is how many watches from resourceVersions that a relist skipped pass through at a
+// time.
+const mostSkipped = 16
+
+// PassSkipped returns a slot for a watch from a resourceVersion that a relist skipped. Upstream may
+// still have that history. The caller passes the watch through and closes slot when the watch has
+// begun. ok is false while mostSkipped others begin. The history of a lane has no room for what a
+// relist skipped, because its clients have been sent the outcome instead.
+func (l *Lane) PassSkipped() (slot io.Closer, ok bool) {
+	if !l.history.skipped.TryAcquire() {
+		return nil, false
+	}
+	return NewSlot(true, l.history.skipped.Release), true
+}
+
+// Backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch
+// from rv to where the history begins. Clients that wait at the same time share the watch, which
+// begins at the oldest resourceVersion that one of them wants.
+func (l *Lane) Backfill(ctx context.Context, rv uint64) error {
+	if l.Uncached() {
+		return errTooOld // its watch would not tell when the replay is complete
+	}
+	for {
+		old := l.history.wanted.Load()
+		if old != 0 && old <= rv || l.history.wanted.CompareAndSwap(old, rv) {
+			break
+		}
+	}
+	exchange.Waits(ctx)
+	if err := l.history.turn.Acquire(ctx); err != nil {
+		return err
+	}
+	defer l.history.turn.Release()
+	until := l.Cache.Stats().Oldest
+	if rv >= until {
+		return nil // the replay for another client has brought it
+	}
+	if rv <= l.history.tooOld.Load() {
+		return errTooOld
+	}
+	if wanted := l.history.wanted.Swap(0); wanted != 0 && wanted < rv && wanted > l.history.tooOld.Load() {
+		if l.replay(ctx, wanted, until) == nil {
+			return nil
+		}
+	}
+	return l.replay(ctx, rv, until)
+}
+
+// replay fetches the changes after from, up to and including until.
+func (l *Lane) replay(ctx context.Context, from, until uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, backfillTimeout)
+	defer cancel()
+	started := time.Now()
+	events, err := l.changesBetween(ctx, from, until)
+	if reflector.Expired(err) {
+		l.history.tooOld.Store(max(from, l.history.tooOld.Load()))
+		return errTooOld
+	}
+	if err == nil && !l.Cache.Extend(events, from, until) {
+		err = errors.New("it does not fit")
+	}
+	if err != nil {
+		return fmt.Errorf("extend history of %s from %d: %w", l, from, err)
+	}
+	l.Log.Info("Extended history", "fromResourceVersion", from, "resourceVersion", until, "events", len(events),
+		"elapsed", time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+// changesBetween returns the changes after from, up to and including until. It stops early if they
+// are more than the history may hold.
+func (l *Lane) changesBetween(ctx context.Context, from, until uint64) (events []framing.Event, err error) {
+	// Once kube-apiserver has said the current resourceVersion, its cache is behind nothing up to
+	// until, and its bookmark says so.
+	if _, err := l.collection.CurrentVersion(ctx); err != nil {
+		return nil, err
+	}
+	limits, size, sameColumns := l.Cache.Limits(), int64(0), true
+	err = l.collection.ReadWatch(ctx, from, func(ev framing.Event) bool {
+		if sameColumns = !ev.Columns.Known() || l.Cache.SetColumns(ev.Columns); !sameColumns {
+			return false
+		}
+		if ev.ResourceVersion > until || ev.Type == framing.Bookmark && ev.ResourceVersion >= until {
+			return false
+		}
+		if ev.Type != framing.Bookmark {
+			events = append(events, ev)
+			size += int64(ev.Object.Size())
+		}
+		return ev.ResourceVersion != until && len(events) <= limits.HistoryEvents && size <= limits.HistoryBytes
+	})
+	if err == nil && !sameColumns {
+		err = errors.New("upstream has other columns")
+	}
+	return events, err
+}

@@ -1,0 +1,124 @@
+package lane
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+const (
+	// mostListed is the size, in bytes, up to which a collection is listed. Kube-apiserver needs
+	// longer to answer a client's list of more than that than scouts need. perListed is what a list
+	// takes for each object, as long as none has been made.
+	mostListed = 256 << 20
+	perListed  = 10 * time.Microsecond
+	// Lists take at most 1/listShare of the time, to spare kube-apiserver. If the wait for the next
+	// list and the list take listWait or more together, scouts are sooner.
+	listShare = 4
+	listWait  = time.Second
+)
+
+// startLists has a goroutine list what questions wait for, unless it does.
+func (p *prover) startLists(timeout time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.nextListLocked(); ok && !p.listing {
+		p.listing = p.lane.lanes.Spawn(func(ctx context.Context) { p.listAll(ctx, timeout) })
+	}
+}
+
+// nextListLocked returns the time until the next list. ok is false if none would be of use.
+func (p *prover) nextListLocked() (wait time.Duration, ok bool) {
+	wait = time.Until(p.listAgain)
+	s := p.lane.Cache.Stats()
+	took := cmp.Or(p.listTook, time.Duration(s.Objects)*perListed)
+	return wait, !p.lane.lanes.spareLists && s.Bytes <= mostListed && wait+took < listWait && len(p.seekingLocked()) > 0
+}
+
+// listAll lists for as long as a question waits that a list may soon answer.
+func (p *prover) listAll(ctx context.Context, timeout time.Duration) {
+	for {
+		p.mu.Lock()
+		wait, ok := p.nextListLocked()
+		waiting := p.seekingLocked()
+		if !ok || ctx.Err() != nil {
+			p.listing = false
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		if wait > 0 {
+			exchange.Sleep(ctx, wait)
+			continue
+		}
+		p.list(ctx, timeout, waiting)
+	}
+}
+
+// list makes one proof by a list, for all questions that wait for it. If it fails, they wait for scouts.
+func (p *prover) list(ctx context.Context, timeout time.Duration, waiting []*question) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	began := time.Now()
+	result, err := p.lane.proveByList(ctx)
+	took := time.Since(began)
+	p.lane.metrics.proved("list", err, took)
+	p.mu.Lock()
+	p.listTook = took
+	p.listAgain = began.Add(max(questionEvery, listShare*took))
+	if err != nil {
+		p.listAgain = began.Add(took + listWait)
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return
+	}
+	for _, q := range waiting {
+		p.end(q, result, nil)
+		q.cancel(errProved)
+	}
+}
+
+// proveByList lists the collection, and waits until the cache holds the same objects or is newer.
+func (l *Lane) proveByList(ctx context.Context) (fanout.Proof, error) {
+	before := l.Cache.Progress()
+	versions, asOf, err := l.collection.ListVersions(ctx)
+	if err == nil {
+		err = l.reached(asOf, before)
+	}
+	if err != nil {
+		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
+	}
+	for {
+		epoch := l.Cache.Epoch()
+		snapshot := l.Cache.Snapshot()
+		if then, ok := l.Cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
+			l.reflector.RequireRelist(asOf)
+			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache differs from upstream at %d", l, asOf)
+		}
+		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
+			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
+		}
+		if err := l.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
+			l.breakLate(err)
+			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
+				l, snapshot.ResourceVersion, asOf, err)
+		}
+	}
+}
+
+// sameVersions reports whether a snapshot has the same objects in the same versions.
+func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
+	same, n := true, 0
+	s.All(func(o *framing.Object) bool {
+		n++
+		same = versions[o.Key] == o.ResourceVersion
+		return same
+	})
+	return same && n == len(versions)
+}

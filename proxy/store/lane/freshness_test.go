@@ -1,0 +1,175 @@
+package lane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// apart fails the test if two of the times are less than d apart.
+func apart(t *testing.T, what string, times []time.Time, d time.Duration) {
+	t.Helper()
+	for i := range times[1:] {
+		if got := times[i+1].Sub(times[i]); got < d {
+			t.Errorf("%s: %d and %d are %s apart", what, i, i+1, got)
+		}
+	}
+}
+
+// load has a read begin every millisecond for a time, and returns how long each took.
+func (l *modelLane) load(duration time.Duration) (took []time.Duration) {
+	var mu sync.Mutex
+	for range int(duration / time.Millisecond) {
+		l.requests.Go(func() {
+			d, proved := l.prove()
+			mu.Lock()
+			defer mu.Unlock()
+			if took = append(took, d); !proved {
+				l.t.Error("a read was not proved")
+			}
+		})
+		time.Sleep(time.Millisecond)
+	}
+	l.requests.Wait()
+	slices.Sort(took)
+	return took
+}
+
+// The first question is asked at once, and others 100 ms apart, whatever the load. While reads
+// come, no bookmark of kube-apiserver's goes by, and no scout begins when none comes.
+func TestProofsUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, true)
+		time.Sleep(300 * time.Millisecond)
+		began := time.Now()
+		took := l.load(10 * time.Second)
+		asked := l.read(&l.asked)
+		apart(t, "questions", asked, questionEvery)
+		// A scout that ends at a bookmark, just before the next question, is followed sooner.
+		if n := len(l.read(&l.watched)); n > int(10*time.Second/scoutEvery)+3 {
+			t.Errorf("%d scouts", n)
+		}
+		if asked[0] != began {
+			t.Errorf("the first question came after %s", asked[0].Sub(began))
+		}
+		// A read waits for its question, and then for the next tick. The first waits for the first
+		// scout's first tick.
+		if most := questionEvery + modelTick + 20*time.Millisecond; took[len(took)*8/10] > most {
+			t.Errorf("eight of ten reads took up to %s, want at most %s", took[len(took)*8/10], most)
+		}
+		if most := time.Second + modelTick + 20*time.Millisecond; took[len(took)-1] > most {
+			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
+		}
+		time.Sleep(scoutEvery)
+		questions, scouts := len(l.read(&l.asked)), len(l.read(&l.watched))
+		time.Sleep(time.Minute)
+		if len(l.read(&l.asked)) != questions || len(l.read(&l.watched)) != scouts || l.open.Load() != 0 {
+			t.Errorf("questions or scouts without a read, %d open", l.open.Load())
+		}
+		if most := l.mostOpen.Load(); most > mostScouts {
+			t.Errorf("%d scouts at a time", most)
+		}
+	})
+}
+
+// A collection that is listed soon is proved by lists, each for all questions that wait, and the first
+// at once.
+func TestProofsByLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, false)
+		if took, proved := l.prove(); !proved || took > 10*time.Millisecond {
+			t.Errorf("a read that is alone took %s", took)
+		}
+		took := l.load(3 * time.Second)
+		if most := 2*questionEvery + 50*time.Millisecond; took[len(took)-1] > most {
+			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
+		}
+		apart(t, "lists", l.read(&l.listed), questionEvery)
+		apart(t, "questions", l.read(&l.asked), questionEvery)
+		if n := l.metrics.sum(freshnessProofs+"{", `result="failed"`); n != 0 {
+			t.Errorf("%d proofs failed", n)
+		}
+	})
+}
+
+// Whatever upstream does, a read shows one state that upstream had at or after the read: streams
+// lag, bookmarks are late, overtake one another or are lost, scouts break off, and lists are late
+// and fail.
+func TestProofsSimulation(t *testing.T) {
+	for _, spare := range []bool{false, true} {
+		t.Run(fmt.Sprintf("spare=%t", spare), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newModelLane(t, spare)
+				l.faults = true
+				ctx, stop := context.WithCancel(t.Context())
+				var world sync.WaitGroup
+				world.Go(func() { l.follow(ctx, 40*time.Millisecond) })
+				world.Go(func() { l.change(ctx) })
+				reads, unproved := 0, 0
+				var mu sync.Mutex
+				for range 8 {
+					l.requests.Go(func() {
+						for range 200 {
+							_, proved := l.prove()
+							mu.Lock()
+							if reads++; !proved {
+								unproved++
+							}
+							mu.Unlock()
+							time.Sleep(l.upTo(100 * time.Millisecond))
+						}
+					})
+				}
+				l.requests.Wait()
+				stop()
+				world.Wait()
+				questions, scouts, lists := len(l.read(&l.asked)), len(l.read(&l.watched)), len(l.read(&l.listed))
+				t.Logf("%d reads, %d not proved; %d questions, %d scouts, %d lists", reads, unproved, questions, scouts, lists)
+				if unproved > reads/3 || scouts == 0 || !spare && lists == 0 {
+					t.Error("the simulation proves too little")
+				}
+			})
+		})
+	}
+}
+
+// change writes pods until ctx ends, with quiet times in between.
+func (l *modelLane) change(ctx context.Context) {
+	for ctx.Err() == nil {
+		exchange.Sleep(ctx, l.upTo(60*time.Millisecond))
+		if l.rng.IntN(20) == 0 {
+			exchange.Sleep(ctx, l.upTo(4*time.Second))
+		}
+		name := fmt.Sprint("o", l.rng.IntN(8))
+		switch l.rng.IntN(5) {
+		case 0:
+			l.remove(name)
+		case 1:
+			l.bump()
+		default:
+			l.put(name)
+		}
+	}
+}
+
+// After a restore of etcd from a backup, upstream is behind the cache until the lane notices it. The
+// cache's state is then no longer upstream's, whatever its resourceVersion.
+func TestProofAfterRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, true)
+		l.put("a")
+		l.apply(l.events[1], "")
+		l.mu.Lock()
+		l.rv = l.Cache.Progress() - 1
+		l.mu.Unlock()
+		if proof, err := l.Prove(t.Context(), 3*time.Second); err == nil {
+			t.Errorf("proved by an upstream at %d: %+v", l.Cache.Progress()-1, proof)
+		}
+	})
+}

@@ -1,0 +1,354 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/reflector"
+	"github.com/watchfan/watchfan/proxy/store/seed"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// Lanes is all lanes of a server.
+type Lanes struct {
+	source      *reflector.Source
+	discovery   *upstream.Discovery
+	flusher     *fanout.Flusher
+	indexer     *fanout.Indexer
+	limits      fanout.Limits
+	memory      Memory
+	idleTimeout time.Duration // Options.IdleTimeout
+	spareLists  bool          // Tuning.SpareLists
+	metrics     *Metrics
+	log         *slog.Logger
+
+	running sync.WaitGroup // the reflectors, and what Spawn runs
+	drainc  chan struct{}  // closed by EndWaits
+	drain   func()         // closes drainc once
+
+	mu          sync.Mutex
+	ctx         context.Context // of the reflectors; nil once no more may start
+	byKey       map[Key]*Lane
+	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
+	quarantines map[Key]time.Time                             // until when; see quarantine.go
+	givenUp     map[keptBy]time.Time                          // until when; see keepers.go
+
+	lastLane      uint64 // order of the last lane
+	lastSelection uint64 // number of the last lane with a selection
+
+	// aggregated are the versions that another server answers for, with the zero time, and those
+	// that it answered for until just now, with the time before which they have no lanes. See
+	// registry.Aggregation.
+	aggregated map[schema.GroupVersion]time.Time
+}
+
+// Memory says how short memory is, and counts it. nil is never, and counts nothing.
+type Memory struct {
+	Short  func() bool // then no lane begins
+	Full   func() bool // then a list that is being read is given up
+	Ledger *account.Ledger
+}
+
+func (m Memory) short() bool { return m.Short != nil && m.Short() }
+func (m Memory) full() bool  { return m.Full != nil && m.Full() }
+
+// Config holds the dependencies of Lanes.
+type Config struct {
+	Options   *Options
+	Upstream  auth.APIServer
+	Siblings  *seed.Siblings // nil if no replica can fill lanes
+	Discovery *upstream.Discovery
+	Flusher   *fanout.Flusher
+	Memory    Memory
+	Metrics   *Metrics
+	Guard     *exchange.Guard
+}
+
+// NewLanes returns no lanes yet. They live in ctx.
+func NewLanes(ctx context.Context, cfg Config) *Lanes {
+	opts := cfg.Options
+	drainc := make(chan struct{})
+	return &Lanes{
+		drainc:      drainc,
+		drain:       sync.OnceFunc(func() { close(drainc) }),
+		discovery:   cfg.Discovery,
+		flusher:     cfg.Flusher,
+		indexer:     fanout.NewIndexer(),
+		limits:      opts.limits(),
+		memory:      cfg.Memory,
+		idleTimeout: opts.IdleTimeout,
+		spareLists:  opts.Tuning.SpareLists,
+		metrics:     cfg.Metrics,
+		log:         cfg.Guard.Log,
+		ctx:         ctx,
+		byKey:       make(map[Key]*Lane),
+		defined:     make(map[schema.GroupResource]*upstream.Definition),
+		quarantines: make(map[Key]time.Time),
+		givenUp:     make(map[keptBy]time.Time),
+		aggregated:  make(map[schema.GroupVersion]time.Time),
+		source:      reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, cfg.Metrics.reflectors, cfg.Guard),
+	}
+}
+
+// Changes returns how many changes upstream has sent to all lanes, also to those that have ended.
+func (ls *Lanes) Changes() uint64 { return ls.source.Changes() }
+
+// IdleTimeout returns how long a resource is still watched upstream after its last client.
+func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
+
+// Acquire returns the lane of a resource in a representation, and counts the caller as its user
+// until it calls Release, or Leave if the caller has called Keep. It starts the lane if there is none
+// and start is true; the lane then counts for by, until others keep it.
+//
+// It returns nil, and why, if there is no lane, if the resource has been redefined since the caller
+// looked info up, if an aggregated server answers for it, and once the server stops.
+func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool, by By) (*Lane, request.Reason) {
+	return ls.acquire(info, Key{GVR: info.GVR, Representation: rep}, start, 0, by)
+}
+
+func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from uint64, by By) (*Lane, request.Reason) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
+		ls.outsourcedLocked(info.GVR.GroupVersion()) {
+		return nil, request.NoLane
+	}
+	l := ls.byKey[key]
+	if l != nil && (l.info.Definition != info.Definition || l.surrendered.Load()) {
+		if l.surrendered.Load() {
+			ls.surrenderLocked(l)
+		}
+		ls.stopLocked(l)
+		l = nil
+	}
+	if l == nil {
+		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
+			return nil, request.NoLane
+		}
+		var source account.Source
+		if by != nil {
+			source = by.Source()
+		}
+		if by != nil && !ls.mayKeepLocked(key, source) {
+			return nil, request.LaneBound
+		}
+		l = ls.startLocked(key, info, from, source)
+	}
+	if by == nil && !l.own {
+		l.own = true
+		ls.attributeLocked(l)
+	}
+	if first := l.from.Load(); from != 0 && from < first {
+		l.from.Store(from)
+	}
+	l.users++
+	return l, ""
+}
+
+// startLocked starts a lane for a source. A lane of Tables begins at resourceVersion from.
+func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64, by account.Source) *Lane {
+	l := NewLane(ls, key, info)
+	l.from.Store(from)
+	ls.byKey[key] = l
+	ctx, cancel := context.WithCancel(ls.ctx)
+	l.stop = cancel
+	ls.lastLane++
+	l.order, l.last = ls.lastLane, by
+	ls.copiesLocked(key)
+	ls.running.Go(func() {
+		ls.follow(ctx, l)
+		ls.remove(l)
+	})
+	return l
+}
+
+// follow runs a lane's reflector. If the resource cannot be cached, it puts the lane in quarantine.
+func (ls *Lanes) follow(ctx context.Context, l *Lane) {
+	l.Log.Info("Started lane")
+	err := l.reflector.Run(ctx)
+	switch {
+	case l.surrendered.Load(): // remove logs it
+	case err == nil:
+		l.Log.Info("Stopped lane", "elapsed", time.Since(l.started).Round(time.Second))
+	case errors.Is(err, reflector.ErrRedefined):
+		l.Log.Info("Stopped lane, the resource's definition changed")
+	case errors.Is(err, reflector.ErrNotServed):
+		l.Log.Info("Stopped lane, upstream does not serve the resource")
+	case errors.Is(err, reflector.ErrNoRoom):
+		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
+		ls.quarantine(l.Key, memoryQuarantine)
+	default:
+		l.Log.Error("Stopped lane, an object is too large or too deep to be cached, or has a name that JSON cannot express, or is no Table, so its requests are passed through",
+			"err", err, "retryIn", quarantineFor)
+		ls.quarantine(l.Key, quarantineFor)
+	}
+}
+
+// remove forgets a lane whose reflector has ended, and ends its clients.
+func (ls *Lanes) remove(l *Lane) {
+	ls.mu.Lock()
+	if ls.byKey[l.Key] == l {
+		ls.stopLocked(l)
+	}
+	if l.surrendered.Load() {
+		source := ls.surrenderLocked(l)
+		defer l.Log.Warn("Gave lane up, one source alone used it, and holds most", "source", source.Name,
+			"bytes", l.held.Load(), "retryIn", memoryQuarantine)
+	}
+	ls.mu.Unlock()
+	ending := fanout.Ending{Reason: fanout.LaneClosed}
+	if l.outdated.Load() {
+		ending.Reason = fanout.Redefined
+	}
+	l.Cache.Close(ending)
+	ls.metrics.remove(l.metrics.set)
+	ls.discovery.Forget(l.GVR.GroupVersion())
+}
+
+// Spawn runs f on a goroutine that Run waits for. Once the server stops, it does not run f and
+// reports false.
+func (ls *Lanes) Spawn(f func(context.Context)) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.ctx == nil {
+		return false
+	}
+	ctx := ls.ctx
+	ls.running.Go(func() { f(ctx) })
+	return true
+}
+
+// Release undoes one Acquire.
+func (ls *Lanes) Release(l *Lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.releaseLocked(l)
+}
+
+func (ls *Lanes) releaseLocked(l *Lane) {
+	l.users--
+	l.idleSince = time.Now()
+	if l.users == 0 && l.selects() && ls.byKey[l.Key] == l {
+		ls.stopLocked(l)
+	}
+}
+
+// Discard undoes one Acquire, and stops the lane if nobody else uses it.
+func (ls *Lanes) Discard(l *Lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.releaseLocked(l)
+	if l.users == 0 && ls.byKey[l.Key] == l {
+		ls.stopLocked(l)
+	}
+}
+
+// Run stops idle lanes and builds indexes until ctx ends, then lets no other lane begin, and
+// returns when no reflector is left. The lanes themselves end with the context of NewLanes.
+func (ls *Lanes) Run(ctx context.Context) {
+	ls.running.Go(func() { ls.indexer.Run(ctx) })
+	tick := time.NewTicker(max(ls.idleTimeout/10, time.Second))
+	defer tick.Stop()
+	count := time.NewTicker(countEvery)
+	defer count.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-tick.C:
+			ls.stopIdle()
+		case <-count.C:
+			ls.count()
+		case <-ctx.Done():
+		}
+	}
+	ls.mu.Lock()
+	ls.ctx = nil
+	ls.mu.Unlock()
+	ls.running.Wait()
+	ls.source.End()
+}
+
+// stopIdle stops lanes that nobody has used for the idle timeout, and forgets quarantines that are
+// over.
+func (ls *Lanes) stopIdle() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byKey {
+		if l.users == 0 && time.Since(l.idleSince) >= ls.idleTimeout {
+			l.Log.Info("Stopped idle lane", "idleTimeout", ls.idleTimeout)
+			ls.stopLocked(l)
+		}
+	}
+	for key, until := range ls.quarantines {
+		if l := ls.byKey[key]; l != nil && l.Synced() || l == nil && time.Since(until) >= ls.idleTimeout {
+			delete(ls.quarantines, key)
+		}
+	}
+	for kept, until := range ls.givenUp {
+		if !time.Now().Before(until) {
+			delete(ls.givenUp, kept)
+		}
+	}
+}
+
+// ForgetIndexes gives up the indexes of all lanes.
+func (ls *Lanes) ForgetIndexes() { ls.indexer.Shed() }
+
+// StopUnused stops all lanes that nobody uses, and returns how many those were.
+func (ls *Lanes) StopUnused() (n int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, l := range ls.byKey {
+		if l.users == 0 {
+			l.Log.Info("Stopped idle lane, memory is short")
+			ls.stopLocked(l)
+			n++
+		}
+	}
+	return n
+}
+
+// EndWaits refuses all requests that wait for a lane to be filled, and those that would. Another
+// replica may serve them sooner than this one, which is stopping.
+func (ls *Lanes) EndWaits() { ls.drain() }
+
+// EndWatches ends all watches that are served from a cache, and lets no other begin.
+func (ls *Lanes) EndWatches(e fanout.Ending) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.ctx = nil
+	for _, l := range ls.byKey {
+		l.Cache.Close(e)
+	}
+}
+
+// Has reports whether the lane has neither ended nor been told to.
+func (ls *Lanes) Has(l *Lane) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.byKey[l.Key] == l
+}
+
+// Started reports whether there is a lane.
+func (ls *Lanes) Started(key Key) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.byKey[key] != nil
+}
+
+// stopLocked forgets a lane, and ends its reflector.
+func (ls *Lanes) stopLocked(l *Lane) {
+	delete(ls.byKey, l.Key)
+	l.stop()
+	ls.attributeLocked(l)
+	ls.copiesLocked(l.Key)
+}

@@ -1,0 +1,368 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+)
+
+// Collection is all objects of one resource upstream, in one representation, and the requests about
+// them. Its methods may be called from any goroutine.
+type Collection struct {
+	// Immutable.
+	request.Representation
+	info   upstream.ResourceInfo
+	source *Source
+	path   string
+	part   string          // the path of what is watched: path, or that of a namespace
+	query  string          // of what is watched: selectors, each with & before it
+	fields []framing.Field // that the resource can be selected by
+	labels []string        // of fields
+
+	style atomic.Pointer[style] // nil until learn has succeeded
+}
+
+// style is how upstream answers lists of the collection.
+type style struct {
+	form     framing.ListForm
+	typed    []byte   // what a list leaves out of each object; see framing.ListForm.TypeMeta
+	warnings []string // the Warning headers of each response to anybody, as for deprecated resources
+}
+
+const (
+	listPage    = "500"
+	listTimeout = time.Minute // for a page of a list, for a watch to begin, or for initial events to go on
+)
+
+// Collection returns the collection of a resource in a representation.
+func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representation) *Collection {
+	path := upstream.CollectionPath(info.GVR)
+	c := &Collection{Representation: rep, info: info, source: s, path: path, part: path}
+	if rep.Metadata == "" && rep.Table == "" {
+		c.fields = upstream.SelectableFields(info)
+	}
+	for _, f := range c.fields {
+		c.labels = append(c.labels, f.Label)
+	}
+	return c
+}
+
+// String names the collection in errors: apps/v1/deployments (protobuf).
+func (c *Collection) String() string {
+	return request.ResourceText(c.info.GVR) + " (" + c.Representation.String() + ")"
+}
+
+// FieldLabels returns the fields that the objects can be selected by, besides those of every
+// resource.
+func (c *Collection) FieldLabels() []string { return c.labels }
+
+// Form returns how upstream writes lists of the collection; nil until a reflector has learned it.
+func (c *Collection) Form() *framing.ListForm {
+	if s := c.style.Load(); s != nil {
+		return &s.form
+	}
+	return nil
+}
+
+// Warnings returns the Warning headers that upstream adds to each response, whoever asks.
+func (c *Collection) Warnings() []string {
+	if s := c.style.Load(); s != nil {
+		return s.warnings
+	}
+	return nil
+}
+
+// learn asks for an empty list, to see how upstream writes it, unless that is known.
+func (c *Collection) learn(ctx context.Context) error {
+	if c.style.Load() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	resp, err := c.list(ctx, c.path, upstream.Query("resourceVersion", "0", "fieldSelector", upstream.MatchesNothing))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, framing.MaxEvent))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	form, _, err := framing.ParseListForm(c.Encoding, body)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	warnings, err := upstream.WithoutOwn(ctx, c.source.upstream, resp.Header.Values("Warning"))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	c.style.Store(&style{form: form, typed: form.TypeMeta(c.info.Kind), warnings: warnings})
+	return nil
+}
+
+// scanner returns a scanner of the collection's objects.
+func (c *Collection) scanner() framing.Scanner {
+	if c.Table != "" {
+		return framing.NewTableScanner()
+	}
+	return framing.NewScanner(c.Encoding, c.fields)
+}
+
+// list requests what is at path, which is the collection's or below it, or what query selects of it.
+func (c *Collection) list(ctx context.Context, path, query string) (*http.Response, error) {
+	return c.checked(c.get(ctx, path, query, c.Accept(true)))
+}
+
+// items calls f for each item of such a list. It returns the first error of f.
+func (c *Collection) items(ctx context.Context, path, query string, f func(raw []byte) error) (framing.ListMeta, error) {
+	resp, err := c.list(ctx, path, query)
+	if err != nil {
+		return framing.ListMeta{}, err
+	}
+	defer resp.Body.Close()
+	return readList(c.Encoding, resp.Body, f)
+}
+
+// watch requests a watch of the collection.
+func (c *Collection) watch(ctx context.Context, query string) (*http.Response, error) {
+	return c.checked(c.get(ctx, c.part, query+c.query, c.Accept(false)))
+}
+
+// checked returns an error for a response that is not in the collection's representation.
+func (c *Collection) checked(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, c.MediaType()) {
+		resp.Body.Close()
+		return nil, fmt.Errorf("upstream answered %.100q to %s", got, c.MediaType())
+	}
+	return resp, nil
+}
+
+// get sends a request upstream. Any other answer than 200 is a *statusError.
+func (c *Collection) get(ctx context.Context, path, query, accept string) (*http.Response, error) {
+	resp, err := upstream.GetOwn(ctx, c.source.upstream, path, query, accept)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, readStatus(resp)
+	}
+	return resp, nil
+}
+
+// namespacePath returns the path of the objects in one namespace, given by its escaped name.
+func (c *Collection) namespacePath(namespace string) string {
+	resource := c.info.GVR.Resource
+	return strings.TrimSuffix(c.path, resource) + "namespaces/" + namespace + "/" + resource
+}
+
+// CurrentVersion asks upstream for its current resourceVersion. The list that it requests is
+// consistent, empty and costs nothing: it is of a namespace that cannot exist or, for a
+// cluster-scoped resource, of a name that cannot exist.
+func (c *Collection) CurrentVersion(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	path, query := c.path, upstream.Query("fieldSelector", upstream.MatchesNothing)
+	if c.info.Namespaced {
+		path, query = c.namespacePath("-"), upstream.Query("limit", "1")
+	}
+	meta, err := c.items(ctx, path, query, func([]byte) error { return nil })
+	return meta.ResourceVersion, err
+}
+
+// metadataOnly is the Accept header of a list that is requested for the objects' versions alone. A
+// resource that has no protobuf is answered in JSON; one that has no metadata form, whole.
+const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+// ListVersions returns the resourceVersion of each object, by the object's key, and that of the
+// collection. The list is consistent.
+func (c *Collection) ListVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
+	versions = make(map[string]uint64)
+	meta, err := c.ListIdentities(ctx, 0, "", 0, func(id framing.Identity) error {
+		versions[string(id.AppendKey(nil))] = id.ResourceVersion
+		return nil
+	})
+	return versions, meta.ResourceVersion, err
+}
+
+// ListIdentities requests one page of the collection, of up to limit objects; 0 is no limit. For an empty token it
+// is the first page, of the list as of resourceVersion rv, or of a consistent list if rv is 0.
+// Otherwise it is the page that the token leads to. It calls f with the identity of each object, in
+// upstream's order, which is that of the keys. The identity is valid until f returns. An error of f
+// ends the call.
+func (c *Collection) ListIdentities(
+	ctx context.Context, limit int, token string, rv uint64, f func(framing.Identity) error,
+) (framing.ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var pairs []string
+	if limit > 0 {
+		pairs = []string{"limit", strconv.Itoa(limit), "continue", token}
+	}
+	if token == "" && rv != 0 {
+		pairs = append(pairs, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact")
+	}
+	resp, err := c.get(ctx, c.path, upstream.Query(pairs...), metadataOnly)
+	if err != nil {
+		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
+	}
+	defer resp.Body.Close()
+	encoding := framing.JSON
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
+		encoding = framing.Protobuf
+	}
+	scanner, last := framing.NewIdentityScanner(encoding), []byte(nil)
+	meta, err := readList(encoding, resp.Body, func(raw []byte) error {
+		id, err := scanner.Item(raw)
+		if err != nil {
+			return err
+		}
+		last = id.AppendKey(last[:0])
+		return f(id)
+	})
+	if err == nil {
+		err = checkNext(meta, last)
+	}
+	if err != nil {
+		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
+	}
+	return meta, nil
+}
+
+// ListAt lists the collection as of resourceVersion rv, and returns the objects whose keys keep
+// reports true for. It holds no others.
+func (c *Collection) ListAt(ctx context.Context, rv uint64, keep func(key string) bool) ([]*framing.Object, error) {
+	return c.listAt(ctx, c.path, "", rv, keep)
+}
+
+// GetAt returns the object with a key as of resourceVersion rv, or nothing if there was none.
+func (c *Collection) GetAt(ctx context.Context, key string, rv uint64) ([]*framing.Object, error) {
+	path, name := c.path, key
+	if namespace, rest, namespaced := strings.Cut(key, "/"); namespaced {
+		path, name = c.namespacePath(url.PathEscape(namespace)), rest
+	}
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String() // names of RBAC's kinds may have commas
+	return c.listAt(ctx, path, selector, rv, nil)
+}
+
+// listAt returns the objects at path that a field selector and keep select, as of resourceVersion rv.
+// "" is no selector, and nil keeps all.
+func (c *Collection) listAt(
+	ctx context.Context, path, fieldSelector string, rv uint64, keep func(key string) bool,
+) (objects []*framing.Object, err error) {
+	scanner, typed := c.scanner(), c.style.Load().typed
+	pairs := []string{"limit", listPage, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact"}
+	for {
+		if fieldSelector != "" {
+			pairs = append(pairs, "fieldSelector", fieldSelector)
+		}
+		last := ""
+		meta, err := c.items(ctx, path, upstream.Query(pairs...), func(raw []byte) error {
+			o, err := scanner.Item(raw, typed)
+			if err != nil {
+				return err
+			}
+			if last = o.Key; keep == nil || keep(o.Key) {
+				objects = append(objects, o)
+			}
+			return nil
+		})
+		if err == nil && meta.ResourceVersion != rv {
+			err = fmt.Errorf("it is as of %d", meta.ResourceVersion)
+		}
+		if err == nil {
+			err = checkNext(meta, last)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
+		}
+		if meta.Continue == "" {
+			return objects, nil
+		}
+		pairs = []string{"limit", listPage, "continue", meta.Continue}
+	}
+}
+
+// checkNext returns an error for a page that leads to no next one, although there is one. last is the
+// page's last key. A continue token holds it in JSON, which has U+FFFD in place of bytes that are not
+// UTF-8. kube-apiserver would go on elsewhere, and might never come to an end.
+func checkNext[T string | []byte](meta framing.ListMeta, last T) error {
+	if meta.Continue != "" && !utf8.ValidString(string(last)) {
+		return fmt.Errorf("a page ends with a %w", framing.ErrReplaced)
+	}
+	return nil
+}
+
+// readList calls f for each item of a list. It returns the first error of f.
+func readList(encoding framing.Encoding, body io.Reader, f func(raw []byte) error) (framing.ListMeta, error) {
+	list := framing.NewListReader(encoding, body)
+	for {
+		raw, err := list.Next()
+		if err == io.EOF {
+			return list.Metadata()
+		}
+		if err == nil {
+			err = f(raw)
+		}
+		if err != nil {
+			return framing.ListMeta{}, err
+		}
+	}
+}
+
+// ReadWatch calls f for each event of a short watch from resourceVersion rv, until f returns false.
+// It returns an error if the stream ends before that, and for an ERROR event. Upstream sends a
+// bookmark about a second after the beginning.
+func (c *Collection) ReadWatch(ctx context.Context, rv uint64, f func(framing.Event) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := c.watch(ctx, upstream.Query(
+		"watch", "true",
+		"resourceVersion", strconv.FormatUint(rv, 10),
+		"allowWatchBookmarks", "true",
+		"timeoutSeconds", strconv.Itoa(request.ProbeSeconds),
+	))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines, scanner := framing.NewEventReader(c.Encoding, resp.Body), c.scanner()
+	for {
+		line, err := lines.Next()
+		if err == io.EOF {
+			return errors.New("the watch ended before its bookmark")
+		}
+		if err != nil {
+			return err
+		}
+		ev, err := scanner.Event(line)
+		if err != nil {
+			return err
+		}
+		if ev.Type == framing.Error {
+			return eventError(ev)
+		}
+		if !f(ev) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+)
+
+var (
+	// ErrNoWatchList is the reason to list page by page.
+	ErrNoWatchList = errors.New("upstream does not serve sendInitialEvents")
+	// ErrNoRoom stops a reflector that lists while memory is full.
+	ErrNoRoom = errors.New("memory is full")
+
+	errBehind = errors.New("upstream listed an older state than it has shown before")
+)
+
+// fillByWatch fills the cache from the initial events of a watch, calls listed, then applies the
+// events that follow on the same stream.
+func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
+	c := r.collection
+	w, body, err := r.openWatch(ctx,
+		"sendInitialEvents", "true",
+		"resourceVersionMatch", "NotOlderThan",
+	)
+	if err != nil {
+		var status *statusError
+		if errors.As(err, &status) && status.Code == http.StatusUnprocessableEntity {
+			return ErrNoWatchList
+		}
+		return fmt.Errorf("watch %s: %w", c, err)
+	}
+	defer w.stop()
+	defer body.Close()
+	lines := framing.NewEventReader(c.Encoding, body)
+
+	w.expect(listTimeout)
+	objects, end, err := r.initialEvents(lines, w, listTimeout)
+	if err != nil {
+		return err
+	}
+	w.expect(0)
+	r.watchList.Store(true)
+	r.cache.SetBookmarkForm(end.Form)
+	if err := r.fill(w.ctx, objects, end.ResourceVersion); err != nil {
+		return err
+	}
+	listed()
+	return w.explain(r.apply(lines))
+}
+
+// largeObject is the size of an object, in bytes, that counts as much as a hundred others for the
+// watchdog of initial events.
+const largeObject = 16 << 10
+
+// initialEvents reads the objects that a watch begins with, and the bookmark after them. w breaks
+// the watch unless a hundred objects, or a large one, come within patience.
+func (r *Reflector) initialEvents(
+	lines framing.EventReader, w *watchdog, patience time.Duration,
+) (objects []*framing.Object, end framing.Event, err error) {
+	c := r.collection
+	for {
+		line, err := lines.Next()
+		if err != nil {
+			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, w.explain(err))
+		}
+		ev, err := r.scanner.Event(line)
+		switch {
+		case err != nil:
+			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, err)
+		case ev.Type == framing.Error:
+			return nil, end, fmt.Errorf("watch %s: %w", c, eventError(ev))
+		case ev.InitialEventsEnd && ev.Type != framing.Added:
+			return objects, ev, nil
+		case ev.Type != framing.Added:
+			return nil, end, fmt.Errorf("watch %s: %s among the initial events", c, ev.Type)
+		}
+		if objects = append(objects, ev.Object); len(objects)%100 == 0 || len(line) >= largeObject {
+			w.expect(patience)
+		}
+		if err := r.room(len(line)); err != nil {
+			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, err)
+		}
+	}
+}
+
+// fillByList fills the cache from a list, page by page, where upstream has no sendInitialEvents.
+func (r *Reflector) fillByList(ctx context.Context) error {
+	var objects []*framing.Object
+	token := ""
+	for {
+		meta, err := r.page(ctx, token, &objects)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", r.collection, err)
+		}
+		if token = meta.Continue; token == "" {
+			return r.fill(ctx, objects, meta.ResourceVersion)
+		}
+	}
+}
+
+// page reads one page of a list, the first for an empty token.
+func (r *Reflector) page(ctx context.Context, token string, objects *[]*framing.Object) (framing.ListMeta, error) {
+	c := r.collection
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	typed, last := c.style.Load().typed, ""
+	meta, err := c.items(ctx, c.path, upstream.Query("limit", listPage, "continue", token), func(raw []byte) error {
+		o, err := r.scanner.Item(raw, typed)
+		if err != nil {
+			return err
+		}
+		*objects, last = append(*objects, o), o.Key
+		return r.room(len(raw))
+	})
+	if err == nil {
+		err = checkNext(meta, last)
+	}
+	return meta, err
+}
+
+// roomEvery is after how many bytes of a list memory is looked at. Looking once a second would not
+// do: in that time a list could take all the memory that is left when memory counts as full.
+const roomEvery = 1 << 20
+
+// room notes n bytes of a list that is being read, and returns ErrNoRoom if memory is full. A
+// relist needs as much memory again as the cache has. Without it the cache would stay old, so Run
+// ends, which makes room.
+func (r *Reflector) room(n int) error {
+	r.filling.Progress()
+	if r.unseen += n; r.unseen < roomEvery {
+		return nil
+	}
+	r.unseen = 0
+	if r.source.full() {
+		return ErrNoRoom
+	}
+	return nil
+}
+
+// fill makes the cache hold a list.
+func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint64) error {
+	if err := r.believe(ctx, objects, rv); err != nil {
+		return fmt.Errorf("list %s: %w", r.collection, err)
+	}
+	differences, err := r.replace(objects, rv)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", r.collection, err)
+	}
+	r.breaker.wrong.Store(false)
+	relisted := r.filled
+	r.relist, r.filled, r.compared = false, true, time.Now()
+	r.wrote.Store(new(r.build))
+	if relisted {
+		r.metrics.relists.Inc()
+	} else {
+		r.source.metrics.filledUpstream.Inc()
+		r.firstFilled("", len(objects))
+		r.filling.End(r.began)
+	}
+	r.log.Info("Listed", "objects", len(objects), "resourceVersion", rv,
+		"relisted", relisted, "differences", differences, "elapsed", time.Since(r.began).Round(time.Millisecond))
+	return nil
+}
+
+// believe returns an error for a list that cannot be true, and for one that is older than the cache
+// although etcd is not.
+func (r *Reflector) believe(ctx context.Context, objects []*framing.Object, rv uint64) error {
+	if err := believable(objects, rv); err != nil {
+		return err
+	}
+	before := r.cache.Progress()
+	if rv >= before {
+		return nil
+	}
+	// Either etcd was restored, or this kube-apiserver lags behind it. The current resourceVersion
+	// is etcd's own, whichever kube-apiserver answers.
+	now, err := r.collection.CurrentVersion(ctx)
+	if err == nil && now >= before {
+		err = fmt.Errorf("as of %d, at %d after %d: %w", rv, now, before, errBehind)
+	}
+	return err
+}
+
+// believable returns an error for objects that cannot be those of resourceVersion rv.
+func believable(objects []*framing.Object, rv uint64) error {
+	if rv == 0 || slices.ContainsFunc(objects, func(o *framing.Object) bool { return o.ResourceVersion > rv }) {
+		return fmt.Errorf("it is as of %d, and some objects are newer", rv)
+	}
+	return nil
+}
+
+// replace puts a list into the cache. Clients get the differences, or are told to start again if
+// differences cannot say what has happened.
+func (r *Reflector) replace(objects []*framing.Object, rv uint64) (differences int, err error) {
+	reset := func(reason fanout.Reason) {
+		r.cache.Reset(objects, rv, fanout.Ending{
+			Reason: reason,
+			Last:   apistatus.ErrorFrame(r.collection.Encoding, apistatus.Expired(r.cache.Progress(), rv)),
+		})
+	}
+	differences, err = r.cache.Replace(objects, rv, time.Now())
+	switch {
+	case errors.Is(err, fanout.ErrReencoded):
+		r.log.Warn("Upstream writes objects differently at the same resourceVersion, all clients start again",
+			"err", err)
+		r.metrics.reencoded.Inc()
+		reset(fanout.Reencoded)
+	case errors.Is(err, fanout.ErrBackwards):
+		r.log.Error("Upstream went back in time, all clients start again", "err", err)
+		r.metrics.resets.Inc()
+		reset(fanout.Backwards)
+	default:
+		return differences, err
+	}
+	return differences, nil
+}

@@ -1,0 +1,139 @@
+package reflector
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+)
+
+// A collection in Tables is watched and never listed: its cache keeps events only. Its first watch
+// begins where the first client wants to begin. That is the resourceVersion of the client's own
+// list, so upstream nearly always still has the events after it. If not, upstream says so with the
+// first event, and the watch begins at the current resourceVersion.
+//
+// The watch is resumed as any other. If the history after the cache's resourceVersion is gone, no
+// list can show what happened, because the differences would have no rows. Then all clients' watches
+// end, as kube-apiserver's own do when its cache begins anew. A client that resumes is sent what is
+// missing, or learns that it is too late.
+
+// Selection is a part of a resource. The zero Selection is all of it.
+type Selection struct{ Namespace, Labels, Fields string }
+
+// Selected limits what is watched of a collection in Tables, and returns the collection.
+func (c *Collection) Selected(s Selection) *Collection {
+	if s.Namespace != "" {
+		c.part = c.namespacePath(url.PathEscape(s.Namespace))
+	}
+	for _, p := range []struct{ key, value string }{
+		{"includeObject", c.Include}, {"labelSelector", s.Labels}, {"fieldSelector", s.Fields},
+	} {
+		if p.value != "" {
+			c.query += "&" + p.key + "=" + url.QueryEscape(p.value)
+		}
+	}
+	return c
+}
+
+// refusalWait is how long after the head of the first watch an event is awaited that refuses its
+// resourceVersion.
+const refusalWait = 50 * time.Millisecond
+
+// tableWatchFactor makes watches in Tables as long as kube-apiserver lets clients' watches last by
+// default. If upstream sends no bookmarks, as for events, the end of a watch is the end of the
+// clients' watches: etcd has compacted the resourceVersion of the last event.
+const tableWatchFactor = 6
+
+// followTables watches a collection in Tables. nil means that the watch came to a proper end.
+func (r *Reflector) followTables(ctx context.Context) error {
+	if r.filled && !r.relist {
+		return r.resume(ctx)
+	}
+	asked, cancel := context.WithTimeout(ctx, answerTimeout)
+	now, err := r.collection.CurrentVersion(asked)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("list %s: %w", r.collection, err)
+	}
+	if r.filled {
+		r.restart(now)
+		return r.watch(ctx, now)
+	}
+	if from := r.from(); from > 0 && from < now {
+		if err := r.beginTables(ctx, from); r.filled || !Expired(err) {
+			return err
+		}
+		r.relist = false
+	}
+	return r.beginTables(ctx, now)
+}
+
+// beginTables watches from resourceVersion rv for the first time. Unless upstream refuses it at
+// once, the cache is filled.
+func (r *Reflector) beginTables(ctx context.Context, rv uint64) error {
+	r.began = time.Now()
+	w, body, err := r.openWatch(ctx, "resourceVersion", strconv.FormatUint(rv, 10))
+	if err != nil {
+		return fmt.Errorf("watch %s from %d: %w", r.collection, rv, err)
+	}
+	defer w.stop()
+	defer body.Close()
+	w.expect(0)
+	r.cache.Reset(nil, rv, fanout.Ending{})
+	accepted, err := r.applyFirst(body, func() { r.filling.End(r.began) })
+	r.filled = accepted
+	return w.explain(err)
+}
+
+// applyFirst applies a cache's first watch, whose resourceVersion upstream may refuse with the
+// first event. It calls accept once upstream has not done that, and reports whether it has called
+// accept.
+func (r *Reflector) applyFirst(body io.Reader, accept func()) (accepted bool, err error) {
+	came, accept := false, sync.OnceFunc(accept)
+	r.accept = func() {
+		came = true
+		accept()
+	}
+	silent := time.AfterFunc(refusalWait, accept)
+	err = r.apply(framing.NewEventReader(r.collection.Encoding, body))
+	r.accept = nil
+	if silent.Stop() && !came {
+		return false, err // refused, or ended at once
+	}
+	accept() // returns once the cache counts as filled
+	return true, err
+}
+
+// restart makes the cache begin again at resourceVersion now, and ends all clients' watches. If
+// upstream went back in time, clients get 410, because they could not resume.
+func (r *Reflector) restart(now uint64) {
+	before, ending := r.cache.Progress(), fanout.Ending{Reason: fanout.Expired}
+	if now < before {
+		r.metrics.resets.Inc()
+		ending = fanout.Ending{
+			Reason: fanout.Backwards,
+			Last:   apistatus.ErrorFrame(r.collection.Encoding, apistatus.Expired(before, now)),
+		}
+	}
+	r.log.Warn("Began again, the events in between are gone", "resourceVersion", now, "reason", ending.Reason)
+	r.metrics.relists.Inc()
+	r.cache.Reset(nil, now, ending)
+	r.relist = false
+}
+
+// setColumns notes the column definitions of an event. If they have changed, as when kube-apiserver
+// is another version, the clients' watches end, as at a restart of kube-apiserver. Those who come
+// back get the new ones.
+func (r *Reflector) setColumns(columns framing.Columns) {
+	if columns.Known() && !r.cache.SetColumns(columns) {
+		r.log.Info("Ended watches, the columns of the Tables have changed")
+		r.cache.ResetColumns(columns, r.cache.Progress(), fanout.Ending{Reason: fanout.Redefined})
+	}
+}

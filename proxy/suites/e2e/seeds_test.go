@@ -1,0 +1,99 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
+)
+
+// replicas starts watchfans with one certificate, each of which has those before it as siblings.
+func replicas(t *testing.T, c *cluster) (next func(flags ...string) *watchfan) {
+	t.Helper()
+	certFile, keyFile, err := downstream.SelfSigned(filepath.Join(t.TempDir(), "tier"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	siblings := ""
+	return func(flags ...string) *watchfan {
+		t.Helper()
+		args := append([]string{"--tls-cert-file=" + certFile, "--tls-private-key-file=" + keyFile}, flags...)
+		if siblings != "" {
+			args = append(args, "--seed-from="+siblings[1:])
+		}
+		p := privateWatchfan(t, c, args...)
+		p.waitReady(t)
+		siblings += "," + p.Ports.Secure
+		return p
+	}
+}
+
+// TestSeeds: the second and the third replica list nothing at kube-apiserver. Each has one watch
+// there. What they serve is kube-apiserver's, to the byte, in each representation.
+func TestSeeds(t *testing.T) {
+	parallel(t)
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "seeds")
+	createCRD(t, direct, "seeds.example.com", "Seedling", "Namespaced") // only this test asks for it
+	const seedlings, configMaps = "/apis/seeds.example.com/v1/namespaces/seeds/seedlings", "/api/v1/namespaces/seeds/configmaps"
+	for i := range 300 {
+		direct.create(t, seedlings, fmt.Sprintf(
+			`{"apiVersion":"seeds.example.com/v1","kind":"Seedling","metadata":{"name":"s%03d"},"spec":{"n":%d}}`, i, i))
+		if i < 20 {
+			direct.create(t, configMaps, fmt.Sprintf(
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"k":"<&>é😀"}}`, i))
+		}
+	}
+	lists := func() float64 { // of the whole collection
+		return direct.metric(t, "apiserver_request_total", `resource="seedlings"`, `verb="LIST"`, `scope="cluster"`) +
+			direct.metric(t, "apiserver_request_total", `resource="seedlings"`, `verb="WATCHLIST"`)
+	}
+	// Without the schema, replicas do not know that the same build answers all of them.
+	steady.Until(t, "resource's schema", func() error {
+		if resp := direct.get(t, "/openapi/v3"); !bytes.Contains(resp.body, []byte("apis/seeds.example.com/v1")) {
+			return fmt.Errorf("%d bytes without it", len(resp.body))
+		}
+		return nil
+	})
+	next := replicas(t, c)
+	first := next()
+	sameLists(t, first, direct, seedlings, "s000", jsonType, partials)
+	sameLists(t, first, direct, configMaps, "c0", jsonType, protoType, partials, partialsProto)
+	before := lists()
+	for range 2 {
+		p := next("--resident-resources=configmaps")
+		sameLists(t, p, direct, seedlings, "s000", jsonType, partials)
+		sameLists(t, p, direct, configMaps, "c0", jsonType, protoType, partials, partialsProto)
+		admin := p.admin(t)
+		filled := admin.metric(t, "watchfan_lanes_filled_total", `source="sibling"`)
+		listed := admin.metric(t, "watchfan_lanes_filled_total", `source="upstream"`)
+		if filled < 6 || listed != 0 {
+			t.Errorf("%v lanes were filled by siblings and %v by kube-apiserver", filled, listed)
+		}
+		if n := admin.metric(t, "watchfan_upstream_watches", `resource="seedlings"`, `encoding="json"`); n != 1 {
+			t.Errorf("%v watches upstream", n)
+		}
+	}
+	if n := lists() - before; n != 0 {
+		t.Errorf("the second and the third replica listed %v times", n)
+	}
+}
+
+const partialsProto = protoType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+// sameLists compares lists of p's caches with kube-apiserver's, in several forms, after a write to
+// the object of a name.
+func sameLists(t *testing.T, p *watchfan, direct *target, uri, name string, forms ...string) {
+	t.Helper()
+	plain := p.plain(t)
+	plain.warmAs(t, uri, forms...)
+	rv := direct.patch(t, uri+"/"+name, fmt.Sprintf(`{"metadata":{"annotations":{"of":%q}}}`, p.Ports.Secure))
+	plain.awaitWrite(t, uri, rv, forms...)
+	for _, form := range forms {
+		row{uri: fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", uri, rv), header: accept(form), cached: true}.check(t, direct, plain)
+	}
+}

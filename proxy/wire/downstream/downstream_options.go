@@ -1,0 +1,67 @@
+package downstream
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/option"
+)
+
+// Options holds the serving certificate and the limits of clients' connections.
+type Options struct {
+	// TLSCertFile and TLSPrivateKeyFile are the secure port's certificate and key. They are read
+	// again when they change. Give both or neither.
+	TLSCertFile, TLSPrivateKeyFile string
+	// CertDir is the directory of the self-signed certificate, which is made when there is no
+	// TLSCertFile. The default is a directory in the user's cache.
+	CertDir string
+
+	// MaxConnections is the limit of clients' connections on both ports together. Further ones are
+	// reset. It is lowered to nine tenths of the files that the process may have open. An idle
+	// connection costs 9 KiB, or 38 KiB over TLS. A client that sends a long head and never
+	// completes it costs 69 KiB, or 134 KiB over TLS (2,000 of each to one bin/watchfan on x86-64,
+	// one run).
+	MaxConnections int
+	// MaxConnectionAge is the maximum age of a client's connection, give or take a tenth. After
+	// that the connection carries no further request, and its watch ends. This spreads clients over
+	// replicas that have been up for different times. 0 is no limit.
+	MaxConnectionAge time.Duration
+}
+
+func (o *Options) AddTo(t *option.Table) {
+	t.Group("Serving")
+	t.String(&o.TLSCertFile, "tls-cert-file", "", "`FILE` with the secure port's certificate, "+
+		"read again when it changes (default a self-signed one in --cert-dir)")
+	t.String(&o.TLSPrivateKeyFile, "tls-private-key-file", "",
+		"`FILE` with the certificate's private key, read again when it changes")
+	t.String(&o.CertDir, "cert-dir", defaultCertDir(), "`DIRECTORY` that keeps the self-signed certificate")
+
+	t.Group("Connections")
+	t.Int(&o.MaxConnections, "max-connections", 100_000, "`CONNECTIONS` that clients may have at once; further ones are "+
+		"reset; at most nine tenths of the files that may be open", option.AtLeast(1))
+	t.Duration(&o.MaxConnectionAge, "max-connection-age", 0, "`DURATION`, give or take a tenth, after which a connection "+
+		"ends with its request or watch; clients then spread over replicas; 0 is never", option.NotNegative)
+}
+
+// Check reports incomplete certificate options. secure is whether there is a secure port.
+func (o *Options) Check(t *option.Table, secure bool) error {
+	switch {
+	case (o.TLSCertFile == "") != (o.TLSPrivateKeyFile == ""):
+		return fmt.Errorf("%s and %s go together: give both, or neither for a self-signed certificate",
+			t.Named("tls-cert-file"), t.Named("tls-private-key-file"))
+	case secure && o.TLSCertFile == "" && o.CertDir == "":
+		return fmt.Errorf("%s is empty: name a writable directory for the self-signed certificate, give --tls-cert-file, "+
+			"or turn the secure port off with --secure-port=0", t.Named("cert-dir"))
+	}
+	return nil
+}
+
+func defaultCertDir() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	return filepath.Join(cache, "watchfan")
+}

@@ -1,0 +1,202 @@
+package http1
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// readHead reads the head that fasthttp has read into x. It returns what is wrong with the head,
+// nil if nothing is. fasthttp accepts heads that kube-apiserver's HTTP server rejects, and heads
+// that two servers on the way might read differently. Such a request must not be forwarded: a proxy
+// in front of this one may have seen another request in the same bytes.
+//
+// The target is a path, or a URL with one, and each % in the path begins an escape. The lines of
+// the head are checked and taken as they came:
+//
+//	name            ":"  value  CRLF     a token, directly followed by the colon; not folded; no bare LF
+//	Content-Length, Transfer-Encoding    one of them; the latter once and chunked
+//	Content-Type                         once
+//	Host                                 only characters that are valid in a host
+//	Expect                               100-continue or nothing; left out of x
+//	Connection                           names no header that identifies the client
+//
+// Some oddities do not reach this function: empty lines before the request line, and a bare LF at
+// its end. fasthttp accepts them as RFC 9112, section 2.2, allows and as every other server does.
+//
+// It allocates two strings, one for the target and one for all lines. It takes 0.16 µs for a
+// request of client-go.
+func readHead(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.Refusal {
+	x.Method, x.Target = usualMethods[string(h.Method())], string(h.RequestURI())
+	if x.Method == "" {
+		x.Method = string(h.Method())
+	}
+	if x.ContentLength = int64(h.ContentLength()); x.ContentLength < chunkedLength {
+		x.ContentLength = 0
+	}
+	wrong := readRequestLine(h, x)
+	if st := readLines(string(h.RawHeaders()), x); wrong == nil {
+		wrong = st
+	}
+	x.Close = x.Close || h.ConnectionClose()
+	return wrong
+}
+
+// usualMethods has the methods for which nothing is allocated.
+var usualMethods = map[string]string{
+	http.MethodGet:   http.MethodGet,
+	http.MethodPost:  http.MethodPost,
+	http.MethodPut:   http.MethodPut,
+	http.MethodPatch: http.MethodPatch,
+}
+
+// readRequestLine reads the protocol and checks the method and the target.
+func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.Refusal {
+	switch string(h.Protocol()) {
+	case "HTTP/1.1":
+		x.Protocol = exchange.HTTP11
+	case "HTTP/1.0":
+		x.Protocol = exchange.HTTP10
+	default:
+		return &exchange.Refusal{Code: http.StatusHTTPVersionNotSupported,
+			Message: "only HTTP/1.1 and HTTP/1.0 are served here; HTTP/2 has to be negotiated in TLS"}
+	}
+	if x.Method == http.MethodConnect {
+		return exchange.NoConnect
+	}
+	if _, ok := exchange.CutTarget(x.Target); !ok {
+		return exchange.BadTarget
+	}
+	return nil
+}
+
+// readLines reads the lines of a head into x, up to the first bad one.
+func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
+	var said onceSaid
+	lines := 0
+	for len(raw) > 0 {
+		end := strings.IndexByte(raw, '\n')
+		if end < 1 || raw[end-1] != '\r' {
+			return bareLineFeed
+		}
+		line := raw[:end-1]
+		raw = raw[end+1:]
+		if len(line) == 0 {
+			break
+		}
+		if lines++; lines > exchange.MaxHeaderLines {
+			return exchange.HeadTooLong
+		}
+		name, value, _ := strings.Cut(line, ":")
+		if len(name) == len(line) || !httpguts.ValidHeaderFieldName(name) {
+			return exchange.BadRequest("a line of the request's header does not begin with a name and a colon")
+		}
+		value = trimBlanks(value)
+		if st := checkField(x, name, value, &said); st != nil {
+			return st
+		}
+		if !exchange.SameName(name, "expect") {
+			x.Header.Add(name, value)
+		}
+	}
+	return nil
+}
+
+// onceSaid records the fields that a head may have only once and already has. fasthttp takes the
+// last Content-Type, kube-apiserver the first.
+type onceSaid struct{ bodyLength, contentType bool }
+
+// checkField checks one line.
+func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *exchange.Refusal {
+	switch {
+	case exchange.SameName(name, "host"):
+		if !httpguts.ValidHostHeader(value) {
+			return exchange.BadHost
+		}
+	case exchange.SameName(name, "expect"):
+		if value != "" && !exchange.SameName(value, continueExpectation) {
+			return &exchange.Refusal{Code: http.StatusExpectationFailed, Message: "only 100-continue can be expected here"}
+		}
+	case exchange.SameName(name, "connection"):
+		return checkConnection(x, value)
+	case exchange.SameName(name, "content-type"):
+		return first(&said.contentType, exchange.TypeTwice)
+	case exchange.SameName(name, "content-length"):
+		return first(&said.bodyLength, lengthTwice)
+	case exchange.SameName(name, "transfer-encoding"):
+		if !exchange.SameName(value, "chunked") {
+			return badTransferEncoding
+		}
+		return first(&said.bodyLength, lengthTwice)
+	}
+	return nil
+}
+
+// first rejects a second occurrence.
+func first(said *bool, twice *exchange.Refusal) *exchange.Refusal {
+	if *said {
+		return twice
+	}
+	*said = true
+	return nil
+}
+
+var (
+	bareLineFeed        = exchange.BadRequest("a line of the request's header does not end in CRLF")
+	lengthTwice         = exchange.BadRequest("the request says more than once how long its body is")
+	badTransferEncoding = &exchange.Refusal{Code: http.StatusNotImplemented,
+		Message: "only chunked is a transfer encoding here, once, in HTTP/1.1"}
+)
+
+// checkConnection reads one line of a Connection header. It records close, which fasthttp sees only
+// if it is all of the last line. The named headers are not forwarded (RFC 9110, section 7.6.1).
+// Headers that identify the client, or a user that it impersonates, must not get lost this way.
+func checkConnection(x *exchange.Exchange, value string) *exchange.Refusal {
+	for more := true; more; {
+		var option string
+		option, value, more = strings.Cut(value, ",")
+		option = trimBlanks(option)
+		switch {
+		case exchange.SameName(option, "close"):
+			x.Close = true
+		case exchange.SameName(option, "authorization"), exchange.NameHasPrefix(option, "impersonate-"), exchange.NameHasPrefix(option, "x-remote-"),
+			exchange.SameName(option, "x-forwarded-for"), exchange.SameName(option, "audit-id"):
+			return exchange.BadRequest("the Connection header names one that is meant for the API server")
+		}
+	}
+	return nil
+}
+
+// continueExpectation is the only defined expectation.
+const continueExpectation = "100-continue"
+
+// settleExpectation is fasthttp's HeaderReceived hook. fasthttp sends "100 Continue" only for
+// 100-continue in lower case, and sends it even if there is no body. kube-apiserver's HTTP server
+// accepts any case, and sends it only if there is a body. This hook does the same.
+func settleExpectation(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if expect := h.Peek(fasthttp.HeaderExpect); len(expect) > 0 {
+		n := h.ContentLength()
+		switch {
+		case n == 0 || n == -2 || !h.IsHTTP11():
+			h.Del(fasthttp.HeaderExpect)
+		case exchange.SameName(string(expect), continueExpectation):
+			h.Set(fasthttp.HeaderExpect, continueExpectation)
+		}
+	}
+	return fasthttp.RequestConfig{}
+}
+
+// trimBlanks is strings.Trim for the blanks of a header, and faster.
+func trimBlanks(b string) string {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
+		b = b[:len(b)-1]
+	}
+	return b
+}

@@ -1,0 +1,127 @@
+package http1
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/account"
+)
+
+// keptConn is a connection as fasthttp sees it. It returns the kept bytes first, then reads the
+// connection. If no byte comes in time, the connection has ended: fasthttp then closes it, and
+// writes no 408 to a client that has sent nothing. The goroutine that serves the connection owns it.
+type keptConn struct {
+	net.Conn // as the listener accepted it
+
+	kept  []byte    // sent already, and not read yet
+	begun bool      // the client has sent something
+	due   time.Time // when the response must have been written; zero for no limit
+
+	size  int            // of headSizes: the server that reads it
+	entry *account.Entry // of that server's buffers; nil for the first server
+	head  []byte         // what has been read of a head, as much as that server takes
+	past  bool           // the head has been read
+	taken bool           // another server has the connection: nothing is written to it, and it is not closed
+
+	deadline time.Time // of reads, as last set
+	by       time.Time // when a head must have come that another server has begun to read; zero for none
+}
+
+// keptTLSConn is a keptConn over TLS. fasthttp tells it by these methods.
+type keptTLSConn struct{ keptConn }
+
+type tlsConn interface {
+	Handshake() error
+	ConnectionState() tls.ConnectionState
+}
+
+func (c *keptTLSConn) Handshake() error { return c.Conn.(tlsConn).Handshake() }
+func (c *keptTLSConn) ConnectionState() tls.ConnectionState {
+	return c.Conn.(tlsConn).ConnectionState()
+}
+
+// withKept returns c, which returns the kept bytes first. There may be none.
+func withKept(c net.Conn, kept []byte) net.Conn {
+	k := keptConn{Conn: c, kept: kept}
+	if _, ok := c.(tlsConn); ok {
+		return &keptTLSConn{k}
+	}
+	return &k
+}
+
+// keptOf returns a connection as fasthttp sees it.
+func keptOf(c net.Conn) *keptConn {
+	if t, ok := c.(*keptTLSConn); ok {
+		return &t.keptConn
+	}
+	return c.(*keptConn)
+}
+
+// accepted returns the connection as the listener accepted it, without the wrapper for fasthttp.
+func accepted(c net.Conn) net.Conn { return keptOf(c).Conn }
+
+// SetWriteDeadline is the connection's, limited by when the response is due. The zero time is no
+// deadline.
+func (c *keptConn) SetWriteDeadline(t time.Time) error {
+	if !t.IsZero() && !c.due.IsZero() && c.due.Before(t) {
+		t = c.due
+	}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetReadDeadline is the connection's. A head has no more time because another server goes on with it.
+func (c *keptConn) SetReadDeadline(t time.Time) error {
+	if !c.past && !c.by.IsZero() && (t.IsZero() || c.by.Before(t)) {
+		t = c.by
+	}
+	c.deadline = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+// Write and Close leave a connection alone that another server has.
+func (c *keptConn) Write(p []byte) (int, error) {
+	if c.taken {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *keptConn) Close() error {
+	if c.taken {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+func (c *keptConn) Read(p []byte) (n int, err error) {
+	if c.endedBare() {
+		return 0, errBareLineFeed
+	}
+	if len(c.kept) > 0 {
+		n = copy(p, c.kept)
+		if c.kept = c.kept[n:]; len(c.kept) == 0 {
+			c.kept = nil
+		}
+	} else if n, err = c.Conn.Read(p); !c.begun && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
+	c.begun = c.begun || n > 0
+	c.note(p[:n])
+	return n, err
+}
+
+// frontListener accepts connections for fasthttp.
+type frontListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l frontListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return withKept(c, nil), nil
+}

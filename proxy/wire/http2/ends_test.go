@@ -1,0 +1,430 @@
+package http2
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	wire "golang.org/x/net/http2"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// A connection that ends sends GOAWAY. Streams that the client has opened before it saw that are
+// served. Frames of later requests are ignored, and the connection closes after the last stream.
+func TestGoAway(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	first, _ := p.open(1, streams)
+	p.status(1)
+	w.conns.BeginClosing()
+	if f, ok := p.next().(*wire.GoAwayFrame); !ok || f.LastStreamID != maxWindow || f.ErrCode != wire.ErrCodeNo {
+		t.Fatalf("got %v, want a first GOAWAY", f)
+	}
+	ping, ok := p.next().(*wire.PingFrame)
+	if !ok {
+		t.Fatal("no PING behind GOAWAY")
+	}
+	second, _ := p.open(3, streams)
+	_ = p.framer.WritePing(true, ping.Data)
+	if f := await[*wire.GoAwayFrame](p); f.LastStreamID != 3 || f.ErrCode != wire.ErrCodeNo {
+		t.Errorf("got %v, want the last stream 3", f)
+	}
+	p.head(5, "POST", "/upload", false)
+	_ = p.framer.WriteData(5, false, []byte("half"))
+	p.headBlock(5, true, p.fields("trailer", "a"))
+	p.get(7, "/watch")
+	p.ping()
+	batch, payload := event(10)
+	w.write(second, batch, false)
+	got := make(map[uint32]*bytes.Buffer)
+	if p.data(got, 3, len(payload)); got[3].String() != payload {
+		t.Errorf("got %q", got[3])
+	}
+	for _, sink := range []*watch{second, first} {
+		sink.End(fanout.ShutDown, true)
+		w.flush(sink)
+		if f, ok := p.next().(*wire.DataFrame); !ok || !f.StreamEnded() || f.StreamID != sink.id {
+			t.Fatalf("got %v, want the end of stream %d", f, sink.id)
+		}
+	}
+	if f := p.next(); f != nil || len(streams) > 0 {
+		t.Errorf("got %v, want the end of the connection; %d streams beyond the last were served", f, len(streams))
+	}
+}
+
+// A net/http client that is told to go away opens another connection, and loses no request.
+func TestGoAwayLosesNothing(t *testing.T) {
+	w := newWorldOf(t, 100, 50*time.Millisecond, echo)
+	client := w.client()
+	for w.accepted.Load() < 10 {
+		if status, got, err := fetch(client, http.MethodPost, w.url("/upload"), strings.NewReader("x")); status != 200 || got != "x" || err != nil {
+			t.Fatalf("got %d, %q, %v", status, got, err)
+		}
+	}
+}
+
+// A watch that ends at the maximum age of its connection is preceded by GOAWAY, so the client
+// resumes on another connection. The other streams go on.
+func TestGoAwayAtMaxAge(t *testing.T) {
+	w, streams := watchAllUntil(t, time.Second)
+	p := w.dial()
+	first, _ := p.open(1, streams)
+	second, _ := p.open(3, streams)
+	steady.UntilTrue(t, "connection of that age", first.conn.shared.Last)
+	first.End(fanout.Aged, true)
+	w.flush(first)
+	batch, payload := event(10)
+	w.write(second, batch, false)
+	toldFirst, ended, rest := false, false, ""
+	for rest != payload {
+		switch f := p.next().(type) {
+		case *wire.GoAwayFrame:
+			toldFirst = toldFirst || f.LastStreamID == maxWindow && !ended
+		case *wire.DataFrame:
+			if f.StreamID == 1 {
+				ended = ended || f.StreamEnded()
+			} else {
+				rest += string(f.Data())
+			}
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+	if !ended || !toldFirst {
+		t.Errorf("the first watch has ended: %t, behind a GOAWAY: %t", ended, toldFirst)
+	}
+}
+
+// A client that does not read does not keep a connection from ending.
+func TestUnreadEnd(t *testing.T) {
+	w, streams := watchAll(t)
+	sink, stream := w.dial(maxWindow).open(1, streams)
+	batch, _ := event(250_000)
+	w.fill(sink, batch)
+	w.conns.BeginClosing()
+	sink.End(fanout.ShutDown, false)
+	w.flush(sink)
+	<-stream.ends
+	steady.Receive(t, "end of the connection", w.conns.Empty)
+}
+
+// The client of a request without a valid credential is told to go away, as kube-apiserver does.
+func TestUnauthorized(t *testing.T) {
+	w := newWorld(t, func(x *exchange.Exchange) { x.Response.Status = http.StatusUnauthorized })
+	p := w.dial()
+	p.get(1, "/")
+	if f := await[*wire.MetaHeadersFrame](p); f.PseudoValue("status") != "401" {
+		t.Errorf("got %v", f)
+	}
+	if f := await[*wire.GoAwayFrame](p); f.ErrCode != wire.ErrCodeNo {
+		t.Errorf("got %v", f)
+	}
+}
+
+// A body that the client sends only after 100 Continue comes, and is asked for only when it is
+// read.
+func TestContinue(t *testing.T) {
+	w := newWorldEcho(t)
+	p := w.dial()
+	p.head(1, "POST", "/upload", false, "expect", "100-continue")
+	if got := p.status(1); got != "100" {
+		t.Fatalf("got %s", got)
+	}
+	_ = p.framer.WriteData(1, true, []byte("body"))
+	if got := p.status(1); got != "200" {
+		t.Errorf("got %s", got)
+	}
+	p.head(3, "POST", "/body", false, "expect", "100-continue")
+	if got := p.status(3); got != "200" {
+		t.Errorf("a body that nobody reads: got %s", got)
+	}
+}
+
+// A response that is complete before its request tells the client to stop, and the windows that the
+// rest of the body has taken are given back.
+func TestEarlyResponse(t *testing.T) {
+	w := newWorldEcho(t)
+	w.server.receive = connWindow
+	p := w.dial()
+	for id := uint32(1); id < 60; id += 2 {
+		p.head(id, "POST", "/body", false)
+		for range streamWindow / maxFrame {
+			if p.framer.WriteData(id, false, make([]byte, maxFrame)) != nil {
+				t.Fatal("the connection has ended")
+			}
+		}
+		if f := await[*wire.RSTStreamFrame](p); f.ErrCode != wire.ErrCodeNo {
+			t.Errorf("got %s", f.ErrCode)
+		}
+	}
+}
+
+// Any number of uploads may be answered early at the same time. What of them is under way does no
+// harm.
+func TestEarlyResponses(t *testing.T) {
+	w := newWorldEcho(t)
+	p := w.dial()
+	const uploads = 3 * keptClosed
+	for i := range uint32(uploads) {
+		p.head(2*i+1, "POST", "/body", false)
+	}
+	for range uploads {
+		await[*wire.RSTStreamFrame](p) // after the response
+	}
+	for i := range uint32(uploads) {
+		_ = p.framer.WriteData(2*i+1, true, make([]byte, 1000))
+	}
+	p.get(2*uploads+1, "/body")
+	if got := p.status(2*uploads + 1); got != "200" {
+		t.Errorf("the next request: got %s", got)
+	}
+}
+
+// A response whose window stays closed is given up. From then on nothing of its bytes is sent: they
+// may be those of another response by then.
+func TestStalledResponse(t *testing.T) {
+	left := make(chan int, 1)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			if err := st.send([][]byte{[]byte("hello")}, true); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			st.conn.mu.Lock()
+			defer st.conn.mu.Unlock()
+			left <- len(st.pendingLocked())
+		}
+	})
+	w.server.stall = 50 * time.Millisecond
+	p := w.dial(0)
+	p.get(1, "/")
+	if got := p.status(1); got != "INTERNAL_ERROR" {
+		t.Errorf("the client got %s", got)
+	}
+	if <-left > 0 {
+		t.Error("the bytes may still be sent")
+	}
+}
+
+// A client that reads steadily is cut when its response is due, which is when its request is.
+func TestDueResponse(t *testing.T) {
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Due = time.Now().Add(100 * time.Millisecond) //testlint:allow deadline the response is far too long for any machine
+		x.Response.Body = slices.Repeat(exchange.BodySlices{make([]byte, 1<<20)}, 10_000)
+	})
+	p := w.dial(4096)
+	p.get(1, "/")
+	for {
+		switch f := p.next().(type) {
+		case *wire.DataFrame:
+			_ = p.framer.WriteWindowUpdate(0, f.Length)
+			_ = p.framer.WriteWindowUpdate(1, f.Length)
+		case *wire.RSTStreamFrame:
+			if f.ErrCode != wire.ErrCodeInternal {
+				t.Errorf("reset with %s", f.ErrCode)
+			}
+			return
+		case nil:
+			t.Fatal("the connection ended")
+		}
+	}
+}
+
+// A response that waits for its turn is not given up while the client reads others.
+func TestWaitingResponse(t *testing.T) {
+	w := newWorld(t, func(x *exchange.Exchange) {
+		st := x.Conn.(*stream)
+		x.Response.Detached = func(exchange.Responder) {
+			looks := 0
+			st.conn.mu.Lock()
+			err := st.awaitLocked(func() bool { // looks at least once in each stall
+				st.conn.sent++
+				looks++
+				return looks >= 10
+			})
+			st.conn.unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			if err := st.send([][]byte{[]byte("hello")}, true); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	w.server.stall = 20 * time.Millisecond
+	p := w.dial()
+	p.get(1, "/")
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len("hello"))
+}
+
+// The window that bodies of watches have taken is given back at once, although nothing else is sent.
+func TestUnreadBodiesOfWatches(t *testing.T) {
+	came := make(chan struct{})
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Conn.EndArrival()
+		<-came
+		x.Response.Stream = newTestStream()
+	})
+	w.server.receive = connWindow
+	p := w.dial()
+	const streams = connWindow / 4 / streamWindow
+	for i := range uint32(streams) {
+		p.head(2*i+1, "POST", "/watch", false)
+		for range streamWindow / maxFrame {
+			_ = p.framer.WriteData(2*i+1, false, make([]byte, maxFrame))
+		}
+	}
+	p.ping()
+	close(came)
+	for {
+		f, err := p.framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("the window is not given back: %v", err)
+		}
+		if u, ok := f.(*wire.WindowUpdateFrame); ok && u.StreamID == 0 {
+			return
+		}
+	}
+}
+
+// A client that leaves ends what still works for it: reads of its body fail, and a response that
+// lasts is told, even if it asks only then.
+func TestGone(t *testing.T) {
+	results, began := make(chan error, 2), make(chan struct{})
+	w := newWorld(t, func(x *exchange.Exchange) {
+		if x.Target == "/upload" {
+			_, err := io.ReadAll(x.Body)
+			if !x.Conn.Left() {
+				err = errors.New("the client has not left")
+			}
+			results <- err
+			return
+		}
+		client, late := x.Conn, x.Target == "/late"
+		x.Response.Detached = func(to exchange.Responder) {
+			ctx, cancel := context.WithCancel(context.Background())
+			if late {
+				began <- struct{}{}
+				steady.UntilTrue(t, "end of the client", client.Left)
+			}
+			if to.OnGone(cancel); !late {
+				began <- struct{}{}
+			}
+			<-ctx.Done()
+			results <- nil
+		}
+	})
+	p := w.dial()
+	p.head(1, "POST", "/upload", false)
+	_ = p.framer.WriteData(1, false, []byte("half"))
+	_ = p.framer.WriteRSTStream(1, wire.ErrCodeCancel)
+	if err := <-results; !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the read of a body that breaks off: %v", err)
+	}
+	for i, target := range []string{"/detached", "/late"} {
+		p.get(uint32(2*i+3), target)
+		<-began
+	}
+	p.conn.Close()
+	<-results
+	<-results
+}
+
+// heldSlot tells when it is released.
+type heldSlot struct{ released chan struct{} }
+
+func (s heldSlot) Release() {
+	select {
+	case s.released <- struct{}{}:
+	default:
+	}
+}
+
+// A slot is held until the last byte of a body that comes little by little: it may be a watch that is
+// passed through. A body that is there already needs no slot.
+func TestSlot(t *testing.T) {
+	slot := heldSlot{make(chan struct{}, 1)}
+	bodies := make(chan *io.PipeWriter, 1)
+	w := newWorld(t, func(x *exchange.Exchange) {
+		x.Slot = slot
+		if x.Target == "/body" {
+			x.Response.Body = exchange.BodySlices{[]byte("hello")}
+			return
+		}
+		r, w := io.Pipe()
+		x.Response.Reader, x.Response.Length = r, -1
+		bodies <- w
+	})
+	p := w.dial(5)
+	p.get(1, "/reader")
+	body := <-bodies
+	_, _ = io.WriteString(body, "hello")
+	got := make(map[uint32]*bytes.Buffer)
+	p.data(got, 1, len("hello"))
+	select {
+	case <-slot.released:
+		t.Error("the slot is released within the body")
+	default:
+	}
+	body.Close()
+	<-slot.released
+	p.window(0)
+	p.get(3, "/body")
+	<-slot.released
+}
+
+// A panic in what sends ends the connection and nothing else. It leaves nothing locked: a shard
+// waits for the same lock.
+func TestPanicInSend(t *testing.T) {
+	for name, send := range map[string]func(w *watch){
+		"rest":  func(w *watch) { w.conn.goOn() },
+		"end":   func(w *watch) { w.End(fanout.ShutDown, false) },
+		"reset": (*watch).giveUp,
+		"drain": func(w *watch) { w.conn.goAway() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, streams := watchAll(t)
+			p := w.dial()
+			sink, stream := p.open(1, streams)
+			other, otherStream := p.open(3, streams)
+			c := sink.conn
+			c.mu.Lock()
+			c.ready = append(c.ready, nil)
+			c.mu.Unlock()
+			send(sink)
+			if <-stream.ends || <-otherStream.ends {
+				t.Error("complete")
+			}
+			if _, err := other.Write(chunk("1")); !errors.Is(err, errLeft) {
+				t.Errorf("a write after it: %v", err)
+			}
+		})
+	}
+}
+
+// The last bytes of a watch whose window is closed do not wait for ever.
+func TestLastBytes(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial(0)
+	sink, _ := p.open(1, streams)
+	batch, _ := event(1000)
+	w.write(sink, batch, true)
+	began := time.Now()
+	sink.End(fanout.TimedOut, true)
+	w.flush(sink)
+	reset := await[*wire.RSTStreamFrame](p)
+	if reset.ErrCode != wire.ErrCodeInternal || time.Since(began) < lastBytesTimeout { //testlint:allow elapsed no machine is too fast
+		t.Errorf("got %v after %v", reset, time.Since(began))
+	}
+}

@@ -100,12 +100,12 @@ func TestFigures(t *testing.T) {
 	saturated := []any{fanout(w, "max", "p50-ns", ms)[0], fanout(k, "max", "p50-ns", ms)[0]}
 	says("README.md", "a longer median latency, %.0f ms against %.0f ms,", saturated...)
 	says("bench/README.md", "the median latency is worse: %.0f ms against %.0f ms,", saturated...)
-	says("deploy/README.md", "at 50 events/s takes %.1f µs of CPU. It takes %.1f µs when saturated, and %.0f µs with 100 watchers.", steady[0],
+	says("deploy/SIZE.md", "at 50 events/s takes %.1f µs of CPU. It takes %.1f µs when saturated, and %.0f µs with 100 watchers.", steady[0],
 		fanout(w, "max", "cpu-ns/delivery", µs)[0], run.median(t, "Fanout"+w+"/clients=100/rate=50", "cpu-ns/delivery", µs))
 	idle := run.spread(t, "Idle"+w+"/clients=1000", "B/watcher", kib)
 	says("bench/README.md", "| resident memory per idle watcher | %.0f KiB (%.0f–%.0f) | %.0f KiB (%.0f–%.0f) |",
 		append(run.spread(t, "Idle"+k+"/clients=1000", "B/watcher", kib), idle...)...)
-	says("deploy/README.md", "An idle watch with an HTTP/1.1 connection of its own takes %.0f KiB.", idle[0])
+	says("deploy/SIZE.md", "An idle watch with an HTTP/1.1 connection of its own takes %.0f KiB.", idle[0])
 
 	join := func(peer, asked string) any {
 		return run.median(t, "Resync"+peer+"/asked="+asked, "cpu-ns/client", ms)
@@ -119,7 +119,7 @@ func TestFigures(t *testing.T) {
 	kube, fan := http2.spread(t, "HTTP2"+k+shared, "cpu-ns/delivery", µs), http2.spread(t, "HTTP2"+w+shared, "cpu-ns/delivery", µs)
 	says("README.md", "50 on each HTTP/2 connection | %.1f µs | %.1f µs |", kube[0], fan[0])
 	says("bench/README.md", "50 updates/s | %.1f µs (%.1f–%.1f) | %.1f µs (%.1f–%.1f) |", append(kube, fan...)...)
-	says("deploy/README.md", "a watch then takes %.1f KiB, and %.1f µs of CPU for an event at 50 events/s.",
+	says("deploy/SIZE.md", "a watch then takes %.1f KiB, and %.1f µs of CPU for an event at 50 events/s.",
 		http2.median(t, "HTTP2"+w+"/protocol=h2/clients=10000/streams=100/windows=seldom/rate=idle/asked=identity", "B/watcher", kib), fan[0])
 
 	floored := report(t, "http2-floor")
@@ -147,5 +147,5 @@ func TestFigures(t *testing.T) {
 	}
 	says("bench/results/README.md", "| HTTP/1.1, 5 updates/s | %.1f | %.1f |", large(k, "h1"), large(w, "h1"))
 	says("bench/results/README.md", "| HTTP/2, 5 updates/s | %.1f | %.1f |", large(k, "h2"), large(w, "h2"))
-	says("deploy/README.md", "an event to one of them takes %.1f µs over HTTP/1.1 and %.0f µs over HTTP/2.", large(w, "h1"), large(w, "h2"))
+	says("deploy/SIZE.md", "an event to one of them takes %.1f µs over HTTP/1.1 and %.0f µs over HTTP/2.", large(w, "h1"), large(w, "h2"))
 }

@@ -88,7 +88,7 @@
 // for six intervals at most. A TTL of 0 turns this off.
 //
 // Each token is reviewed separately, once a minute for each resource that it watches. A review
-// takes kube-apiserver 0.75 ms (deploy/README.md, Size). One review for all tokens of an owner
+// takes kube-apiserver 0.75 ms (deploy/SIZE.md). One review for all tokens of an owner
 // would have to hide from the authorizers what differs between them
 // (authentication.kubernetes.io/credential-id, pod-name and node-name in the user's extra), and
 // some authorizers may use it.

@@ -23,7 +23,7 @@ const (
 )
 
 // The figures of bench, on 2 cores of an AMD EPYC over loopback, with TLS. TestFigures compares them
-// with bench/README.md, deploy/README.md and bench/results.
+// with bench/README.md, deploy/SIZE.md and bench/results.
 var (
 	// deliveryCost is the CPU time of an event to one of 1,000 watchers, in seconds. Mid is at 50
 	// events/s, less the cost of the writes. Low is when saturated. High is for kube-apiserver an event
@@ -38,7 +38,7 @@ var (
 		apiserver: Range{203e-3 / 5000, 272e-3 / 5000, 392e-3 / 5000},
 		watchfan:  Range{0.59e-3 / 5000, 11.7e-3 / 5000, 15.7e-3 / 5000},
 	}
-	// watchMemory is the memory of an idle watch, in bytes. High of watchfan is what deploy/README.md
+	// watchMemory is the memory of an idle watch, in bytes. High of watchfan is what deploy/SIZE.md
 	// reckons with.
 	watchMemory = cost{
 		apiserver: Range{42 * kib, 48 * kib, 53 * kib},
@@ -63,7 +63,7 @@ const (
 	// takes for each byte cached.
 	processMemory = 18e6
 	cacheFactor   = 1.5
-	// The memory that deploy/README.md says to give a replica is
+	// The memory that deploy/SIZE.md says to give a replica is
 	// garbageFactor × (baseMemory + watches + objects + busyMemory × busy resources).
 	garbageFactor = 2
 	baseMemory    = 20 * mib

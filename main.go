@@ -24,6 +24,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/option"
 	"github.com/watchfan/watchfan/proxy/operate/assess"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/operate/logging"
 	"github.com/watchfan/watchfan/proxy/operate/plugin"
 )
 
@@ -168,7 +169,7 @@ func newHelp(root *cobra.Command, flags *option.Table) *cobra.Command {
 }
 
 func serve(opts proxy.Options) error {
-	log, flush := opts.NewLogger(os.Stderr)
+	log, flush := logging.New(opts.LogLevel, opts.LogFormat, os.Stderr)
 	defer flush()
 	if err := forbidCores(); err != nil {
 		log.Warn("Left core files possible", "err", err)

@@ -64,7 +64,7 @@ func TestCopyGivenUp(t *testing.T) {
 // is bounded.
 func TestUnreadLists(t *testing.T) {
 	t.Parallel()
-	f := startWatched(t, proxy.MemoryUsed(func() int64 { return 1 }), func(o *proxy.Options) { o.MemoryLimit = 64 << 20 })
+	f := startWatched(t, proxy.MemoryUsed(func() int64 { return 1 }), func(o *proxy.Options) { o.Admission.MemoryLimit = 64 << 20 })
 	noise := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	f.cms.Put("ns", "large", hex.EncodeToString(noise))

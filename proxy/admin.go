@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/proxy/base/machine"
 	"github.com/watchfan/watchfan/proxy/operate/admin"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
 	"github.com/watchfan/watchfan/proxy/store/lane"
@@ -59,7 +60,7 @@ func (s *Server) debugState(checks []admin.Check) diagnose.DebugState {
 		StartTime:        s.started,
 		Upstream:         s.upstream.Address(),
 		Processors:       runtime.GOMAXPROCS(0),
-		MemoryLimitBytes: s.memory.limit,
+		MemoryLimitBytes: s.memory.Limit(),
 		Totals:           s.totals(),
 		Now:              s.history.Latest(now),
 		Lanes:            s.debugLanes(now),
@@ -107,8 +108,8 @@ func (s *Server) totals() diagnose.DebugTotals {
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            diagnose.DebugDelivery{Seconds: t.DeliverySeconds},
 		UpstreamEvents:      s.cached.Lanes().Changes(),
-		ProcessorSeconds:    processorTime().Seconds(),
-		MemoryBytes:         s.memory.inUse(),
+		ProcessorSeconds:    machine.ProcessorTime().Seconds(),
+		MemoryBytes:         s.memory.InUse(),
 		HeldBytes:           s.ledger.Passing(),
 		PassthroughRequests: passed.Requests,
 		PassthroughStreams:  passed.Streams,

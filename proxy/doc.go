@@ -4,16 +4,17 @@
 //
 // # Wings
 //
-// Package proxy itself connects the others. It has the server and its life, its options, and the
-// limits on watches and memory. The others stand in wings. A wing imports only those above it, and
-// within a wing a package imports only those above it (rooms.sh):
+// Package proxy itself connects the others. It has the server and its life, and its options. The
+// others stand in wings. A wing imports only those above it, and within a wing a package imports only
+// those above it (rooms.sh):
 //
-//	base     settings, metrics, files, bounds     semaphore, account, option, exposition, files
+//	base     settings, metrics, files, bounds     machine, semaphore, account, option, exposition, files
 //	wire     sockets, bytes and protocols         exchange, websocket, downstream, http1, http2
-//	gate     who asks for what, and may they now  remember, apistatus, view, request, fairness, auth, audit
+//	gate     who asks for what, and may they now  remember, apistatus, view, request, fairness, auth,
+//	                                              audit, admission
 //	pass     the way to kube-apiserver            upstream, passthrough
 //	store    one resource, followed and served    seed, reflector, lane, watchers, selfcheck, registry, cached
-//	operate  what those who run it see            diagnose, assess, plugin, admin
+//	operate  what those who run it see            logging, diagnose, assess, plugin, admin
 //
 // The documentation of each wing says what it knows, what it never knows, and which troubles begin
 // to be understood there. In suites stand the tests of the whole, and proxytest, which tests share.
@@ -27,7 +28,7 @@
 //
 // Server.Handle takes the prefix of a view from the target first (gate/view).
 //
-// A LIST: readHead (wire/http1/head.go), Server.Handle (handle.go), admission.begin (admission.go),
+// A LIST: readHead (wire/http1/head.go), Server.Handle (handle.go), Admission.Begin (gate/admission),
 // Reads.Serve, prepare, resolve, acquire, serveLane, serveFrom (store/cached/reads.go), awaitLane
 // (waiting.go), serveList (list.go), state (consistency.go). respond (wire/http1/response.go,
 // wire/http2/respond.go) writes the body. Over HTTP/2 a head is read by headDecoder

@@ -162,7 +162,7 @@ func (s *Server) checkView(h *handling) *metav1.Status {
 
 // admit counts a watch, and refuses reads beyond the limits.
 func (s *Server) admit(h *handling) *metav1.Status {
-	slot, refused := s.admission.begin(h.wait, h.id, h.req, h.cacheable)
+	slot, refused := s.admission.Begin(h.wait, h.id, h.req, h.cacheable)
 	if slot != nil {
 		h.Slot = slot
 	}

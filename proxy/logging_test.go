@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,11 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/operate/logging"
 	"k8s.io/klog/v2"
 )
 
@@ -134,9 +133,9 @@ func logger(t *testing.T, flags ...string) (log *slog.Logger, written func() str
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { new(proxy.Options).NewLogger(os.Stderr) }) // client-go's too
+	t.Cleanup(func() { logging.New(slog.LevelInfo, "text", os.Stderr) }) // client-go's too
 	var b bytes.Buffer
-	log, flush := o.NewLogger(&b)
+	log, flush := logging.New(o.LogLevel, o.LogFormat, &b)
 	return log, func() string { flush(); return b.String() }
 }
 
@@ -189,44 +188,4 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s: got %s, want %s and %s in\n%s", format, got, want, duration, text)
 		}
 	}
-}
-
-// TestUnreadLog: nothing waits for a log that is not read. Its first lines are kept, in order, and it
-// says how many are lost. The end of the process waits for it for a second.
-func TestUnreadLog(t *testing.T) {
-	t.Cleanup(func() { new(proxy.Options).NewLogger(os.Stderr) })
-	synctest.Test(t, func(t *testing.T) {
-		const written = 40_000
-		o := proxy.NewOptions()
-		r, w := io.Pipe()
-		log, flush := o.NewLogger(w)
-		for i := range written {
-			log.Info("Line", "events", i)
-		}
-		began := time.Now()
-		flush()
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("flush waited for %v", took)
-		}
-		got := make(chan string)
-		go func() {
-			all, _ := io.ReadAll(r)
-			got <- string(all)
-		}()
-		flush()
-		w.Close()
-		kept, lost := 0, 0
-		for line := range strings.Lines(<-got) {
-			if _, n, ok := strings.Cut(line, "lines="); ok {
-				lost, _ = strconv.Atoi(strings.TrimSpace(n))
-			} else if !strings.HasSuffix(line, " events="+strconv.Itoa(kept)+"\n") {
-				t.Fatalf("line %d is %s", kept, line)
-			} else {
-				kept++
-			}
-		}
-		if lost == 0 || kept < 10_000 || kept+lost != written {
-			t.Errorf("%d lines are kept and %d lost, of %d", kept, lost, written)
-		}
-	})
 }

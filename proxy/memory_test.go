@@ -14,7 +14,7 @@ import (
 // hundredMiB is a memory limit of 100 MiB, of which so many percent are in use.
 func hundredMiB(percent *atomic.Int64) func(*proxy.Options) {
 	return func(o *proxy.Options) {
-		o.MemoryLimit = 100 << 20
+		o.Admission.MemoryLimit = 100 << 20
 		proxy.MemoryUsed(func() int64 { return percent.Load() << 20 })(o)
 	}
 }

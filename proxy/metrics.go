@@ -15,8 +15,6 @@ import (
 var (
 	identifiedRequests = exposition.Describe("counter", "watchfan_identified_requests_total",
 		"Requests that were not rejected, by how the client shows its identity.")
-	memorySheds = exposition.Describe("counter", "watchfan_memory_sheds_total",
-		"Lanes without clients stopped because memory was short.")
 	clientConnections = exposition.Describe("gauge", "watchfan_client_connections",
 		"Open connections of clients.")
 	draining = exposition.Describe("gauge", "watchfan_draining",
@@ -27,10 +25,6 @@ var (
 		"Bytes that the slowest client is behind. At --client-buffer-bytes its watch ends, unless it keeps reading.")
 	authorizationEntries = exposition.Describe("gauge", "watchfan_authorization_cache_entries",
 		"Remembered answers to access reviews.")
-	memoryLimitBytes = exposition.Describe("gauge", "watchfan_memory_limit_bytes",
-		"Memory limit. 0 is no limit.")
-	memoryUsedBytes = exposition.Describe("gauge", "watchfan_memory_used_bytes",
-		"Memory in use that counts towards the limit. At 80% caches are given up, at 90% new watches and lists are rejected. 0 without a limit.")
 	avoidedLanes = exposition.Describe("gauge", "watchfan_avoided_lanes",
 		"Resources, each in one encoding, passed through for a while because an object is too large or too deep to cache or has a name that JSON cannot express, or because memory was full. The log names them.")
 	readSeatsInUse = exposition.Describe("gauge", "watchfan_read_seats_in_use",
@@ -59,28 +53,21 @@ var (
 type serverMetrics struct {
 	arrivals   *downstream.Metrics
 	identified [auth.Kinds]*metrics.Counter
-	shedLanes  *metrics.Counter
 
 	// Of rejected requests.
 	unauthorized, impersonation, foreignHost, loop *metrics.Counter
-	tooMany                                        map[rejection]*metrics.Counter
 }
 
 func newServerMetrics(set *metrics.Set) *serverMetrics {
 	m := &serverMetrics{
 		arrivals:      downstream.NewMetrics(set),
-		shedLanes:     set.NewCounter(memorySheds),
 		unauthorized:  apistatus.Rejections(set, "unauthorized"),
 		impersonation: apistatus.Rejections(set, "impersonation"),
 		foreignHost:   apistatus.Rejections(set, "foreign_host"),
 		loop:          apistatus.Rejections(set, "loop"),
-		tooMany:       make(map[rejection]*metrics.Counter),
 	}
 	for kind := range auth.Kinds {
 		m.identified[kind] = set.NewCounter(fmt.Sprintf("%s{identity=%q}", identifiedRequests, kind))
-	}
-	for _, r := range []rejection{rejectedWatches, rejectedUserWatches, rejectedLarge, rejectedMemory, rejectedFilling} {
-		m.tooMany[r] = apistatus.Rejections(set, string(r))
 	}
 	return m
 }
@@ -111,8 +98,6 @@ func (s *Server) addGauges() {
 	})
 	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.Flusher().Lag(); return float64(events) })
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.Flusher().Lag(); return float64(bytes) })
-	set.NewGauge(memoryLimitBytes, func() float64 { return float64(s.memory.limit) })
-	set.NewGauge(memoryUsedBytes, func() float64 { return float64(s.memory.used.Load()) })
 	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.Lanes().QuarantinedCount()) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Remembered()) })
 	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness().Held()) })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/option"
+	"github.com/watchfan/watchfan/proxy/gate/admission"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/view"
@@ -23,14 +24,6 @@ import (
 
 // AnyPort as a port number lets the system choose a free one.
 const AnyPort = -1
-
-// CgroupMemory as a memory limit selects the limit of the container, or of another control group, or
-// without one half of the machine's memory.
-// Without such a limit there is none.
-const CgroupMemory = -1
-
-// leastMemory is the memory that watchfan needs with a few lanes and clients.
-const leastMemory = 64 << 20
 
 // Options describes the connection to kube-apiserver, the ports, and the limits on clients.
 // NewOptions returns the defaults. The zero value is not usable.
@@ -49,6 +42,7 @@ type Options struct {
 	SelfCheck  selfcheck.Options
 	Audit      audit.Options
 	View       view.Options
+	Admission  admission.Options
 
 	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
 	// identity, so every program on this host has the kubeconfig's rights. 0, the default, is off;
@@ -70,21 +64,6 @@ type Options struct {
 	Profiling bool
 	// PortsFile is written, as JSON, once all ports are open. Empty means no file.
 	PortsFile string
-
-	// MaxWatches is how many watches may be open at a time, including passed-through ones. More are
-	// refused with 429. 0 is no limit, as in kube-apiserver. MemoryLimit bounds the memory of
-	// watches.
-	MaxWatches int
-	// MaxWatchesPerUser is MaxWatches for one user. It stops broken and malicious clients. A kubelet
-	// has one watch for each ConfigMap and Secret of its pods, some hundreds. Argo CD has one for
-	// each kind of resource and namespace, thousands. kube-proxy, one user on all nodes, has four on
-	// each of 5,000 nodes. An agent with more watches on thousands of nodes needs a higher limit:
-	// the number of its watches at one replica. 0 is no limit.
-	MaxWatchesPerUser int
-	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and
-	// none begins, then new watches and lists are refused with 429, then new connections are reset.
-	// CgroupMemory is the container's limit, or half of the machine's memory; 0 is off.
-	MemoryLimit int64
 
 	// ShutdownDelayDuration is how long the proxy continues to serve after /readyz has begun to
 	// fail.
@@ -134,7 +113,7 @@ func (o *Options) table() *option.Table {
 	o.Seed.AddTo(t)
 	o.Downstream.AddTo(t)
 	o.HTTP2.AddTo(t)
-	o.addLimits(t)
+	o.Admission.AddTo(t)
 	o.addObservability(t)
 	o.SelfCheck.AddTo(t)
 	o.Audit.AddTo(t)
@@ -150,17 +129,6 @@ func (o *Options) addPorts(t *option.Table) {
 		"own rights; 0 is off, -1 is any free port", port)
 	t.String(&o.BindAddress, "bind-address", "127.0.0.1",
 		"`IP` address of the secure port; 0.0.0.0 or :: is all addresses, as in a pod", address)
-}
-
-func (o *Options) addLimits(t *option.Table) {
-	t.Group("Limits")
-	t.Int(&o.MaxWatches, "max-watches", 0,
-		"`WATCHES` that may be open at a time, passed-through ones included; 0 is any number", option.AtLeast(0))
-	t.Int(&o.MaxWatchesPerUser, "max-watches-per-user", 20_000, "`WATCHES` that one user may have open at a time, "+
-		"such as the account of an agent on all nodes; 0 is any number", option.AtLeast(0))
-	t.Size(&o.MemoryLimit, "memory-limit", CgroupMemory, "`BYTES` of memory; near them caches are given up, and "+
-		"new watches and lists are rejected; 0 is off, -1 is the container's limit, or without one half of the machine's "+
-		"memory", memoryLimit)
 }
 
 func (o *Options) addObservability(t *option.Table) {
@@ -200,14 +168,6 @@ func port(n int) string {
 func address(s string) string {
 	if net.ParseIP(s) == nil {
 		return "is no IP address: give one, for example 0.0.0.0 or 127.0.0.1"
-	}
-	return ""
-}
-
-// memoryLimit is the check of a memory limit.
-func memoryLimit(n int64) string {
-	if n != 0 && n != CgroupMemory && n < leastMemory {
-		return "is too small: give at least 64Mi, 0 for off, or -1 for the container's or half of the machine's memory"
 	}
 	return ""
 }

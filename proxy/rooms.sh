@@ -6,12 +6,12 @@ set -euo pipefail
 cd "$(dirname "$0")"
 wings=(base wire gate pass store operate)
 declare -A rooms=(
-	[base]="semaphore account option exposition files"
+	[base]="machine semaphore account option exposition files"
 	[wire]="exchange websocket downstream http1 http2"
-	[gate]="remember apistatus view request fairness auth audit"
+	[gate]="remember apistatus view request fairness auth audit admission"
 	[pass]="upstream passthrough"
 	[store]="seed reflector lane watchers selfcheck registry cached"
-	[operate]="diagnose assess plugin admin"
+	[operate]="logging diagnose assess plugin admin"
 )
 suites="suites" # what tests share, and tests of the whole
 

@@ -17,10 +17,11 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/base/machine"
+	"github.com/watchfan/watchfan/proxy/gate/admission"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
@@ -54,9 +55,9 @@ type Server struct {
 	audit       *audit.Log
 	passthrough *passthrough.Forwarder
 	cached      *cached.Reads
-	admission   *admission
+	admission   *admission.Admission
 	views       *view.Views
-	memory      *memory
+	memory      *admission.Memory
 	ledger      *account.Ledger // what is held for clients
 	check       *admin.UpstreamCheck
 	history     *diagnose.History
@@ -77,6 +78,12 @@ type Server struct {
 	// Set by Listen; nil where a port is off.
 	insecureLn, secureLn, adminLn net.Listener
 	certificate                   *downstream.Certificate // of the secure port
+}
+
+// givers gives memory back; see admission.Reliever.
+type givers struct {
+	*account.Ledger
+	*cached.Reads
 }
 
 // New returns a server with opts. It reads the kubeconfig and the clients' certificate authorities, and
@@ -127,8 +134,8 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	var streams context.Context
 	streams, s.endStreams = context.WithCancel(s.ctx)
 
-	s.memory = newMemory(&s.opts, s.metrics.shedLanes, log)
-	s.ledger = newLedger(s.memory.limit, log)
+	s.memory = admission.NewMemory(&s.opts.Admission, s.opts.readMemory, set, log)
+	s.ledger = admission.NewLedger(s.memory.Limit(), log)
 	s.conns = downstream.NewConnections(opts.Downstream.MaxConnectionAge, s.ledger)
 	base := downstream.Base{
 		Handle:    s.Handle,
@@ -158,12 +165,12 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Metrics:    passthrough.NewMetrics(set),
 		Guard:      guard,
 	})
-	s.admission = newAdmission(&s.opts, s.memory, s.authorizer, s.metrics.tooMany, log)
+	s.admission = admission.New(&s.opts.Admission, s.memory, s.authorizer, set, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
 		Lane:       &s.opts.Lane,
 		SelfCheck:  &s.opts.SelfCheck,
-		Memory:     lane.Memory{Short: s.memory.short, Full: s.memory.full, Ledger: s.ledger},
+		Memory:     lane.Memory{Short: s.memory.Short, Full: s.memory.Full, Ledger: s.ledger},
 		Upstream:   up,
 		Siblings:   seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, seed.NewMetrics(set), guard),
 		Discovery:  s.discovery,
@@ -171,7 +178,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Ledger:     s.ledger,
 		Audit:      s.audit,
 		End:        s.end,
-		TooMany:    func(message string) *metav1.Status { return s.admission.refuse(rejectedFilling, message) },
+		TooMany:    s.admission.TooManyWaiting,
 		Metrics:    cached.NewMetrics(set),
 		Guard:      guard,
 	})
@@ -211,8 +218,8 @@ func (s *Server) listen() error {
 		return downstream.PatientListener{Listener: ln}, nil
 	}
 	limited := func(ln net.Listener) net.Listener {
-		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, mostOpenFiles()/10*9),
-			Open: s.conns.Count, From: s.conns.From, Spent: s.memory.spent, Metrics: s.metrics.arrivals}
+		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, machine.MostOpenFiles()/10*9),
+			Open: s.conns.Count, From: s.conns.From, Spent: s.memory.Spent, Metrics: s.metrics.arrivals}
 	}
 	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().Quiet), s.metrics.arrivals)
 	if s.opts.InsecurePort != 0 {
@@ -361,7 +368,7 @@ func (s *Server) RunDetached(ctx context.Context) error {
 		background.Go(func() { downstream.KeepSelfSigned(s.ctx, s.opts.Downstream.CertDir, s.log) })
 	}
 	background.Go(s.cached.Run)
-	background.Go(func() { s.memory.run(s.ctx, givers{s.ledger, s.cached}) })
+	background.Go(func() { s.memory.Run(s.ctx, givers{s.ledger, s.cached}) })
 
 	failed := make(chan error, 3)
 	serve := func(server interface{ Serve(net.Listener) error }, ln net.Listener) {

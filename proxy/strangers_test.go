@@ -156,7 +156,7 @@ func longSelector() string {
 func TestStrangersAtOneAddress(t *testing.T) {
 	up := proxytest.NewServer(t)
 	f := startFan(t, up, both, proxy.MemoryUsed(func() int64 { return 1 }), func(o *proxy.Options) {
-		o.AdminPort, o.MemoryLimit = proxy.AnyPort, 64<<20
+		o.AdminPort, o.Admission.MemoryLimit = proxy.AnyPort, 64<<20
 	})
 	up.On(proxytest.Client, 1<<30, func(c *proxytest.Call) {
 		if strings.Contains(c.R.Header.Get("Authorization"), "garbage") {

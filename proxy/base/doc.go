@@ -3,6 +3,7 @@
 //
 // It never knows HTTP, Kubernetes or a client.
 //
+//	machine     what the kernel says of this process: memory, processor time, open files
 //	semaphore   a bound on how many goroutines do something at a time
 //	account     the memory that clients make the proxy hold, each byte for one source
 //	option      one table of settings: flags, file, help, bounds

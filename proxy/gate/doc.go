@@ -11,4 +11,5 @@
 //	fairness   fair turns at processors and at costly requests to kube-apiserver
 //	auth       clients' identities and permissions
 //	audit      the audit log
+//	admission  the limits on watches, and what is given back when memory is short
 package gate

@@ -3,6 +3,7 @@
 // It may know everything, and nothing but package proxy and the program's main know it. What it does
 // never changes what a client is answered.
 //
+//	logging   the log, which nobody waits for
 //	diagnose  watches as an operator sees them; top and explain
 //	assess    would watchfan help a cluster? an estimate from kube-apiserver's metrics
 //	plugin    kubectl watchfan: top and explain for the pods of a cluster

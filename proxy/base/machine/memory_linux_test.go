@@ -1,40 +1,14 @@
-package proxy
+package machine
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
 )
 
-// Each level of memory use begins at its limit and ends below it, so the level does not change all
-// the time.
-func TestMemoryLevels(t *testing.T) {
-	const limit = 1000
-	level := memoryEnough
-	for _, step := range []struct {
-		used int64
-		want memoryLevel
-	}{
-		{0, memoryEnough}, {799, memoryEnough}, {800, memoryShort}, {799, memoryShort}, {751, memoryShort},
-		{750, memoryEnough}, {900, memoryFull}, {851, memoryFull}, {850, memoryShort}, {899, memoryShort},
-		{5000, memorySpent}, {700, memoryEnough}, {949, memoryFull}, {751, memoryShort}, {750, memoryEnough},
-		{950, memorySpent}, {901, memorySpent}, {900, memoryFull}, {949, memoryFull}, {950, memorySpent},
-		{851, memoryFull}, {950, memorySpent}, {760, memoryShort},
-	} {
-		before := level
-		if level = level.next(step.used, limit); level != step.want {
-			t.Fatalf("%v and %d of %d in use: got %v, want %v", before, step.used, limit, level, step.want)
-		}
-	}
-	if got := memoryEnough.next(math.MaxInt64, math.MaxInt64); got != memorySpent {
-		t.Errorf("got %v", got)
-	}
-}
-
 func TestResidentMemory(t *testing.T) {
-	if got, err := residentMemory(); err != nil || got < 1<<20 || got > 1<<40 {
+	if got, err := ResidentMemory(); err != nil || got < 1<<20 || got > 1<<40 {
 		t.Errorf("this process has %d bytes, %v", got, err)
 	}
 }
@@ -76,14 +50,14 @@ func TestCgroup(t *testing.T) {
 			}
 		}
 		group, ok := limitedCgroup(root, test.self)
-		if ok != (test.limit > 0) || group.limit != test.limit {
-			t.Errorf("%s: got a limit of %d, %t; want %d", test.name, group.limit, ok, test.limit)
+		if ok != (test.limit > 0) || group.Limit != test.limit {
+			t.Errorf("%s: got a limit of %d, %t; want %d", test.name, group.Limit, ok, test.limit)
 			continue
 		}
 		if !ok {
 			continue
 		}
-		if used, err := group.used(); err != nil || used != test.used {
+		if used, err := group.Used(); err != nil || used != test.used {
 			t.Errorf("%s: got %s in use, %v; want %d", test.name, strconv.FormatInt(used, 10), err, test.used)
 		}
 	}
@@ -103,7 +77,7 @@ func TestTotalMemory(t *testing.T) {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
-	if n := machineMemory(); n < 64<<20 {
+	if n := Memory(); n < 64<<20 {
 		t.Errorf("this machine has %d bytes", n)
 	}
 }

@@ -1,4 +1,4 @@
-package proxy
+package admission
 
 import (
 	"time"
@@ -6,8 +6,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/account"
 )
 
-// reliever gives memory back.
-type reliever interface {
+// Reliever gives memory back.
+type Reliever interface {
 	// Relieve cuts the source that holds most of some kinds, if that is at least so many bytes. It
 	// returns the bytes.
 	Relieve(least int64, some ...account.Kind) int64
@@ -34,7 +34,7 @@ type reliever interface {
 // Memory may be short for long, with nothing to give back but what is needed again at once. So lists
 // and indexes are forgotten when a level is reached, and then ever more rarely.
 type relief struct {
-	from    reliever
+	from    Reliever
 	least   int64         // bytes, of a source that is cut
 	freed   bool          // something has been given back since the last collection
 	cut     bool          // the last look cut what passes

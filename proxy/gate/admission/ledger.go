@@ -1,4 +1,4 @@
-package proxy
+package admission
 
 import (
 	"log/slog"
@@ -6,19 +6,12 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
-	"github.com/watchfan/watchfan/proxy/store/cached"
 )
 
-// givers gives memory back; see relief.
-type givers struct {
-	*account.Ledger
-	*cached.Reads
-}
-
-// newLedger returns the ledger for a process that may use so many bytes of memory; 0 is no limit. Of
+// NewLedger returns the ledger for a process that may use so many bytes of memory; 0 is no limit. Of
 // the cuts it logs one in ten seconds, on a goroutine of its own: what causes a cut may serve others,
 // and must not wait for the log.
-func newLedger(memory int64, log *slog.Logger) *account.Ledger {
+func NewLedger(memory int64, log *slog.Logger) *account.Ledger {
 	l := account.New(account.LimitsOf(memory))
 	var mu sync.Mutex
 	var logged time.Time

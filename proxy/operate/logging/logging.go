@@ -1,4 +1,4 @@
-package proxy
+package logging
 
 import (
 	"io"
@@ -9,15 +9,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewLogger returns the log that o describes. Messages are constant sentences with keys and values.
+// New returns a log of lines from a level on, in a format: text or json. Messages are constant sentences with keys and values.
 // client-go uses the same log from then on. Each line has one of the levels DEBUG, INFO, WARN and
 // ERROR. A goroutine writes the lines to w, so nothing waits for that. flush, before the process
 // ends, waits for it for a second at most.
-func (o *Options) NewLogger(w io.Writer) (log *slog.Logger, flush func()) {
+func New(level slog.Level, format string, w io.Writer) (log *slog.Logger, flush func()) {
 	lines := &logLines{w: w}
-	options := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: replaceAttr}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}
 	var handler slog.Handler = slog.NewTextHandler(lines, options)
-	if o.LogFormat == "json" {
+	if format == "json" {
 		handler = slog.NewJSONHandler(lines, options)
 	}
 	log = slog.New(handler)
@@ -26,7 +26,7 @@ func (o *Options) NewLogger(w io.Writer) (log *slog.Logger, flush func()) {
 	klog.SetSlogLogger(log)
 	// Set sets klog's own level, which every klog.V checks. It accepts every number.
 	var gate klog.Level
-	_ = gate.Set(strconv.Itoa(min(max(-int(o.LogLevel), 0), option.MaxVerbosity)))
+	_ = gate.Set(strconv.Itoa(min(max(-int(level), 0), option.MaxVerbosity)))
 	return log, lines.flush
 }
 

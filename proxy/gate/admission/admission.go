@@ -1,4 +1,4 @@
-package proxy
+package admission
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
-// admission decides whether a watch or list may begin. Watches that are passed through count too,
+// Admission decides whether a watch or list may begin. Watches that are passed through count too,
 // because they cost the proxy a connection and kube-apiserver a watcher. A refused client gets 429
-// with a Retry-After. client-go waits for that time and retries by itself. The methods of admission
-// may be called from any goroutine.
-type admission struct {
+// with a Retry-After. client-go waits for that time and retries by itself. Its methods may
+// be called from any goroutine.
+type Admission struct {
 	// Immutable.
 	maxWatches, maxPerUser int // 0 is no limit
-	memory                 *memory
+	memory                 *Memory
 	auth                   *auth.Authorizer // identifies users
 	refused                map[rejection]*metrics.Counter
 	log                    *slog.Logger
@@ -50,16 +50,22 @@ const (
 // of a core, and triple the latency of everybody's events.
 const mostLarge = 4
 
-func newAdmission(opts *Options, m *memory, auth *auth.Authorizer, refused map[rejection]*metrics.Counter, log *slog.Logger) *admission {
-	return &admission{
-		maxWatches: opts.MaxWatches, maxPerUser: opts.MaxWatchesPerUser, memory: m, auth: auth, refused: refused, log: log,
+// New returns the admission of o's limits. auth identifies users.
+func New(o *Options, m *Memory, auth *auth.Authorizer, set *metrics.Set, log *slog.Logger) *Admission {
+	a := &Admission{
+		maxWatches: o.MaxWatches, maxPerUser: o.MaxWatchesPerUser, memory: m, auth: auth, log: log,
+		refused: make(map[rejection]*metrics.Counter),
 		holders: make(map[holder]*place), logged: make(map[rejection]time.Time),
 	}
+	for _, r := range []rejection{rejectedWatches, rejectedUserWatches, rejectedLarge, rejectedMemory, rejectedFilling} {
+		a.refused[r] = apistatus.Rejections(set, string(r))
+	}
+	return a
 }
 
-// begin admits the request of id, or returns the Status that refuses it. The caller releases slot
+// Begin admits the request of id, or returns the Status that refuses it. The caller releases slot
 // when the request has ended, unless slot is nil. wait bounds the lookup of a token's owner.
-func (a *admission) begin(wait context.Context, id auth.Identity, req *request.Request, cacheable bool) (slot *watchSlot, refused *metav1.Status) {
+func (a *Admission) Begin(wait context.Context, id auth.Identity, req *request.Request, cacheable bool) (slot *Slot, refused *metav1.Status) {
 	watch := req.IsWatch()
 	if a.memory.refuses() && (watch || cacheable && req.Verb == "list" && !req.AsTable()) {
 		return nil, a.refuse(rejectedMemory, "this proxy is short of memory")
@@ -118,7 +124,7 @@ func claimant(id auth.Identity) holder {
 }
 
 // take counts a watch for h, or returns the limit that the watch would exceed.
-func (a *admission) take(h holder) (slot *watchSlot, exceeded rejection) {
+func (a *Admission) take(h holder) (slot *Slot, exceeded rejection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.holders[h]
@@ -138,11 +144,17 @@ func (a *admission) take(h holder) (slot *watchSlot, exceeded rejection) {
 	a.holders[h] = p
 	a.watches++
 	p.watches++
-	return &watchSlot{place: p}, ""
+	return &Slot{place: p}, ""
 }
 
 // refuse counts a refusal, and logs at most one a minute for each reason.
-func (a *admission) refuse(why rejection, message string) *metav1.Status {
+// TooManyWaiting returns the 429 for a client that has waited too long for a lane to be filled. message
+// gives the reason.
+func (a *Admission) TooManyWaiting(message string) *metav1.Status {
+	return a.refuse(rejectedFilling, message)
+}
+
+func (a *Admission) refuse(why rejection, message string) *metav1.Status {
 	a.refused[why].Inc()
 	a.mu.Lock()
 	now, watches := time.Now(), a.watches
@@ -159,19 +171,19 @@ func (a *admission) refuse(why rejection, message string) *metav1.Status {
 
 // place is the watches of one holder within the limits.
 type place struct {
-	admission *admission
+	admission *Admission
 	holder    holder
 	watches   int // guarded by admission.mu
 }
 
-// watchSlot is one watch within the limits. Each open watch has one, so it is small.
-type watchSlot struct {
+// Slot is one watch within the limits. Each open watch has one, so it is small.
+type Slot struct {
 	place    *place
 	released bool // guarded by admission.mu
 }
 
 // Release frees the slot. Only the first call has an effect.
-func (s *watchSlot) Release() {
+func (s *Slot) Release() {
 	p := s.place
 	a := p.admission
 	a.mu.Lock()

@@ -1,17 +1,18 @@
-package proxy
+package admission
 
 import (
 	"context"
 	"log/slog"
-	"math"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/base/machine"
 )
 
-// memory keeps the requests of clients from exhausting the process's memory. Each second it
+// Memory keeps the requests of clients from exhausting the process's memory. Each second it
 // compares the kernel's count of the memory in use with the limit:
 //
 //	from 70%  the garbage collector works harder; a lower GOMEMLIMIT in the environment has priority
@@ -24,15 +25,15 @@ import (
 //
 // Each level from 80% ends when the use is 5% of the limit below its mark. Watches that are read
 // continue, except those on a lane that is given up. Their clients would come back at once, with
-// lists.
-type memory struct {
+// lists. Its methods may be called from any goroutine.
+type Memory struct {
 	limit int64  // bytes; 0 is no limit
 	of    string // what the limit is, for the log
 	read  func() (int64, error)
 	sheds *metrics.Counter // lanes that stopped
 	log   *slog.Logger
 
-	relief relief // owned by run
+	relief relief // owned by Run
 
 	level    atomic.Int32
 	refusing atomic.Bool // watches and lists, because nothing more can be given back
@@ -74,27 +75,34 @@ func (l memoryLevel) next(used, limit int64) memoryLevel {
 	return memoryEnough
 }
 
-// newMemory returns a memory with the limit of opts. A limit in bytes applies to the resident
-// memory of the process. A container's limit applies to the container's use without the file pages
-// that can be dropped, as in the kernel. Without one, the process may have half of the machine's
-// memory: the bounds on what clients make it hold are parts of a limit.
-func newMemory(opts *Options, sheds *metrics.Counter, log *slog.Logger) *memory {
-	m := &memory{limit: opts.MemoryLimit, of: "--memory-limit is given", read: residentMemory, sheds: sheds, log: log}
-	if opts.MemoryLimit == CgroupMemory {
-		if group, ok := ownCgroup(); ok {
-			m.limit, m.read, m.of = group.limit, group.used, "this container's memory"
+// NewMemory returns a Memory with the limit of o. A limit in bytes applies to the resident memory of
+// the process. A container's limit applies to the container's use without the file pages that can be
+// dropped, as in the kernel. Without one, the process may have half of the machine's memory: the
+// bounds on what clients make it hold are parts of a limit. read returns the memory in use; nil is
+// the system's figure.
+func NewMemory(o *Options, read func() (int64, error), set *metrics.Set, log *slog.Logger) *Memory {
+	m := &Memory{limit: o.MemoryLimit, of: "--memory-limit is given", read: machine.ResidentMemory,
+		sheds: set.NewCounter(memorySheds), log: log}
+	if o.MemoryLimit == CgroupMemory {
+		if group, ok := machine.OwnCgroup(); ok {
+			m.limit, m.read, m.of = group.Limit, group.Used, "this container's memory"
 		} else {
-			m.limit, m.of = machineMemory()/2, "half of this machine's memory"
+			m.limit, m.of = machine.Memory()/2, "half of this machine's memory"
 		}
 	}
-	if opts.readMemory != nil {
-		m.read = opts.readMemory
+	if read != nil {
+		m.read = read
 	}
+	set.NewGauge(memoryLimitBytes, func() float64 { return float64(m.limit) })
+	set.NewGauge(memoryUsedBytes, func() float64 { return float64(m.used.Load()) })
 	return m
 }
 
-// run checks the memory until ctx ends. It gives memory back through from.
-func (m *memory) run(ctx context.Context, from reliever) {
+// Limit returns the limit in bytes; 0 is none.
+func (m *Memory) Limit() int64 { return m.limit }
+
+// Run checks the memory until ctx ends. It gives memory back through from.
+func (m *Memory) Run(ctx context.Context, from Reliever) {
 	if m.limit == 0 {
 		return
 	}
@@ -129,7 +137,7 @@ func (m *memory) run(ctx context.Context, from reliever) {
 }
 
 // look updates the level for the bytes in use, and gives memory back if memory is short.
-func (m *memory) look(used int64) {
+func (m *Memory) look(used int64) {
 	m.used.Store(used)
 	level := memoryLevel(m.level.Load())
 	now := level.next(used, m.limit)
@@ -146,9 +154,9 @@ func (m *memory) look(used int64) {
 	}
 }
 
-// inUse returns the bytes that count towards the limit, or without one the resident memory of the
+// InUse returns the bytes that count towards the limit, or without one the resident memory of the
 // process; 0 if it is not known.
-func (m *memory) inUse() int64 {
+func (m *Memory) InUse() int64 {
 	if m.limit > 0 {
 		return m.used.Load()
 	}
@@ -159,24 +167,20 @@ func (m *memory) inUse() int64 {
 	return used
 }
 
-// short reports whether no lane may begin.
-func (m *memory) short() bool { return m.level.Load() >= int32(memoryShort) }
+// Short reports whether no lane may begin.
+func (m *Memory) Short() bool { return m.level.Load() >= int32(memoryShort) }
 
 // refuses reports whether no watch or list may begin.
-func (m *memory) refuses() bool { return m.refusing.Load() }
+func (m *Memory) refuses() bool { return m.refusing.Load() }
 
-// full reports whether no lane may be filled. It reads the use anew.
-func (m *memory) full() bool {
+// Full reports whether no lane may be filled. It reads the use anew.
+func (m *Memory) Full() bool {
 	if m.limit == 0 || m.level.Load() >= int32(memoryFull) {
 		return m.limit != 0
 	}
-	used, err := m.read() // run logs a failure
+	used, err := m.read() // Run logs a failure
 	return err == nil && memoryEnough.next(used, m.limit) >= memoryFull
 }
 
-// spent reports whether no connection may begin.
-func (m *memory) spent() bool { return m.level.Load() >= int32(memorySpent) }
-
-// noLimit is the value from which a cgroup's limit counts as no limit. In cgroup version 1, no
-// limit is the largest multiple of the page size.
-const noLimit = math.MaxInt64 / 2
+// Spent reports whether no connection may begin.
+func (m *Memory) Spent() bool { return m.level.Load() >= int32(memorySpent) }

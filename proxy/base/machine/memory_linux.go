@@ -1,17 +1,18 @@
-package proxy
+package machine
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
 	"strconv"
 	"strings"
 )
 
-// residentMemory returns the resident memory of this process in bytes (proc_pid_statm(5)).
-func residentMemory() (int64, error) {
+// ResidentMemory returns the resident memory of this process in bytes (proc_pid_statm(5)).
+func ResidentMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0, err
@@ -24,8 +25,8 @@ func residentMemory() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// machineMemory returns the memory of this machine in bytes (proc_meminfo(5)); 0 if it is not known.
-func machineMemory() int64 {
+// Memory returns the memory of this machine in bytes (proc_meminfo(5)); 0 if it is not known.
+func Memory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0
@@ -46,36 +47,36 @@ func totalMemory(text string) int64 {
 	return 0
 }
 
-// cgroup is a control group whose memory is limited.
-type cgroup struct {
-	limit       int64
+// Cgroup is a control group whose memory is limited.
+type Cgroup struct {
+	Limit       int64  // bytes
 	current     string // file with the bytes in use
 	stat        string // file with the bytes by kind
 	reclaimable string // field in stat of the inactive file pages
 }
 
-// ownCgroup returns the control group with the lowest limit among the groups of this process. ok is
+// OwnCgroup returns the control group with the lowest limit among the groups of this process. ok is
 // false if none has a limit.
-func ownCgroup() (cgroup, bool) {
+func OwnCgroup() (Cgroup, bool) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return cgroup{}, false
+		return Cgroup{}, false
 	}
 	return limitedCgroup("/sys/fs/cgroup", string(text))
 }
 
-// limitedCgroup is ownCgroup for a mount point of control groups and a content of /proc/self/cgroup
+// limitedCgroup is OwnCgroup for a mount point of control groups and a content of /proc/self/cgroup
 // (cgroups(7)). A container sees its own group as the root. Or it sees the whole path of its group,
 // while the root of the mounted tree is the group itself.
-func limitedCgroup(root, self string) (least cgroup, ok bool) {
+func limitedCgroup(root, self string) (least Cgroup, ok bool) {
 	consider := func(dir, limit, current, reclaimable string) {
 		text, err := os.ReadFile(path.Join(dir, limit))
 		if err != nil {
 			return
 		}
 		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // "max" is no limit
-		if err == nil && n > 0 && n < noLimit && (!ok || n < least.limit) {
-			least, ok = cgroup{n, path.Join(dir, current), path.Join(dir, "memory.stat"), reclaimable}, true
+		if err == nil && n > 0 && n < noLimit && (!ok || n < least.Limit) {
+			least, ok = Cgroup{n, path.Join(dir, current), path.Join(dir, "memory.stat"), reclaimable}, true
 		}
 	}
 	for line := range strings.Lines(self) {
@@ -98,8 +99,8 @@ func limitedCgroup(root, self string) (least cgroup, ok bool) {
 	return least, ok
 }
 
-// used returns the bytes that the group uses, without the file pages that can be dropped.
-func (g cgroup) used() (int64, error) {
+// Used returns the bytes that the group uses, without the file pages that can be dropped.
+func (g Cgroup) Used() (int64, error) {
 	text, err := os.ReadFile(g.current)
 	if err != nil {
 		return 0, err
@@ -120,3 +121,7 @@ func (g cgroup) used() (int64, error) {
 	}
 	return 0, fmt.Errorf("%s has no %s", g.stat, g.reclaimable)
 }
+
+// noLimit is the value from which a cgroup's limit counts as no limit. In cgroup version 1, no
+// limit is the largest multiple of the page size.
+const noLimit = math.MaxInt64 / 2

@@ -1,4 +1,4 @@
-package proxy
+package admission
 
 import (
 	"fmt"
@@ -49,8 +49,8 @@ func (h *holders) StopUnused() int {
 func (h *holders) Forget() { h.did = append(h.did, "forget") }
 
 // reliefOf returns a memory of 1000 bytes whose relief gives back what h has.
-func reliefOf(h *holders) *memory {
-	return &memory{limit: 1000, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler), relief: relief{from: h, least: 10}}
+func reliefOf(h *holders) *Memory {
+	return &Memory{limit: 1000, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler), relief: relief{from: h, least: 10}}
 }
 
 // The largest holder is cut first. One thing is given back at a time, lanes in use at the end, and
@@ -66,8 +66,8 @@ func TestReliefOrder(t *testing.T) {
 		if got := strings.Join(h.did, ", "); got != want {
 			t.Errorf("look %d gave back %s, want %s", i, got, want)
 		}
-		if got, want := m.refuses(), want == ""; got != want || !m.short() || m.spent() {
-			t.Errorf("look %d: refuses %t, want %t; short %t, spent %t", i, got, want, m.short(), m.spent())
+		if got, want := m.refuses(), want == ""; got != want || !m.Short() || m.Spent() {
+			t.Errorf("look %d: refuses %t, want %t; short %t, spent %t", i, got, want, m.Short(), m.Spent())
 		}
 	}
 	if n := m.sheds.Get(); n != 2 {
@@ -76,7 +76,7 @@ func TestReliefOrder(t *testing.T) {
 	if m.look(860); !m.refuses() {
 		t.Error("newcomers are not refused, and memory is still full")
 	}
-	if m.look(850); m.refuses() || !m.short() {
+	if m.look(850); m.refuses() || !m.Short() {
 		t.Error("newcomers are refused when memory is no longer full, or lanes begin while it is short")
 	}
 	h.lanes = []int64{300}
@@ -87,7 +87,7 @@ func TestReliefOrder(t *testing.T) {
 	if len(h.did) > 0 {
 		t.Errorf("%v while memory is short, and not full", h.did)
 	}
-	if m.look(700); m.short() {
+	if m.look(700); m.Short() {
 		t.Error("no lane begins when there is memory")
 	}
 }

@@ -1,4 +1,4 @@
-package proxy
+package admission
 
 import (
 	"context"
@@ -22,17 +22,16 @@ import (
 // Watches are counted, those that pass through too: all together, and for each user. A user's
 // watches count together, whatever the user's credentials are.
 func TestAdmission(t *testing.T) {
-	m := &memory{limit: 100, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler)}
-	opts := NewOptions()
-	opts.MaxWatches, opts.MaxWatchesPerUser = 4, 2
+	m := &Memory{limit: 100, sheds: new(metrics.Counter), log: slog.New(slog.DiscardHandler)}
+	opts := Options{MaxWatches: 4, MaxWatchesPerUser: 2}
 	owners := proxytest.Owners{"s3cret": "ann's robot", "renewed": "ann's robot", "other": "robert", "nobody's": "401"}
 	a, _ := admissionOf(opts, m, owners)
 	logged := &unlockedLog{Handler: slog.DiscardHandler, lock: &a.mu}
 	a.log = slog.New(logged)
-	begin := func(id auth.Identity, uri, wantRefused string) *watchSlot {
+	begin := func(id auth.Identity, uri, wantRefused string) *Slot {
 		t.Helper()
 		req, cacheable := request.Parse(proxytest.MustRead(t, uri))
-		slot, st := a.begin(t.Context(), id, req, cacheable)
+		slot, st := a.Begin(t.Context(), id, req, cacheable)
 		switch {
 		case st == nil && wantRefused != "":
 			t.Errorf("%v %s: not refused, want %s", id, uri, wantRefused)
@@ -105,15 +104,13 @@ func (l *unlockedLog) Handle(context.Context, slog.Record) error {
 
 // Watches with large selectors have a limit of their own, also without a limit for all watches.
 func TestAdmissionLargeSelectors(t *testing.T) {
-	opts := NewOptions()
-	opts.MaxWatchesPerUser = 0
-	a, _ := admissionOf(opts, &memory{}, nil)
-	begin := func(user, selector string) (*watchSlot, *metav1.Status) {
+	a, _ := admissionOf(Options{}, &Memory{}, nil)
+	begin := func(user, selector string) (*Slot, *metav1.Status) {
 		req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1&labelSelector="+selector))
-		return a.begin(t.Context(), auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: user}}, req, cacheable)
+		return a.Begin(t.Context(), auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: user}}, req, cacheable)
 	}
 	large := strings.Repeat("!k,", request.MaxRequirements) + "!k"
-	var slots []*watchSlot
+	var slots []*Slot
 	for range mostLarge {
 		slot, st := begin("ann", large)
 		if st != nil {
@@ -158,11 +155,9 @@ func TestAdmissionTokens(t *testing.T) {
 	honest := jwt(other, "good")
 	owners[honest.Token] = other
 
-	opts := NewOptions()
-	opts.MaxWatchesPerUser = most
-	a, up := admissionOf(opts, &memory{}, owners)
+	a, up := admissionOf(Options{MaxWatchesPerUser: most}, &Memory{}, owners)
 	req, cacheable := request.Parse(proxytest.MustRead(t, "/api/v1/pods?watch=1"))
-	begin := func(id auth.Identity) (*watchSlot, *metav1.Status) { return a.begin(t.Context(), id, req, cacheable) }
+	begin := func(id auth.Identity) (*Slot, *metav1.Status) { return a.Begin(t.Context(), id, req, cacheable) }
 
 	served := 0
 	for i, id := range robots {
@@ -182,7 +177,7 @@ func TestAdmissionTokens(t *testing.T) {
 			t.Errorf("a forged token is refused here: %v", st.Message)
 		}
 	}
-	var slots []*watchSlot
+	var slots []*Slot
 	for range most {
 		slot, st := begin(honest)
 		if st != nil {
@@ -202,8 +197,8 @@ func TestAdmissionTokens(t *testing.T) {
 }
 
 // admissionOf returns the admission of a proxy whose kube-apiserver knows the owners of tokens.
-func admissionOf(opts Options, m *memory, owners proxytest.Owners) (*admission, *proxytest.FakeUpstream[auth.Identity]) {
+func admissionOf(opts Options, m *Memory, owners proxytest.Owners) (*Admission, *proxytest.FakeUpstream[auth.Identity]) {
 	up := proxytest.OwnersUpstream(owners, func(id auth.Identity) string { return id.Token })
-	authorizer := auth.NewAuthorizer(up, auth.NewKnownTokens(), &opts.Auth, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard())
-	return newAdmission(&opts, m, authorizer, newServerMetrics(metrics.NewSet()).tooMany, slog.New(slog.DiscardHandler)), up
+	authorizer := auth.NewAuthorizer(up, auth.NewKnownTokens(), &auth.Options{}, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard())
+	return New(&opts, m, authorizer, metrics.NewSet(), slog.New(slog.DiscardHandler)), up
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package proxy
+package machine
 
 import (
 	"math"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// mostOpenFiles returns how many files, including connections, the process may have open. Go's
+// MostOpenFiles returns how many files, including connections, the process may have open. Go's
 // runtime has already raised the soft limit to the hard limit.
-func mostOpenFiles() int {
+func MostOpenFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxInt
@@ -18,8 +18,8 @@ func mostOpenFiles() int {
 	return int(min(uint64(limit.Cur), math.MaxInt))
 }
 
-// processorTime returns the processor time that the process has used.
-func processorTime() time.Duration {
+// ProcessorTime returns the processor time that the process has used.
+func ProcessorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0

@@ -1,0 +1,48 @@
+package admission
+
+import "github.com/watchfan/watchfan/proxy/base/option"
+
+// CgroupMemory as a memory limit selects the limit of the container, or of another control group, or
+// without one half of the machine's memory.
+const CgroupMemory = -1
+
+// leastMemory is the memory that watchfan needs with a few lanes and clients.
+const leastMemory = 64 << 20
+
+// Options are the limits on watches and memory.
+type Options struct {
+	// MaxWatches is how many watches may be open at a time, including passed-through ones. More are
+	// refused with 429. 0 is no limit, as in kube-apiserver. MemoryLimit bounds the memory of
+	// watches.
+	MaxWatches int
+	// MaxWatchesPerUser is MaxWatches for one user. It stops broken and malicious clients. A kubelet
+	// has one watch for each ConfigMap and Secret of its pods, some hundreds. Argo CD has one for
+	// each kind of resource and namespace, thousands. kube-proxy, one user on all nodes, has four on
+	// each of 5,000 nodes. An agent with more watches on thousands of nodes needs a higher limit:
+	// the number of its watches at one replica. 0 is no limit.
+	MaxWatchesPerUser int
+	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and
+	// none begins, then new watches and lists are refused with 429, then new connections are reset.
+	// CgroupMemory is the container's limit, or half of the machine's memory; 0 is off.
+	MemoryLimit int64
+}
+
+// AddTo adds the options to a table.
+func (o *Options) AddTo(t *option.Table) {
+	t.Group("Limits")
+	t.Int(&o.MaxWatches, "max-watches", 0,
+		"`WATCHES` that may be open at a time, passed-through ones included; 0 is any number", option.AtLeast(0))
+	t.Int(&o.MaxWatchesPerUser, "max-watches-per-user", 20_000, "`WATCHES` that one user may have open at a time, "+
+		"such as the account of an agent on all nodes; 0 is any number", option.AtLeast(0))
+	t.Size(&o.MemoryLimit, "memory-limit", CgroupMemory, "`BYTES` of memory; near them caches are given up, and "+
+		"new watches and lists are rejected; 0 is off, -1 is the container's limit, or without one half of the machine's "+
+		"memory", memoryLimit)
+}
+
+// memoryLimit is the check of a memory limit.
+func memoryLimit(n int64) string {
+	if n != 0 && n != CgroupMemory && n < leastMemory {
+		return "is too small: give at least 64Mi, 0 for off, or -1 for the container's or half of the machine's memory"
+	}
+	return ""
+}

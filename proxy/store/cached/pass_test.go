@@ -29,7 +29,7 @@ var (
 // within the next second.
 func TestEasyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newPassing(nil, 2, nil)
+		a := newPassing(t.Context(), 2, nil)
 		f := func(gvr schema.GroupVersionResource, want bool) {
 			t.Helper()
 			if got := a.takeEasy(gvr, time.Now()); got != want {
@@ -48,7 +48,7 @@ func TestEasyReads(t *testing.T) {
 		time.Sleep(crowd)
 		f(alonePods, true)
 		f(alonePods, false)
-		a = newPassing(nil, 0, nil)
+		a = newPassing(t.Context(), 0, nil)
 		f(alonePods, false)
 	})
 }
@@ -56,7 +56,7 @@ func TestEasyReads(t *testing.T) {
 // For a while, it is remembered that a resource has no lane, unless a lane starts.
 func TestLaneless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newPassing(nil, 2, nil)
+		a := newPassing(t.Context(), 2, nil)
 		f := func(want bool) {
 			t.Helper()
 			if got := a.hasNoLane(alonePods); got != want {
@@ -78,7 +78,7 @@ func TestLaneless(t *testing.T) {
 // Reads of ever new resources take bounded memory. A resource with a read under way is not
 // forgotten.
 func TestEasyReadsBounded(t *testing.T) {
-	a := newPassing(nil, 1, nil)
+	a := newPassing(t.Context(), 1, nil)
 	named := func(i int) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}
 	}

@@ -22,6 +22,8 @@ func TestShutdown(t *testing.T) {
 	p := privateWatchfan(t, c, "--drain-duration=4s", "--shutdown-timeout=10s")
 	p.waitReady(t)
 	admin := p.admin(t)
+	createNamespaces(t, c.direct(t), "shutdown")
+	makeConfigMap(t, c.direct(t), "shutdown", "a", "")
 	dial := func(head string) net.Conn {
 		conn, err := net.Dial("tcp", p.Ports.Insecure)
 		if err != nil {
@@ -42,19 +44,21 @@ func TestShutdown(t *testing.T) {
 		return string(all)
 	}
 	const end = " HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	dial("GET /api/v1/configmaps?watch=1&resourceVersion=0" + end)
+	dial("GET /api/v1/configmaps?watch=1&resourceVersion=0" + end) // does not read
 	dial("GET /api/v1/conf")
-	watching, silent := dial("GET /api/v1/configmaps?watch=1&resourceVersion=0"+end), dial("")
+	const configMaps = "/api/v1/namespaces/shutdown/configmaps?watch=1"
+	watching := dial("GET " + configMaps + "&resourceVersion=0" + end)
 	var streams []*recording
 	for _, way := range p.ways(t, c.token(t, "reader")) {
-		for _, uri := range []string{"/api/v1/configmaps?watch=1", "/api/v1/pods?watch=1&resourceVersion=0",
-			"/api/v1/configmaps?watch=1&allowWatchBookmarks=true", "/apis/apps/v1/deployments?watch=1"} {
+		for _, uri := range []string{configMaps, "/api/v1/namespaces/shutdown/pods?watch=1&resourceVersion=0",
+			configMaps + "&allowWatchBookmarks=true", "/apis/apps/v1/namespaces/shutdown/deployments?watch=1"} {
 			for range 5 {
 				streams = append(streams, way.watch(t, uri), way.zipped().watch(t, uri))
 			}
 		}
-		streams = append(streams, way.watch(t, "/api/v1/configmaps?watch=1", partial)) // passed through
+		streams = append(streams, way.watch(t, configMaps, partial)) // passed through
 	}
+	silent := dial("")
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -49,9 +49,9 @@ func TestWritesBesideStrangers(t *testing.T) {
 	sizes := []int{10, 20_000, 70_000, 600_000}
 	want := make(map[string]int)
 	for i := range 28 {
-		token, each := c.token(t, "admin"), 50
+		token, each, uri := c.token(t, "admin"), 50, path+"?dryRun=All"
 		if i < 24 { // all of these begin as a stranger's
-			token, each = requestToken(t, admin, "/api/v1/namespaces/new-tokens/serviceaccounts/writer"), 6
+			token, each, uri = requestToken(t, admin, "/api/v1/namespaces/new-tokens/serviceaccounts/writer"), 6, path
 		}
 		client := p.secure(t, token)
 		if i%2 == 0 {
@@ -59,13 +59,15 @@ func TestWritesBesideStrangers(t *testing.T) {
 		}
 		gate := make(chan struct{}, 6)
 		for n := range each {
-			want[fmt.Sprintf("w%d-%d", i, n)] = 1
+			if uri == path {
+				want[fmt.Sprintf("w%d-%d", i, n)] = 1
+			}
 			writers.Go(func() {
 				gate <- struct{}{}
 				defer func() { <-gate }()
 				body := fmt.Sprintf(`{"metadata":{"generateName":"w%d-%d-"},"data":{"x":%q}}`, i, n,
 					strings.Repeat("x", sizes[(i+n)%len(sizes)]))
-				if resp, err := client.try(http.MethodPost, path, nil, body); err != nil || resp.status != http.StatusCreated {
+				if resp, err := client.try(http.MethodPost, uri, nil, body); err != nil || resp.status != http.StatusCreated {
 					t.Errorf("write %d of client %d: %d %.300s, %v", n, i, resp.status, resp.body, err)
 				}
 			})

@@ -17,8 +17,15 @@ import (
 	"time"
 )
 
-// binaries is where make builds programs, for packages two folders below the module's root.
-var binaries = filepath.Join("..", "..", "..", "bin")
+// binaries is where make builds programs: bin beside the Makefile, which is in a folder above the
+// package's.
+var binaries = func() string {
+	for dir := ".."; ; dir = filepath.Join("..", dir) {
+		if _, err := os.Stat(filepath.Join(dir, "Makefile")); err == nil || len(dir) > 100 {
+			return filepath.Join(dir, "bin")
+		}
+	}
+}()
 
 // Binary returns the absolute path of a program that make builds: the value of the environment
 // variable env, or name in binaries. Without the program the test is skipped, or fails where CI=true.

@@ -47,7 +47,9 @@
 // scouts overlap just enough that none goes by while somebody asks, and a read that only a scout
 // can prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner, unless the
 // collection is so large that kube-apiserver would need longer for its answer than a scout. Lists take
-// at most a quarter of the time.
+// at most a quarter of the time. Lists of only what a client selects were proofs, too. With 20,000 and
+// 60,000 pods and lists of one node's, 8 clients got 50 to 58 lists in a second without them and 57 to
+// 77 with them, and 50 clients as many: not worth 250 lines.
 //
 // It does not matter which of several kube-apiservers answers. R and the lists come from quorum
 // reads of etcd, and a bookmark speaks of its own stream. A lane whose first list was requested

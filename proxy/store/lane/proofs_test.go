@@ -77,6 +77,21 @@ func TestProofByListSkipsChurn(t *testing.T) {
 	})
 }
 
+// A list proves nothing about a cache that has an object which the list has not.
+func TestProofOfDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startQuiet(t, "1")
+		st := p.Up.Reflector()
+		st.Hold()
+		p.CMs.Delete("ns", "a")
+		c := p.Begin(bubble.Request{Target: bubble.Fresh})
+		time.Sleep(time.Second)
+		st.Release()
+		c.Watch().Want("END 102")
+		p.Passed(0)
+	})
+}
+
 // A state older than the request is not shown. The watch waits for the lane's own stream. If that
 // is too late, the watch passes through.
 func TestProofWaits(t *testing.T) {

@@ -39,7 +39,7 @@ func TestDocuments(t *testing.T) {
 		commands  int    // at least
 		notRun    int    // blocks
 	}{
-		{"README.md", "Try it", 8, 1},
+		{"README.md", "Try it", 8, 2},
 		{"deploy/PROGRAM.md", "", 14, 0},
 		{"deploy/README.md", "", 6, 1},
 		{"deploy/RECIPES.md", "", 7, 1},

@@ -18,16 +18,17 @@ suites="suites" # what tests share, and tests of the whole
 wrong=0
 complain() { echo "proxy/$1: see proxy/rooms.sh" >&2; wrong=1; }
 
+packages=$(go list -f '{{.ImportPath}}{{range .Imports}} {{.}}{{end}}' ./...)
 declare -A imports
-while read -r room list; do
-	imports[$room]=$list
-done < <(go list -f '{{.ImportPath}}{{range .Imports}} {{.}}{{end}}' ./...)
+while read -r package list; do
+	imports[$package]=$list
+done <<<"$packages"
 proxy=github.com/watchfan/watchfan/proxy
 
 allowed=" "
-check() { # a room, or . for package proxy
-	local import
-	for import in ${imports[$proxy/$1]-${imports[$proxy]}}; do
+check() { # a room by its folder, or . for package proxy
+	local import package=$proxy/$1
+	for import in ${imports[${package%/.}]}; do
 		case $import in
 		"$proxy"/*)
 			[[ $allowed == *" ${import#"$proxy"/} "* ]] || complain "$1 imports $import, which is not below it" ;;

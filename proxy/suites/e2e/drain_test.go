@@ -59,6 +59,7 @@ func TestShutdown(t *testing.T) {
 		streams = append(streams, way.watch(t, configMaps, partial)) // passed through
 	}
 	silent := dial("")
+	rest(dial("GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")) // so the port has accepted silent
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

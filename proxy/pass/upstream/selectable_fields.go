@@ -24,7 +24,7 @@ type kindFields struct {
 // custom resources, which also have the fields of their definition.
 var defaultFields = kindFields{namespace: true}
 
-// builtinFields lists the kinds with field selectors of their own, as of Kubernetes 1.36. The
+// builtinFields lists the kinds with field selectors of their own, as of Kubernetes 1.37. The
 // labels are those of k8s.io/kubernetes pkg/apis/*/v*/conversion.go, and their values those of
 // strategy.go or storage.go of pkg/registry/*/*. The numbers are those of generated.proto of each
 // version in k8s.io/api, where they never change.
@@ -75,10 +75,12 @@ var builtinFields = map[schema.GroupVersionKind]kindFields{
 	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"}: {selectable: []framing.Field{
 		plainField("spec.signerName", 2, 7),
 	}},
+	{Group: "certificates.k8s.io", Version: "v1", Kind: "ClusterTrustBundle"}:       trustBundleFields,
 	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}: trustBundleFields,
 	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}:  trustBundleFields,
 
 	// It is namespaced, but kube-apiserver does not let it be selected by metadata.namespace.
+	{Group: "certificates.k8s.io", Version: "v1", Kind: "PodCertificateRequest"}:       podCertificateFields,
 	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: podCertificateFields,
 	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest"}:  podCertificateFields,
 

@@ -117,7 +117,9 @@ func testCBORReads(t *testing.T, c *cluster, p *watchfan) {
 	// The caches hold a write that is newer than the token. A proof that the objects have not changed would tell them
 	// one newer resourceVersion, and not those before it.
 	way.awaitWrite(t, all, makeConfigMap(t, direct, "a", "at-least", ""), cborType, cborPartials)
-	rows := requests(t, "cbor", map[string]string{"NOW": fmt.Sprint(now), "TOKEN": token})
+	foo := direct.create(t, "/apis/ex.io/v1/namespaces/a/foos", `{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"name":"f3"}}`)
+	way.awaitWrite(t, "/apis/ex.io/v1/foos", foo, cborType, cborPartials)
+	rows := requests(t, "cbor", map[string]string{"NOW": fmt.Sprint(now), "FOO": fmt.Sprint(foo), "TOKEN": token})
 	checkAll(t, rows, direct, p.ways(t, c.token(t, "admin"))...)
 }
 

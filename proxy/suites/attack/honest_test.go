@@ -178,10 +178,7 @@ func (w *watcher) open(ctx context.Context, query string) (io.ReadCloser, error)
 		return nil, fmt.Errorf("%d", resp.StatusCode)
 	}
 	phase.measured(watchOperation, time.Since(begun))
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		return proxytest.NewMemberReader(resp.Body), nil
-	}
-	return resp.Body, nil
+	return proxytest.Uncompressed(resp), nil
 }
 
 // read takes the events of one stream. If floor is not nil, the stream begins with initial events.

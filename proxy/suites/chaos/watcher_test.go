@@ -232,9 +232,8 @@ func (w *watcher) once(ctx context.Context) error {
 	w.opened = time.Now()
 	w.suite.record.watch(w.name, begin, f.scope(w.cursor.form), query.Get("resourceVersion"),
 		query.Get("sendInitialEvents") != "")
-	body := resp.Body
+	body := proxytest.Uncompressed(resp)
 	if resp.Header.Get("Content-Encoding") == "gzip" {
-		body = proxytest.NewMemberReader(body)
 		w.suite.counts.add("streams with gzip")
 	}
 	if w.client.way.socket {

@@ -218,11 +218,7 @@ func (r *reader) watch(ctx context.Context, w *rbacReading, way *target, d deman
 
 // read reads the events of a watch, most of them if that is positive.
 func (o *observation) read(resp *http.Response, most int) error {
-	body := resp.Body
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		body = proxytest.NewMemberReader(body)
-	}
-	for in := proxytest.NewEventReader(body, false); most == 0 || o.events < most; o.events++ {
+	for in := proxytest.NewEventReader(proxytest.Uncompressed(resp), false); most == 0 || o.events < most; o.events++ {
 		line, err := in.Next()
 		if err == io.EOF {
 			return nil

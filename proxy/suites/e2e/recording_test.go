@@ -184,8 +184,8 @@ func (d *target) record(ctx context.Context, uri string, header http.Header, fol
 func (r *recording) read(resp *http.Response) error {
 	defer resp.Body.Close()
 	body := io.Reader(resp.Body)
-	if r.target.gzip && resp.Header.Get("Content-Encoding") == "gzip" {
-		body = proxytest.NewMemberReader(resp.Body)
+	if r.target.gzip {
+		body = proxytest.Uncompressed(resp)
 	}
 	if r.status != http.StatusOK {
 		return nil

@@ -21,7 +21,7 @@
 // # Clients
 //
 // [Open] starts a watch and returns a [Watcher], which keeps every event with its
-// bytes. [EventReader] divides any watch into events, [NewMemberReader] reads gzip as strict
+// bytes. [EventReader] divides any watch into events, [Uncompressed] reads gzip as strict
 // decoders do, and [HTTPClient] and [HTTP2Client] change nothing on the way. [OpenWebSocket] opens
 // a watch over a WebSocket and sees each of its bytes. [ReadRequest] makes a request without a
 // connection. [FromCache] tells watchfan's own answers from those of kube-apiserver.

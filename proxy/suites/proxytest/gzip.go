@@ -6,20 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 )
 
-// memberReader reads a gzip stream as strict decoders do; see NewMemberReader.
+// memberReader reads a gzip stream; see Uncompressed.
 type memberReader struct {
 	io.Closer
-	wire *bufio.Reader
-	zip  *gzip.Reader // nil until the first Read
+	wire   *bufio.Reader
+	strict bool
+	zip    *gzip.Reader // nil until the first Read
 }
 
-// NewMemberReader returns the uncompressed bytes of a body that is exactly one gzip member, each as
-// soon as it can be decoded. Another member, or anything else behind the first, is an error, as it
-// is for decoders that do not go on to the next member.
-func NewMemberReader(body io.ReadCloser) io.ReadCloser {
-	return &memberReader{Closer: body, wire: bufio.NewReader(body)}
+// Uncompressed returns the bytes of a body, each as soon as it can be decoded. What a cache answers
+// with gzip must be exactly one member. Another, or anything else behind the first, is an error, as it
+// is for decoders that do not go on to the next member. kube-apiserver ends a member with each flush of
+// a watch with initial events, since 1.37.
+func Uncompressed(resp *http.Response) io.ReadCloser {
+	if resp.Header.Get("Content-Encoding") != "gzip" {
+		return resp.Body
+	}
+	return &memberReader{Closer: resp.Body, wire: bufio.NewReader(resp.Body), strict: FromCache(resp.Header)}
 }
 
 func (m *memberReader) Read(p []byte) (int, error) {
@@ -28,11 +34,11 @@ func (m *memberReader) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("gzip header: %w", err)
 		}
-		zip.Multistream(false)
+		zip.Multistream(!m.strict)
 		m.zip = zip
 	}
 	n, err := m.zip.Read(p)
-	if err == io.EOF {
+	if err == io.EOF && m.strict {
 		switch _, behind := m.wire.Peek(1); {
 		case behind == nil:
 			err = errors.New("bytes behind the gzip member")

@@ -112,11 +112,7 @@ func Open(t testing.TB, url string, header ...string) *Watcher {
 func NewWatcher(t testing.TB, resp *http.Response, cancel func()) *Watcher {
 	w := &Watcher{Code: resp.StatusCode, Header: resp.Header, t: t, cancel: cancel, changed: make(chan struct{}),
 		donec: make(chan struct{})}
-	body := resp.Body
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		body = NewMemberReader(body)
-	}
-	go w.read(body)
+	go w.read(Uncompressed(resp))
 	t.Cleanup(w.Close)
 	return w
 }

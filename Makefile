@@ -10,14 +10,14 @@ GOVULNDB ?= https://vuln.go.dev
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@latest
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.release=$(VERSION) -X main.gitCommit=$(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-# Kubernetes versions besides the newest: the oldest that is supported, and one between.
-OLDER := v1.30 v1.33
+# Kubernetes versions besides the newest: the oldest that is supported, one between, and the last.
+OLDER := v1.30 v1.33 v1.36
 OLDEST := $(firstword $(OLDER))
 # Arguments of the newest kube-apiserver that turn its feature gates the other way, for make versions.
-# ConsistentListFromCache can be turned off only where an older version is emulated.
 GATES := "--apiserver-arg=feature-gates=WatchList=false,ListFromCacheSnapshot=false" \
-	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true" \
-	"--apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false"
+	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true"
+# ConsistentListFromCache can be turned off only in a kube-apiserver that emulates 1.33, as 1.36 still can.
+EMULATED := --apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false
 VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|WatchBookmarks)$$|^TestScenarios$$/^(one|pages|resume|transitions)$$
 # A program with the informers of each of ClientGoReleases in package proxytest.
 INFORMERS := $(addprefix bin/informers-,v0.37 v0.34 v0.31)
@@ -119,7 +119,7 @@ oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## some of e2e
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
 		$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'
 
-versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (20 min; CHAOS_SEED=N)
+versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (25 min; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
@@ -131,7 +131,8 @@ versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=b
 		OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$$version DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 			$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'; \
 	done; \
-	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done
+	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done; \
+	DEVCLUSTER_ARGS="$(EMULATED)" against devcluster-v1.36
 
 chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## faults, every event compared with etcd's history; then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N)
 	@rm -f bin/chaos.jsonl.gz

@@ -17,7 +17,7 @@ import (
 var release, gitCommit string
 
 // testedKubernetes is the version of kube-apiserver in deploy/devcluster.
-const testedKubernetes = "v1.36.3"
+const testedKubernetes = "v1.37.2"
 
 // build is what `watchfan version -o json` prints.
 type build struct {

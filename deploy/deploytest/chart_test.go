@@ -136,23 +136,23 @@ func TestText(t *testing.T) {
 			}
 		}
 	}
-	f("v1.36.3", "", "trafficDistribution: PreferSameZone", "terminationGracePeriodSeconds: 45",
+	f("v1.37.2", "", "trafficDistribution: PreferSameZone", "terminationGracePeriodSeconds: 45",
 		"resource: requests.memory", "--history-frames=102400\n")
 	f("v1.33.9", "", "trafficDistribution: PreferClose")
-	f("v1.36.3", "service: {trafficDistribution: ''}", "!trafficDistribution")
-	f("v1.36.3", "cache: {historyEvents: 20000000}", "--history-frames=20000000\n") // not 2e+07
-	f("v1.36.3", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}",
+	f("v1.37.2", "service: {trafficDistribution: ''}", "!trafficDistribution")
+	f("v1.37.2", "cache: {historyEvents: 20000000}", "--history-frames=20000000\n") // not 2e+07
+	f("v1.37.2", "limits: {maxConnections: 20000000, maxWatches: 30000000, maxWatchesPerUser: 50}",
 		"--max-connections=20000000\n", "--max-watches=30000000\n", "--max-watches-per-user=50\n")
-	f("v1.36.3", "", "--seed-from=watchfan-replicas.watchfan.svc\n", "--seed-tls-server-name=watchfan.watchfan.svc\n", "clusterIP: None")
-	f("v1.36.3", "replicas: 1", "!seed", "!kube-system", "!clusterIP: None")
-	f("v1.36.3", "{replicas: 1, autoscaling: {enabled: true}}", "--seed-from=")
-	f("v1.36.3", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
-	f("v1.36.3", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
-	f("v1.36.3", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
-	f("v1.36.3", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
-	f("v1.36.3", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`,
+	f("v1.37.2", "", "--seed-from=watchfan-replicas.watchfan.svc\n", "--seed-tls-server-name=watchfan.watchfan.svc\n", "clusterIP: None")
+	f("v1.37.2", "replicas: 1", "!seed", "!kube-system", "!clusterIP: None")
+	f("v1.37.2", "{replicas: 1, autoscaling: {enabled: true}}", "--seed-from=")
+	f("v1.37.2", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
+	f("v1.37.2", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
+	f("v1.37.2", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
+	f("v1.37.2", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
+	f("v1.37.2", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`,
 		"name: ca\n")
-	f("v1.36.3", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}",
+	f("v1.37.2", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}",
 		"--shutdown-delay-duration=0s", "--drain-duration=30s", "--shutdown-timeout=60s",
 		"terminationGracePeriodSeconds: 95", "--max-connection-age=0s")
 }

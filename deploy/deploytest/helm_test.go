@@ -44,7 +44,7 @@ func values(t *testing.T, text string) map[string]any {
 // template renders the chart as `helm template` does, for the dev cluster's version of Kubernetes.
 func template(t *testing.T, text string) (*release.Release, error) {
 	t.Helper()
-	return templateFor(t, "v1.36.3", text)
+	return templateFor(t, "v1.37.2", text)
 }
 
 func templateFor(t *testing.T, version, text string) (*release.Release, error) {

@@ -151,7 +151,7 @@ func TestEndToEnd(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than a socket address can be
 	r := up(t, dir, "--unsafe-no-fsync")
 	admin := r.client(t, "admin")
-	if got, err := admin.Discovery().ServerVersion(); os.Getenv(binEnv) != "" && (err != nil || got.GitVersion != "v1.36.3") {
+	if got, err := admin.Discovery().ServerVersion(); os.Getenv(binEnv) != "" && (err != nil || got.GitVersion != "v1.37.2") {
 		t.Errorf("version: got %v, %v", got, err)
 	}
 

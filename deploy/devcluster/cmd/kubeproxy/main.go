@@ -49,16 +49,16 @@ func run(kubeconfig, node, file string) error {
 		return err
 	}
 	ctx := context.Background()
-	const syncPeriod = 15 * time.Minute // as kube-proxy's default
-	nodes, err := proxy.NewNodeManager(ctx, client, syncPeriod, node, false)
+	kubeProxy := &proxyconfig.KubeProxyConfiguration{
+		Mode:             "none",
+		ConfigSyncPeriod: metav1.Duration{Duration: 15 * time.Minute}, // as kube-proxy's default
+	}
+	nodes, err := proxy.NewNodeManager(ctx, client, node, kubeProxy)
 	if err != nil {
 		return err
 	}
 	server := &app.ProxyServer{
-		Config: &proxyconfig.KubeProxyConfiguration{
-			Mode:             "none",
-			ConfigSyncPeriod: metav1.Duration{Duration: syncPeriod},
-		},
+		Config:      kubeProxy,
 		Client:      client,
 		Recorder:    events.NewFakeRecorder(10), // it records only that kube-proxy starts
 		NodeRef:     &corev1.ObjectReference{Kind: "Node", Name: node},

@@ -30,7 +30,8 @@
 //   - Transformers, which change or damage what kube-apiserver stores: RunTestGuaranteedUpdate,
 //     RunTestGuaranteedUpdateChecksStoredData, RunTestListResourceVersionMatch,
 //     RunTestTransformationFailure, RunTestWatchError, RunTestWatchWithUnsafeDelete,
-//     RunWatchErrorIsBlockingFurtherEvents.
+//     RunWatchErrorIsBlockingFurtherEvents, RunTestGetListWithErrorAggregation and its twin, and deletions
+//     of what can't be read (…ExpectedTransformOrDecodeError).
 //   - Objects with a time to live: RunTestCreateWithTTL, RunTestGuaranteedUpdateWithTTL.
 //   - What is within a process: RunTestStats (counts and sizes), RunTestWatchInitializationSignal,
 //     RunTestWatchContextCancel, and in all tests the counts of requests to etcd.

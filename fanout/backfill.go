@@ -1,30 +1,23 @@
 package fanout
 
-import "github.com/watchfan/watchfan/framing"
+import (
+	"time"
+
+	"github.com/watchfan/watchfan/framing"
+)
 
 // Extend makes the history begin after resourceVersion after. events are all changes after it, up
 // to until, in order; until is where the history began so far. Extend reports whether the events
 // fit. They do not if the history has meanwhile forgotten something.
 func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
-	known, received := make(map[string]*framing.Object), MonotonicNow()
 	replayed := make([]*change, 0, len(events))
-	var bytes int64
-	unresolved, lastUnresolved := 0, make(map[string]uint64)
+	received, bytes := time.Now(), int64(0)
 	for _, ev := range events {
-		o := ev.Object
-		e := &change{Type: ev.Type, Object: o, Prev: known[o.Key], ResourceVersion: o.ResourceVersion, Received: received}
-		e.PrevUnknown = e.Prev == nil && ev.Type != framing.Added
-		if e.unresolved() {
-			unresolved++
-			e.noteUnresolved(lastUnresolved)
-		}
-		known[o.Key] = o
-		if ev.Type == framing.Deleted {
-			delete(known, o.Key)
-		}
+		e := passed(ev, received)
 		bytes += e.size()
 		replayed = append(replayed, e)
 	}
+	lastUnresolved := resolve(replayed, make(map[string]*framing.Object))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := &c.history
@@ -32,17 +25,16 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 		return false // the rest of a relist, or of a lease's expiry, does not continue from there
 	}
 	if h.after != until || after >= until ||
-		h.bytes+h.replayedBytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
+		h.bytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
 		return false
 	}
 	h.changeReplayed(append(replayed, h.replayed...))
-	h.replayedBytes += bytes
+	h.bytes += bytes
 	h.after = after
-	if h.unresolved > 0 { // the versions before some of those are known now
-		h.resolve(make(map[string]*framing.Object))
-	} else {
-		h.unresolved, h.lastUnresolved = unresolved, lastUnresolved
+	if len(h.lastUnresolved) > 0 { // the versions before some of those are known now
+		lastUnresolved = resolve(h.replayed, make(map[string]*framing.Object))
 	}
+	h.lastUnresolved = lastUnresolved
 	c.indexReplayedLater()
 	return true
 }
@@ -53,14 +45,12 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 func (c *Cache) UnresolvedKeys() (keys []string, after uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.history.unresolved > 0 {
-		seen := make(map[string]struct{})
-		for _, e := range c.history.replayed {
-			if _, ok := seen[e.Object.Key]; !ok && e.unresolved() {
-				keys = append(keys, e.Object.Key)
-			}
-			seen[e.Object.Key] = struct{}{}
+	seen := make(map[string]struct{})
+	for _, e := range c.history.replayed {
+		if _, ok := seen[e.Object.Key]; !ok && e.unresolved() {
+			keys = append(keys, e.Object.Key)
 		}
+		seen[e.Object.Key] = struct{}{}
 	}
 	return keys, c.history.after
 }
@@ -79,25 +69,25 @@ func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
 	if h.after != after {
 		return false
 	}
-	h.resolve(known)
+	h.changeReplayed(h.replayed) // in place
+	h.lastUnresolved = resolve(h.replayed, known)
 	c.indexReplayedLater()
-	return h.unresolved == 0
+	return len(h.lastUnresolved) == 0
 }
 
-// resolve finds unknown previous versions of replayed changes: in known, which is by key, and among
-// the changes before. It modifies known.
-func (h *history) resolve(known map[string]*framing.Object) {
-	h.changeReplayed(h.replayed) // in place
-	h.unresolved, h.lastUnresolved = 0, make(map[string]uint64)
-	for i, e := range h.replayed {
+// resolve finds the unknown previous versions of consecutive changes: in known, which is by key, and
+// among the changes before. It modifies known. For the changes that remain unresolved it returns
+// history.lastUnresolved.
+func resolve(changes []*change, known map[string]*framing.Object) (last map[string]uint64) {
+	last = make(map[string]uint64)
+	for i, e := range changes {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
 			// Other goroutines may be reading the old one.
-			h.replayed[i] = &change{
+			changes[i] = &change{
 				Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received,
 			}
 		} else if e.unresolved() {
-			h.unresolved++
-			e.noteUnresolved(h.lastUnresolved)
+			last[""], last[e.Object.Namespace] = e.ResourceVersion, e.ResourceVersion
 		}
 		if e.Type == framing.Deleted {
 			delete(known, e.Object.Key)
@@ -105,4 +95,5 @@ func (h *history) resolve(known map[string]*framing.Object) {
 			known[e.Object.Key] = e.Object
 		}
 	}
+	return last
 }

@@ -92,7 +92,7 @@ type Cache struct {
 	groups      map[groupKey]*group
 	index       index
 	filtersSize int                      // bytes in the groups' filters
-	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof of the whole
+	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
 	members     int                      // of all groups
 	changed     chan struct{}            // closed and replaced when progress moves; nil if nobody waits
 	epoch       uint64                   // number of calls of Replace and Reset
@@ -101,10 +101,10 @@ type Cache struct {
 	closed      *Ending
 
 	// See type secondaryIndex. The others have locks of their own.
-	indexer  *Indexer      // set before the cache is used; nil keeps no indexes
-	lineage  uint64        // how often objects began anew; guarded by mu
-	build    *indexBuild   // guarded by mu; nil if no index is being built
-	indexed  atomic.Uint64 // number of indexes built since NewCache
+	indexer  *Indexer        // set before the cache is used; nil keeps no indexes
+	lineage  uint64          // how often objects began anew; guarded by mu
+	build    *secondaryIndex // that is being built; guarded by mu; nil for none
+	indexed  atomic.Uint64   // number of indexes built since NewCache
 	demand   indexDemand
 	searches sharedSearches
 }
@@ -163,7 +163,7 @@ func (c *Cache) Stats() Stats {
 		Objects:         c.objects.tree.Len(),
 		Bytes:           c.bytes,
 		HistoryEvents:   int(c.history.next-c.history.first) + len(c.history.replayed),
-		HistoryBytes:    c.history.bytes + c.history.replayedBytes,
+		HistoryBytes:    c.history.bytes,
 		Oldest:          c.history.after,
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
@@ -176,7 +176,7 @@ func (c *Cache) Stats() Stats {
 func (c *Cache) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.bytes + c.history.bytes + c.history.replayedBytes + c.indexBytesLocked()
+	return c.bytes + c.history.bytes + c.indexBytesLocked()
 }
 
 // Delivered returns how much has been written to all subscriptions together since NewCache,
@@ -249,7 +249,7 @@ func (c *Cache) commitLocked(e *change) {
 	})
 }
 
-// storeLocked adds a change to the collection, and to an index that is being built.
+// storeLocked adds a change to the collection.
 func (c *Cache) storeLocked(e *change) {
 	prev, cur, ok := e.versions()
 	if !ok {
@@ -264,9 +264,6 @@ func (c *Cache) storeLocked(e *change) {
 		c.bytes += int64(cur.Size())
 	}
 	c.objects.store(prev, cur)
-	if c.build != nil && !c.build.note(e) {
-		c.build = nil
-	}
 }
 
 // Advance tells the cache that nothing changed after the last applied change, up to resourceVersion
@@ -388,10 +385,13 @@ func (c *Cache) Snapshot() Snapshot {
 
 func (c *Cache) snapshotLocked() Snapshot {
 	if c.shared == nil {
-		c.shared = &instant{c.objects.clone(), c, c.lineage, c.history.next}
+		c.shared = &instant{c.objects.clone(), c.momentLocked(), c}
 	}
 	return Snapshot{ResourceVersion: c.Progress(), instant: c.shared}
 }
+
+// momentLocked is the moment of the objects as they are now.
+func (c *Cache) momentLocked() moment { return moment{c.lineage, c.history.next} }
 
 // SnapshotAt returns the collection as it was at resourceVersion rv. ok is false if rv is ahead of
 // the cache or older than its history, or if it is in a relist gap. The cost is one step for each
@@ -415,7 +415,7 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	} else {
 		then = &instant{collection: c.objects.clone(), cache: c}
 		if from := c.history.seek(at); int(c.history.next-from) == len(events) {
-			then.lineage, then.number = c.lineage, from
+			then.moment = moment{c.lineage, from}
 		}
 	}
 	c.mu.Unlock()
@@ -423,7 +423,7 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	if slices.ContainsFunc(events, func(e *change) bool { return e.PrevUnknown }) {
 		return Snapshot{}, false
 	}
-	applyAll(events, false, then.store)
+	undoAll(events, then.store)
 	return Snapshot{ResourceVersion: rv, instant: then}, ok
 }
 

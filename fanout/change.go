@@ -97,11 +97,4 @@ func (e *change) mayLeave() bool {
 // version.
 func (e *change) unresolved() bool { return e.PrevUnknown && e.Type != framing.Deleted }
 
-// noteUnresolved notes an unresolved change that is later than those already noted: see
-// history.lastUnresolved.
-func (e *change) noteUnresolved(last map[string]uint64) {
-	last[""] = e.ResourceVersion
-	last[e.Object.Namespace] = e.ResourceVersion
-}
-
 func (e *change) size() int64 { return int64(e.Object.Size()) }

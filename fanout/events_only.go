@@ -3,7 +3,6 @@ package fanout
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -87,13 +86,10 @@ func (c *Cache) tooOldLocked(r Request) error {
 // stale returns an error if the first changes after resourceVersion rv that f selects arrived
 // before since.
 func (h *history) stale(f *Filter, rv uint64, since MonotonicTime) error {
-	old := func(e *change) bool { return e.ResourceVersion > rv && e.Received < since && f.Match(e.Object) }
-	found := slices.ContainsFunc(h.replayed, old)
-	for n := h.seek(rv); !found && n < h.next && h.at(n).Received < since; n++ {
-		found = old(h.at(n))
-	}
-	if found {
-		return fmt.Errorf("%w: from %d", ErrStale, rv)
+	for e := range h.changesAfter(historySearch{}, rv, h.next) {
+		if e.Received < since && f.Match(e.Object) {
+			return fmt.Errorf("%w: from %d", ErrStale, rv)
+		}
 	}
 	return nil
 }

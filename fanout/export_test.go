@@ -35,7 +35,6 @@ const (
 	IndexIdleFor     = indexIdleFor
 	SearchFor        = searchFor
 	EntryBytes       = entryBytes
-	MostPending      = mostPending
 	KeepIndexFor     = keepIndexFor
 )
 

@@ -1,7 +1,9 @@
 package fanout
 
 import (
+	"iter"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -16,17 +18,14 @@ type history struct {
 	// ring holds the changes first, first+1, … next-1, each at its number modulo the ring's length.
 	ring        []*change
 	first, next uint64
-	bytes       int64
 
 	// replayed are changes from before the ring's first, fetched for a client that needed them.
 	// They are dropped as soon as the ring itself forgets a change.
-	replayed      []*change
-	revision      uint64 // of replayed; see changeReplayed
-	replayedBytes int64
-	unresolved    int // how many of replayed are unresolved
+	replayed []*change
+	bytes    int64 // of the ring and of replayed
 
-	// lastUnresolved has the resourceVersion of the last unresolved change in each namespace, and
-	// under "" of all.
+	// lastUnresolved has the resourceVersion of the last of replayed that is unresolved, in each
+	// namespace, and under "" of all.
 	lastUnresolved map[string]uint64
 
 	// after is the resourceVersion after which nothing is missing.
@@ -92,7 +91,7 @@ func (h *history) append(e *change) {
 	}
 	h.next++
 	h.bytes += e.size()
-	for h.bytes+h.replayedBytes > h.maxBytes && h.next-h.first > 1 {
+	for h.bytes > h.maxBytes && h.next-h.first > 1 {
 		h.forget()
 	}
 }
@@ -122,9 +121,12 @@ func (h *history) forget() {
 func (h *history) beginAfter(after uint64) {
 	h.after = after
 	if h.replayed != nil {
+		for _, e := range h.replayed {
+			h.bytes -= e.size()
+		}
 		h.changeReplayed(nil)
 	}
-	h.replayedBytes, h.unresolved, h.lastUnresolved = 0, 0, nil
+	h.lastUnresolved = nil
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
 
@@ -142,17 +144,40 @@ func (h *history) reset(rv uint64) {
 // at returns the change with number n, which is in [first, next).
 func (h *history) at(n uint64) *change { return h.ring[n%uint64(len(h.ring))] }
 
+// between returns the changes with the numbers from first to end, without end.
+func (h *history) between(first, end uint64) []*change {
+	changes := make([]*change, 0, end-first)
+	for n := first; n < end; n++ {
+		changes = append(changes, h.at(n))
+	}
+	return changes
+}
+
 // seek returns the number of the first change with a resourceVersion greater than rv.
 func (h *history) seek(rv uint64) uint64 {
-	lo, hi := h.first, h.next
-	for lo < hi {
-		if mid := lo + (hi-lo)/2; h.at(mid).ResourceVersion > rv {
-			hi = mid
-		} else {
-			lo = mid + 1
+	return h.first + uint64(sort.Search(int(h.next-h.first), func(i int) bool {
+		return h.at(h.first+uint64(i)).ResourceVersion > rv
+	}))
+}
+
+// changesAfter yields the changes after resourceVersion rv and before the number end that s finds, in
+// order. Those that have been forgotten are missing.
+func (h *history) changesAfter(s historySearch, rv, end uint64) iter.Seq[*change] {
+	return func(yield func(*change) bool) {
+		places := len(h.replayed)
+		first := sort.Search(places, func(i int) bool { return h.replayed[i].ResourceVersion > rv })
+		for i := s.nextReplayed(first, places); i < places; i = s.nextReplayed(i+1, places) {
+			if !yield(h.replayed[i]) {
+				return
+			}
+		}
+		end := min(end, h.next)
+		for n := s.next(h.seek(rv), end); n < end; n = s.next(n+1, end) {
+			if !yield(h.at(n)) {
+				return
+			}
 		}
 	}
-	return lo
 }
 
 // read appends to dst the changes after resourceVersion rv and before the number end that s finds, at
@@ -162,28 +187,9 @@ func (h *history) read(s historySearch, dst []*change, rv, end uint64, max int) 
 	if rv < h.after {
 		return dst, false
 	}
-	full := func(next *change) bool {
-		n := len(dst)
-		return n >= max && dst[n-1].ResourceVersion != next.ResourceVersion
-	}
-	first, _ := slices.BinarySearchFunc(h.replayed, rv+1, func(e *change, rv uint64) int {
-		if e.ResourceVersion < rv {
-			return -1
-		}
-		return 1
-	})
-	for i := s.nextReplayed(h, first); i < len(h.replayed); i = s.nextReplayed(h, i+1) {
-		e := h.replayed[i]
-		if full(e) {
-			return dst, true
-		}
-		dst = append(dst, e)
-	}
-	end = min(end, h.next)
-	for n := s.next(h.seek(rv), end); n < end; n = s.next(n+1, end) {
-		e := h.at(n)
-		if full(e) {
-			return dst, true
+	for e := range h.changesAfter(s, rv, end) {
+		if n := len(dst); n >= max && dst[n-1].ResourceVersion != e.ResourceVersion {
+			break
 		}
 		dst = append(dst, e)
 	}

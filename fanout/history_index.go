@@ -11,19 +11,17 @@ import (
 // brought, are added in steps. The cache's mutex guards it.
 type historyIndex struct {
 	attribute attribute
-	from      uint64 // changes of the ring with smaller numbers are not in it
-	byValue   map[string]*numbers
-	entries   int
 	use       *indexUse // the secondaryIndex's
-
-	// The first covered changes of history.replayed, by value: their places there. They are valid
-	// for the revision of history.replayed that they were made from.
-	replayed map[string]*numbers
-	covered  int
-	revision uint64
+	from      uint64    // changes of the ring with smaller numbers are not in it
+	ring      numbersByValue
+	entries   int            // of the ring
+	replayed  numbersByValue // the places in history.replayed of the first covered changes there
+	covered   int
 }
 
-// numbers are the numbers of changes, ascending.
+// numbersByValue has the numbers of changes, ascending, by the value of an attribute.
+type numbersByValue map[string]*numbers
+
 type numbers struct{ list []uint64 }
 
 // The memory of a change, and of a value, in a historyIndex: the list grows by doubling.
@@ -33,43 +31,46 @@ const (
 )
 
 func newHistoryIndex(x *secondaryIndex, from uint64) *historyIndex {
-	return &historyIndex{attribute: x.attribute, from: from, byValue: make(map[string]*numbers), use: x.use}
+	return &historyIndex{
+		attribute: x.attribute, use: x.use, from: from, ring: make(numbersByValue), replayed: make(numbersByValue),
+	}
 }
 
 func (x *historyIndex) bytes() int64 {
-	return int64(x.entries+x.covered)*numberBytes + int64(len(x.byValue)+len(x.replayed))*valueBytes
+	return int64(x.entries+x.covered)*numberBytes + int64(len(x.ring)+len(x.replayed))*valueBytes
 }
 
-// values calls f with the values of the attribute before and after the change, each once.
-func (x *historyIndex) values(e *change, f func(value string)) {
-	value, has := x.attribute.of(e.Object)
-	if has {
-		f(value)
+// append appends a number to the list of a value, which may be a part of an object that the history
+// forgets.
+func (ns numbersByValue) append(value string, n uint64) {
+	l := ns[value]
+	if l == nil {
+		l = &numbers{}
+		ns[strings.Clone(value)] = l
 	}
-	if e.Prev != nil {
-		if old, had := x.attribute.of(e.Prev); had && (!has || old != value) {
-			f(old)
+	l.list = append(l.list, n)
+}
+
+// first returns the first number of at least n in the lists of the values; end if there is none
+// before.
+func (ns numbersByValue) first(values []string, n, end uint64) uint64 {
+	for _, v := range values {
+		if l := ns[v]; l != nil {
+			if i, _ := slices.BinarySearch(l.list, n); i < len(l.list) {
+				end = min(end, l.list[i])
+			}
 		}
 	}
+	return end
 }
 
 // add adds the latest change, with number n.
 func (x *historyIndex) add(n uint64, e *change) {
-	x.values(e, func(value string) {
-		appendTo(x.byValue, value, n)
+	var values [2]string
+	for _, value := range x.attribute.appendIn(e, values[:0]) {
+		x.ring.append(value, n)
 		x.entries++
-	})
-}
-
-// appendTo appends a number to the list of a value, which may be a part of an object that the history
-// forgets.
-func appendTo(byValue map[string]*numbers, value string, n uint64) {
-	l := byValue[value]
-	if l == nil {
-		l = &numbers{}
-		byValue[strings.Clone(value)] = l
 	}
-	l.list = append(l.list, n)
 }
 
 // forget removes the oldest change, with number n.
@@ -77,33 +78,29 @@ func (x *historyIndex) forget(n uint64, e *change) {
 	if n < x.from {
 		return
 	}
-	x.values(e, func(value string) {
-		l := x.byValue[value]
+	var values [2]string
+	for _, value := range x.attribute.appendIn(e, values[:0]) {
+		l := x.ring[value]
 		l.list = l.list[1:]
 		x.entries--
 		if len(l.list) == 0 {
-			delete(x.byValue, value)
+			delete(x.ring, value)
 		}
-	})
-}
-
-// addReplayed adds the next changes of h.replayed, at most most. It reports whether there are more.
-func (x *historyIndex) addReplayed(h *history, most int) (more bool) {
-	if x.revision != h.revision {
-		x.replayed, x.covered, x.revision = make(map[string]*numbers), 0, h.revision
 	}
-	end := min(x.covered+most, len(h.replayed))
-	for ; x.covered < end; x.covered++ {
-		x.values(h.replayed[x.covered], func(value string) { appendTo(x.replayed, value, uint64(x.covered)) })
-	}
-	return end < len(h.replayed)
 }
 
 // indexReplayed adds replayed changes to the indexes, at most most. It reports whether there are
 // more.
 func (h *history) indexReplayed(most int) (more bool) {
+	var values [2]string
 	for _, x := range h.indexes {
-		if x.addReplayed(h, most) {
+		end := min(x.covered+most, len(h.replayed))
+		for ; x.covered < end; x.covered++ {
+			for _, value := range x.attribute.appendIn(h.replayed[x.covered], values[:0]) {
+				x.replayed.append(value, uint64(x.covered))
+			}
+		}
+		if end < len(h.replayed) {
 			return true
 		}
 	}
@@ -113,33 +110,19 @@ func (h *history) indexReplayed(most int) (more bool) {
 // changeReplayed replaces the replayed changes.
 func (h *history) changeReplayed(replayed []*change) {
 	h.replayed = replayed
-	h.revision++
 	for _, x := range h.indexes {
-		x.replayed, x.covered = nil, 0
+		x.replayed, x.covered = make(numbersByValue), 0
 	}
 }
 
-// count returns the number of changes that have one of the values.
+// count returns the number of changes of the ring that have one of the values.
 func (x *historyIndex) count(values []string) (n int) {
 	for _, v := range values {
-		if l := x.byValue[v]; l != nil {
+		if l := x.ring[v]; l != nil {
 			n += len(l.list)
 		}
 	}
 	return n
-}
-
-// firstOf returns the first number of at least n in the lists of the values; end if there is none
-// before.
-func firstOf(byValue map[string]*numbers, values []string, n, end uint64) uint64 {
-	for _, v := range values {
-		if l := byValue[v]; l != nil {
-			if i, _ := slices.BinarySearch(l.list, n); i < len(l.list) {
-				end = min(end, l.list[i])
-			}
-		}
-	}
-	return end
 }
 
 // historySearch is how the changes that may concern a filter are found. Its zero value looks at all
@@ -177,14 +160,13 @@ func (s historySearch) next(n, end uint64) uint64 {
 	if s.index == nil || n < s.index.from || n >= end {
 		return min(n, end)
 	}
-	return firstOf(s.index.byValue, s.values, n, end)
+	return s.index.ring.first(s.values, n, end)
 }
 
-// nextReplayed is next for places in h.replayed.
-func (s historySearch) nextReplayed(h *history, i int) int {
-	end := len(h.replayed)
-	if s.index == nil || i >= end || s.index.revision != h.revision || s.index.covered < end {
+// nextReplayed is next for places in history.replayed, of which there are end.
+func (s historySearch) nextReplayed(i, end int) int {
+	if s.index == nil || i >= end || s.index.covered < end {
 		return min(i, end)
 	}
-	return int(firstOf(s.index.replayed, s.values, uint64(i), uint64(end)))
+	return int(s.index.replayed.first(s.values, uint64(i), uint64(end)))
 }

@@ -75,6 +75,20 @@ func (a attribute) of(o *framing.Object) (string, bool) {
 	return o.Fields[a.slot], true
 }
 
+// appendIn appends to values those of the attribute after a change and before it, each once.
+func (a attribute) appendIn(e *change, values []string) []string {
+	v, has := a.of(e.Object)
+	if has {
+		values = append(values, v)
+	}
+	if e.Prev != nil {
+		if old, had := a.of(e.Prev); had && (!has || old != v) {
+			values = append(values, old)
+		}
+	}
+	return values
+}
+
 // place is what a group is found by: values of an attribute, the hashes of its filter, or nothing.
 type place struct {
 	attribute
@@ -294,16 +308,10 @@ func (x *index) visit(sc *scope, e *change, f func(*group)) {
 		return
 	}
 	x.ask(&sc.every, f)
+	var values [2]string
 	for a, s := range sc.byAttribute {
-		v, ok := a.of(e.Object)
-		if ok {
+		for _, v := range a.appendIn(e, values[:0]) {
 			x.ask(s.buckets[v], f)
-		}
-		if e.Prev == nil {
-			continue
-		}
-		if old, had := a.of(e.Prev); had && (!ok || old != v) {
-			x.ask(s.buckets[old], f)
 		}
 	}
 	for i := range sc.byHash {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/btree"
+
 	"github.com/watchfan/watchfan/framing"
 )
 
@@ -17,67 +19,46 @@ const (
 	// keepIndexFor is how long an unused index is kept if there is no room for another one. So
 	// clients that select by ever different labels cost the Indexer 16 indexes a minute at most.
 	keepIndexFor = time.Minute
+	// buildStep is how many objects or changes are indexed in one step, of some 50 µs.
+	buildStep = 128
 )
 
-// indexBuild is an index that is being built.
-type indexBuild struct {
-	index   *secondaryIndex
-	pending []*change // changes since the instant from which it is built
-}
-
-// mostPending bounds the changes that the writer notes for an index that is being built. It takes
-// 50 ms to index a collection of 100,000 objects, so only a relist has more.
-const mostPending = 1 << 16
-
-// note notes a change of the collection. It reports false if there are too many, and the index is
-// given up.
-func (b *indexBuild) note(e *change) bool {
-	b.pending = append(b.pending, e)
-	return len(b.pending) <= mostPending
-}
-
-// buildIndex builds the index of an attribute, and then has the cache use it. The writer only notes
-// its changes meanwhile. rest is called after each step of some 50 µs. If it returns false, the
-// index is given up. One goroutine at a time calls buildIndex.
+// buildIndex builds the index of an attribute from a snapshot, applies the changes since, which the
+// history has, and then has the cache use it. rest is called after each step. If it returns false,
+// or if the history has forgotten some of the changes, the index is given up. One goroutine at a
+// time calls buildIndex.
 func (c *Cache) buildIndex(a attribute, rest func() bool) {
-	b, from := c.beginBuild(a)
-	if b != nil && (!b.addAll(from, rest) || !c.catchUpBuild(b, rest)) {
-		c.abandonBuild(b)
+	x, from := c.beginBuild(a)
+	if x == nil {
+		return
 	}
-}
-
-// addAll indexes all objects of an instant. It reports false if rest did.
-func (b *indexBuild) addAll(from *instant, rest func() bool) bool {
-	for after, more := "", true; more; {
-		if after, more = b.add(from, after); !rest() {
-			return false
+	done := !x.addAll(from.tree, rest)
+	for next := from.number; !done; next += buildStep {
+		var changes []*change
+		if changes, done = c.finishBuild(x, next); !done {
+			applyAll(changes, x.store)
+			done = !rest()
 		}
 	}
-	return true
+	c.abandonBuild(x)
 }
 
-// catchUpBuild applies the changes since to the index, and has the cache use it. It reports false
-// if rest did.
-func (c *Cache) catchUpBuild(b *indexBuild, rest func() bool) bool {
-	for {
-		pending, done := c.finishBuild(b)
-		if done {
-			return true
+// addAll indexes the objects of a tree that does not change. It reports false if rest did.
+func (x *secondaryIndex) addAll(tree *btree.BTreeG[*framing.Object], rest func() bool) bool {
+	n, more := 0, true
+	tree.Ascend(func(o *framing.Object) bool {
+		x.store(nil, o)
+		if n++; n%buildStep == 0 {
+			more = rest()
 		}
-		for some := range slices.Chunk(pending, buildStep) {
-			if applyAll(some, true, b.index.store); !rest() {
-				return false
-			}
-		}
-	}
+		return more
+	})
+	return more && rest()
 }
 
-// buildStep is how many objects or changes are indexed in one step.
-const buildStep = 128
-
-// beginBuild begins to build an index of the objects in from. It returns nil if the index is not
-// needed, or if there is no room for it.
-func (c *Cache) beginBuild(a attribute) (b *indexBuild, from *instant) {
+// beginBuild returns a new index, and the instant whose objects it is to have first. It returns nil
+// if the index is not needed, or if there is no room for it.
+func (c *Cache) beginBuild(a attribute) (x *secondaryIndex, from *instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed != nil || c.build != nil || c.objects.index(a) != nil || c.objects.tree.Len() < leastIndexed {
@@ -87,7 +68,7 @@ func (c *Cache) beginBuild(a attribute) (b *indexBuild, from *instant) {
 	if size > max(c.bytes/maxIndexShare, leastIndexBytes) || len(c.objects.indexes) >= maxIndexes && !c.replaceIndexLocked() {
 		return nil, nil
 	}
-	c.build = &indexBuild{index: newSecondaryIndex(a)}
+	c.build = newSecondaryIndex(a)
 	return c.build, c.snapshotLocked().instant
 }
 
@@ -104,49 +85,64 @@ func (c *Cache) replaceIndexLocked() bool {
 	return true
 }
 
-// add indexes the next objects after a key. It returns the key of the last one, and whether there
-// are more.
-func (b *indexBuild) add(from *instant, after string) (last string, more bool) {
-	n := 0
-	ascendFrom(from.tree, after, func(o *framing.Object) bool {
-		if n == buildStep {
-			more = true
-			return false
-		}
-		if o.Key != after {
-			b.index.store(nil, o)
-			last = o.Key
-			n++
-		}
-		return true
-	})
-	return last, more
-}
-
-// finishBuild applies the last changes, and has the cache use the index from now on. If there are
-// too many changes, it returns them for the caller to apply. done is true if there is nothing more
-// to do, because the index is in use or because it is not needed any more.
-func (c *Cache) finishBuild(b *indexBuild) (pending []*change, done bool) {
+// finishBuild applies the changes from the number next on, and has the cache use the index from now
+// on. If there are too many, it returns the first of them for the caller to apply. done is true if
+// there is nothing more to do, because the index is in use or because it is given up.
+func (c *Cache) finishBuild(x *secondaryIndex, next uint64) (changes []*change, done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.build != b {
+	if c.build != x || next < c.history.first {
 		return nil, true
 	}
-	if len(b.pending) > buildStep {
-		pending, b.pending = b.pending, nil
-		return pending, false
+	if c.history.next-next > buildStep {
+		return c.history.between(next, next+buildStep), false
 	}
-	applyAll(b.pending, true, b.index.store)
+	applyAll(c.history.between(next, c.history.next), x.store)
 	c.build = nil
-	c.objects.indexes = append(c.objects.indexes, b.index)
-	c.history.indexes = append(c.history.indexes, newHistoryIndex(b.index, c.history.next))
-	if c.shared != nil { // the same objects, with one more index
-		shared := *c.shared
-		shared.indexes = append(slices.Clone(shared.indexes), b.index.clone())
-		c.shared = &shared
-	}
+	c.objects.indexes = append(c.objects.indexes, x)
+	c.history.indexes = append(c.history.indexes, newHistoryIndex(x, c.history.next))
+	c.shareIndexesLocked()
 	c.indexed.Add(1)
 	return nil, true
+}
+
+// shareIndexesLocked has the next snapshots have the cache's indexes, and the same objects as the
+// last one.
+func (c *Cache) shareIndexesLocked() {
+	if c.shared != nil {
+		shared := *c.shared
+		shared.indexes = c.objects.cloneIndexes()
+		c.shared = &shared
+	}
+}
+
+// keepIndexesLocked drops the indexes for which keep returns false. Snapshots that have them keep
+// them.
+func (c *Cache) keepIndexesLocked(keep func(*secondaryIndex) bool) {
+	before := len(c.objects.indexes)
+	c.objects.indexes = slices.DeleteFunc(c.objects.indexes, func(x *secondaryIndex) bool { return !keep(x) })
+	if len(c.objects.indexes) == before {
+		return
+	}
+	c.history.indexes = slices.DeleteFunc(c.history.indexes, func(x *historyIndex) bool {
+		return c.objects.index(x.attribute) == nil
+	})
+	c.shareIndexesLocked()
+}
+
+// dropIndexesLocked drops all indexes, also the one that is being built.
+func (c *Cache) dropIndexesLocked() {
+	c.build = nil
+	c.keepIndexesLocked(func(*secondaryIndex) bool { return false })
+}
+
+// abandonBuild gives an index up that is still being built.
+func (c *Cache) abandonBuild(x *secondaryIndex) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.build == x {
+		c.build = nil
+	}
 }
 
 // indexReplayed adds the replayed changes to the indexes of the history. rest is called after each
@@ -167,14 +163,6 @@ func (c *Cache) indexReplayed(rest func() bool) {
 func (c *Cache) indexReplayedLater() {
 	if len(c.history.indexes) > 0 {
 		c.indexer.want(c)
-	}
-}
-
-func (c *Cache) abandonBuild(b *indexBuild) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.build == b {
-		c.build = nil
 	}
 }
 

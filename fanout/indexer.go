@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"context"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -96,13 +97,10 @@ func (x *Indexer) pauses() bool {
 	return time.Now().Before(x.resume)
 }
 
-func (x *Indexer) all() (caches []*Cache) {
+func (x *Indexer) all() []*Cache {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for c := range x.caches {
-		caches = append(caches, c)
-	}
-	return caches
+	return slices.Collect(maps.Keys(x.caches))
 }
 
 // buildWanted builds the indexes that are wanted, and completes those of histories.
@@ -127,32 +125,6 @@ func (x *Indexer) sweep(now MonotonicTime) {
 		if c.sweepIndexes(now) {
 			x.note(c)
 		}
-	}
-}
-
-// dropIndexesLocked drops all indexes, also the one that is being built.
-func (c *Cache) dropIndexesLocked() {
-	c.build = nil
-	c.keepIndexesLocked(func(*secondaryIndex) bool { return false })
-}
-
-// keepIndexesLocked drops the indexes for which keep returns false. Snapshots that have them keep
-// them.
-func (c *Cache) keepIndexesLocked(keep func(*secondaryIndex) bool) {
-	before := len(c.objects.indexes)
-	c.objects.indexes = slices.DeleteFunc(c.objects.indexes, func(x *secondaryIndex) bool { return !keep(x) })
-	if len(c.objects.indexes) == before {
-		return
-	}
-	c.history.indexes = slices.DeleteFunc(c.history.indexes, func(x *historyIndex) bool {
-		return c.objects.index(x.attribute) == nil
-	})
-	if c.shared != nil { // the same objects, with fewer indexes
-		shared := *c.shared
-		shared.indexes = slices.DeleteFunc(slices.Clone(shared.indexes), func(x *secondaryIndex) bool {
-			return c.objects.index(x.attribute) == nil
-		})
-		c.shared = &shared
 	}
 }
 

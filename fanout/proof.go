@@ -9,9 +9,6 @@ import "slices"
 type Proof struct {
 	Epoch    uint64
 	At, AsOf uint64
-	// Part limits the proof to the objects that one filter selects. Only a snapshot that is read
-	// with that filter, and a subscription with that filter, may rely on it.
-	Part bool
 }
 
 // holds reports whether the proof is about the cache as it is now, or about a state that the cache
@@ -32,8 +29,6 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	s := c.snapshotLocked()
 	if p.AsOf > progress {
 		s.ResourceVersion = p.AsOf
-	}
-	if p.AsOf > progress && !p.Part { // of the rest it is not known what it was as of AsOf
 		c.noteShownLocked(p)
 		c.noteProofLocked(p)
 	}
@@ -41,7 +36,7 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 }
 
 // SnapshotShown returns the current collection with the latest resourceVersion that a client has
-// been shown for it. That is progress, or what a proof of the whole collection says.
+// been shown for it. That is progress, or what a proof says.
 func (c *Cache) SnapshotShown() Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,13 +76,13 @@ func (c *Cache) noteProofLocked(p Proof) {
 }
 
 // noteAheadLocked notes a subscription that begins ahead of the cache: at a requested
-// resourceVersion, or with a proof. A relist in between ends it, unless a proof of the whole
-// collection says how the list's differences relate to its start.
+// resourceVersion, or with a proof. A relist in between ends it, unless the proof says how the
+// list's differences relate to its start.
 func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
 	if c.ahead == nil {
 		c.ahead = make(map[*Subscription]uint64)
 	}
-	if r.Start == FromVersion || r.Proof.Part {
+	if r.Start == FromVersion {
 		c.ahead[s] = 0
 		return
 	}

@@ -85,22 +85,20 @@ func TestSnapshotShown(t *testing.T) {
 			t.Errorf("%s: got %v as of %d, want %d", when, state(s), s.ResourceVersion, want)
 		}
 	}
-	prove := func(asOf uint64, part bool) {
+	prove := func(asOf uint64) {
 		t.Helper()
-		p := fanout.Proof{Epoch: w.cache.Epoch(), At: w.cache.Progress(), AsOf: asOf, Part: part}
+		p := fanout.Proof{Epoch: w.cache.Epoch(), At: w.cache.Progress(), AsOf: asOf}
 		if _, err := w.cache.SnapshotProved(p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f("before any proof", at)
-	prove(at+5, false)
+	prove(at + 5)
 	f("after a proof", at+5)
-	prove(at+10, true)
-	f("after a proof of a part", at+5)
-	prove(at+4, false)
+	prove(at + 4)
 	f("after an older proof", at+5)
 	for i := range uint64(20) { // so many that the first page's proof is forgotten
-		prove(at+6+i, false)
+		prove(at + 6 + i)
 	}
 	f("after more proofs", at+25)
 	if s, ok := w.cache.SnapshotAt(at + 25); !ok || len(state(s)) != 1 {
@@ -110,23 +108,4 @@ func TestSnapshotShown(t *testing.T) {
 	f("after a change", at+1)
 	w.cache.Reset(nil, at+30, fanout.Ending{Reason: fanout.Backwards})
 	f("after a reset", at+30)
-}
-
-// A proof of a part says nothing about the rest, so the state of the whole as of its resourceVersion
-// is not known.
-func TestSnapshotProvedInPart(t *testing.T) {
-	w := newWorld(t, roomy)
-	at := w.put(named("x"))
-	p := fanout.Proof{Epoch: w.cache.Epoch(), At: at, AsOf: at + 10, Part: true}
-	if s, err := w.cache.SnapshotProved(p); err != nil || s.ResourceVersion != at+10 {
-		t.Fatalf("as of %d, %v", s.ResourceVersion, err)
-	}
-	if _, ok := w.cache.SnapshotAt(at + 10); ok {
-		t.Error("the whole is known as of the proof of a part")
-	}
-	w.put(named("other"))
-	w.advance(10)
-	if s, ok := w.cache.SnapshotAt(at + 10); !ok || len(state(s)) != 2 {
-		t.Errorf("once it is passed: got %v, %t", state(s), ok)
-	}
 }

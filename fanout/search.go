@@ -1,6 +1,9 @@
 package fanout
 
 import (
+	"slices"
+	"time"
+
 	"github.com/google/btree"
 
 	"github.com/watchfan/watchfan/framing"
@@ -18,7 +21,7 @@ type search struct {
 	key    string          // the only key that the filter can select
 	index  *secondaryIndex // values are those that are looked up in it
 	found  *btree.BTreeG[*framing.Object]
-	shared *sharedSearch // sets found once it is complete
+	shared *sharedSearch // sets found, if its result is kept, once it has ended
 
 	values  []string
 	indexed uint64 // Cache.indexed when the indexes of in were last completed; 0 = never
@@ -67,13 +70,7 @@ const mostCounted = 4096
 // of all that may be used at the same time, up to a bound that doubles. So it takes about as long
 // as the search in the best one.
 func (x *search) choose() {
-	places := x.filter.places()
-	usable := places[:0]
-	for _, p := range places {
-		if x.in.index(p.attribute) != nil {
-			usable = append(usable, p)
-		}
-	}
+	usable := slices.DeleteFunc(x.filter.places(), func(p place) bool { return x.in.index(p.attribute) == nil })
 	if len(usable) == 0 {
 		return
 	}
@@ -111,13 +108,10 @@ func (x *search) prepare(b *searchBudget) bool {
 	}
 	switch {
 	case x.shared != nil:
-		switch x.shared.advance(b) {
-		case searching:
+		if !x.shared.advance(b) {
 			return false
-		case complete:
-			x.found = x.shared.foundAt(x.in)
 		}
-		x.shared = nil
+		x.found, x.shared = x.shared.foundAt(x.in), nil
 	case x.key == "" && x.index == nil && x.found == nil:
 		if n := x.in.cache.indexed.Load(); n != x.indexed && x.filter.indexable() {
 			x.indexed = n
@@ -178,13 +172,10 @@ func ascendFrom(tree *btree.BTreeG[*framing.Object], from string, yield func(*fr
 // whole is a whole search in one turn. What it finds serves the shared search too.
 func (x *search) whole(after string, visit func(o *framing.Object, selected bool) bool) {
 	x.plan()
-	shared := x.shared
-	if shared == nil {
-		x.ascend(after, visit)
-		return
+	if x.shared != nil {
+		x.found = x.shared.foundAt(x.in)
 	}
-	x.shared = nil
-	if x.found = shared.foundAt(x.in); x.found != nil || after != "" {
+	if x.shared == nil || x.found != nil || after != "" {
 		x.ascend(after, visit)
 		return
 	}
@@ -197,6 +188,47 @@ func (x *search) whole(after string, visit func(o *framing.Object, selected bool
 		return ended
 	})
 	if ended {
-		shared.set(x.in, r)
+		x.shared.set(x.in, r)
 	}
+}
+
+// searchBudget bounds the search for one subscription's prelude before the next subscription's
+// turn. It is spent when enough has been looked at, or when enough time has passed, whichever comes
+// first.
+type searchBudget struct {
+	work, looked int
+	until        time.Time
+}
+
+const (
+	// maxSearchWork bounds the objects or changes that are looked at, each counted with its
+	// filter's cost: 20 to 50 ns each, 1 ms at worst.
+	maxSearchWork = 20_000
+	// searchTime bounds the time. The clock is read once for every searchCheckEvery objects or
+	// changes.
+	searchTime       = time.Millisecond
+	searchCheckEvery = 64
+)
+
+func newSearchBudget() searchBudget { return searchBudget{until: time.Now().Add(searchTime)} }
+
+// spend counts an object or change that was looked at, with its filter's cost.
+func (b *searchBudget) spend(cost int) {
+	b.looked++
+	b.work += 1 + cost
+}
+
+// spent reports whether the budget is used up. It never is before something has been looked at.
+func (b *searchBudget) spent() bool {
+	if b.work >= maxSearchWork {
+		return true
+	}
+	if b.looked < searchCheckEvery {
+		return false
+	}
+	b.looked = 0
+	if !time.Now().Before(b.until) {
+		b.work = maxSearchWork
+	}
+	return b.work >= maxSearchWork
 }

@@ -106,7 +106,7 @@ func TestSearchModel(t *testing.T) {
 
 func searchModel(t *testing.T, rng *rand.Rand) {
 	limits := roomy
-	limits.HistoryEvents = 150
+	limits.HistoryEvents = 400
 	w, indexer := newIndexedWorld(t, limits)
 	for range 900 {
 		w.put(largeThing(rng))
@@ -612,12 +612,14 @@ func TestIndexGivenUp(t *testing.T) {
 	have(0)
 }
 
-// An index is given up if too much changes while it is built.
+// An index is given up if the history forgets changes while it is built.
 func TestIndexBuildOverrun(t *testing.T) {
-	w, _ := newIndexedWorld(t, roomy)
+	limits := roomy
+	limits.HistoryEvents = 1000
+	w, _ := newIndexedWorld(t, limits)
 	w.manyThings(1000, 10)
 	template := event("MODIFIED", (&thing{namespace: "a", name: "x000000"}).at(1))
-	changes := fanout.MostPending + 1
+	changes := limits.HistoryEvents + 1
 	w.cache.BuildIndex("spec.node", func() bool {
 		for ; changes > 0; changes-- {
 			w.rv++

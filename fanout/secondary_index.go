@@ -29,7 +29,7 @@ type entry struct {
 const entryBytes = 40
 
 func newSecondaryIndex(a attribute) *secondaryIndex {
-	return &secondaryIndex{
+	x := &secondaryIndex{
 		attribute: a,
 		tree: btree.NewG(degree, func(a, b entry) bool {
 			if c := strings.Compare(a.value, b.value); c != 0 {
@@ -37,8 +37,10 @@ func newSecondaryIndex(a attribute) *secondaryIndex {
 			}
 			return a.object.Key < b.object.Key
 		}),
-		use: newIndexUse(),
+		use: &indexUse{},
 	}
+	x.use.note()
+	return x
 }
 
 func (x *secondaryIndex) clone() *secondaryIndex {
@@ -146,12 +148,6 @@ func (x *secondaryIndex) read(r *run) {
 
 // indexUse says when an index was last used, or built. It may be used from any goroutine.
 type indexUse struct{ last atomic.Int64 }
-
-func newIndexUse() *indexUse {
-	u := &indexUse{}
-	u.note()
-	return u
-}
 
 func (u *indexUse) note()               { u.last.Store(int64(MonotonicNow())) }
 func (u *indexUse) time() MonotonicTime { return MonotonicTime(u.last.Load()) }

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"slices"
 	"weak"
 
 	"github.com/google/btree"
@@ -49,3 +50,143 @@ func (s Snapshot) Visit(f *Filter, after string, visit func(o *framing.Object, s
 
 // All calls yield for each object in key order until yield returns false.
 func (s Snapshot) All(yield func(*framing.Object) bool) { s.tree.Ascend(yield) }
+
+// collection is the objects of a cache at one instant: by key, and by the values of the indexed
+// attributes. All its trees have the same objects at any time.
+type collection struct {
+	tree    *btree.BTreeG[*framing.Object]
+	indexes []*secondaryIndex
+}
+
+func newCollection() collection { return collection{tree: newTree()} }
+
+// degree is the B-trees': while a snapshot is held, a change copies a few nodes of up to 63 items.
+const degree = 32
+
+func newTree() *btree.BTreeG[*framing.Object] {
+	return btree.NewG(degree, func(a, b *framing.Object) bool { return a.Key < b.Key })
+}
+
+// store replaces the version prev of an object by the version cur. Either is nil if there is none.
+func (c *collection) store(prev, cur *framing.Object) {
+	if cur != nil {
+		c.tree.ReplaceOrInsert(cur)
+	} else {
+		c.tree.Delete(prev)
+	}
+	for _, x := range c.indexes {
+		x.store(prev, cur)
+	}
+}
+
+// clone returns a copy. The two share all nodes that neither changes afterwards. It takes the same
+// time for any number of objects.
+func (c *collection) clone() collection { return collection{c.tree.Clone(), c.cloneIndexes()} }
+
+func (c *collection) cloneIndexes() (clones []*secondaryIndex) {
+	for _, x := range c.indexes {
+		clones = append(clones, x.clone())
+	}
+	return clones
+}
+
+// index returns the index of an attribute; nil if there is none.
+func (c *collection) index(a attribute) *secondaryIndex {
+	i := slices.IndexFunc(c.indexes, func(x *secondaryIndex) bool { return x.attribute == a })
+	if i < 0 {
+		return nil
+	}
+	return c.indexes[i]
+}
+
+// instant is a collection that does not change any more, and its place in the cache's changes.
+type instant struct {
+	collection
+	moment
+	cache *Cache
+}
+
+// moment is a place in a cache's changes: the outcome of all changes of a lineage whose numbers in
+// the history are smaller. Lineage 0 says that the place is not known.
+type moment struct{ lineage, number uint64 }
+
+// near reports whether few changes are between two moments.
+func (m moment) near(other moment) bool {
+	return m.lineage == other.lineage && max(m.number, other.number)-min(m.number, other.number) <= mostApplied
+}
+
+// mostApplied bounds the changes that are applied to what was found, or to an index, for another
+// moment.
+const mostApplied = 1024
+
+// changesBetween returns the changes between two moments, in their order. ok is false if the history
+// does not have them, or if there are too many.
+func (c *Cache) changesBetween(a, b moment) (changes []*change, ok bool) {
+	if a == b && a.lineage != 0 {
+		return nil, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changesBetweenLocked(a, b)
+}
+
+func (c *Cache) changesBetweenLocked(a, b moment) (changes []*change, ok bool) {
+	first, end := min(a.number, b.number), max(a.number, b.number)
+	if a.lineage != c.lineage || !a.near(b) || first < c.history.first {
+		return nil, false
+	}
+	return c.history.between(first, end), true
+}
+
+// versions returns the versions of an object before and after the change, as the collection holds
+// them. ok is false if the change does not alter the collection.
+func (e *change) versions() (before, after *framing.Object, ok bool) {
+	switch {
+	case e.recipients == leaving: // the staying half stores it
+		return nil, nil, false
+	case e.Type == framing.Deleted:
+		return e.Prev, nil, true
+	}
+	return e.Prev, e.Object, true
+}
+
+// applyAll calls store for each change of the collection, in their order.
+func applyAll(changes []*change, store func(prev, cur *framing.Object)) {
+	for _, e := range changes {
+		if before, after, ok := e.versions(); ok {
+			store(before, after)
+		}
+	}
+}
+
+// undoAll calls store for each change of the collection, from the last to the first, with the
+// versions the other way round.
+func undoAll(changes []*change, store func(prev, cur *framing.Object)) {
+	for _, e := range slices.Backward(changes) {
+		if before, after, ok := e.versions(); ok {
+			store(after, before)
+		}
+	}
+}
+
+// completeIndexes returns an instant with the same objects that also has the indexes that were
+// built since, as far as f can use them and few objects have changed since. It returns in if there
+// are none.
+func (c *Cache) completeIndexes(in *instant, f *Filter) *instant {
+	more := *in
+	c.mu.Lock()
+	changes, ok := c.changesBetweenLocked(in.moment, c.momentLocked())
+	for _, p := range f.places() {
+		if x := c.objects.index(p.attribute); ok && x != nil && more.index(p.attribute) == nil {
+			more.indexes = append(slices.Clip(more.indexes), x.clone())
+		}
+	}
+	c.mu.Unlock()
+	if len(more.indexes) == len(in.indexes) {
+		return in
+	}
+	for _, x := range more.indexes[len(in.indexes):] {
+		undoAll(changes, x.store)
+	}
+	return &more
+}

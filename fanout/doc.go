@@ -20,15 +20,14 @@
 // That wakes the shards of the [Flusher] that have members of those groups. For each member, a
 // shard takes the frames that were appended since its last write to that member. It hands them to
 // the member's [Sink] in one call, as slices of shared frames. Sinks may share a connection, their
-// [Carrier]. One shard serves all of them, and flushes the connection once a round.
+// [Carrier].
 //
 // A subscription starts with a prelude: the objects of a snapshot, a replay from the history, or
 // nothing. After the prelude it reads its group's list. Subscribe chooses the prelude and notes the
 // list's tail under the same lock of the cache's mutex. So no change is missing or sent twice where
 // the prelude ends and the list begins.
 //
-// A cache may also keep events and no objects, for a representation in which an old version is not
-// what upstream would send now: see [NewEventsOnly].
+// A cache may also keep events and no objects: see [NewEventsOnly].
 //
 // # Ordering
 //
@@ -46,8 +45,7 @@
 //     end, including those that were not started yet.
 //   - There is no order between two subscriptions, even of the same filter and client, nor between
 //     two caches.
-//   - After a relist, versions that no list has shown are missing. A client can't resume here from
-//     a resourceVersion in such a gap: see [Cache.Replace].
+//   - After a relist, versions that no list has shown are missing.
 //
 // # Relists
 //
@@ -72,36 +70,29 @@
 // that are older than the last version it has seen (TestRelistCut). Progress stays where it was
 // until the whole list is in, and nobody is sent a bookmark meanwhile.
 //
-// A client that resumes here from a resourceVersion in a relist gap is refused ([ErrRelistGap]), and
-// may have to resume upstream.
-// The server where it saw that resourceVersion may have shown it changes that are missing here.
-//
 // In the history, a removal stands one resourceVersion after the one that it is sent with (the
 // ResourceVersion of type change). So a client that resumes from the resourceVersion of the
-// removals is sent all of them.
+// removals is sent all of them. A client that resumes from within the relist gap is refused
+// ([ErrRelistGap]): the server where it saw that resourceVersion may have shown it changes that are
+// missing here.
 //
 // One weakness remains. Suppose an object leaves a selector and comes back, both during the gap,
 // and a client is cut off before the object's new version. The client still has the object. If it
 // resumes at another server with a relist gap of its own, which skips both the return and a later
-// deletion, it never learns of the deletion. That takes two relists on two servers. The client's
-// next list repairs it.
+// deletion, it never learns of the deletion. The client's next list repairs it.
 //
 // A list may show an object with the resourceVersion that the cache holds, but with other bytes,
 // after another version of kube-apiserver wrote it. No event can say so, because clients have
-// already seen its resourceVersion. So the list's bytes replace what the cache held, and the
-// history, whose events have the old bytes, is dropped. All subscriptions end with the caller's
-// [Ending], which says 410 Expired ([ErrReencoded], [Cache.Reset]). An informer then lists again
-// and passes the differences to its handlers as updates. A client that was cut off earlier resumes
-// without the new bytes, as it does at kube-apiserver. Proofs of freshness compare versions and not
-// bytes. The key of a compressed run is its frames themselves, so new bytes are compressed anew.
+// already seen its resourceVersion. So the caller resets the cache, and all subscriptions end with
+// 410 Expired ([ErrReencoded]). An informer then lists again and passes the differences to its
+// handlers as updates. A client that was cut off earlier resumes without the new bytes, as it does
+// at kube-apiserver. Proofs of freshness compare versions and not bytes.
 //
 // # Concurrency
 //
 // One goroutine writes to a Cache (Apply, Replace, Reset). All its other methods may be called from
 // any goroutine, as may Subscription.End and Flusher.Start. A Sink is called by one goroutine at a
-// time.
-//
-// These waits exist:
+// time. These waits exist:
 //
 //   - The writer never waits for a write to a client. It takes the cache's mutex, and a shard's
 //     mutex for as long as an append to a slice takes.
@@ -116,9 +107,7 @@
 //     to 40 µs for an event, 1 ms for a run of initial events.
 //   - The subscriptions of one shard take turns. A turn is one write of at most 512 frames and
 //     about 64 KiB, or of what is compressed from at most about 1 MiB, which takes about 5 ms. Or
-//     it is a part of the search for the objects of initial events or the changes of a replay that
-//     the filter selects: 1 ms, or 20,000 of them, each counted with the cost of the filter.
-//     Changes with the same resourceVersion are never split.
+//     it is a part of the search for the prelude: see type searchBudget.
 //   - Preludes make way for events. A shard that has got events while it serves preludes sends the
 //     events after one turn, until it owes the preludes 50 ms. While clients are sent changes, half
 //     of the shards serve preludes at a time. Go runs goroutines first come, first served, and looks
@@ -128,12 +117,10 @@
 // Locks are taken in this order: the cache's mutex, then a shard's. The mutexes of searches that
 // are shared, of the demand for indexes and of the [Indexer] come last.
 //
-// # Goroutines
-//
-// [Flusher.Run] starts one for each shard, and returns when its context has ended and all of them
-// have returned. [Indexer.Run] builds indexes on the goroutine of its caller. [Flusher.Inspect]
-// starts one for each shard that it asks, and returns after they have. Nothing else starts a
-// goroutine. No client has one, whether it reads or not.
+// [Flusher.Run] starts one goroutine for each shard, and returns when its context has ended and all
+// of them have returned. [Indexer.Run] builds indexes on the goroutine of its caller.
+// [Flusher.Inspect] starts one for each shard that it asks, and returns after they have. Nothing
+// else starts a goroutine. No client has one, whether it reads or not.
 //
 // # Indexes
 //
@@ -146,36 +133,30 @@
 //	=, in (of at most 16 values)      objects with a value, of the filter's namespace if it has one;
 //	                                  of several such terms, those of the rarest
 //	the same, in a replay             changes of objects that had a value before or after
-//	!=, notin, !key, key, <, >, and   what an equal filter has found just before, if that is little
-//	hash ranges
+//	!=, notin, !key, key, <, >, and   what an equal filter has found just before, if that is little:
+//	hash ranges                       see type sharedSearch
 //	anything else, or no index yet    all objects of the namespace
 //
 // An index is a second B-tree with the same objects, in the order of an attribute's values and,
-// within a value, of the objects' keys: see type secondaryIndex. The attribute is a label, a
-// selectable field or the name. So objects are found in the order of their keys, as without the
-// index, and clients are sent the same bytes. Objects without the label are not in it. Hash ranges
-// have no index, because a client with them is sent half or a tenth of all objects.
-//
-// The trees of a collection are changed together, by the writer, and cloned together for a
-// snapshot, which costs the same for any number of objects: a change while a snapshot is held copies
-// two or three nodes. So each snapshot has the indexes of its own instant for as long as it is held.
-// The history has the numbers of the changes with each value: see type historyIndex.
+// within a value, of the objects' keys. The attribute is a label, a selectable field or the name. So
+// objects are found in the order of their keys, as without the index, and clients are sent the same
+// bytes. Hash ranges have no index, because a client with them is sent half or a tenth of all
+// objects. The trees of a collection are changed together, by the writer, and cloned together for a
+// snapshot, which costs the same for any number of objects. So each snapshot has the indexes of its
+// own instant for as long as it is held. The history has the numbers of the changes with each value.
 //
 // Clients decide which indexes there are. A search adds up what it looks at in vain, for each
 // attribute that would have spared it that. Once that is twice the number of objects, the index has
-// cost more by its absence than by being built, and the [Indexer] builds it: from a snapshot, 128
-// objects at a time. The writer only notes its changes meanwhile. The last of them are applied, and
-// the index is used from then on, under one lock of the cache's mutex. Searches that began before
-// use it from their next turn on, with the changes since their snapshot taken back.
+// cost more by its absence than by being built, and the [Indexer] builds it from a snapshot, in
+// steps. The changes since are applied, and the index is used from then on, under one lock of the
+// cache's mutex. Searches that began before use it from their next turn on, with the changes since
+// their snapshot taken back.
 //
 // An index is given up after five minutes without a search, and when memory is short
 // ([Indexer.Shed]). A cache has at most 16; one that has been unused for a minute makes room for
 // another. A new one is not built if all of them would take more than an eighth of the objects'
-// bytes, or 16 MiB if that is more. In the history an index takes 16 bytes for a change, and 96 for
-// a value.
-//
-// No index answers for the other operators. Clients that ask for the same filter at about the same
-// time share one search: see type sharedSearch.
+// bytes, or 16 MiB if that is more. An index takes 40 bytes for each object that has the attribute
+// (TestIndexMemory), and in the history 16 bytes for a change, and 96 for a value.
 //
 // A client's initial events, 20 of them, up to the write (BenchmarkSearch), beside the same without
 // an index:
@@ -190,10 +171,6 @@
 // (BenchmarkIndexedApply). Without indexes it costs the same as ever.
 // (But for BenchmarkApply, the benchmarks that this package's comments name are in commit 4ba589e.)
 //
-// Two things still take the time of everything: a relist, which is compared with the whole
-// collection, and a replay of changes from before the index was built. Changes that [Cache.Extend]
-// has brought are indexed a moment later.
-//
 // # Why a list for each filter
 //
 // Other servers keep one ring of changes and let each client filter what it reads, or copy each
@@ -201,44 +178,23 @@
 // their node all wake for every change, and 4,999 of them throw it away. With queues, each change
 // is stored as often as it is delivered, and one bound must fit both fast and slow clients.
 //
-// With a list for each filter, an event costs only what it concerns. An index finds the groups by
-// the namespace, and within it by the name, field or label that their filters demand, in the
-// version before and the one after. A filter with hash ranges ([HashRanges]) is found by the hash
-// of the object, which the scanner has noted: a binary search finds the groups whose ranges contain
-// it, and no other group is looked at (type hashGroups). With 4,096 such groups an event takes 2.5
-// µs to its client, and with one 2.1 µs (BenchmarkShards). A group appends one node however many
-// members it has. An event takes two allocations, for one client and for 2,000 clients of one
-// filter (TestDeliveryAllocs).
+// With a list for each filter, an event costs only what it concerns: see type index. With 4,096
+// groups of hash ranges an event takes 2.5 µs to its client, and with one 2.1 µs (BenchmarkShards).
+// A group appends one node however many members it has. An event takes two allocations, for one
+// client and for 2,000 clients of one filter (TestDeliveryAllocs). Nodes only point forwards, so the
+// list needs no fixed length, and holds exactly what its slowest member still needs. The price is
+// one pointer to follow for each frame, about 5 ns where many are read at once (BenchmarkApply).
 //
-// A group has a linked list and not a ring, because a list needs no fixed length. Nodes only point
-// forwards, so nodes that all members have passed are garbage, and the list holds exactly what its
-// slowest member still needs. The price is one pointer to follow for each frame, about 5 ns where
-// many are read at once (BenchmarkApply).
-//
-// Filters that no index can place, such as those with only !key or !=, are evaluated for each
-// change of their namespace: about 20 ns each (BenchmarkDispatch).
-//
-// # What filters cost the writer
-//
-// Clients choose their selectors, and the writer evaluates them. So the work for one change is
-// bounded. A filter's cost is the number of its requirements, and a little more if it lists many
-// values. A filter by name, by one field's value, by namespace, or of everything costs nothing,
-// because the index answers for it. Hash ranges cost 1 more, wherever they are: clients choose them,
-// and all of them may overlap.
-//
-// The filters of a namespace that one version of an object makes the writer evaluate cost at most
-// 4,096 together, and so do those of all namespaces. So one tenant's filters cost nothing for the
-// changes of another tenant (TestScopeCost). The memory of a cache's filters is bounded too.
-// Subscribe refuses a filter that would exceed a bound ([ErrCostly]), and the proxy passes its watch
-// through.
-//
-// At the bound, one version takes the writer 0.08 to 0.3 ms, more if more of the filters select it
-// (BenchmarkScope), and a change, with two versions and two bounds, 1 ms at worst. So a tenant that
-// makes 20 changes a second takes 2% of the writer of one resource, whatever its selectors. A client
-// that makes changes faster loads kube-apiserver first.
-//
-// The shards would do the same work, on the same processors. In the writer it can be bounded before
-// a watch begins, and each list holds each frame once for all shards, in order.
+// Clients choose their selectors, and the writer evaluates those that the index can't place. So the
+// work for one change is bounded, and the memory of a cache's filters is too. Subscribe refuses a
+// filter that would exceed a bound ([ErrCostly]), and the proxy passes its watch through. A filter's
+// cost is the number of its requirements, and a little more if it lists many values. The bound holds
+// for the filters of each namespace, and for those of all namespaces. So one tenant's filters cost
+// nothing for the changes of another tenant (TestScopeCost). At the bound, one version of an object
+// takes the writer 0.08 to 0.3 ms, more if more of the filters select it (BenchmarkScope), and a
+// change, with two versions and two bounds, 1 ms at worst. So a tenant that makes 20 changes a
+// second takes 2% of the writer of one resource, whatever its selectors. The shards would do the
+// same work, on the same processors.
 //
 // # Why shards
 //
@@ -254,43 +210,35 @@
 //	5,000    50            5.4         5.0     4.9        79          77      74
 //	RSS/idle client        6.6 KiB     1.7 KiB 0.4 KiB
 //
-// A goroutine for each client has to be woken where events come one by one, and takes four times the
-// memory. Our own epoll gains up to a seventh over [syscall.RawConn], mostly under saturation, where
-// its batches are larger. It would lose what net.Conn provides: TLS, deadlines, and connections that
-// return to the HTTP server after the watch. Of a write that takes 7 µs, writev takes nine tenths. So
-// shards write, and an epoll beside them waits.
+// A goroutine for each client has to be woken where events come one by one. Our own epoll gains up to
+// a seventh over [syscall.RawConn], mostly under saturation. It would lose what net.Conn provides:
+// TLS, deadlines, and connections that return to the HTTP server after the watch. Of a write that
+// takes 7 µs, writev takes nine tenths. So shards write, and an epoll beside them waits.
 //
 // # Compression
 //
 // A client that takes gzip is sent one member (RFC 1952) for the whole watch. Its parts are
 // compressed once for all clients:
 //
-//	bookmark    x      x+1    x+2   …  bookmark    y      y+1  …
-//	stored    ▐alone ▌▐after ▌▐after ▌   stored   ▐alone ▌▐after ▌
-//	           └──── a stretch ────┘              └─ another
+//		bookmark    x      x+1    x+2   …  bookmark    y      y+1  …
+//		stored    ▐alone ▌▐after ▌▐after ▌   stored   ▐alone ▌▐after ▌
+//		           └──── a stretch ────┘              └─ another
 //
-// There are three kinds of parts.
+//	  - An event is compressed after the previous event of the group's list: it refers to that
+//	    event's bytes. So what the two have in common, most of a pod, is sent only once. A member that
+//	    has just joined, or was sent something of its own in between, gets the event compressed alone,
+//	    in a form that all lists share. A stream of pods takes 7% of its plain bytes when each is
+//	    compressed after the previous one, and 37% alone (BenchmarkGzipApply).
+//	  - Initial events and replays are compressed in runs of 64 to 256 KiB: see type compressedRuns.
+//	  - What only one client is sent, such as a bookmark, is stored uncompressed.
 //
-//   - An event is compressed after the previous event of the group's list: it refers to that
-//     event's bytes. So what the two have in common, most of a pod, is sent only once. This serves
-//     all members that have just been sent the previous event. A member that has just joined, or
-//     was sent something of its own in between, gets the event compressed alone, in a form that all
-//     lists share. A stream of pods takes 7% of its plain bytes when each is compressed after the
-//     previous one, and 37% alone (BenchmarkGzipApply).
-//   - Initial events and replays are compressed in runs of 64 to 256 KiB, which all clients share
-//     that are sent the same frames. The objects in a run decide where it ends. So a changed object
-//     affects one or two runs, and the others stay: see type compressedRuns.
-//   - What only one client is sent, such as a bookmark, is stored uncompressed.
+// The list keeps the checksums: the trailer's share of a stretch follows from the checksums at its
+// two ends. So an event costs a client nothing but its slice. That is 20 to 40 ns, with the
+// compression shared by 1,000 clients, and a write that is 3.5 KB shorter saves 3 µs. A list whose
+// members don't take gzip costs nothing extra.
 //
-// A client's member takes two words, and two more for the stretch of the list that the client is
-// reading. The list keeps the checksums: the trailer's share of a stretch follows from the
-// checksums at its two ends. So an event costs a client nothing but its slice. That is 20 to 40 ns,
-// with the compression shared by 1,000 clients, and a write that is 3.5 KB shorter saves 3 µs. A
-// list whose members don't take gzip costs nothing extra.
-//
-// Why not a compressor for each list, which could refer back further than one event? Then a client
-// would need every event of the list since it joined, with nothing in between. Now a client can
-// join, or be sent a bookmark, between any two events. And pods don't compress better with two
+// A compressor for each list could refer back further than one event. Then a client would need every
+// event of the list since it joined, with nothing in between, and pods don't compress better with two
 // events to refer to than with one.
 //
 // Events of one list refer to each other, even those of different namespaces. So a client that may
@@ -300,22 +248,18 @@
 //
 // Why not zstd? An event of 3,753 bytes, compressed after the previous one, takes 249 bytes with
 // zstd and 282 with gzip, and about as much time (BenchmarkZstd of commit c792f78). Kubernetes
-// clients ask for gzip: Go's net/http knows nothing else. A zstd stream for each client takes 149
-// bytes, but 9 MB and 8 µs for each client.
+// clients ask for gzip. A zstd stream for each client takes 149 bytes, but 9 MB and 8 µs for each
+// client.
 //
 // # Trimmed objects
 //
-// A client may be sent its objects without some of their fields ([Variant].Trim): a lean client
-// without metadata.managedFields, a client of a view without the view's fields. Clients with the
-// same Trim have groups of their own. Everything else is shared with the other clients: the
-// snapshot, the history, the indexes, and the bytes after the last of the fields, where most of a
-// lean object is. An object makes its trimmed frame for the first client that is sent it, by
-// copying the bytes before that, and keeps it ([framing.Object.TrimmedFrame]). So its address
-// identifies it, and clients with the same Trim share compressed events and runs like others. A
-// lane without such clients pays nothing.
-//
-// Clients may have an account, which counts them and what they are sent ([Variant].Account). They
-// too have groups of their own, and share the frames.
+// A client may be sent its objects without some of their fields: see [Variant]. Clients with the same
+// Trim have groups of their own. Everything else is shared with the other clients: the snapshot, the
+// history, the indexes, and the bytes after the last of the fields, where most of a lean object is.
+// An object makes its trimmed frame for the first client that is sent it, by copying the bytes before
+// that, and keeps it ([framing.Object.TrimmedFrame]). So its address identifies it, and clients with
+// the same Trim share compressed events and runs like others. A lane without such clients pays
+// nothing.
 //
 // # Memory
 //
@@ -325,8 +269,7 @@
 // forms too. A Sink's own memory comes on top.
 //
 // Frames are the objects' own bytes. They are held once, for the snapshot, the history and the
-// lists together. An index takes 40 bytes for each object that has the attribute (TestIndexMemory).
-// Some memory is not counted in [Stats]:
+// lists together. Some memory is not counted in [Stats]:
 //
 //   - The history holds the version before each change, which at worst is as much again.
 //   - A group holds its last frame.
@@ -342,13 +285,11 @@
 // # Slow clients
 //
 // A Sink writes as much as it can without waiting, and keeps the rest of the batch. Its
-// subscription is then parked at its place in the list. While it is parked, it may fall behind its
-// group by [Limits].ClientFrames and ClientBytes. Beyond either, it ends as [Evicted] within 0.1 s.
-// The bytes are those of the uncompressed frames, because those are what is held for it. An evicted
-// subscription gives up its place in the list. The stream ends cleanly between two frames if the
-// client takes the rest of its batch within five seconds, and is cut off otherwise. The client can
-// resume from the last resourceVersion that it has seen and misses nothing, as with kube-apiserver
-// (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
+// subscription is then parked at its place in the list. Beyond its bounds behind its group
+// ([Limits]), it ends as [Evicted]. It gives up its place in the list. The stream ends cleanly
+// between two frames if the client takes the rest of its batch within five seconds, and is cut off
+// otherwise. The client can resume from the last resourceVersion that it has seen and misses nothing,
+// as with kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
 //
 // What a parked subscription keeps is counted each second, and its sink may refuse it ([Keeper]);
 // then it is evicted too. Within its initial events it is also evicted when it has taken nothing for
@@ -358,10 +299,9 @@
 //
 // Most endings take effect at once, between two frames. Frames that are not written yet are
 // dropped. A graceful ending ([Ending].Graceful) first sends the client everything that there is
-// for it at that moment, and a bookmark if it takes bookmarks. From there the client can resume at
-// another process at no cost. Changes that come meanwhile are left to that process: a client that is
-// behind would otherwise never end while writes go on. A graceful ending waits for a slow client
-// within its bounds. Any other ending overtakes it.
+// for it at that moment. Changes that come meanwhile are left to the process at which it resumes: a
+// client that is behind would otherwise never end while writes go on. A graceful ending waits for a
+// slow client within its bounds. Any other ending overtakes it.
 //
 // # Limits
 //
@@ -371,6 +311,4 @@
 //   - The expiry of a lease deletes several objects at one resourceVersion. Only the events
 //     resource has leases. A subscription that begins between two such deletions, or is sent a
 //     bookmark there, does not get the second.
-//   - History is bounded by [Limits]. It grows only while its oldest change is younger than 75
-//     seconds.
 package fanout

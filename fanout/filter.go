@@ -42,6 +42,17 @@ const (
 	slotNamespace = -2
 )
 
+// valueAt returns the value of an object's field.
+func valueAt(o *framing.Object, slot int) string {
+	switch slot {
+	case slotName:
+		return o.Name
+	case slotNamespace:
+		return o.Namespace
+	}
+	return o.Fields[slot]
+}
+
 // NewFilter returns the filter of a request within namespace, where "" means all. fieldLabels are
 // the labels of [framing.Object.Fields] in their order; metadata.name and metadata.namespace are
 // always known. ok is false if the field selector has another label. A nil selector selects
@@ -169,17 +180,7 @@ func (f *Filter) Match(o *framing.Object) bool {
 		return false
 	}
 	for i := range f.terms {
-		t := &f.terms[i]
-		var value string
-		switch t.slot {
-		case slotName:
-			value = o.Name
-		case slotNamespace:
-			value = o.Namespace
-		default:
-			value = o.Fields[t.slot]
-		}
-		if (value == t.value) == t.negate {
+		if t := &f.terms[i]; (valueAt(o, t.slot) == t.value) == t.negate {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -47,13 +48,15 @@ type scope struct {
 type attributeGroups struct {
 	buckets map[string]*bucket
 	costs   [bits.UintSize + 1]int32 // number of buckets by the length of their cost in bits
-	label   bool
+	// lookUp is 1 for a label, because the writer looks each such label up for every change, and
+	// clients can bring any number of labels; 0 for a field.
+	lookUp int
 }
 
 // bucket is the groups that are asked together.
 type bucket struct {
 	groups []*group
-	cost   int
+	cost   int // of those that are found by the value of an attribute
 }
 
 // attribute is a property of an object that has one value. It is comparable.
@@ -65,14 +68,11 @@ type attribute struct {
 const slotLabel = -3
 
 func (a attribute) of(o *framing.Object) (string, bool) {
-	switch a.slot {
-	case slotName:
-		return o.Name, true
-	case slotLabel:
+	if a.slot == slotLabel {
 		v, ok := o.Labels[a.label]
 		return v, ok
 	}
-	return o.Fields[a.slot], true
+	return valueAt(o, a.slot), true
 }
 
 // appendIn appends to values those of the attribute after a change and before it, each once.
@@ -115,20 +115,14 @@ func (f *Filter) places() (ps []place) {
 	return ps
 }
 
-// maxCost returns the most that one version of an object can cost here. For a label it includes 1,
-// because the writer looks each such label up for every change, and clients can bring any number of
-// labels.
+// maxCost returns the most that one version of an object can cost here.
 func (s *attributeGroups) maxCost() int {
-	cost := 0
-	if s.label {
-		cost = 1
-	}
-	for n := len(s.costs) - 1; n > 0; n-- {
+	for n := len(s.costs) - 1; n >= 0; n-- {
 		if s.costs[n] > 0 {
-			return cost + 1<<n - 1
+			return s.lookUp + 1<<n - 1
 		}
 	}
-	return cost
+	return 0
 }
 
 // charge changes a bucket's cost.
@@ -138,64 +132,58 @@ func (s *attributeGroups) charge(b *bucket, cost int) {
 	s.costs[bits.Len(uint(b.cost))]++
 }
 
+// newAttributeGroups returns those of an attribute, without groups.
+func newAttributeGroups(a attribute) *attributeGroups {
+	s := &attributeGroups{buckets: make(map[string]*bucket)}
+	if a.slot == slotLabel {
+		s.lookUp = 1
+	}
+	return s
+}
+
 // add takes a group in, at the place where the scope's cost grows least. It reports false, and
-// changes nothing, if that would exceed the bound.
+// changes nothing, if that would exceed the bound. Parts of a collection seldom overlap, but clients
+// choose them, so the costs of all groups that are found by hashes count together.
 func (x *index) add(g *group) bool {
-	sc := x.scopes[g.filter.namespace]
+	f := g.filter
+	sc := x.scopes[f.namespace]
 	if sc == nil {
 		sc = &scope{}
 	}
-	if g.filter.name == "" && !g.filter.part.whole() {
-		return x.addHashed(sc, g)
+	places := f.places()
+	hashed := f.name == "" && !f.part.whole()
+	if hashed || len(places) == 0 {
+		places = []place{{}} // found by nothing
 	}
-	places := append(g.filter.places(), place{})
-	if len(places) > 1 {
-		places = places[:len(places)-1] // found by nothing only if there is no other place
-	}
-	g.place = places[0]
-	least, present := sc.growth(g.place, g.filter.cost)
-	for _, p := range places[1:] {
-		if more, n := sc.growth(p, g.filter.cost); more < least || more == least && n < present {
+	least, present := math.MaxInt, 0
+	for _, p := range places {
+		if more, n := sc.growth(p, f.cost); more < least || more == least && n < present {
 			g.place, least, present = p, more, n
 		}
 	}
-	if g.filter.cost > 0 && least > 0 && sc.cost+least > maxScopeCost {
+	if f.cost > 0 && least > 0 && sc.cost+least > maxScopeCost {
 		return false
 	}
-	x.put(sc, g)
-	return true
-}
-
-// addHashed is add for a group that is found by hashes. Parts of a collection seldom overlap, but
-// clients choose them, so the costs of all count together.
-func (x *index) addHashed(sc *scope, g *group) bool {
-	if sc.cost+g.filter.cost > maxScopeCost {
-		return false
+	if hashed {
+		g.place.hashed = sc.byHash[f.part.field].add(g)
 	}
-	g.place = place{hashed: sc.byHash[g.filter.part.field].add(g)}
-	x.put(sc, g)
-	return true
-}
-
-func (x *index) put(sc *scope, g *group) {
 	if x.scopes == nil {
 		x.scopes = make(map[string]*scope)
 	}
-	x.scopes[g.filter.namespace] = sc
+	x.scopes[f.namespace] = sc
 	sc.put(g)
+	return true
 }
 
 // growth returns by how much the scope's cost would grow with a filter of this cost at p, and what
-// the groups there cost already.
+// the groups cost that are found by the same value.
 func (sc *scope) growth(p place, cost int) (more, present int) {
 	if p.values == nil {
-		return cost, sc.every.cost
+		return cost, 0
 	}
-	s, before := sc.byAttribute[p.attribute], 0
+	s := sc.byAttribute[p.attribute]
 	if s == nil {
-		s = &attributeGroups{label: p.slot == slotLabel}
-	} else {
-		before = s.maxCost()
+		s = newAttributeGroups(p.attribute)
 	}
 	for _, v := range p.values {
 		if b := s.buckets[v]; b != nil {
@@ -204,30 +192,26 @@ func (sc *scope) growth(p place, cost int) (more, present int) {
 	}
 	after := *s
 	after.costs[bits.Len(uint(present+cost))]++
-	return after.maxCost() - before, present
+	return after.maxCost() - s.maxCost(), present
 }
 
 func (sc *scope) put(g *group) {
-	if g.place.hashed { // addHashed has put it there
-		sc.cost += g.filter.cost
-		return
-	}
 	if g.place.values == nil {
-		sc.every.groups = append(sc.every.groups, g)
-		sc.every.cost += g.filter.cost
+		if !g.place.hashed { // byHash has those already
+			sc.every.groups = append(sc.every.groups, g)
+		}
 		sc.cost += g.filter.cost
 		return
 	}
 	s := sc.byAttribute[g.place.attribute]
 	if s == nil {
+		s = newAttributeGroups(g.place.attribute)
 		if sc.byAttribute == nil {
 			sc.byAttribute = make(map[attribute]*attributeGroups)
 		}
-		s = &attributeGroups{buckets: make(map[string]*bucket), label: g.place.slot == slotLabel}
 		sc.byAttribute[g.place.attribute] = s
-	} else {
-		sc.cost -= s.maxCost()
 	}
+	sc.cost -= s.maxCost()
 	for _, v := range g.place.values {
 		b := s.buckets[v]
 		if b == nil {
@@ -255,14 +239,12 @@ func (sc *scope) empty() bool {
 }
 
 func (sc *scope) take(g *group) {
-	if g.place.hashed {
-		sc.byHash[g.filter.part.field].remove(g)
-		sc.cost -= g.filter.cost
-		return
-	}
 	if g.place.values == nil {
-		sc.every.leave(g)
-		sc.every.cost -= g.filter.cost
+		if g.place.hashed {
+			sc.byHash[g.filter.part.field].remove(g)
+		} else {
+			sc.every.leave(g)
+		}
 		sc.cost -= g.filter.cost
 		return
 	}
@@ -277,11 +259,10 @@ func (sc *scope) take(g *group) {
 			s.costs[0]--
 		}
 	}
+	sc.cost += s.maxCost()
 	if len(s.buckets) == 0 {
 		delete(sc.byAttribute, g.place.attribute)
-		return
 	}
-	sc.cost += s.maxCost()
 }
 
 // leave takes a group out. A bucket has few groups, except those that cost nothing. Of these there

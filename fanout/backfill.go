@@ -21,18 +21,19 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := &c.history
-	if h.inGap(until) || h.first < h.next && h.at(h.first).ResourceVersion <= until {
+	if h.inGap(until) || h.live < h.next && h.at(h.live).ResourceVersion <= until {
 		return false // the rest of a relist, or of a lease's expiry, does not continue from there
 	}
 	if h.after != until || after >= until ||
-		h.bytes+bytes > h.maxBytes || len(h.replayed)+len(replayed) > h.maxEvents {
+		h.bytes+bytes > h.maxBytes || len(h.replayed())+len(replayed) > h.maxEvents {
 		return false
 	}
-	h.changeReplayed(append(replayed, h.replayed...))
+	h.changes = append(replayed, h.changes...)
+	h.unindexReplayed()
 	h.bytes += bytes
 	h.after = after
 	if len(h.lastUnresolved) > 0 { // the versions before some of those are known now
-		lastUnresolved = resolve(h.replayed, make(map[string]*framing.Object))
+		lastUnresolved = resolve(h.replayed(), make(map[string]*framing.Object))
 	}
 	h.lastUnresolved = lastUnresolved
 	c.indexReplayedLater()
@@ -46,7 +47,7 @@ func (c *Cache) UnresolvedKeys() (keys []string, after uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := make(map[string]struct{})
-	for _, e := range c.history.replayed {
+	for _, e := range c.history.replayed() {
 		if _, ok := seen[e.Object.Key]; !ok && e.unresolved() {
 			keys = append(keys, e.Object.Key)
 		}
@@ -69,8 +70,8 @@ func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
 	if h.after != after {
 		return false
 	}
-	h.changeReplayed(h.replayed) // in place
-	h.lastUnresolved = resolve(h.replayed, known)
+	h.unindexReplayed()
+	h.lastUnresolved = resolve(h.replayed(), known)
 	c.indexReplayedLater()
 	return len(h.lastUnresolved) == 0
 }

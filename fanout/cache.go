@@ -116,7 +116,7 @@ func NewCache(limits Limits, flusher *Flusher) *Cache {
 		limits:  limits,
 		flusher: flusher,
 		objects: newCollection(),
-		history: history{maxEvents: limits.HistoryEvents, maxBytes: limits.HistoryBytes},
+		history: newHistory(limits),
 		groups:  make(map[groupKey]*group),
 	}
 }
@@ -162,7 +162,7 @@ func (c *Cache) Stats() Stats {
 		ResourceVersion: c.Progress(),
 		Objects:         c.objects.tree.Len(),
 		Bytes:           c.bytes,
-		HistoryEvents:   int(c.history.next-c.history.first) + len(c.history.replayed),
+		HistoryEvents:   len(c.history.changes),
 		HistoryBytes:    c.history.bytes,
 		Oldest:          c.history.after,
 		Groups:          len(c.groups),
@@ -226,7 +226,7 @@ func (c *Cache) apply(ev framing.Event, received time.Time) error {
 // another change of the same etcd revision, and not a repeat. The expiry of a lease makes such
 // changes.
 func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
-	if t != framing.Deleted || c.history.next == c.history.first {
+	if t != framing.Deleted || c.history.next == c.history.live {
 		return false
 	}
 	last := c.history.at(c.history.next - 1)
@@ -414,7 +414,7 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		then = c.snapshotLocked().instant
 	} else {
 		then = &instant{collection: c.objects.clone(), cache: c}
-		if from := c.history.seek(at); int(c.history.next-from) == len(events) {
+		if from := c.history.seek(at); from >= c.history.live {
 			then.moment = moment{c.lineage, from}
 		}
 	}

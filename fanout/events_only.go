@@ -3,6 +3,7 @@ package fanout
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -66,8 +67,11 @@ func passed(ev framing.Event, received time.Time) *change {
 // repeats reports whether the latest changes, those with the object's resourceVersion, have the
 // object already.
 func (h *history) repeats(o *framing.Object) bool {
-	for n := h.next; n > h.first && h.at(n-1).Object.ResourceVersion == o.ResourceVersion; n-- {
-		if h.at(n-1).Object.Key == o.Key {
+	for _, e := range slices.Backward(h.changes) {
+		if e.Object.ResourceVersion != o.ResourceVersion {
+			return false
+		}
+		if e.Object.Key == o.Key {
 			return true
 		}
 	}

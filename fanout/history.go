@@ -8,24 +8,23 @@ import (
 )
 
 // history is the recent changes of a collection in resourceVersion order. Clients resume from it.
-// It is a ring that grows while its oldest change is younger than window, as in kube-apiserver
+// It grows while the cache's oldest change is younger than window, as in kube-apiserver
 // (k8s.io/apiserver/pkg/storage/cacher/watch_cache_history.go), within bounds of changes and bytes.
 // The cache's mutex guards it.
 type history struct {
 	maxEvents int
 	maxBytes  int64
 
-	// ring holds the changes first, first+1, … next-1, each at its number modulo the ring's length.
-	ring        []*change
-	first, next uint64
+	// changes have consecutive numbers, the last one next-1. Those with numbers before live are
+	// from before the cache's own, replayed for a client that needed them. They are dropped as soon
+	// as one of the cache's own is forgotten.
+	changes    []*change
+	live, next uint64
+	room       int   // for the cache's own changes, until it grows
+	bytes      int64 // of changes
 
-	// replayed are changes from before the ring's first, fetched for a client that needed them.
-	// They are dropped as soon as the ring itself forgets a change.
-	replayed []*change
-	bytes    int64 // of the ring and of replayed
-
-	// lastUnresolved has the resourceVersion of the last of replayed that is unresolved, in each
-	// namespace, and under "" of all.
+	// lastUnresolved has the resourceVersion of the last replayed change that is unresolved, in
+	// each namespace, and under "" of all.
 	lastUnresolved map[string]uint64
 
 	// after is the resourceVersion after which nothing is missing.
@@ -34,7 +33,7 @@ type history struct {
 	// gaps are the relist gaps that end after the resourceVersion after.
 	gaps []relistGap
 
-	indexes []*historyIndex // of the ring's changes
+	indexes []*historyIndex
 }
 
 // relistGap is what a relist skipped, both ends exclusive. Objects may have come and gone there
@@ -61,7 +60,7 @@ func (h *history) addGap(g relistGap) {
 		return
 	}
 	after := h.gaps[0].to
-	for h.first < h.next && h.at(h.first).ResourceVersion <= after {
+	for h.live < h.next && h.at(h.live).ResourceVersion <= after {
 		h.forget()
 	}
 	h.beginAfter(after)
@@ -71,61 +70,57 @@ const (
 	// window is how long kube-apiserver keeps events under load by default.
 	window     = 75 * time.Second
 	minHistory = 128
+	// firstNumber leaves room for the numbers of replayed changes.
+	firstNumber = 1 << 48
 )
 
-func (h *history) append(e *change) {
-	if h.ring == nil {
-		h.ring = make([]*change, max(1, min(minHistory, h.maxEvents)))
+func newHistory(limits Limits) history {
+	return history{
+		maxEvents: limits.HistoryEvents, maxBytes: limits.HistoryBytes, live: firstNumber, next: firstNumber,
 	}
-	if int(h.next-h.first) == len(h.ring) {
-		oldest := h.ring[h.first%uint64(len(h.ring))]
-		if len(h.ring) < h.maxEvents && e.Received-oldest.Received < MonotonicTime(window) {
-			h.resize(min(len(h.ring)*2, h.maxEvents))
+}
+
+func (h *history) append(e *change) {
+	h.room = max(h.room, 1, min(minHistory, h.maxEvents))
+	if int(h.next-h.live) == h.room {
+		if h.room < h.maxEvents && e.Received-h.at(h.live).Received < MonotonicTime(window) {
+			h.room = min(2*h.room, h.maxEvents)
 		} else {
 			h.forget()
 		}
 	}
-	h.ring[h.next%uint64(len(h.ring))] = e
+	h.changes = append(h.changes, e)
 	for _, x := range h.indexes {
 		x.add(h.next, e)
 	}
 	h.next++
 	h.bytes += e.size()
-	for h.bytes > h.maxBytes && h.next-h.first > 1 {
+	for h.bytes > h.maxBytes && h.next-h.live > 1 {
 		h.forget()
 	}
 }
 
-func (h *history) resize(n int) {
-	ring := make([]*change, n)
-	for i := h.first; i < h.next; i++ {
-		ring[i%uint64(n)] = h.ring[i%uint64(len(h.ring))]
-	}
-	h.ring = ring
-}
-
-// forget drops the oldest change.
+// forget drops the oldest of the cache's own changes.
 func (h *history) forget() {
-	slot := &h.ring[h.first%uint64(len(h.ring))]
-	after := (*slot).ResourceVersion
-	h.bytes -= (*slot).size()
+	oldest := h.at(h.live)
 	for _, x := range h.indexes {
-		x.forget(h.first, *slot)
+		x.forget(h.live, oldest)
 	}
-	*slot = nil
-	h.first++
-	h.beginAfter(after)
+	h.live++
+	h.beginAfter(oldest.ResourceVersion)
 }
 
-// beginAfter drops what came before the ring. Nothing is missing after resourceVersion after.
+// beginAfter drops the changes with numbers before live. Nothing is missing after resourceVersion
+// after.
 func (h *history) beginAfter(after uint64) {
 	h.after = after
-	if h.replayed != nil {
-		for _, e := range h.replayed {
-			h.bytes -= e.size()
-		}
-		h.changeReplayed(nil)
+	gone := h.replayed()
+	for _, e := range gone {
+		h.bytes -= e.size()
 	}
+	h.changes = h.changes[len(gone):]
+	clear(gone)
+	h.unindexReplayed()
 	h.lastUnresolved = nil
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
@@ -138,41 +133,35 @@ func (h *history) unresolvedFor(f *Filter, rv uint64) bool {
 
 // reset drops everything. Nothing is missing after resourceVersion rv.
 func (h *history) reset(rv uint64) {
-	*h = history{maxEvents: h.maxEvents, maxBytes: h.maxBytes, first: h.next, next: h.next, after: rv}
+	*h = history{maxEvents: h.maxEvents, maxBytes: h.maxBytes, live: h.next, next: h.next, after: rv}
 }
 
-// at returns the change with number n, which is in [first, next).
-func (h *history) at(n uint64) *change { return h.ring[n%uint64(len(h.ring))] }
+// first returns the number of the first change.
+func (h *history) first() uint64 { return h.next - uint64(len(h.changes)) }
 
-// between returns the changes with the numbers from first to end, without end.
-func (h *history) between(first, end uint64) []*change {
-	changes := make([]*change, 0, end-first)
-	for n := first; n < end; n++ {
-		changes = append(changes, h.at(n))
-	}
-	return changes
+// replayed returns the changes from before the cache's own.
+func (h *history) replayed() []*change { return h.changes[:h.live-h.first()] }
+
+// at returns the change with number n.
+func (h *history) at(n uint64) *change { return h.changes[n-h.first()] }
+
+// between returns the changes with the numbers from begin to end, without end.
+func (h *history) between(begin, end uint64) []*change {
+	return slices.Clone(h.changes[begin-h.first() : end-h.first()])
 }
 
 // seek returns the number of the first change with a resourceVersion greater than rv.
 func (h *history) seek(rv uint64) uint64 {
-	return h.first + uint64(sort.Search(int(h.next-h.first), func(i int) bool {
-		return h.at(h.first+uint64(i)).ResourceVersion > rv
-	}))
+	i := sort.Search(len(h.changes), func(i int) bool { return h.changes[i].ResourceVersion > rv })
+	return h.first() + uint64(i)
 }
 
 // changesAfter yields the changes after resourceVersion rv and before the number end that s finds, in
 // order. Those that have been forgotten are missing.
 func (h *history) changesAfter(s historySearch, rv, end uint64) iter.Seq[*change] {
 	return func(yield func(*change) bool) {
-		places := len(h.replayed)
-		first := sort.Search(places, func(i int) bool { return h.replayed[i].ResourceVersion > rv })
-		for i := s.nextReplayed(first, places); i < places; i = s.nextReplayed(i+1, places) {
-			if !yield(h.replayed[i]) {
-				return
-			}
-		}
 		end := min(end, h.next)
-		for n := s.next(h.seek(rv), end); n < end; n = s.next(n+1, end) {
+		for n := s.next(h, h.seek(rv), end); n < end; n = s.next(h, n+1, end) {
 			if !yield(h.at(n)) {
 				return
 			}

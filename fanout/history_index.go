@@ -12,10 +12,10 @@ import (
 type historyIndex struct {
 	attribute attribute
 	use       *indexUse // the secondaryIndex's
-	from      uint64    // changes of the ring with smaller numbers are not in it
-	ring      numbersByValue
-	entries   int            // of the ring
-	replayed  numbersByValue // the places in history.replayed of the first covered changes there
+	from      uint64    // the cache's own changes with smaller numbers are not in it
+	own       numbersByValue
+	entries   int            // of own
+	replayed  numbersByValue // of the first covered of the replayed changes
 	covered   int
 }
 
@@ -32,12 +32,12 @@ const (
 
 func newHistoryIndex(x *secondaryIndex, from uint64) *historyIndex {
 	return &historyIndex{
-		attribute: x.attribute, use: x.use, from: from, ring: make(numbersByValue), replayed: make(numbersByValue),
+		attribute: x.attribute, use: x.use, from: from, own: make(numbersByValue), replayed: make(numbersByValue),
 	}
 }
 
 func (x *historyIndex) bytes() int64 {
-	return int64(x.entries+x.covered)*numberBytes + int64(len(x.ring)+len(x.replayed))*valueBytes
+	return int64(x.entries+x.covered)*numberBytes + int64(len(x.own)+len(x.replayed))*valueBytes
 }
 
 // append appends a number to the list of a value, which may be a part of an object that the history
@@ -68,7 +68,7 @@ func (ns numbersByValue) first(values []string, n, end uint64) uint64 {
 func (x *historyIndex) add(n uint64, e *change) {
 	var values [2]string
 	for _, value := range x.attribute.appendIn(e, values[:0]) {
-		x.ring.append(value, n)
+		x.own.append(value, n)
 		x.entries++
 	}
 }
@@ -80,11 +80,11 @@ func (x *historyIndex) forget(n uint64, e *change) {
 	}
 	var values [2]string
 	for _, value := range x.attribute.appendIn(e, values[:0]) {
-		l := x.ring[value]
+		l := x.own[value]
 		l.list = l.list[1:]
 		x.entries--
 		if len(l.list) == 0 {
-			delete(x.ring, value)
+			delete(x.own, value)
 		}
 	}
 }
@@ -93,32 +93,34 @@ func (x *historyIndex) forget(n uint64, e *change) {
 // more.
 func (h *history) indexReplayed(most int) (more bool) {
 	var values [2]string
+	replayed := h.replayed()
 	for _, x := range h.indexes {
-		end := min(x.covered+most, len(h.replayed))
+		end := min(x.covered+most, len(replayed))
 		for ; x.covered < end; x.covered++ {
-			for _, value := range x.attribute.appendIn(h.replayed[x.covered], values[:0]) {
-				x.replayed.append(value, uint64(x.covered))
+			for _, value := range x.attribute.appendIn(replayed[x.covered], values[:0]) {
+				x.replayed.append(value, h.first()+uint64(x.covered))
 			}
 		}
-		if end < len(h.replayed) {
+		if end < len(replayed) {
 			return true
 		}
 	}
 	return false
 }
 
-// changeReplayed replaces the replayed changes.
-func (h *history) changeReplayed(replayed []*change) {
-	h.replayed = replayed
+// unindexReplayed takes the replayed changes out of the indexes, because others replace them.
+func (h *history) unindexReplayed() {
 	for _, x := range h.indexes {
-		x.replayed, x.covered = make(numbersByValue), 0
+		if x.covered > 0 {
+			x.replayed, x.covered = make(numbersByValue), 0
+		}
 	}
 }
 
-// count returns the number of changes of the ring that have one of the values.
+// count returns the number of the cache's own changes that have one of the values.
 func (x *historyIndex) count(values []string) (n int) {
 	for _, v := range values {
-		if l := x.ring[v]; l != nil {
+		if l := x.own[v]; l != nil {
 			n += len(l.list)
 		}
 	}
@@ -156,17 +158,12 @@ func (h *history) search(f *Filter) (s historySearch) {
 
 // next returns the number of the first change with a number of at least n, and before end, that may
 // concern the filter; end if there is none.
-func (s historySearch) next(n, end uint64) uint64 {
-	if s.index == nil || n < s.index.from || n >= end {
+func (s historySearch) next(h *history, n, end uint64) uint64 {
+	if n < h.live && s.index != nil && s.index.covered == len(h.replayed()) {
+		n = s.index.replayed.first(s.values, n, h.live)
+	}
+	if n < h.live || n >= end || s.index == nil || n < s.index.from {
 		return min(n, end)
 	}
-	return s.index.ring.first(s.values, n, end)
-}
-
-// nextReplayed is next for places in history.replayed, of which there are end.
-func (s historySearch) nextReplayed(i, end int) int {
-	if s.index == nil || i >= end || s.index.covered < end {
-		return min(i, end)
-	}
-	return int(s.index.replayed.first(s.values, uint64(i), uint64(end)))
+	return s.index.own.first(s.values, n, end)
 }

@@ -91,7 +91,7 @@ func (c *Cache) replaceIndexLocked() bool {
 func (c *Cache) finishBuild(x *secondaryIndex, next uint64) (changes []*change, done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.build != x || next < c.history.first {
+	if c.build != x || next < c.history.live {
 		return nil, true
 	}
 	if c.history.next-next > buildStep {

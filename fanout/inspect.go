@@ -141,7 +141,7 @@ func (s *Subscription) state() State {
 		st.Phase = Stopping
 	case s.prelude != nil && s.prelude.initial:
 		st.Phase = InitialEvents
-	case s.prelude != nil && s.prelude.replay:
+	case s.prelude != nil:
 		st.Phase = Replaying
 	default:
 		st.Phase = Live

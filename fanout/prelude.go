@@ -4,7 +4,7 @@ import "github.com/watchfan/watchfan/framing"
 
 // prelude is what a subscription sends before its group's list.
 type prelude struct {
-	initial     bool    // initial events are to be sent: those that search finds, or rest
+	initial     bool    // initial events: those that search finds, or rest; otherwise a replay
 	search      *search // nil once rest is set; see settle
 	after       string  // key of the last object that was looked at
 	endBookmark bool    // sent after them
@@ -17,21 +17,17 @@ type prelude struct {
 	rest      []*framing.Object
 	restBytes uint64 // of rest when it was set
 
-	replay bool   // changes of the history after from, up to the number end
-	from   uint64 // the resourceVersion of the last one
-	end    uint64
+	// Of a replay: the changes of the history after resourceVersion from, up to the number end.
+	from, end uint64
 }
 
 // fillPrelude adds what comes before the group's list, and reports whether that was all. ok is false
 // if the history has forgotten some of it. Then nothing has been added.
 func (s *Subscription) fillPrelude(b *batch, scratch []*change) (done, ok bool) {
-	if s.prelude.initial && !s.fillSnapshot(b) {
-		return false, true
+	if s.prelude.initial {
+		return s.fillSnapshot(b), true
 	}
-	if s.prelude.replay {
-		return s.fillReplay(b, scratch)
-	}
-	return true, true
+	return s.fillReplay(b, scratch)
 }
 
 // fillSnapshot adds initial events and reports whether those were the last.
@@ -58,7 +54,6 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	if !done {
 		return false
 	}
-	p.initial, p.search, p.rest = false, nil, nil
 	if form := s.group.cache.bookmarkForm.Load(); p.endBookmark && form != nil && form.HasEnd() {
 		s.add(b, form.Frame(p.endVersion, true))
 	}
@@ -81,7 +76,6 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			return false, added // what has been added is sent first, and the next batch comes to this again
 		}
 		if len(changes) == 0 {
-			s.prelude.replay = false
 			return true, true
 		}
 		for _, e := range changes {

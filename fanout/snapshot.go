@@ -132,7 +132,7 @@ func (c *Cache) changesBetween(a, b moment) (changes []*change, ok bool) {
 
 func (c *Cache) changesBetweenLocked(a, b moment) (changes []*change, ok bool) {
 	first, end := min(a.number, b.number), max(a.number, b.number)
-	if a.lineage != c.lineage || !a.near(b) || first < c.history.first {
+	if a.lineage != c.lineage || !a.near(b) || first < c.history.live {
 		return nil, false
 	}
 	return c.history.between(first, end), true

@@ -182,7 +182,7 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 			if err := c.tooOldLocked(r); err != nil {
 				return err
 			}
-			s.prelude = &prelude{replay: true, from: r.ResourceVersion, end: c.history.next}
+			s.prelude = &prelude{from: r.ResourceVersion, end: c.history.next}
 		}
 	}
 	return nil

@@ -46,7 +46,6 @@ func (b *batch) addSlice(p []byte) {
 	b.bytes += len(p)
 }
 
-// addChunk adds compressed frames.
 func (b *batch) addChunk(c framing.GzipChunk, frames int) {
 	b.addSlice(c.Bytes())
 	b.plain += int(c.Plain.Len())
@@ -87,7 +86,6 @@ func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
 	}
 }
 
-// endRun adds the frames that wait.
 func (s *Subscription) endRun(b *batch) {
 	if len(b.run) == 0 {
 		return

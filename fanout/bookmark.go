@@ -28,14 +28,22 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now MonotonicTime) {
 	if !s.bookmarks || now < s.next {
 		return
 	}
-	form := s.group.cache.bookmarkForm.Load()
-	if progress <= s.startVersion || progress < s.lastVersion || form == nil || !form.HasPlain() {
+	if progress <= s.startVersion || progress < s.lastVersion || !s.addBookmark(b, progress) {
 		s.next = now + MonotonicTime(bookmarkRetry)
 		return
 	}
-	f, _ := s.opened(form.Frame(progress, false))
-	s.add(b, f)
 	s.scheduleBookmark(s.group.cache.limits.BookmarkEvery, now)
+}
+
+// addBookmark adds a bookmark, if it is known how bookmarks are written.
+func (s *Subscription) addBookmark(b *batch, rv uint64) bool {
+	form := s.group.cache.bookmarkForm.Load()
+	if form == nil || !form.HasPlain() {
+		return false
+	}
+	f, _ := s.opened(form.Frame(rv, false))
+	s.add(b, f)
+	return true
 }
 
 // lastBookmark adds the bookmark before a graceful end, for the client to resume from. All changes
@@ -43,9 +51,7 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now MonotonicTime) {
 // asked for changes after a resourceVersion in the future gets none, because upTo is older than what
 // it knows.
 func (s *Subscription) lastBookmark(b *batch, upTo uint64) {
-	form := s.group.cache.bookmarkForm.Load()
-	if s.bookmarks && upTo >= s.startVersion && form != nil && form.HasPlain() {
-		f, _ := s.opened(form.Frame(upTo, false))
-		s.add(b, f)
+	if s.bookmarks && upTo >= s.startVersion {
+		s.addBookmark(b, upTo)
 	}
 }

@@ -58,9 +58,7 @@ var (
 // changes, and the subscriptions that follow it.
 //
 // Apply, Replace and Reset are called by one writer, the lane's reflector. All other methods may be
-// called from any goroutine. The mutex is held for the work of one change, one list or one
-// subscription, and never during a write to a client. No client can make the writer, or another
-// client, wait.
+// called from any goroutine. The mutex is never held during a write to a client.
 type Cache struct {
 	limits     Limits
 	flusher    *Flusher
@@ -249,7 +247,6 @@ func (c *Cache) commitLocked(e *change) {
 	})
 }
 
-// storeLocked adds a change to the collection.
 func (c *Cache) storeLocked(e *change) {
 	prev, cur, ok := e.versions()
 	if !ok {

@@ -15,13 +15,9 @@ import (
 //
 // Its methods may be called from any goroutine.
 //
-// The proxy has a second such cache, compressedLists, for the items of lists. Both keep 64 MiB,
-// each result for about a minute after its last use, but they have only about 20 lines of eviction
-// in common. A list has a comparable key, and a newer state replaces an older one. A reader that
-// waits for a list gives its seat up meanwhile, and compresses the list itself if the other reader
-// panics. A run is found by the addresses of all its frames, without an allocation, and many runs
-// begin with the same frame. A shard has no seat to give up, and a panic in a shard ends the
-// process.
+// The proxy has a second such cache, compressedLists, for the items of lists. They have little in
+// common: a list has a comparable key, and a newer state replaces an older one. A run is found by
+// the addresses of all its frames, without an allocation, and many runs begin with the same frame.
 type compressedRuns struct {
 	metrics *Metrics
 
@@ -77,7 +73,7 @@ func (r *compressedRuns) find(frames []framing.Frame) *compressedRun {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range r.byFirst[first] {
-		if x.holds(frames) {
+		if slices.EqualFunc(x.starts, frames, func(s *byte, f framing.Frame) bool { return s == f.Start() }) {
 			x.used = now
 			return x
 		}
@@ -93,18 +89,6 @@ func (r *compressedRuns) find(frames []framing.Frame) *compressedRun {
 	return x
 }
 
-func (x *compressedRun) holds(frames []framing.Frame) bool {
-	if len(x.starts) != len(frames) {
-		return false
-	}
-	for i, start := range x.starts {
-		if start != frames[i].Start() {
-			return false
-		}
-	}
-	return true
-}
-
 // account adds a compressed run to the total, and drops the least recently used runs until the
 // others fit.
 func (r *compressedRuns) account(x *compressedRun) {
@@ -113,16 +97,20 @@ func (r *compressedRuns) account(x *compressedRun) {
 	x.size = len(x.chunk.Bytes())
 	r.bytes += x.size
 	for r.bytes > maxRuns {
-		var oldest *compressedRun
-		for _, same := range r.byFirst {
-			for _, x := range same {
-				if x.size > 0 && (oldest == nil || x.used.Before(oldest.used)) {
-					oldest = x
-				}
+		r.forgetLocked(slices.MinFunc(r.allLocked(), func(a, b *compressedRun) int { return a.used.Compare(b.used) }))
+	}
+}
+
+// allLocked returns the runs that have been compressed.
+func (r *compressedRuns) allLocked() (all []*compressedRun) {
+	for _, same := range r.byFirst {
+		for _, x := range same {
+			if x.size > 0 {
+				all = append(all, x)
 			}
 		}
-		r.forgetLocked(oldest)
 	}
+	return all
 }
 
 func (r *compressedRuns) forgetLocked(x *compressedRun) {
@@ -142,11 +130,9 @@ func (r *compressedRuns) sweep(now time.Time) {
 		return
 	}
 	r.swept = now
-	for _, same := range r.byFirst {
-		for _, x := range slices.Clone(same) {
-			if x.size > 0 && now.Sub(x.used) > runFor {
-				r.forgetLocked(x)
-			}
+	for _, x := range r.allLocked() {
+		if now.Sub(x.used) > runFor {
+			r.forgetLocked(x)
 		}
 	}
 }

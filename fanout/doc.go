@@ -105,9 +105,8 @@
 //     for it.
 //   - If two shards need the same compressed bytes at once, one compresses and the other waits: 10
 //     to 40 µs for an event, 1 ms for a run of initial events.
-//   - The subscriptions of one shard take turns. A turn is one write of at most 512 frames and
-//     about 64 KiB, or of what is compressed from at most about 1 MiB, which takes about 5 ms. Or
-//     it is a part of the search for the prelude: see type searchBudget.
+//   - The subscriptions of one shard take turns. A turn is one write, of about 64 KiB or of what is
+//     compressed from 1 MiB in 5 ms, or a part of the search for a prelude, of 1 ms.
 //   - Preludes make way for events. A shard that has got events while it serves preludes sends the
 //     events after one turn, until it owes the preludes 50 ms. While clients are sent changes, half
 //     of the shards serve preludes at a time. Go runs goroutines first come, first served, and looks
@@ -153,10 +152,8 @@
 // their snapshot taken back.
 //
 // An index is given up after five minutes without a search, and when memory is short
-// ([Indexer.Shed]). A cache has at most 16; one that has been unused for a minute makes room for
-// another. A new one is not built if all of them would take more than an eighth of the objects'
-// bytes, or 16 MiB if that is more. An index takes 40 bytes for each object that has the attribute
-// (TestIndexMemory), and in the history 16 bytes for a change, and 96 for a value.
+// ([Indexer.Shed]). It takes 40 bytes for each object that has the attribute (TestIndexMemory), and
+// in the history 16 bytes for a change, and 96 for a value. Number and memory are bounded.
 //
 // A client's initial events, 20 of them, up to the write (BenchmarkSearch), beside the same without
 // an index:
@@ -285,11 +282,11 @@
 // # Slow clients
 //
 // A Sink writes as much as it can without waiting, and keeps the rest of the batch. Its
-// subscription is then parked at its place in the list. Beyond its bounds behind its group
-// ([Limits]), it ends as [Evicted]. It gives up its place in the list. The stream ends cleanly
-// between two frames if the client takes the rest of its batch within five seconds, and is cut off
-// otherwise. The client can resume from the last resourceVersion that it has seen and misses nothing,
-// as with kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
+// subscription is then parked at its place in the list. If that falls behind the list's end by more
+// than its bounds ([Limits]), the subscription gives it up and ends as [Evicted]. The stream ends
+// cleanly between two frames if the client takes the rest of its batch within five seconds, and is
+// cut off otherwise. The client can resume from the last resourceVersion that it has seen, as with
+// kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go).
 //
 // What a parked subscription keeps is counted each second, and its sink may refuse it ([Keeper]);
 // then it is evicted too. Within its initial events it is also evicted when it has taken nothing for
@@ -299,9 +296,7 @@
 //
 // Most endings take effect at once, between two frames. Frames that are not written yet are
 // dropped. A graceful ending ([Ending].Graceful) first sends the client everything that there is
-// for it at that moment. Changes that come meanwhile are left to the process at which it resumes: a
-// client that is behind would otherwise never end while writes go on. A graceful ending waits for a
-// slow client within its bounds. Any other ending overtakes it.
+// for it at that moment, and waits for a slow client within its bounds. Any other ending overtakes it.
 //
 // # Limits
 //

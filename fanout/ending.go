@@ -83,7 +83,6 @@ func (s *Subscription) ends() bool {
 	return e != nil && !e.Graceful
 }
 
-// timedOut returns how the subscription ends at its deadline.
 func (s *Subscription) timedOut() *Ending {
 	if s.aging {
 		return &Ending{Reason: Aged, Graceful: true}

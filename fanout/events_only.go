@@ -56,7 +56,7 @@ func (c *Cache) ResetColumns(columns framing.Columns, rv uint64, ending Ending) 
 	c.columns.Store(&columns)
 }
 
-// passed returns an upstream event as a change of an events-only cache.
+// passed returns an upstream event as a change whose version before is not known.
 func passed(ev framing.Event, received time.Time) *change {
 	return &change{
 		Type: ev.Type, Object: ev.Object, PrevUnknown: ev.Type != framing.Added,
@@ -84,15 +84,10 @@ func (c *Cache) tooOldLocked(r Request) error {
 	if r.MaxAge == 0 {
 		return nil
 	}
-	return c.history.stale(r.Filter, r.ResourceVersion, MonotonicOf(time.Now().Add(-r.MaxAge)))
-}
-
-// stale returns an error if the first changes after resourceVersion rv that f selects arrived
-// before since.
-func (h *history) stale(f *Filter, rv uint64, since MonotonicTime) error {
-	for e := range h.changesAfter(historySearch{}, rv, h.next) {
-		if e.Received < since && f.Match(e.Object) {
-			return fmt.Errorf("%w: from %d", ErrStale, rv)
+	since := MonotonicOf(time.Now().Add(-r.MaxAge))
+	for e := range c.history.changesAfter(historySearch{}, r.ResourceVersion, c.history.next) {
+		if e.Received < since && r.Filter.Match(e.Object) {
+			return fmt.Errorf("%w: from %d", ErrStale, r.ResourceVersion)
 		}
 	}
 	return nil

@@ -42,7 +42,6 @@ const (
 	slotNamespace = -2
 )
 
-// valueAt returns the value of an object's field.
 func valueAt(o *framing.Object, slot int) string {
 	switch slot {
 	case slotName:

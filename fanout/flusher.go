@@ -143,7 +143,6 @@ func (p *part) wake() {
 	}
 }
 
-// end makes the shard end all members.
 func (p *part) end(e Ending) {
 	p.shard.mu.Lock()
 	p.shard.endings = append(p.shard.endings, partEnding{p, e})

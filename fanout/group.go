@@ -83,7 +83,6 @@ func (g *group) append(f framing.Frame, shared *gzipFrames, rv uint64, received 
 	last.next.Store(n)
 }
 
-// wake wakes each shard that has members.
 func (g *group) wake() {
 	for i := range g.parts {
 		if p := g.parts[i].Load(); p != nil {
@@ -125,7 +124,6 @@ func (c *Cache) groupLocked(r Request) *group {
 // fit.
 const maxFilterBytes = 64 << 20
 
-// dropLocked removes a group.
 func (c *Cache) dropLocked(g *group) {
 	c.index.remove(g)
 	c.filtersSize -= g.filter.size

@@ -38,7 +38,6 @@ func (f *gzipFrame) chunk(m *Metrics) framing.GzipChunk {
 // gzipFrames are the frames of one change: at most one for each event type and Trim.
 type gzipFrames []*gzipFrame
 
-// of returns f as a gzipFrame.
 func (fs *gzipFrames) of(f framing.Frame) *gzipFrame {
 	for _, have := range *fs {
 		if have.frame.Start() == f.Start() {

@@ -19,7 +19,6 @@ const (
 	hashedFields // their number
 )
 
-// of returns the hash of the field's value in an object.
 func (f HashedField) of(o *framing.Object) uint64 {
 	if f == HashedNamespace {
 		return framing.HashOf(o.Namespace)
@@ -60,10 +59,8 @@ func NewHashRanges(field HashedField, ranges []HashRange) HashRanges {
 // whole reports whether the part is all of the collection.
 func (p *HashRanges) whole() bool { return p.ranges == nil }
 
-// has reports whether an object is in the part.
 func (p *HashRanges) has(o *framing.Object) bool { return p.whole() || p.contains(p.field.of(o)) }
 
-// contains reports whether a range contains the hash.
 func (p *HashRanges) contains(hash uint64) bool {
 	i, found := slices.BinarySearchFunc(p.ranges, hash, func(r HashRange, hash uint64) int {
 		return cmp.Compare(r.First, hash)

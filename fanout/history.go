@@ -136,13 +136,11 @@ func (h *history) reset(rv uint64) {
 	*h = history{maxEvents: h.maxEvents, maxBytes: h.maxBytes, live: h.next, next: h.next, after: rv}
 }
 
-// first returns the number of the first change.
 func (h *history) first() uint64 { return h.next - uint64(len(h.changes)) }
 
 // replayed returns the changes from before the cache's own.
 func (h *history) replayed() []*change { return h.changes[:h.live-h.first()] }
 
-// at returns the change with number n.
 func (h *history) at(n uint64) *change { return h.changes[n-h.first()] }
 
 // between returns the changes with the numbers from begin to end, without end.

@@ -125,7 +125,6 @@ func (s *attributeGroups) maxCost() int {
 	return 0
 }
 
-// charge changes a bucket's cost.
 func (s *attributeGroups) charge(b *bucket, cost int) {
 	s.costs[bits.Len(uint(b.cost))]--
 	b.cost += cost

@@ -166,7 +166,6 @@ func (c *Cache) indexReplayedLater() {
 	}
 }
 
-// indexBytesLocked returns the memory of the indexes.
 func (c *Cache) indexBytesLocked() (n int64) {
 	for _, x := range c.objects.indexes {
 		n += x.bytes()

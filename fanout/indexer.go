@@ -129,7 +129,6 @@ func (x *Indexer) sweep(now MonotonicTime) {
 	}
 }
 
-// shedIndexes drops the indexes and the results of searches.
 func (c *Cache) shedIndexes() {
 	c.mu.Lock()
 	c.dropIndexesLocked()
@@ -223,28 +222,17 @@ func (d *indexDemand) decay() bool {
 	return len(d.missed) > 0
 }
 
-// noteMissed notes that a search with filter f has looked at objects that f does not select.
-func (c *Cache) noteMissed(in *instant, f *Filter, missed int) {
-	if missed < leastMissed || c.indexer == nil {
-		return
-	}
-	c.demandFor(f, missed, &in.collection)
-}
-
 // noteMissedChanges is noteMissed for changes that a replay has looked at.
 func (c *Cache) noteMissedChanges(f *Filter, missed int) {
-	if missed < leastMissed || c.indexer == nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.demandFor(f, missed, &c.objects)
+	c.noteMissed(&c.objects, f, missed)
 }
 
-// demandFor notes the demand for the indexes that f could use and that the collection does not
-// have.
-func (c *Cache) demandFor(f *Filter, missed int, in *collection) {
-	if in.tree.Len() < leastIndexed {
+// noteMissed notes that a search with filter f has looked at objects that f does not select. That is
+// a demand for the indexes that f could use and that the collection does not have.
+func (c *Cache) noteMissed(in *collection, f *Filter, missed int) {
+	if missed < leastMissed || c.indexer == nil || in.tree.Len() < leastIndexed {
 		return
 	}
 	wanted := false

@@ -81,7 +81,6 @@ func (sh *shard) share(held []*Subscription) {
 	}
 }
 
-// keep tells the sink how many bytes its subscription keeps.
 func (sh *shard) keep(s *Subscription, bytes int64) {
 	k, ok := s.sink.(Keeper)
 	if !ok {

@@ -85,14 +85,7 @@ func compileLabels(ls labels.Selector, prefix string) (compiled []requirement, c
 	compiled = slices.CompactFunc(compiled, func(a, b requirement) bool { return compareRequirements(a, b) == 0 })
 
 	var b strings.Builder
-	size := len(prefix)
-	for _, r := range compiled {
-		size += len(" label 0 -9223372036854775808") + len(r.key) + len(r.values)
-		for _, v := range r.values {
-			size += len(v)
-		}
-	}
-	b.Grow(size) // so its strings do not move
+	b.Grow(len(prefix) + len(ls.String()) + len(compiled)*len(" label 0 -9223372036854775808")) // so its strings do not move
 	b.WriteString(prefix)
 	write := func(s string) string {
 		b.WriteString(s)

@@ -158,7 +158,7 @@ func (x *search) ascend(after string, visit func(o *framing.Object, selected boo
 	default:
 		ascendFrom(x.in.tree, from, within)
 	}
-	x.in.cache.noteMissed(x.in, f, missed)
+	x.in.cache.noteMissed(&x.in.collection, f, missed)
 }
 
 func ascendFrom(tree *btree.BTreeG[*framing.Object], from string, yield func(*framing.Object) bool) {

@@ -64,7 +64,6 @@ func (x *secondaryIndex) store(prev, cur *framing.Object) {
 	}
 }
 
-// bytes returns the memory of the index.
 func (x *secondaryIndex) bytes() int64 { return int64(x.tree.Len()) * entryBytes }
 
 // ascend calls yield for each object that has one of the values, in key order, beginning with the
@@ -133,7 +132,6 @@ func (x *secondaryIndex) merge(values []string, from string, yield func(*framing
 	}
 }
 
-// read reads the next objects of r's value.
 func (x *secondaryIndex) read(r *run) {
 	r.objects, r.last = nil, true
 	x.ascend([]string{r.value}, r.from, func(o *framing.Object) bool {

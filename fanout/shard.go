@@ -239,7 +239,6 @@ func (sh *shard) eventsReady() bool {
 	return len(sh.ready) > 0 && time.Since(sh.lastRound) >= sh.interval
 }
 
-// serveNext serves the first subscription of a queue.
 func (sh *shard) serveNext(queue *[]*Subscription) {
 	s := (*queue)[0]
 	(*queue)[0] = nil
@@ -465,7 +464,6 @@ func (sh *shard) sendLast(s *Subscription, e Ending) {
 	sh.finish(s, e, true)
 }
 
-// fail ends a subscription at once.
 func (sh *shard) fail(s *Subscription, e Ending) {
 	s.endAs(&e)
 	sh.finish(s, *s.ending.Load(), false)

@@ -52,7 +52,6 @@ func newResult(in *instant) result {
 	return result{found: newTree(), most: max(smallResult, in.tree.Len()/smallShare)}
 }
 
-// add adds an object that the filter selects.
 func (r *result) add(o *framing.Object) {
 	if r.found == nil {
 		return
@@ -137,7 +136,6 @@ func (s *sharedSearch) serves(in *instant) bool {
 	return s.near(in.moment)
 }
 
-// bytes returns the memory of the result.
 func (s *sharedSearch) bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +188,6 @@ func (ss *sharedSearches) sweep(before MonotonicTime) bool {
 	return len(ss.byFilter) > 0
 }
 
-// bytes returns the memory of the results.
 func (ss *sharedSearches) bytes() (n int64) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

@@ -22,7 +22,6 @@ type tally struct {
 	gzipBytes, gzipPlain int
 }
 
-// note notes a batch that has been written to a subscription.
 func (t *tally) note(s *Subscription, b *batch) {
 	if g := s.group; t.cache != g.cache || t.account != g.variant.Account {
 		t.count()

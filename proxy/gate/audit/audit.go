@@ -264,14 +264,15 @@ func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request
 func (a *Log) enqueue(e *Event) {
 	size := e.size()
 	a.mu.Lock()
-	if a.closed || a.bytes+size > maxAuditQueue {
-		complain := a.countLocked(1, errAuditBehind)
-		a.mu.Unlock()
-		complain()
+	full := a.closed || a.bytes+size > maxAuditQueue
+	if !full {
+		a.queue, a.bytes = append(a.queue, e), a.bytes+size
+	}
+	a.mu.Unlock()
+	if full {
+		a.count(1, errAuditBehind)
 		return
 	}
-	a.queue, a.bytes = append(a.queue, e), a.bytes+size
-	a.mu.Unlock()
 	a.wakeUp()
 }
 
@@ -282,22 +283,24 @@ func (a *Log) wakeUp() {
 	}
 }
 
-// countLocked counts n events as written, or as lost if err is not nil. The caller calls complain
-// without the lock, to log them.
-func (a *Log) countLocked(n int, err error) (complain func()) {
+// count counts n events as written, or as lost if err is not nil.
+func (a *Log) count(n int, err error) {
 	if err == nil {
 		a.metrics.events.Add(n)
-		return func() {}
+		return
 	}
 	a.metrics.dropped.Add(n)
+	a.mu.Lock()
 	a.lost += n
-	now := time.Now()
-	if now.Sub(a.complained) < auditComplaint {
-		return func() {}
+	lost, now := a.lost, time.Now()
+	complains := now.Sub(a.complained) >= auditComplaint
+	if complains {
+		a.lost, a.complained = 0, now
 	}
-	lost := a.lost
-	a.lost, a.complained = 0, now
-	return func() { a.log.Error("Dropped audit events", "events", lost, "err", err) }
+	a.mu.Unlock()
+	if complains { // without the lock, which every request takes
+		a.log.Error("Dropped audit events", "events", lost, "err", err)
+	}
 }
 
 var (
@@ -327,9 +330,8 @@ func (a *Log) Run() {
 			err := a.write(b)
 			a.mu.Lock()
 			a.bytes -= size
-			complain := a.countLocked(n, err)
 			a.mu.Unlock()
-			complain()
+			a.count(n, err)
 		}
 		if closed {
 			a.writers.Wait()

@@ -38,17 +38,17 @@ func (a *Log) add(e *Event) (ok bool) {
 func (a *Log) writeNow(e *Event) bool {
 	line := e.appendLine(nil)
 	a.mu.Lock()
-	err := errAuditClosed
-	if !a.closed {
+	closed := a.closed
+	if !closed {
 		a.writers.Add(1) // under mu: Run waits for the writers after closed is set
-		a.mu.Unlock()
+	}
+	a.mu.Unlock()
+	err := errAuditClosed
+	if !closed {
 		err = a.write(line)
 		a.writers.Done()
-		a.mu.Lock()
 	}
-	complain := a.countLocked(1, err)
-	a.mu.Unlock()
-	complain()
+	a.count(1, err)
 	return err == nil
 }
 

@@ -13,12 +13,9 @@ import (
 // pkg/authentication/request/headerrequest). The zero value trusts no front proxy. Its fields are
 // immutable.
 type FrontProxies struct {
-	cas           *clientCAs // sign their certificates
-	names         []string   // common names that they may have; none is any
-	userHeaders   []string   // the first that is not empty names the user
-	uidHeaders    []string   // likewise
-	groupHeaders  []string   // all of them count
-	extraPrefixes []string   // of headers; the rest of the name is an extra's key
+	cas     *clientCAs // sign their certificates
+	names   []string   // common names that they may have; none is any
+	headers userHeaders
 }
 
 // trusts reports whether the certificates are a front proxy's.
@@ -27,22 +24,43 @@ func (p *FrontProxies) trusts(certificates []*x509.Certificate) (*verifiedCertif
 	return v, ok && (len(p.names) == 0 || slices.Contains(p.names, certificates[0].Subject.CommonName))
 }
 
-// user returns the user that a front proxy names; nil if it names none. It keeps nothing of the
-// rest of the head.
+// user returns the user that a front proxy names; nil if it names none.
 func (p *FrontProxies) user(h exchange.Header) *UserInfo {
-	name := firstValue(h, p.userHeaders)
-	if name == "" {
+	user := p.headers.read(h)
+	if user.Name == "" {
 		return nil
 	}
-	user := &UserInfo{Name: name, UID: firstValue(h, p.uidHeaders)}
-	for _, header := range p.groupHeaders {
+	user.Groups = slices.DeleteFunc(user.Groups, func(group string) bool { return group == "" })
+	user.addAuthenticated()
+	return user
+}
+
+// SpeaksBy reports whether a front proxy names its client in a header of this name. Such headers
+// are accepted from front proxies only. They are never forwarded, because kube-apiserver may take
+// this proxy for a front proxy.
+func (p *FrontProxies) SpeaksBy(header string) bool {
+	is := func(name string) bool { return exchange.SameName(header, name) }
+	begins := func(prefix string) bool { return exchange.NameHasPrefix(header, prefix) }
+	return begins("X-Remote-") || slices.ContainsFunc(p.headers.extra, begins) ||
+		slices.ContainsFunc(slices.Concat(p.headers.name, p.headers.uid, p.headers.groups), is)
+}
+
+// userHeaders are the names of headers that name a user. They are immutable.
+type userHeaders struct {
+	name, uid []string // the value of the first that is not empty
+	groups    []string // all values of all of them
+	extra     []string // prefixes; the rest of a header's name is an extra's key
+}
+
+// read returns the user that h names, who may lack a name. It keeps nothing of the rest of the head.
+func (u *userHeaders) read(h exchange.Header) *UserInfo {
+	user := &UserInfo{Name: firstValue(h, u.name), UID: firstValue(h, u.uid)}
+	for _, header := range u.groups {
 		for _, group := range h.All(header) {
-			if group != "" {
-				user.Groups = append(user.Groups, strings.Clone(group))
-			}
+			user.Groups = append(user.Groups, strings.Clone(group))
 		}
 	}
-	for _, prefix := range p.extraPrefixes {
+	for _, prefix := range u.extra {
 		for _, f := range h {
 			if !f.HasPrefix(prefix) {
 				continue
@@ -54,7 +72,6 @@ func (p *FrontProxies) user(h exchange.Header) *UserInfo {
 			user.Extra[key] = append(user.Extra[key], strings.Clone(f.Value))
 		}
 	}
-	user.addAuthenticated()
 	return user
 }
 
@@ -66,15 +83,4 @@ func firstValue(h exchange.Header, names []string) string {
 		}
 	}
 	return ""
-}
-
-// SpeaksBy reports whether a front proxy names its client in a header of this name. Such headers
-// are accepted from front proxies only. They are never forwarded, because kube-apiserver may take
-// this proxy for a front proxy.
-func (p *FrontProxies) SpeaksBy(header string) bool {
-	is := func(name string) bool { return exchange.SameName(header, name) }
-	begins := func(prefix string) bool { return exchange.NameHasPrefix(header, prefix) }
-	return begins("X-Remote-") ||
-		slices.ContainsFunc(p.userHeaders, is) || slices.ContainsFunc(p.uidHeaders, is) || slices.ContainsFunc(p.groupHeaders, is) ||
-		slices.ContainsFunc(p.extraPrefixes, begins)
 }

@@ -78,11 +78,13 @@ func NewAuthenticator(opts *Options, log *slog.Logger) (*Authenticator, error) {
 	a := &Authenticator{
 		anonymous: opts.AnonymousAuth,
 		Front: FrontProxies{
-			names:         opts.RequestHeaderAllowedNames,
-			userHeaders:   opts.RequestHeaderUsernameHeaders,
-			uidHeaders:    opts.RequestHeaderUIDHeaders,
-			groupHeaders:  opts.RequestHeaderGroupHeaders,
-			extraPrefixes: opts.RequestHeaderExtraHeadersPrefix,
+			names: opts.RequestHeaderAllowedNames,
+			headers: userHeaders{
+				name:   opts.RequestHeaderUsernameHeaders,
+				uid:    opts.RequestHeaderUIDHeaders,
+				groups: opts.RequestHeaderGroupHeaders,
+				extra:  opts.RequestHeaderExtraHeadersPrefix,
+			},
 		},
 	}
 	var err error

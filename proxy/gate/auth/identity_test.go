@@ -273,12 +273,14 @@ func TestCertificateUser(t *testing.T) {
 func TestFrontProxy(t *testing.T) {
 	clients, fronts := newTestCA(t), newTestCA(t)
 	a := &Authenticator{clientCAs: clients.authorities(t), Front: FrontProxies{
-		cas:           fronts.authorities(t),
-		names:         []string{"front", "second"},
-		userHeaders:   []string{"X-Remote-User", "x-other-user"},
-		uidHeaders:    []string{"X-Remote-Uid"},
-		groupHeaders:  []string{"X-Remote-Group", "X-Team"},
-		extraPrefixes: []string{"X-Remote-Extra-"},
+		cas:   fronts.authorities(t),
+		names: []string{"front", "second"},
+		headers: userHeaders{
+			name:   []string{"X-Remote-User", "x-other-user"},
+			uid:    []string{"X-Remote-Uid"},
+			groups: []string{"X-Remote-Group", "X-Team"},
+			extra:  []string{"X-Remote-Extra-"},
+		},
 	}}
 	f := func(want string, certificates []*x509.Certificate, headers ...string) {
 		t.Helper()

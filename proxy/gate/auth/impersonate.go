@@ -16,21 +16,27 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
+// Headers by which one user acts as another (k8s.io/api/authentication/v1). All begin with
+// request.ImpersonatePrefix.
+const (
+	ImpersonateUser        = "Impersonate-User"
+	impersonateUID         = "Impersonate-Uid"
+	impersonateGroup       = "Impersonate-Group"
+	impersonateExtraPrefix = "Impersonate-Extra-"
+)
+
+var impersonateHeaders = userHeaders{
+	name:   []string{ImpersonateUser},
+	uid:    []string{impersonateUID},
+	groups: []string{impersonateGroup},
+	extra:  []string{impersonateExtraPrefix},
+}
+
 // impersonated returns the user that the request asks to act as, exactly as it says; nil if it asks
 // for none. The user's name may be missing. (k8s.io/apiserver
 // pkg/endpoints/filters/impersonation.)
 func impersonated(h exchange.Header) *UserInfo {
-	u := &UserInfo{Extra: make(map[string][]string)}
-	u.Name, u.UID = strings.Clone(h.Get(ImpersonateUser)), strings.Clone(h.Get(impersonateUID))
-	for _, f := range h {
-		switch {
-		case f.Is(impersonateGroup):
-			u.Groups = append(u.Groups, strings.Clone(f.Value))
-		case f.HasPrefix(impersonateExtraPrefix):
-			key := unescapeExtraKey(strings.Clone(f.Name[len(impersonateExtraPrefix):]))
-			u.Extra[key] = append(u.Extra[key], strings.Clone(f.Value))
-		}
-	}
+	u := impersonateHeaders.read(h)
 	if u.Name == "" && u.UID == "" && len(u.Groups) == 0 && len(u.Extra) == 0 {
 		return nil
 	}
@@ -128,15 +134,6 @@ func mayNotImpersonate(u *UserInfo, attr resourceAttributes) *metav1.Status {
 	st.Details = &metav1.StatusDetails{Name: attr.Name, Group: attr.Group, Kind: attr.Resource}
 	return st
 }
-
-// Headers by which one user acts as another (k8s.io/api/authentication/v1). All begin with
-// request.ImpersonatePrefix.
-const (
-	ImpersonateUser        = "Impersonate-User"
-	impersonateUID         = "Impersonate-Uid"
-	impersonateGroup       = "Impersonate-Group"
-	impersonateExtraPrefix = "Impersonate-Extra-"
-)
 
 // Impersonate makes h say that the request acts as u. It removes all Impersonate-* headers that h
 // had.

@@ -37,11 +37,10 @@ type grant struct {
 	resource schema.GroupVersionResource
 
 	// Guarded by Authorizer.mu.
-	watches   []*OpenWatch // in no order
-	certified int          // how many of them have a certificate
-	yes       Decision     // the last one
-	next      time.Time    // when to ask again
-	revoked   string       // why it was revoked; empty before that
+	watches []*OpenWatch // in no order
+	yes     Decision     // the last one
+	next    time.Time    // when to ask again
+	revoked string       // why it was revoked; empty before that
 }
 
 // OpenWatch is what the authorizer keeps of an open watch. It is part of the caller's watch, and
@@ -93,9 +92,6 @@ func (a *Authorizer) WatchGrant(w *OpenWatch, id Identity, req *request.Request,
 	}
 	w.grant, w.index = g, int32(len(g.watches))
 	g.watches = append(g.watches, w)
-	if w.certificate != nil {
-		g.certified++
-	}
 }
 
 // Release forgets a watch that has ended. After that, the watch is not revoked, except for a call
@@ -125,9 +121,6 @@ func (a *Authorizer) endLocked(w *OpenWatch) {
 		return
 	}
 	g := w.grant
-	if w.certificate != nil {
-		g.certified--
-	}
 	end := len(g.watches) - 1
 	moved := g.watches[end]
 	g.watches[w.index], moved.index = moved, w.index
@@ -273,7 +266,7 @@ func (a *Authorizer) revokeGrant(g *grant, reason, told string) {
 	}
 	a.mu.Lock()
 	watches := g.watches
-	g.watches, g.certified, g.revoked = nil, 0, cmp.Or(g.revoked, because)
+	g.watches, g.revoked = nil, cmp.Or(g.revoked, because)
 	if a.grants[g.question] == g {
 		if delete(a.grants, g.question); len(watches) == 0 {
 			a.standing--

@@ -34,21 +34,23 @@ var coreVersion = schema.GroupVersion{Version: "v1"}
 // serves reports whether kube-apiserver has the group version, or may have it. It asks if need be.
 func (d *Discovery) serves(ctx context.Context, gv schema.GroupVersion) bool {
 	s := &d.served
-	if gv == coreVersion || s.has(gv) {
+	if gv == coreVersion {
 		return true
 	}
-	if s.fresh() {
-		return s.guess()
+	if s.current(gv) {
+		return s.may(gv)
 	}
 	_, ok := s.calls.Do(ctx, struct{}{}, discoveryTimeout, func(ctx context.Context) error {
 		asked := time.Now()
 		versions, err := d.fetchVersions(ctx)
 		if ctx.Err() != context.Canceled { // nobody waits any longer
-			s.set(versions, asked)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.versions, s.asked, s.guesses = versions, asked, 0
 		}
 		return err
 	})
-	return ok && (s.has(gv) || s.guess())
+	return ok && s.may(gv)
 }
 
 // fetchVersions lists the group versions of kube-apiserver, without the core group's.
@@ -69,10 +71,24 @@ func (d *Discovery) fetchVersions(ctx context.Context) (map[schema.GroupVersion]
 	return versions, nil
 }
 
-func (s *servedVersions) set(versions map[schema.GroupVersion]bool, asked time.Time) {
+// current reports whether the list says that the group version exists, or is new enough to say that it
+// does not.
+func (s *servedVersions) current(gv schema.GroupVersion) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.versions, s.asked, s.guesses = versions, asked, 0
+	return s.versions[gv] || time.Since(s.asked) < missTTL
+}
+
+// may reports whether to request a group version: one that is in the list, or a few others if there is
+// no list.
+func (s *servedVersions) may(gv schema.GroupVersion) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.versions != nil || s.guesses >= mostGuesses {
+		return s.versions[gv]
+	}
+	s.guesses++
+	return true
 }
 
 // doubt makes the next question for an unknown group version list again.
@@ -87,29 +103,4 @@ func (s *servedVersions) listed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.versions != nil
-}
-
-func (s *servedVersions) has(gv schema.GroupVersion) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.versions[gv]
-}
-
-// fresh reports whether the list is new enough to say that other group versions do not exist.
-func (s *servedVersions) fresh() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Since(s.asked) < missTTL
-}
-
-// guess reports whether to request a group version that is in no list. That is so only if there is
-// no list, and only a few times.
-func (s *servedVersions) guess() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.versions != nil || s.guesses >= mostGuesses {
-		return false
-	}
-	s.guesses++
-	return true
 }

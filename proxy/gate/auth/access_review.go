@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
@@ -42,8 +41,9 @@ type accessReviewSpec struct {
 	ResourceAttributes resourceAttributes `json:"resourceAttributes"`
 }
 
-// Question is the SHA-256 of a token, or of an identity and what it wants to do.
-type Question = remember.Question
+// Question is the SHA-256 of a token, or of an identity and what it wants to do. Maps hold it in place of
+// tokens and selectors.
+type Question [sha256.Size]byte
 
 // ReviewFor returns the review that asks whether id may do what attributes say, and the question
 // that it stands for. Different users and different tokens have different questions.

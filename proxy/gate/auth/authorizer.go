@@ -193,7 +193,7 @@ func (a *Authorizer) BelievedFor(req *request.Request) time.Duration {
 }
 
 // Known reports whether id brings a token that kube-apiserver has accepted lately.
-func (a *Authorizer) Known(id Identity) bool { return a.queue.tokens.Of(id).Known() }
+func (a *Authorizer) Known(id Identity) bool { return a.queue.tokens.Known(id) }
 
 // Owners returns what knows the owners of tokens.
 func (a *Authorizer) Owners() *Owners { return a.owners }

@@ -21,49 +21,38 @@ const (
 // KnownTokens remembers the tokens that kube-apiserver has accepted lately. Their owners are known
 // clients. All others that bring a token, or nothing, are strangers. Known clients must not feel
 // what strangers do. Only hashes are kept. Its methods may be called from any goroutine.
-type KnownTokens struct{ accepted remember.TTLCache[struct{}] }
-
-func NewKnownTokens() *KnownTokens { return &KnownTokens{remember.TTLCache[struct{}]{Most: maxKnown}} }
-
-// KnownToken is the token of one identity, hashed once for both of its methods.
-type KnownToken struct {
-	tokens *KnownTokens // nil if there is no token
-	hash   Question
+type KnownTokens struct {
+	accepted remember.TTLCache[Question, struct{}]
 }
 
-// Of returns the token that id brings.
-func (k *KnownTokens) Of(id Identity) KnownToken {
-	if id.Kind != KindToken || id.Token == "" {
-		return KnownToken{}
-	}
-	return KnownToken{k, tokenQuestion(id)}
+func NewKnownTokens() *KnownTokens {
+	return &KnownTokens{remember.TTLCache[Question, struct{}]{Most: maxKnown}}
 }
 
-// Known reports whether the token is known.
-func (t KnownToken) Known() bool {
-	if t.tokens == nil {
+// Known reports whether id brings a token that is known.
+func (k *KnownTokens) Known(id Identity) bool {
+	if id.Token == "" {
 		return false
 	}
-	_, ok := t.tokens.accepted.Get(t.hash)
+	_, ok := k.accepted.Get(tokenQuestion(id))
 	return ok
 }
 
-// Answered notes kube-apiserver's answer to a request with the token. Its handlers for OPTIONS, bad
-// timeouts and shutdown answer before the token is authenticated. Apart from these, only a request
+// Answered notes kube-apiserver's answer to a request with the token of id. Its handlers for OPTIONS,
+// bad timeouts and shutdown answer before the token is authenticated. Apart from these, only a request
 // whose token was accepted gets 2xx or 403.
-func (t KnownToken) Answered(method string, code int) {
-	if t.tokens == nil {
-		return
-	}
+func (k *KnownTokens) Answered(id Identity, method string, code int) {
 	var ttl time.Duration
 	switch {
+	case id.Token == "":
+		return
 	case code == http.StatusUnauthorized:
 	case method != http.MethodOptions && (code >= 200 && code < 300 || code == http.StatusForbidden):
 		ttl = knownFor
 	default:
 		return
 	}
-	t.tokens.accepted.Put(t.hash, struct{}{}, time.Now(), ttl)
+	k.accepted.Put(tokenQuestion(id), struct{}{}, time.Now(), ttl)
 }
 
 // tokenQuestion is the hash of id's token. The proxy's own identity has the zero Question.

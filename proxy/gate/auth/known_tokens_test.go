@@ -14,8 +14,8 @@ func TestKnownTokens(t *testing.T) {
 		k := NewKnownTokens()
 		f := func(id Identity, method string, code int, want bool) {
 			t.Helper()
-			k.Of(id).Answered(method, code)
-			if got := k.Of(id).Known(); got != want {
+			k.Answered(id, method, code)
+			if got := k.Known(id); got != want {
 				t.Errorf("%s after %s %d: %v", id.Token, method, code, got)
 			}
 		}
@@ -37,9 +37,9 @@ func TestKnownTokens(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		f(byToken("a"), "GET", 500, false)
 		for i := range maxKnown {
-			k.Of(byToken(fmt.Sprint(i))).Answered("GET", 200)
+			k.Answered(byToken(fmt.Sprint(i)), "GET", 200)
 		}
-		if k.Of(byToken("b")).Known() || !k.Of(byToken("0")).Known() || k.accepted.Len() != maxKnown {
+		if k.Known(byToken("b")) || !k.Known(byToken("0")) || k.accepted.Len() != maxKnown {
 			t.Errorf("%d tokens are known, and not the last ones", k.accepted.Len())
 		}
 	})

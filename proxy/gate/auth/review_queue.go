@@ -70,7 +70,7 @@ func (q *reviewQueue) classOf(id Identity) (*fairness.Queue, fairness.Flow) {
 		return q.known, fairness.Flow{}
 	case id.User != nil:
 		return q.known, fairness.User(id.User.Name)
-	case q.tokens.Of(id).Known():
+	case q.tokens.Known(id):
 		return q.known, fairness.Token(id.Token)
 	}
 	return q.strangers, fairness.Address(id.From)

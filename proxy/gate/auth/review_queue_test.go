@@ -31,7 +31,7 @@ func strangerFrom(address int, token string) Identity {
 func TestReviewQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newReviewQueue(NewKnownTokens(), NewMetrics(metrics.NewSet()))
-		q.tokens.Of(byToken("k")).Answered("GET", 200)
+		q.tokens.Answered(byToken("k"), "GET", 200)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		// f begins n reviews of id, and counts those under way and how many are refused.

@@ -25,7 +25,7 @@ func sourceOf(tokens *KnownTokens, id Identity) account.Source {
 		return account.Source{Name: id.User.Name}
 	case id.Kind == KindOwn:
 		return account.Source{Name: id.ShownName()}
-	case tokens.Of(id).Known():
+	case tokens.Known(id):
 		if name, ok := TokenSubject(id.Token); ok {
 			return account.Source{Name: name}
 		}

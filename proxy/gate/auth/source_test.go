@@ -26,7 +26,7 @@ func TestSource(t *testing.T) {
 		}
 	}
 	for _, id := range []Identity{service, opaque, other} {
-		tokens.Of(id).Answered(http.MethodGet, http.StatusOK)
+		tokens.Answered(id, http.MethodGet, http.StatusOK)
 	}
 	if got := a.Source(service); got != (account.Source{Name: "system:serviceaccount:a:b"}) {
 		t.Errorf("a service account counts for %v", got)

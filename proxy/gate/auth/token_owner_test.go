@@ -138,7 +138,7 @@ func TestOwnersOfStrangers(t *testing.T) {
 		o := newOwners(up, newReviewQueue(tokens, NewMetrics(metrics.NewSet())), time.Hour)
 		defer o.End()
 		jane := byToken("t")
-		tokens.Of(jane).Answered("GET", 200)
+		tokens.Answered(jane, "GET", 200)
 		if user, _ := o.Of(jane).Wait(); user == nil || user.Name != "jane" {
 			t.Fatal("the owner is not known")
 		}

@@ -66,35 +66,30 @@ func (c *Coalescer[K, V]) Start(key K, timeout time.Duration, fn func(context.Co
 
 // joinLocked returns the call that is under way for key, or starts one. It returns nil after End.
 func (c *Coalescer[K, V]) joinLocked(key K, timeout time.Duration, fn func(context.Context) V) *call[V] {
-	if c.ended {
-		return nil
-	}
-	if cl := c.calls[key]; cl != nil {
+	if cl := c.calls[key]; cl != nil || c.ended {
 		return cl
 	}
-	return c.startLocked(key, timeout, fn)
-}
-
-func (c *Coalescer[K, V]) startLocked(key K, timeout time.Duration, fn func(context.Context) V) *call[V] {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	cl := &call[V]{cancel: cancel, donec: make(chan struct{})}
+	cl := &call[V]{cancel: cancel, donec: make(chan struct{}), failed: true}
 	if c.calls == nil {
 		c.calls = make(map[K]*call[V])
 	}
 	c.calls[key] = cl
 	c.running.Go(func() {
 		defer close(cl.donec)
-		defer func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.endLocked(key, cl)
-		}()
-		cl.failed = true
+		defer c.end(key, cl)
 		defer c.Guard.Caught("shared call", nil)
 		cl.value = fn(ctx)
 		cl.failed = false
 	})
 	return cl
+}
+
+// end cancels a call that has returned.
+func (c *Coalescer[K, V]) end(key K, cl *call[V]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(key, cl)
 }
 
 // endLocked cancels a call that has returned or that nobody waits for. Its key may already belong

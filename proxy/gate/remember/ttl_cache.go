@@ -3,7 +3,6 @@ package remember
 import (
 	"cmp"
 	"container/list"
-	"crypto/sha256"
 	"sync"
 	"time"
 
@@ -14,26 +13,23 @@ import (
 // 2 MB.
 const Most = 8192
 
-// Question is the SHA-256 of what is asked. Maps hold it in place of tokens and selectors.
-type Question [sha256.Size]byte
-
 // TTLCache remembers answers to questions, each for a time. When it is full, it forgets the least
 // recently used answer. The zero value is empty. Its methods may be called from any goroutine.
-type TTLCache[V any] struct {
+type TTLCache[K comparable, V any] struct {
 	// Immutable.
 	Most      int         // answers at a time; 0 is the constant Most
 	MostBytes int         // of all answers together; 0 is no bound
 	Size      func(V) int // of an answer, in bytes; nil if MostBytes is 0
 
 	mu         sync.Mutex
-	byQuestion map[Question]*list.Element // of *answer[V]
-	recent     list.List                  // the answers, the last used one first
-	bytes      int                        // of the answers
-	owned      map[account.Source]int     // how many answers each source has
+	byQuestion map[K]*list.Element    // of *answer[K, V]
+	recent     list.List              // the answers, the last used one first
+	bytes      int                    // of the answers
+	owned      map[account.Source]int // how many answers each source has
 }
 
-type answer[V any] struct {
-	question Question
+type answer[K comparable, V any] struct {
+	question K
 	value    V
 	asked    time.Time
 	expires  time.Time
@@ -45,12 +41,12 @@ type answer[V any] struct {
 }
 
 // Get returns an answer that has not expired.
-func (c *TTLCache[V]) Get(q Question) (value V, ok bool) { return c.get(q, true) }
+func (c *TTLCache[K, V]) Get(q K) (value V, ok bool) { return c.get(q, true) }
 
 // Peek is Get without counting as a use.
-func (c *TTLCache[V]) Peek(q Question) (value V, ok bool) { return c.get(q, false) }
+func (c *TTLCache[K, V]) Peek(q K) (value V, ok bool) { return c.get(q, false) }
 
-func (c *TTLCache[V]) get(q Question, use bool) (value V, ok bool) {
+func (c *TTLCache[K, V]) get(q K, use bool) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.knownLocked(q)
@@ -65,15 +61,15 @@ func (c *TTLCache[V]) get(q Question, use bool) (value V, ok bool) {
 }
 
 // knownLocked returns the answer to a question, expired or not; nil if there is none.
-func (c *TTLCache[V]) knownLocked(q Question) *answer[V] {
+func (c *TTLCache[K, V]) knownLocked(q K) *answer[K, V] {
 	if e := c.byQuestion[q]; e != nil {
-		return e.Value.(*answer[V])
+		return e.Value.(*answer[K, V])
 	}
 	return nil
 }
 
 // Used reports whether Get has returned the answer since it was put.
-func (c *TTLCache[V]) Used(q Question) bool {
+func (c *TTLCache[K, V]) Used(q K) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.knownLocked(q)
@@ -82,7 +78,7 @@ func (c *TTLCache[V]) Used(q Question) bool {
 
 // CallAt calls f on a goroutine of its own at a time, unless the answer is forgotten or replaced
 // before. Each answer has one call. So no more calls are kept than answers.
-func (c *TTLCache[V]) CallAt(q Question, at time.Time, f func()) {
+func (c *TTLCache[K, V]) CallAt(q K, at time.Time, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.knownLocked(q)
@@ -95,7 +91,7 @@ func (c *TTLCache[V]) CallAt(q Question, at time.Time, f func()) {
 }
 
 // run makes the call of an answer, unless the answer was forgotten at this moment.
-func (c *TTLCache[V]) run(known *answer[V]) {
+func (c *TTLCache[K, V]) run(known *answer[K, V]) {
 	c.mu.Lock()
 	f := known.call
 	known.call = nil
@@ -108,13 +104,13 @@ func (c *TTLCache[V]) run(known *answer[V]) {
 // Put remembers the answer to a question that was asked at the time asked. The answer expires ttl
 // after that time. It replaces the earlier answer, unless that one was asked for later: a late
 // answer must not undo a newer one. A ttl of 0 forgets the earlier answer and keeps none.
-func (c *TTLCache[V]) Put(q Question, value V, asked time.Time, ttl time.Duration) {
+func (c *TTLCache[K, V]) Put(q K, value V, asked time.Time, ttl time.Duration) {
 	c.PutFor(account.Source{}, q, value, asked, ttl)
 }
 
 // PutFor is Put of an answer that one source has caused. A source has at most an eighth of a full
 // cache: beyond that, its own answers make room.
-func (c *TTLCache[V]) PutFor(owner account.Source, q Question, value V, asked time.Time, ttl time.Duration) {
+func (c *TTLCache[K, V]) PutFor(owner account.Source, q K, value V, asked time.Time, ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.knownLocked(q); known != nil {
@@ -127,9 +123,9 @@ func (c *TTLCache[V]) PutFor(owner account.Source, q Question, value V, asked ti
 		return
 	}
 	if c.byQuestion == nil {
-		c.byQuestion, c.owned = make(map[Question]*list.Element), make(map[account.Source]int)
+		c.byQuestion, c.owned = make(map[K]*list.Element), make(map[account.Source]int)
 	}
-	a := &answer[V]{question: q, value: value, asked: asked, expires: asked.Add(ttl), owner: owner}
+	a := &answer[K, V]{question: q, value: value, asked: asked, expires: asked.Add(ttl), owner: owner}
 	if c.Size != nil {
 		a.size = c.Size(value)
 	}
@@ -142,10 +138,10 @@ func (c *TTLCache[V]) PutFor(owner account.Source, q Question, value V, asked ti
 }
 
 // oldestLocked returns the answer that makes room for one of owner.
-func (c *TTLCache[V]) oldestLocked(owner account.Source, most int) *list.Element {
+func (c *TTLCache[K, V]) oldestLocked(owner account.Source, most int) *list.Element {
 	if owner != (account.Source{}) && c.owned[owner] > most/8 {
 		for e := c.recent.Back(); e != nil; e = e.Prev() {
-			if e.Value.(*answer[V]).owner == owner {
+			if e.Value.(*answer[K, V]).owner == owner {
 				return e
 			}
 		}
@@ -153,8 +149,8 @@ func (c *TTLCache[V]) oldestLocked(owner account.Source, most int) *list.Element
 	return c.recent.Back()
 }
 
-func (c *TTLCache[V]) forgetLocked(e *list.Element) {
-	known := c.recent.Remove(e).(*answer[V])
+func (c *TTLCache[K, V]) forgetLocked(e *list.Element) {
+	known := c.recent.Remove(e).(*answer[K, V])
 	known.stop()
 	delete(c.byQuestion, known.question)
 	c.bytes -= known.size
@@ -164,7 +160,7 @@ func (c *TTLCache[V]) forgetLocked(e *list.Element) {
 }
 
 // stop drops the call, if there is one. Go may keep a timer that has stopped, and what it calls.
-func (a *answer[V]) stop() {
+func (a *answer[K, V]) stop() {
 	if a.timer != nil {
 		a.timer.Stop()
 	}
@@ -172,7 +168,7 @@ func (a *answer[V]) stop() {
 }
 
 // Len returns the number of answers, expired ones included.
-func (c *TTLCache[V]) Len() int {
+func (c *TTLCache[K, V]) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.recent.Len()

@@ -13,8 +13,8 @@ import (
 // A late answer does not replace the answer to a later question.
 func TestAnswersInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var known TTLCache[string]
-		q, first := Question{1}, time.Now()
+		var known TTLCache[int, string]
+		q, first := 1, time.Now()
 		time.Sleep(time.Second)
 		known.Put(q, "no", time.Now(), time.Minute)
 		known.Put(q, "yes", first, time.Minute)
@@ -30,13 +30,13 @@ func TestAnswersInOrder(t *testing.T) {
 
 // A source that fills the cache makes room among its own answers, and others' stay.
 func TestShareOfACache(t *testing.T) {
-	c := TTLCache[int]{Most: 80}
-	put := func(owner string, n int) Question {
-		q := Question{byte(n), byte(n >> 8), owner[0]}
+	c := TTLCache[string, int]{Most: 80}
+	put := func(owner string, n int) string {
+		q := fmt.Sprint(owner, n)
 		c.PutFor(account.Source{Name: owner}, q, n, time.Now(), time.Hour)
 		return q
 	}
-	var kept []Question
+	var kept []string
 	for i := range 40 {
 		kept = append(kept, put(fmt.Sprint(i%8), i))
 	}
@@ -55,15 +55,15 @@ func TestShareOfACache(t *testing.T) {
 
 // Answers are bounded by their bytes, too.
 func TestBytesOfACache(t *testing.T) {
-	c := TTLCache[string]{MostBytes: 1000, Size: func(s string) int { return len(s) }}
+	c := TTLCache[int, string]{MostBytes: 1000, Size: func(s string) int { return len(s) }}
 	for i := range 100 {
-		c.Put(Question{byte(i)}, strings.Repeat("x", 90), time.Now(), time.Hour)
+		c.Put(i, strings.Repeat("x", 90), time.Now(), time.Hour)
 	}
 	if c.Len() != 11 || c.bytes != 990 {
 		t.Errorf("%d answers of %d bytes", c.Len(), c.bytes)
 	}
-	c.Put(Question{200}, strings.Repeat("x", 5000), time.Now(), time.Hour)
-	if _, ok := c.Get(Question{200}); !ok || c.Len() != 1 {
+	c.Put(200, strings.Repeat("x", 5000), time.Now(), time.Hour)
+	if _, ok := c.Get(200); !ok || c.Len() != 1 {
 		t.Error("a long answer is not kept alone")
 	}
 }

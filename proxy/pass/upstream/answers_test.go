@@ -79,7 +79,7 @@ func TestSupportedEncodingsBounded(t *testing.T) {
 			o.Choose(t.Context(), unknown(i),
 				[]request.Clause{{Representation: request.Representation{Encoding: framing.Protobuf}}})
 		}
-		if got := len(o.known); got > maxAnswers {
+		if got := o.known.Len(); got > maxAnswers {
 			t.Errorf("%d are remembered, want at most %d", got, maxAnswers)
 		}
 	})

@@ -249,28 +249,23 @@ func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
 // alone, with no credential, or in a user's name. It replaces any Authorization header of req. In a
 // user's name, it replaces Impersonate-* headers too.
 func (u *Upstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, error) {
-	token := u.tokens.Of(id)
-	return u.do(id, token, !token.Known(), req, u.own)
+	return u.do(id, !u.tokens.Known(id), req, u.own)
 }
 
 // Pass is DoAs for a client's request, whose response the client may read as slowly as it likes.
 // stranger says that the client is not known: see [auth.Authorizer.Source].
 func (u *Upstream) Pass(id auth.Identity, stranger bool, req *http.Request) (*http.Response, error) {
-	return u.do(id, u.tokens.Of(id), stranger, req, u.naming)
+	return u.do(id, stranger, req, u.naming)
 }
 
-func (u *Upstream) do(
-	id auth.Identity, token auth.KnownToken, stranger bool, req *http.Request, own http.RoundTripper,
-) (*http.Response, error) {
-	without := u.known
+func (u *Upstream) do(id auth.Identity, stranger bool, req *http.Request, own http.RoundTripper) (*http.Response, error) {
+	anonymous, method := u.known, req.Method
 	if stranger {
-		without = u.strangers
+		anonymous = u.strangers
 	}
-	method := req.Method
-	resp, err := u.send(as(id, req, own, without), req)
+	resp, err := u.sendAs(id, req, own, anonymous)
 	if err == nil {
-		token.Answered(method, resp.StatusCode)
-		u.heard(id, resp)
+		u.tokens.Answered(id, method, resp.StatusCode)
 	}
 	return resp, err
 }
@@ -283,34 +278,26 @@ const MaxKeptBody = 64 << 10
 // its Body is the connection, an io.ReadWriteCloser, which no longer ends with the request's
 // context.
 func (u *Upstream) DoUpgrade(id auth.Identity, req *http.Request) (*http.Response, error) {
-	resp, err := u.send(as(id, req, u.ownUpgrade, u.strangers), req)
-	if err == nil {
-		u.heard(id, resp)
-	}
-	return resp, err
+	return u.sendAs(id, req, u.ownUpgrade, u.strangers)
 }
 
-// heard removes from an answer what does not concern id.
-func (u *Upstream) heard(id auth.Identity, resp *http.Response) {
-	if id.User != nil {
-		u.hideOwnWarnings(resp.Header)
-	}
-}
-
-// as prepares req to be sent as id and returns the transport for it.
-func as(id auth.Identity, req *http.Request, own, anonymous http.RoundTripper) http.RoundTripper {
+// sendAs sends req as id, over the transport with the proxy's own credentials or the one with none.
+func (u *Upstream) sendAs(id auth.Identity, req *http.Request, own, anonymous http.RoundTripper) (*http.Response, error) {
 	req.Header.Del("Authorization")
-	if id.Kind == auth.KindOwn {
-		return own
-	}
-	if id.User != nil {
+	switch {
+	case id.Kind == auth.KindOwn:
+		return u.send(own, req)
+	case id.User != nil:
 		id.User.Impersonate(req.Header)
-		return own
-	}
-	if id.Token != "" {
+		resp, err := u.send(own, req)
+		if err == nil {
+			u.hideOwnWarnings(resp.Header)
+		}
+		return resp, err
+	case id.Token != "":
 		req.Header.Set("Authorization", "Bearer "+id.Token)
 	}
-	return anonymous
+	return u.send(anonymous, req)
 }
 
 // ErrLongHead is the error of a request whose head kube-apiserver would not take. It has not been

@@ -45,7 +45,7 @@ type passing struct {
 	ctx      context.Context // ends all waits
 	mostEasy int
 	refused  *metrics.Counter            // reads that have got no turn
-	small    remember.TTLCache[struct{}] // lists that were small; see sizeQuestion
+	small    remember.TTLCache[auth.Question, struct{}] // lists that were small; see sizeQuestion
 
 	mu    sync.Mutex
 	easy  map[schema.GroupVersionResource]*easyReads

@@ -111,16 +111,11 @@ type holder struct {
 // claimant returns the holder for a request of id without asking kube-apiserver. All tokens without
 // a claim share one holder.
 func claimant(id auth.Identity) holder {
-	switch {
-	case id.User != nil:
-		return holder{user: auth.UserKey{Name: id.User.Name}}
-	case id.Kind == auth.KindToken:
-		name, _ := auth.TokenSubject(id.Token)
-		return holder{user: auth.UserKey{Name: name}, claimed: true}
-	case id.Kind == auth.KindAnonymous:
-		return holder{user: auth.UserKey{Name: auth.AnonymousUser}}
+	if user, ok := auth.NamedKey(id); ok {
+		return holder{user: user}
 	}
-	return holder{} // the proxy itself
+	name, _ := auth.TokenSubject(id.Token)
+	return holder{user: auth.UserKey{Name: name}, claimed: true}
 }
 
 // take counts a watch for h, or returns the limit that the watch would exceed.
@@ -147,13 +142,13 @@ func (a *Admission) take(h holder) (slot *Slot, exceeded rejection) {
 	return &Slot{place: p}, ""
 }
 
-// refuse counts a refusal, and logs at most one a minute for each reason.
 // TooManyWaiting returns the 429 for a client that has waited too long for a lane to be filled. message
 // gives the reason.
 func (a *Admission) TooManyWaiting(message string) *metav1.Status {
 	return a.refuse(rejectedFilling, message)
 }
 
+// refuse counts a refusal, and logs at most one a minute for each reason.
 func (a *Admission) refuse(why rejection, message string) *metav1.Status {
 	a.refused[why].Inc()
 	a.mu.Lock()

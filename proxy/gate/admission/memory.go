@@ -142,15 +142,15 @@ func (m *Memory) look(used int64) {
 	level := memoryLevel(m.level.Load())
 	now := level.next(used, m.limit)
 	m.level.Store(int32(now))
-	did, spent := m.relief.at(now)
-	m.sheds.Add(did.stopped)
+	stopped, spent := m.relief.at(now)
+	m.sheds.Add(stopped)
 	if now < memoryFull {
 		m.refusing.Store(false)
 	} else if spent {
 		m.refusing.Store(true)
 	}
 	if now != level {
-		m.log.Warn("Memory use crossed a mark", "memory", now.String(), "usedBytes", used, "limitBytes", m.limit, "lanesStopped", did.stopped)
+		m.log.Warn("Memory use crossed a mark", "memory", now.String(), "usedBytes", used, "limitBytes", m.limit, "lanesStopped", stopped)
 	}
 }
 

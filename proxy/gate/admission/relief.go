@@ -51,47 +51,39 @@ const (
 	forgetMost  = 10 * time.Minute
 )
 
-// relieved is what was given back at one look.
-type relieved struct {
-	cut     int64 // bytes
-	stopped int   // lanes
-	forgot  bool
-}
-
-// at gives memory back at a level. spent reports whether nothing is left that may help.
-func (r *relief) at(level memoryLevel) (did relieved, spent bool) {
+// at gives memory back at a level. stopped is how many lanes it stopped, and spent says that nothing is
+// left that may help.
+func (r *relief) at(level memoryLevel) (stopped int, spent bool) {
 	if level < memoryShort {
 		r.cut = false
 		if time.Since(r.forgot) >= r.wait {
 			r.reached, r.wait = memoryEnough, 0
 		}
-		return did, false
+		return 0, false
 	}
-	passed := r.from.Relieve(r.least, account.Passing()...)
-	first := passed > 0 && !r.cut
-	if r.cut = passed > 0; !first {
-		did = r.rest(level)
-		spent = did == relieved{}
+	again := r.cut
+	r.cut = r.from.Relieve(r.least, account.Passing()...) > 0
+	did := r.cut
+	if again || !r.cut {
+		var rest bool
+		stopped, rest = r.rest(level)
+		did, spent = did || rest, !rest
 	}
-	did.cut += passed
-	r.freed = r.freed || did != relieved{}
-	return did, spent
+	r.freed = r.freed || did
+	return stopped, spent
 }
 
-// rest gives back one thing that does not pass.
-func (r *relief) rest(level memoryLevel) (did relieved) {
-	if did.stopped = r.from.StopUnused(); did.stopped > 0 {
-		return did
+// rest gives back one thing that does not pass, and reports whether there was one.
+func (r *relief) rest(level memoryLevel) (stopped int, did bool) {
+	if stopped = r.from.StopUnused(); stopped > 0 {
+		return stopped, true
 	}
 	if level > r.reached || time.Since(r.forgot) >= r.wait {
 		r.from.Forget()
 		r.reached = max(r.reached, level)
 		r.forgot, r.wait = time.Now(), min(max(2*r.wait, forgetFirst), forgetMost)
-		did.forgot = true
-		return did
+		return 0, true
 	}
-	if did.cut = r.from.Relieve(r.least, account.Copies); did.cut == 0 && level >= memoryFull {
-		did.cut = r.from.Relieve(r.least, account.Lanes)
-	}
-	return did
+	return 0, r.from.Relieve(r.least, account.Copies) > 0 ||
+		level >= memoryFull && r.from.Relieve(r.least, account.Lanes) > 0
 }

@@ -14,18 +14,27 @@ type UserKey struct {
 	token Question // in place of the name where kube-apiserver does not say it: each token is a user then
 }
 
-// UserKey returns the user that a request of id counts for. It asks kube-apiserver for the owner of
-// a token. ok is false for a token that kube-apiserver does not accept. If kube-apiserver does not
-// name the owner before ctx ends, each token counts as a user. The next call may return another key
-// for the same token, so a caller that gives back a place must keep the key.
-func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok bool) {
+// NamedKey returns the user that a request of id counts for. It reports false for a token, whose owner
+// has to be asked for.
+func NamedKey(id Identity) (key UserKey, ok bool) {
 	switch {
-	case id.Kind == KindOwn:
-		return UserKey{}, true
+	case id.Kind == KindToken:
+		return UserKey{}, false
 	case id.User != nil:
 		return UserKey{Name: id.User.Name}, true
 	case id.Kind == KindAnonymous:
 		return UserKey{Name: AnonymousUser}, true
+	}
+	return UserKey{}, true
+}
+
+// UserKey is NamedKey that asks kube-apiserver for the owner of a token. ok is false for a token that
+// kube-apiserver does not accept. If kube-apiserver does not name the owner before ctx ends, each token
+// counts as a user. The next call may return another key for the same token, so a caller that gives
+// back a place must keep the key.
+func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok bool) {
+	if key, ok = NamedKey(id); ok {
+		return key, true
 	}
 	w := a.owners.Of(id)
 	exchange.Waits(ctx)

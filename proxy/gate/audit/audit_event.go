@@ -59,13 +59,8 @@ type Event struct {
 // size returns the approximate memory of the event, in bytes.
 func (e *Event) size() int {
 	const fixed = 512
-	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) + len(e.decision.Reason())
-	if e.user != nil {
-		n += e.user.Size()
-	}
-	if e.impersonated != nil {
-		n += e.impersonated.Size()
-	}
+	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) +
+		len(e.decision.Reason()) + e.user.Size() + e.impersonated.Size()
 	if e.object != nil {
 		n += len(e.object.Namespace) + len(e.object.Name)
 	}

@@ -63,10 +63,7 @@ func (p *Passed) add(stage string, code int, st *metav1.Status) bool {
 		return true
 	}
 	e := *p.e
-	e.stage, e.code, e.status = stage, code, st
-	if stage != stageReceived {
-		e.at = time.Now()
-	}
+	e.stage, e.code, e.status, e.at = stage, code, st, time.Now()
 	return p.audit.add(&e)
 }
 

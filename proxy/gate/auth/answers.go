@@ -9,7 +9,9 @@ import (
 
 // answers remembers what kube-apiserver says about clients. strangers has what it says about tokens that
 // it does not accept: strangers bring any number of them, and must not make it forget the others.
-type answers[V any] struct{ known, strangers remember.TTLCache[Question, V] }
+type answers[V any] struct {
+	known, strangers remember.TTLCache[Question, V]
+}
 
 // get returns an answer that has not expired.
 func (a *answers[V]) get(q Question) (value V, ok bool) {

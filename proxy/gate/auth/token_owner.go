@@ -45,7 +45,7 @@ type Owners struct {
 
 func newOwners(server APIServer, queue *reviewQueue, ttl time.Duration) *Owners {
 	o := &Owners{server: server, queue: queue, ttl: ttl}
-	o.known.known.MostBytes, o.known.known.Size = maxOwnersBytes, func(w *Owner) int { return w.size }
+	o.known.known.MostBytes, o.known.known.Size = maxOwnersBytes, func(w *Owner) int { return w.user.Size() }
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
@@ -58,7 +58,6 @@ type Owner struct {
 	user    *UserInfo // nil: unknown, or nobody
 	unknown string    // why there is no user; nothing of kube-apiserver's answer
 	nobody  bool      // kube-apiserver does not accept the token
-	size    int       // of user, in bytes
 }
 
 // Wait waits until the owner is known. It returns a user, or the reason why there is none.
@@ -113,9 +112,6 @@ func (o *Owners) ask(q Question, id Identity, w *Owner) {
 		w.unknown = "too many reviews wait for kube-apiserver"
 	default:
 		w.unknown = "kube-apiserver did not answer in time"
-	}
-	if w.user != nil {
-		w.size = w.user.Size()
 	}
 	o.remember(id, q, w, ttl)
 }

@@ -19,8 +19,11 @@ type UserInfo struct {
 	Extra  map[string][]string `json:"extra,omitempty"`
 }
 
-// Size returns the memory that the user's name, uid, groups and extra take, in bytes.
+// Size returns the memory that the user's name, uid, groups and extra take, in bytes; 0 of nil.
 func (u *UserInfo) Size() int {
+	if u == nil {
+		return 0
+	}
 	n := len(u.Name) + len(u.UID)
 	for _, group := range u.Groups {
 		n += len(group)

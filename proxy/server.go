@@ -112,7 +112,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := auth.NewAuthorizer(up, up.Tokens(), &opts.Auth, opts.Audit.AuditLogPath != "", auth.NewMetrics(set), guard)
+	authorizer := auth.NewAuthorizer(up, up.Tokens, &opts.Auth, opts.Audit.AuditLogPath != "", auth.NewMetrics(set), guard)
 	poller, err := downstream.NewPoller()
 	if err != nil {
 		return nil, err

@@ -22,14 +22,6 @@ const (
 	mostLong = 2
 )
 
-// newLongTurns returns the turns of long requests. All waits end with ctx.
-func newLongTurns(ctx context.Context, m *Metrics) *fairness.Queue {
-	return fairness.New(ctx, mostLong, fairness.Purpose{
-		Message: "too many requests with long selectors wait",
-		Refused: m.long,
-	})
-}
-
 // admitLong keeps long selectors from slowing down kube-apiserver for all clients.
 // kube-apiserver parses the selectors of a request before it authenticates the request
 // (k8s.io/apiserver pkg/endpoints/request/requestinfo.go). 58 KB of selectors take 0.1 s of its

@@ -37,7 +37,7 @@ import (
 type Forwarder struct {
 	Config
 	long    *fairness.Queue // turns of long requests
-	turns   *fairness.Queue // of strangers
+	turns   *fairness.Queue // of strangers: addresses share them fairly, and none has all of them
 	waiting roomWaits
 	watches Watches
 
@@ -60,9 +60,11 @@ type Config struct {
 // streams.
 func New(requests, streams context.Context, cfg Config) *Forwarder {
 	return &Forwarder{
-		Config:   cfg,
-		long:     newLongTurns(requests, cfg.Metrics),
-		turns:    newStrangersTurns(requests, cfg.Metrics),
+		Config: cfg,
+		long: fairness.New(requests, mostLong,
+			fairness.Purpose{Message: "too many requests with long selectors wait", Refused: cfg.Metrics.long}),
+		turns: fairness.New(requests, mostStrangers,
+			fairness.Purpose{Message: "too many requests of new clients wait", Refused: cfg.Metrics.strangers}),
 		requests: requests,
 		streams:  streams,
 	}

@@ -15,15 +15,6 @@ import (
 // a connection of its own meanwhile. kube-apiserver answers a refused one within a few milliseconds.
 const mostStrangers = 128
 
-// newStrangersTurns returns the turns of strangers. Addresses share them fairly, and none has all of
-// them.
-func newStrangersTurns(ctx context.Context, m *Metrics) *fairness.Queue {
-	return fairness.New(ctx, mostStrangers, fairness.Purpose{
-		Message: "too many requests of new clients wait",
-		Refused: m.strangers,
-	})
-}
-
 // takeTurn waits until a stranger's request may be sent, and makes r.sent end its turn. It returns the
 // response to a request that may not. Meanwhile the client may have become known.
 func (p *Forwarder) takeTurn(x *exchange.Exchange, r *passing) *metav1.Status {

@@ -57,15 +57,15 @@ import (
 //
 // Its methods may be called from any goroutine.
 type Upstream struct {
-	base *url.URL
-	Via  via // the proxy's name in requests
+	base   *url.URL
+	Via    via               // the proxy's name in requests
+	Tokens *auth.KnownTokens // that kube-apiserver has accepted lately
 
 	// With the proxy's credentials: for the proxy itself, for clients that it names, and for upgrades.
 	own, naming, ownUpgrade http.RoundTripper
 	// With none: for known tokens, and for strangers and upgrades.
 	known, strangers http.RoundTripper
 
-	tokens      *auth.KnownTokens
 	ownWarnings atomic.Pointer[[]string] // nil until they are known; see OwnWarnings
 }
 
@@ -87,7 +87,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("upstream address: %w", err)
 	}
-	u := &Upstream{base: base, Via: newVia(), tokens: auth.NewKnownTokens()}
+	u := &Upstream{base: base, Via: newVia(), Tokens: auth.NewKnownTokens()}
 	u.base.RawQuery, u.base.Fragment = "", ""
 	u.base.Path = strings.TrimSuffix(u.base.Path, "/")
 	u.base.RawPath = ""
@@ -249,7 +249,7 @@ func (u *Upstream) Do(req *http.Request) (*http.Response, error) {
 // alone, with no credential, or in a user's name. It replaces any Authorization header of req. In a
 // user's name, it replaces Impersonate-* headers too.
 func (u *Upstream) DoAs(id auth.Identity, req *http.Request) (*http.Response, error) {
-	return u.do(id, !u.tokens.Known(id), req, u.own)
+	return u.do(id, !u.Tokens.Known(id), req, u.own)
 }
 
 // Pass is DoAs for a client's request, whose response the client may read as slowly as it likes.
@@ -265,7 +265,7 @@ func (u *Upstream) do(id auth.Identity, stranger bool, req *http.Request, own ht
 	}
 	resp, err := u.sendAs(id, req, own, anonymous)
 	if err == nil {
-		u.tokens.Answered(id, method, resp.StatusCode)
+		u.Tokens.Answered(id, method, resp.StatusCode)
 	}
 	return resp, err
 }
@@ -338,6 +338,3 @@ func (u *Upstream) CloseIdleConnections() {
 		utilnet.CloseIdleConnectionsFor(rt)
 	}
 }
-
-// Tokens returns the tokens that kube-apiserver has accepted lately.
-func (u *Upstream) Tokens() *auth.KnownTokens { return u.tokens }

@@ -171,9 +171,9 @@ func (a *Log) Served(x *exchange.Exchange, r Read) {
 		return
 	}
 	e := a.read(x, r, x.Response.Header.Get("Audit-Id"))
-	e.stage, e.code = stageComplete, x.Response.Code()
+	e.Stage, e.code = stageComplete, x.Response.Code()
 	if e.code == http.StatusNotFound {
-		e.status = apistatus.NotFound(r.Request.GVR, r.Request.Name)
+		e.ResponseStatus = apistatus.NotFound(r.Request.GVR, r.Request.Name)
 	}
 	if !a.add(e) {
 		apistatus.Write(x, notAudited(x))
@@ -188,7 +188,7 @@ func (a *Log) WatchBegan(x *exchange.Exchange, r Read, auditID string, code int)
 		return nil, nil
 	}
 	e := a.read(x, r, auditID)
-	e.stage, e.code = stageStarted, code
+	e.Stage, e.code = stageStarted, code
 	if !a.add(e) {
 		return nil, notAudited(x)
 	}
@@ -202,7 +202,7 @@ func (a *Log) WatchEnded(e *Event, reason fanout.Reason, revokedBecause string) 
 		return
 	}
 	end := *e
-	end.stage, end.endedBecause, end.at = stageComplete, reason, time.Now()
+	end.Stage, end.endedBecause, end.StageTimestamp = stageComplete, reason, metav1.NowMicro()
 	if reason == fanout.Revoked {
 		end.revokedBecause = revokedBecause
 	}
@@ -216,11 +216,12 @@ func (a *Log) Refused(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		return
 	}
 	e := a.event(x, id, req, x.Response.Header.Get("Audit-Id"))
-	e.received, e.stage, e.code, e.status = x.Received, stageComplete, int(st.Code), st
+	e.RequestReceivedTimestamp = metav1.NewMicroTime(x.Received)
+	e.Stage, e.code, e.ResponseStatus = stageComplete, int(st.Code), st
 	// kube-apiserver writes this stage alone for a 401 (k8s.io/apiserver
 	// pkg/endpoints/filters/authn_audit.go).
 	if st.Code == http.StatusUnauthorized {
-		e.stage = stageStarted
+		e.Stage = stageStarted
 	}
 	a.add(e)
 }
@@ -228,7 +229,8 @@ func (a *Log) Refused(x *exchange.Exchange, id auth.Identity, req *request.Reque
 // read returns the event of a read that is served from a cache.
 func (a *Log) read(x *exchange.Exchange, r Read, auditID string) *Event {
 	e := a.event(x, r.ID, r.Request, auditID)
-	e.received, e.decision = r.Arrived, r.Decision
+	e.RequestReceivedTimestamp = metav1.NewMicroTime(r.Arrived)
+	e.allowed, e.reason = r.Decision.Allowed(), r.Decision.Reason()
 	return e
 }
 
@@ -236,24 +238,24 @@ func (a *Log) read(x *exchange.Exchange, r Read, auditID string) *Event {
 // request head in memory.
 func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request, auditID string) *Event {
 	e := &Event{
-		at:        time.Now(),
-		auditID:   auditID,
-		verb:      req.Verb,
-		object:    objectOf(req),
-		uri:       x.URI(),
-		userAgent: strings.Clone(x.Header.Get("User-Agent")),
-		remote:    x.Conn.RemoteAddr(),
-		user:      id.User,
+		StageTimestamp: metav1.NowMicro(),
+		AuditID:        auditID,
+		Verb:           req.Verb,
+		ObjectRef:      objectOf(req),
+		RequestURI:     x.URI(),
+		UserAgent:      strings.Clone(x.Header.Get("User-Agent")),
+		User:           id.User,
 
+		remote:       x.Conn.RemoteAddr(),
 		forwardedFor: strings.Clone(x.Header.Get("X-Forwarded-For")),
 		realIP:       strings.Clone(x.Header.Get("X-Real-Ip")),
 	}
 	if id.By != nil {
-		e.user, e.impersonated = id.By, id.User
+		e.User, e.ImpersonatedUser = id.By, id.User
 	}
 	switch {
 	case id.Kind == auth.KindAnonymous:
-		e.user = auth.Anonymous
+		e.User = auth.Anonymous
 	case id.Kind == auth.KindOwn, id.Kind == auth.KindToken && id.Token != "":
 		e.owner = a.owners.Of(id)
 	}

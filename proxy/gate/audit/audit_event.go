@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -23,69 +22,44 @@ const (
 	stageComplete = "ResponseComplete"
 )
 
-// Annotations of an audit event. The first two are kube-apiserver's.
-const (
-	decisionAnnotation     = "authorization.k8s.io/decision"
-	reasonAnnotation       = "authorization.k8s.io/reason"
-	endedBecauseAnnotation = "watchfan.io/ended-because"
-	revokedAnnotation      = "watchfan.io/revoked-because"
-	userUnknownAnnotation  = "watchfan.io/user-unknown"
-	passedAnnotation       = "watchfan.io/passed-through"
-)
-
-// Event is an audit event before it is encoded as a line. It does not change once it is queued.
+// Event is an Event of audit.k8s.io/v1 before it is encoded as a line, with the field names and the
+// order of k8s.io/apiserver pkg/apis/audit/v1. It does not change once it is queued.
 type Event struct {
-	at, received   time.Time
-	stage          string
-	auditID        string
-	uri            string
-	verb           string
-	object         *auditObject   // nil if the request concerns no resource
-	code           int            // 0 if unknown
-	status         *metav1.Status // nil if code is enough
+	AuditID                  string            `json:"auditID"`
+	Stage                    string            `json:"stage"`
+	RequestURI               string            `json:"requestURI"`
+	Verb                     string            `json:"verb"`
+	User                     *auth.UserInfo    `json:"user"` // nil if owner provides the user, or if there is none
+	ImpersonatedUser         *auth.UserInfo    `json:"impersonatedUser,omitempty"`
+	SourceIPs                []string          `json:"sourceIPs,omitempty"` // appendLine sets it
+	UserAgent                string            `json:"userAgent,omitempty"`
+	ObjectRef                *auditObject      `json:"objectRef,omitempty"`      // nil if the request concerns no resource
+	ResponseStatus           *metav1.Status    `json:"responseStatus,omitempty"` // nil if code is enough
+	RequestReceivedTimestamp metav1.MicroTime  `json:"requestReceivedTimestamp"`
+	StageTimestamp           metav1.MicroTime  `json:"stageTimestamp"`
+	Annotations              map[string]string `json:"annotations,omitempty"` // appendLine sets it
+
+	code           int // of the response; 0 if unknown
 	endedBecause   fanout.Reason
 	revokedBecause string
-	decision       auth.Decision // allows a read from a cache; otherwise empty
-	passed         bool          // passed through; kube-apiserver audits it too
+	reason         string      // why a read from a cache is allowed
+	allowed        bool        // it is such a read
+	passed         bool        // passed through; kube-apiserver audits it too
+	owner          *auth.Owner // the user of a token, or the proxy's; nil if User is enough
 
-	user         *auth.UserInfo // nil if owner provides the user, or if there is none
-	impersonated *auth.UserInfo // the user that user acts as; nil without impersonation
-	owner        *auth.Owner    // the user of a token, or the proxy's; nil if user is enough
-
-	userAgent, forwardedFor, realIP string
-	remote                          net.Addr
+	forwardedFor, realIP string
+	remote               net.Addr
 }
 
 // size returns the approximate memory of the event, in bytes.
 func (e *Event) size() int {
 	const fixed = 512
-	n := fixed + len(e.auditID) + len(e.uri) + len(e.userAgent) + len(e.forwardedFor) + len(e.realIP) + len(e.revokedBecause) +
-		len(e.decision.Reason()) + e.user.Size() + e.impersonated.Size()
-	if e.object != nil {
-		n += len(e.object.Namespace) + len(e.object.Name)
+	n := fixed + len(e.AuditID) + len(e.RequestURI) + len(e.UserAgent) + len(e.forwardedFor) + len(e.realIP) +
+		len(e.revokedBecause) + len(e.reason) + e.User.Size() + e.ImpersonatedUser.Size()
+	if e.ObjectRef != nil {
+		n += len(e.ObjectRef.Namespace) + len(e.ObjectRef.Name)
 	}
 	return n
-}
-
-// auditLine is the encoded form of an audit.k8s.io/v1 Event, with the field names and the order of
-// k8s.io/apiserver pkg/apis/audit/v1.
-type auditLine struct {
-	Kind                     string            `json:"kind"`
-	APIVersion               string            `json:"apiVersion"`
-	Level                    string            `json:"level"`
-	AuditID                  string            `json:"auditID"`
-	Stage                    string            `json:"stage"`
-	RequestURI               string            `json:"requestURI"`
-	Verb                     string            `json:"verb"`
-	User                     auth.UserInfo     `json:"user"`
-	ImpersonatedUser         *auth.UserInfo    `json:"impersonatedUser,omitempty"`
-	SourceIPs                []string          `json:"sourceIPs,omitempty"`
-	UserAgent                string            `json:"userAgent,omitempty"`
-	ObjectRef                *auditObject      `json:"objectRef,omitempty"`
-	ResponseStatus           *metav1.Status    `json:"responseStatus,omitempty"`
-	RequestReceivedTimestamp metav1.MicroTime  `json:"requestReceivedTimestamp"`
-	StageTimestamp           metav1.MicroTime  `json:"stageTimestamp"`
-	Annotations              map[string]string `json:"annotations,omitempty"`
 }
 
 // auditObject is an ObjectReference of audit.k8s.io/v1.
@@ -101,46 +75,23 @@ type auditObject struct {
 // appendLine appends the event as one line. It first waits until the owner of the token is known,
 // which takes at most auth.ReviewTimeout from the request.
 func (e *Event) appendLine(b []byte) []byte {
+	line := struct {
+		Kind       string `json:"kind"`
+		APIVersion string `json:"apiVersion"`
+		Level      string `json:"level"`
+		Event
+	}{"Event", "audit.k8s.io/v1", "Metadata", *e}
 	user, unknown := e.who()
-	line := auditLine{
-		Kind:                     "Event",
-		APIVersion:               "audit.k8s.io/v1",
-		Level:                    "Metadata",
-		AuditID:                  e.auditID,
-		Stage:                    e.stage,
-		RequestURI:               pathAndQuery(e.uri),
-		Verb:                     e.verb,
-		User:                     user,
-		ImpersonatedUser:         e.impersonated,
-		SourceIPs:                e.sourceIPs(),
-		UserAgent:                auth.Truncated(e.userAgent, maxUserAgent),
-		ObjectRef:                e.object,
-		ResponseStatus:           &metav1.Status{Code: int32(e.code)},
-		RequestReceivedTimestamp: metav1.NewMicroTime(e.received),
-		StageTimestamp:           metav1.NewMicroTime(e.at),
-		Annotations:              make(map[string]string, 3),
-	}
-	if e.code == 0 {
-		line.ResponseStatus = nil
-	}
-	if e.passed {
-		line.Annotations[passedAnnotation] = "true"
-	}
-	if st := e.status; st != nil {
+	line.User = user
+	line.RequestURI = pathAndQuery(e.RequestURI)
+	line.SourceIPs = e.sourceIPs()
+	line.UserAgent = auth.Truncated(e.UserAgent, maxUserAgent)
+	if st := e.ResponseStatus; st != nil {
 		line.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
+	} else if e.code != 0 {
+		line.ResponseStatus = &metav1.Status{Code: int32(e.code)}
 	}
-	if e.decision.Allowed() {
-		line.Annotations[decisionAnnotation], line.Annotations[reasonAnnotation] = "allow", e.decision.Reason()
-	}
-	if e.endedBecause != "" {
-		line.Annotations[endedBecauseAnnotation] = string(e.endedBecause)
-	}
-	if e.revokedBecause != "" {
-		line.Annotations[revokedAnnotation] = e.revokedBecause
-	}
-	if unknown != "" {
-		line.Annotations[userUnknownAnnotation] = unknown
-	}
+	line.Annotations = e.annotations(unknown)
 	buf := bytes.NewBuffer(b)
 	if err := json.NewEncoder(buf).Encode(&line); err != nil {
 		panic("encode audit event: " + err.Error()) // strings, numbers and times of this century encode
@@ -148,16 +99,37 @@ func (e *Event) appendLine(b []byte) []byte {
 	return buf.Bytes()
 }
 
-// who returns the user that made the request, or the reason why the user is unknown.
-func (e *Event) who() (user auth.UserInfo, unknown string) {
-	u := e.user
+// annotations returns the event's annotations. unknown is why its user is unknown.
+func (e *Event) annotations(unknown string) map[string]string {
+	all := make(map[string]string, 3)
+	if e.passed {
+		all["watchfan.io/passed-through"] = "true"
+	}
+	if e.allowed { // as kube-apiserver writes it
+		all["authorization.k8s.io/decision"], all["authorization.k8s.io/reason"] = "allow", e.reason
+	}
+	for name, value := range map[string]string{
+		"watchfan.io/ended-because":   string(e.endedBecause),
+		"watchfan.io/revoked-because": e.revokedBecause,
+		"watchfan.io/user-unknown":    unknown,
+	} {
+		if value != "" {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+// who returns the user that made the request, or an empty one and the reason why the user is unknown.
+func (e *Event) who() (user *auth.UserInfo, unknown string) {
+	user = e.User
 	if e.owner != nil {
-		u, unknown = e.owner.Wait()
+		user, unknown = e.owner.Wait()
 	}
-	if u == nil { // unknown, or nobody
-		return auth.UserInfo{}, unknown
+	if user == nil { // unknown, or nobody
+		return &auth.UserInfo{}, unknown
 	}
-	return *u, ""
+	return user, ""
 }
 
 // sourceIPs returns the addresses of X-Forwarded-For, of X-Real-Ip and of the connection. It uses

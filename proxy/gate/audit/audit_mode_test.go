@@ -149,7 +149,7 @@ func TestAuditPassed(t *testing.T) {
 				got[3] = http.StatusText(line.ResponseStatus.Code)
 			}
 			if strings.Join(got, ",") != strings.Join(want, ",") || line.ObjectRef.Subresource != "exec" ||
-				line.Annotations[passedAnnotation] != "true" || len(line.Annotations) != 1 {
+				line.Annotations["watchfan.io/passed-through"] != "true" || len(line.Annotations) != 1 {
 				t.Errorf("got %q, want %q\n%s", got, want, text)
 			}
 			if id := x.Header.Get("Audit-Id"); id == "" || line.AuditID != id {

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"net/http"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,7 +32,7 @@ func (a *Log) Passing(x *exchange.Exchange, id auth.Identity, req *request.Reque
 	auditID := apistatus.AuditID(x)
 	x.Header.Set("Audit-Id", auditID) // kube-apiserver uses it and returns it
 	e := a.event(x, id, req, auditID)
-	e.received, e.passed = x.Received, true
+	e.RequestReceivedTimestamp, e.passed = metav1.NewMicroTime(x.Received), true
 	p = &Passed{a, e}
 	if a.mode == AuditBlockingStrict { // an upstream change cannot be undone if its event is lost
 		if !p.add(stageReceived, 0, nil) {
@@ -63,7 +62,7 @@ func (p *Passed) add(stage string, code int, st *metav1.Status) bool {
 		return true
 	}
 	e := *p.e
-	e.stage, e.code, e.status, e.at = stage, code, st, time.Now()
+	e.Stage, e.code, e.ResponseStatus, e.StageTimestamp = stage, code, st, metav1.NowMicro()
 	return p.audit.add(&e)
 }
 

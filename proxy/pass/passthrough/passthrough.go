@@ -208,7 +208,6 @@ func (p *Forwarder) forwardHeader(x *exchange.Exchange) http.Header {
 	}
 	removeHopByHop(h)
 	delete(h, "Host")
-	delete(h, "Authorization")
 	delete(h, request.SeedHeader)
 	for name := range h {
 		if p.Front.SpeaksBy(name) {
@@ -257,11 +256,8 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	}
 	p.Metrics.count(r.asked, resp.StatusCode)
 	r.audit.Answered(resp.StatusCode)
-	removeHopByHop(resp.Header)
-	r.warn(resp.Header)
-	x.Response.Status = resp.StatusCode
-	addFields(&x.Response.Header, resp.Header)
-	x.Response.Reader, x.Response.Length = &responseBody{resp.Body, p.Metrics, end}, resp.ContentLength
+	r.begin(&x.Response, resp)
+	x.Response.Reader = &responseBody{resp.Body, p.Metrics, end}
 	trim(x, r.asked, resp)
 }
 
@@ -322,11 +318,15 @@ func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBo
 	apistatus.Write(x, st)
 }
 
-// warn adds the Warning about a header that kube-apiserver has not seen, before all others.
-func (r *passing) warn(h http.Header) {
+// begin gives answer the head of kube-apiserver's response, and the length of its body. The Warning
+// about a header that kube-apiserver has not seen comes before all others.
+func (r *passing) begin(answer *exchange.Response, resp *http.Response) {
+	removeHopByHop(resp.Header)
 	if r.id.Warning != "" {
-		h["Warning"] = append([]string{r.id.Warning}, h["Warning"]...)
+		resp.Header["Warning"] = append([]string{r.id.Warning}, resp.Header["Warning"]...)
 	}
+	answer.Status, answer.Length = resp.StatusCode, resp.ContentLength
+	addFields(&answer.Header, resp.Header)
 }
 
 // addFields adds the fields of from, sorted by name.
@@ -430,10 +430,8 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		p.tunnel(to, resp, r.watch)
 		return
 	}
-	removeHopByHop(resp.Header)
-	r.warn(resp.Header)
-	answer := &exchange.Response{Status: resp.StatusCode, Length: resp.ContentLength}
-	addFields(&answer.Header, resp.Header)
+	answer := &exchange.Response{}
+	r.begin(answer, resp)
 	body := newLastingBody(resp, p.Metrics, p.streams)
 	if r.recall != nil {
 		var recall sync.WaitGroup

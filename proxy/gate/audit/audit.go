@@ -58,22 +58,21 @@ func NewMetrics(set *metrics.Set) *Metrics {
 //	user's name              a lasting response has ResponseStarted then, and ResponseComplete when it ends: see Passed
 //	refused by the proxy     ResponseComplete: 403 and all others that kube-apiserver never sees; ResponseStarted alone: 401, as in kube-apiserver
 //
-// The reason why a read is allowed is the one given by the review that allows it. kube-apiserver
-// would write the same reason. Both lines of a watch give the reason why it was allowed to begin.
-// If the watch is revoked, the second line gives the reason in watchfan.io/revoked-because.
+// The reason why a read is allowed is that of the review that allows it, as kube-apiserver writes it.
+// Both lines of a watch give the reason why it was allowed to begin. If the watch is revoked, the second
+// line gives the reason in watchfan.io/revoked-because.
 //
 // All other passed-through requests are written by kube-apiserver, with the client's address in
-// sourceIPs and with the auditID that the client receives. If one of them gets a 503 because
-// kube-apiserver cannot be reached, it is in neither log. Input that is not readable as HTTP is in
-// neither log either. There is no audit policy: a level below Metadata is no log, and the levels
-// above it contain objects, which are never written.
+// sourceIPs and with the auditID that the client receives. One that gets a 503 because kube-apiserver
+// cannot be reached is in neither log, nor is input that is not readable as HTTP. There is no audit
+// policy: a level below Metadata is no log, and the levels above it contain objects, which are never
+// written.
 //
 // In the default mode, batch, no request waits for the log. Events are queued, and one goroutine
 // encodes and writes them. An event is dropped if it does not fit into maxAuditQueue or cannot be
 // written. Dropped events are counted, and logged at most once a minute. This is kube-apiserver's
-// batch mode. kube-apiserver's default for files is blocking, but a request that waits there has
-// cost milliseconds anyway. Here one hanging disk would hold up thousands of watches. The alert
-// WatchfanAuditIncomplete reports gaps. --audit-log-mode selects another mode:
+// batch mode. kube-apiserver's default for files is blocking. Here one hanging disk would then hold up
+// thousands of watches. --audit-log-mode selects another mode:
 //
 //	blocking          each event is written before its response begins; a failed write is counted as above, and the request goes on
 //	blocking-strict   the same, but the request fails with 500. A request passed through in a user's name is also written before it goes
@@ -82,16 +81,6 @@ func NewMetrics(set *metrics.Set) *Metrics {
 // In every mode the end of a watch is written by the goroutine that gives the watch's connection
 // back. It delays no other client. In both blocking modes a hanging file delays all audited
 // requests for as long as it hangs.
-//
-// Costs (go test -bench Audit -benchtime 100000x -count 10 ./proxy, 2 cores of a shared AMD EPYC;
-// medians and spread):
-//
-//	off                        3 ns (2 to 4), no allocation
-//	on, a certificate          0.6 µs (0.5 to 0.8), 7 allocations, 576 bytes until the event is written
-//	on, a token of 1000 bytes  1.4 µs (1.3 to 1.7), 8 allocations, the token once more to hash it
-//	the writer, each line      3.7 µs (3.5 to 4.0), 720 bytes
-//
-// An open watch holds the 576 bytes for as long as it lasts.
 //
 // A nil Log writes nothing. Its methods may be called from any goroutine.
 type Log struct {

@@ -14,17 +14,16 @@ const maxAnswerTTL = time.Hour
 // Options says how clients are authenticated, and how long kube-apiserver's answers about them are
 // believed.
 type Options struct {
-	// ClientCAFile holds the CAs that sign client certificates. A certificate's subject is a user.
-	// The file is read again when it changes. Empty: there are no client certificates.
+	// ClientCAFile holds the CAs that sign client certificates, whose subjects are users. It is read
+	// again when it changes. Empty: there are no client certificates.
 	ClientCAFile string
 	// AnonymousAuth passes requests to the secure port that have no credential through to
 	// kube-apiserver, without a credential.
 	AnonymousAuth bool
 	// RequestHeaderClientCAFile holds the CAs that sign the certificates of front proxies, which
-	// name their clients in headers. The file is read again when it changes. Empty: there are no
-	// front proxies.
+	// name their clients in headers. It is read again when it changes. Empty: there are no front
+	// proxies. RequestHeaderAllowedNames are the common names that they may have. Empty: any.
 	RequestHeaderClientCAFile string
-	// RequestHeaderAllowedNames are the common names that front proxies may have. Empty: any.
 	RequestHeaderAllowedNames []string
 	// These are the headers in which front proxies name a user, its uid and its groups, and the
 	// prefixes of the headers with its extra. They are accepted from front proxies only, and never
@@ -32,15 +31,12 @@ type Options struct {
 	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders      []string
 	RequestHeaderGroupHeaders, RequestHeaderExtraHeadersPrefix []string
 
-	// AuthenticationTokenWebhookCacheTTL is how long the owner of a token is remembered, where
-	// kube-apiserver is asked for it at all; see Owners. 0 asks for each request. It is at most
-	// maxAnswerTTL, as are the next two.
-	AuthenticationTokenWebhookCacheTTL time.Duration
-	// AuthorizationWebhookCacheAuthorizedTTL is how long kube-apiserver's yes is believed. A client
-	// that has lost a right can still read for that long. 0 asks for each request.
-	AuthorizationWebhookCacheAuthorizedTTL time.Duration
-	// AuthorizationWebhookCacheUnauthorizedTTL is how long kube-apiserver's no is believed.
-	// Meanwhile the client's reads are passed through. 0 asks for each request.
+	// These are how long the owner of a token is remembered, where kube-apiserver is asked for it at
+	// all (see Owners), and how long kube-apiserver's yes and its no are believed. A client that has
+	// lost a right can still read for as long as a yes is. After a no the client's reads are passed
+	// through. 0 asks for each request. Each is at most maxAnswerTTL.
+	AuthenticationTokenWebhookCacheTTL       time.Duration
+	AuthorizationWebhookCacheAuthorizedTTL   time.Duration
 	AuthorizationWebhookCacheUnauthorizedTTL time.Duration
 	// AuthorizationRecheckInterval is the time between two reviews of an open watch. A watch ends
 	// when its client may no longer read, or when kube-apiserver has not said yes for six

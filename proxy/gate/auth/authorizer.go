@@ -3,12 +3,14 @@ package auth
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"sync"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
@@ -197,3 +199,84 @@ func (a *Authorizer) Known(id Identity) bool { return a.queue.tokens.Known(id) }
 
 // Owners returns what knows the owners of tokens.
 func (a *Authorizer) Owners() *Owners { return a.owners }
+
+// answers remembers what kube-apiserver says about clients. strangers has what it says about tokens that
+// it does not accept: strangers bring any number of them, and must not make it forget the others.
+type answers[V any] struct {
+	known, strangers remember.TTLCache[Question, V]
+}
+
+// get returns an answer that has not expired.
+func (a *answers[V]) get(q Question) (value V, ok bool) {
+	if value, ok = a.known.Get(q); ok {
+		return value, true
+	}
+	return a.strangers.Get(q)
+}
+
+// put remembers an answer that a source has caused, in place of the one from when the source was known,
+// or was not.
+func (a *answers[V]) put(source account.Source, q Question, value V, asked time.Time, ttl time.Duration) {
+	keep, forget := &a.known, &a.strangers
+	if source.Stranger {
+		keep, forget = forget, keep
+	}
+	forget.Put(q, value, asked, 0)
+	keep.PutFor(source, q, value, asked, ttl)
+}
+
+// confirmPause is the time between the two reviews if the proxy may not see /readyz, which nobody may
+// in that moment.
+const confirmPause = 2 * time.Second
+
+// answer asks a question and remembers the decision.
+//
+// A kube-apiserver that starts serves before it has read the roles and their bindings, and says no to
+// everybody until then. So a no that would end open watches is believed only from a kube-apiserver that
+// is ready, and only if it says no again. While it is not ready, the decision is unclear.
+func (a *Authorizer) answer(ctx context.Context, q Question, id Identity, review []byte) Decision {
+	asked := time.Now()
+	d := a.review(ctx, id, review)
+	if d.outcome == denied && a.granted(q) {
+		if d = (Decision{}); a.confirmable(ctx) {
+			asked = time.Now()
+			d = a.review(ctx, id, review)
+		}
+	}
+	d.asked = asked
+	a.remember(id, q, d)
+	if d.outcome == allowed && len(review) <= maxRenewed {
+		a.renewUsed(q, d, id, review)
+	}
+	return d
+}
+
+// granted reports whether open watches rely on the yes to a question.
+func (a *Authorizer) granted(q Question) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.grants[q]
+	return g != nil && len(g.watches) > 0
+}
+
+// confirmable reports whether kube-apiserver is ready. If it does not say so, confirmable waits for as
+// long as kube-apiserver may need.
+func (a *Authorizer) confirmable(ctx context.Context) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.server.URL("/readyz", "").String(), nil)
+	if err != nil {
+		return false
+	}
+	resp, err := a.server.DoAs(Identity{Kind: KindOwn}, req)
+	if err != nil {
+		return false
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4<<10)) // the connection can then be used again
+	resp.Body.Close()
+	switch {
+	case resp.StatusCode < http.StatusMultipleChoices:
+		return true
+	case resp.StatusCode >= http.StatusInternalServerError:
+		return false
+	}
+	return exchange.Sleep(ctx, confirmPause)
+}

@@ -15,16 +15,14 @@
 //	user_info.go            a user's name, uid, groups and extra, also from a certificate
 //	front_proxy.go          the headers in which front proxies name users
 //	client_cas.go           the verification of certificates
-//	authorizer.go           one decision: remembered, or asked for
+//	authorizer.go           one decision: remembered, or asked for; a no that would end open watches is asked for again
 //	decision.go             what a decision says, and why
-//	answers.go              decisions and owners, remembered
 //	access_review.go        the question to kube-apiserver, and how its answer is read
 //	review_queue.go         known clients and strangers among the reviews, which take turns (package fairness)
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
 //	token_owner.go          a token's owner, for the audit log and limits
-//	user_key.go             which identities a limit counts as one user
+//	source.go               which identities are one user: in limits, in accounts, among turns
 //	watch_grant.go          open watches are reviewed again, and revoked; the next one relies on that
-//	confirmation.go         a no that would end open watches is asked for again
 //	certificate_recheck.go  open watches end with their certificates
 //	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself
 //	auth_options.go         the settings
@@ -116,7 +114,7 @@
 // client may no longer read ends with the reason "revoked", in the log, the metrics and the audit
 // log. So does a watch about which kube-apiserver has not answered for six minutes. A no to another
 // watch with the same question revokes it at once. The no must be confirmed: a kube-apiserver that
-// starts says no to everybody; see confirmation.go.
+// starts says no to everybody; see Authorizer.answer.
 //
 // A certificate is verified with each request. An open watch of a certificate's or a front proxy's
 // user ends when the certificate has expired, or when its CA is no longer in the file

@@ -2,16 +2,12 @@ package auth
 
 import (
 	"context"
-	"net"
-	"net/netip"
 
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
-	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 const (
@@ -75,25 +71,6 @@ func (q *reviewQueue) classOf(id Identity) (*fairness.Queue, fairness.Flow) {
 	}
 	return q.strangers, fairness.Address(id.From)
 }
-
-// FlowOf tells users apart whose requests share processors, or kube-apiserver's patience. Each token is
-// a user: kube-apiserver is not asked for its owner, and the many pods of a DaemonSet, which share an
-// account, reconnect together. On the insecure port, where all clients are the proxy itself, each
-// connection is a user. Of anonymous clients, each address is a user.
-func FlowOf(id Identity, from net.Addr) fairness.Flow {
-	switch {
-	case id.User != nil:
-		return fairness.User(id.User.Name)
-	case id.Kind == KindAnonymous:
-		return fairness.Address(id.From)
-	case id.Kind == KindToken:
-		return fairness.Token(id.Token)
-	}
-	return fairness.Connection(from)
-}
-
-// SourceOf returns a client's address, as the source of a stranger's reviews.
-func SourceOf(x *exchange.Exchange) netip.Prefix { return account.AddressOf(x.Conn.RemoteAddr()) }
 
 // TooManyReviews tells a client to try again later.
 func (a *Authorizer) TooManyReviews() *metav1.Status {

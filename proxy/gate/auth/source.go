@@ -1,10 +1,15 @@
 package auth
 
 import (
+	"context"
 	"fmt"
 	"hash/maphash"
+	"net"
+	"net/netip"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/gate/fairness"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // sourceSeed makes the sums that tell tokens apart useless to others.
@@ -50,3 +55,68 @@ func (a *Authorizer) WatchSource(w *OpenWatch) account.Source {
 	}
 	return a.Source(w.grant.id)
 }
+
+// UserKey is one user, as limits count users. All identities with the same user name have the same
+// key. The zero UserKey is the proxy itself: all clients of the insecure port that bring no token
+// are one user.
+type UserKey struct {
+	Name  string
+	token Question // in place of the name where kube-apiserver does not say it: each token is a user then
+}
+
+// NamedKey returns the user that a request of id counts for. It reports false for a token, whose owner
+// has to be asked for.
+func NamedKey(id Identity) (key UserKey, ok bool) {
+	switch {
+	case id.Kind == KindToken:
+		return UserKey{}, false
+	case id.User != nil:
+		return UserKey{Name: id.User.Name}, true
+	case id.Kind == KindAnonymous:
+		return UserKey{Name: AnonymousUser}, true
+	}
+	return UserKey{}, true
+}
+
+// UserKey is NamedKey that asks kube-apiserver for the owner of a token. ok is false for a token that
+// kube-apiserver does not accept. If kube-apiserver does not name the owner before ctx ends, each token
+// counts as a user. The next call may return another key for the same token, so a caller that gives
+// back a place must keep the key.
+func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok bool) {
+	if key, ok = NamedKey(id); ok {
+		return key, true
+	}
+	w := a.owners.Of(id)
+	exchange.Waits(ctx)
+	select {
+	case <-w.donec:
+	case <-ctx.Done():
+		return UserKey{token: tokenQuestion(id)}, true
+	}
+	switch {
+	case w.nobody:
+		return UserKey{}, false
+	case w.user == nil:
+		return UserKey{token: tokenQuestion(id)}, true
+	}
+	return UserKey{Name: w.user.Name}, true
+}
+
+// FlowOf tells users apart whose requests share processors, or kube-apiserver's patience. Each token is
+// a user: kube-apiserver is not asked for its owner, and the many pods of a DaemonSet, which share an
+// account, reconnect together. On the insecure port, where all clients are the proxy itself, each
+// connection is a user. Of anonymous clients, each address is a user.
+func FlowOf(id Identity, from net.Addr) fairness.Flow {
+	switch {
+	case id.User != nil:
+		return fairness.User(id.User.Name)
+	case id.Kind == KindAnonymous:
+		return fairness.Address(id.From)
+	case id.Kind == KindToken:
+		return fairness.Token(id.Token)
+	}
+	return fairness.Connection(from)
+}
+
+// SourceOf returns a client's address, as the source of a stranger's reviews.
+func SourceOf(x *exchange.Exchange) netip.Prefix { return account.AddressOf(x.Conn.RemoteAddr()) }

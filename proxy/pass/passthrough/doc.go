@@ -10,13 +10,12 @@
 //
 //	passthrough.go     one request: rewritten, sent, answered
 //	holding.go         what the proxy holds for the request, on its source's account
-//	strangers.go       turns of strangers, and bodies that kube-apiserver asks for
+//	turns.go           turns of requests with long selectors and of strangers; bodies that kube-apiserver asks for
 //	request_body.go    the request's body, sent on as it comes
 //	response_body.go   the response's body, and how it ends
 //	trim.go            small answers without the fields of the client's view
 //	boundary.go        where an event of a watch ends, so that the watch can end there
 //	tunnel.go          exec, attach, port-forward, and WebSockets that no cache serves
-//	long_request.go    turns of requests with long selectors
 //	watches.go         the register
 //
 // # Memory

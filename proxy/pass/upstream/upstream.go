@@ -34,13 +34,11 @@ import (
 // auth.KnownTokens). kube-apiserver ends an HTTP/2 connection (GOAWAY) with every anonymous request
 // and with every request that it answers with 401. A request on that connection that it has not
 // begun to answer has to be sent again, and a long body cannot be. It leaves connections of HTTP/1.1
-// open. So strangers' requests go over HTTP/1.1, one at a time on a connection. They wait for no TLS
-// handshake and not for each other, and the first write of an honest client is safe from other
-// strangers. From its first acceptance on, a token uses the shared HTTP/2 connection.
+// open. So strangers' requests go over HTTP/1.1, one at a time on a connection. From its first
+// acceptance on, a token uses the shared HTTP/2 connection.
 //
-// A stranger's request may say Expect: 100-continue. Its body is then sent when kube-apiserver begins
-// to read it, which it does after it has authenticated and authorized the request. A refused
-// request costs that connection, because its body was not sent.
+// A stranger's request may say Expect: 100-continue; see package passthrough. If it is refused, it costs
+// that connection, because its body was not sent.
 //
 // What a client does not read stays in a buffer here: at most [Window] bytes of each response to a
 // client. The proxy's own requests have Go's larger windows, because they read at once.

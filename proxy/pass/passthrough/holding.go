@@ -36,8 +36,12 @@ const (
 	requestTime, answerGrace = 60 * time.Second, 3 * time.Second
 )
 
-// errCut ends a request whose source holds more than its share.
-var errCut = errors.New("the client holds too much memory of the proxy")
+// errCut ends a request whose source holds more than its share. net/http returns it too, over HTTP/1.1.
+// errUnheld says that kube-apiserver has answered, and that the answer would be beyond the share.
+var (
+	errCut    = errors.New("the client holds too much memory of the proxy")
+	errUnheld = errors.New("the response may not be held")
+)
 
 // holding is what the proxy holds for one request that is passed through, as its source's account
 // knows it. It is held until close. The account may cut it: then the request ends here and upstream.
@@ -202,18 +206,21 @@ func (h *holding) end(cause error) {
 	}
 }
 
-// failure returns the response to a request that end has ended before its response began, nil for
-// another one.
-func (h *holding) failure(method string) *metav1.Status {
+// failure returns the response to a request that has failed because of err, if end has ended it or its
+// response may not be held; nil for another one.
+func (h *holding) failure(method string, err error) *metav1.Status {
 	switch cause := context.Cause(h.ctx); {
-	case errors.Is(cause, context.DeadlineExceeded):
-		return apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
-			"Timeout: request did not complete within the allotted timeout")
-	case errors.Is(cause, errCut) && safe(method):
+	case errors.Is(err, errUnheld) && !safe(method):
+		return apistatus.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+			"too many responses to this client wait to be read; the request has been processed, but its response is lost")
+	case errors.Is(err, errUnheld), errors.Is(cause, errCut) && safe(method):
 		return h.metrics.tooMuch()
 	case errors.Is(cause, errCut):
 		return apistatus.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 			"this client holds too much memory of this proxy; the request may or may not have taken effect")
+	case errors.Is(cause, context.DeadlineExceeded):
+		return apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+			"Timeout: request did not complete within the allotted timeout")
 	}
 	return nil
 }

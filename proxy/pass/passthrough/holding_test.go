@@ -147,7 +147,7 @@ func TestHoldingEnds(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if st := early.failure(http.MethodPost); early.ctx.Err() == nil || earlyClient.broken.Load() || st == nil || st.Code != http.StatusGatewayTimeout {
+		if st := early.failure(http.MethodPost, nil); early.ctx.Err() == nil || earlyClient.broken.Load() || st == nil || st.Code != http.StatusGatewayTimeout {
 			t.Errorf("before the response: %+v", st)
 		}
 		if late.ctx.Err() == nil || !lateClient.broken.Load() {
@@ -159,6 +159,9 @@ func TestHoldingEnds(t *testing.T) {
 		p.Ledger.Relieve(1, account.Passing()...)
 		if lasting.ctx.Err() == nil || !lastingClient.broken.Load() {
 			t.Error("a response that is cut goes on")
+		}
+		if st := lasting.failure(http.MethodPost, errCut); st == nil || !strings.Contains(st.Message, "may or may not") {
+			t.Errorf("cut, and net/http says so: %+v", st)
 		}
 		for _, h := range []*holding{early, late, lasting} {
 			h.close()

@@ -61,10 +61,15 @@ type Config struct {
 func New(requests, streams context.Context, cfg Config) *Forwarder {
 	return &Forwarder{
 		Config: cfg,
-		long: fairness.New(requests, mostLong,
-			fairness.Purpose{Message: "too many requests with long selectors wait", Refused: cfg.Metrics.long}),
-		turns: fairness.New(requests, mostStrangers,
-			fairness.Purpose{Message: "too many requests of new clients wait", Refused: cfg.Metrics.strangers}),
+		long: fairness.New(requests, mostLong, fairness.Purpose{
+			Message: "too many requests with long selectors wait",
+			Refused: cfg.Metrics.long,
+			Waiting: cfg.Metrics.longWaiting,
+		}),
+		turns: fairness.New(requests, mostStrangers, fairness.Purpose{
+			Message: "too many requests of new clients wait",
+			Refused: cfg.Metrics.strangers,
+		}),
 		requests: requests,
 		streams:  streams,
 	}
@@ -246,10 +251,7 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	if err != nil {
 		p.Metrics.inFlight.Dec()
 		left := ctx.Err() != nil && p.requests.Err() == nil
-		failed := h.failure(r.req.Method)
-		if errors.Is(err, errCut) {
-			failed = p.unheld(r.req.Method)
-		}
+		failed := h.failure(r.req.Method, err)
 		end()
 		p.unanswered(x, r, body, err, left, failed)
 		return
@@ -290,7 +292,7 @@ func (p *Forwarder) begin(r *passing, resp *http.Response) (*http.Response, erro
 	}
 	if !h.began(resp) {
 		_ = resp.Body.Close()
-		return nil, errCut
+		return nil, errUnheld
 	}
 	if h.lasts && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = &heldBody{resp.Body, h}
@@ -361,15 +363,6 @@ func unreachable(req *http.Request, err error) *metav1.Status {
 	return st
 }
 
-// unheld returns the response for a request whose response may not be held.
-func (p *Forwarder) unheld(method string) *metav1.Status {
-	if safe(method) {
-		return p.Metrics.tooMuch()
-	}
-	return apistatus.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
-		"too many responses to this client wait to be read; the request has been processed, but its response is lost")
-}
-
 // safe reports whether a request with this method changes nothing.
 func safe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
@@ -404,7 +397,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 			return // the client is gone, the proxy is stopping, or the request has been cut
 		}
 		st := p.Metrics.tooMuch()
-		if !errors.Is(err, errCut) {
+		if !errors.Is(err, errUnheld) {
 			st = p.failed(r.req, err)
 		}
 		r.audit.Failed(st)

@@ -49,8 +49,6 @@ func (p *Forwarder) admitLong(x *exchange.Exchange, id auth.Identity) (sent func
 		}
 	}
 	turn := p.long.Seat(auth.FlowOf(id, x.Conn.RemoteAddr()), fairness.MaxSeatWait, x.Conn.Left, nil)
-	p.Metrics.longWaiting.Inc()
-	defer p.Metrics.longWaiting.Dec()
 	if !turn.Begin() {
 		return nil, turn.Refused
 	}

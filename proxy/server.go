@@ -152,7 +152,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	}
 	s.http2 = http2.New(base, &opts.HTTP2, http2.NewMetrics(set, apistatus.Rejections(set, "max_streams")))
 	s.front.Also(http2.Protocol, s.http2.Serve)
-	s.audit, err = audit.NewLog(&opts.Audit, authorizer.Owners(), audit.NewMetrics(set), log)
+	s.audit, err = audit.NewLog(&opts.Audit, authorizer.Owners, audit.NewMetrics(set), log)
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +351,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) RunDetached(ctx context.Context) error {
 	defer s.cancel()
 	s.addGauges()
-	defer s.authorizer.Owners().End()
+	defer s.authorizer.Owners.End()
 	if s.audit != nil {
 		go s.audit.Run() // may hang on a file when all else has ended; Close waits for a bounded time
 		defer s.audit.Close()

@@ -66,7 +66,7 @@ func ofCertificate(name string, groups ...string) auth.Identity {
 func ownersFor(says proxytest.Owners) *auth.Owners {
 	up := proxytest.OwnersUpstream(says, func(id auth.Identity) string { return id.Token })
 	opts := &auth.Options{AuthenticationTokenWebhookCacheTTL: 10 * time.Second}
-	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard()).Owners()
+	return auth.NewAuthorizer(up, auth.NewKnownTokens(), opts, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard()).Owners
 }
 
 // newTestAudit returns an audit log that runs, and its file and log.

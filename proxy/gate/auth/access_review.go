@@ -5,13 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"unique"
 
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/watchfan/watchfan/proxy/gate/request"
@@ -80,18 +79,6 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 		as, path = Identity{Kind: KindOwn}, reviewPath
 	}
 	defer func() { a.metrics.reviews[d.outcome].Inc() }()
-	answer, err := postReview(ctx, a.server, as, path, review, maxReviewBytes)
-	switch answer.code {
-	case http.StatusCreated, http.StatusOK:
-	case http.StatusUnauthorized, http.StatusForbidden:
-		if as.Kind == KindOwn {
-			a.metrics.refused.Inc()
-			return Decision{}
-		}
-		return Decision{outcome: denied, unauthenticated: answer.code == http.StatusUnauthorized}
-	default:
-		return Decision{}
-	}
 	var reviewed struct {
 		Kind   string
 		Status struct {
@@ -99,7 +86,15 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 			Reason          string
 		}
 	}
-	if err != nil || json.Unmarshal(answer.body, &reviewed) != nil || reviewed.Kind != reviewKind(id) {
+	code, warnings, err := postReview(ctx, a.server, as, path, review, maxReviewBytes, &reviewed)
+	switch {
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		if as.Kind == KindOwn {
+			a.metrics.refused.Inc()
+			return Decision{}
+		}
+		return Decision{outcome: denied, unauthenticated: code == http.StatusUnauthorized}
+	case err != nil || reviewed.Kind != reviewKind(id):
 		return Decision{}
 	}
 	d.outcome = denied
@@ -110,55 +105,54 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 		d.reason = unique.Make(Truncated(reviewed.Status.Reason, maxReason))
 	}
 	if id.User == nil {
-		d = d.warned(answer.warnings)
+		d = d.warned(warnings)
 	}
 	return d
 }
 
-// reviewAnswer is kube-apiserver's answer to a review.
-type reviewAnswer struct {
-	code     int      // 0 if there is none
-	body     []byte   // of a good answer
-	warnings []string // its Warning headers, which concern the credential alone
-}
-
-// postReview sends a review as an identity, and reads the first most bytes of the answer. It reads
-// refusals too: an answer of HTTP/1.1 that is not read costs its connection, and the next stranger a
-// TLS handshake. kube-apiserver is told not to warn about fields that an old one does not know,
-// because that would be no concern of the client.
-func postReview(ctx context.Context, server APIServer, as Identity, path string, review []byte, most int64) (answer reviewAnswer, err error) {
+// postReview sends a review as an identity, and decodes the first most bytes of the answer into reviewed.
+// err is not nil unless that is a good answer. code is 0 if there is no answer. warnings are its Warning
+// headers, which concern the credential alone.
+//
+// It reads refusals too: an answer of HTTP/1.1 that is not read costs its connection, and the next
+// stranger a TLS handshake. kube-apiserver is told not to warn about fields that an old one does not
+// know, because that would be no concern of the client.
+func postReview(
+	ctx context.Context, server APIServer, as Identity, path string, review []byte, most int64, reviewed any,
+) (code int, warnings []string, err error) {
 	to := server.URL(path, "fieldValidation=Ignore").String()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(review))
 	if err != nil {
-		return answer, err
+		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	resp, err := server.DoAs(as, req)
 	if err != nil {
-		return answer, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	answer.code, answer.warnings = resp.StatusCode, resp.Header.Values("Warning")
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
-	if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK {
-		return answer, nil
+	switch {
+	case resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK:
+		err = errors.New(resp.Status)
+	case err == nil:
+		err = json.Unmarshal(body, reviewed)
 	}
-	answer.body = body
-	return answer, err
+	return resp.StatusCode, resp.Header.Values("Warning"), err
 }
 
 // resourceAttributes say what a client wants to do, in an access review.
 type resourceAttributes struct {
-	Namespace     string              `json:"namespace,omitempty"`
-	Verb          string              `json:"verb"`
-	Group         string              `json:"group,omitempty"`
-	Version       string              `json:"version"`
-	Resource      string              `json:"resource"`
-	Subresource   string              `json:"subresource,omitempty"`
-	Name          string              `json:"name,omitempty"`
-	FieldSelector *selectorAttributes `json:"fieldSelector,omitempty"`
-	LabelSelector *selectorAttributes `json:"labelSelector,omitempty"`
+	Namespace     string             `json:"namespace,omitempty"`
+	Verb          string             `json:"verb"`
+	Group         string             `json:"group,omitempty"`
+	Version       string             `json:"version"`
+	Resource      string             `json:"resource"`
+	Subresource   string             `json:"subresource,omitempty"`
+	Name          string             `json:"name,omitempty"`
+	FieldSelector selectorAttributes `json:"fieldSelector,omitzero"`
+	LabelSelector selectorAttributes `json:"labelSelector,omitzero"`
 }
 
 type selectorAttributes struct {
@@ -182,28 +176,17 @@ func AttributesOf(req *request.Request) resourceAttributes {
 		Resource:  req.GVR.Resource,
 		Name:      req.ObjectName(),
 	}
-	if !req.LegacyWatch && req.Verb != "get" {
-		attributes.FieldSelector = fieldAttributes(req.Fields)
-		attributes.LabelSelector = labelAttributes(req.Labels)
+	if req.LegacyWatch || req.Verb == "get" {
+		return attributes
+	}
+	for _, r := range req.Fields.Requirements() {
+		attributes.FieldSelector.add(r.Field, r.Operator, []string{r.Value})
+	}
+	requirements, _ := req.Labels.Requirements()
+	for _, r := range requirements {
+		attributes.LabelSelector.add(r.Key(), r.Operator(), r.ValuesUnsorted())
 	}
 	return attributes
-}
-
-func fieldAttributes(sel fields.Selector) *selectorAttributes {
-	var attributes selectorAttributes
-	for _, r := range sel.Requirements() {
-		attributes.add(r.Field, r.Operator, []string{r.Value})
-	}
-	return attributes.orNil()
-}
-
-func labelAttributes(sel labels.Selector) *selectorAttributes {
-	var attributes selectorAttributes
-	requirements, _ := sel.Requirements()
-	for _, r := range requirements {
-		attributes.add(r.Key(), r.Operator(), r.ValuesUnsorted())
-	}
-	return attributes.orNil()
 }
 
 // add adds a requirement, unless a review cannot express it (a label's > and <). Without it the
@@ -224,11 +207,4 @@ func (s *selectorAttributes) add(key string, op selection.Operator, values []str
 	}
 	slices.Sort(r.Values)
 	s.Requirements = append(s.Requirements, r)
-}
-
-func (s *selectorAttributes) orNil() *selectorAttributes {
-	if len(s.Requirements) == 0 {
-		return nil
-	}
-	return s
 }

@@ -58,7 +58,7 @@ type Authorizer struct {
 	interval              time.Duration // between two reviews of an open watch
 	reasons               bool          // whether decisions have them: only an audit log reads them
 	queue                 *reviewQueue
-	owners                *Owners
+	Owners                *Owners // knows the owners of tokens
 
 	calls     remember.Coalescer[Question, Decision]
 	decisions answers[Decision]
@@ -83,7 +83,7 @@ func NewAuthorizer(
 		interval:   opts.AuthorizationRecheckInterval,
 		reasons:    reasons,
 		queue:      queue,
-		owners:     newOwners(server, queue, opts.AuthenticationTokenWebhookCacheTTL),
+		Owners:     newOwners(server, queue, opts.AuthenticationTokenWebhookCacheTTL),
 		calls:      remember.Coalescer[Question, Decision]{Guard: guard},
 		grants:     make(map[Question]*grant),
 	}
@@ -196,9 +196,6 @@ func (a *Authorizer) BelievedFor(req *request.Request) time.Duration {
 
 // Known reports whether id brings a token that kube-apiserver has accepted lately.
 func (a *Authorizer) Known(id Identity) bool { return a.queue.tokens.Known(id) }
-
-// Owners returns what knows the owners of tokens.
-func (a *Authorizer) Owners() *Owners { return a.owners }
 
 // answers remembers what kube-apiserver says about clients. strangers has what it says about tokens that
 // it does not accept: strangers bring any number of them, and must not make it forget the others.

@@ -64,10 +64,8 @@ func (q *reviewQueue) classOf(id Identity) (*fairness.Queue, fairness.Flow) {
 	switch {
 	case id.Kind == KindOwn:
 		return q.known, fairness.Flow{}
-	case id.User != nil:
-		return q.known, fairness.User(id.User.Name)
-	case q.tokens.Known(id):
-		return q.known, fairness.Token(id.Token)
+	case id.User != nil, q.tokens.Known(id):
+		return q.known, FlowOf(id, nil)
 	}
 	return q.strangers, fairness.Address(id.From)
 }

@@ -86,7 +86,7 @@ func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok 
 	if key, ok = NamedKey(id); ok {
 		return key, true
 	}
-	w := a.owners.Of(id)
+	w := a.Owners.Of(id)
 	exchange.Waits(ctx)
 	select {
 	case <-w.donec:

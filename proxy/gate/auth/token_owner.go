@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -128,8 +127,12 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 		return false
 	}
 	review := `{"kind":"` + selfSubjectKind + `","apiVersion":"authentication.k8s.io/v1"}`
-	answer, err := postReview(ctx, o.server, id, selfSubjectPath, []byte(review), maxOwnerBytes)
-	switch answer.code {
+	var reviewed struct {
+		Kind   string
+		Status struct{ UserInfo UserInfo }
+	}
+	code, _, err := postReview(ctx, o.server, id, selfSubjectPath, []byte(review), maxOwnerBytes, &reviewed)
+	switch code {
 	case http.StatusCreated, http.StatusOK:
 	case 0:
 		w.unknown = "kube-apiserver did not answer"
@@ -144,14 +147,10 @@ func (o *Owners) review(ctx context.Context, id Identity, w *Owner) (answered bo
 		w.unknown = "the client may not create a SelfSubjectReview, which system:basic-user allows"
 		return true
 	default:
-		w.unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", answer.code)
+		w.unknown = fmt.Sprintf("kube-apiserver answered a SelfSubjectReview with %d", code)
 		return false
 	}
-	var reviewed struct {
-		Kind   string
-		Status struct{ UserInfo UserInfo }
-	}
-	if err != nil || json.Unmarshal(answer.body, &reviewed) != nil || reviewed.Kind != selfSubjectKind || reviewed.Status.UserInfo.Name == "" {
+	if err != nil || reviewed.Kind != selfSubjectKind || reviewed.Status.UserInfo.Name == "" {
 		w.unknown = "kube-apiserver's SelfSubjectReview could not be read"
 		return false
 	}

@@ -88,7 +88,7 @@ func TestOwnersRemember(t *testing.T) {
 		asked("ill", 1)
 		time.Sleep(answerTTL)
 		asked("t", 1)
-		a.owners.ttl = 0
+		a.Owners.ttl = 0
 		time.Sleep(answerTTL)
 		asked("t", 1)
 		asked("t", 1)
@@ -101,7 +101,7 @@ func TestOwnersRemember(t *testing.T) {
 			t.Errorf("got %v %v", k, ok)
 		}
 		began := time.Now()
-		if user, unknown := a.owners.Of(byToken("slow")).Wait(); user != nil || unknown == "" || time.Since(began) > ReviewTimeout {
+		if user, unknown := a.Owners.Of(byToken("slow")).Wait(); user != nil || unknown == "" || time.Since(began) > ReviewTimeout {
 			t.Errorf("got %v because %q, after %v", user, unknown, time.Since(began))
 		}
 	})
@@ -112,7 +112,7 @@ func TestOwnersRemember(t *testing.T) {
 func TestOwnersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &proxytest.FakeUpstream[Identity]{Delay: time.Hour}
-		owners := authorizerOf(up).Owners()
+		owners := authorizerOf(up).Owners
 		first, began := owners.Of(byToken("a")), time.Now()
 		synctest.Wait()
 		owners.End()

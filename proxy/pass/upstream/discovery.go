@@ -265,18 +265,18 @@ func (d *Discovery) Resolve(ctx context.Context, s string) (schema.GroupVersionR
 
 // named parses the spellings of Resolve.
 func (d *Discovery) named(ctx context.Context, s string) (gvr schema.GroupVersionResource, err error) {
-	if parts := strings.Split(s, "/"); len(parts) > 1 {
-		switch len(parts) {
-		case 2:
-			gvr.Version, gvr.Resource = parts[0], parts[1]
-		case 3:
-			gvr.Group, gvr.Version, gvr.Resource = parts[0], parts[1], parts[2]
-		}
-	} else if resource, group, dotted := strings.Cut(s, "."); !dotted {
+	parts := strings.Split(s, "/")
+	resource, group, dotted := strings.Cut(s, ".")
+	switch {
+	case len(parts) == 2:
+		gvr.Version, gvr.Resource = parts[0], parts[1]
+	case len(parts) == 3:
+		gvr.Group, gvr.Version, gvr.Resource = parts[0], parts[1], parts[2]
+	case len(parts) > 3:
+	case !dotted:
 		gvr.Version, gvr.Resource = "v1", resource
-	} else {
-		gvr.Resource = resource
-		gvr.Group = group
+	default:
+		gvr.Group, gvr.Resource = group, resource
 		if gvr.Version, err = d.preferredVersion(ctx, group, resource); errors.Is(err, ErrNotFound) {
 			if version, group, dotted := strings.Cut(group, "."); dotted && APIVersion(version) {
 				gvr.Group, gvr.Version, err = group, version, nil

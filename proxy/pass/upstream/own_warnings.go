@@ -60,15 +60,11 @@ func (u *Upstream) noteOwnWarnings(resp *http.Response) {
 // hideOwnWarnings removes the Warnings that concern the proxy's credential from the answer to a
 // request in a user's name. If they are not known yet, it removes all.
 func (u *Upstream) hideOwnWarnings(h http.Header) {
-	warnings := h.Values("Warning")
-	if len(warnings) == 0 {
-		return
-	}
 	own := u.ownWarnings.Load()
-	if own == nil {
-		own = &warnings
+	if own != nil {
+		h["Warning"] = without(h.Values("Warning"), *own)
 	}
-	if h["Warning"] = without(warnings, *own); len(h["Warning"]) == 0 {
+	if own == nil || len(h["Warning"]) == 0 {
 		delete(h, "Warning")
 	}
 }

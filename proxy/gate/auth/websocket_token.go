@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strings"
 
@@ -46,12 +47,7 @@ func websocketTokenOf(x *exchange.Exchange) (t websocketToken) {
 // plainToken reports whether an Authorization header can hold the token as it is. kube-apiserver
 // issues no others.
 func plainToken(token []byte) bool {
-	for _, c := range token {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
+	return !bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
 // removeFrom leaves only the other subprotocols in the head of x. The token is then in x's identity

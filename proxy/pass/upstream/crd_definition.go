@@ -105,16 +105,10 @@ func selectableField(jsonPath string) (framing.Field, bool) {
 	return fieldAt(path, "", at(path)), true
 }
 
-func plainName(s string) bool {
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
-		default:
-			return false
-		}
-	}
-	return s != ""
-}
+// inPlainNames are the characters of names that mean the same in JSON and in a JSON path.
+const inPlainNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
+func plainName(s string) bool { return s != "" && strings.Trim(s, inPlainNames) == "" }
 
 // BuiltIn reports whether the group is compiled into kube-apiserver; see ownGroups. Kubernetes 1.22
 // removed "extensions".

@@ -60,9 +60,9 @@ func (o *Options) explain(rules *clientcmd.ClientConfigLoadingRules, err error) 
 	case os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "":
 		from = "$KUBECONFIG=" + os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
 	}
-	missing := func(name string) bool {
+	exists := func(name string) bool {
 		_, err := os.Stat(name)
-		return errors.Is(err, fs.ErrNotExist)
+		return !errors.Is(err, fs.ErrNotExist)
 	}
 	const cure = "give a kubeconfig with --kubeconfig or in $KUBECONFIG, or run in a pod with a service account"
 	none := ErrNoCluster
@@ -70,7 +70,7 @@ func (o *Options) explain(rules *clientcmd.ClientConfigLoadingRules, err error) 
 		none = errors.New(none.Error()) // one is named, so this is a mistake
 	}
 	switch {
-	case !slices.ContainsFunc(files, func(name string) bool { return !missing(name) }):
+	case !slices.ContainsFunc(files, exists):
 		return fmt.Errorf("%w: %s does not exist: %s", none, from, cure)
 	case clientcmd.IsEmptyConfig(err):
 		return fmt.Errorf("%w: %s is empty or has no current context: %s", none, from, cure)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,12 +36,7 @@ func (v via) Mark(h http.Header) {
 
 // Marked reports whether a request has come through this proxy.
 func (v via) Marked(x *exchange.Exchange) bool {
-	for _, proxies := range x.Header.All("Via") {
-		if strings.Contains(proxies, string(v)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(x.Header.All("Via"), func(proxies string) bool { return strings.Contains(proxies, string(v)) })
 }
 
 var ErrLoop = errors.New("requests come back to this watchfan: its upstream is itself, or another watchfan whose upstream it is; " +

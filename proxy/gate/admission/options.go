@@ -12,14 +12,11 @@ const leastMemory = 64 << 20
 // Options are the limits on watches and memory.
 type Options struct {
 	// MaxWatches is how many watches may be open at a time, including passed-through ones. More are
-	// refused with 429. 0 is no limit, as in kube-apiserver. MemoryLimit bounds the memory of
-	// watches.
+	// refused with 429. 0 is no limit, as in kube-apiserver.
 	MaxWatches int
 	// MaxWatchesPerUser is MaxWatches for one user. It stops broken and malicious clients. A kubelet
-	// has one watch for each ConfigMap and Secret of its pods, some hundreds. Argo CD has one for
-	// each kind of resource and namespace, thousands. kube-proxy, one user on all nodes, has four on
-	// each of 5,000 nodes. An agent with more watches on thousands of nodes needs a higher limit:
-	// the number of its watches at one replica. 0 is no limit.
+	// has some hundreds of watches, Argo CD thousands, and kube-proxy, one user on all nodes, four on
+	// each of 5,000 nodes. An agent with more watches needs a higher limit.
 	MaxWatchesPerUser int
 	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and
 	// none begins, then new watches and lists are refused with 429, then new connections are reset.

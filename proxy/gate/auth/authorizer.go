@@ -20,8 +20,7 @@ import (
 const (
 	// answerTTL is how long kube-apiserver's own delegating servers believe a review
 	// (k8s.io/apiserver pkg/server/options/authentication.go and authorization.go). kube-apiserver
-	// believes a webhook for minutes. That is too long here: a client would keep a revoked right
-	// for minutes longer than it does at kube-apiserver.
+	// believes a webhook for minutes, and a client would keep a revoked right that much longer.
 	answerTTL = 10 * time.Second
 
 	// A yes that has been used is reviewed again when a tenth of its time is left.
@@ -44,11 +43,8 @@ type APIServer interface {
 }
 
 // Authorizer decides whether a client may read cached data. It asks kube-apiserver, so the
-// cluster's own authorizers decide, with all attributes that they would see without the proxy. A
-// token's owner is asked about with that token (SelfSubjectAccessReview). This takes no rights of
-// the proxy, and the proxy need not know the owner. A user of a certificate or a front proxy is
-// asked about with the proxy's own credential (SubjectAccessReview). Its methods may be called from
-// any goroutine.
+// cluster's own authorizers decide, with all attributes that they would see without the proxy. Its
+// methods may be called from any goroutine.
 type Authorizer struct {
 	// Immutable.
 	server                APIServer

@@ -29,11 +29,10 @@ const (
 )
 
 // reviewQueue bounds the reviews that are under way for requests, and shares them fairly. Known
-// clients and strangers wait apart. A client is known by a token that kube-apiserver has accepted
-// lately, by a certificate or by a front proxy. Within each class the sources take turns, one
-// review at a time. A source is a user, a known token or a stranger's address. No source has more
-// than half of its class's reviews under way. A review beyond the bounds of waiting is refused at
-// once. Its methods may be called from any goroutine.
+// clients and strangers wait apart. Within each class the sources take turns, one review at a time. A
+// source is a user, a known token or a stranger's address. No source has more than half of its class's
+// reviews under way. A review beyond the bounds of waiting is refused at once. Its methods may be
+// called from any goroutine.
 type reviewQueue struct {
 	tokens           *KnownTokens // immutable
 	known, strangers *fairness.Queue

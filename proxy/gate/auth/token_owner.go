@@ -20,14 +20,10 @@ const (
 )
 
 // Owners knows the owners of tokens. It asks kube-apiserver with the token itself
-// (SelfSubjectReview, of Kubernetes 1.28 and later), which takes no rights of the proxy. Only an
-// audit log and a limit for each user need the name, and kube-apiserver is asked only when one of
-// these wants it. The name decides nothing: access reviews are made with the token.
-//
-// The user that a token impersonates is never asked for, because requests with Impersonate-*
-// headers are passed through.
-//
-// Its methods may be called from any goroutine.
+// (SelfSubjectReview, of Kubernetes 1.28 and later), and only when an audit log or a limit for each
+// user wants the name. The name decides nothing: access reviews are made with the token. The user that
+// a token impersonates is never asked for, because requests with Impersonate-* headers are passed
+// through. Its methods may be called from any goroutine.
 type Owners struct {
 	// Immutable.
 	server APIServer

@@ -60,8 +60,7 @@ type Revocable interface{ Revoke() }
 // WatchGrant asks again and again, while Run runs, whether id may do what req asks for. yes is the
 // decision that has allowed the watch. WatchGrant revokes the watch when the client may not any
 // longer, or when kube-apiserver has not answered for too long. It sets w, which the caller gives to
-// Release when the watch has ended. Open watches with the same question share one review. The
-// proxy's own watches need none.
+// Release when the watch has ended. Open watches with the same question share one review.
 func (a *Authorizer) WatchGrant(w *OpenWatch, id Identity, req *request.Request, yes Decision, watch Revocable) {
 	*w = OpenWatch{watch: watch, certificate: id.certificate}
 	if id.Kind == KindOwn {

@@ -17,13 +17,12 @@ import (
 //
 // kube-apiserver estimates the cost of a request, and lets it wait until seats for that cost are
 // free. Work here can pause, so nothing is estimated: after seatTime the work goes to the end of
-// its flow's waits if others wait. So a short read waits for at most seatTime for each other flow,
-// however long their reads are, and for each other read of its own flow that has begun. Those keep
-// memory, so a flow has begun mostPaused more than have a seat at most. The next begins when one has
-// ended.
+// its flow's waits if others wait. So a short read waits for at most seatTime for each other flow, and
+// for each other read of its own flow that has begun, of which there are mostPaused more than have a
+// seat at most.
 //
-// A seat is held for work alone, never while waiting for a client, for kube-apiserver or for
-// another read. Only a review of a client's rights has one while kube-apiserver answers.
+// A seat is held for work alone. Only a review of a client's rights has one while kube-apiserver
+// answers.
 //
 // Its methods may be called from any goroutine.
 type Queue struct {

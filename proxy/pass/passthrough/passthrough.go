@@ -26,14 +26,12 @@ import (
 )
 
 // Forwarder forwards every request that is not served here to kube-apiserver, and returns the
-// response. Both bodies are streamed, and bytes are sent on at once.
-//
-// An ordinary request is answered before its handler returns. A request that may last (a watch, a
-// log, an upgrade) is detached before it goes upstream; see [exchange.Response]. A client that
-// leaves is then noticed even while nothing is sent, and its upstream request is cancelled. Such a
-// request with a body is not detached, but its client is noticed as well; see attend. If
-// kube-apiserver breaks off a response, the client's response is broken off too, never ended
-// properly.
+// response. Both bodies are streamed, and bytes are sent on at once. An ordinary request is
+// answered before its handler returns. A request that may last (a watch, a log, an upgrade) is
+// detached before it goes upstream; see [exchange.Response]. A client that leaves is then noticed
+// even while nothing is sent, and its upstream request is cancelled. Such a request with a body is
+// not detached, but its client is noticed as well; see attend. If kube-apiserver breaks off a
+// response, the client's response is broken off too, never ended properly.
 type Forwarder struct {
 	Config
 	long    *fairness.Queue // turns of long requests

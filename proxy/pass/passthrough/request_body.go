@@ -19,13 +19,12 @@ import (
 //
 // The beginning of a known client's body is received before the request is sent. Otherwise a client
 // could begin many requests, send no bodies, and hold a stream to kube-apiserver for each of them.
-// It counts for the client. If it is short, it can be sent again from its beginning. kube-apiserver
-// ends a connection (HTTP/2's GOAWAY) when a request on it fails to authenticate, as with a known
-// token that has expired. It may not have processed the last requests on that connection; net/http
-// sends those again, or they fail.
+// If it is short, it can be sent again from its beginning: kube-apiserver ends a connection (HTTP/2's
+// GOAWAY) when a request on it fails to authenticate, as with a known token that has expired, and may
+// not have processed the last requests on that connection. net/http sends those again, or they fail.
 //
-// A stranger's body is not read before kube-apiserver reads it, which it does only if it has accepted
-// the credential; see expect. It can be sent again only while nothing of it has been read.
+// A stranger's body is not read before kube-apiserver reads it; see expect. It can be sent again only
+// while nothing of it has been read.
 type requestBody struct {
 	exchange.Body
 	guard *exchange.Guard

@@ -124,8 +124,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 const (
 	// Window is how many bytes of a response wait for their reader at most. It bounds a stream's
 	// window of HTTP/2. That of the connection is never closed (1 GiB), so a response that nobody
-	// reads does not hold up the others. A response of any length takes 4 s for 1 GiB where
-	// kube-apiserver is 1 ms away.
+	// reads does not hold up the others.
 	Window = 256 << 10
 
 	// continueWait is how long a stranger's body waits for 100 Continue. After that it is sent

@@ -50,7 +50,7 @@ type demoOptions struct {
 // AddFlags adds the flags of `bench demo`.
 func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
-	addKnobs(fs, o.serverKnobs())
+	o.serverKnobs().addFlags(fs)
 	fs.IntVar(&o.clients, "clients", o.clients, "number of watchers")
 	fs.Float64Var(&o.rate, "rate", o.rate, "updates per second")
 	fs.DurationVar(&o.duration, "duration", 0, "duration of the demo; 0 is until Ctrl-C")
@@ -223,19 +223,8 @@ func cut(line string, width int) string {
 
 // upstreamWatches returns the number of watches of configmaps that kube-apiserver serves, by its
 // own count. Some of them are its own.
-func upstreamWatches(ctx context.Context, server load.Endpoint) (int, error) {
-	page, err := server.Get(ctx, "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	return parseWatches(string(page))
-}
-
-// parseWatches adds up the lines of
-//
-//	apiserver_longrunning_requests{…,resource="configmaps",…,verb="WATCH",version="v1"} 3
-func parseWatches(page string) (int, error) {
-	sum, err := report.SumSeries(page, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
+func upstreamWatches(ctx context.Context, at load.Endpoint) (int, error) {
+	sum, err := server.Sum(ctx, at, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
 	return int(sum), err
 }
 
@@ -294,9 +283,5 @@ func (v *view) line() string {
 // isTerminal reports whether w is a terminal with cursor movement.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeDevice != 0 && f.Name() != os.DevNull
+	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }

@@ -57,8 +57,8 @@ func (c egressCase) isLean(i int) bool { return i%100*c.lean/100 != (i%100+1)*c.
 
 // egress measures one peer's bytes and CPU for watches of large objects.
 func (p *program) egress(ctx context.Context, st *server.Stage) error {
-	defer st.Writer.Allow(st.Writer.Behind)
-	st.Writer.Allow(p.opts.behind(st.Peer))
+	st.Writer.Behind = p.opts.behind(st.Peer)
+	defer func() { st.Writer.Behind = p.opts.Behind }()
 	for _, c := range p.opts.egressCases(st.Peer) {
 		n := p.opts.EgressClients
 		l := demand{clients: n, rate: c.rate, gzip: c.gzip, lean: c.isLean}

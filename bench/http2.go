@@ -89,8 +89,8 @@ func (p *program) http2(ctx context.Context, st *server.Stage) error {
 	if !st.Peer.TLS {
 		return nil
 	}
-	defer st.Writer.Allow(st.Writer.Behind)
-	st.Writer.Allow(p.opts.behind(st.Peer))
+	st.Writer.Behind = p.opts.behind(st.Peer)
+	defer func() { st.Writer.Behind = p.opts.Behind }()
 	for _, c := range p.opts.http2Cases() {
 		x := report.Sample{Peer: st.Peer, Axes: c.axes()}
 		x.Metrics, x.Remark, x.Err = p.measureHTTP2(ctx, st, c)

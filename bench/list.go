@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"time"
 
@@ -51,21 +52,23 @@ func listDefaults() *listOptions {
 	}
 }
 
+func (o *listOptions) knobs() knobs {
+	return knobs{
+		{"pods", &o.Pods, 1, math.MaxInt, "pods in the cluster"},
+		{"clients", &o.Clients, 1, math.MaxInt, "connections, each with one list at a time"},
+		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each case; results are medians of these rounds"},
+	}
+}
+
 // AddFlags adds the flags of `bench list`.
 func (o *listOptions) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
-	fs.IntVar(&o.Pods, "pods", o.Pods, "pods in the cluster")
-	fs.IntVar(&o.Clients, "clients", o.Clients, "connections, each with one list at a time")
+	o.output.addFlags(fs)
+	o.knobs().addFlags(fs)
 	fs.BoolVar(&o.Lean, "lean", o.Lean, "at watchfan, lists without managed fields too")
-	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "turns of each case; results are medians of these rounds")
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
-	fs.Func("only", "measure only cases with names that match this `regexp`, as 'format=json/.*/rv=0'",
-		func(s string) (err error) {
-			o.Only, err = regexp.Compile(s)
-			return err
-		})
-	o.output.addFlags(fs)
+	addPattern(fs, &o.Only, "measure only cases with names that match this `regexp`, as 'format=json/.*/rv=0'")
 	fs.BoolFunc("quick", "one round, about three minutes", func(string) error {
 		o.Rounds, o.Window = 1, 2*time.Second
 		return nil
@@ -74,26 +77,16 @@ func (o *listOptions) AddFlags(fs *flag.FlagSet) {
 
 // Validate reports options that cannot be used on this machine.
 func (o *listOptions) Validate() error {
+	if err := o.knobs().validate(); err != nil {
+		return err
+	}
 	switch {
-	case o.Pods < 1 || o.Clients < 1 || o.Rounds < 1:
-		return errors.New("--pods, --clients and --rounds must be positive")
 	case o.Window < 100*time.Millisecond || o.Warmup < 0:
 		return errors.New("--window must be at least 100ms, --warmup not negative")
 	case len(o.cases()) == 0:
 		return fmt.Errorf("--only %s: no case has such a name", o.Only)
 	}
 	return errors.Join(o.output.validate(), o.binaries.validate(true), load.RaiseFileLimit(o.Clients))
-}
-
-// conditions returns the machine and the settings of the run.
-func (o *listOptions) conditions(listBytes int) report.Conditions {
-	c := report.MachineConditions()
-	c.Add("pods", fmt.Sprint(o.Pods))
-	c.Add("list-bytes", fmt.Sprint(listBytes))
-	c.Add("clients", fmt.Sprint(o.Clients))
-	c.Add("window", o.Window.String())
-	c.Add("rounds", fmt.Sprint(o.Rounds))
-	return c
 }
 
 func listSection() *report.Section {
@@ -156,13 +149,12 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err := parseOptions("list", o, args, stderr); err != nil {
 		return err
 	}
-	start := time.Now()
-	b := &listBench{program: &program{sections: []*report.Section{listSection()}}, opts: o, stage: new(server.Stage)}
-	b.say = func(format string, args ...any) {
-		fmt.Fprintf(stderr, "%s  %s\n", report.Clock(time.Since(start)), fmt.Sprintf(format, args...))
-	}
+	b := &listBench{program: newProgram(stderr, listSection()), opts: o, stage: new(server.Stage)}
 	err := b.run(ctx)
-	return report.Write(stdout, o.Out, o.conditions(b.listBytes), err, b.sections)
+	c := o.knobs().conditions()
+	c.Add("list-bytes", fmt.Sprint(b.listBytes))
+	c.Add("window", o.Window.String())
+	return b.report(stdout, o.Out, c, err)
 }
 
 // run starts the servers, measures all cases in turn, and stops the servers.
@@ -253,7 +245,7 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 
 func (b *listBench) connect(f load.Form) (listers []*load.Lister, err error) {
 	for range b.opts.Clients {
-		l, err := load.NewLister(b.stage.Endpoint(), f, load.PodsPath)
+		l, err := load.NewLister(b.stage.Endpoint(), f)
 		if err != nil {
 			return listers, err
 		}
@@ -299,16 +291,9 @@ func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
 	if err := load.Sleep(ctx, 50*time.Millisecond); err != nil {
 		return c, err
 	}
-	page, err := b.stage.Cluster.Get(ctx, "/metrics")
-	if err != nil {
+	if c.lists, err = server.Sum(ctx, b.stage.Cluster.Endpoint, "apiserver_request_total", `resource="pods"`, `verb="LIST"`); err != nil {
 		return c, err
 	}
-	if c.lists, err = report.SumSeries(string(page), "apiserver_request_total", `resource="pods"`, `verb="LIST"`); err != nil {
-		return c, err
-	}
-	if page, err = b.stage.Proxy.Admin.Get(ctx, "/metrics"); err != nil {
-		return c, err
-	}
-	c.passed, err = report.SumSeries(string(page), "watchfan_passthrough_requests_total")
+	c.passed, err = server.Sum(ctx, b.stage.Proxy.Admin, "watchfan_passthrough_requests_total")
 	return c, err
 }

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
+
+	"github.com/watchfan/watchfan/bench/report"
 )
 
 // options are the settings of a command.
@@ -37,6 +40,42 @@ func parseFlags(command string, add func(*flag.FlagSet), args []string, stderr i
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	return nil
+}
+
+// A knob is a number that a flag sets, and its bounds.
+type knob struct {
+	name        string
+	to          *int
+	least, most int
+	usage       string
+}
+
+type knobs []knob
+
+// addFlags adds a flag for each knob.
+func (all knobs) addFlags(fs *flag.FlagSet) {
+	for _, k := range all {
+		fs.IntVar(k.to, k.name, *k.to, k.usage)
+	}
+}
+
+// validate reports the first knob that is out of its bounds.
+func (all knobs) validate() error {
+	for _, k := range all {
+		if *k.to < k.least || *k.to > k.most {
+			return fmt.Errorf("--%s must be from %d to %d", k.name, k.least, k.most)
+		}
+	}
+	return nil
+}
+
+// conditions returns the machine and the knobs of a run.
+func (all knobs) conditions() report.Conditions {
+	c := report.MachineConditions()
+	for _, k := range all {
+		c.Add(k.name, fmt.Sprint(*k.to))
+	}
+	return c
 }
 
 // binaries are the paths of the programs that are measured.
@@ -73,9 +112,9 @@ func executable(path, hint string) error {
 	return nil
 }
 
-// list returns a flag.Func that sets *to to a comma-separated list.
-func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
-	return func(s string) error {
+// addList adds a flag that sets *to to a comma-separated list.
+func addList[T any](fs *flag.FlagSet, to *[]T, name, usage string, parse func(string) (T, error)) {
+	fs.Func(name, usage+" (default "+join(*to)+")", func(s string) error {
 		*to = nil
 		for item := range strings.SplitSeq(s, ",") {
 			v, err := parse(strings.TrimSpace(item))
@@ -85,7 +124,15 @@ func list[T any](to *[]T, parse func(string) (T, error)) func(string) error {
 			*to = append(*to, v)
 		}
 		return nil
-	}
+	})
+}
+
+// addPattern adds the flag --only, which sets *to to a regular expression.
+func addPattern(fs *flag.FlagSet, to **regexp.Regexp, usage string) {
+	fs.Func("only", usage, func(s string) (err error) {
+		*to, err = regexp.Compile(s)
+		return err
+	})
 }
 
 func join[T any](values []T) string {

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/report"
@@ -61,7 +63,8 @@ var partNames = func() []string {
 
 // A program runs the parts, and holds their samples.
 type program struct {
-	opts     *Options
+	opts     *Options // of `bench run`; nil for other commands
+	start    time.Time
 	say      func(format string, args ...any)
 	round    int
 	sections []*report.Section // in the order of the report
@@ -69,12 +72,19 @@ type program struct {
 	stormy   bool              // the cluster has the objects of storms
 }
 
-func newProgram(o *Options) *program {
-	p := &program{opts: o, sections: []*report.Section{fanoutSection(), idleSection()}}
-	for _, part := range parts {
-		p.sections = append(p.sections, part.section(o))
+// newProgram returns a program that logs to w.
+func newProgram(w io.Writer, sections ...*report.Section) *program {
+	p := &program{sections: sections, start: time.Now()}
+	p.say = func(format string, args ...any) {
+		fmt.Fprintf(w, "%s  round %d  %s\n", report.Clock(time.Since(p.start)), p.round, fmt.Sprintf(format, args...))
 	}
 	return p
+}
+
+// report writes what has been measured, even if something failed.
+func (p *program) report(stdout io.Writer, name string, c report.Conditions, err error) error {
+	c.Add("took", report.Clock(time.Since(p.start)))
+	return report.Write(stdout, name, c, err, p.sections)
 }
 
 // section returns the section with the name of its benchmarks.

@@ -4,12 +4,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"runtime"
-	"time"
-
-	"github.com/watchfan/watchfan/bench/report"
 )
 
 // runBench is `bench run`. It measures every peer in each round, and reports what was measured even
@@ -21,12 +17,12 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	shareCores()
 
-	start := time.Now()
-	var err error
-	p := newProgram(o)
-	p.say = func(format string, args ...any) {
-		fmt.Fprintf(stderr, "%s  round %d  %s\n", report.Clock(time.Since(start)), p.round, fmt.Sprintf(format, args...))
+	p := newProgram(stderr, fanoutSection(), idleSection())
+	p.opts = o
+	for _, part := range parts {
+		p.sections = append(p.sections, part.section(o))
 	}
+	var err error
 	if o.wants(partTraffic) {
 		err = p.measureTraffic(ctx)
 	}
@@ -34,9 +30,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		err = p.measureParts(ctx)
 	}
 	subtractWrites(p.section("Fanout"))
-	c := newConditions(o)
-	c.Add("took", report.Clock(time.Since(start)))
-	return report.Write(stdout, o.Out, c, err, p.sections)
+	return p.report(stdout, o.Out, newConditions(o), err)
 }
 
 // shareCores keeps the goroutine that takes acknowledgements from waiting for one that reads watches.

@@ -125,17 +125,9 @@ func (o *Options) pace() load.Rate {
 	return 50
 }
 
-// A knob is a number that a flag sets, and its bounds.
-type knob struct {
-	name        string
-	to          *int
-	least, most int
-	usage       string
-}
-
 // serverKnobs are those that `bench demo` has too.
-func (o *Options) serverKnobs() []knob {
-	return []knob{
+func (o *Options) serverKnobs() knobs {
+	return knobs{
 		{"objects", &o.Objects, 1, math.MaxInt, "ConfigMaps that are updated in turn"},
 		{"event-size", &o.EventSize, 0, math.MaxInt, "size of one watch event in `bytes`"},
 		{"writers", &o.Writers, 1, math.MaxInt, "most writes in flight"},
@@ -148,8 +140,8 @@ func (o *Options) serverKnobs() []knob {
 	}
 }
 
-func (o *Options) knobs() []knob {
-	return append(o.serverKnobs(), []knob{
+func (o *Options) knobs() knobs {
+	return append(o.serverKnobs(), knobs{
 		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each peer; results are medians of these rounds"},
 		{"section-rounds", &o.SectionRounds, 1, math.MaxInt, "rounds of the parts other than traffic"},
 		{"offer", &o.Offer, 1, math.MaxInt, "most `deliveries` per second at a paced rate; with more watchers the rate is lower"},
@@ -170,36 +162,24 @@ func (o *Options) knobs() []knob {
 	}...)
 }
 
-// addKnobs adds a flag for each knob.
-func addKnobs(fs *flag.FlagSet, knobs []knob) {
-	for _, k := range knobs {
-		fs.IntVar(k.to, k.name, *k.to, k.usage)
-	}
-}
-
 // AddFlags adds the flags of `bench run`.
 func (o *Options) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
 	o.output.addFlags(fs)
-	addKnobs(fs, o.knobs())
-	fs.Func("peers", "servers that are watched, as `name,…` (default "+join(o.Peers)+")", list(&o.Peers, parsePeer))
-	fs.Func("clients", "numbers of watchers, as `n,…`; 0 measures the writes alone (default "+join(o.Clients)+")",
-		list(&o.Clients, parseNumber(math.MaxInt)))
-	fs.Func("rates", "writes per second, as `n,…`; max is as fast as possible (default "+join(o.Rates)+")",
-		list(&o.Rates, load.ParseRate))
+	o.knobs().addFlags(fs)
+	addList(fs, &o.Peers, "peers", "servers that are watched, as `name,…`", parsePeer)
+	addList(fs, &o.Clients, "clients", "numbers of watchers, as `n,…`; 0 measures the writes alone", parseNumber(math.MaxInt))
+	addList(fs, &o.Rates, "rates", "writes per second, as `n,…`; max is as fast as possible", load.ParseRate)
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
-	fs.Func("parts", "parts to measure, of "+join(partNames)+", as `name,…` (default all)", list(&o.Parts, parsePart))
-	fs.Func("stalled", "`percentages` of watchers that do not read (default "+join(o.Stalled)+")",
-		list(&o.Stalled, parseNumber(99)))
+	addList(fs, &o.Parts, "parts", "parts to measure, as `name,…`", parsePart)
+	addList(fs, &o.Stalled, "stalled", "`percentages` of watchers that do not read", parseNumber(99))
 	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "watchfan's --flush-interval, in the traffic part")
 	fs.StringVar(&o.Object, "egress-object", o.Object, "`resource` that they watch: "+load.ObjectPods+" or "+load.ObjectSlices)
-	fs.Func("egress-rates", "updates per second that they get, as `n,…` (default "+join(o.EgressRates)+")",
-		list(&o.EgressRates, load.ParseRate))
-	fs.Func("egress-protocols", "versions of HTTP that they speak, as `name,…`; h2 is over TLS alone (default "+
-		join(o.Protocols)+")", list(&o.Protocols, load.ParseProtocol))
-	fs.Func("lean", "`percentages` of them that ask for objects without managed fields (default "+join(o.Lean)+")",
-		list(&o.Lean, parseNumber(100)))
+	addList(fs, &o.EgressRates, "egress-rates", "updates per second that they get, as `n,…`", load.ParseRate)
+	addList(fs, &o.Protocols, "egress-protocols", "versions of HTTP that they speak, as `name,…`; h2 is over TLS alone",
+		load.ParseProtocol)
+	addList(fs, &o.Lean, "lean", "`percentages` of them that ask for objects without managed fields", parseNumber(100))
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
 		func(string) error { o.quick(); return nil })
 	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour",
@@ -209,10 +189,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 // Validate reports options that cannot be used on this machine. It raises the limit on open files
 // to the number that they need.
 func (o *Options) Validate() error {
-	for _, k := range o.knobs() {
-		if *k.to < k.least || *k.to > k.most {
-			return fmt.Errorf("--%s must be from %d to %d", k.name, k.least, k.most)
-		}
+	if err := o.knobs().validate(); err != nil {
+		return err
 	}
 	switch {
 	case o.Window < 100*time.Millisecond || o.Warmup < 0 || o.FlushInterval < 0:
@@ -267,10 +245,7 @@ func parseNumber(most int) func(string) (int, error) {
 }
 
 func newConditions(o *Options) report.Conditions {
-	c := report.MachineConditions()
-	for _, k := range o.knobs() {
-		c.Add(k.name, fmt.Sprint(*k.to))
-	}
+	c := o.knobs().conditions()
 	c.Add("window", o.Window.String())
 	c.Add("parts", strings.Join(o.Parts, ","))
 	c.Add("flush-interval", o.FlushInterval.String())

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -47,21 +48,23 @@ func scaleDefaults() *scaleOptions {
 		Rounds: 3, Patience: 20 * time.Second, Only: regexp.MustCompile("")}
 }
 
+func (o *scaleOptions) knobs() knobs {
+	return knobs{
+		{"clients", &o.Clients, 1, math.MaxInt, "clients that join at once"},
+		{"direct-clients", &o.Direct, 1, math.MaxInt, "the same at kube-apiserver, which takes memory and time for each"},
+		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each row; results are medians of these rounds"},
+	}
+}
+
 // AddFlags adds the flags of `bench scale`.
 func (o *scaleOptions) AddFlags(fs *flag.FlagSet) {
 	o.binaries.addFlags(fs)
-	fs.Func("pods", "`numbers` of pods, multiples of "+strconv.Itoa(scaleBlock)+" (default "+join(o.Pods)+")",
-		list(&o.Pods, strconv.Atoi))
-	fs.IntVar(&o.Clients, "clients", o.Clients, "clients that join at once")
-	fs.IntVar(&o.Direct, "direct-clients", o.Direct, "the same at kube-apiserver, which takes memory and time for each")
-	fs.IntVar(&o.Rounds, "rounds", o.Rounds, "turns of each row; results are medians of these rounds")
-	fs.DurationVar(&o.Patience, "patience", o.Patience, "time after which a row begins no other round")
-	fs.Func("only", "measure only rows with names that match this `regexp`, as 'join-node|memory'; "+
-		"the benchmark lines have the names", func(s string) (err error) {
-		o.Only, err = regexp.Compile(s)
-		return err
-	})
 	o.output.addFlags(fs)
+	o.knobs().addFlags(fs)
+	addList(fs, &o.Pods, "pods", "`numbers` of pods, multiples of "+strconv.Itoa(scaleBlock), strconv.Atoi)
+	fs.DurationVar(&o.Patience, "patience", o.Patience, "time after which a row begins no other round")
+	addPattern(fs, &o.Only, "measure only rows with names that match this `regexp`, as 'join-node|memory'; "+
+		"the benchmark lines have the names")
 	fs.BoolFunc("quick", "one round with 1,000 and 5,000 pods, less than two minutes", func(string) error {
 		o.Pods, o.Clients, o.Rounds = []int{1000, 5000}, 100, 1
 		return nil
@@ -70,28 +73,18 @@ func (o *scaleOptions) AddFlags(fs *flag.FlagSet) {
 
 // Validate reports options that cannot be used on this machine.
 func (o *scaleOptions) Validate() error {
+	if err := o.knobs().validate(); err != nil {
+		return err
+	}
 	switch {
 	case len(o.Pods) == 0 || slices.ContainsFunc(o.Pods, func(n int) bool { return n < 1 || n%scaleBlock != 0 }):
 		return fmt.Errorf("--pods must be multiples of %d", scaleBlock)
-	case o.Clients < 1 || o.Direct < 1 || o.Rounds < 1 || o.Patience < 0:
-		return errors.New("--clients, --direct-clients and --rounds must be positive, --patience not negative")
 	case len(o.joins()) == 0 && len(o.forms()) == 0:
 		return fmt.Errorf("--only %s: no row has such a name", o.Only)
 	}
 	slices.Sort(o.Pods)
 	o.Pods = slices.Compact(o.Pods)
 	return errors.Join(o.output.validate(), o.binaries.validate(true), load.RaiseFileLimit(max(o.Clients, o.Direct)))
-}
-
-func (o *scaleOptions) conditions() report.Conditions {
-	c := report.MachineConditions()
-	c.Add("pods", join(o.Pods))
-	c.Add("pods-per-node", fmt.Sprint(scalePerNode))
-	c.Add("clients", fmt.Sprint(o.Clients))
-	c.Add("direct-clients", fmt.Sprint(o.Direct))
-	c.Add("rounds", fmt.Sprint(o.Rounds))
-	c.Add("patience", o.Patience.String())
-	return c
 }
 
 // A joinRow is a row of clients that begin a watch of any state at once.
@@ -166,15 +159,13 @@ func runScale(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := parseOptions("scale", o, args, stderr); err != nil {
 		return err
 	}
-	start := time.Now()
-	s := &scaleBench{program: &program{sections: []*report.Section{scaleSection()}}, opts: o}
-	s.say = func(format string, args ...any) {
-		fmt.Fprintf(stderr, "%s  %s\n", report.Clock(time.Since(start)), fmt.Sprintf(format, args...))
-	}
+	s := &scaleBench{program: newProgram(stderr, scaleSection()), opts: o}
 	err := s.run(ctx)
-	c := o.conditions()
-	c.Add("took", report.Clock(time.Since(start)))
-	return report.Write(stdout, o.Out, c, err, s.sections)
+	c := o.knobs().conditions()
+	c.Add("pods", join(o.Pods))
+	c.Add("pods-per-node", fmt.Sprint(scalePerNode))
+	c.Add("patience", o.Patience.String())
+	return s.report(stdout, o.Out, c, err)
 }
 
 func (s *scaleBench) run(ctx context.Context) error {
@@ -323,18 +314,12 @@ func (s *scaleBench) fill(ctx context.Context, accept string, n int) (costs meas
 	if costs, err = s.stage.Rest(ctx); err != nil {
 		return costs, 0, err
 	}
-	bytes, err = podSeries(ctx, s.stage.Proxy, "watchfan_cache_bytes")
+	bytes, err = server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
 	return costs, bytes, err
 }
 
-// podSeries adds up a metric of the lanes of pods.
-func podSeries(ctx context.Context, p *server.Proxy, name string) (float64, error) {
-	page, err := p.Admin.Get(ctx, "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	return report.SumSeries(string(page), name, `resource="pods"`)
-}
+// podLanes is the label of the lanes of pods.
+const podLanes = `resource="pods"`
 
 // fillPods lets a watchfan cache pods in one more representation, the n-th, and returns when it has
 // them.
@@ -345,7 +330,7 @@ func fillPods(ctx context.Context, p *server.Proxy, accept string, n int) error 
 		if err != nil {
 			return err
 		}
-		lanes, err := podSeries(ctx, p, "watchfan_lane_synced")
+		lanes, err := server.Sum(ctx, p.Admin, "watchfan_lane_synced", podLanes)
 		if err != nil || lanes >= float64(n) {
 			return err
 		}

@@ -24,7 +24,7 @@ func TestScaleOptions(t *testing.T) {
 	f("")
 	f("", "--quick", "--pods", "2000,1000,2000", "--only", "join|memory")
 	f("must be multiples of 1000", "--pods", "1500")
-	f("must be positive", "--clients", "0")
+	f("--clients must be from 1", "--clients", "0")
 	f("no row has such a name", "--only", "nothing")
 
 	o := scaleDefaults()

@@ -159,7 +159,7 @@ func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n
 		objects = stormObjects
 		uri = stormPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	}
-	front, err := startStormFront(ctx, x.priority, st.Endpoint(), []string{uri}, n, objects)
+	front, err := startStormFront(ctx, x.priority, st.Endpoint(), uri, n, objects)
 	if err != nil {
 		return nil, "", err
 	}

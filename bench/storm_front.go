@@ -31,18 +31,16 @@ type stormFront struct {
 	states string // file
 }
 
-// startStormFront starts n clients, which wait for begin. They take the URIs in turn. With objects,
-// a client is live when it has got so many initial events and their end.
-func startStormFront(ctx context.Context, p server.Priority, e load.Endpoint, uris []string, n, objects int) (*stormFront, error) {
-	f := &stormFront{}
-	var err error
-	if f.dir, err = os.MkdirTemp("", "watchfan-bench-storm-"); err != nil {
+// startStormFront starts n clients, which wait for begin and then ask for a URI. With objects, a
+// client is live when it has got so many initial events and their end.
+func startStormFront(ctx context.Context, p server.Priority, e load.Endpoint, uri string, n, objects int) (*stormFront, error) {
+	dir, err := os.MkdirTemp("", "watchfan-bench-storm-")
+	if err != nil {
 		return nil, err
 	}
-	job := load.StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects}
-	for _, uri := range uris {
-		job.Requests = append(job.Requests, load.RequestHead(e, uri, "application/json", false))
-	}
+	f := &stormFront{dir: dir, states: filepath.Join(dir, "state")}
+	job := load.StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects,
+		Request: load.RequestHead(e, uri, "application/json", false)}
 	if err := f.start(ctx, p, job); err != nil {
 		f.stop()
 		return nil, fmt.Errorf("storm: %w", err)
@@ -52,7 +50,6 @@ func startStormFront(ctx context.Context, p server.Priority, e load.Endpoint, ur
 
 func (f *stormFront) start(ctx context.Context, p server.Priority, job load.StormJob) error {
 	jobFile := filepath.Join(f.dir, "job")
-	f.states = filepath.Join(f.dir, "state")
 	text, err := json.Marshal(job)
 	if err == nil {
 		err = os.WriteFile(jobFile, text, 0o600)
@@ -82,7 +79,7 @@ func (f *stormFront) await(ctx context.Context, opened int, progress func() erro
 		if err == nil {
 			err = json.Unmarshal(text, &st)
 		}
-		if err == nil && progress != nil {
+		if err == nil {
 			err = progress()
 		}
 		if err = errors.Join(err, f.child.Alive()); err != nil {

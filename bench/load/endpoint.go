@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 )
 
 // An Endpoint is the address of a server and the credentials for it.
@@ -27,35 +28,49 @@ func (e Endpoint) URL() string {
 	return "http://" + e.Addr.String()
 }
 
-// Get sends a GET and returns the body of the answer, which must be 200.
+// Get sends a GET and returns the body of the answer.
 func (e Endpoint) Get(ctx context.Context, path string) ([]byte, error) {
-	return e.GetAs(ctx, path, "")
+	return e.GetAs(ctx, path, "*/*")
 }
 
-// GetAs is get with an Accept, unless that is "".
+// GetAs is Get with an Accept.
 func (e Endpoint) GetAs(ctx context.Context, path, accept string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, "GET", e.URL()+path, nil)
+	client := e.client()
+	defer client.CloseIdleConnections()
+	return e.send(ctx, client, http.MethodGet, path, "", http.Header{"Accept": {accept}})
+}
+
+// send sends one request and returns the body of a 2xx answer. It calls acked when the head of that
+// answer has come.
+func (e Endpoint) send(ctx context.Context, client *http.Client, method, path, body string, header http.Header,
+	acked ...func()) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, e.URL()+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	req.Header = header
 	if e.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+e.Token)
 	}
-	if accept != "" {
-		req.Header.Set("Accept", accept)
-	}
-	client := e.client()
-	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("get %s: %s: %.200s", path, resp.Status, body)
+	ok := resp.StatusCode/100 == 2
+	for _, f := range acked {
+		if ok {
+			f()
+		}
 	}
-	return body, err
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: %.200s", resp.Status, answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return answer, nil
 }
 
 // client returns a net/http client for e. It speaks HTTP/2 if the server does.

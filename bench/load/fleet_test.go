@@ -185,13 +185,15 @@ func TestFleetShrinks(t *testing.T) {
 	}
 }
 
+// away is a server that is not on this machine.
+var away = Endpoint{Addr: netip.MustParseAddrPort("192.0.2.1:443")}
+
 func TestConnectRefused(t *testing.T) {
 	s, e := newScriptedServer(t, false)
 	old := watchRequest{endpoint: e, path: s.coll.path(), version: "6", filter: Everything}
 	if _, _, err := old.open(); err == nil || !strings.Contains(err.Error(), "410 Gone") {
 		t.Errorf("watch from an old resourceVersion: got %v want 410 Gone", err)
 	}
-	away := Endpoint{Addr: netip.MustParseAddrPort("192.0.2.1:443")}
 	elsewhere := watchRequest{endpoint: away, path: s.coll.path(), version: "7", filter: Everything}
 	if _, _, err := elsewhere.open(); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
 		t.Errorf("watch elsewhere: got %v want a refusal", err)

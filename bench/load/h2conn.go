@@ -5,6 +5,7 @@ package load
 import (
 	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -33,7 +34,7 @@ var (
 type answerTaker interface {
 	// headers takes the head of an answer, or trailers. end means that nothing follows.
 	headers(id uint32, h *http2.MetaHeadersFrame, end bool) error
-	// data takes bytes of a body, cut anywhere. The slice is valid during the call.
+	// data takes the body's bytes in a frame. The slice is valid during the call.
 	data(id uint32, p []byte, end bool) error
 	// reset takes the end of a stream that the server has reset.
 	reset(id uint32, code http2.ErrCode) error
@@ -44,7 +45,7 @@ type answerTaker interface {
 //	length type flags stream  payload   length type flags stream  payload …
 //	└── 9 bytes of header ─┘
 //
-// It passes the payload of DATA on as it comes, and copies other frames until they are whole. One
+// It keeps a frame until it is whole. The framer reads all but plain DATA, which would be copied. One
 // goroutine at a time may use it.
 type h2conn struct {
 	conn
@@ -58,18 +59,12 @@ type h2conn struct {
 	source  bytes.Reader
 	nextID  uint32
 	unpaid  int // bytes of all streams that were not given back
-
-	// The frame that comes.
-	held  []byte // header and payload so far; with the frames before it that it continues
-	start int    // the begin of the frame in held
-	id    uint32 // stream of DATA
-	left  int    // payload of DATA to come
-	last  bool   // DATA ends its stream
+	held    []byte // of a frame that is not whole, or of one whose headers go on in the next
 }
 
 const (
 	frameHeader  = 9
-	mostHeld     = 1 << 20 // bytes of a frame other than DATA, or of one header block
+	mostHeld     = 1 << 20 // bytes of a frame, or of one header block
 	mostHeadSize = 64 << 10
 )
 
@@ -79,13 +74,16 @@ func dialH2(d measure.Dialer, e Endpoint, f flow) (*h2conn, error) {
 	if e.TLS == nil {
 		return nil, errors.New("HTTP/2 needs TLS")
 	}
-	e.TLS = offerH2(e.TLS)
+	e.TLS = e.TLS.Clone()
+	e.TLS.NextProtos = []string{"h2"}
 	c, err := open(d, e)
 	if err != nil {
 		return nil, err
 	}
 	h := newH2Conn(c, f)
-	if err = requireH2(c); err == nil {
+	if got := c.rw.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "h2" {
+		err = fmt.Errorf("the server chose the protocol %q, not h2", got)
+	} else {
 		err = h.begin()
 	}
 	if err != nil {
@@ -93,21 +91,6 @@ func dialH2(d measure.Dialer, e Endpoint, f flow) (*h2conn, error) {
 		return nil, err
 	}
 	return h, nil
-}
-
-// offerH2 returns config for a client that speaks nothing but HTTP/2.
-func offerH2(config *tls.Config) *tls.Config {
-	config = config.Clone()
-	config.NextProtos = []string{"h2"}
-	return config
-}
-
-// requireH2 reports a server that has chosen another protocol.
-func requireH2(c conn) error {
-	if got := c.rw.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "h2" {
-		return fmt.Errorf("the server chose the protocol %q, not h2", got)
-	}
-	return nil
 }
 
 // newH2Conn returns a connection that has sent nothing.
@@ -171,80 +154,65 @@ func (h *h2conn) flush() error {
 
 // feed takes the next bytes and sends what they call for.
 func (h *h2conn) feed(p []byte) error {
-	for len(p) > 0 {
-		if h.left > 0 {
-			n := min(h.left, len(p))
-			h.left -= n
-			if err := h.to.data(h.id, p[:n], h.last && h.left == 0); err != nil {
-				return err
-			}
-			p = p[n:]
-			continue
+	if len(h.held) > 0 {
+		h.held = append(h.held, p...)
+		p = h.held
+	}
+	for {
+		n, err := frameIn(p)
+		if err != nil {
+			return err
 		}
-		n, whole, err := h.hold(p)
-		if err == nil && whole {
-			err = h.frame()
+		if n == 0 {
+			if len(p) != len(h.held) { // otherwise p is held
+				h.held = append(h.held[:0], p...)
+			}
+			return h.flush()
+		}
+		if flags := http2.Flags(p[4]); http2.FrameType(p[3]) == http2.FrameData && !flags.Has(http2.FlagDataPadded) {
+			id := binary.BigEndian.Uint32(p[5:]) & (1<<31 - 1)
+			err = h.to.data(id, p[frameHeader:n], flags.Has(http2.FlagDataEndStream))
+		} else {
+			err = h.frame(p[:n])
 		}
 		if err != nil {
 			return err
 		}
 		p = p[n:]
 	}
-	return h.flush()
 }
 
-// hold takes bytes of the header of a frame, or of its payload unless that is plain DATA, and
-// returns their number. whole means that a frame, or a block of headers, is whole.
-func (h *h2conn) hold(p []byte) (n int, whole bool, err error) {
-	have := len(h.held) - h.start
-	want := frameHeader
-	if have >= frameHeader {
-		if want += h.length(); h.start+want > mostHeld {
-			return 0, false, fmt.Errorf("a frame or a head of more than %d bytes", mostHeld)
+// frameIn returns the length of the frame that p begins with, and of those that continue its
+// headers. It is 0 if they have not all come.
+func frameIn(p []byte) (n int, err error) {
+	for len(p)-n >= frameHeader {
+		head := p[n:]
+		n += frameHeader + int(head[0])<<16 + int(head[1])<<8 + int(head[2])
+		if n > mostHeld {
+			return 0, fmt.Errorf("a frame or a head of more than %d bytes", mostHeld)
+		}
+		if n > len(p) {
+			return 0, nil
+		}
+		kind, flags := http2.FrameType(head[3]), http2.Flags(head[4])
+		if kind != http2.FrameHeaders && kind != http2.FrameContinuation || flags.Has(http2.FlagHeadersEndHeaders) {
+			return n, nil
 		}
 	}
-	n = min(want-have, len(p))
-	h.held = append(h.held, p[:n]...)
-	if have+n < want {
-		return n, false, nil
-	}
-	head := h.held[h.start:]
-	kind, flags := http2.FrameType(head[3]), http2.Flags(head[4])
-	switch {
-	case want == frameHeader && kind == http2.FrameData && !flags.Has(http2.FlagDataPadded) && h.start == 0:
-		h.id = uint32(head[5]&0x7f)<<24 | uint32(head[6])<<16 | uint32(head[7])<<8 | uint32(head[8])
-		h.left, h.last = h.length(), flags.Has(http2.FlagDataEndStream)
-		if h.left > 0 {
-			h.held = h.held[:0]
-			return n, false, nil
-		}
-	case want == frameHeader && h.length() > 0:
-		return n, false, nil
-	case (kind == http2.FrameHeaders || kind == http2.FrameContinuation) && !flags.Has(http2.FlagHeadersEndHeaders):
-		h.start = len(h.held)
-		return n, false, nil
-	}
-	return n, true, nil
+	return 0, nil
 }
 
-// length returns the length of the present frame's payload.
-func (h *h2conn) length() int {
-	head := h.held[h.start:]
-	return int(head[0])<<16 | int(head[1])<<8 | int(head[2])
-}
-
-// frame takes the frame in held.
-func (h *h2conn) frame() error {
-	h.source.Reset(h.held)
+// frame takes a whole frame.
+func (h *h2conn) frame(whole []byte) error {
+	h.source.Reset(whole)
 	f, err := h.framer.ReadFrame()
-	h.held, h.start = h.held[:0], 0
 	if err != nil {
 		return err
 	}
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:
 		return h.to.headers(f.StreamID, f, f.StreamEnded())
-	case *http2.DataFrame: // empty or padded
+	case *http2.DataFrame: // padded
 		return h.to.data(f.StreamID, f.Data(), f.StreamEnded())
 	case *http2.RSTStreamFrame:
 		return h.to.reset(f.StreamID, f.ErrCode)

@@ -77,16 +77,12 @@ func accept(mediaType string, lean bool) string {
 // accept returns the type that is asked for.
 func (f Form) accept() string { return accept(f.mediaType(), f.Lean) }
 
-// target returns the request's target.
-func (f Form) target(path string) string {
+// target returns the request's target: all pods.
+func (f Form) target() string {
 	if f.Version == "" {
-		return path
+		return PodsPath
 	}
-	separator := "?"
-	if strings.Contains(path, "?") {
-		separator = "&"
-	}
-	return path + separator + "resourceVersion=" + f.Version
+	return PodsPath + "?resourceVersion=" + f.Version
 }
 
 // A Lister makes lists one after the other over one connection. It uses little CPU: it makes large
@@ -100,15 +96,15 @@ type Lister struct {
 	br      *bufio.Reader
 }
 
-// NewLister connects to e. It will list path in the form f.
-func NewLister(e Endpoint, f Form, path string) (*Lister, error) {
+// NewLister connects to e. It will list all pods in the form f.
+func NewLister(e Endpoint, f Form) (*Lister, error) {
 	const readSize = 256 << 10
 	s, err := measure.Dialer{}.Dial(e.Addr, connectTimeout)
 	if err != nil {
 		return nil, err
 	}
 	l := &Lister{conn: conn{sock: s}, wire: &wire{Sock: s}, buf: make([]byte, readSize), form: f,
-		request: RequestHead(e, f.target(path), f.accept(), f.Encoding == "gzip")}
+		request: RequestHead(e, f.target(), f.accept(), f.Encoding == "gzip")}
 	l.rw = l.wire
 	if e.TLS != nil {
 		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time

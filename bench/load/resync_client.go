@@ -4,12 +4,10 @@ package load
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http/httputil"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,14 +36,6 @@ type syncer struct {
 	bytes uint64
 	last  time.Duration // time of the last bytes, by the reader's clock
 }
-
-func (c *syncer) ask() error {
-	_, err := io.WriteString(c.rw, c.request)
-	return err
-}
-
-// compressed reports whether the answer is compressed.
-func (c *syncer) compressed() bool { return c.gzip }
 
 // take implements client.
 func (c *syncer) take(p []byte, t *tally) error {
@@ -116,19 +106,11 @@ func (c *syncer) complete() error {
 // check reports whether everything has come. A compressed body that was not kept is not checked.
 func (c *syncer) check() error {
 	if c.gzip && c.keep && !c.done {
-		z, err := gzip.NewReader(httputil.NewChunkedReader(bytes.NewReader(c.kept)))
-		if err != nil {
-			return err
-		}
-		plain, err := io.ReadAll(z) // ends where the stream ends so far
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		c.scan.inflate = new(inflater)
+		if err := c.scan.feed(c.kept, c.event); err != nil {
 			return err
 		}
 		c.kept = nil
-		var lines scanner
-		if err := lines.lines(plain, c.event); err != nil {
-			return err
-		}
 	}
 	switch {
 	case c.gzip && !c.keep:
@@ -139,19 +121,12 @@ func (c *syncer) check() error {
 	return c.complete()
 }
 
-// startReader runs a reader until stop is called. done is closed when the reader has returned.
-func startReader(r *reader) (stop func(), done <-chan struct{}) {
-	var stopped atomic.Bool
-	c := make(chan struct{})
-	go func() { r.run(&stopped); close(c) }()
-	return func() { stopped.Store(true) }, c
-}
-
 // Syncers are clients that resync at the same time. One reader reads them.
 type Syncers struct {
-	all    []*syncer
-	reader *reader
-	stop   func()
+	all     []*syncer
+	reader  *reader // nil before they ask
+	stop    atomic.Bool
+	running sync.WaitGroup
 
 	start time.Time
 	mu    sync.Mutex
@@ -167,7 +142,7 @@ type PodSelection struct {
 // NewSyncers connects n clients, which do not ask yet. Client i will ask for the pods of wants(i).
 // The first one keeps a compressed stream, to check it.
 func NewSyncers(e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*Syncers, error) {
-	s := &Syncers{stop: func() {}}
+	s := new(Syncers)
 	for i := range n {
 		c, err := open(measure.Dialer{Receive: 128 << 10}, e) // the initial receive buffer of a client
 		if err != nil {
@@ -196,14 +171,13 @@ func (s *Syncers) Ask() error {
 	if s.reader, err = newReader(NewAcks(), 0, s.lose); err != nil {
 		return err
 	}
-	stop, done := startReader(s.reader)
-	s.stop = func() { stop(); <-done }
+	s.running.Go(func() { s.reader.run(&s.stop) })
 	s.start = time.Now()
 	for _, c := range s.all {
-		if err := c.ask(); err != nil {
-			return err
+		if _, err = io.WriteString(c.rw, c.request); err == nil {
+			err = s.reader.add(c, nil)
 		}
-		if err := s.reader.add(c, nil); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -236,7 +210,7 @@ func (s *Syncers) Await(ctx context.Context, progress func() error) (time.Durati
 		s.reader.mu.Lock()
 		now, last, waiting := s.reader.acks.now(), time.Duration(0), false
 		for _, c := range s.all {
-			quiet := c.compressed() && c.bytes > 0 && now-c.last > silence
+			quiet := c.gzip && c.bytes > 0 && now-c.last > silence
 			waiting = waiting || !c.done && !quiet
 			last = max(last, c.last)
 		}
@@ -304,7 +278,7 @@ func (s *Syncers) check() error {
 }
 
 func (s *Syncers) Compressed() bool {
-	return slices.ContainsFunc(s.all, func(c *syncer) bool { return c.compressed() })
+	return slices.ContainsFunc(s.all, func(c *syncer) bool { return c.gzip })
 }
 
 func (s *Syncers) Bytes() (sum uint64) {
@@ -317,7 +291,8 @@ func (s *Syncers) Bytes() (sum uint64) {
 }
 
 func (s *Syncers) Close() {
-	s.stop()
+	s.stop.Store(true)
+	s.running.Wait()
 	for _, c := range s.all {
 		if s.reader != nil {
 			s.reader.remove(c)

@@ -24,16 +24,15 @@ import (
 
 // A StormJob is the task of each client.
 type StormJob struct {
-	Addr     netip.AddrPort
-	TLS      bool
-	Requests []string // that the clients take in turn
-	Clients  int
-	Objects  int // initial events, at whose end a client is live; 0: it is live at the begin of its watch
+	Addr    netip.AddrPort
+	TLS     bool
+	Request string // its head
+	Clients int
+	Objects int // initial events, at whose end a client is live; 0: it is live at the begin of its watch
 }
 
 // A StormState is the state of the clients so far.
 type StormState struct {
-	Live       int64 // now
 	Opened     int64 // times that a client became live
 	LastLive   int64 // the last such time, in nanoseconds since the Unix epoch
 	Refused    int64 // 429s
@@ -67,11 +66,11 @@ func RunStormClients(ctx context.Context, jobFile, states string, stdin io.Reade
 		cancel()
 	}()
 	var wg sync.WaitGroup
-	for i := range s.job.Clients {
+	for range s.job.Clients {
 		wg.Go(func() {
 			select {
 			case <-begin:
-				s.client(ctx, s.job.Requests[i%len(s.job.Requests)])
+				s.client(ctx)
 			case <-ctx.Done():
 			}
 		})
@@ -92,7 +91,7 @@ const stormLife = 3 * time.Minute
 type stormClients struct {
 	job StormJob
 
-	live, opened, lastLive, refused, failed atomic.Int64
+	opened, lastLive, refused, failed atomic.Int64
 
 	mu         sync.Mutex
 	firstError error // guarded by mu
@@ -100,7 +99,7 @@ type stormClients struct {
 
 func (s *stormClients) write(name string) error {
 	st := StormState{
-		Live: s.live.Load(), Opened: s.opened.Load(), LastLive: s.lastLive.Load(),
+		Opened: s.opened.Load(), LastLive: s.lastLive.Load(),
 		Refused: s.refused.Load(), Failed: s.failed.Load(),
 	}
 	s.mu.Lock()
@@ -120,9 +119,9 @@ func (s *stormClients) write(name string) error {
 
 // client keeps one watch open until ctx ends. It opens a watch that ended again, as soon as the
 // server can be reached.
-func (s *stormClients) client(ctx context.Context, request string) {
+func (s *stormClients) client(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait, err := s.watch(ctx, request)
+		wait, err := s.watch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -140,7 +139,7 @@ func (s *stormClients) client(ctx context.Context, request string) {
 
 // watch opens a watch and reads it to its end. It returns the time to wait before the next attempt.
 // It returns an error if the watch never became live, unless the answer was 429.
-func (s *stormClients) watch(ctx context.Context, request string) (time.Duration, error) {
+func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 	again := 200*time.Millisecond + rand.N(200*time.Millisecond)
 	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", s.job.Addr.String())
 	if err != nil {
@@ -153,7 +152,7 @@ func (s *stormClients) watch(ctx context.Context, request string) (time.Duration
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	}
 	_ = c.SetDeadline(time.Now().Add(stormLife))
-	if _, err := io.WriteString(c, request); err != nil {
+	if _, err := io.WriteString(c, s.job.Request); err != nil {
 		return again, err
 	}
 	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4<<10), nil)
@@ -173,10 +172,8 @@ func (s *stormClients) watch(ctx context.Context, request string) (time.Duration
 		}
 	}
 	s.lastLive.Store(time.Now().UnixNano())
-	s.live.Add(1)
 	s.opened.Add(1)
 	_, _ = io.Copy(io.Discard, resp.Body)
-	s.live.Add(-1)
 	return rand.N(again), nil
 }
 

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +19,7 @@ import (
 // object are therefore in the order of their numbers.
 type Writer struct {
 	Client *http.Client
-	server string // URL of kube-apiserver
-	token  string
+	server Endpoint // kube-apiserver
 	coll   *Collection
 	*Ledger
 
@@ -36,8 +33,8 @@ type Writer struct {
 // NewWriter returns a writer of objects that do not exist yet.
 func NewWriter(e Endpoint, coll *Collection, a *Acks, workers, behind int) *Writer {
 	return &Writer{
-		Client: e.client(), server: e.URL(), token: e.Token,
-		coll: coll, Ledger: NewLedger(a, coll.Objects), workers: min(workers, coll.Objects), Behind: behind,
+		Client: e.client(), server: e, coll: coll, Ledger: NewLedger(a, coll.Objects),
+		workers: min(workers, coll.Objects), Behind: behind,
 	}
 }
 
@@ -84,31 +81,8 @@ func (w *Writer) CreateNamespace(ctx context.Context, name string) error {
 // Send sends one request and returns the body of a 2xx answer. A write is acknowledged by the head
 // of the answer; onAck, if any, is called then.
 func (w *Writer) Send(ctx context.Context, method, path, body string, onAck ...func()) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, w.server+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+w.token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", Name)
-	resp, err := w.Client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode/100 == 2 {
-		for _, f := range onAck {
-			f()
-		}
-	}
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	if resp.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, answer)
-	}
-	return answer, nil
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {Name}}
+	return w.server.send(ctx, w.Client, method, path, body, header, onAck...)
 }
 
 // Run updates objects in turn until ctx ends. It keeps to rate updates a second. With a rate of 0
@@ -156,8 +130,6 @@ func (w *Writer) work(ctx context.Context, f *Fleet, timetable measure.Pace, k i
 	}
 }
 
-func (w *Writer) Book() *Ledger { return w.Ledger }
-
 // turns returns the number of objects that are written.
 func (w *Writer) turns() int {
 	if w.Turn > 0 {
@@ -165,9 +137,6 @@ func (w *Writer) turns() int {
 	}
 	return w.coll.Objects
 }
-
-// Allow lets watchers be so many writes behind.
-func (w *Writer) Allow(behind int) { w.Behind = behind }
 
 // waitFor waits until the watchers are at most w.behind writes behind, on average. Otherwise
 // kube-apiserver would end the watches under more writes than it can deliver.

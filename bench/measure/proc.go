@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Process is a process to measure.
@@ -26,11 +26,9 @@ const Tick = time.Second / 100
 // ms.
 func (p Process) CPU() (time.Duration, error) {
 	const sched = 2 // CPUCLOCK_SCHED: the scheduler's count, in nanoseconds
-	var now syscall.Timespec
-	clock := uintptr(^p.PID<<3 | sched)
-	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&now)), 0)
-	if errno != 0 {
-		return 0, fmt.Errorf("CPU clock of process %d: %w", p.PID, errno)
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^p.PID<<3|sched), &now); err != nil {
+		return 0, fmt.Errorf("CPU clock of process %d: %w", p.PID, err)
 	}
 	return time.Duration(now.Nano()), nil
 }

@@ -4,10 +4,10 @@ package report
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -50,15 +50,6 @@ func decimals(v float64) int {
 	}
 }
 
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	var keys []K
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // Find returns the value of a unit.
 func Find(metrics []Metric, unit string) (float64, bool) {
 	i := slices.IndexFunc(metrics, func(m Metric) bool { return m.unit == unit })
@@ -80,7 +71,7 @@ func ServersCPU(u *measure.Usage) (sum time.Duration) {
 
 // UsageMetrics are the CPU of each process and of everything else on the machine.
 func UsageMetrics(u *measure.Usage) (m []Metric) {
-	for _, name := range sortedKeys(u.CPU) {
+	for _, name := range slices.Sorted(maps.Keys(u.CPU)) {
 		m = append(m, Metric{name + "-cpu-%", u.Percent(u.CPU[name])})
 	}
 	return append(m, Metric{"others-cpu-%", u.Percent(u.Others)})

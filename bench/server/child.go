@@ -31,12 +31,7 @@ type Child struct {
 }
 
 // startChild runs a command with its output in dir/<name>.log. A nil stdin is empty.
-func startChild(dir, name string, stdin *os.File, path string, args ...string) (*Child, error) {
-	return startChildAt(PriorityNormal, dir, name, stdin, path, args...)
-}
-
-// startChildAt is startChild with a priority.
-func startChildAt(p Priority, dir, name string, stdin *os.File, path string, args ...string) (*Child, error) {
+func startChild(p Priority, dir, name string, stdin *os.File, path string, args ...string) (*Child, error) {
 	log := filepath.Join(dir, name+".log")
 	c := &Child{name: name, Cmd: exec.Command(path, args...), log: log, exit: make(chan struct{})}
 	output, err := os.Create(c.log)
@@ -80,7 +75,7 @@ func StartHelper(p Priority, dir string, args ...string) (c *Child, orders *os.F
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err = startChildAt(p, dir, args[0], stdin, program, args...)
+	c, err = startChild(p, dir, args[0], stdin, program, args...)
 	stdin.Close()
 	if err != nil {
 		orders.Close()

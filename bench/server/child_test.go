@@ -19,7 +19,7 @@ func TestPriority(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer hold.Close()
-		c, err := startChildAt(p, t.TempDir(), "cat", stdin, "/bin/cat")
+		c, err := startChild(p, t.TempDir(), "cat", stdin, "/bin/cat")
 		stdin.Close()
 		if err != nil {
 			t.Fatal(err)

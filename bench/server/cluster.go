@@ -5,7 +5,6 @@ package server
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -40,7 +39,7 @@ func StartCluster(ctx context.Context, devcluster string, flags ...string) (*Clu
 	c := &Cluster{dir: dir}
 	state := filepath.Join(dir, "cluster")
 	args := append([]string{"up", "--dir", state, "--memory", "--unsafe-no-fsync"}, flags...)
-	c.Child, err = startChild(dir, "devcluster", nil, devcluster, args...)
+	c.Child, err = startChild(PriorityNormal, dir, "devcluster", nil, devcluster, args...)
 	if err == nil {
 		err = c.await(ctx, filepath.Join(state, "ready"))
 	}
@@ -99,57 +98,30 @@ type Proxy struct {
 	Process           measure.Process
 }
 
-// StartProxy runs watchfan in front of c, on free ports, with a new certificate and more flags.
+// StartProxy runs watchfan in front of c, on free ports, with a new certificate, and waits until it
+// listens. Later flags replace earlier ones.
 func StartProxy(ctx context.Context, watchfan string, c *Cluster, flags ...string) (*Proxy, error) {
 	cert, err := makeCertificate(c.dir)
 	if err != nil {
 		return nil, err
 	}
-	return startProxyWith(ctx, "watchfan", watchfan, c, cert, flags...)
-}
-
-// startProxyWith is startProxy with a certificate and a name for its files.
-func startProxyWith(ctx context.Context, name, watchfan string, c *Cluster, cert certificate,
-	flags ...string) (*Proxy, error) {
-	child, ports, err := startWatchfan(ctx, c.dir, name, watchfan, c.kubeconfig, cert, flags...)
-	if err != nil {
-		return nil, err
-	}
-	p := &Proxy{Child: child}
-	var errs [3]error
-	p.plain.Addr, errs[0] = netip.ParseAddrPort(ports.Insecure)
-	p.TLS.Addr, errs[1] = netip.ParseAddrPort(ports.Secure)
-	p.Admin.Addr, errs[2] = netip.ParseAddrPort(ports.Admin)
-	if err := errors.Join(errs[:]...); err != nil {
-		p.Child.Stop()
-		return nil, fmt.Errorf("watchfan: %w", err)
-	}
-	p.TLS.TLS, p.TLS.Token = load.TlsConfig(p.TLS.Addr, cert.roots), c.Token
-	p.Process = measure.Process{Name: "watchfan", PID: p.Child.Cmd.Process.Pid}
-	return p, nil
-}
-
-// watchfanPorts are the addresses that watchfan listens on; "" is none.
-type watchfanPorts struct{ Insecure, Secure, Admin string }
-
-// startWatchfan runs watchfan on free ports and waits until it listens. Later flags replace earlier
-// ones. Its files are in dir, under its name.
-func startWatchfan(ctx context.Context, dir, name, watchfan, kubeconfig string, cert certificate,
-	flags ...string) (*Child, watchfanPorts, error) {
-	portsFile := filepath.Join(dir, name+"-ports.json")
+	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
 	os.Remove(portsFile)
-	var ports watchfanPorts
-	c, err := startChild(dir, name, nil, watchfan, append([]string{"--kubeconfig", kubeconfig,
+	child, err := startChild(PriorityNormal, c.dir, "watchfan", nil, watchfan, append([]string{"--kubeconfig", c.kubeconfig,
 		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
 		"--tls-cert-file", cert.certFile, "--tls-private-key-file", cert.keyFile}, flags...)...)
 	if err != nil {
-		return nil, ports, err
+		return nil, err
 	}
-	if err := c.Await(ctx, portsFile, &ports); err != nil {
-		c.Stop()
-		return nil, ports, err
+	var ports struct{ Insecure, Secure, Admin netip.AddrPort }
+	if err := child.Await(ctx, portsFile, &ports); err != nil {
+		child.Stop()
+		return nil, fmt.Errorf("watchfan: %w", err)
 	}
-	return c, ports, nil
+	p := &Proxy{Child: child, Process: measure.Process{Name: "watchfan", PID: child.Cmd.Process.Pid}}
+	p.plain.Addr, p.TLS.Addr, p.Admin.Addr = ports.Insecure, ports.Secure, ports.Admin
+	p.TLS.TLS, p.TLS.Token = load.TlsConfig(p.TLS.Addr, cert.roots), c.Token
+	return p, nil
 }
 
 // endpoint returns the port for the watchers of a peer.

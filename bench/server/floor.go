@@ -123,5 +123,3 @@ func (f *floor) Run(ctx context.Context, fleet *load.Fleet, rate float64) error 
 func (f *floor) events(i uint64) uint64 {
 	return uint64(float64(i+1)*f.Batch) - uint64(float64(i)*f.Batch)
 }
-
-func (f *floor) Book() *load.Ledger { return f.Ledger }

@@ -181,3 +181,12 @@ func (s *Stage) Load(ctx context.Context, f *load.Fleet, r load.Rate) (stop func
 		return nil
 	}
 }
+
+// Sum adds up the series of a metric at an endpoint that have all of the labels.
+func Sum(ctx context.Context, at load.Endpoint, metric string, labels ...string) (float64, error) {
+	page, err := at.Get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return report.SumSeries(string(page), metric, labels...)
+}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -68,10 +67,6 @@ func (p *program) measureCrowd(ctx context.Context, st *server.Stage, by load.Pr
 	}
 	if err := s.assemble(l); err != nil {
 		return nil, err
-	}
-	s.fleet.Dialer = func(i int) measure.Dialer {
-		const perAddress = 20_000 // of the 28,000 ports of an address
-		return measure.Dialer{From: netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i/perAddress)})}
 	}
 	m, err := s.idle(ctx, n)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/bench/server"
+	"github.com/watchfan/watchfan/proxy/operate/assess"
 	"golang.org/x/term"
 )
 
@@ -102,10 +103,11 @@ const legend = `
 // run starts the servers and the load, shows them, stops the load, and prints a summary.
 func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	d.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", d.peer.Name)
-	if d.stage, err = newStage(ctx, d.opts, d.peer); err != nil {
+	d.stage, err = newStage(ctx, d.opts, d.peer)
+	defer d.stage.Stop()
+	if err != nil {
 		return err
 	}
-	defer d.stage.Stop()
 	own, err := upstreamWatches(ctx, d.stage.Cluster.Endpoint)
 	if err != nil {
 		return err
@@ -119,7 +121,10 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 	if err := d.fleet.Grow(ctx, d.opts.Clients[0], st.Writer.Seqs); err != nil {
 		return err
 	}
-	d.introduce()
+	if p := st.Proxy; p != nil {
+		d.say("\nStatus page: %s/   In another terminal: %s top --admin %s", p.Admin.URL(), d.opts.Watchfan, p.Admin.URL())
+	}
+	d.say("%s", legend)
 	d.servers = append(st.Processes(), server.OwnProcess())
 	whole, err := measure.StartMeter(d.servers)
 	if err != nil {
@@ -133,19 +138,10 @@ func (d *demo) run(ctx context.Context, duration time.Duration) (err error) {
 		err = errors.Join(err, errDrain)
 	}
 	used, errUsed := whole.Read()
-	s := summary{peer: d.peer, updates: st.Writer.Acked.Load() - acked, got: d.fleet.Read(),
-		clients: len(d.fleet.Watchers), lost: int(d.fleet.Lost.Load()), servers: d.servers, used: used}
+	s := d.figures(d.fleet.Read(), st.Writer.Acked.Load()-acked, used)
 	s.got.Sub(begun)
 	fmt.Fprint(d.out, s.text())
 	return errors.Join(err, errUsed)
-}
-
-// introduce says where else the load can be seen, and what the figures mean.
-func (d *demo) introduce() {
-	if p := d.stage.Proxy; p != nil {
-		d.say("\nStatus page: %s/   In another terminal: %s top --admin %s", p.Admin.URL(), d.opts.Watchfan, p.Admin.URL())
-	}
-	d.say("%s", legend)
 }
 
 // show refreshes the view each second until ctx ends, the duration is over, or an error occurs.
@@ -172,11 +168,7 @@ func (d *demo) show(ctx context.Context, start time.Time, duration time.Duration
 		gotNow, ackedNow := d.fleet.Read(), d.stage.Writer.Acked.Load()
 		since := *gotNow
 		since.Sub(got)
-		d.draw(&view{
-			elapsed: time.Since(start), got: &since, writes: ackedNow - acked,
-			clients: len(d.fleet.Watchers), lost: int(d.fleet.Lost.Load()), watches: watches,
-			servers: d.servers, used: used,
-		})
+		d.draw(&view{figures: d.figures(&since, ackedNow-acked, used), elapsed: time.Since(start), watches: watches})
 		got, acked = gotNow, ackedNow
 		if err := d.fleet.Err(); err != nil {
 			return err
@@ -228,15 +220,28 @@ func upstreamWatches(ctx context.Context, at load.Endpoint) (int, error) {
 	return int(sum), err
 }
 
-// A view is one refresh of the demo. Its figures cover the time since the last one.
-type view struct {
-	elapsed       time.Duration // since the load began
+// Figures are what a demo has done in a window of time.
+type figures struct {
+	peer          report.Peer
 	got           *load.Reading
-	writes        uint64
+	updates       uint64
 	clients, lost int
-	watches       int // at kube-apiserver, of the resource, without its own; -1 is unknown
 	servers       []measure.Process
 	used          measure.Usage
+}
+
+func (d *demo) figures(got *load.Reading, updates uint64, used measure.Usage) figures {
+	return figures{peer: d.peer, got: got, updates: updates, servers: d.servers, used: used,
+		clients: len(d.fleet.Watchers), lost: int(d.fleet.Lost.Load())}
+}
+
+func (f *figures) quantile(q float64) string { return report.Milliseconds(f.got.Latency.Quantile(q)) }
+
+// A view is one refresh of the demo. Its figures cover the time since the last one.
+type view struct {
+	figures
+	elapsed time.Duration // since the load began
+	watches int           // at kube-apiserver, of the resource, without its own; -1 is unknown
 }
 
 func (v *view) perSecond(n uint64) string { return report.Human(float64(n) / v.used.Window.Seconds()) }
@@ -256,9 +261,9 @@ func (v *view) screen() string {
 	b.WriteByte('\n')
 	f("clients", "%s (%d lost)", report.Human(float64(v.clients-v.lost)), v.lost)
 	f("upstream watches", "%s at kube-apiserver", v.upstream())
-	f("updates/s", "%s", v.perSecond(v.writes))
+	f("updates/s", "%s", v.perSecond(v.updates))
 	f("deliveries/s", "%s", v.perSecond(v.got.Deliveries))
-	f("latency", "p50 %s   p99 %s", report.Milliseconds(v.got.Latency.Quantile(0.5)), report.Milliseconds(v.got.Latency.Quantile(0.99)))
+	f("latency", "p50 %s   p99 %s", v.quantile(0.5), v.quantile(0.99))
 	b.WriteByte('\n')
 	f("", "%10s %12s", "CPU", "memory")
 	for _, p := range v.servers {
@@ -268,16 +273,15 @@ func (v *view) screen() string {
 	return b.String()
 }
 
+// line is the screen as one line.
 func (v *view) line() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s clients %d lost %d upstream %s updates/s %s deliveries/s %s p50 %s p99 %s",
-		report.Clock(v.elapsed), v.clients-v.lost, v.lost, v.upstream(), v.perSecond(v.writes), v.perSecond(v.got.Deliveries),
-		report.Milliseconds(v.got.Latency.Quantile(0.5)), report.Milliseconds(v.got.Latency.Quantile(0.99)))
-	for _, p := range v.servers {
-		fmt.Fprintf(&b, " · %s %.0f%% %d MiB", p.Name, v.used.Percent(v.used.CPU[p.Name]), v.used.RSS[p.Name]>>20)
+	var parts []string
+	for line := range strings.Lines(v.screen()) {
+		if words := strings.Fields(line); len(words) > 0 && words[0] != "CPU" {
+			parts = append(parts, strings.Join(words, " "))
+		}
 	}
-	fmt.Fprintf(&b, " · all else %.0f%%", v.used.Percent(v.used.Others))
-	return b.String()
+	return report.Clock(v.elapsed) + " " + strings.Join(parts, " · ")
 }
 
 // isTerminal reports whether w is a terminal with cursor movement.
@@ -285,3 +289,43 @@ func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
+
+// text returns the summary. Behind watchfan, it says what kube-apiserver would have needed.
+func (s *figures) text() string {
+	var b strings.Builder
+	f := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-22s"+format+"\n", append([]any{label}, args...)...)
+	}
+	fmt.Fprintf(&b, "\nIn %v, over %v:\n", s.used.Window.Round(time.Second), s.peer)
+	f("deliveries", "%s of %s updates, to %s clients; %d lost", report.Human(float64(s.got.Deliveries)), report.Human(float64(s.updates)),
+		report.Human(float64(s.clients)), s.lost)
+	f("latency", "p50 %s, p99 %s", s.quantile(0.5), s.quantile(0.99))
+	for _, p := range s.servers {
+		f("CPU of "+p.Name, "%s", cpuSeconds(s.used.CPU[p.Name]))
+	}
+	if s.got.Deliveries == 0 {
+		return b.String()
+	}
+	server := s.peer.Name
+	f("for each delivery", "%s µs of %s", report.Human(1e6*s.used.CPU[server].Seconds()/float64(s.got.Deliveries)), server)
+	if s.peer != report.Direct {
+		s.writeWithout(&b)
+	}
+	return b.String()
+}
+
+// writeWithout says what kube-apiserver would have needed without watchfan, by the figures of
+// bench/README.md.
+func (s *figures) writeWithout(b *strings.Builder) {
+	each := assess.DeliveryCPU()
+	needed := func(seconds float64) time.Duration {
+		return time.Duration(seconds * float64(s.got.Deliveries) * float64(time.Second))
+	}
+	fmt.Fprintf(b, "Without watchfan, kube-apiserver would have needed about %s more (%s to %s) for these deliveries:\n"+
+		"%s µs for each (%s to %s), by bench/README.md, on 2 cores of an AMD EPYC.\n"+
+		"bin/bench demo --direct measures it on this machine.\n",
+		cpuSeconds(needed(each.Mid)), cpuSeconds(needed(each.Low)), cpuSeconds(needed(each.High)),
+		report.Human(1e6*each.Mid), report.Human(1e6*each.Low), report.Human(1e6*each.High))
+}
+
+func cpuSeconds(d time.Duration) string { return report.Human(d.Seconds()) + " s" }

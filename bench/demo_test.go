@@ -16,7 +16,7 @@ import (
 // The summary has the CPU of each server, and behind watchfan what kube-apiserver would have needed: the
 // deliveries times the figure of bench/README.md.
 func TestDemoSummary(t *testing.T) {
-	s := summary{peer: report.WatchfanBare, updates: 1500, clients: 1000, got: &load.Reading{Deliveries: 1_500_000},
+	s := figures{peer: report.WatchfanBare, updates: 1500, clients: 1000, got: &load.Reading{Deliveries: 1_500_000},
 		servers: []measure.Process{{Name: "kube-apiserver"}, {Name: "watchfan"}},
 		used: measure.Usage{Window: 30 * time.Second,
 			CPU: map[string]time.Duration{"kube-apiserver": 5 * time.Second, "watchfan": 12 * time.Second}}}

@@ -36,8 +36,8 @@ const mostStreams = 100
 // An http2Case is one way to spread watchers over connections, and their load.
 type http2Case struct {
 	clients int
-	streams int // on each connection; 0 is HTTP/1.1
-	seldom  bool
+	streams int    // on each connection
+	windows string // how clients give them back, of flows; "none" is HTTP/1.1
 	rate    load.Rate
 	gzip    bool
 	idle    bool // nothing is written
@@ -47,40 +47,38 @@ type http2Case struct {
 func (o *Options) http2Cases() []http2Case {
 	n, few, pace := o.HTTP2Clients, o.Streams, o.pace()
 	return []http2Case{
-		{n, few, true, pace, false, false},
-		{n, few, false, pace, false, false},
-		{n, 1, true, pace, false, false},
-		{n, 0, true, pace, false, false},
-		{n, few, true, load.Unpaced, false, false},
-		{n, few, false, load.Unpaced, false, false},
-		{n, few, true, load.Unpaced, true, false},
-		{o.HTTP2Idle, mostStreams, true, 0, false, true},
+		{n, few, seldom, pace, false, false},
+		{n, few, "client-go", pace, false, false},
+		{n, 1, seldom, pace, false, false},
+		{n, 1, "none", pace, false, false},
+		{n, few, seldom, load.Unpaced, false, false},
+		{n, few, "client-go", load.Unpaced, false, false},
+		{n, few, seldom, load.Unpaced, true, false},
+		{o.HTTP2Idle, mostStreams, seldom, 0, false, true},
 	}
 }
+
+const seldom = "seldom"
+
+var flows = map[string]load.Flow{seldom: load.LargeSteps, "client-go": load.ClientGoSteps}
 
 // multiplex returns how a fleet watches; nil is HTTP/1.1.
 func (x http2Case) multiplex() *load.Multiplex {
-	switch {
-	case x.streams == 0:
-		return nil
-	case x.seldom:
-		return &load.Multiplex{Streams: x.streams, Flow: load.LargeSteps}
+	if flow, ok := flows[x.windows]; ok {
+		return &load.Multiplex{Streams: x.streams, Flow: flow}
 	}
-	return &load.Multiplex{Streams: x.streams, Flow: load.ClientGoSteps}
+	return nil
 }
 
 func (x http2Case) axes() []report.Axis {
-	protocol, windows, r := load.HTTP20, "seldom", x.rate.String()
-	switch {
-	case x.streams == 0:
-		protocol, windows = load.HTTP11, "none"
-	case !x.seldom:
-		windows = "client-go"
+	protocol, r := load.HTTP20, x.rate.String()
+	if x.multiplex() == nil {
+		protocol = load.HTTP11
 	}
 	if x.idle {
 		r = "idle"
 	}
-	return report.Axes("protocol", protocol, "clients", x.clients, "streams", max(x.streams, 1), "windows", windows, "rate", r,
+	return report.Axes("protocol", protocol, "clients", x.clients, "streams", x.streams, "windows", x.windows, "rate", r,
 		"asked", asked(x.gzip))
 }
 
@@ -121,7 +119,7 @@ func (p *program) measureHTTP2(ctx context.Context, st *server.Stage, c http2Cas
 func (p *program) http2Floor(ctx context.Context, _ *server.Stage) error {
 	for _, x := range p.section("HTTP2").Samples {
 		if x.Peer == report.WatchfanTLS && x.Axis("protocol") == string(load.HTTP20) && x.Axis("asked") == asked(false) &&
-			x.Axis("windows") == "seldom" && x.Axis("rate") != "idle" {
+			x.Axis("windows") == seldom && x.Axis("rate") != "idle" {
 			if err := p.floorBeside(ctx, "HTTP2", x); err != nil {
 				return err
 			}

@@ -198,14 +198,14 @@ func (b *listBench) start(ctx context.Context) (err error) {
 // measure runs one case once. Clients begin together and finish each list that they begin. All work
 // in the window therefore belongs to whole lists.
 func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, error) {
-	listers, err := b.connect(f)
-	defer func() {
-		for _, l := range listers {
-			l.Close()
+	var listers []*load.Lister
+	for range b.opts.Clients {
+		l, err := load.NewLister(b.stage.Endpoint(), f)
+		if err != nil {
+			return nil, err
 		}
-	}()
-	if err != nil {
-		return nil, err
+		defer l.Close()
+		listers = append(listers, l)
 	}
 	if err := b.check(f, listers[0]); err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 		return nil, err
 	}
 	after, err := b.counts(ctx)
-	n, servers, name := float64(got.Count), report.ServersCPU(&used), b.stage.Peer.Name
+	n, servers, name := float64(got.Latency.Count), report.ServersCPU(&used), b.stage.Peer.Name
 	return append([]report.Metric{
 		report.M(unitLists, n/used.Window.Seconds()),
 		report.M(unitListCPU, float64(used.CPU[name])/n),
@@ -241,17 +241,6 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 		report.M("lists", n),
 		report.M("RSS-B", float64(used.RSS[name])),
 	}, report.UsageMetrics(&used)...), err
-}
-
-func (b *listBench) connect(f load.Form) (listers []*load.Lister, err error) {
-	for range b.opts.Clients {
-		l, err := load.NewLister(b.stage.Endpoint(), f)
-		if err != nil {
-			return listers, err
-		}
-		listers = append(listers, l)
-	}
-	return listers, nil
 }
 
 // check makes one list and decodes it. It must have every pod, with the fields of each manager or

@@ -4,7 +4,7 @@
 // watchfan in front of it: the same watchers and the same writes, on this machine, in one run.
 // README.md explains each number.
 //
-//	bench run      measures, prints tables and Go benchmark lines (parts.go)
+//	bench run      measures, prints tables and Go benchmark lines
 //	bench list     does the same for lists of all pods
 //	bench scale    compares joins and memory in clusters of several sizes
 //	bench demo     shows a thousand watchers live
@@ -22,7 +22,7 @@
 //	(parts)  (children) (tables)   (clients) (instruments)
 //
 // Each command has a file of its name, and each part of `bench run` has one: traffic, stalled,
-// crowd, http2, storm, egress, nodes and resync. All parts use parts, session, stages and floors.
+// crowd, http2, storm, egress, nodes and resync. All parts use run and session.
 package main
 
 import (
@@ -30,6 +30,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -58,21 +59,15 @@ func main() {
 	}
 }
 
+var commands = map[string]func(ctx context.Context, args []string, stdout, stderr io.Writer) error{
+	"run": runBench, "list": runList, "scale": runScale, "demo": runDemo,
+	"floor": server.RunFloorServer, stormFrontName: runStormFront, // internal: run starts them
+}
+
 func run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
-		switch args[0] {
-		case "run":
-			return runBench(ctx, args[1:], os.Stdout, os.Stderr)
-		case "list":
-			return runList(ctx, args[1:], os.Stdout, os.Stderr)
-		case "scale":
-			return runScale(ctx, args[1:], os.Stdout, os.Stderr)
-		case "demo":
-			return runDemo(ctx, args[1:], os.Stdout, os.Stderr)
-		case "floor": // internal: run starts it
-			return server.RunFloorServer(ctx, args[1:], os.Stdout, os.Stderr)
-		case stormFrontName: // internal, too
-			return runStormFront(ctx, args[1:], os.Stdin, os.Stderr)
+		if command := commands[args[0]]; command != nil {
+			return command(ctx, args[1:], os.Stdout, os.Stderr)
 		}
 	}
 	fmt.Fprint(os.Stderr, usage)

@@ -7,7 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 
@@ -94,20 +94,12 @@ func (b *binaries) addFlags(fs *flag.FlagSet) {
 
 // validate reports programs that are missing. kube-apiserver alone is measured without watchfan.
 func (b *binaries) validate(watchfan bool) error {
-	err := executable(b.Devcluster, "make devcluster")
-	if watchfan {
-		err = errors.Join(err, executable(b.Watchfan, "make build"))
-	}
-	return err
-}
-
-func executable(path, hint string) error {
-	info, err := os.Stat(path)
-	if err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
-		err = fmt.Errorf("%s: not a program", path)
-	}
+	_, err := exec.LookPath(b.Devcluster)
 	if err != nil {
-		return fmt.Errorf("%w (build it with `%s`)", err, hint)
+		return fmt.Errorf("%w (build it with `make devcluster`)", err)
+	}
+	if _, err = exec.LookPath(b.Watchfan); err != nil && watchfan {
+		return fmt.Errorf("%w (build it with `make build`)", err)
 	}
 	return nil
 }

@@ -4,8 +4,18 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 // runBench is `bench run`. It measures every peer in each round, and reports what was measured even
@@ -36,3 +46,203 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 // shareCores keeps the goroutine that takes acknowledgements from waiting for one that reads watches.
 // With more threads than cores, the kernel shares the cores fairly between them.
 func shareCores() { runtime.GOMAXPROCS(max(runtime.NumCPU(), 3)) }
+
+// partTraffic is the part in which each peer has clusters of its own (traffic.go).
+const partTraffic = "traffic"
+
+// A part is a measurement of `bench run` in a cluster that all such parts share. Each part has its
+// own watchfan, and the peers take turns within it.
+type part struct {
+	name    string
+	section func(*Options) *report.Section
+	object  func(*Options) string                                // of the collection; nil is ConfigMaps
+	flags   func(*Options) []string                              // of watchfan; nil is none
+	measure func(*program, context.Context, *server.Stage) error // one peer
+	after   func(*program, context.Context, *server.Stage) error // all peers; nil is nothing
+	most    func(*Options) int                                   // connections that are open at once
+}
+
+func pods(*Options) string { return load.ObjectPods }
+
+// parts are the parts in their order. Each has a file of its name.
+var parts = []part{
+	{name: "stalled", section: stalledSection, flags: boundedBuffers, measure: (*program).stalled,
+		most: func(o *Options) int { return o.StalledClients }},
+	{name: "crowd", section: crowdSection, flags: oneUser, measure: (*program).crowd,
+		most: func(o *Options) int { return o.HTTP2Crowd/mostStreams + 1 }},
+	{name: "http2", section: http2Section, measure: (*program).http2, after: (*program).http2Floor,
+		most: func(o *Options) int { return o.HTTP2Clients }},
+	{name: "storm", section: stormSection, measure: (*program).storm,
+		most: func(o *Options) int { return o.StormClients + o.StormUntouched }},
+	{name: "egress", section: egressSection, object: func(o *Options) string { return o.Object }, measure: (*program).egress,
+		most: func(o *Options) int { return o.EgressClients }},
+	{name: "nodes", section: nodesSection, object: pods, measure: (*program).nodes,
+		most: func(o *Options) int { return o.Nodes }},
+	{name: "resync", section: resyncSection, object: pods, measure: (*program).resync,
+		most: func(o *Options) int { return max(o.ResyncClients, o.ResyncDirect) }},
+}
+
+// partNames are the names of all parts.
+var partNames = func() []string {
+	names := []string{partTraffic}
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}()
+
+// A program runs the parts, and holds their samples.
+type program struct {
+	opts     *Options // of `bench run`; nil for other commands
+	start    time.Time
+	say      func(format string, args ...any)
+	round    int
+	sections []*report.Section // in the order of the report
+	audit    *server.AuditLog  // of ConfigMaps, for storms
+	stormy   bool              // the cluster has the objects of storms
+}
+
+// newProgram returns a program that logs to w.
+func newProgram(w io.Writer, sections ...*report.Section) *program {
+	p := &program{sections: sections, start: time.Now()}
+	p.say = func(format string, args ...any) {
+		fmt.Fprintf(w, "%s  round %d  %s\n", report.Clock(time.Since(p.start)), p.round, fmt.Sprintf(format, args...))
+	}
+	return p
+}
+
+// report writes what has been measured, even if something failed.
+func (p *program) report(stdout io.Writer, name string, c report.Conditions, err error) error {
+	c.Add("took", report.Clock(time.Since(p.start)))
+	return report.Write(stdout, name, c, err, p.sections)
+}
+
+// section returns the section with the name of its benchmarks.
+func (p *program) section(bench string) *report.Section {
+	return p.sections[slices.IndexFunc(p.sections, func(s *report.Section) bool { return s.Bench == bench })]
+}
+
+func (o *Options) wants(part string) bool { return slices.Contains(o.Parts, part) }
+
+// measureParts measures the parts other than traffic, in each of their rounds.
+func (p *program) measureParts(ctx context.Context) error {
+	for p.round = 1; p.round <= p.opts.SectionRounds; p.round++ {
+		if err := p.measureRound(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureRound measures the parts that are asked for, once.
+func (p *program) measureRound(ctx context.Context) error {
+	wanted := make(map[string][]part) // by object
+	for _, part := range parts {
+		if p.opts.wants(part.name) {
+			object := load.ObjectConfigMaps
+			if part.object != nil {
+				object = part.object(p.opts)
+			}
+			wanted[object] = append(wanted[object], part)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	p.say("starting a dev cluster")
+	var flags []string // of the dev cluster
+	if p.opts.wants("storm") {
+		dir, err := os.MkdirTemp("", "watchfan-bench-audit-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if p.audit, err = server.NewAuditLog(dir, "configmaps", load.Name); err != nil {
+			return err
+		}
+		flags = p.audit.Flags()
+	}
+	p.stormy = false
+	cluster, err := server.StartCluster(ctx, p.opts.Devcluster, flags...)
+	if err != nil {
+		return err
+	}
+	defer cluster.Stop()
+	for _, object := range load.Objects {
+		if err := p.measureOn(ctx, cluster, object, wanted[object]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureOn creates a collection and measures the parts whose watchers watch it.
+func (p *program) measureOn(ctx context.Context, cluster *server.Cluster, object string, wanted []part) error {
+	if len(wanted) == 0 {
+		return nil
+	}
+	st := &server.Stage{Cluster: cluster, Coll: load.NewCollection(object, p.opts.Objects, p.opts.Pods)}
+	st.Writer = load.NewWriter(cluster.Endpoint, st.Coll, load.NewAcks(), p.opts.Writers, p.opts.Behind)
+	defer st.Writer.Client.CloseIdleConnections()
+	if err := st.Writer.Create(ctx, p.opts.EventSize, p.say); err != nil {
+		return err
+	}
+	for _, part := range wanted {
+		var flags []string
+		if part.flags != nil {
+			flags = part.flags(p.opts)
+		}
+		if err := p.inTurn(ctx, st, flags, part.measure); err != nil {
+			return err
+		}
+		if part.after != nil {
+			if err := part.after(p, ctx, st); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inTurn calls measure for each peer in turn, with a new watchfan in front of the stage's cluster.
+func (p *program) inTurn(ctx context.Context, st *server.Stage, flags []string,
+	measure func(*program, context.Context, *server.Stage) error) error {
+	all := func() error {
+		for _, peer := range p.opts.Peers {
+			st.Peer = peer
+			if err := measure(p, ctx, st); err != nil {
+				return errors.Join(fmt.Errorf("%v: %w", peer, err), st.Alive())
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		return nil
+	}
+	if slices.ContainsFunc(p.opts.Peers, func(peer report.Peer) bool { return peer != report.Direct }) {
+		return st.Behind(ctx, p.opts.Watchfan, flags, all)
+	}
+	return all()
+}
+
+// note adds a sample to a section and logs it. It returns an error if the run cannot continue.
+func (p *program) note(ctx context.Context, st *server.Stage, bench string, x report.Sample) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	x.Round = p.round
+	s := p.section(bench)
+	s.Add(x)
+	p.say("%s", s.Line(&x))
+	if x.Err != nil && st != nil {
+		return st.Alive()
+	}
+	return nil
+}
+
+func parsePart(s string) (string, error) {
+	if !slices.Contains(partNames, s) {
+		return "", fmt.Errorf("part %q: want one of %s", s, strings.Join(partNames, ","))
+	}
+	return s, nil
+}

@@ -38,7 +38,7 @@ func TestOptions(t *testing.T) {
 	f("not a path", "--out", "../x")
 	f("raise the hard limit", "--clients", "100000000")
 	f("make devcluster", "--devcluster", "/nonexistent")
-	f("not a program", "--watchfan", "/etc/passwd")
+	f("make build", "--watchfan", "/etc/passwd")
 }
 
 func TestOffered(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
-	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/bench/server"
 )
@@ -189,28 +188,16 @@ func (s *scaleBench) run(ctx context.Context) error {
 		}
 		s.pods = n
 		if rows := s.opts.joins(); len(rows) > 0 {
-			err = s.behind(ctx, func() error { return s.join(ctx, rows) })
+			err = s.stage.Behind(ctx, s.opts.Watchfan, nil, func() error { return s.join(ctx, rows) })
 		}
 		if forms := s.opts.forms(); err == nil && len(forms) > 0 {
-			err = s.behind(ctx, func() error { return s.memory(ctx, forms) })
+			err = s.stage.Behind(ctx, s.opts.Watchfan, nil, func() error { return s.memory(ctx, forms) })
 		}
 		if err != nil {
 			return errors.Join(err, cluster.Child.Alive())
 		}
 	}
 	return nil
-}
-
-// behind calls measure with a new watchfan.
-func (s *scaleBench) behind(ctx context.Context, measure func() error) (err error) {
-	if s.stage.Proxy, err = server.StartProxy(ctx, s.opts.Watchfan, s.stage.Cluster); err != nil {
-		return err
-	}
-	defer func() {
-		s.stage.Proxy.Child.Stop()
-		s.stage.Proxy = nil
-	}()
-	return measure()
 }
 
 const (
@@ -284,7 +271,14 @@ func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 	}
 	objects := 0.0 // bytes
 	for i, f := range forms {
-		after, bytes, err := s.fill(ctx, f.accept, i+1)
+		if err := fillPods(ctx, s.stage.Proxy, f.accept, i+1); err != nil {
+			return err
+		}
+		after, err := s.stage.Rest(ctx)
+		if err != nil {
+			return err
+		}
+		bytes, err := server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
 		if err != nil {
 			return err
 		}
@@ -303,19 +297,6 @@ func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 		}
 	}
 	return nil
-}
-
-// fill lets watchfan cache pods in one more representation, the n-th. It returns what the servers
-// use then, at rest, and the bytes of the objects in all representations.
-func (s *scaleBench) fill(ctx context.Context, accept string, n int) (costs measure.Costs, bytes float64, err error) {
-	if err = fillPods(ctx, s.stage.Proxy, accept, n); err != nil {
-		return costs, 0, err
-	}
-	if costs, err = s.stage.Rest(ctx); err != nil {
-		return costs, 0, err
-	}
-	bytes, err = server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
-	return costs, bytes, err
 }
 
 // podLanes is the label of the lanes of pods.

@@ -165,7 +165,7 @@ func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n
 	}
 	defer front.stop()
 	others := sessions[len(sessions)-1]
-	r := &stormRun{program: p, stage: st, others: others.Stage, fleet: others.fleet, front: front, kind: x.kind, clients: n}
+	r := &stormRun{program: p, stage: st, others: others.Stage, fleet: others.fleet, front: front, clients: n}
 	var stops []func() error
 	for _, s := range sessions {
 		stops = append(stops, s.Load(ctx, s.fleet, p.opts.pace()))
@@ -189,7 +189,6 @@ type stormRun struct {
 	others  *server.Stage // what the untouched watch: stage or a floor
 	fleet   *load.Fleet   // the untouched
 	front   *stormFront
-	kind    string
 	clients int
 }
 
@@ -228,12 +227,20 @@ func (r *stormRun) measure(ctx context.Context) ([]report.Metric, string, error)
 	if err := load.Sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	m := o.metrics(r.stage.Peer.Name, r.clients)
+	clients, remark := float64(r.clients), ""
+	if o.done.Failed > 0 {
+		remark = fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
+	}
+	m := []report.Metric{
+		report.M(unitLive, float64(o.live)), report.M("watches/s", clients/o.live.Seconds()),
+		report.M("refused", float64(o.done.Refused)), report.M("peak-B", float64(o.peak)),
+		report.M("cpu-ns/watch", float64(o.used.CPU[r.stage.Peer.Name])/clients),
+	}
 	for _, kind := range server.AuditKinds {
 		m = append(m, report.M(kind, float64(requests[kind])))
 	}
 	m = append(m, stormNotice(calm, before, during, r.fleet.Read())...)
-	return append(m, report.UsageMetrics(&o.used)...), o.remark(), r.fleet.Err()
+	return append(m, report.UsageMetrics(&o.used)...), remark, r.fleet.Err()
 }
 
 // stormNotice returns the latency of the untouched before a storm (from calm to before), during it
@@ -277,19 +284,4 @@ type stormOutcome struct {
 	live time.Duration // until the last client was live
 	used measure.Usage
 	peak int64 // resident memory of the peer, in bytes
-}
-
-func (o *stormOutcome) metrics(peer string, clients int) []report.Metric {
-	return []report.Metric{
-		report.M(unitLive, float64(o.live)), report.M("watches/s", float64(clients)/o.live.Seconds()),
-		report.M("refused", float64(o.done.Refused)), report.M("peak-B", float64(o.peak)),
-		report.M("cpu-ns/watch", float64(o.used.CPU[peer])/float64(clients)),
-	}
-}
-
-func (o *stormOutcome) remark() string {
-	if o.done.Failed == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
 }

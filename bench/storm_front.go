@@ -104,7 +104,7 @@ func (f *stormFront) stop() {
 }
 
 // runStormFront is `bench storm-front`. It ends with its standard input.
-func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) error {
+func runStormFront(ctx context.Context, args []string, _, stderr io.Writer) error {
 	var job, states string
 	if err := parseFlags(stormFrontName, func(fs *flag.FlagSet) {
 		fs.StringVar(&job, "job", "", "`file` with the task")
@@ -112,5 +112,5 @@ func runStormFront(ctx context.Context, args []string, stdin io.Reader, stderr i
 	}, args, stderr); err != nil {
 		return err
 	}
-	return load.RunStormClients(ctx, job, states, stdin)
+	return load.RunStormClients(ctx, job, states, os.Stdin)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/bench/server"
 )
 
 func fanoutSection() *report.Section {
@@ -67,10 +68,10 @@ func (p *program) measureTraffic(ctx context.Context) error {
 func (p *program) traffic(ctx context.Context, peer report.Peer) error {
 	p.say("starting servers for %v", peer)
 	st, err := newStage(ctx, p.opts, peer)
+	defer st.Stop()
 	if err != nil {
 		return err
 	}
-	defer st.Stop()
 	s := p.session(st)
 	defer s.disband()
 	for i, clients := range p.opts.Clients {
@@ -101,6 +102,19 @@ func (p *program) traffic(ctx context.Context, peer report.Peer) error {
 		}
 	}
 	return nil
+}
+
+// newStage starts the servers and the writer of one peer. Stop must be called, also after an error.
+func newStage(ctx context.Context, o *Options, p report.Peer) (s *server.Stage, err error) {
+	s = &server.Stage{Peer: p, Coll: load.NewCollection(load.ObjectConfigMaps, o.Objects, 0)}
+	if s.Cluster, err = server.StartCluster(ctx, o.Devcluster); err != nil {
+		return s, err
+	}
+	s.Writer = load.NewWriter(s.Cluster.Endpoint, s.Coll, load.NewAcks(), o.Writers, o.behind(p))
+	if err = s.Writer.Create(ctx, o.EventSize, nil); err == nil && p != report.Direct {
+		s.Proxy, err = server.StartProxy(ctx, o.Watchfan, s.Cluster, "--flush-interval="+o.FlushInterval.String())
+	}
+	return s, err
 }
 
 // trafficFloors measures a floor with the load of each of watchfan's cases of this round, with the
@@ -137,4 +151,31 @@ func subtractWrites(s *report.Section) {
 			}
 		}
 	}
+}
+
+// floorBeside measures a floor with the load of a sample of this round and adds it to the same
+// section: as many watchers, as many events a second, as many events in a write, and as many bytes.
+func (p *program) floorBeside(ctx context.Context, bench string, x report.Sample) error {
+	get := func(unit string) float64 {
+		v, _ := x.Get(unit)
+		return v
+	}
+	clients, err := strconv.Atoi(x.Axis("clients"))
+	if err != nil || clients == 0 || x.Round != p.round || x.Err != nil {
+		return err
+	}
+	streams, _ := strconv.Atoi(x.Axis("streams")) // "" is HTTP/1.1
+	st, err := server.NewFloorStage(ctx, x.Peer, p.opts.Objects, int(get(report.UnitBytes)), streams)
+	if err != nil {
+		return err
+	}
+	defer st.Stop()
+	st.Floor.Batch = max(get(report.UnitBatch), 1)
+	l := demand{clients: clients, rate: load.Rate(get(report.UnitWrites))}
+	if streams > 0 {
+		l.h2 = &load.Multiplex{Streams: streams, Flow: load.LargeSteps}
+	}
+	twin := report.Sample{Peer: st.Peer, Axes: x.Axes}
+	twin.Metrics, _, twin.Err = p.under(ctx, st, l)
+	return p.note(ctx, st, bench, twin)
 }

@@ -3,8 +3,8 @@
 // Package load makes the load of the benchmarks: the clients of a server, and the writes that they
 // see. It knows addresses and objects, and nothing of the servers behind them, of peers, or of reports.
 //
-//	endpoint  collection  pods  endpoint_slices   where, and which objects
-//	writer  ledger  rate                          the writes and their numbers
+//	endpoint  collection  pods                    where, and which objects
+//	writer  ledger                                the writes and their numbers
 //	fleet  watch  reader  scanner  inflate        the watchers and how they read
 //	watcher  streams  h2conn  sleepers            over HTTP/1.1, over HTTP/2, and those that do not read
 //	resync_client  list_client  storm_clients     clients that resync, list, or come all at once

@@ -5,6 +5,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 // A Multiplex is how a fleet watches over HTTP/2.
 type Multiplex struct {
 	Streams int // on each connection
-	Flow    flow
+	Flow    Flow
 }
 
 // A Fleet is the watchers of one endpoint. One goroutine at a time may
@@ -25,10 +26,9 @@ type Fleet struct {
 	endpoint Endpoint
 	coll     *Collection
 	filters  []Filter
-	Gzip     bool                       // ask for compression
-	Lean     func(i int) bool           // whether watcher i is lean; nil is none
-	Dialer   func(i int) measure.Dialer // for watcher i; nil is the zero dialer
-	H2       *Multiplex                 // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
+	Gzip     bool             // ask for compression
+	Lean     func(i int) bool // whether watcher i is lean; nil is none
+	H2       *Multiplex       // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
 	reader   *reader
 
 	stop    atomic.Bool
@@ -152,7 +152,7 @@ func (f *Fleet) growStreams(ctx context.Context, grown []*Watch, rv string, seqs
 		for j := first; j < min((i+1)*each, len(grown)); j++ {
 			requests = append(requests, f.request(j, rv))
 		}
-		opened, err := f.conns[i].open(ctx, f.reader, requests, seqs, true)
+		opened, err := f.conns[i].open(ctx, f.reader, requests, seqs, false)
 		if err != nil {
 			return fmt.Errorf("connection %d: %w", i, err)
 		}
@@ -163,13 +163,16 @@ func (f *Fleet) growStreams(ctx context.Context, grown []*Watch, rv string, seqs
 	})
 }
 
+// perAddress is how many watchers an address has: it has 28,000 ports.
+const perAddress = 20_000
+
 // request returns the request of watcher i.
 func (f *Fleet) request(i int, rv string) watchRequest {
 	q := watchRequest{endpoint: f.endpoint, path: f.coll.path(), version: rv, gzip: f.Gzip}
 	q.filter = f.filters[i%len(f.filters)]
 	q.lean = f.Lean != nil && f.Lean(i)
-	if f.Dialer != nil {
-		q.dialer = f.Dialer(i)
+	if address := 1 + i/perAddress; address > 1 {
+		q.dialer.From = netip.AddrFrom4([4]byte{127, 0, 0, byte(address)})
 	}
 	return q
 }

@@ -15,19 +15,19 @@ import (
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A flow is the flow control of a client's HTTP/2 connection (RFC 9113, section 5.2), in bytes.
-type flow struct {
+// A Flow is the flow control of a client's HTTP/2 connection (RFC 9113, section 5.2), in bytes.
+type Flow struct {
 	stream, connection         uint32 // windows at the begin
 	streamStep, connectionStep int    // bytes that are read before the client gives them back
 }
 
 var (
 	// LargeSteps has client-go's windows. They are given back rarely, to measure the servers.
-	LargeSteps = flow{4 << 20, 1 << 30, 1 << 20, 64 << 20}
+	LargeSteps = Flow{4 << 20, 1 << 30, 1 << 20, 64 << 20}
 	// ClientGoSteps is what client-go does: it gives windows back behind every 4 KiB.
-	ClientGoSteps = flow{4 << 20, 1 << 30, 4 << 10, 4 << 10}
+	ClientGoSteps = Flow{4 << 20, 1 << 30, 4 << 10, 4 << 10}
 	// SmallWindows are those that HTTP/2 begins with. A stream that is not read soon has none.
-	SmallWindows = flow{65_535, 1 << 30, 32 << 10, 64 << 20}
+	SmallWindows = Flow{65_535, 1 << 30, 32 << 10, 64 << 20}
 )
 
 // An answerTaker takes the answers of a connection. An error ends the connection.
@@ -49,7 +49,7 @@ type answerTaker interface {
 // goroutine at a time may use it.
 type h2conn struct {
 	conn
-	flow flow
+	flow Flow
 	to   answerTaker
 
 	out     bytes.Buffer // frames to send, until flush
@@ -58,7 +58,7 @@ type h2conn struct {
 	framer  *http2.Framer // writes to out; reads whole frames from source
 	source  bytes.Reader
 	nextID  uint32
-	unpaid  int // bytes of all streams that were not given back
+	unpaid  int    // bytes of all streams that were not given back
 	held    []byte // of a frame that is not whole, or of one whose headers go on in the next
 }
 
@@ -70,7 +70,7 @@ const (
 
 // dialH2 connects to e and begins the connection. The connection is still blocking. The server's
 // settings and answers have not been read.
-func dialH2(d measure.Dialer, e Endpoint, f flow) (*h2conn, error) {
+func dialH2(d measure.Dialer, e Endpoint, f Flow) (*h2conn, error) {
 	if e.TLS == nil {
 		return nil, errors.New("HTTP/2 needs TLS")
 	}
@@ -94,7 +94,7 @@ func dialH2(d measure.Dialer, e Endpoint, f flow) (*h2conn, error) {
 }
 
 // newH2Conn returns a connection that has sent nothing.
-func newH2Conn(c conn, f flow) *h2conn {
+func newH2Conn(c conn, f Flow) *h2conn {
 	h := &h2conn{conn: c, flow: f, nextID: 1}
 	h.encoder = hpack.NewEncoder(&h.fields)
 	h.framer = http2.NewFramer(&h.out, &h.source)
@@ -128,7 +128,7 @@ func (h *h2conn) ask(e Endpoint, uri, mediaType string, gzip bool) (id uint32, e
 	field(":scheme", "https")
 	field(":authority", e.Addr.String())
 	field(":path", uri)
-	field("user-agent", WatcherAgent)
+	field("user-agent", Name)
 	field("accept", mediaType)
 	if gzip {
 		field("accept-encoding", "gzip")

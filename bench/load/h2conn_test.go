@@ -113,7 +113,7 @@ func TestH2ConnAnswers(t *testing.T) {
 	if want := settings + ping; got.sent != want {
 		t.Errorf("sent %q want %q", got.sent, want)
 	}
-	steps := flow{stream: 100, connection: 1000, streamStep: 50, connectionStep: 120}
+	steps := Flow{stream: 100, connection: 1000, streamStep: 50, connectionStep: 120}
 	h := newH2Conn(conn{rw: new(bytes.Buffer)}, steps)
 	unpaid := 0
 	for range 3 {

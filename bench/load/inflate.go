@@ -26,7 +26,7 @@ type inflater struct {
 	in     []byte        // not decompressed yet
 	window []byte        // the last 32 KiB of the member so far, to which its blocks may refer
 	blocks io.ReadCloser // a flate reader; nil before the first
-	out    []byte
+	out    bytes.Buffer
 }
 
 type inflateState uint8
@@ -56,12 +56,12 @@ func (z *inflater) feed(p []byte) ([]byte, error) {
 		return nil, errors.New("more than 64 MiB of gzip without a flush")
 	}
 	z.in = append(z.in, p...)
-	z.out = z.out[:0]
+	z.out.Reset()
 	for {
 		switch z.state {
 		case inHeader:
 			if len(z.in) < headerSize {
-				return z.out, nil
+				return z.out.Bytes(), nil
 			}
 			if !bytes.HasPrefix(z.in, []byte{0x1f, 0x8b, 8, 0}) {
 				return nil, fmt.Errorf("%w: % x", errHeader, z.in[:headerSize])
@@ -71,12 +71,12 @@ func (z *inflater) feed(p []byte) ([]byte, error) {
 		case inBlocks:
 			ended, err := z.inflate()
 			if !ended || err != nil {
-				return z.out, err
+				return z.out.Bytes(), err
 			}
 			z.state = inTrailer
 		case inTrailer:
 			if len(z.in) < trailerSize {
-				return z.out, nil
+				return z.out.Bytes(), nil
 			}
 			z.consume(trailerSize)
 			z.state = inHeader
@@ -98,30 +98,22 @@ func (z *inflater) inflate() (ended bool, err error) {
 	} else if err := z.blocks.(flate.Resetter).Reset(in, z.window); err != nil {
 		return false, err
 	}
-	before := len(z.out)
-	for err == nil {
-		if len(z.out) > maxInflated {
-			return false, errors.New("gzip of more than 64 MiB in one piece")
-		}
-		if len(z.out) == cap(z.out) {
-			z.out = append(z.out, 0)[:len(z.out)]
-		}
-		var n int
-		n, err = z.blocks.Read(z.out[len(z.out):cap(z.out)])
-		z.out = z.out[:len(z.out)+n]
-	}
+	before := z.out.Len()
+	n, err := z.out.ReadFrom(io.LimitReader(z.blocks, maxInflated+1))
 	switch {
-	case err == io.EOF:
+	case n > maxInflated:
+		return false, errors.New("gzip of more than 64 MiB in one piece")
+	case err == nil:
 		z.consume(len(z.in) - in.Len())
 		return true, nil
 	case !errors.Is(err, io.ErrUnexpectedEOF):
 		return false, fmt.Errorf("gzip: %w", err)
 	case !bytes.HasSuffix(z.in, syncMarker):
-		z.out = z.out[:before]
+		z.out.Truncate(before)
 		return false, nil
 	}
 	z.in = z.in[:0]
-	z.window = append(z.window, z.out[before:]...)
+	z.window = append(z.window, z.out.Bytes()[before:]...)
 	if excess := len(z.window) - windowSize; excess > 0 {
 		z.window = append(z.window[:0], z.window[excess:]...)
 	}

@@ -85,8 +85,8 @@ func TestLister(t *testing.T) {
 				if n != 1 {
 					t.Errorf("%d connections", n)
 				}
-				if least := uint64(3 * len(body)); l.received() < least || l.received() > least+least/5+5000 {
-					t.Errorf("%d bytes on the wire for %d of bodies", l.received(), least)
+				if least := uint64(3 * len(body)); l.wire.received < least || l.wire.received > least+least/5+5000 {
+					t.Errorf("%d bytes on the wire for %d of bodies", l.wire.received, least)
 				}
 			})
 		}

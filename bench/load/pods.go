@@ -3,12 +3,9 @@
 package load
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
 // podNamespaces is the number of namespaces that share the pods.
@@ -141,6 +140,12 @@ func (p Pod) create(ctx context.Context, w *Writer) error {
 // podsPath lists all pods.
 const PodsPath = "/api/v1/pods"
 
+var codecs = func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(scheme))
+	return serializer.NewCodecFactory(scheme)
+}()
+
 // DecodePods decodes a list of pods in the form f.
 func DecodePods(f Form, body io.Reader) (*corev1.PodList, error) {
 	if f.Encoding == "gzip" {
@@ -155,18 +160,6 @@ func DecodePods(f Form, body io.Reader) (*corev1.PodList, error) {
 		return nil, err
 	}
 	list := new(corev1.PodList)
-	if f.Format == "json" {
-		return list, json.Unmarshal(data, list)
-	}
-	// k8s.io/apimachinery/pkg/runtime/serializer/protobuf: four bytes, then an Unknown around the
-	// list.
-	data, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
-	if !ok {
-		return nil, errors.New("not Kubernetes protobuf")
-	}
-	var envelope runtime.Unknown
-	if err := envelope.Unmarshal(data); err != nil {
-		return nil, err
-	}
-	return list, list.Unmarshal(envelope.Raw)
+	_, _, err = codecs.UniversalDeserializer().Decode(data, nil, list)
+	return list, err
 }

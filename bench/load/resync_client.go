@@ -3,14 +3,15 @@
 package load
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,20 +62,19 @@ func (c *syncer) take(p []byte, t *tally) error {
 func (c *syncer) takeHead(p []byte) (rest []byte, err error) {
 	const most = 16 << 10
 	c.head = append(c.head, p...)
-	head, rest, whole := bytes.Cut(c.head, []byte("\r\n\r\n"))
+	end := bytes.Index(c.head, []byte("\r\n\r\n"))
 	switch {
-	case !whole && len(c.head) > most:
+	case end < 0 && len(c.head) > most:
 		return nil, errors.New("watch answered with a head of more than 16 KiB")
-	case !whole:
+	case end < 0:
 		return nil, nil
-	case !bytes.HasPrefix(head, []byte("HTTP/1.1 200 ")):
-		return nil, fmt.Errorf("watch answered %.300q", c.head)
 	}
-	lower := strings.ToLower(string(head))
-	c.body, c.head, c.gzip = true, nil, strings.Contains(lower, "\r\ncontent-encoding: gzip")
-	if !strings.Contains(lower, "\r\ntransfer-encoding: chunked") {
-		return nil, fmt.Errorf("watch answered %.300q: not chunked", head)
+	head, rest := c.head[:end+4], c.head[end+4:]
+	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(head)), nil)
+	if err != nil || resp.StatusCode != http.StatusOK || !slices.Contains(resp.TransferEncoding, "chunked") {
+		return nil, fmt.Errorf("watch answered %.300q: want 200, chunked", head)
 	}
+	c.body, c.head, c.gzip = true, nil, resp.Header.Get("Content-Encoding") == "gzip"
 	return rest, nil
 }
 

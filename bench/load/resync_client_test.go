@@ -78,5 +78,5 @@ func TestSyncers(t *testing.T) {
 	f("no end", gzip, initialEvents(objects, false), "no end bookmark; 300 objects came")
 	f("refused", "HTTP/1.1 429 Too Many Requests\r\nTransfer-Encoding: chunked", nil, "429 Too Many Requests")
 	f("endless head", "HTTP/1.1 200 OK\r\nX: "+string(bytes.Repeat([]byte("x"), 17<<10)), nil, "more than 16 KiB")
-	f("no chunks", "HTTP/1.1 200 OK\r\nContent-Length: 1", nil, "not chunked")
+	f("no chunks", "HTTP/1.1 200 OK\r\nContent-Length: 1", nil, "want 200, chunked")
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // A scanner finds the watch events in the body of an HTTP/1.1 response. The body comes in pieces
@@ -127,16 +128,13 @@ func (s *scanner) lines(p []byte, event func([]byte) error) error {
 	return nil
 }
 
-func unhex(c byte) (int, bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0'), true
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10, true
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10, true
+// unhex returns the value of a hexadecimal digit.
+func unhex(c byte) (value int, ok bool) {
+	value = strings.IndexByte("0123456789abcdefABCDEF", c)
+	if value > 15 {
+		value -= 6
 	}
-	return 0, false
+	return value, value >= 0
 }
 
 // seqAnnotation is the annotation with the number of a write, and seqMark is its begin in an event.

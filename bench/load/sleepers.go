@@ -18,8 +18,8 @@ type sleepers []*sleeper
 type sleeper struct {
 	*Watch
 	r     *reader
-	hear  func() error                  // reads on from now
-	end   func() (over bool, why error) // with the reader's mu
+	hear  func() error // reads on from now
+	over  func() bool  // whether it has ended; with the reader's mu
 	close func()
 }
 
@@ -33,13 +33,13 @@ func (f *Fleet) AddDeaf(ctx context.Context, n int, seqs []uint64) (all sleepers
 	}
 	for _, c := range f.conns {
 		requests := slices.Repeat([]watchRequest{f.request(0, rv)}, n/len(f.conns))
-		opened, err := c.open(ctx, f.reader, requests, seqs, false)
+		opened, err := c.open(ctx, f.reader, requests, seqs, true)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range opened {
 			all = append(all, &sleeper{&s.Watch, f.reader, func() error { return c.hear(s, f.reader) },
-				func() (bool, error) { return s.ended != nil, s.ended }, func() {}})
+				func() bool { return s.ended != nil }, func() {}})
 		}
 	}
 	for i := 0; f.H2 == nil && i < n; i++ {
@@ -50,43 +50,16 @@ func (f *Fleet) AddDeaf(ctx context.Context, n int, seqs []uint64) (all sleepers
 			all.Close()
 			return nil, err
 		}
-		w.last = slices.Clone(seqs)
-		late := &lateWatcher{watcher: w, r: f.reader, early: early}
-		all = append(all, &sleeper{&w.Watch, late.r, late.hear,
-			func() (bool, error) { return late.r.clients[w.sock.FD] != client(late), late.wrong }, late.close})
+		w.last, w.silent = slices.Clone(seqs), true
+		s := &sleeper{Watch: &w.Watch, r: f.reader, close: func() { w.sock.Close() }}
+		s.over = func() bool { return s.r.clients[w.sock.FD] != client(w) }
+		s.hear = func() error {
+			s.close = func() { s.r.remove(w) }
+			return s.r.add(w, early)
+		}
+		all = append(all, s)
 	}
 	return all, nil
-}
-
-// A lateWatcher is a watcher whose deliveries do not count.
-type lateWatcher struct {
-	*watcher
-	r     *reader
-	early []byte // that came with the head of the answer
-	heard bool   // the reader has it
-	wrong error  // what it has got
-}
-
-func (w *lateWatcher) hear() error {
-	w.heard = true
-	return w.r.add(w, w.early)
-}
-
-func (w *lateWatcher) close() {
-	if w.heard {
-		w.r.remove(w)
-	} else {
-		w.sock.Close()
-	}
-}
-
-// take implements client.
-func (w *lateWatcher) take(p []byte, _ *tally) error {
-	w.wrong = w.scan.feed(p, func(line []byte) error {
-		_, _, err := w.event(line)
-		return err
-	})
-	return w.wrong
 }
 
 func (all sleepers) Close() {
@@ -140,14 +113,13 @@ func (s *sleeper) fate(seqs []uint64) (f fate, events uint64, err error) {
 	for _, n := range s.last {
 		events += n
 	}
-	over, why := s.end()
 	switch reset := (*resetError)(nil); {
 	case slices.Equal(s.last, seqs):
 		return CaughtUp, events, nil
-	case !over:
+	case !s.over():
 		return Silent, events, nil
-	case why != nil && !errors.Is(why, errEnded) && !errors.As(why, &reset):
-		err = fmt.Errorf("stalled watcher: %w", why)
+	case s.ended != nil && !errors.Is(s.ended, errEnded) && !errors.As(s.ended, &reset):
+		err = fmt.Errorf("stalled watcher: %w", s.ended)
 	}
 	return Ended, events, err
 }

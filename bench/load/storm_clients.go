@@ -5,6 +5,7 @@ package load
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -18,7 +19,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -91,22 +91,20 @@ const stormLife = 3 * time.Minute
 type stormClients struct {
 	job StormJob
 
-	opened, lastLive, refused, failed atomic.Int64
+	mu    sync.Mutex
+	state StormState // guarded by mu
+}
 
-	mu         sync.Mutex
-	firstError error // guarded by mu
+// note changes the state.
+func (s *stormClients) note(change func(*StormState)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.state)
 }
 
 func (s *stormClients) write(name string) error {
-	st := StormState{
-		Opened: s.opened.Load(), LastLive: s.lastLive.Load(),
-		Refused: s.refused.Load(), Failed: s.failed.Load(),
-	}
-	s.mu.Lock()
-	if s.firstError != nil {
-		st.FirstError = s.firstError.Error()
-	}
-	s.mu.Unlock()
+	var st StormState
+	s.note(func(now *StormState) { st = *now })
 	text, err := json.Marshal(st)
 	if err == nil {
 		err = os.WriteFile(name+".new", text, 0o600)
@@ -126,12 +124,10 @@ func (s *stormClients) client(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			s.failed.Add(1)
-			s.mu.Lock()
-			if s.firstError == nil {
-				s.firstError = err
-			}
-			s.mu.Unlock()
+			s.note(func(st *StormState) {
+				st.Failed++
+				st.FirstError = cmp.Or(st.FirstError, err.Error())
+			})
 		}
 		_ = Sleep(ctx, wait)
 	}
@@ -160,7 +156,7 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 		return again, err
 	}
 	if resp.StatusCode == http.StatusTooManyRequests {
-		s.refused.Add(1)
+		s.note(func(st *StormState) { st.Refused++ })
 		return retryAfter(resp.Header), nil
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -171,8 +167,10 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 			return again, err
 		}
 	}
-	s.lastLive.Store(time.Now().UnixNano())
-	s.opened.Add(1)
+	s.note(func(st *StormState) {
+		st.Opened++
+		st.LastLive = time.Now().UnixNano()
+	})
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return rand.N(again), nil
 }

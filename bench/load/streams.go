@@ -31,15 +31,11 @@ type stream struct {
 	id       uint32
 	unpaid   int  // bytes that were not given back
 	answered bool // the head of the answer has come
-
-	// A stream that does not count is not a part of a fleet.
-	counts bool
-	deaf   bool  // it gives nothing back, as a client that does not read
-	ended  error // why it has ended; nil as long as it lasts
+	deaf     bool // it gives nothing back, as a client that does not read
 }
 
 // dialStreams connects to e, without a watch, and hands the connection to r.
-func dialStreams(d measure.Dialer, e Endpoint, f flow, r *reader) (*streams, error) {
+func dialStreams(d measure.Dialer, e Endpoint, f Flow, r *reader) (*streams, error) {
 	h, err := dialH2(d, e, f)
 	if err != nil {
 		return nil, err
@@ -54,10 +50,10 @@ func dialStreams(d measure.Dialer, e Endpoint, f flow, r *reader) (*streams, err
 }
 
 // open begins a watch for each request, and returns when the server has accepted all. seqs are the
-// latest writes. Watches that do not count are deaf.
+// latest writes. Deaf watches are silent.
 func (c *streams) open(ctx context.Context, r *reader, requests []watchRequest, seqs []uint64,
-	counts bool) ([]*stream, error) {
-	opened, err := c.begin(r, requests, seqs, counts)
+	deaf bool) ([]*stream, error) {
+	opened, err := c.begin(r, requests, seqs, deaf)
 	for start := time.Now(); err == nil; err = Sleep(ctx, time.Millisecond) {
 		r.mu.Lock()
 		waiting, refused, closed := c.waiting, c.refused, r.clients[c.sock.FD] != client(c)
@@ -77,12 +73,12 @@ func (c *streams) open(ctx context.Context, r *reader, requests []watchRequest, 
 }
 
 // begin sends the requests.
-func (c *streams) begin(r *reader, requests []watchRequest, seqs []uint64, counts bool) (begun []*stream, err error) {
+func (c *streams) begin(r *reader, requests []watchRequest, seqs []uint64, deaf bool) (begun []*stream, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range requests {
-		s := &stream{counts: counts, deaf: !counts,
-			Watch: Watch{filter: q.filter, lean: q.lean, over: c, last: slices.Clone(seqs)}}
+		s := &stream{deaf: deaf,
+			Watch: Watch{filter: q.filter, lean: q.lean, silent: deaf, over: c, last: slices.Clone(seqs)}}
 		if s.id, err = c.ask(q.endpoint, q.uri(), q.accept(), q.gzip); err != nil {
 			return nil, err
 		}
@@ -157,13 +153,7 @@ func (c *streams) data(id uint32, p []byte, end bool) (err error) {
 	if err != nil {
 		return err
 	}
-	wrong := s.scan.data(p, func(line []byte) error {
-		if s.counts {
-			return s.count(line, c.tally)
-		}
-		_, _, err := s.event(line)
-		return err
-	})
+	wrong := s.scan.data(p, func(line []byte) error { return s.count(line, c.tally) })
 	if wrong == nil && end {
 		wrong = errEnded
 	}
@@ -196,7 +186,7 @@ func (c *streams) over(s *stream, why error) {
 		if c.refused == nil {
 			c.refused = why
 		}
-	case s.counts:
+	case !s.silent:
 		c.lose(why)
 	}
 }

@@ -16,6 +16,8 @@ type Watch struct {
 	lean   bool     // its objects have no metadata.managedFields
 	last   []uint64 // for each object, the number of the last write
 	over   carrier
+	silent bool  // its events do not count, because it is no part of a fleet
+	ended  error // why it has ended; nil as long as it lasts
 }
 
 // A carrier is the connection of one or more watches.
@@ -24,12 +26,13 @@ type carrier interface {
 	end(w *Watch, r *reader)
 }
 
-// count takes one event and counts it.
+// count takes one event, and counts it unless the watch is silent.
 func (w *Watch) count(line []byte, t *tally) error {
 	seq, bookmark, err := w.event(line)
 	switch {
 	case err != nil:
 		return err
+	case w.silent:
 	case bookmark:
 		t.bookmarks.Add(1)
 	default:

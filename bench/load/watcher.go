@@ -77,13 +77,13 @@ func (w *watcher) begin(q watchRequest) (early []byte, err error) {
 	return bytes.Clone(rest), err
 }
 
-// watcherAgent is the User-Agent of watchers. It separates their requests from watchfan's own in
-// kube-apiserver's audit log.
-const WatcherAgent = Name
+// Name is the name of this program among the processes, and its User-Agent. It separates requests
+// from watchfan's own in kube-apiserver's audit log.
+const Name = "bench"
 
 // RequestHead returns the head of a GET.
 func RequestHead(e Endpoint, uri, mediaType string, gzip bool) string {
-	head := "GET " + uri + " HTTP/1.1\r\nHost: " + e.Addr.String() + "\r\nUser-Agent: " + WatcherAgent +
+	head := "GET " + uri + " HTTP/1.1\r\nHost: " + e.Addr.String() + "\r\nUser-Agent: " + Name +
 		"\r\nAccept: " + mediaType + "\r\n"
 	if gzip {
 		head += "Accept-Encoding: gzip\r\n"
@@ -96,7 +96,8 @@ func RequestHead(e Endpoint, uri, mediaType string, gzip bool) string {
 
 // take implements client.
 func (w *watcher) take(p []byte, t *tally) error {
-	return w.scan.feed(p, func(line []byte) error { return w.count(line, t) })
+	w.ended = w.scan.feed(p, func(line []byte) error { return w.count(line, t) })
+	return w.ended
 }
 
 // end implements carrier.

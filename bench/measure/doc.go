@@ -2,12 +2,10 @@
 
 // Package measure holds the instruments of all benchmarks:
 //
-//	proc     CPU time and memory of processes
-//	meter    their usage in a window of time
+//	proc     CPU time and memory of processes, so far and in a window of time
 //	latency  histograms
 //	pace     open-loop timetables
-//	sock     sockets, of which one goroutine reads thousands
-//	epoll    how it waits for them
+//	sock     sockets, of which one goroutine reads thousands, and how it waits for them
 //
 // It knows nothing of Kubernetes, of peers, or of reports.
 package measure

@@ -154,20 +154,6 @@ func thousands(n int) string {
 	return s
 }
 
-// writeReport prints the conditions and the figures of a run, and publishes them under a name. It
-// returns err, the reason why the figures are incomplete, if any.
-func writeReport(stdout io.Writer, name string, c Conditions, err error, figures func(io.Writer)) error {
-	var text bytes.Buffer
-	c.write(&text)
-	if err != nil {
-		fmt.Fprintf(&text, "\nINCOMPLETE: %v\n", err)
-	}
-	fmt.Fprintln(&text)
-	figures(&text)
-	stdout.Write(text.Bytes())
-	return errors.Join(err, publish(name, text.Bytes()))
-}
-
 // publish writes a report to bench/results. An empty name publishes nothing.
 func publish(name string, report []byte) error {
 	if name == "" {
@@ -186,8 +172,9 @@ func Clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// Write reports all samples: first all tables, then all benchmark lines. err is the reason
-// why they are incomplete, if any. Failed samples are errors, and without samples there is no report.
+// Write prints the conditions, all tables and all benchmark lines, and publishes them under a name.
+// err is the reason why they are incomplete, if any. Failed samples are errors, and without samples
+// there is no report.
 func Write(stdout io.Writer, name string, c Conditions, err error, all []*Section) error {
 	failed, cases := 0, 0
 	for _, s := range all {
@@ -200,18 +187,24 @@ func Write(stdout io.Writer, name string, c Conditions, err error, all []*Sectio
 	if failed > 0 {
 		err = errors.Join(err, fmt.Errorf("%d of %d cases failed", failed, cases))
 	}
-	return writeReport(stdout, name, c, err, func(w io.Writer) {
-		var disturbed []float64
-		for _, s := range all {
-			s.WriteTables(w)
-			disturbed = append(disturbed, s.values("others-cpu-%")...)
-		}
-		writeDisturbance(w, disturbed)
-		fmt.Fprintln(w)
-		for _, s := range all {
-			s.writeBenchmarks(w)
-		}
-	})
+	var text bytes.Buffer
+	c.write(&text)
+	if err != nil {
+		fmt.Fprintf(&text, "\nINCOMPLETE: %v\n", err)
+	}
+	fmt.Fprintln(&text)
+	var disturbed []float64
+	for _, s := range all {
+		s.WriteTables(&text)
+		disturbed = append(disturbed, s.values("others-cpu-%")...)
+	}
+	writeDisturbance(&text, disturbed)
+	fmt.Fprintln(&text)
+	for _, s := range all {
+		s.writeBenchmarks(&text)
+	}
+	stdout.Write(text.Bytes())
+	return errors.Join(err, publish(name, text.Bytes()))
 }
 
 // M returns a metric.
@@ -219,3 +212,39 @@ func M(unit string, value float64) Metric { return Metric{unit, value} }
 
 // Col returns a column.
 func Col(title, unit string, scale float64) Column { return Column{title, unit, scale} }
+
+// SumSeries adds up the series of a metric that have all of the labels. page is in the Prometheus
+// text format:
+//
+//	name{label="value",…} 3
+//	name 3
+func SumSeries(page, name string, labels ...string) (sum float64, err error) {
+	for line := range strings.Lines(page) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		set, value, complete := strings.Cut(rest, " ")
+		if rest[0] == '{' { // values of labels may contain spaces
+			set, value, complete = strings.Cut(rest, "} ")
+		}
+		if !hasAll(set, labels) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if !complete || err != nil {
+			return 0, fmt.Errorf("metric %.200q: not a number", line)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func hasAll(set string, labels []string) bool {
+	for _, label := range labels {
+		if !strings.Contains(set, label) {
+			return false
+		}
+	}
+	return true
+}

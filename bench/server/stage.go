@@ -60,6 +60,18 @@ func (s *Stage) Stop() {
 	}
 }
 
+// Behind calls do with a new watchfan in front of the cluster.
+func (s *Stage) Behind(ctx context.Context, watchfan string, flags []string, do func() error) (err error) {
+	if s.Proxy, err = StartProxy(ctx, watchfan, s.Cluster, flags...); err != nil {
+		return err
+	}
+	defer func() {
+		s.Proxy.Child.Stop()
+		s.Proxy = nil
+	}()
+	return do()
+}
+
 func (s *Stage) source() source {
 	if s.Floor != nil {
 		return s.Floor

@@ -6,7 +6,7 @@
 //	endpoint  collection  pods                    where, and which objects
 //	writer  ledger                                the writes and their numbers
 //	fleet  watch  reader  scanner  inflate        the watchers and how they read
-//	watcher  streams  h2conn  sleepers            over HTTP/1.1, over HTTP/2, and those that do not read
+//	streams  h2conn  sleepers                     watchers over HTTP/2, and those that do not read
 //	resync_client  list_client  storm_clients     clients that resync, list, or come all at once
 //
 // # Goroutines

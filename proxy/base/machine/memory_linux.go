@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // ResidentMemory returns the resident memory of this process in bytes (proc_pid_statm(5)).
@@ -25,26 +26,13 @@ func ResidentMemory() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// Memory returns the memory of this machine in bytes (proc_meminfo(5)); 0 if it is not known.
+// Memory returns the memory of this machine in bytes (sysinfo(2)); 0 if it is not known.
 func Memory() int64 {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
+	var info syscall.Sysinfo_t
+	if syscall.Sysinfo(&info) != nil {
 		return 0
 	}
-	return totalMemory(string(text))
-}
-
-// totalMemory reads MemTotal in a content of /proc/meminfo.
-func totalMemory(text string) int64 {
-	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "MemTotal:" && fields[2] == "kB" {
-			n, err := strconv.ParseInt(fields[1], 10, 64)
-			if err == nil && n > 0 && n < noLimit>>10 {
-				return n << 10
-			}
-		}
-	}
-	return 0
+	return int64(info.Totalram) * int64(info.Unit)
 }
 
 // Cgroup is a control group whose memory is limited.

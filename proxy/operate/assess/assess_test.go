@@ -179,7 +179,8 @@ func TestVerdicts(t *testing.T) {
 // What kube-apiserver does not say is named, and nothing else becomes wrong by it.
 func TestMissing(t *testing.T) {
 	text := load{pods: 1000, events: 50, cpu: 1}.after(100)
-	for _, name := range wanted {
+	for _, m := range wanted {
+		name := m.name
 		var without strings.Builder
 		for line := range strings.Lines(text) {
 			if !strings.HasPrefix(line, name+"{") && !strings.HasPrefix(line, name+" ") {

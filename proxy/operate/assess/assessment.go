@@ -192,25 +192,3 @@ func (a *Assessment) estimate() {
 
 // defaultObjectBytes is the size of objects of which no event has been seen.
 const defaultObjectBytes = 2000
-
-// missing says which metrics kube-apiserver does not have, and what that means. Those of starts are
-// absent until there has been one.
-func missing(s *sample) []string {
-	out := []string{}
-	for _, m := range []struct{ name, means string }{
-		{longRunning, "open watches are not known"},
-		{watchEvents, "deliveries are not known"},
-		{watchBytes, "bytes are not known"},
-		{received, "events are not known, and what is left is too low"},
-		{processCPU, "kube-apiserver's CPU is not known"},
-		{processMemory0, "kube-apiserver's memory is not known"},
-	} {
-		if !s.found[m.name] {
-			out = append(out, m.name+": "+m.means)
-		}
-	}
-	if !s.found[storedObjects] && !s.found[storedObjects0] {
-		out = append(out, storedObjects+": the tier's memory is too low")
-	}
-	return out
-}

@@ -4,6 +4,7 @@
 //
 //	command.go     the command and its flags
 //	scrape.go      /metrics of kube-apiserver: the lines that matter, within bounds
+//	metrics.go     which metrics these are, and what they count
 //	sample.go      one scrape, by resource
 //	figures.go     what a delivery, an object and a watch cost, as bench has measured it
 //	assessment.go  two samples and the figures, to an Assessment

@@ -36,11 +36,11 @@ type counts struct {
 // newSample reads a scrape.
 func newSample(families map[string]*dto.MetricFamily, at time.Time) *sample {
 	s := &sample{at: at, resources: make(map[schema.GroupResource]counts), found: make(map[string]bool)}
-	for name, family := range families {
-		for _, m := range family.GetMetric() {
+	for _, w := range wanted {
+		for _, m := range families[w.name].GetMetric() {
 			if v := m.GetUntyped().GetValue(); !math.IsNaN(v) && !math.IsInf(v, 0) && v >= 0 {
-				s.found[name] = true
-				s.add(name, labels(m), v)
+				s.found[w.name] = true
+				w.add(s, labels(m), v)
 			}
 		}
 	}
@@ -53,52 +53,6 @@ func labels(m *dto.Metric) map[string]string {
 		found[l.GetName()] = l.GetValue()
 	}
 	return found
-}
-
-func (s *sample) add(name string, l map[string]string, v float64) {
-	switch name {
-	case processCPU:
-		s.cpu = v
-	case processMemory0:
-		s.memory = v
-	case processStart:
-		s.start = v
-	case buildInfo:
-		s.version = l["git_version"]
-	default:
-		r := resourceOf(l)
-		c := s.resources[r]
-		c.add(name, l, v)
-		if c != (counts{}) {
-			s.resources[r] = c
-		}
-	}
-}
-
-func (c *counts) add(name string, l map[string]string, v float64) {
-	switch name {
-	case longRunning:
-		if l["verb"] == "WATCH" && l["subresource"] == "" {
-			c.watches += v
-			c.begun += v
-		}
-	case requests:
-		if l["verb"] == "WATCH" && l["subresource"] == "" {
-			c.begun += v
-		}
-	case storedObjects, storedObjects0:
-		c.stored = max(c.stored, v)
-	case watchEvents:
-		c.deliveries += v
-	case watchBytes:
-		c.bytes += v
-	case received:
-		c.events += v
-	case initEvents:
-		c.initial += v
-	case listedObjects:
-		c.listed += v
-	}
 }
 
 // resourceOf returns the resource of a metric. Before Kubernetes 1.34 some metrics have one label

@@ -6,31 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
-
-// The metrics that are read. A missing one makes the assessment coarser; see missing.
-const (
-	longRunning    = "apiserver_longrunning_requests"
-	watchEvents    = "apiserver_watch_events_total"
-	watchBytes     = "apiserver_watch_events_sizes_sum"
-	received       = "apiserver_watch_cache_events_received_total"
-	initEvents     = "apiserver_init_events_total"
-	listedObjects  = "apiserver_cache_list_returned_objects_total"
-	requests       = "apiserver_request_total"
-	storedObjects  = "apiserver_resource_objects"
-	storedObjects0 = "apiserver_storage_objects" // before Kubernetes 1.34
-	processCPU     = "process_cpu_seconds_total"
-	processMemory0 = "process_resident_memory_bytes"
-	processStart   = "process_start_time_seconds"
-	buildInfo      = "kubernetes_build_info"
-)
-
-var wanted = []string{longRunning, watchEvents, watchBytes, received, initEvents, listedObjects, requests,
-	storedObjects, storedObjects0, processCPU, processMemory0, processStart, buildInfo}
 
 // Bounds of an answer. A large cluster's has some tens of megabytes, nearly all in histograms that are
 // not kept.
@@ -76,10 +57,5 @@ func isWanted(line []byte) bool {
 	if end < 0 {
 		return false
 	}
-	for _, name := range wanted {
-		if string(line[:end]) == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(wanted, func(m metric) bool { return string(line[:end]) == m.name })
 }

@@ -58,10 +58,10 @@ func (k Kind) cache() bool { return k >= Copies }
 // answers and watches. Connections have a limit of their own elsewhere. Lanes have no limit but the
 // memory: caches are what it is for.
 type Limits struct {
-	Each      int64 // of one source
-	Strangers int64 // of all strangers together
-	All       int64 // of all sources together
-	Copies    int64 // the copies of one source
+	Each      int64 `json:"eachBytes"`      // of one source
+	Strangers int64 `json:"strangersBytes"` // of all strangers together
+	All       int64 `json:"allBytes"`       // of all sources together
+	Copies    int64 `json:"copiesBytes"`    // the copies of one source
 }
 
 // LimitsOf returns the limits for a process that may use so many bytes of memory. What has been cut
@@ -210,24 +210,23 @@ func (l *Ledger) roomLocked(b *balance, kind Kind, more int64) (victim *balance,
 
 // moveLocked adds to what an entry holds.
 func (l *Ledger) moveLocked(e *Entry, more int64) {
-	b := e.of
-	if e.bytes == 0 && more != 0 {
-		if b.things++; b.things == 1 {
-			l.holding++
-		}
-	}
+	b, before := e.of, e.bytes
 	e.bytes += more
 	b.held[e.kind] += more
 	l.held[e.kind] += more
-	if e.bytes == 0 && more != 0 {
+	switch {
+	case before == 0 && e.bytes != 0:
+		if b.things++; b.things == 1 {
+			l.holding++
+		}
+	case before != 0 && e.bytes == 0:
 		if b.things--; b.things == 0 {
 			l.holding--
 		}
 	}
-	if e.gone {
-		return
+	if !e.gone {
+		l.liveLocked(e, more)
 	}
-	l.liveLocked(e, more)
 }
 
 // liveLocked adds to what an entry holds that has not been cut.

@@ -23,9 +23,8 @@ const (
 // longest time; an idle one before one that is answered. A probe takes milliseconds, so it is gone
 // before its turn comes. The methods may be called from any goroutine.
 type connections struct {
-	mu        sync.Mutex
-	open      map[net.Conn]*visit
-	addresses map[netip.Prefix]int
+	mu   sync.Mutex
+	open map[net.Conn]*visit
 }
 
 // visit is one connection. connections.mu guards it.
@@ -50,15 +49,14 @@ func (cs *connections) change(c net.Conn, state http.ConnState) (closing net.Con
 	switch {
 	case state == http.StateNew:
 		if cs.open == nil {
-			cs.open, cs.addresses = make(map[net.Conn]*visit), make(map[netip.Prefix]int)
+			cs.open = make(map[net.Conn]*visit)
 		}
 		v = &visit{from: account.AddressOf(c.RemoteAddr()), since: time.Now()}
 		closing = cs.oneTooManyLocked(v.from)
 		cs.open[c] = v
-		cs.addresses[v.from]++
 	case v == nil:
 	case state == http.StateClosed || state == http.StateHijacked:
-		cs.removeLocked(c, v)
+		delete(cs.open, c)
 	default:
 		v.active, v.since = state == http.StateActive, time.Now()
 	}
@@ -68,16 +66,17 @@ func (cs *connections) change(c net.Conn, state http.ConnState) (closing net.Con
 // oneTooManyLocked returns the connection that makes way for a new one, nil if there is room. It is
 // no longer counted.
 func (cs *connections) oneTooManyLocked(comer netip.Prefix) (last net.Conn) {
-	own := cs.addresses[comer] >= maxOfAddress
+	addresses, most := make(map[netip.Prefix]int), 0
+	for _, v := range cs.open {
+		addresses[v.from]++
+		most = max(most, addresses[v.from])
+	}
+	own := addresses[comer] >= maxOfAddress
 	if !own && len(cs.open) < maxConnections {
 		return nil
 	}
-	most := 0
-	for _, n := range cs.addresses {
-		most = max(most, n)
-	}
 	for c, v := range cs.open {
-		makesWay := cs.addresses[v.from] == most
+		makesWay := addresses[v.from] == most
 		if own {
 			makesWay = v.from == comer
 		}
@@ -85,7 +84,7 @@ func (cs *connections) oneTooManyLocked(comer netip.Prefix) (last net.Conn) {
 			last = c
 		}
 	}
-	cs.removeLocked(last, cs.open[last])
+	delete(cs.open, last)
 	return last
 }
 
@@ -95,13 +94,6 @@ func (v *visit) before(w *visit) bool {
 		return w.active
 	}
 	return v.since.Before(w.since)
-}
-
-func (cs *connections) removeLocked(c net.Conn, v *visit) {
-	delete(cs.open, c)
-	if cs.addresses[v.from]--; cs.addresses[v.from] == 0 {
-		delete(cs.addresses, v.from)
-	}
 }
 
 // count returns the number of open connections.

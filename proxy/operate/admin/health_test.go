@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/operate/diagnose"
 )
 
 // /livez depends on nothing. /readyz lists its checks if one fails, and with ?verbose.
 func TestHealth(t *testing.T) {
 	var failure error
-	p := startPort(t,
-		Config{Checks: []Check{{"first", func() error { return nil }}, {"second", func() error { return failure }}}})
+	p := startPort(t, Config{Checks: []diagnose.Check{
+		{Name: "first", OK: func() error { return nil }}, {Name: "second", OK: func() error { return failure }}}})
 	check := func(path string, code int, body string) {
 		t.Helper()
 		resp, got := p.do(http.MethodGet, path, nil)

@@ -31,7 +31,7 @@ type Config struct {
 	Profiling bool // serve profiles, and show watches to all clients
 
 	Metrics  *metrics.Set               // /metrics shows them beside those of the process
-	Checks   []Check                    // of /readyz, in this order
+	Checks   []diagnose.Check           // of /readyz, in this order
 	Watchers *diagnose.WatchersPage     // /debug/watchers
 	State    func() diagnose.DebugState // /debug/lanes; may be called from any goroutine
 	History  *diagnose.History          // /debug/history

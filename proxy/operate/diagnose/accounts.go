@@ -28,16 +28,8 @@ type DebugAccounts struct {
 	Strangers int64            `json:"strangersBytes"` // now, for clients whom kube-apiserver has not accepted, without connections
 	Cut       map[string]int64 `json:"cutBytes"`       // in all
 	Refused   map[string]int64 `json:"refused"`        // times, in all
-	Limits    DebugLimits      `json:"limits"`
+	Limits    account.Limits   `json:"limits"`
 	Largest   []DebugHolder    `json:"largest"` // at most 20, the largest first
-}
-
-// DebugLimits are the bounds in bytes; 0 is none.
-type DebugLimits struct {
-	Each      int64 `json:"eachBytes"`
-	Strangers int64 `json:"strangersBytes"`
-	All       int64 `json:"allBytes"`
-	Copies    int64 `json:"copiesBytes"` // of each source
 }
 
 // DebugHolder is what one source holds.
@@ -49,19 +41,20 @@ type DebugHolder struct {
 	Things   int              `json:"things"` // bodies, answers, watches, connections, caches
 }
 
-// Accounts describes what a ledger holds now.
-func Accounts(l *account.Ledger) DebugAccounts {
-	totals, limits := l.Totals(), l.Limits()
+// accounts describes what a ledger holds now.
+func accounts(l *account.Ledger, names bool) DebugAccounts {
+	totals := l.Totals()
 	d := DebugAccounts{
 		Time: time.Now(), Sources: totals.Sources, Strangers: totals.Strangers,
 		Held: byKind(totals.Held[:]), Cut: byKind(totals.Cut[:]), Refused: byKind(totals.Refused[:]),
-		Limits:  DebugLimits{limits.Each, limits.Strangers, limits.All, limits.Copies},
-		Largest: []DebugHolder{},
+		Limits: l.Limits(), Largest: []DebugHolder{},
 	}
 	for _, h := range l.Largest(mostHolders) {
-		d.Largest = append(d.Largest, DebugHolder{
-			Source: watchers.Shown(h.Source.Name), Stranger: h.Source.Stranger, Bytes: h.Total(), Held: byKind(h.Held[:]), Things: h.Things,
-		})
+		shown := DebugHolder{Stranger: h.Source.Stranger, Bytes: h.Total(), Held: byKind(h.Held[:]), Things: h.Things}
+		if names {
+			shown.Source = watchers.Shown(h.Source.Name)
+		}
+		d.Largest = append(d.Largest, shown)
 	}
 	return d
 }
@@ -74,28 +67,15 @@ func byKind(values []int64) map[string]int64 {
 	return m
 }
 
-// AccountsPage answers /debug/accounts as [LanesPage] answers its own. Without names it leaves the
-// sources' names out.
+// AccountsPage answers /debug/accounts. Without names it leaves the sources' names out.
 func AccountsPage(l *account.Ledger) func(w http.ResponseWriter, r *http.Request, names bool) {
 	return func(w http.ResponseWriter, r *http.Request, names bool) {
-		asJSON, err := parseLanesQuery(r)
-		if err != nil {
-			WriteText(w, http.StatusBadRequest, err.Error()+"\n")
-			return
-		}
-		w.Header().Set("Cache-Control", "no-store")
-		d := Accounts(l)
-		for i := range d.Largest {
-			if !names {
-				d.Largest[i].Source = ""
-			}
-		}
-		respond(w, asJSON, d, d.write)
+		page(w, r, func() DebugAccounts { return accounts(l, names) })
 	}
 }
 
-// write writes d as tables.
-func (d DebugAccounts) write(w io.Writer) {
+// writeText writes d as tables.
+func (d DebugAccounts) writeText(w io.Writer) {
 	fmt.Fprintf(w, "Held for %d sources; %s of it for strangers.\n\n", d.Sources, heldSize(d.Strangers))
 	kinds := account.Kinds()
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

@@ -23,18 +23,9 @@ func (a *adminPort) addFlag(flags *pflag.FlagSet) {
 		"`URL` of watchfan's admin port; for a pod, run kubectl port-forward POD 8002")
 }
 
-// watchers returns the watches that query selects.
-func (a *adminPort) watchers(query url.Values) (*WatcherList, error) {
-	query.Set("format", "json")
-	list := &WatcherList{}
-	if err := a.decode("/debug/watchers", query, list); err != nil {
-		return nil, err
-	}
-	return list, nil
-}
-
 // decode reads an answer in JSON into v.
 func (a *adminPort) decode(path string, query url.Values, v any) error {
+	query.Set("format", "json")
 	body, err := a.get(path, query)
 	if err != nil {
 		return err

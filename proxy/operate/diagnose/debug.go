@@ -48,6 +48,25 @@ func respond(w http.ResponseWriter, asJSON bool, v any, text func(io.Writer)) {
 	Write(w, http.StatusOK, "application/json", body.Bytes())
 }
 
+// page answers with what state returns, which is never cached. It answers JSON for ?format=json and to
+// clients that accept application/json, and text to all others. The only parameter is format.
+func page[T interface{ writeText(io.Writer) }](w http.ResponseWriter, r *http.Request, state func() T) {
+	query, err := parameters(r, []string{"format"})
+	asJSON := acceptsJSON(r)
+	if err == nil && len(query) > 0 {
+		if asJSON, err = parseFormat(query[0].value); err != nil {
+			err = fmt.Errorf("format=%.50q: %w", query[0].value, err)
+		}
+	}
+	if err != nil {
+		WriteText(w, http.StatusBadRequest, err.Error()+"\n")
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	answer := state()
+	respond(w, asJSON, answer, answer.writeText)
+}
+
 // onlyReads reports whether r is a GET or HEAD. Other requests are answered with refusal.
 func onlyReads(w http.ResponseWriter, r *http.Request, refusal string) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

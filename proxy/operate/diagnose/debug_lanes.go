@@ -53,9 +53,36 @@ type DebugWatches struct {
 	Gzip      int            `json:"gzip"`      // of all of them
 }
 
+// Check is a condition of /readyz, which says whether a new watch would be served now.
+type Check struct {
+	Name string
+	OK   func() error // may be called from any goroutine, and must not block
+}
+
+// DebugCheck is the outcome of a Check.
 type DebugCheck struct {
 	Name  string `json:"name"`
 	Error string `json:"error,omitempty"` // "" is ok
+}
+
+// RunChecks returns the outcomes of checks, in their order.
+func RunChecks(checks []Check) (outcomes []DebugCheck) {
+	for _, check := range checks {
+		outcome := DebugCheck{Name: check.Name}
+		if err := check.OK(); err != nil {
+			outcome.Error = err.Error()
+		}
+		outcomes = append(outcomes, outcome)
+	}
+	return outcomes
+}
+
+// String returns the outcome as a line, as kube-apiserver's health endpoints write it.
+func (c DebugCheck) String() string {
+	if c.Error == "" {
+		return "[+]" + c.Name + " ok\n"
+	}
+	return "[-]" + c.Name + " failed: " + c.Error + "\n"
 }
 
 type DebugTotals struct {
@@ -93,31 +120,9 @@ type DebugBucket struct {
 	Count uint64  `json:"count"`
 }
 
-// LanesPage answers /debug/lanes with what state returns. It answers JSON for ?format=json and to
-// clients that accept application/json, and a table to all others.
+// LanesPage answers /debug/lanes with what state returns.
 func LanesPage(state func() DebugState) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		asJSON, err := parseLanesQuery(r)
-		if err != nil {
-			WriteText(w, http.StatusBadRequest, err.Error()+"\n")
-			return
-		}
-		w.Header().Set("Cache-Control", "no-store")
-		d := state()
-		respond(w, asJSON, d, d.write)
-	}
-}
-
-// parseLanesQuery reports whether r asks for JSON. The only parameter is format.
-func parseLanesQuery(r *http.Request) (asJSON bool, err error) {
-	query, err := parameters(r, []string{"format"})
-	if err != nil || len(query) == 0 {
-		return acceptsJSON(r), err
-	}
-	if asJSON, err = parseFormat(query[0].value); err != nil {
-		return false, fmt.Errorf("format=%.50q: %w", query[0].value, err)
-	}
-	return asJSON, nil
+	return func(w http.ResponseWriter, r *http.Request) { page(w, r, state) }
 }
 
 // age returns the time since t as kubectl shows it.
@@ -128,15 +133,11 @@ func (d *DebugState) age(t *time.Time) string {
 	return duration.HumanDuration(d.Time.Sub(*t))
 }
 
-// write writes d as tables.
-func (d DebugState) write(w io.Writer) {
+// writeText writes d as tables.
+func (d DebugState) writeText(w io.Writer) {
 	fmt.Fprintf(w, "watchfan %s, up %s, in front of %s\n\n", d.Version, d.age(&d.StartTime), d.Upstream)
 	for _, check := range d.Checks {
-		if check.Error == "" {
-			fmt.Fprintf(w, "[+]%s ok\n", check.Name)
-		} else {
-			fmt.Fprintf(w, "[-]%s failed: %s\n", check.Name, check.Error)
-		}
+		fmt.Fprint(w, check)
 	}
 	d.writeTotals(w)
 	d.writeLanes(w)

@@ -27,18 +27,11 @@ type PassedList struct {
 
 // PassedStatus is one watch that is passed through. It holds nothing of any object and no credentials.
 type PassedStatus struct {
-	Reason        request.Reason     `json:"reason"`
-	User          string             `json:"user"` // name, or kind of credential in parentheses
-	UserAgent     string             `json:"userAgent"`
-	Client        string             `json:"client"` // address
-	Resource      string             `json:"resource"`
-	Namespace     string             `json:"namespace,omitempty"`
-	Name          string             `json:"name,omitempty"`
-	LabelSelector string             `json:"labelSelector,omitempty"`
-	FieldSelector string             `json:"fieldSelector,omitempty"`
-	TLS           bool               `json:"tls"`
-	Started       time.Time          `json:"started"`
-	AgeSeconds    downstream.Seconds `json:"ageSeconds"`
+	Reason request.Reason `json:"reason"`
+	Asker
+	TLS        bool               `json:"tls"`
+	Started    time.Time          `json:"started"`
+	AgeSeconds downstream.Seconds `json:"ageSeconds"`
 }
 
 // passedList returns the passed-through watches that q selects. A query for a state, a verdict or a
@@ -61,18 +54,20 @@ func passedList(open []*passthrough.Watch, q watchersQuery, now time.Time) Passe
 
 func passedStatus(w *passthrough.Watch, now time.Time) PassedStatus {
 	return PassedStatus{
-		Reason:        w.Why,
-		User:          watchers.Shown(w.User),
-		UserAgent:     watchers.Shown(w.UserAgent),
-		Client:        w.Client,
-		Resource:      watchers.Shown(w.Resource),
-		Namespace:     watchers.Shown(w.Namespace),
-		Name:          watchers.Shown(w.Name),
-		LabelSelector: watchers.Shown(w.LabelSelector),
-		FieldSelector: watchers.Shown(w.FieldSelector),
-		TLS:           w.TLS,
-		Started:       lane.ShownAt(now, w.Started),
-		AgeSeconds:    downstream.InSeconds(now.Sub(w.Started)),
+		Reason: w.Why,
+		Asker: Asker{
+			User:          watchers.Shown(w.User),
+			UserAgent:     watchers.Shown(w.UserAgent),
+			Client:        w.Client,
+			Resource:      watchers.Shown(w.Resource),
+			Namespace:     watchers.Shown(w.Namespace),
+			Name:          watchers.Shown(w.Name),
+			LabelSelector: watchers.Shown(w.LabelSelector),
+			FieldSelector: watchers.Shown(w.FieldSelector),
+		},
+		TLS:        w.TLS,
+		Started:    lane.ShownAt(now, w.Started),
+		AgeSeconds: downstream.InSeconds(now.Sub(w.Started)),
 	}
 }
 
@@ -85,11 +80,6 @@ func (q *watchersQuery) matchesPassed(s PassedStatus, now time.Time) bool {
 		(q.namespace == "" || q.namespace == s.Namespace) &&
 		(strings.Contains(s.LabelSelector, q.selector) || strings.Contains(s.FieldSelector, q.selector)) &&
 		s.AgeSeconds.Duration() >= q.minAge
-}
-
-// Selector is the watch's namespace, name and selectors, written as kubectl's arguments.
-func (s *PassedStatus) Selector() string {
-	return selectorText(s.Namespace, s.Name, s.LabelSelector, s.FieldSelector)
 }
 
 // Counts lists how many watches have each reason, the most first.

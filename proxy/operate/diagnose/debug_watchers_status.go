@@ -43,10 +43,8 @@ func slowCauses(counts map[watchers.Cause]int) []SlowCause {
 	return slow
 }
 
-// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of any object
-// and no credentials.
-type WatcherStatus struct {
-	ID            uint64 `json:"id"`
+// Asker is the client of a watch, and what it asks for.
+type Asker struct {
 	User          string `json:"user"` // name, or kind of credential in parentheses
 	UserAgent     string `json:"userAgent"`
 	Client        string `json:"client"`           // address
@@ -57,12 +55,19 @@ type WatcherStatus struct {
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
 	ShardSelector string `json:"shardSelector,omitempty"`
-	Protocol      string `json:"protocol"` // HTTP/1.1, HTTP/2 or WebSocket
-	Encoding      string `json:"encoding"`
-	View          string `json:"view,omitempty"`
-	Lean          bool   `json:"lean"` // without metadata.managedFields
-	Gzip          bool   `json:"gzip"`
-	TLS           bool   `json:"tls"`
+}
+
+// WatcherStatus is one watch: its client, its scope and its progress. It holds nothing of any object
+// and no credentials.
+type WatcherStatus struct {
+	ID uint64 `json:"id"`
+	Asker
+	Protocol string `json:"protocol"` // HTTP/1.1, HTTP/2 or WebSocket
+	Encoding string `json:"encoding"`
+	View     string `json:"view,omitempty"`
+	Lean     bool   `json:"lean"` // without metadata.managedFields
+	Gzip     bool   `json:"gzip"`
+	TLS      bool   `json:"tls"`
 
 	Started    time.Time          `json:"started"`
 	Deadline   time.Time          `json:"deadline"`
@@ -95,16 +100,18 @@ type WatcherStatus struct {
 func (w watched) status() WatcherStatus {
 	st, scope, started := &w.e.State, w.w.Scope.Value(), w.w.Started.Time()
 	status := WatcherStatus{
-		ID:              w.w.ID(),
-		User:            w.w.User.Value(),
-		UserAgent:       w.w.UserAgent.Value(),
-		Client:          w.w.Conn.RemoteAddr().String(),
-		Resource:        w.e.Lane.Resource,
-		Namespace:       scope.Namespace,
-		Name:            scope.Name,
-		LabelSelector:   scope.Labels,
-		FieldSelector:   scope.Fields,
-		ShardSelector:   scope.Shard,
+		ID: w.w.ID(),
+		Asker: Asker{
+			User:          w.w.User.Value(),
+			UserAgent:     w.w.UserAgent.Value(),
+			Client:        w.w.Conn.RemoteAddr().String(),
+			Resource:      w.e.Lane.Resource,
+			Namespace:     scope.Namespace,
+			Name:          scope.Name,
+			LabelSelector: scope.Labels,
+			FieldSelector: scope.Fields,
+			ShardSelector: scope.Shard,
+		},
 		Protocol:        w.w.Protocol.String(),
 		Encoding:        w.w.Lane.Representation.String(),
 		View:            scope.View,
@@ -135,14 +142,10 @@ func (w watched) status() WatcherStatus {
 }
 
 // Selector is the watch's namespace, name and selectors, written as kubectl's arguments.
-func (s *WatcherStatus) Selector() string {
-	return selectorText(s.Namespace, s.Name, s.LabelSelector, s.FieldSelector)
-}
-
-func selectorText(namespace, name, labels, fields string) string {
+func (a *Asker) Selector() string {
 	var parts []string
 	for _, p := range []struct{ flag, value string }{
-		{"-n ", namespace}, {"", name}, {"-l ", labels}, {"--field-selector ", fields},
+		{"-n ", a.Namespace}, {"", a.Name}, {"-l ", a.LabelSelector}, {"--field-selector ", a.FieldSelector},
 	} {
 		if p.value != "" {
 			parts = append(parts, p.flag+p.value)

@@ -36,8 +36,8 @@ watchfan top shows the IDs. Without ID, the slowest watch is explained.`
 
 func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 	if id == "" {
-		list, err := a.watchers(url.Values{"limit": {"1"}})
-		if err != nil {
+		var list WatcherList
+		if err := a.decode(WatchersPath, url.Values{"limit": {"1"}}, &list); err != nil {
 			return err
 		}
 		if len(list.Watchers) == 0 {
@@ -49,7 +49,7 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 	if asJSON {
 		format = "json"
 	}
-	body, err := a.get("/debug/watchers/"+url.PathEscape(id), url.Values{"format": {format}})
+	body, err := a.get(WatchersPath+"/"+url.PathEscape(id), url.Values{"format": {format}})
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -139,19 +138,10 @@ func (h *History) Samples(now time.Time) []Sample {
 
 // Latest returns the newest sample, nil if there is none yet.
 func (h *History) Latest(now time.Time) *Sample {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.samples) == 0 {
-		return nil
+	if samples := h.Samples(now); len(samples) > 0 {
+		return &samples[len(samples)-1]
 	}
-	last := h.samples[len(h.samples)-1]
-	last.Age = downstream.InSeconds(now.Sub(last.at))
-	return &last
-}
-
-// debugHistory is the answer of /debug/history.
-type debugHistory struct {
-	Samples []Sample `json:"samples"`
+	return nil
 }
 
 // HistoryPage answers /debug/history with the samples, in JSON.
@@ -169,6 +159,6 @@ func HistoryPage(h *History) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Cache-Control", "no-store")
-		respond(w, true, debugHistory{h.Samples(time.Now())}, func(io.Writer) {})
+		respond(w, true, map[string][]Sample{"samples": h.Samples(time.Now())}, nil)
 	}
 }

@@ -105,7 +105,7 @@ func (a *adminPort) top(query url.Values) (string, error) {
 // headline names the cluster, and says how fast it is served. It is empty if that is not known.
 func (a *adminPort) headline() string {
 	var d DebugState
-	if a.decode("/debug/lanes", url.Values{"format": {"json"}}, &d) != nil || d.Now == nil {
+	if a.decode("/debug/lanes", make(url.Values), &d) != nil || d.Now == nil {
 		return d.Upstream
 	}
 	n := d.Now

@@ -30,7 +30,8 @@ func MachineConditions() Conditions {
 	c.Add("cpu", field("/proc/cpuinfo", "model name"))
 	c.Add("cores", fmt.Sprint(runtime.NumCPU()))
 	c.Add("memory", field("/proc/meminfo", "MemTotal"))
-	c.Add("kernel", firstLine("/proc/sys/kernel/osrelease"))
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	c.Add("kernel", string(bytes.TrimSpace(release)))
 	c.Add("go", runtime.Version())
 	return c
 }
@@ -81,10 +82,4 @@ func field(path, name string) string {
 		}
 	}
 	return ""
-}
-
-func firstLine(path string) string {
-	data, _ := os.ReadFile(path)
-	line, _, _ := strings.Cut(string(data), "\n")
-	return line
 }

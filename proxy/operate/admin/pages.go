@@ -96,20 +96,16 @@ func (p *Port) showProfile(w http.ResponseWriter, r *http.Request, name string) 
 			"for example through kubectl port-forward")
 		return
 	}
-	switch name {
-	case "":
-		pprof.Index(w, r)
-	case "cmdline":
-		pprof.Cmdline(w, r)
-	case "profile":
-		pprof.Profile(w, r)
-	case "symbol":
-		pprof.Symbol(w, r)
-	case "trace":
-		pprof.Trace(w, r)
-	default:
+	if show := profiles[name]; show != nil {
+		show(w, r)
+	} else {
 		pprof.Handler(name).ServeHTTP(w, r)
 	}
+}
+
+// profiles are those that package pprof serves with a function of their own.
+var profiles = map[string]http.HandlerFunc{
+	"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
 }
 
 // fromHere reports whether the client is on this host, or comes through kubectl port-forward. These

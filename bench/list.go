@@ -280,7 +280,8 @@ func (b *listBench) counts(ctx context.Context) (c upstreamCounts, err error) {
 	if err := load.Sleep(ctx, 50*time.Millisecond); err != nil {
 		return c, err
 	}
-	if c.lists, err = server.Sum(ctx, b.stage.Cluster.Endpoint, "apiserver_request_total", `resource="pods"`, `verb="LIST"`); err != nil {
+	c.lists, err = server.Sum(ctx, b.stage.Cluster.Endpoint, "apiserver_request_total", `resource="pods"`, `verb="LIST"`)
+	if err != nil {
 		return c, err
 	}
 	c.passed, err = server.Sum(ctx, b.stage.Proxy.Admin, "watchfan_passthrough_requests_total")

@@ -168,7 +168,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	o.output.addFlags(fs)
 	o.knobs().addFlags(fs)
 	addList(fs, &o.Peers, "peers", "servers that are watched, as `name,…`", parsePeer)
-	addList(fs, &o.Clients, "clients", "numbers of watchers, as `n,…`; 0 measures the writes alone", parseNumber(math.MaxInt))
+	addList(fs, &o.Clients, "clients", "numbers of watchers, as `n,…`; 0 measures the writes alone",
+		parseNumber(math.MaxInt))
 	addList(fs, &o.Rates, "rates", "writes per second, as `n,…`; max is as fast as possible", load.ParseRate)
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")

@@ -140,7 +140,8 @@ func (l *Lister) List(w io.Writer) (time.Duration, error) {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	encoding := cmp.Or(resp.Header.Get("Content-Encoding"), "identity")
 	if mediaType != l.form.mediaType() || encoding != l.form.Encoding {
-		return 0, fmt.Errorf("list answered with %s, %s: want %s, %s", mediaType, encoding, l.form.mediaType(), l.form.Encoding)
+		return 0, fmt.Errorf("list answered with %s, %s: want %s, %s",
+			mediaType, encoding, l.form.mediaType(), l.form.Encoding)
 	}
 	if resp.Close {
 		return 0, fmt.Errorf("list answered with a connection that it closes")

@@ -20,7 +20,7 @@ const (
 // metric is a metric that is read.
 type metric struct {
 	name  string
-	means string // what its absence means; "" if it says nothing: those of starts are absent until there has been one
+	means string // what its absence means; "": nothing, as of metrics of starts before the first
 	add   func(s *sample, labels map[string]string, v float64)
 }
 
@@ -33,8 +33,10 @@ var wanted = []metric{
 	{watchEvents, "deliveries are not known", each(func(c *counts, v float64) { c.deliveries += v })},
 	{watchBytes, "bytes are not known", each(func(c *counts, v float64) { c.bytes += v })},
 	{received, "events are not known, and what is left is too low", each(func(c *counts, v float64) { c.events += v })},
-	{processCPU, "kube-apiserver's CPU is not known", func(s *sample, _ map[string]string, v float64) { s.cpu = v }},
-	{processMemory0, "kube-apiserver's memory is not known", func(s *sample, _ map[string]string, v float64) { s.memory = v }},
+	{processCPU, "kube-apiserver's CPU is not known",
+		func(s *sample, _ map[string]string, v float64) { s.cpu = v }},
+	{processMemory0, "kube-apiserver's memory is not known",
+		func(s *sample, _ map[string]string, v float64) { s.memory = v }},
 	{initEvents, "", each(func(c *counts, v float64) { c.initial += v })},
 	{listedObjects, "", each(func(c *counts, v float64) { c.listed += v })},
 	{requests, "", ofWatches(func(c *counts, v float64) { c.begun += v })},

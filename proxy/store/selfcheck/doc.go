@@ -2,12 +2,10 @@
 // if its upstream watch has brought every change and the cache has applied it. Nothing else would
 // show that a change is missing: clients would go on with the wrong state.
 //
-//	checker.go     which resource is compared, and when
+//	checker.go     which resource is compared, and when; --self-check-interval
 //	comparison.go  one resource: the list, the lanes' snapshots, the result
-//	pages.go       the list, page by page, and what is kept of it
-//	digest.go      the digest of a set of objects
+//	pages.go       the list, page by page, and the digest that is kept of each
 //	difference.go  which objects differ
-//	options.go     --self-check-interval
 //
 // It knows lanes and what they offer: a page of upstream's identities, snapshots at a
 // resourceVersion, and a place for the result. Lanes do not know it. It knows no client.

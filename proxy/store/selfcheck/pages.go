@@ -1,10 +1,12 @@
 package selfcheck
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -51,10 +53,8 @@ var errOrder = errors.New("objects are not in the order of their keys")
 // next requests the page that a token leads to, and rests. It returns the token of the page after
 // it, "" for none.
 func (x *list) next(ctx context.Context, token string) (string, error) {
-	p, h, began := page{token: token}, &hasher{}, time.Now()
-	meta, err := x.read(ctx, token, x.lastKey(), func(key []byte, id framing.Identity) {
-		p.digest.add(hash(h, key, id.UID, id.ResourceVersion))
-	}, &p.last)
+	began := time.Now()
+	p, meta, err := x.read(ctx, token, x.lastKey(), nil)
 	if err != nil {
 		return "", err
 	}
@@ -80,48 +80,69 @@ func (x *list) lastKey() string {
 	return x.pages[len(x.pages)-1].last
 }
 
-// read calls f for each object of a page, whose keys are behind after, and sets last to the last
-// key. key is valid until f returns. Once the list has a resourceVersion, a page that is read again
-// is as of that one, and not of changes since.
-func (x *list) read(
-	ctx context.Context, token, after string, f func(key []byte, id framing.Identity), last *string,
-) (framing.ListMeta, error) {
-	before, key := []byte(after), []byte(nil)
-	meta, err := x.lane.ListIdentities(ctx, x.limit, token, x.rv, func(id framing.Identity) error {
+// read requests a page, whose keys are behind after. It calls each, unless that is nil, for each
+// object of it. Once the list has a resourceVersion, a page that is read again is as of that one,
+// and not of changes since.
+func (x *list) read(ctx context.Context, token, after string, each func(listed)) (p page, meta framing.ListMeta, err error) {
+	p = page{token: token, last: after}
+	var key []byte
+	meta, err = x.lane.ListIdentities(ctx, x.limit, token, x.rv, func(id framing.Identity) error {
 		key = id.AppendKey(key[:0])
-		if bytes.Compare(key, before) <= 0 {
+		o := listed{string(key), string(id.UID), id.ResourceVersion}
+		if o.key <= p.last {
 			return errOrder
 		}
-		f(key, id)
-		before, key = key, before
+		p.last = o.key
+		p.digest.add(hash(o.key, o.uid, o.rv))
+		if each != nil {
+			each(o)
+		}
 		return nil
 	})
-	*last = string(before)
-	return meta, err
+	return p, meta, err
 }
 
 // firstDifferent returns the digest of a snapshot, and the index of the first page that differs
 // from it, -1 if all are equal. Each page but the last stands for the keys up to its own last.
 func (x *list) firstDifferent(s fanout.Snapshot) (all digest, first int) {
+	parts := make([]digest, len(x.pages)) // of the snapshot
+	i := 0
+	for o := range s.All {
+		for i < len(x.pages)-1 && o.Key > x.pages[i].last {
+			i++
+		}
+		parts[i].add(hash(o.Key, o.UID(), o.ResourceVersion))
+	}
 	first = -1
-	var one digest // of the snapshot's objects in the range of page i
-	h, i := &hasher{}, 0
-	end := func() {
-		if first < 0 && one != x.pages[i].digest {
+	for i, part := range parts {
+		all.add(part)
+		if first < 0 && part != x.pages[i].digest {
 			first = i
 		}
-		all.add(one)
-		one = digest{}
-	}
-	s.All(func(o *framing.Object) bool {
-		for ; i < len(x.pages)-1 && o.Key > x.pages[i].last; i++ {
-			end()
-		}
-		one.add(hash(h, o.Key, o.UID(), o.ResourceVersion))
-		return true
-	})
-	for ; i < len(x.pages); i++ {
-		end()
 	}
 	return all, first
+}
+
+// digest is the digest of a set of objects, and their number. The zero value is that of none. It
+// does not tell objects that somebody has chosen for their hashes from others.
+type digest struct {
+	hi, lo  uint64 // the sum of the objects' hashes modulo 2^128
+	objects int
+}
+
+// add adds the objects of another set.
+func (d *digest) add(e digest) {
+	var carry uint64
+	d.lo, carry = bits.Add64(d.lo, e.lo, 0)
+	d.hi, _ = bits.Add64(d.hi, e.hi, carry)
+	d.objects += e.objects
+}
+
+// String returns the sum in hexadecimal digits.
+func (d digest) String() string { return fmt.Sprintf("%016x%016x", d.hi, d.lo) }
+
+// hash returns the digest of one object.
+func hash(key, uid string, rv uint64) digest {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", key, uid, rv))
+	return digest{binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]), 1}
 }

@@ -44,12 +44,12 @@ func parse(text string) (key, uid string, rv uint64) {
 
 // listOf returns a list of objects in pages with these numbers of objects.
 func listOf(texts []string, sizes ...int) *list {
-	x, h := &list{rv: 1000}, &hasher{}
+	x := &list{rv: 1000}
 	for _, n := range sizes {
 		p := page{last: x.lastKey()}
 		for _, text := range texts[:n] {
 			key, uid, rv := parse(text)
-			p.digest.add(hash(h, key, uid, rv))
+			p.digest.add(hash(key, uid, rv))
 			p.last = key
 		}
 		texts = texts[n:]
@@ -93,21 +93,20 @@ func TestFirstDifferent(t *testing.T) {
 	f(0, "a u 1")
 }
 
-// merge names the first differences of a range of keys, and nothing outside it.
-func TestMerge(t *testing.T) {
+// The first differences of a range of keys are named, and nothing outside it.
+func TestDiffering(t *testing.T) {
 	held := strings.Split("a u 1,b u 2,c u 3,d u 4,e u 5,f u 6", ",")
-	f := func(after, upTo, listed string, want ...string) {
+	f := func(after, upTo, lists string, want ...string) {
 		t.Helper()
-		m := newMerge(snapshotOf(t, held...), after, upTo)
-		defer m.stop()
-		for text := range strings.SplitSeq(listed, ",") {
+		var there []listed
+		for text := range strings.SplitSeq(lists, ",") {
 			if text != "" {
-				m.listed(parse(text))
+				key, uid, rv := parse(text)
+				there = append(there, listed{key, uid, rv})
 			}
 		}
-		m.end()
-		if !slices.Equal(m.named, want) {
-			t.Errorf("%q to %q, listed %s: got %q, want %q", after, upTo, listed, m.named, want)
+		if named := differing(snapshotOf(t, held...), after, upTo, there); !slices.Equal(named, want) {
+			t.Errorf("%q to %q, listed %s: got %q, want %q", after, upTo, lists, named, want)
 		}
 	}
 	const extra = ": kube-apiserver does not have it"
@@ -141,8 +140,7 @@ func TestPageLimit(t *testing.T) {
 //
 //	int.from_bytes(sha256(b"ns/a\0u1\0" + b"101").digest()[:16])
 func TestDigest(t *testing.T) {
-	h := &hasher{}
-	a, b := hash(h, "ns/a", "u1", 101), hash(h, []byte("b"), []byte("u2"), 18446744073709551615)
+	a, b := hash("ns/a", "u1", 101), hash("b", "u2", 18446744073709551615)
 	for _, c := range []struct{ got, want string }{
 		{digest{}.String(), "00000000000000000000000000000000"},
 		{a.String(), "ce806ad448c83b0e310c4d32be2191e0"},
@@ -157,7 +155,7 @@ func TestDigest(t *testing.T) {
 	if sum.String() != "246561fb94b769335866a01f7724d93e" || sum.objects != 2 {
 		t.Errorf("got %s of %d", sum, sum.objects)
 	}
-	if x := hash(h, "ns/a", "u11", 1); x == a || x == hash(h, "ns/au11", "", 1) || x == hash(h, "ns/a", "u1", 11) {
+	if x := hash("ns/a", "u11", 1); x == a || x == hash("ns/au11", "", 1) || x == hash("ns/a", "u1", 11) {
 		t.Error("the parts of an identity run together")
 	}
 }

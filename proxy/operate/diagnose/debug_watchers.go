@@ -82,10 +82,10 @@ func (p *WatchersPage) look(ws []*watchers.Watcher) []watched {
 		subs[i] = &w.Sub
 	}
 	unreachable := p.upstream() != nil
-	lanes := make(map[*lane.Lane]watchers.Sample)
+	lanes := make(map[*lane.Lane]lane.Health)
 	for _, w := range ws {
 		if _, ok := lanes[w.Lane]; !ok {
-			lanes[w.Lane] = watchers.SampleLane(w.Lane, unreachable)
+			lanes[w.Lane] = lane.HealthOf(w.Lane, unreachable)
 		}
 	}
 	found := make([]watched, 0, len(ws))
@@ -107,7 +107,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 			q.reason != "" && string(w.why) != q.reason || q.state != "" && stateName(st) != q.state
 	})
 	slices.SortFunc(found, func(a, b watched) int {
-		return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.ID(), b.w.ID()))
+		return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.ID, b.w.ID))
 	})
 	list := &WatcherList{Total: total, Matching: len(found), Reasons: make(map[watchers.Cause]int), Watchers: []WatcherStatus{}}
 	for _, w := range found {
@@ -123,7 +123,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 
 // one returns the watch that has this id, with its verdict, or nil.
 func (p *WatchersPage) one(id uint64) *WatcherStatus {
-	ws, _ := p.watchers.Selected(func(w *watchers.Watcher) bool { return w.ID() == id })
+	ws, _ := p.watchers.Selected(func(w *watchers.Watcher) bool { return w.ID == id })
 	for _, w := range p.look(ws) {
 		s, v := w.status(), w.e.Verdict(w.why)
 		s.Verdict, s.TCP = &v, w.e.TCP

@@ -100,7 +100,7 @@ type WatcherStatus struct {
 func (w watched) status() WatcherStatus {
 	st, scope, started := &w.e.State, w.w.Scope.Value(), w.w.Started.Time()
 	status := WatcherStatus{
-		ID: w.w.ID(),
+		ID: w.w.ID,
 		Asker: Asker{
 			User:          w.w.User.Value(),
 			UserAgent:     w.w.UserAgent.Value(),

@@ -206,7 +206,7 @@ func (s *servedWatch) Keep(bytes int64) bool {
 
 // Evict notes why the watch is being evicted, while its state is still there.
 func (s *servedWatch) Evict(st fanout.State) {
-	s.evicted = s.watcher.Evidence(st, watchers.SampleLane(s.watcher.Lane, false))
+	s.evicted = s.watcher.Evidence(st, lane.HealthOf(s.watcher.Lane, false))
 }
 
 // End releases the resources of the watch.

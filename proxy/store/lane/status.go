@@ -220,6 +220,7 @@ type Health struct {
 	BrokenSince time.Time // zero while there is a watch upstream
 	Heard       time.Time // when the upstream watch last brought anything
 	LastChange  time.Time // zero for never
+	Changes     uint64    // that upstream has sent
 	Unreachable bool      // kube-apiserver fails its readiness check
 	NoBookmarks bool      // upstream has no bookmarks for the resource
 }
@@ -233,6 +234,7 @@ func HealthOf(l *Lane, unreachable bool) Health {
 		BrokenSince: up.BrokenSince,
 		Heard:       up.LastHeard,
 		LastChange:  up.LastChange,
+		Changes:     l.Changes(),
 		Unreachable: unreachable,
 		NoBookmarks: l.Uncached(),
 	}

@@ -1,10 +1,9 @@
 // Package watchers has the register of the watches that are served from caches. It decides why a
 // watch is slow.
 //
-//	register.go     the open watches, and the evidence on one
+//	register.go     the open watches, the evidence on one, and evictions by cause
 //	verdict.go      why a watch is slow
 //	explanation.go  the verdict in words, and the advice
-//	metrics.go      evictions by cause
 //
 // It reads lanes and connections. The pages of package diagnose show what it finds.
 //

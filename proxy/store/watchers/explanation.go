@@ -14,6 +14,9 @@ type explanation struct {
 	advice  string
 }
 
+const evicts = " watchfan evicts the watch when it is more than --client-buffer-frames or --client-buffer-bytes " +
+	"behind. The client can then resume from its last resourceVersion."
+
 // explanations holds the explanation of each cause. The messages of the first four need e.TCP.
 var explanations = map[Cause]explanation{
 	ClientNotReading: {
@@ -23,9 +26,7 @@ var explanations = map[Cause]explanation{
 				"nothing was sent for %s. So the client does not read.",
 				e.backlog(), e.TCP.WindowBytes, Short(e.TCP.SinceSent.Duration()))
 		},
-		"Check the client: is it stopped, is its event handler blocked, does it lack CPU? watchfan evicts the " +
-			"watch when it is more than --client-buffer-frames or --client-buffer-bytes behind. The client can " +
-			"then resume from its last resourceVersion.",
+		"Check the client: is it stopped, is its event handler blocked, does it lack CPU?" + evicts,
 	},
 	NetworkLoss: {
 		"the network loses segments, or nothing answers",
@@ -64,9 +65,7 @@ var explanations = map[Cause]explanation{
 			return fmt.Sprintf("%s. The client's HTTP/2 window of this stream is closed, so the client's program does "+
 				"not read this watch. Other streams of the connection go on.", e.heldBack())
 		},
-		"Check what the client does with the events of this watch: is its handler blocked? watchfan evicts the " +
-			"watch when it is more than --client-buffer-frames or --client-buffer-bytes behind. The client can " +
-			"then resume from its last resourceVersion.",
+		"Check what the client does with the events of this watch: is its handler blocked?" + evicts,
 	},
 	SharedWindowClosed: {
 		"the client does not read its HTTP/2 connection",

@@ -8,7 +8,10 @@ import (
 	"time"
 	"unique"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -18,18 +21,15 @@ import (
 // beside its subscription. It may be used from any goroutine.
 type Register struct {
 	mu   sync.Mutex
-	last uint64     // id
+	last uint64     // ID
 	open []*Watcher // in no order
-
-	protocols [protocols]int // how many of them there are over each protocol
-	gzip      int            // how many of them are compressed
 }
 
-// Watcher is one watch as the pages and the log show it. Everything but the id and the index is
+// Watcher is one watch as the pages and the log show it. Everything but the ID and the index is
 // immutable. Watches share equal strings.
 type Watcher struct {
 	Sub       fanout.Subscription // begun by the caller
-	id        uint64              // set by Register.Add
+	ID        uint64              // set by Register.Add; no other watch has it in the proxy's lifetime
 	Lane      *lane.Lane
 	Conn      exchange.Conn
 	User      unique.Handle[string]
@@ -42,9 +42,6 @@ type Watcher struct {
 	Protocol  Protocol
 }
 
-// ID returns the number of a watch that has been added. No other has it in the proxy's lifetime.
-func (w *Watcher) ID() uint64 { return w.id }
-
 // Protocol is how a watch reaches its client.
 type Protocol uint8
 
@@ -52,10 +49,11 @@ const (
 	overHTTP1 Protocol = iota
 	OverHTTP2
 	OverWebSocket
-	protocols = iota // how many there are
 )
 
-func (p Protocol) String() string { return [protocols]string{"HTTP/1.1", "HTTP/2", "WebSocket"}[p] }
+var protocols = [...]string{"HTTP/1.1", "HTTP/2", "WebSocket"}
+
+func (p Protocol) String() string { return protocols[p] }
 
 // Form says in which form a watch is sent.
 type Form struct{ Gzip, WebSocket bool }
@@ -110,17 +108,8 @@ func (ws *Register) Add(w *Watcher) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.last++
-	w.id, w.index = ws.last, int32(len(ws.open))
+	w.ID, w.index = ws.last, int32(len(ws.open))
 	ws.open = append(ws.open, w)
-	ws.countLocked(w, 1)
-}
-
-// countLocked adds n to the counts of watches like w.
-func (ws *Register) countLocked(w *Watcher, n int) {
-	ws.protocols[w.Protocol] += n
-	if w.Gzip {
-		ws.gzip += n
-	}
 }
 
 func (ws *Register) Remove(w *Watcher) {
@@ -131,7 +120,6 @@ func (ws *Register) Remove(w *Watcher) {
 	ws.open[w.index], moved.index = moved, w.index
 	ws.open[end] = nil
 	ws.open = ws.open[:end]
-	ws.countLocked(w, -1)
 }
 
 // Forms returns how many watches there are over each protocol, by name, and how many of them are
@@ -139,11 +127,18 @@ func (ws *Register) Remove(w *Watcher) {
 func (ws *Register) Forms() (byProtocol map[string]int, gzip int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	byProtocol = make(map[string]int, protocols)
-	for p, n := range ws.protocols {
-		byProtocol[Protocol(p).String()] = n
+	var counts [len(protocols)]int
+	for _, w := range ws.open {
+		counts[w.Protocol]++
+		if w.Gzip {
+			gzip++
+		}
 	}
-	return byProtocol, ws.gzip
+	byProtocol = make(map[string]int, len(counts))
+	for p, n := range counts {
+		byProtocol[protocols[p]] = n
+	}
+	return byProtocol, gzip
 }
 
 // Count returns the number of watches.
@@ -165,28 +160,17 @@ func (ws *Register) Selected(match func(*Watcher) bool) (matching []*Watcher, al
 	return matching, len(ws.open)
 }
 
-// Sample is a lane as it was at one moment.
-type Sample struct {
-	health  lane.Health
-	changes uint64
-}
-
-// SampleLane describes a lane. unreachable says that kube-apiserver fails its readiness check.
-func SampleLane(l *lane.Lane, unreachable bool) Sample {
-	return Sample{lane.HealthOf(l, unreachable), l.Changes()}
-}
-
 // Evidence gathers what a verdict is based on. It asks the kernel, which takes 2 µs. l is the watch's
 // lane from before st. So st covers each change that l knows, and a watch that wants every change is
 // never behind l's last one for having been looked at earlier.
-func (w *Watcher) Evidence(st fanout.State, l Sample) *Evidence {
+func (w *Watcher) Evidence(st fanout.State, l lane.Health) *Evidence {
 	e := &Evidence{
 		Now:      st.At,
 		State:    st,
 		tls:      w.TLS,
-		Lane:     l.health,
+		Lane:     l,
 		filtered: w.Scope.Value().filters(),
-		changes:  max(l.changes, w.changes) - w.changes,
+		changes:  max(l.Changes, w.changes) - w.changes,
 		started:  w.Started.Time(),
 	}
 	if e.Now.IsZero() { // the shard has not answered, or the watch is evicted now
@@ -201,12 +185,27 @@ func (w *Watcher) Evidence(st fanout.State, l Sample) *Evidence {
 	return e
 }
 
+var evictionsTotal = exposition.Describe("counter", "watchfan_evictions_total",
+	"Watches evicted for exceeding their buffer, by reason.")
+
+// Metrics are the metrics of evicted watches.
+type Metrics struct{ evictions map[Cause]*metrics.Counter }
+
+// NewMetrics adds the metrics to a server's set.
+func NewMetrics(set *metrics.Set) *Metrics {
+	m := &Metrics{evictions: make(map[Cause]*metrics.Counter)}
+	for _, c := range evicting {
+		m.evictions[c] = set.NewCounter(evictionsTotal + `{reason="` + string(c) + `"}`)
+	}
+	return m
+}
+
 // LogEvicted logs and counts the eviction, with its verdict. It does not log the user's name.
 func (w *Watcher) LogEvicted(e *Evidence, m *Metrics, log *slog.Logger) {
 	v := e.Verdict(e.evictedFor())
 	m.evictions[v.Reason].Inc()
 	t := cmp.Or(e.TCP, &downstream.TCPInfo{})
-	log.Info("Evicted watch", "id", w.id, "resource", w.Lane.Resource(),
+	log.Info("Evicted watch", "id", w.ID, "resource", w.Lane.Resource(),
 		"client", w.Conn.RemoteAddr().String(), "userAgent", w.UserAgent.Value(),
 		"reason", v.Reason, "message", v.Message,
 		"lagEvents", e.State.LagEvents, "lagBytes", e.State.LagBytes, "lag", e.Lag().Round(time.Millisecond),

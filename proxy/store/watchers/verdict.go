@@ -1,6 +1,7 @@
 package watchers
 
 import (
+	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -16,43 +17,29 @@ type Cause string
 // The causes, worst first. With the first eight, the watch has yet to be sent something. With the
 // others, it has been sent all that watchfan has for it.
 const (
-	// ClientNotReading: the client's receive window is closed, and its side answers.
-	ClientNotReading Cause = "ClientNotReading"
-	// NetworkLoss: segments get lost, or nothing answers.
-	NetworkLoss Cause = "NetworkLoss"
-	// ClientReadsSlowly: the client's receive window opens and closes.
-	ClientReadsSlowly Cause = "ClientReadsSlowly"
-	// NetworkSlow: the socket is full, and none of the causes above applies.
-	NetworkSlow Cause = "NetworkSlow"
-	// StreamWindowClosed: the socket has room, and the client's window of the HTTP/2 stream is
-	// closed.
-	StreamWindowClosed Cause = "StreamWindowClosed"
-	// SharedWindowClosed: the same for the window of all streams of the connection.
-	SharedWindowClosed Cause = "SharedWindowClosed"
-	// WatchfanSlow: the socket has room, and the shard has not written the next event yet.
-	WatchfanSlow Cause = "WatchfanSlow"
-	// InitialEvents: the watch has begun or resumed a short time ago, and is being sent the objects
-	// or the history.
-	InitialEvents Cause = "InitialEvents"
-	// UpstreamBroken: the lane has no upstream watch.
-	UpstreamBroken Cause = "UpstreamBroken"
-	// UpstreamUnreachable: kube-apiserver does not answer, so it cannot send changes either.
-	UpstreamUnreachable Cause = "UpstreamUnreachable"
-	// UpstreamSilent: the lane's upstream watch has brought neither an event nor a bookmark for too
-	// long.
-	UpstreamSilent Cause = "UpstreamSilent"
-	// FilteredOut: the watch does not select the last changes of the resource.
-	FilteredOut Cause = "FilteredOut"
-	// UpToDate: the watch has been sent the last change there is.
-	UpToDate Cause = "UpToDate"
-	// Ending: the watch ends.
-	Ending Cause = "Ending"
+	ClientNotReading    Cause = "ClientNotReading"    // the receive window is closed, and the client's side answers
+	NetworkLoss         Cause = "NetworkLoss"         // segments get lost, or nothing answers
+	ClientReadsSlowly   Cause = "ClientReadsSlowly"   // the client's receive window opens and closes
+	NetworkSlow         Cause = "NetworkSlow"         // the socket is full, for none of the reasons above
+	StreamWindowClosed  Cause = "StreamWindowClosed"  // the socket has room; the window of the HTTP/2 stream is closed
+	SharedWindowClosed  Cause = "SharedWindowClosed"  // the same for the window of the HTTP/2 connection
+	WatchfanSlow        Cause = "WatchfanSlow"        // the socket has room, and the shard has not written yet
+	InitialEvents       Cause = "InitialEvents"       // it has just begun or resumed: objects or history are sent
+	UpstreamBroken      Cause = "UpstreamBroken"      // the lane has no upstream watch
+	UpstreamUnreachable Cause = "UpstreamUnreachable" // kube-apiserver does not answer, so it sends no changes
+	UpstreamSilent      Cause = "UpstreamSilent"      // the upstream watch has brought nothing for too long
+	FilteredOut         Cause = "FilteredOut"         // the watch does not select the last changes
+	UpToDate            Cause = "UpToDate"            // the watch has been sent the last change there is
+	Ending              Cause = "Ending"              // the watch ends
 )
 
 // Causes lists all causes, worst first.
-var Causes = []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSlow, StreamWindowClosed,
-	SharedWindowClosed, WatchfanSlow, InitialEvents, UpstreamBroken, UpstreamUnreachable, UpstreamSilent, FilteredOut,
-	UpToDate, Ending}
+var Causes = slices.Concat(evicting, []Cause{InitialEvents, UpstreamBroken, UpstreamUnreachable, UpstreamSilent,
+	FilteredOut, UpToDate, Ending})
+
+// evicting are the causes of evictions.
+var evicting = []Cause{ClientNotReading, NetworkLoss, ClientReadsSlowly, NetworkSlow, StreamWindowClosed,
+	SharedWindowClosed, WatchfanSlow}
 
 // Slow reports whether the cause keeps events from the client that it should have by now.
 func (c Cause) Slow() bool {

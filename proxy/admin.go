@@ -29,7 +29,7 @@ func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 		Profiling: s.opts.Profiling,
 		Metrics:   s.set,
 		Checks:    checks,
-		Watchers:  diagnose.NewWatchersPage(s.cached.Watchers(), s.passthrough.Watches(), s.cached.Flusher(), s.check.OK),
+		Watchers:  diagnose.NewWatchersPage(&s.cached.Watchers, s.passthrough.Watches(), s.cached.Flusher, s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		History:   s.history,
 		Accounts:  diagnose.AccountsPage(s.ledger),
@@ -68,13 +68,13 @@ func (s *Server) debugState(checks []diagnose.Check) diagnose.DebugState {
 		Passed:           diagnose.PassedCounts(s.passthrough.Watches().Open()),
 		SelfCheckSeconds: s.opts.SelfCheck.SelfCheckInterval.Seconds(),
 	}
-	d.Watches.Protocols, d.Watches.Gzip = s.cached.Watchers().Forms()
+	d.Watches.Protocols, d.Watches.Gzip = s.cached.Watchers.Forms()
 	return d
 }
 
 // debugLanes describes the lanes.
 func (s *Server) debugLanes(now time.Time) []diagnose.DebugLane {
-	due, all := s.cached.SelfChecks().Due(), s.cached.Lanes().Status()
+	due, all := s.cached.SelfChecks.Due(), s.cached.Lanes.Status()
 	lanes := make([]diagnose.DebugLane, 0, len(all))
 	for _, l := range all {
 		d := diagnose.DebugLane{Status: l}
@@ -89,7 +89,7 @@ func (s *Server) debugLanes(now time.Time) []diagnose.DebugLane {
 
 // totals returns the current figures. It may be called from any goroutine.
 func (s *Server) totals() diagnose.DebugTotals {
-	t, passed := s.cached.Flusher().Totals(), s.passthrough.Totals()
+	t, passed := s.cached.Flusher.Totals(), s.passthrough.Totals()
 	d := diagnose.DebugTotals{
 		Clients:             t.Subscriptions,
 		ParkedClients:       t.Parked,
@@ -101,7 +101,7 @@ func (s *Server) totals() diagnose.DebugTotals {
 		Flushes:             t.Flushes,
 		EndedWatches:        make(map[string]uint64),
 		Delivery:            diagnose.DebugDelivery{Seconds: t.DeliverySeconds},
-		UpstreamEvents:      s.cached.Lanes().Changes(),
+		UpstreamEvents:      s.cached.Lanes.Changes(),
 		ProcessorSeconds:    machine.ProcessorTime().Seconds(),
 		MemoryBytes:         s.memory.InUse(),
 		HeldBytes:           s.ledger.Passing(),

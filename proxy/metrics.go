@@ -96,12 +96,12 @@ func (s *Server) addGauges() {
 		}
 		return 0
 	})
-	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.Flusher().Lag(); return float64(events) })
-	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.Flusher().Lag(); return float64(bytes) })
-	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.Lanes().QuarantinedCount()) })
+	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.Flusher.Lag(); return float64(events) })
+	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.Flusher.Lag(); return float64(bytes) })
+	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.Lanes.QuarantinedCount()) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Remembered()) })
-	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness().Held()) })
-	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.Fairness().Waiting()) })
+	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness.Held()) })
+	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.Fairness.Waiting()) })
 	addAccounts(set, s.ledger)
 	if s.certificate != nil {
 		set.NewGauge(certificateExpiry, func() float64 { return float64(s.certificate.Current().Leaf.NotAfter.Unix()) })

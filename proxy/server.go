@@ -221,7 +221,7 @@ func (s *Server) listen() error {
 		return downstream.LimitedListener{Listener: ln, Most: min(s.opts.Downstream.MaxConnections, machine.MostOpenFiles()/10*9),
 			Open: s.conns.Count, From: s.conns.From, Spent: s.memory.Spent, Metrics: s.metrics.arrivals}
 	}
-	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher().Quiet), s.metrics.arrivals)
+	arrivals := downstream.NewArrivals(downstream.ShareOf(runtime.GOMAXPROCS(0), s.cached.Flusher.Quiet), s.metrics.arrivals)
 	if s.opts.InsecurePort != 0 {
 		ln, err := listen("127.0.0.1", s.opts.InsecurePort, "--insecure-port")
 		if err != nil {
@@ -417,7 +417,7 @@ func (s *Server) shutdown(failed bool) {
 	defer cancel()
 	s.cached.AwaitEnds(s.opts.ShutdownTimeout / 2)
 	s.conns.CloseSilent()
-	s.cached.End()
+	s.cached.EndWatches()
 	s.endStreams()
 	select {
 	case <-s.conns.Empty:

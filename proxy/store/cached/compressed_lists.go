@@ -1,6 +1,7 @@
 package cached
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,8 +22,6 @@ type compressedLists struct {
 
 	mu    sync.Mutex
 	lists map[listKey]*compressedList
-	bytes int
-	made  map[account.Source]int // those of bytes that were made for each source
 }
 
 const (
@@ -63,13 +62,12 @@ type compressedList struct {
 func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) *compressedList {
 	c.mu.Lock()
 	l := c.lists[key]
-	if l == nil || l.state != state {
-		c.mu.Unlock()
-		return nil
+	found := l != nil && l.state == state
+	if found {
+		l.used = time.Now()
 	}
-	l.used = time.Now()
 	c.mu.Unlock()
-	if !l.await(s) {
+	if !found || !l.await(s) {
 		return nil
 	}
 	return l
@@ -100,10 +98,9 @@ func (c *compressedLists) add(
 		return compressed(c.ledger, by, s, x, items)
 	}
 	now := time.Now()
-	c.removeLocked(key)
 	c.sweepLocked(now.Add(-compressedFor))
 	if c.lists == nil {
-		c.lists, c.made = make(map[listKey]*compressedList), make(map[account.Source]int)
+		c.lists = make(map[listKey]*compressedList)
 	}
 	l := &compressedList{by: by, state: state, extent: x, donec: make(chan struct{}), used: now}
 	c.lists[key] = l
@@ -142,11 +139,9 @@ func (c *compressedLists) keep(key listKey, l *compressedList) {
 	switch {
 	case c.lists[key] != l:
 	case l.failed:
-		c.removeLocked(key)
+		delete(c.lists, key)
 	default:
 		l.size = l.items.Len()
-		c.bytes += l.size
-		c.made[l.by] += l.size
 		c.shrinkLocked(l.by)
 	}
 }
@@ -154,17 +149,32 @@ func (c *compressedLists) keep(key listKey, l *compressedList) {
 // shrinkLocked forgets the least recently used lists until the others fit: those of a source that has
 // made most of them, when it has made another.
 func (c *compressedLists) shrinkLocked(by account.Source) {
-	for c.bytes > maxCompressed {
-		own := c.made[by] > maxCompressedOfOne
+	for all, own := c.bytesLocked(by); all > maxCompressed; all, own = c.bytesLocked(by) {
 		var oldest listKey
 		var used time.Time
 		for key, l := range c.lists {
-			if l.size > 0 && (!own || l.by == by) && (used.IsZero() || l.used.Before(used)) {
+			if l.size > 0 && (own <= maxCompressedOfOne || l.by == by) && (used.IsZero() || l.used.Before(used)) {
 				oldest, used = key, l.used
 			}
 		}
-		c.removeLocked(oldest)
+		delete(c.lists, oldest)
 	}
+}
+
+// bytesLocked returns the size of all lists, and of those that were made for one source.
+func (c *compressedLists) bytesLocked(by account.Source) (all, own int) {
+	for _, l := range c.lists {
+		all += l.size
+		if l.by == by {
+			own += l.size
+		}
+	}
+	return all, own
+}
+
+// sweepLocked forgets the lists that were last used before since.
+func (c *compressedLists) sweepLocked(since time.Time) {
+	maps.DeleteFunc(c.lists, func(_ listKey, l *compressedList) bool { return l.used.Before(since) })
 }
 
 // forget forgets all lists.
@@ -172,25 +182,4 @@ func (c *compressedLists) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.lists)
-	clear(c.made)
-	c.bytes = 0
-}
-
-func (c *compressedLists) removeLocked(key listKey) {
-	if l := c.lists[key]; l != nil {
-		c.bytes -= l.size
-		if c.made[l.by] -= l.size; c.made[l.by] == 0 {
-			delete(c.made, l.by)
-		}
-		delete(c.lists, key)
-	}
-}
-
-// sweepLocked forgets the lists that were last used before since.
-func (c *compressedLists) sweepLocked(since time.Time) {
-	for key, l := range c.lists {
-		if l.used.Before(since) {
-			c.removeLocked(key)
-		}
-	}
 }

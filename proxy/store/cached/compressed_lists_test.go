@@ -72,8 +72,9 @@ func TestCompressedListsAreShared(t *testing.T) {
 		t.Error("got the list of another state")
 	}
 	c.add(account.Source{}, &fairness.Seat{}, key, state[1], extent{}, items)
-	if old := c.get(&fairness.Seat{}, key, state[0]); old != nil || c.bytes != got.items.Len() {
-		t.Errorf("the old state's is still there: %v, %d bytes", old != nil, c.bytes)
+	bytes, _ := c.bytesLocked(account.Source{})
+	if old := c.get(&fairness.Seat{}, key, state[0]); old != nil || bytes != got.items.Len() {
+		t.Errorf("the old state's is still there: %v, %d bytes", old != nil, bytes)
 	}
 }
 
@@ -81,17 +82,16 @@ func TestCompressedListsAreShared(t *testing.T) {
 func TestCompressedListsBounds(t *testing.T) {
 	var c compressedLists
 	state := states(t, 1)[0]
-	c.lists, c.made = make(map[listKey]*compressedList), make(map[account.Source]int)
+	c.lists = make(map[listKey]*compressedList)
 	now := time.Now()
 	for i := range 5 {
 		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4,
 			used: now.Add(time.Duration(i) * time.Second)}
-		c.bytes += maxCompressed / 4
 	}
 	left := func(when string, lists int) {
 		t.Helper()
-		if len(c.lists) != lists || c.bytes != lists*maxCompressed/4 {
-			t.Errorf("%s: %d lists of %d bytes are left, want %d", when, len(c.lists), c.bytes, lists)
+		if len(c.lists) != lists {
+			t.Errorf("%s: %d lists are left, want %d", when, len(c.lists), lists)
 		}
 	}
 	c.mu.Lock()
@@ -108,7 +108,7 @@ func TestCompressedListsBounds(t *testing.T) {
 
 // Lists that were made for one source do not push out those of others, once they are most.
 func TestCompressedListsShares(t *testing.T) {
-	c := compressedLists{lists: make(map[listKey]*compressedList), made: make(map[account.Source]int)}
+	c := compressedLists{lists: make(map[listKey]*compressedList)}
 	state, now := states(t, 1)[0], time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,13 +116,10 @@ func TestCompressedListsShares(t *testing.T) {
 	for i := range 30 {
 		l := &compressedList{by: sources[min(i/3, 1)], state: state, size: maxCompressed / 8, used: now.Add(time.Duration(i))}
 		c.lists[listKey{limit: int64(i)}] = l
-		c.bytes += l.size
-		c.made[l.by] += l.size
 		c.shrinkLocked(l.by)
 	}
-	ann, eve := c.made[sources[0]], c.made[sources[1]]
-	if ann != maxCompressed*3/8 || ann+eve != c.bytes || c.bytes != maxCompressed {
-		t.Errorf("%d bytes of ann, %d of eve, %d in all", ann, eve, c.bytes)
+	if all, ann := c.bytesLocked(sources[0]); ann != maxCompressed*3/8 || all != maxCompressed {
+		t.Errorf("%d bytes of ann, %d in all", ann, all)
 	}
 	for i := range 3 {
 		if c.lists[listKey{limit: int64(i)}] == nil {

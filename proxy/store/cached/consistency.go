@@ -52,9 +52,9 @@ func (c *Reads) state(r *read) (s fanout.Snapshot, o request.Outcome) {
 // wait for their proof at the same time, and for the processors. They wait longer.
 func (c *Reads) proofWait(r *read) time.Duration {
 	if r.waited {
-		return max(c.lane.FreshnessTimeout, lane.Wait)
+		return max(c.Lane.FreshnessTimeout, lane.Wait)
 	}
-	return c.lane.FreshnessTimeout
+	return c.Lane.FreshnessTimeout
 }
 
 // snapshotAt returns the collection as of rv. The time is proportional to the changes since rv.
@@ -110,7 +110,7 @@ func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, er
 	if l.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.Prove(ctx, c.lane.FreshnessTimeout)
+	proof, err := l.Prove(ctx, c.Lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}

@@ -20,8 +20,8 @@ const drainPace = 20 * time.Millisecond
 // began together. Drain returns when all watches have been asked to end; see AwaitEnds. Reads that
 // wait for a lane get 429.
 func (c *Reads) Drain(ctx context.Context, d time.Duration) {
-	c.lanes.EndWaits()
-	open, _ := c.watchers.Selected(func(*watchers.Watcher) bool { return true })
+	c.Lanes.EndWaits()
+	open, _ := c.Watchers.Selected(func(*watchers.Watcher) bool { return true })
 	if len(open) == 0 {
 		return
 	}
@@ -33,10 +33,10 @@ func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 		exchange.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
 		w.Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
-			c.log.Info("Draining", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
+			c.log.Info("Draining", "watches", c.Watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 		}
 	}
-	c.log.Info("Drained", "watches", c.watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
+	c.log.Info("Drained", "watches", c.Watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 }
 
 // AwaitEnds waits for the ends of the watches that Drain asked to end, for at most d. A client that
@@ -44,7 +44,7 @@ func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 func (c *Reads) AwaitEnds(d time.Duration) {
 	ctx, cancel := context.WithTimeout(c.ctx, d)
 	defer cancel()
-	for c.watchers.Count() > 0 && ctx.Err() == nil {
+	for c.Watchers.Count() > 0 && ctx.Err() == nil {
 		exchange.Sleep(ctx, 10*time.Millisecond)
 	}
 }

@@ -3,12 +3,15 @@ package cached
 import (
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -51,7 +54,7 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) request.Outcome {
 		if !r.seat.Begin() {
 			return request.Refuse(r.seat.Refused)
 		}
-		return c.writeCompressed(x, r, compressed(c.ledger, r.Source(), r.seat, extent{}, body), nil, nil)
+		return c.writeCompressed(x, r, compressed(c.Ledger, r.Source(), r.seat, extent{}, body), nil, nil)
 	}
 	return c.writeBody(x, r, body)
 }
@@ -92,6 +95,54 @@ func (r *read) listKey() listKey {
 		key.after = r.NamespacePrefix() + r.Page.After
 	}
 	return key
+}
+
+// An answer from a cache shares the objects with it. But a client that does not read also keeps
+// memory that is its answer's alone: the slices of a long list, the records that TLS has sealed, and
+// bytes that were compressed for it and others. That counts for its source (package account) until
+// the answer has been written. Small answers do not count. Versions of objects that change meanwhile
+// do not either: all answers keep them together, for a minute at most.
+
+// leastHeld is how many bytes an answer keeps at least that counts.
+const leastHeld = 64 << 10
+
+// holdAnswer counts what a body keeps. The client may not hold it unless o is open.
+func (c *Reads) holdAnswer(x *exchange.Exchange, r *read, body exchange.BodySlices) (o request.Outcome) {
+	bytes := int64(len(body)) * int64(unsafe.Sizeof(body[0]))
+	if x.Conn.Secure() {
+		sealed := int64(min(body.Size(), downstream.SealedAtOnce))
+		if x.Protocol < exchange.HTTP20 {
+			sealed *= 2 // they are joined first
+		}
+		bytes += sealed
+	}
+	if bytes < leastHeld {
+		return o
+	}
+	return c.share(x, r, c.Ledger.Share(account.Answers, bytes))
+}
+
+// share makes r's client hold something until the answer has been written. The client may not hold
+// it unless o is open.
+func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) (o request.Outcome) {
+	letGo, ok := held.Hold(r.Source(), x.Conn.Break)
+	if !ok {
+		return c.tooMuch()
+	}
+	before := x.Until
+	x.Until = closeFunc(func() {
+		letGo()
+		if before != nil {
+			_ = before.Close()
+		}
+	})
+	return o
+}
+
+// tooMuch refuses a read whose client holds too much.
+func (c *Reads) tooMuch() request.Outcome {
+	c.Metrics.held.Inc()
+	return request.Refuse(apistatus.TooManyRequests("too many responses to this client wait to be read"))
 }
 
 // writeBody makes b the response, if the client may hold it.
@@ -228,7 +279,7 @@ func (c *Reads) addWarnings(x *exchange.Exchange, r *read, resource []string) {
 	}
 	client := r.decision.Warnings()
 	if r.id.Kind == auth.KindOwn {
-		client = c.upstream.OwnWarnings()
+		client = c.Upstream.OwnWarnings()
 	}
 	for _, w := range client {
 		h.Add("Warning", w)

@@ -42,7 +42,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 		return request.PassThrough(request.Aggregated)
 	}
 	r.decided = time.Now()
-	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), auth.FlowOf(r.id, r.conn.RemoteAddr()), c.askTables(x, r))
+	answer, done, ok := c.shared.get(ctx, tablesQuestion(x, r), r.flow(), c.askTables(x, r))
 	if !ok {
 		return request.PassThrough(request.Form)
 	}
@@ -68,7 +68,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	c.addWarnings(x, r, answer.warnings)
 	r.seat = c.seat(r)
 	x.Response.Body, x.Response.Turn = body, r.seat
-	c.metrics.sharedLists.Inc()
+	c.Metrics.sharedLists.Inc()
 	return request.Answered()
 }
 
@@ -88,8 +88,8 @@ func (c *Reads) askTables(x *exchange.Exchange, r *read) askList {
 		header.Set("Accept-Encoding", "gzip")
 	}
 	return func(ctx context.Context) (answer sharedAnswer) {
-		req := &http.Request{Method: http.MethodGet, URL: c.upstream.URL(target.Path, target.Query), Header: header}
-		resp, err := c.upstream.DoAs(auth.Identity{Kind: auth.KindOwn}, req.WithContext(ctx))
+		req := &http.Request{Method: http.MethodGet, URL: c.Upstream.URL(target.Path, target.Query), Header: header}
+		resp, err := c.Upstream.DoAs(auth.Identity{Kind: auth.KindOwn}, req.WithContext(ctx))
 		if err != nil {
 			return answer
 		}
@@ -98,11 +98,11 @@ func (c *Reads) askTables(x *exchange.Exchange, r *read) askList {
 		if err != nil || resp.StatusCode != http.StatusOK || len(body) > maxSharedList {
 			return answer
 		}
-		warnings, err := upstream.WithoutOwn(ctx, c.upstream, resp.Header.Values("Warning"))
+		warnings, err := upstream.WithoutOwn(ctx, c.Upstream, resp.Header.Values("Warning"))
 		if err != nil {
 			return answer
 		}
-		held := c.ledger.Share(account.Answers, int64(len(body)))
+		held := c.Ledger.Share(account.Answers, int64(len(body)))
 		return sharedAnswer{header: resp.Header, warnings: warnings, body: body, held: held}
 	}
 }

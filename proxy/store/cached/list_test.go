@@ -37,10 +37,10 @@ func TestListLimit(t *testing.T) {
 func TestListWithoutSeat(t *testing.T) {
 	l := largeLane(t, 0)
 	synctest.Test(t, func(t *testing.T) {
-		c := &Reads{ctx: t.Context(), lane: &lane.Options{FreshnessTimeout: time.Second}}
-		c.fairness = fairness.New(t.Context(), 2, fairness.Purpose{Message: "no seat"})
-		for i := range c.fairness.Seats() {
-			c.fairness.Seat(userOf(byte(i)), time.Minute, nil, nil).Begin()
+		c := &Reads{ctx: t.Context(), Config: Config{Lane: &lane.Options{FreshnessTimeout: time.Second}}}
+		c.Fairness = fairness.New(t.Context(), 2, fairness.Purpose{Message: "no seat"})
+		for i := range c.Fairness.Seats() {
+			c.Fairness.Seat(userOf(byte(i)), time.Minute, nil, nil).Begin()
 		}
 		serve := func(line string) (served bool, code int32) {
 			o := c.serveFrom(&exchange.Exchange{Conn: proxytest.Conn{}}, readOf(t, l, line))

@@ -27,7 +27,7 @@ var (
 type Metrics struct {
 	flusher  *fanout.Metrics
 	lanes    *lane.Metrics
-	registry *registry.Metrics
+	changes  *metrics.Counter // of definitions
 	watchers *watchers.Metrics
 
 	sharedLists     *metrics.Counter
@@ -43,7 +43,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 	return &Metrics{
 		flusher:  fanout.NewMetrics(set),
 		lanes:    lane.NewMetrics(set),
-		registry: registry.NewMetrics(set),
+		changes:  registry.NewChanges(set),
 		watchers: watchers.NewMetrics(set),
 
 		sharedLists:     set.NewCounter(listsShared),

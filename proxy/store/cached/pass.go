@@ -20,24 +20,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// pass is when a read that no cache answers passes through to kube-apiserver.
-//
-//	when   which reads                                             how many of a resource
-//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time
-//	       proves that a cache is current
-//	       of a resource that has no lane, gets only               no bound, for laneless
-//	       of a lane that is being filled, or has skipped history  few; see package lane
-//	       that a cache can't answer                               no bound
-//	later  that have waited in vain                                lane.MostThrough at a time, in turns
-//	never  with a shardSelector that kube-apiserver would ignore   see shards.go
-type pass int
-
-const (
-	passNow pass = iota
-	passLater
-	passNever
-)
-
 // passing counts the reads of each resource that pass through, and remembers which are easy. Easy gets
 // are counted before the review. So the counts live outside the lanes and depend on no cached data. Its
 // methods may be called from any goroutine.
@@ -57,27 +39,44 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 		easy: make(map[schema.GroupVersionResource]*easyReads), turns: make(map[schema.GroupVersionResource]*turns)}
 }
 
-// pass is open if r may pass through now, for a reason. A read that has waited in vain waits for its turn
-// first.
-func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) (o request.Outcome) {
-	switch c.passes(r, why) {
-	case passNever:
-		return c.withhold(x, r, why)
-	case passLater:
-		return c.passing.awaitTurn(x, r, c.patience(r)-time.Since(r.arrived))
-	}
-	return o
-}
-
-// passes returns when r passes through, for a reason.
-func (c *Reads) passes(r *read, why request.Reason) pass {
+// pass decides when a read passes through that no cache answers, for a reason. A read that is answered
+// later waits for its turn here.
+//
+//	when   which reads                                             how many of a resource
+//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time
+//	       proves that a cache is current
+//	       of a resource that has no lane, gets only               no bound, for laneless
+//	       of a lane that is being filled, or has skipped history  few; see package lane
+//	       that a cache can't answer                               no bound
+//	later  that have waited in vain                                lane.MostThrough at a time, in turns
+//	never  with a shardSelector that kube-apiserver would ignore   see shards.go
+func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
 	switch {
 	case c.withholds(r, why):
-		return passNever
+		return c.withhold(x, r, why)
 	case r.inVain(why):
-		return passLater
+		if o := c.passing.awaitTurn(x, r, c.patience(r)-time.Since(r.arrived)); !o.Open() {
+			return o
+		}
 	}
-	return passNow
+	return request.PassThrough(why)
+}
+
+// maxNames is the maximum length of the names of a group, a version and a resource together, in
+// bytes. Each is a DNS name, or a part of one.
+const maxNames = 3 * 253
+
+// neverCached returns why the read is never answered from a cache, "" if it may be. A client with the
+// proxy's own rights never reads Secrets from a cache. Its reads need no review, and kube-apiserver
+// must authorize and audit each read of Secrets.
+func (c *Reads) neverCached(r *read) request.Reason {
+	switch {
+	case len(r.GVR.Group)+len(r.GVR.Version)+len(r.GVR.Resource) > maxNames:
+		return request.Resource // no such resource exists; its name is not remembered
+	case c.Options.excluded(r.GVR), r.id.Kind == auth.KindOwn && isSecrets(r.GVR.GroupResource()):
+		return request.Excluded
+	}
+	return r.Unserved()
 }
 
 // passesUnasked reports whether r is passed through without a review. Such a read costs
@@ -113,7 +112,7 @@ func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
 // passEasily reports whether r may be passed through as one of a few easy reads. r counts until
 // release.
 func (r *read) passEasily() bool {
-	r.easy = r.passing.takeEasy(r.GVR, r.arrived)
+	r.easy = r.reads.passing.takeEasy(r.GVR, r.arrived)
 	return r.easy
 }
 
@@ -311,7 +310,7 @@ type turns struct {
 // answered. A read that gets no turn in time is told to try again (429).
 func (p *passing) awaitTurn(x *exchange.Exchange, r *read, patience time.Duration) (o request.Outcome) {
 	t := p.joinTurns(r.GVR)
-	seat := t.queue.Seat(auth.FlowOf(r.id, r.conn.RemoteAddr()), max(1, patience), r.conn.Left, r.conn.EndArrival)
+	seat := t.queue.Seat(r.flow(), max(1, patience), r.conn.Left, r.conn.EndArrival)
 	if !seat.Begin() {
 		p.leaveTurns(r.GVR, t)
 		return request.Refuse(seat.Refused)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/base/account"
@@ -50,30 +49,21 @@ type Config struct {
 // Reads answers gets, lists and watches from the lanes' caches. Its methods may be called from any
 // goroutine.
 type Reads struct {
-	opts        *Options
-	lane        *lane.Options
-	siblings    *seed.Siblings
-	discovery   *upstream.Discovery
-	upstream    *upstream.Upstream
+	Config
+	Lanes      *lane.Lanes // that reads are answered from
+	SelfChecks *selfcheck.Checker
+	Flusher    *fanout.Flusher   // writes to the watches
+	Watchers   watchers.Register // of the open watches
+	Fairness   *fairness.Queue   // in which reads wait for seats
+
 	encodings   *upstream.SupportedEncodings
 	sharding    *upstream.Sharding
 	crds        *registry.CRDWatcher
 	aggregation *registry.Aggregation
-	auth        *auth.Authorizer
-	ledger      *account.Ledger
-	audit       *audit.Log
-	end         func(*exchange.Exchange, auth.Identity, *request.Request, request.Outcome)
-	tooMany     func(message string) *metav1.Status
-	lanes       *lane.Lanes
-	selfcheck   *selfcheck.Checker
 	passing     *passing
 	compressed  compressedLists
 	shared      *sharedLists // in Tables
-	flusher     *fanout.Flusher
-	watchers    watchers.Register
 	residents   []*resident
-	fairness    *fairness.Queue
-	metrics     *Metrics
 	log         *slog.Logger
 	ctx         context.Context // ends when serving ends
 }
@@ -81,45 +71,37 @@ type Reads struct {
 // New returns a Reads that serves until ctx ends. The caller calls Run.
 func New(ctx context.Context, cfg Config) *Reads {
 	flusher := fanout.NewFlusher(runtime.GOMAXPROCS(0), cfg.Lane.FlushInterval, cfg.Metrics.flusher)
-	c := &Reads{
-		opts:      cfg.Options,
-		lane:      cfg.Lane,
-		siblings:  cfg.Siblings,
-		discovery: cfg.Discovery,
-		upstream:  cfg.Upstream,
-		encodings: upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
-		sharding:  upstream.NewSharding(cfg.Upstream, cfg.Guard),
-		auth:      cfg.Authorizer,
-		ledger:    cfg.Ledger,
-		audit:     cfg.Audit,
-		end:       cfg.End,
-		tooMany:   cfg.TooMany,
-		flusher:   flusher,
-		passing:   newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
-		log:       cfg.Guard.Log,
-		ctx:       ctx,
-		metrics:   cfg.Metrics,
-		lanes: lane.NewLanes(ctx, lane.Config{
-			Options:   cfg.Lane,
-			Upstream:  cfg.Upstream,
-			Siblings:  cfg.Siblings,
-			Discovery: cfg.Discovery,
-			Flusher:   flusher,
-			Memory:    cfg.Memory,
-			Metrics:   cfg.Metrics.lanes,
-			Guard:     cfg.Guard,
-		}),
-	}
-	c.fairness = fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
-		Message: "this client's reads take more time than its share",
-		Refused: cfg.Metrics.waitingReads,
-		Waited:  cfg.Metrics.countSeatWait,
+	lanes := lane.NewLanes(ctx, lane.Config{
+		Options:   cfg.Lane,
+		Upstream:  cfg.Upstream,
+		Siblings:  cfg.Siblings,
+		Discovery: cfg.Discovery,
+		Flusher:   flusher,
+		Memory:    cfg.Memory,
+		Metrics:   cfg.Metrics.lanes,
+		Guard:     cfg.Guard,
 	})
-	c.compressed.ledger = cfg.Ledger
-	c.selfcheck = selfcheck.New(c.lanes, cfg.SelfCheck)
-	c.shared = newSharedLists(c.lanes.Spawn)
-	c.crds = registry.NewCRDWatcher(c.lanes, cfg.Discovery, cfg.Metrics.registry, cfg.Guard.Log)
-	c.aggregation = registry.NewAggregation(c.lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, cfg.Guard.Log)
+	log := cfg.Guard.Log
+	c := &Reads{
+		Config:     cfg,
+		Lanes:      lanes,
+		SelfChecks: selfcheck.New(lanes, cfg.SelfCheck),
+		Flusher:    flusher,
+		Fairness: fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
+			Message: "this client's reads take more time than its share",
+			Refused: cfg.Metrics.waitingReads,
+			Waited:  cfg.Metrics.countSeatWait,
+		}),
+		encodings:   upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
+		sharding:    upstream.NewSharding(cfg.Upstream, cfg.Guard),
+		crds:        registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
+		aggregation: registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
+		passing:     newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
+		compressed:  compressedLists{ledger: cfg.Ledger},
+		shared:      newSharedLists(lanes.Spawn),
+		log:         log,
+		ctx:         ctx,
+	}
 	for _, name := range cfg.Options.ResidentResources {
 		c.residents = append(c.residents, &resident{name: name, reads: c})
 	}
@@ -129,50 +111,35 @@ func New(ctx context.Context, cfg Config) *Reads {
 // Run runs the goroutines of Reads until the context of New ends. It leaves none behind.
 func (c *Reads) Run() {
 	var wg sync.WaitGroup
-	wg.Go(func() { c.flusher.Run(c.ctx) })
-	wg.Go(func() { c.auth.Run(c.ctx) })
-	wg.Go(func() { c.lanes.Run(c.ctx) })
-	wg.Go(func() { c.selfcheck.Run(c.ctx) })
+	wg.Go(func() { c.Flusher.Run(c.ctx) })
+	wg.Go(func() { c.Authorizer.Run(c.ctx) })
+	wg.Go(func() { c.Lanes.Run(c.ctx) })
+	wg.Go(func() { c.SelfChecks.Run(c.ctx) })
 	for _, r := range c.residents {
 		wg.Go(r.keep)
 	}
 	wg.Wait()
-	c.discovery.End()
+	c.Discovery.End()
 	c.encodings.End()
 	c.sharding.End()
-	c.siblings.End()
+	c.Siblings.End()
 }
-
-// Lanes returns the lanes that reads are answered from.
-func (c *Reads) Lanes() *lane.Lanes { return c.lanes }
-
-// SelfChecks returns the comparisons of lanes with kube-apiserver.
-func (c *Reads) SelfChecks() *selfcheck.Checker { return c.selfcheck }
-
-// Flusher returns the flusher that writes to the watches.
-func (c *Reads) Flusher() *fanout.Flusher { return c.flusher }
-
-// Watchers returns the open watches.
-func (c *Reads) Watchers() *watchers.Register { return &c.watchers }
-
-// Fairness returns the queue in which reads wait for seats.
-func (c *Reads) Fairness() *fairness.Queue { return c.fairness }
 
 // Forget frees memory: it forgets compressed lists and indexes.
 func (c *Reads) Forget() {
 	c.compressed.forget()
-	c.lanes.ForgetIndexes()
+	c.Lanes.ForgetIndexes()
 }
 
 // StopUnused stops the lanes without clients, and returns their number.
-func (c *Reads) StopUnused() int { return c.lanes.StopUnused() }
+func (c *Reads) StopUnused() int { return c.Lanes.StopUnused() }
 
-// End ends all watches that are served from a cache. No other begins after that.
-func (c *Reads) End() { c.lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
+// EndWatches ends all watches that are served from a cache. No other begins after that.
+func (c *Reads) EndWatches() { c.Lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
 
 // newRead returns a read that has just arrived. The caller releases it.
 func (c *Reads) newRead(x *exchange.Exchange, id auth.Identity, req *request.Request) *read {
-	return &read{Request: req, id: id, arrived: time.Now(), auth: c.auth, lanes: c.lanes, passing: c.passing, conn: x.Conn}
+	return &read{Request: req, reads: c, id: id, arrived: time.Now(), conn: x.Conn}
 }
 
 // Serve answers req from a cache if possible. Otherwise it ends req with Config.End, perhaps after it
@@ -186,8 +153,7 @@ func (c *Reads) Serve(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		}
 	}()
 	o := c.prepare(x, r)
-	if o.Open() && r.Verb == "watch" && !r.lane.Synced() {
-		later = true
+	if later = o.Open() && r.Verb == "watch" && !r.lane.Synced(); later {
 		x.Response.Later = func(x *exchange.Exchange) {
 			defer r.release()
 			c.finish(x, r, c.serveLane(x, r))
@@ -207,16 +173,14 @@ func (c *Reads) finish(x *exchange.Exchange, r *read, o request.Outcome) {
 			r.lane.CountServed(r.Verb)
 		}
 		if r.Verb != "watch" {
-			c.audit.Served(x, r.audited())
+			c.Audit.Served(x, r.audited())
 		}
 		return
 	}
 	if why := o.Why(); why != "" {
-		if other := c.pass(x, r, why); !other.Open() {
-			o = other
-		}
+		o = c.pass(x, r, why)
 	}
-	c.end(x, r.id, r.Request, o)
+	c.End(x, r.id, r.Request, o)
 	if o.Refusal() != nil {
 		c.addWarnings(x, r, nil)
 	}
@@ -225,7 +189,7 @@ func (c *Reads) finish(x *exchange.Exchange, r *read, o request.Outcome) {
 // unauthorized returns the refusal of a read whose token kube-apiserver does not accept. From now on
 // nobody knows whose read it is.
 func (c *Reads) unauthorized(r *read) *metav1.Status {
-	c.metrics.unauthorized.Inc()
+	c.Metrics.unauthorized.Inc()
 	r.id = auth.Identity{Kind: auth.KindNobody, Warning: r.id.Warning}
 	return apistatus.Unauthorized()
 }
@@ -272,12 +236,12 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 
 // review asks whether the client may read. kube-apiserver words the denial itself.
 func (c *Reads) review(ctx context.Context, r *read) (o request.Outcome) {
-	r.decision = c.auth.Authorize(ctx, r.id, r.Request)
+	r.decision = c.Authorizer.Authorize(ctx, r.id, r.Request)
 	switch {
 	case r.decision.Allowed():
 		return o
 	case r.decision.Busy():
-		return request.Refuse(c.auth.TooManyReviews())
+		return request.Refuse(c.Authorizer.TooManyReviews())
 	case r.decision.Unauthenticated(r.arrived): // so a bad token costs kube-apiserver one request
 		return request.Refuse(c.unauthorized(r))
 	}
@@ -314,141 +278,5 @@ func (c *Reads) seat(r *read) *fairness.Seat {
 	if r.Timeout > 0 {
 		limit = max(1, r.Timeout-time.Since(r.arrived))
 	}
-	return c.fairness.Seat(auth.FlowOf(r.id, r.conn.RemoteAddr()), limit, r.conn.Left, r.conn.EndArrival)
-}
-
-// read is a request that a lane may answer.
-type read struct {
-	*request.Request
-	id      auth.Identity
-	source  account.Source // zero until it is asked for
-	arrived time.Time
-	conn    exchange.Conn
-	auth    *auth.Authorizer
-	lanes   *lane.Lanes
-	passing *passing
-
-	// Set by resolve.
-	info      upstream.ResourceInfo
-	form      request.Representation // of the lane
-	variant   *fanout.Variant        // what is left out of the objects, and who counts
-	namespace string                 // "" for all and in cluster scope
-	selector  fields.Selector
-
-	// Set by prepare and serveLane.
-	easy     bool // it counts as an easy read that passes through
-	waited   bool // it has waited for its lane to be filled
-	few      bool // its lane lets it through as one of a few
-	decision auth.Decision
-	decided  time.Time // when the decision was there
-
-	// Set by acquire.
-	lane   *lane.Lane
-	filter *fanout.Filter
-	kept   bool // release leaves the lane to the watch
-
-	turn func() // gives the turn at the processors back; nil without one
-
-	// Set by serveFrom, for gets and lists.
-	seat *fairness.Seat
-}
-
-// audited returns the read as the audit log records it.
-func (r *read) audited() audit.Read {
-	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
-}
-
-// startsLane reports whether the request starts a lane. A get of the current state does not.
-func (r *read) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
-
-// acquire sets the lane, if there is one. It starts the lane if there is none and start is true.
-func (r *read) acquire(start bool) (o request.Outcome) {
-	if r.lane != nil {
-		return o
-	}
-	if r.form.Table != "" {
-		return r.acquireTables()
-	}
-	l, why := r.lanes.Acquire(r.info, r.form, start, r)
-	if l == nil {
-		return request.PassThrough(why)
-	}
-	if start {
-		r.passing.noteLane(r.GVR, true)
-	}
-	var ok bool
-	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
-		r.lanes.Release(l)
-		return request.PassThrough(request.Selector)
-	}
-	r.filter = r.filter.Within(r.Shard.Part)
-	r.lane = l
-	return o
-}
-
-// Source implements lane.By. It is called when the client has been allowed to read.
-func (r *read) Source() account.Source {
-	if r.source == (account.Source{}) {
-		r.source = r.auth.Source(r.id)
-	}
-	return r.source
-}
-
-// keep makes release leave the lane to the caller of keep.
-func (r *read) keep() { r.kept = true }
-
-// pause gives the turn at the processors back before a wait, if there is one. resume waits for another
-// behind a wait that many watches share. All of them would otherwise run before the shards, and open
-// watches would get their events late.
-func (r *read) pause() {
-	if r.turn != nil {
-		r.turn()
-		r.turn = nil
-	}
-}
-
-func (r *read) resume() { r.turn = r.conn.Turn() }
-
-func (r *read) release() {
-	r.pause()
-	if r.easy {
-		r.passing.giveEasy(r.GVR)
-	}
-	if r.lane != nil && !r.kept {
-		r.lanes.Release(r.lane)
-	}
-}
-
-// resolve determines the resource, representation and scope of r, if a lane can serve them. The
-// client must be allowed to read, because resolve may ask kube-apiserver in the proxy's own name.
-func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
-	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
-		return request.PassThrough(request.Aggregated)
-	}
-	var ok bool
-	if r.info, ok = c.discovery.Lookup(ctx, r.GVR); !ok || !r.info.Watchable {
-		return request.PassThrough(request.Resource)
-	}
-	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
-		return request.PassThrough(request.Resource)
-	}
-	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.fitting())
-	if !ok || r.indented(chosen) {
-		return request.PassThrough(request.Form)
-	}
-	r.variant = r.variantOf(chosen)
-	r.form = chosen.Representation
-	if !r.startsLane() && !c.lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
-		c.passing.noteLane(r.GVR, false)
-		return request.PassThrough(request.NoLane)
-	}
-	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {
-		return request.PassThrough(request.Definition)
-	}
-	r.selector, ok = upstream.FieldSelector(r.info, r.Fields)
-	if !ok || r.info.Definition != nil && !c.crds.Selects(r.selector) ||
-		!c.encodings.Selects(ctx, r.info, r.form, r.selector) {
-		return request.PassThrough(request.Selector)
-	}
-	return o
+	return c.Fairness.Seat(r.flow(), limit, r.conn.Left, r.conn.EndArrival)
 }

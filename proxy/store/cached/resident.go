@@ -37,23 +37,23 @@ func (r *resident) keep() {
 		if !exchange.Sleep(c.ctx, wait) {
 			return
 		}
-		if l := r.lane.Load(); l != nil && c.lanes.Has(l) {
+		if l := r.lane.Load(); l != nil && c.Lanes.Has(l) {
 			continue
 		}
-		gvr, err := c.discovery.Resolve(c.ctx, r.name)
+		gvr, err := c.Discovery.Resolve(c.ctx, r.name)
 		if r.setUnresolved(err); err != nil {
 			continue
 		}
-		if c.opts.excluded(gvr) { // Options.Check knows only the name
+		if c.Options.excluded(gvr) { // Options.Check knows only the name
 			c.log.Error("Excluded resource is resident too, and will never be ready", "resource", r.name)
 			return
 		}
 		if r.passesThrough(gvr) {
 			continue
 		}
-		info, _ := c.discovery.Lookup(c.ctx, gvr)
+		info, _ := c.Discovery.Lookup(c.ctx, gvr)
 		info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
-		if l, _ := c.lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
+		if l, _ := c.Lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
 			r.lane.Store(l)
 		}
 	}
@@ -93,7 +93,7 @@ func (r *resident) passesThrough(gvr schema.GroupVersionResource) bool {
 func (r *resident) synced() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	lanes := r.reads.lanes
+	lanes := r.reads.Lanes
 	switch l := r.lane.Load(); {
 	case r.asked && r.server == registry.ByOthers:
 		return nil

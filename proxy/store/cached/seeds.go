@@ -29,7 +29,7 @@ func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.R
 	if o.Answered() {
 		r.lane.CountServed(req.Verb)
 	} else {
-		c.end(x, id, req, o)
+		c.End(x, id, req, o)
 	}
 	if identity != "" {
 		x.Response.Header.Add(request.SeedHeader, identity)
@@ -50,17 +50,17 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, o req
 	if c.neverCached(r) != "" {
 		return "", notSeeded()
 	}
-	r.decision = c.auth.Authorize(wait, r.id, r.Request)
+	r.decision = c.Authorizer.Authorize(wait, r.id, r.Request)
 	switch {
 	case r.decision.Busy():
-		return "", request.Refuse(c.auth.TooManyReviews())
+		return "", request.Refuse(c.Authorizer.TooManyReviews())
 	case !r.decision.Allowed():
 		return "", request.Refuse(apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR)))
 	}
 	// Without a lane of the version, resolve might start lanes of definitions and APIServices.
 	// Tables are not seeded, and a replica asks for no view.
-	if !c.lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r).Open() || r.form.Table != "" || r.View != nil ||
+	if !c.Lanes.StartedVersion(r.GVR.GroupVersion()) || !c.resolve(wait, r).Open() || r.form.Table != "" || r.View != nil ||
 		!r.acquire(false).Open() {
 		return "", notSeeded()
 	}
@@ -68,7 +68,7 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, o req
 	if !ok {
 		return "", notSeeded()
 	}
-	identity, err := c.siblings.Identity(wait, build)
+	identity, err := c.Siblings.Identity(wait, build)
 	switch {
 	case err != nil:
 		r.lane.Log.Debug("Refused a sibling", "err", err)

@@ -19,7 +19,7 @@ func (c *Reads) unknownShard(ctx context.Context, r *read) request.Outcome {
 	if c.sharding.Served(ctx) {
 		return request.PassThrough(request.Parameters)
 	}
-	c.metrics.invalidShard.Inc()
+	c.Metrics.invalidShard.Inc()
 	return request.Refuse(apistatus.Failure(http.StatusInternalServerError, metav1.StatusReasonUnknown,
 		"invalid shard selector: "+r.Shard.Err.Error()))
 }
@@ -40,7 +40,7 @@ func (c *Reads) withholds(r *read, why request.Reason) bool {
 // this one for a reason.
 func (c *Reads) relies(r *read, why request.Reason) bool {
 	if why == request.Resource {
-		return c.discovery.Unclear(r.GVR)
+		return c.Discovery.Unclear(r.GVR)
 	}
 	if r.lane == nil || r.lane.Uncached() {
 		return false
@@ -62,7 +62,7 @@ func (c *Reads) relies(r *read, why request.Reason) bool {
 //	the lane is being filled or ends, a proof has failed, or filters cost too much     429
 //	discovery has not said whether there is such a resource                            429
 func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
-	c.metrics.withheldShard.Inc()
+	c.Metrics.withheldShard.Inc()
 	x.Recall = nil
 	watch := r.Verb == "watch"
 	switch past := why == request.History && (!watch || r.Resumes()); {

@@ -2,12 +2,13 @@ package cached
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
-	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
 	"github.com/watchfan/watchfan/proxy/store/lane"
@@ -32,11 +33,10 @@ const (
 // Lists of the same run one after another. Its methods may be called from any goroutine.
 type sharedLists struct {
 	spawn func(func(context.Context)) bool // runs a function on a goroutine of the server
-	kept  semaphore.Semaphore              // acquired for each sharedList
 
 	mu    sync.Mutex
 	asked map[auth.Question]*askedList
-	begun map[fairness.Flow]int // how many of the kept lists each user has begun
+	kept  []*sharedList // those under way, or that a client has not read yet
 }
 
 // askedList is a list that clients ask for. sharedLists.mu guards it.
@@ -68,8 +68,7 @@ type askList func(context.Context) sharedAnswer
 
 // newSharedLists returns no lists yet. spawn reports false once the server stops.
 func newSharedLists(spawn func(func(context.Context)) bool) *sharedLists {
-	return &sharedLists{spawn: spawn, kept: semaphore.New(mostSharedLists), asked: make(map[auth.Question]*askedList),
-		begun: make(map[fairness.Flow]int)}
+	return &sharedLists{spawn: spawn, asked: make(map[auth.Question]*askedList)}
 }
 
 // first reports whether a client is the first to ask for a list in its instant, so that it has
@@ -78,29 +77,22 @@ func (ls *sharedLists) first(q auth.Question) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	now := time.Now()
-	a := ls.asked[q]
-	if a == nil {
-		if ls.makeRoomLocked(now) {
-			ls.asked[q] = &askedList{last: now}
-		}
-		return true
+	if a := ls.asked[q]; a != nil {
+		first := a.over(now)
+		a.last = now
+		return first
 	}
-	first := !a.running && now.Sub(a.last) >= listInstant
-	a.last = now
-	return first
+	if len(ls.asked) >= mostAsked {
+		maps.DeleteFunc(ls.asked, func(_ auth.Question, a *askedList) bool { return a.over(now) })
+	}
+	if len(ls.asked) < mostAsked {
+		ls.asked[q] = &askedList{last: now}
+	}
+	return true
 }
 
-// makeRoomLocked makes room for another list that is asked for. It reports whether there is any.
-func (ls *sharedLists) makeRoomLocked(now time.Time) bool {
-	if len(ls.asked) >= mostAsked {
-		for q, a := range ls.asked {
-			if !a.running && now.Sub(a.last) >= listInstant {
-				delete(ls.asked, q)
-			}
-		}
-	}
-	return len(ls.asked) < mostAsked
-}
+// over reports whether the list is not under way, and its instant is over.
+func (a *askedList) over(now time.Time) bool { return !a.running && now.Sub(a.last) >= listInstant }
 
 // get returns the answer for a user to the next list with question q, which ask requests. ok is false
 // if there is none to share, or if ctx ends first. The caller calls done once it needs the answer no
@@ -133,30 +125,33 @@ func (ls *sharedLists) join(q auth.Question, user fairness.Flow, ask askList) *s
 		return nil
 	}
 	if a.next == nil {
-		if ls.begun[user] >= mostSharedOfOne || !ls.kept.TryAcquire() {
-			return nil
-		}
-		if !a.running && !ls.spawn(func(ctx context.Context) { ls.run(ctx, a, ask) }) {
-			ls.kept.Release()
+		if !ls.hasRoomLocked(user) || !a.running && !ls.spawn(func(ctx context.Context) { ls.run(ctx, a, ask) }) {
 			return nil
 		}
 		a.running, a.next = true, &sharedList{by: user, users: 1, donec: make(chan struct{})}
-		ls.begun[user]++
+		ls.kept = append(ls.kept, a.next)
 	}
 	a.next.users++
 	return a.next
+}
+
+// hasRoomLocked reports whether a user may begin another list.
+func (ls *sharedLists) hasRoomLocked(user fairness.Flow) bool {
+	own := 0
+	for _, l := range ls.kept {
+		if l.by == user {
+			own++
+		}
+	}
+	return own < mostSharedOfOne && len(ls.kept) < mostSharedLists
 }
 
 // leave notes that a user needs a list no longer.
 func (ls *sharedLists) leave(l *sharedList) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l.users--; l.users > 0 {
-		return
-	}
-	ls.kept.Release()
-	if ls.begun[l.by]--; ls.begun[l.by] == 0 {
-		delete(ls.begun, l.by)
+	if l.users--; l.users == 0 {
+		ls.kept = slices.DeleteFunc(ls.kept, func(other *sharedList) bool { return other == l })
 	}
 }
 

@@ -92,8 +92,8 @@ func TestSharedLists(t *testing.T) {
 		if s.asked != 4 {
 			t.Errorf("%d lists in three seconds of one second each, want 4", s.asked)
 		}
-		if n := s.kept.Free(); n != mostSharedLists {
-			t.Errorf("%d lists are kept", mostSharedLists-n)
+		if n := len(s.kept); n != 0 {
+			t.Errorf("%d lists are kept", n)
 		}
 		if !s.first(auth.Question{1}) {
 			t.Error("a client long after others is not the first")
@@ -135,8 +135,8 @@ func TestSharedListsBounded(t *testing.T) {
 		if _, ok := s.list(100); ok {
 			t.Error("a list begins while the server ends")
 		}
-		if n := s.kept.Free(); n != 1 {
-			t.Errorf("room for %d lists, want 1", n)
+		if n := len(s.kept); n != mostSharedLists-1 {
+			t.Errorf("%d lists are kept, want room for one", n)
 		}
 		s.ending = false
 		if done, ok := s.list(100); ok {
@@ -174,8 +174,8 @@ func TestSharedListsOfOne(t *testing.T) {
 		for _, done := range append(reading, done) {
 			done()
 		}
-		if len(s.begun) > 0 || s.kept.Free() != mostSharedLists {
-			t.Errorf("%v, %d lists are kept", s.begun, mostSharedLists-s.kept.Free())
+		if n := len(s.kept); n != 0 {
+			t.Errorf("%d lists are kept", n)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	r.waited = !r.lane.Synced()
 	end, slot := r.lane.Await(exchange.WithArrival(c.ctx, r.conn), lane.Waiter{
 		Verb:     r.Verb,
-		User:     auth.FlowOf(r.id, r.conn.RemoteAddr()),
+		User:     r.flow(),
 		Arrived:  r.arrived,
 		Patience: c.patience(r),
 		Left:     r.conn.Left,
@@ -32,7 +32,7 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	case lane.FillReady:
 		return o
 	case lane.FillFailed:
-		return request.Refuse(c.tooMany(
+		return request.Refuse(c.TooMany(
 			"this proxy has just begun to read " + request.ResourceText(r.GVR) + " from kube-apiserver, which takes long"))
 	case lane.FillLeft:
 		return request.Refuse(apistatus.Failure(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the client left before its request could be answered"))
@@ -49,7 +49,7 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 // kube-apiserver's own limit, and a watch for a part of its duration; see request.Request.Patience.
 func (c *Reads) patience(r *read) time.Duration {
 	if r.Verb == "watch" {
-		return r.Patience(c.opts.MinRequestTimeout)
+		return r.Patience(c.Options.MinRequestTimeout)
 	}
 	return r.Patience(lane.AnswerWait)
 }
@@ -67,7 +67,7 @@ const reviewTries = 3
 // if it may still read. It repeats the review unless the decision is still believed, or younger than
 // a second.
 func (c *Reads) stillAllowed(r *read) (o request.Outcome) {
-	if time.Since(r.decided) <= max(c.auth.BelievedFor(r.Request), time.Second) {
+	if time.Since(r.decided) <= max(c.Authorizer.BelievedFor(r.Request), time.Second) {
 		return o
 	}
 	for range reviewTries {

@@ -38,14 +38,10 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 	want.Into = &s.watcher.Sub
 	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
-	begin := c.subscribe
-	if r.form.Table != "" {
-		begin = c.subscribeTables
-	}
-	_, err := begin(wait, r, want)
+	_, err := c.subscribe(wait, r, want)
 	switch {
 	case err == nil:
-		r.keep()
+		r.kept = true
 		s.stream(x, want.Gzip)
 		return request.Answered()
 	case errors.Is(err, fanout.ErrRelistGap):
@@ -80,7 +76,7 @@ func whyUnsubscribed(err error) request.Reason {
 // watch could have begun, and the audit log says that it did.
 func (c *Reads) refuseHandshake(x *exchange.Exchange, r *read) request.Outcome {
 	if began, ok := c.began(x, r, apistatus.AuditID(x)); ok {
-		c.audit.WatchEnded(began, fanout.Gone, "")
+		c.Audit.WatchEnded(began, fanout.Gone, "")
 	}
 	return request.Answered()
 }
@@ -92,7 +88,7 @@ func (c *Reads) began(x *exchange.Exchange, r *read, auditID string) (began *aud
 	if r.WebSocket {
 		code = http.StatusSwitchingProtocols
 	}
-	began, refused := c.audit.WatchBegan(x, r.audited(), auditID, code)
+	began, refused := c.Audit.WatchBegan(x, r.audited(), auditID, code)
 	if refused != nil {
 		apistatus.Write(x, refused)
 	}
@@ -129,10 +125,10 @@ func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 	event, ok := c.began(x, r, id)
 	if !ok {
 		s.watcher.Sub.Cancel()
-		c.lanes.Release(r.lane)
+		c.Lanes.Release(r.lane)
 		return
 	}
-	s.event, s.keeper = event, c.lanes.Keep(r.lane, r.Source())
+	s.event, s.keeper = event, c.Lanes.Keep(r.lane, r.Source())
 	x.Response.Stream = s
 	if r.WebSocket {
 		form := r.messages()
@@ -183,10 +179,10 @@ type servedWatch struct {
 // Begin implements exchange.Stream.
 func (s *servedWatch) Begin(sink fanout.Sink) {
 	c, r := s.cached, s.read
-	c.auth.WatchGrant(&s.grant, r.id, r.Request, r.decision, s)
+	c.Authorizer.WatchGrant(&s.grant, r.id, r.Request, r.decision, s)
 	s.read = nil
-	c.watchers.Add(&s.watcher)
-	c.flusher.Start(&s.watcher.Sub, sink)
+	c.Watchers.Add(&s.watcher)
+	c.Flusher.Start(&s.watcher.Sub, sink)
 }
 
 // Revoke implements auth.Revocable.
@@ -199,7 +195,7 @@ func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Go
 func (s *servedWatch) Keep(bytes int64) bool {
 	if s.account == nil {
 		evict := func() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Evicted}) }
-		s.account = s.cached.ledger.Open(s.cached.auth.WatchSource(&s.grant), account.Watches, evict)
+		s.account = s.cached.Ledger.Open(s.cached.Authorizer.WatchSource(&s.grant), account.Watches, evict)
 	}
 	return s.account.Set(bytes)
 }
@@ -215,17 +211,17 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	if s.read != nil { // it has not begun
 		s.watcher.Sub.Cancel()
 	} else {
-		c.watchers.Remove(&s.watcher)
-		because = c.auth.Release(&s.grant)
+		c.Watchers.Remove(&s.watcher)
+		because = c.Authorizer.Release(&s.grant)
 	}
 	if s.account != nil {
 		s.account.Close()
 	}
 	if reason == fanout.Evicted && s.evicted != nil {
-		s.watcher.LogEvicted(s.evicted, c.metrics.watchers, c.log)
+		s.watcher.LogEvicted(s.evicted, c.Metrics.watchers, c.log)
 	}
-	c.lanes.Leave(s.keeper)
-	c.audit.WatchEnded(s.event, reason, because)
+	c.Lanes.Leave(s.keeper)
+	c.Audit.WatchEnded(s.event, reason, because)
 }
 
 // returnSoon limits a watch that is passed through to less than a minute, if its client resumes. The
@@ -250,7 +246,7 @@ func returnSoon(x *exchange.Exchange, r *read) {
 // A kubelet has hundreds of them, each has little to say, and a client keeps 17 KiB for each stream
 // that it decompresses.
 func (c *Reads) compresses(r *read) bool {
-	return r.Gzip && !r.WebSocket && c.lane.CompressWatches && r.ObjectName() == "" &&
+	return r.Gzip && !r.WebSocket && c.Lane.CompressWatches && r.ObjectName() == "" &&
 		!isSecrets(r.GVR.GroupResource())
 }
 
@@ -268,7 +264,7 @@ func (c *Reads) serveExpired(x *exchange.Exchange, r *read) request.Outcome {
 		x.Response.Reader, x.Response.Length = io.NopCloser(bytes.NewReader(event)), -1
 	}
 	if began, ok := c.began(x, r, id); ok {
-		c.audit.WatchEnded(began, fanout.Expired, "")
+		c.Audit.WatchEnded(began, fanout.Expired, "")
 	}
 	return request.Answered()
 }

@@ -26,21 +26,28 @@ import (
 //
 // If upstream has no sendInitialEvents, or under the deprecated /watch/ prefix, a watch from "" or
 // "0" begins with the state as it is, and has no end bookmark.
+//
+// A watch in Tables, as kubectl's, is served from a lane that keeps events only: see
+// [fanout.NewEventsOnly]. What is shared of it is what kube-apiserver sends to a watcher beside it.
+// Only ages may differ, by mostRowAge. request.Unserved has passed the other watches through: those
+// that begin with rows, and those whose rows have no objects.
 func (c *Reads) subscribe(ctx context.Context, r *read, want fanout.Request) (*fanout.Subscription, error) {
 	req, l := r.Request, r.lane
 	rv, err := parseVersion(req.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
-	unset := req.ResourceVersion == ""
-	initial, sent := req.SendInitialEvents != nil && *req.SendInitialEvents, req.SendInitialEvents != nil
-	if sent && !l.WatchList() {
-		return nil, reflector.ErrNoWatchList
+	sent, initial := req.SendInitialEvents != nil, req.SendInitialEvents != nil && *req.SendInitialEvents
+	tables := r.form.Table != ""
+	if tables {
+		want.MaxAge = mostRowAge
 	}
 	switch {
-	case !sent && rv != 0:
+	case sent && !l.WatchList():
+		return nil, reflector.ErrNoWatchList
+	case tables, rv != 0 && !initial:
 		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeResolved(ctx, l, want)
+		return subscribeBehind(ctx, l, want)
 	case !sent && (req.LegacyWatch || !l.WatchList()):
 		want.Start = fanout.FromSnapshot
 		return l.Cache.Subscribe(want)
@@ -49,14 +56,15 @@ func (c *Reads) subscribe(ctx context.Context, r *read, want fanout.Request) (*f
 		if req.AllowWatchBookmarks && !l.Cache.HasBookmarks() {
 			return nil, errNoBookmarks
 		}
-	case rv != 0:
-		want.Start, want.ResourceVersion = fanout.FromVersion, rv
-		return c.subscribeResolved(ctx, l, want)
 	default:
 		want.Start = fanout.FromNow
 	}
-	return c.subscribeFresh(ctx, r, want, rv, unset)
+	return c.subscribeFresh(ctx, r, want, rv, req.ResourceVersion == "")
 }
+
+// mostRowAge is how long ago a row may have arrived that a watch begins with. So an age is a second
+// too small at most.
+const mostRowAge = time.Second
 
 var errNoBookmarks = errors.New("upstream's bookmarks are not known yet")
 
@@ -82,27 +90,21 @@ func (c *Reads) subscribeFresh(ctx context.Context, r *read, want fanout.Request
 	}
 }
 
-// subscribeFrom subscribes to the events behind a resourceVersion. It fetches the history if the
-// resourceVersion is older than the lane's.
-func (c *Reads) subscribeFrom(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
+// subscribeBehind subscribes to the events behind a resourceVersion. It fetches the history if the
+// resourceVersion is older than the lane's, and the earlier versions of objects if the events depend
+// on them.
+func subscribeBehind(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
 	sub, err := l.Cache.Subscribe(want)
-	if !errors.Is(err, fanout.ErrExpired) || errors.Is(err, fanout.ErrRelistGap) {
-		return sub, err
+	if errors.Is(err, fanout.ErrExpired) && !errors.Is(err, fanout.ErrRelistGap) {
+		if err := l.Backfill(ctx, want.ResourceVersion); err != nil {
+			return nil, err
+		}
+		sub, err = l.Cache.Subscribe(want)
 	}
-	if err := l.Backfill(ctx, want.ResourceVersion); err != nil {
-		return nil, err
+	if errors.Is(err, fanout.ErrPreviousUnknown) && l.ResolvePrevious(ctx) == nil {
+		return l.Cache.Subscribe(want)
 	}
-	return l.Cache.Subscribe(want)
-}
-
-// subscribeResolved is subscribeFrom. If the events depend on versions from before the history, it
-// fetches those versions and tries again.
-func (c *Reads) subscribeResolved(ctx context.Context, l *lane.Lane, want fanout.Request) (*fanout.Subscription, error) {
-	sub, err := c.subscribeFrom(ctx, l, want)
-	if !errors.Is(err, fanout.ErrPreviousUnknown) || l.ResolvePrevious(ctx) != nil {
-		return sub, err
-	}
-	return l.Cache.Subscribe(want)
+	return sub, err
 }
 
 // watchTimeout returns how long a watch lasts: the client's timeoutSeconds, or a random time in
@@ -113,6 +115,6 @@ func (c *Reads) watchTimeout(req *request.Request) time.Duration {
 		const most = 10 * 365 * 24 * time.Hour // the end must not overflow
 		return min(timeout, most)
 	}
-	least := c.opts.MinRequestTimeout
+	least := c.Options.MinRequestTimeout
 	return least + rand.N(max(least, 1))
 }

@@ -65,7 +65,7 @@ func TestProofOvertaken(t *testing.T) {
 			}
 		}}
 		want := fanout.Request{Filter: r.filter, Start: fanout.FromSnapshot, Timeout: time.Minute}
-		sub, err := (&Reads{lane: opts}).subscribeFresh(t.Context(), r, want, 105, false)
+		sub, err := (&Reads{Config: Config{Lane: opts}}).subscribeFresh(t.Context(), r, want, 105, false)
 		if err != nil {
 			t.Fatal(err)
 		}

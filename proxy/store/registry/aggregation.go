@@ -63,16 +63,10 @@ type Aggregation struct {
 	log     *slog.Logger
 
 	// Guarded by follower.mu.
-	services map[schema.GroupVersion]apiService // as of the last scan
-	scanned  chan struct{}                      // closed and replaced when a scan brings something new
-	absent   bool                               // upstream has no APIServices
-	warned   bool                               // it has been logged that they cannot be read
-}
-
-// apiService is what matters of one APIService.
-type apiService struct {
-	remote bool // another server answers
-	object *framing.Object
+	remote  map[schema.GroupVersion]bool // by APIService, as of the last scan: whether another server answers
+	scanned chan struct{}                // closed and replaced by each scan
+	absent  bool                         // upstream has no APIServices
+	warned  bool                         // it has been logged that they cannot be read
 }
 
 // Server says which server answers the requests of an API version, at kube-apiserver's address.
@@ -134,13 +128,13 @@ func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait b
 }
 
 // look returns which server answers for a version, as far as it is known. changing reports whether
-// more may be known soon; scanned is closed when an APIService has changed.
+// more may be known soon; scanned is closed when the APIServices have been looked at again.
 func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, scanned <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	service, registered := a.services[gv]
+	remote, registered := a.remote[gv]
 	switch {
-	case service.remote:
+	case remote:
 		return ByOthers, false, a.scanned
 	case a.lanes.Outsourced(gv):
 		return byUnknown, true, a.scanned
@@ -156,55 +150,50 @@ func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, sc
 // server has taken over.
 func (a *Aggregation) scanLocked(snapshot fanout.Snapshot) {
 	a.absent, a.warned = false, false
-	services := make(map[schema.GroupVersion]apiService, len(a.services))
-	remote := make(map[schema.GroupVersion]bool)
-	same := len(a.services) == snapshot.Len()
+	a.remote = make(map[schema.GroupVersion]bool, len(a.remote))
+	untrusted := make(map[schema.GroupVersion]bool)
 	for o := range snapshot.All {
-		gv, service := a.read(o)
-		services[gv] = service
-		same = same && a.services[gv] == service
-		if service.remote && !a.trusts(gv) {
-			remote[gv] = true
+		gv, remote := a.read(o)
+		a.remote[gv] = remote
+		if remote && !a.trusts(gv) {
+			untrusted[gv] = true
 		}
 	}
-	a.services = services
-	taken, back := a.lanes.Outsource(remote)
+	taken, back := a.lanes.Outsource(untrusted)
 	for _, gv := range taken {
 		a.log.Info("Passed API version through, an aggregated API server answers for it", "groupVersion", gv.String())
-		a.discovery.Forget(gv)
 	}
 	for _, gv := range back {
 		a.log.Info("Kube-apiserver answers again for an API version that an aggregated API server had",
 			"groupVersion", gv.String())
+	}
+	for _, gv := range append(taken, back...) {
 		a.discovery.Forget(gv)
 	}
-	if !same {
-		close(a.scanned)
-		a.scanned = make(chan struct{})
-	}
+	close(a.scanned)
+	a.scanned = make(chan struct{})
 }
 
 // read reads an APIService. One that cannot be read counts as another server's.
-func (a *Aggregation) read(o *framing.Object) (schema.GroupVersion, apiService) {
+func (a *Aggregation) read(o *framing.Object) (gv schema.GroupVersion, remote bool) {
 	var service struct {
 		Spec struct {
-			Group   string          `json:"group"`
-			Version string          `json:"version"`
-			Service json.RawMessage `json:"service"`
+			Group   string `json:"group"`
+			Version string `json:"version"`
+			Service any    `json:"service"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(o.Bytes(), &service); err != nil {
+	err := json.Unmarshal(o.Bytes(), &service)
+	if err != nil {
 		a.log.Warn("Could not read APIService", "resource", o.Name, "err", err)
-		service.Spec.Service = json.RawMessage("{}")
 	}
-	remote := len(service.Spec.Service) > 0 && string(service.Spec.Service) != "null"
-	return schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}, apiService{remote, o}
+	return schema.GroupVersion{Group: service.Spec.Group, Version: service.Spec.Version}, err != nil || service.Spec.Service != nil
 }
 
 // unknownLocked notes that the APIServices cannot be followed.
 func (a *Aggregation) unknownLocked(err error, retryIn time.Duration) {
 	if a.absent = errors.Is(err, upstream.ErrNotFound); a.absent {
-		a.services = nil
+		a.remote = nil
 		a.log.Info("Upstream has no APIServices, so no other server answers for it")
 		return
 	}
@@ -223,6 +212,6 @@ func (a *Aggregation) forgetServices() bool {
 	if a.lanes.InUse() {
 		return false
 	}
-	a.services = nil
+	a.remote = nil
 	return true
 }

@@ -62,15 +62,12 @@ type CRDWatcher struct {
 var definitionChanges = exposition.Describe("counter", "watchfan_definition_changes_total",
 	"Changes of the definitions of custom resources. Each change ends the watches of its resource.")
 
-// Metrics are the metrics of a CRDWatcher.
-type Metrics struct{ changes *metrics.Counter }
+// NewChanges adds the metric of a CRDWatcher to a server's set.
+func NewChanges(set *metrics.Set) *metrics.Counter { return set.NewCounter(definitionChanges) }
 
-// NewMetrics adds the metrics to a server's set.
-func NewMetrics(set *metrics.Set) *Metrics { return &Metrics{set.NewCounter(definitionChanges)} }
-
-// NewCRDWatcher returns a CRDWatcher that follows nothing before the first question.
-func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, m *Metrics, log *slog.Logger) *CRDWatcher {
-	w := &CRDWatcher{changes: m.changes, log: log}
+// NewCRDWatcher returns a CRDWatcher that follows nothing before the first question. It counts changes.
+func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, changes *metrics.Counter, log *slog.Logger) *CRDWatcher {
+	w := &CRDWatcher{changes: changes, log: log}
 	w.follower = follower{lanes: ls, discovery: discovery, resource: upstream.CRDResource, scan: w.scanLocked,
 		failed: w.unknown, needed: ls.SweepDefinitions, forget: ls.Undefine}
 	return w

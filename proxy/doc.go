@@ -29,7 +29,7 @@
 // Server.Handle takes the prefix of a view from the target first (gate/view).
 //
 // A LIST: readHead (wire/http1/head.go), Server.Handle (handle.go), Admission.Begin (gate/admission),
-// Reads.Serve, prepare, resolve, acquire, serveLane, serveFrom (store/cached/reads.go), awaitLane
+// Reads.Serve, prepare, serveLane, serveFrom (store/cached/reads.go), resolve, acquire (read.go), awaitLane
 // (waiting.go), serveList (list.go), state (consistency.go). respond (wire/http1/response.go,
 // wire/http2/respond.go) writes the body. Over HTTP/2 a head is read by headDecoder
 // (wire/http2/head.go).

@@ -24,28 +24,25 @@ import (
 //
 // o says what becomes of r if the state can't be provided, or proved to be fresh, in time.
 func (c *Reads) state(r *read) (s fanout.Snapshot, o request.Outcome) {
-	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
-	defer cancel()
-	switch {
-	case r.ContinueToken != "":
+	if r.ContinueToken != "" {
 		return r.snapshotAt(r.Page.ResourceVersion)
-	case r.ResourceVersion == "":
-		return c.current(ctx, r)
 	}
 	rv, err := parseVersion(r.ResourceVersion)
 	if err != nil {
 		return s, request.PassThrough(request.History)
 	}
-	if r.Exact() {
-		if s, o = r.snapshotAt(rv); o.Why() == "" {
-			return s, o
-		}
-		if s, o = c.notOlderThan(ctx, r, rv); !o.Open() || s.ResourceVersion == rv {
-			return s, o
-		}
-		return r.snapshotAt(rv)
+	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
+	defer cancel()
+	if !r.Exact() || r.ResourceVersion == "" {
+		return c.notOlderThan(ctx, r, rv)
 	}
-	return c.notOlderThan(ctx, r, rv)
+	if s, o = r.snapshotAt(rv); o.Why() == "" {
+		return s, o
+	}
+	if s, o = c.notOlderThan(ctx, r, rv); !o.Open() || s.ResourceVersion == rv {
+		return s, o
+	}
+	return r.snapshotAt(rv)
 }
 
 // proofWait returns how long r waits for a proof. After the first list of a collection, many reads
@@ -70,28 +67,20 @@ func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, o request.Outcome) {
 	return s, o
 }
 
-// current returns a state at least as new as the request.
-func (c *Reads) current(ctx context.Context, r *read) (s fanout.Snapshot, o request.Outcome) {
-	if r.filledSince() {
-		return r.lane.Cache.Snapshot(), o
-	}
-	return c.proved(ctx, r, 0)
-}
-
 // filledSince reports whether the lane was filled by a list newer than the request.
 func (r *read) filledSince() bool { return r.lane.FilledAfter(r.arrived) }
 
 // notOlderThan returns a state that is not older than rv, nor than a state of the collection that
-// an earlier read was shown.
+// an earlier read was shown. A read without a resourceVersion gets a state at least as new as itself.
 func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (s fanout.Snapshot, o request.Outcome) {
-	if s = r.lane.Cache.SnapshotShown(); s.ResourceVersion >= rv {
-		return s, o
+	if r.ResourceVersion == "" && r.filledSince() {
+		return r.lane.Cache.Snapshot(), o
 	}
-	return c.proved(ctx, r, rv)
-}
-
-// proved returns a state that is as new as now, and not older than rv.
-func (c *Reads) proved(ctx context.Context, r *read, rv uint64) (s fanout.Snapshot, o request.Outcome) {
+	if r.ResourceVersion != "" {
+		if s = r.lane.Cache.SnapshotShown(); s.ResourceVersion >= rv {
+			return s, o
+		}
+	}
 	for {
 		proof, err := c.prove(ctx, r, rv)
 		if err != nil {

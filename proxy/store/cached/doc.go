@@ -1,20 +1,18 @@
 // Package cached answers gets, lists and watches from lanes. A request is answered here only if a
 // cache can answer it exactly as kube-apiserver would. In any doubt it is passed through.
 //
-//	reads.go             one read from start to end: review, lane, wait, answer
+//	reads.go             one read from start to end: review, lane, wait, answer; the end of all watches
+//	read.go              what is known of a read: its resource, form, variant, lane and filter
 //	pass.go              when reads pass through: now, in turns or never
 //	resident.go          resources whose lanes start with the proxy
-//	exclude.go           resources that are never cached
+//	options.go           the options, and resources that are never cached
 //	waiting.go           reads that wait for a lane to be filled
 //	consistency.go       the state that a resourceVersion asks for
 //	list.go              gets and lists; compressed_lists.go shares those with gzip
+//	list_tables.go       lists in Tables, shared by those who ask at the same instant
 //	shards.go            lists and watches with a shardSelector that a lane can't answer
-//	views.go             what is left out of the objects for a client, and in which representations
-//	list_tables.go       lists in Tables; shared_lists.go shares those asked for at the same instant
 //	watch.go             watches; watch_subscribe.go chooses where they begin
-//	watch_tables.go      watches in Tables, as kubectl's
 //	seeds.go             sibling replicas that ask for the content of a lane
-//	drain.go             the end of watches before a shutdown
 //
 // The package handles requests, identities, lanes and their caches. Protocols and ports are
 // elsewhere. The only limit that it enforces is the fair share of processors (package fairness).
@@ -48,18 +46,13 @@
 // A watch may be the messages of a WebSocket. Its head is then the answer to the handshake, which
 // may be a refusal, and it is not compressed.
 //
-// A client may ask for objects without metadata.managedFields (KEP-5958). It is served from the same
-// lane as others, and the fields are left out of the bytes: of watches in package fanout, of gets and
-// lists here. Where kube-apiserver answers, it may ignore the parameter, as it does up to 1.37.
-//
-// A client of a view is served in the same way without the view's fields. Where they can't be left out
-// of the representation that the client prefers, the next one of its Accept header counts, and without
-// one the client gets 406. A list or get in a view does not pass through because kube-apiserver answers
-// it as easily: the objects might be whole. A get of a resource without a lane does pass through.
-//
-// A watch in Tables begins with the changes after a resourceVersion, as kubectl's after its list.
-// Its rows are those that kube-apiserver made for the lane's own watch. Their ages may be a second
-// old, so a watch whose first rows are older passes through.
+// A client may ask for objects without metadata.managedFields (KEP-5958), or use a view, whose objects
+// lack fields. It is served from the same lane as others, and the fields are left out of the bytes: of
+// watches in package fanout, of gets and lists here. Where kube-apiserver answers, it may ignore
+// KEP-5958, as it does up to 1.37. Where a view's fields can't be left out of the representation that
+// the client prefers, the next one of its Accept header counts, and without one the client gets 406. A
+// list or get in a view does not pass through because kube-apiserver answers it as easily: the objects
+// might be whole. A get of a resource without a lane does pass through.
 //
 // A client may resume from a resourceVersion from before the lane began. One upstream watch, shared
 // by all clients that wait, fetches the missing history. The events for a client with a selector
@@ -69,33 +62,25 @@
 //
 // While a lane is filled for the first time, its clients wait, and a handful of them pass through.
 // A watch that passes through for that reason ends behind a bookmark once the lane is filled, and
-// its client resumes at the lane. Watches end only if their clients are known to resume: see
-// read.returns. The type filling in package lane documents how many, and when clients get 429. The
-// bound protects kube-apiserver from listing a slow resource for every client.
+// its client resumes at the lane: only if the client is known to resume, see read.returns. The type
+// filling in package lane documents how many, and when clients get 429.
 //
 // # shardSelector
 //
 // A list or watch with a shardSelector (KEP-5866) is answered from a lane, whatever
 // kube-apiserver's version. Most kube-apiservers ignore the parameter and send everything.
 // kube-apiserver is asked once in a while whether it does; see upstream.Sharding. If it serves
-// shardSelector, nothing here differs from other selectors. Otherwise:
+// shardSelector, nothing here differs from other selectors. Otherwise the client must not be sent the
+// objects of all other shards without being told: it gets 500, 410 or 429 (shards.go).
 //
-//   - A selector that is malformed, too large, or of a form that is not understood here gets 500 in
-//     kube-apiserver's words. The alternative would be to send everything, which no client with a
-//     shardSelector wants.
-//   - A read that the lane of the resource can't answer at the moment gets 410 or 429, and the
-//     client tries again. It may rely on an earlier answer from here, and would be sent the objects
-//     of all other shards without being told. See Reads.relies.
-//   - A read that no lane may answer passes through, as without the proxy: an uncacheable resource
-//     or representation, a Table, indented JSON, or no memory for a lane. So does a read while a
-//     review fails, or while it is not known who answers for a group. Then the answer is
-//     everything. A list tells the client by having no shardInfo, for which clients of the KEP
-//     look. A watch does not tell.
+// A read that no lane may answer passes through, as without the proxy: an uncacheable resource
+// or representation, a Table, indented JSON, or no memory for a lane. So does a read while a
+// review fails, or while it is not known who answers for a group. Then the answer is everything. A
+// list tells the client by having no shardInfo, for which clients of the KEP look. A watch does not
+// tell.
 //
 // A list with a shardSelector never passes through because kube-apiserver answers it as easily. A
 // proof is of the whole collection.
 //
-// A read that is passed through because a wait has brought nothing takes turns with others of its
-// resource; see pass. Section Herds of package store lists all places where reads pass
-// through.
+// Section Herds of package store lists all places where reads pass through.
 package cached

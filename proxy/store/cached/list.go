@@ -218,40 +218,34 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 		x.items++
 		return int64(x.items) != key.limit
 	})
-	if x.items == 0 || int64(x.items) != key.limit {
-		return items, x
-	}
-	if r.Sharded() && r.unselective() {
-		x.more = r.behindShard(snapshot, key, last, pause)
-	} else {
-		snapshot.Ascend(r.filter.Scope(), last, func(*framing.Object) bool {
-			pause()
-			x.more++
-			return r.unselective()
-		})
-	}
-	if x.more > 0 {
-		x.last = last
+	if x.items > 0 && int64(x.items) == key.limit {
+		if x.more = r.behind(snapshot, key, last, pause); x.more > 0 {
+			x.last = last
+		}
 	}
 	return items, x
 }
 
-// behindShard returns the number of keys behind a page of a shard as kube-apiserver counts them:
-// all keys from the page's start on, less the limit. So those count too that the page has skipped
-// (k8s.io/apiserver/pkg/storage/continue.go, PrepareContinueToken). It returns 0 if none follows
-// the last.
-func (r *read) behindShard(snapshot fanout.Snapshot, key listKey, last string, pause func()) (more int64) {
+// behind returns the number of keys behind a page that ends with last, as kube-apiserver counts them
+// (k8s.io/apiserver/pkg/storage/continue.go, PrepareContinueToken): with selectors at most 1, and
+// without them all keys from the page's start on, less the limit. So those count too that a page of a
+// shard has skipped. It returns 0 if none follows the last.
+func (r *read) behind(snapshot fanout.Snapshot, key listKey, last string, pause func()) (more int64) {
+	start := last
+	if r.unselective() {
+		start, more = key.after, -key.limit
+	}
 	follows := false
-	snapshot.Ascend(r.filter.Scope(), key.after, func(o *framing.Object) bool {
+	snapshot.Ascend(r.filter.Scope(), start, func(o *framing.Object) bool {
 		pause()
 		more++
 		follows = o.Key > last
-		return true
+		return r.unselective()
 	})
 	if !follows {
 		return 0
 	}
-	return more - key.limit
+	return more
 }
 
 // unselective reports whether the list has no selectors. Only then its continue token comes with

@@ -1,8 +1,6 @@
 package cached
 
 import (
-	"time"
-
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -58,9 +56,4 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		held:          apistatus.Rejections(set, "held_memory"),
 		unauthorized:  apistatus.Rejections(set, "unauthorized"),
 	}
-}
-
-func (m *Metrics) countSeatWait(d time.Duration) {
-	m.seatWaits.Inc()
-	m.seatWaitSeconds.Add(d.Seconds())
 }

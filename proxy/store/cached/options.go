@@ -53,14 +53,9 @@ func (o *Options) AddTo(t *option.Table) {
 		"least `DURATION` of a watch without timeoutSeconds; each gets up to twice that", option.Positive)
 }
 
-// Check reports resident resources that could never be served. securePort is true if a port gives
-// each client its own rights.
+// Check reports resident resources that could never be served: Secrets that no client could read from
+// the cache, and excluded ones. securePort is true if a port gives each client its own rights.
 func (o *Options) Check(t *option.Table, securePort bool) error {
-	return errors.Join(o.checkResidentSecrets(t, securePort), o.checkExclude(t))
-}
-
-// checkResidentSecrets reports resident Secrets that no client could read from the cache.
-func (o *Options) checkResidentSecrets(t *option.Table, securePort bool) error {
 	var errs []error
 	for _, name := range o.ResidentResources {
 		if !securePort && isSecrets(residentName(name)) {
@@ -69,12 +64,6 @@ func (o *Options) checkResidentSecrets(t *option.Table, securePort bool) error {
 				t.Given("resident-resources", strconv.Quote(name))))
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// checkExclude reports excluded resources that are also resident.
-func (o *Options) checkExclude(t *option.Table) error {
-	var errs []error
 	for _, name := range o.Exclude {
 		for _, resident := range o.ResidentResources {
 			if excludedName.MatchString(name) && excludes(name, residentName(resident)) {

@@ -183,18 +183,15 @@ func (r *read) variantOf(form request.Clause) *fanout.Variant {
 	return r.View.Variant(r.GVR.GroupResource(), form.Lean)
 }
 
-// fits reports whether the fields of the client's view can be left out in this form.
-func (r *read) fits(form request.Clause) bool {
-	return r.variantOf(form).Trim.Fits(form.Encoding, form.Metadata != "")
-}
-
 // fitting returns the forms that the client accepts and in which the fields of its view can be left
 // out.
 func (r *read) fitting() []request.Clause {
 	if r.View == nil {
 		return r.Accepts
 	}
-	return slices.DeleteFunc(slices.Clone(r.Accepts), func(form request.Clause) bool { return !r.fits(form) })
+	return slices.DeleteFunc(slices.Clone(r.Accepts), func(form request.Clause) bool {
+		return !r.variantOf(form).Trim.Fits(form.Encoding, form.Metadata != "")
+	})
 }
 
 // unfit returns the Status for a client of a view that accepts no form in which its fields can be

@@ -3,6 +3,7 @@ package cached
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"time"
@@ -90,7 +91,10 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Fairness: fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
 			Message: "this client's reads take more time than its share",
 			Refused: cfg.Metrics.waitingReads,
-			Waited:  cfg.Metrics.countSeatWait,
+			Waited: func(d time.Duration) {
+				cfg.Metrics.seatWaits.Inc()
+				cfg.Metrics.seatWaitSeconds.Add(d.Seconds())
+			},
 		}),
 		encodings:   upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
 		sharding:    upstream.NewSharding(cfg.Upstream, cfg.Guard),
@@ -136,6 +140,45 @@ func (c *Reads) StopUnused() int { return c.Lanes.StopUnused() }
 
 // EndWatches ends all watches that are served from a cache. No other begins after that.
 func (c *Reads) EndWatches() { c.Lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
+
+// drainPace is the longest time between the ends of two watches. It keeps the drain of a few
+// watches short, for any --drain-duration.
+const drainPace = 20 * time.Millisecond
+
+// Drain ends the watches that are served from a cache. The ends are spread evenly over at most d,
+// and each follows a bookmark. If all clients came back at once, the other replica would be busy
+// with them and not with its events. The order is random, because the watches of one process mostly
+// began together. Drain returns when all watches have been asked to end; see AwaitEnds. Reads that
+// wait for a lane get 429.
+func (c *Reads) Drain(ctx context.Context, d time.Duration) {
+	c.Lanes.EndWaits()
+	open, _ := c.Watchers.Selected(func(*watchers.Watcher) bool { return true })
+	if len(open) == 0 {
+		return
+	}
+	rand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+	length := min(d, time.Duration(len(open))*drainPace)
+	begin := time.Now()
+	c.log.Info("Draining", "watches", len(open), "drain", length)
+	for i, w := range open {
+		exchange.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
+		w.Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
+		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
+			c.log.Info("Draining", "watches", c.Watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
+		}
+	}
+	c.log.Info("Drained", "watches", c.Watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
+}
+
+// AwaitEnds waits for the ends of the watches that Drain asked to end, for at most d. A client that
+// does not read in this time gets no bookmark.
+func (c *Reads) AwaitEnds(d time.Duration) {
+	ctx, cancel := context.WithTimeout(c.ctx, d)
+	defer cancel()
+	for c.Watchers.Count() > 0 && ctx.Err() == nil {
+		exchange.Sleep(ctx, 10*time.Millisecond)
+	}
+}
 
 // newRead returns a read that has just arrived. The caller releases it.
 func (c *Reads) newRead(x *exchange.Exchange, id auth.Identity, req *request.Request) *read {
@@ -186,20 +229,8 @@ func (c *Reads) finish(x *exchange.Exchange, r *read, o request.Outcome) {
 	}
 }
 
-// unauthorized returns the refusal of a read whose token kube-apiserver does not accept. From now on
-// nobody knows whose read it is.
-func (c *Reads) unauthorized(r *read) *metav1.Status {
-	c.Metrics.unauthorized.Inc()
-	r.id = auth.Identity{Kind: auth.KindNobody, Warning: r.id.Warning}
-	return apistatus.Unauthorized()
-}
-
-// prepare reviews r, and gives it a lane that may answer it. Then the outcome is open.
-//
-// The review comes first. Until kube-apiserver has allowed the request, no lane is looked at or
-// started, no cache is read, and nothing is asked in the proxy's own name except a review that only
-// the proxy can ask. The cost and the duration of a request must not depend on data that its client
-// may not read.
+// prepare reviews r, and gives it a lane that may answer it. Then the outcome is open. The review comes
+// first: the package's documentation says why, and which reads pass through without one.
 func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
@@ -243,7 +274,9 @@ func (c *Reads) review(ctx context.Context, r *read) (o request.Outcome) {
 	case r.decision.Busy():
 		return request.Refuse(c.Authorizer.TooManyReviews())
 	case r.decision.Unauthenticated(r.arrived): // so a bad token costs kube-apiserver one request
-		return request.Refuse(c.unauthorized(r))
+		c.Metrics.unauthorized.Inc()
+		r.id = auth.Identity{Kind: auth.KindNobody, Warning: r.id.Warning} // from now on nobody knows whose read it is
+		return request.Refuse(apistatus.Unauthorized())
 	}
 	return request.PassThrough(request.NotAllowed)
 }

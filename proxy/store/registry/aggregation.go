@@ -53,10 +53,8 @@ import (
 //     through because of it.
 //
 // One gap remains, when another server takes over a version that kube-apiserver has served itself.
-// Until our watch brings the change, which takes as long as one event, clients get what the lane
-// had, and a lane that begins in that time is filled from the other server. If our watch hangs, the
-// gap is 10 s for a dead connection, and 150 s for a live one (see package upstream, and watchdog
-// in package reflector).
+// Until our watch brings the change, clients get what the lane had, and a lane that begins in that
+// time is filled from the other server.
 type Aggregation struct {
 	follower
 	trusted []string // lane.Options.CacheAggregatedGroups

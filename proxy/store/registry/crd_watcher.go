@@ -16,6 +16,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // CRDWatcher watches CustomResourceDefinitions. It knows by which fields custom resources can be
@@ -47,12 +48,11 @@ import (
 //  4. A watch that began within doubtTime of when we first saw the definition, and that upstream
 //     ends early, may have been a watch of the old storage all the same. Its lane is stopped too.
 //
-// Our watch sees a change one event later than kube-apiserver. In between, clients can get lists,
-// gets and new watches in the old form from us after they have got the new form from kube-apiserver
-// itself. Two kube-apiservers behind one address differ in the same way. A watch that begins in
-// that time ends within SettleTime. If our watch of the definitions hangs, that time is 10 s for a
-// dead connection, and 150 s for a live one (see package upstream, and watchdog in package
-// reflector). While our watch is known to be broken, no request is served by a custom field.
+// Our watch sees a change one event later than kube-apiserver, and later still if it hangs (see
+// package registry). In between, clients can get lists, gets and new watches in the old form from us
+// after they have got the new form from kube-apiserver itself. Two kube-apiservers behind one address
+// differ in the same way. A watch that begins in that time ends within SettleTime. While our watch is
+// known to be broken, no request is served by a custom field.
 type CRDWatcher struct {
 	follower
 	changes *metrics.Counter
@@ -96,12 +96,7 @@ func (w *CRDWatcher) Of(
 		if left <= 0 {
 			return def, true
 		}
-		if !wait {
-			return nil, false
-		}
-		select {
-		case <-time.After(left):
-		case <-ctx.Done():
+		if !wait || !exchange.Sleep(ctx, left) {
 			return nil, false
 		}
 	}

@@ -6,6 +6,10 @@
 //	crd_watcher.go   what a definition means for the lanes of its resource
 //	aggregation.go   who answers for an API version
 //
+// A change comes with our watch of the resource, one event after kube-apiserver knows it. If the watch
+// hangs, it comes after 10 s for a dead connection, and 150 s for a live one (see package upstream, and
+// watchdog in package reflector).
+//
 // When one of them changes, it stops the lanes that the change concerns. The lanes' side of that is
 // in package lane (apis.go): which definition each custom resource has, and which versions another
 // server answers for.

@@ -96,22 +96,17 @@ func (c *Checker) next(now time.Time) []*lane.Lane {
 	collections := c.lanes.Collections()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for gvr := range c.due {
-		if collections[gvr] == nil {
-			delete(c.due, gvr)
-		}
-	}
+	maps.DeleteFunc(c.due, func(gvr schema.GroupVersionResource, _ time.Time) bool { return collections[gvr] == nil })
 	var first schema.GroupVersionResource
-	var since time.Time // first has been due; zero for no resource
 	for gvr := range collections {
 		if c.due[gvr].IsZero() {
 			c.due[gvr] = now.Add(c.wait())
 		}
-		if due := c.due[gvr]; !due.After(now) && (since.IsZero() || due.Before(since)) {
-			first, since = gvr, due
+		if first.Empty() || c.due[gvr].Before(c.due[first]) {
+			first = gvr
 		}
 	}
-	if since.IsZero() {
+	if first.Empty() || c.due[first].After(now) {
 		return nil
 	}
 	c.due[first] = now.Add(c.wait())

@@ -3,9 +3,8 @@
 // show that a change is missing: clients would go on with the wrong state.
 //
 //	checker.go     which resource is compared, and when; --self-check-interval
-//	comparison.go  one resource: the list, the lanes' snapshots, the result
+//	comparison.go  one resource: the list, the lanes' snapshots, which objects differ
 //	pages.go       the list, page by page, and the digest that is kept of each
-//	difference.go  which objects differ
 //
 // It knows lanes and what they offer: a page of upstream's identities, snapshots at a
 // resourceVersion, and a place for the result. Lanes do not know it. It knows no client.

@@ -138,9 +138,9 @@ type sharedLists struct {
 
 // askedList is a list that clients ask for. sharedLists.mu guards it.
 type askedList struct {
-	last    time.Time   // when a client last came
-	next    *sharedList // begins when the one under way has ended; nil if nobody waits for it
-	running bool
+	last  time.Time       // when a client last came
+	next  *sharedList     // begins when the one under way has ended; nil if nobody waits for it
+	donec <-chan struct{} // closed when no list is under way, and none waits; nil before the first
 }
 
 // sharedList is one list for all clients that came before it began.
@@ -189,7 +189,16 @@ func (ls *sharedLists) first(q auth.Question) bool {
 }
 
 // over reports whether the list is not under way, and its instant is over.
-func (a *askedList) over(now time.Time) bool { return !a.running && now.Sub(a.last) >= listInstant }
+func (a *askedList) over(now time.Time) bool {
+	select {
+	case <-a.donec:
+	default:
+		if a.donec != nil {
+			return false
+		}
+	}
+	return now.Sub(a.last) >= listInstant
+}
 
 // get returns the answer for a user to the next list with question q, which ask requests. ok is false
 // if there is none to share, or if ctx ends first. The caller calls done once it needs the answer no
@@ -222,11 +231,12 @@ func (ls *sharedLists) join(q auth.Question, user fairness.Flow, ask askList) *s
 		return nil
 	}
 	if a.next == nil {
-		if !ls.hasRoomLocked(user) || !a.running && !ls.spawn(func(ctx context.Context) { ls.run(ctx, a, ask) }) {
+		l, before := &sharedList{by: user, users: 1, donec: make(chan struct{})}, a.donec
+		if !ls.hasRoomLocked(user) || !ls.spawn(func(ctx context.Context) { ls.run(ctx, a, l, before, ask) }) {
 			return nil
 		}
-		a.running, a.next = true, &sharedList{by: user, users: 1, donec: make(chan struct{})}
-		ls.kept = append(ls.kept, a.next)
+		a.next, a.donec = l, l.donec
+		ls.kept = append(ls.kept, l)
 	}
 	a.next.users++
 	return a.next
@@ -252,22 +262,17 @@ func (ls *sharedLists) leave(l *sharedList) {
 	}
 }
 
-// run requests one list after another, for as long as clients wait for one.
-func (ls *sharedLists) run(ctx context.Context, a *askedList, ask askList) {
-	for l := ls.begin(a); l != nil; l = ls.begin(a) {
-		once, cancel := context.WithTimeout(ctx, lane.Wait)
-		l.sharedAnswer = ask(once)
-		cancel()
-		close(l.donec)
-		ls.leave(l)
+// run requests a list as soon as the one before it is done. Clients that come then wait for another.
+func (ls *sharedLists) run(ctx context.Context, a *askedList, l *sharedList, before <-chan struct{}, ask askList) {
+	defer ls.leave(l)
+	defer close(l.donec)
+	if before != nil {
+		<-before
 	}
-}
-
-// begin returns the list that begins now, nil if nobody waits for one.
-func (ls *sharedLists) begin(a *askedList) (l *sharedList) {
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	l, a.next = a.next, nil
-	a.running = l != nil
-	return l
+	a.next = nil
+	ls.mu.Unlock()
+	once, cancel := context.WithTimeout(ctx, lane.Wait)
+	defer cancel()
+	l.sharedAnswer = ask(once)
 }

@@ -3,7 +3,6 @@ package cached
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,83 +20,71 @@ type resident struct {
 	name  string // as in the flag
 	reads *Reads
 
-	lane atomic.Pointer[lane.Lane] // the newest; nil before the first
-
-	mu         sync.Mutex
-	unresolved error           // why the resource is not known to exist; nil if it is
-	server     registry.Server // the API server that answers for it
-	asked      bool            // server is known
+	lane       atomic.Pointer[lane.Lane] // the newest; nil before the first
+	missing    atomic.Bool               // kube-apiserver has said that there is no such resource
+	outsourced atomic.Bool               // an aggregated API server answers for it
 }
 
 // keep starts the lane as soon as upstream has the resource. It starts the lane again when it has
-// ended. It returns when serving ends.
+// ended. It returns when serving ends. It logs why there is no lane when the reason changes.
 func (r *resident) keep() {
 	c := r.reads
-	for wait := time.Duration(0); ; wait = 2 * time.Second {
-		if !exchange.Sleep(c.ctx, wait) {
-			return
-		}
+	unresolved, server := "", registry.Server(-1) // not asked yet
+	for wait := time.Duration(0); exchange.Sleep(c.ctx, wait); wait = 2 * time.Second {
 		if l := r.lane.Load(); l != nil && c.Lanes.Has(l) {
 			continue
 		}
 		gvr, err := c.Discovery.Resolve(c.ctx, r.name)
-		if r.setUnresolved(err); err != nil {
+		r.missing.Store(errors.Is(err, upstream.ErrNotFound))
+		if err != nil {
+			if err.Error() != unresolved && c.ctx.Err() == nil {
+				c.log.Warn("Waited for resident resource", "resource", r.name, "err", err)
+			}
+			unresolved = err.Error()
 			continue
 		}
+		unresolved = ""
 		if c.Options.excluded(gvr) { // Options.Check knows only the name
 			c.log.Error("Excluded resource is resident too, and will never be ready", "resource", r.name)
 			return
 		}
-		if r.passesThrough(gvr) {
-			continue
-		}
-		info, _ := c.Discovery.Lookup(c.ctx, gvr)
-		info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
-		if l, _ := c.Lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
-			r.lane.Store(l)
+		was := server
+		server = c.aggregation.Served(c.ctx, gvr.GroupVersion(), true)
+		r.outsourced.Store(server == registry.ByOthers)
+		if server == registry.ByItself {
+			r.start(gvr)
+		} else if server != was {
+			r.logServer(server)
 		}
 	}
 }
 
-// setUnresolved notes why the resource is not known to exist, or that it is. It logs the reason when
-// the reason changes.
-func (r *resident) setUnresolved(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	was := r.unresolved
-	r.unresolved = err
-	if err != nil && (was == nil || was.Error() != err.Error()) && r.reads.ctx.Err() == nil {
-		r.reads.log.Warn("Waited for resident resource", "resource", r.name, "err", err)
+// start starts the lane, if it may have one.
+func (r *resident) start(gvr schema.GroupVersionResource) {
+	c := r.reads
+	info, _ := c.Discovery.Lookup(c.ctx, gvr)
+	info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
+	if l, _ := c.Lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
+		r.lane.Store(l)
 	}
 }
 
-// passesThrough reports whether the resource is passed through because an aggregated API server
-// answers for it, or may do so. It logs the reason when the reason changes.
-func (r *resident) passesThrough(gvr schema.GroupVersionResource) bool {
-	by := r.reads.aggregation.Served(r.reads.ctx, gvr.GroupVersion(), true)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	changed := !r.asked || r.server != by
-	r.server, r.asked = by, true
-	switch {
-	case by == registry.ByItself || !changed:
-	case by == registry.ByOthers:
+// logServer logs that kube-apiserver itself does not answer for the resource, or may not.
+func (r *resident) logServer(by registry.Server) {
+	if by == registry.ByOthers {
 		r.reads.log.Error("Passed resident resource through, an aggregated API server answers for it: see --cache-aggregated-groups", "resource", r.name)
-	default:
-		r.reads.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", r.name)
+		return
 	}
-	return by != registry.ByItself
+	r.reads.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", r.name)
 }
 
 // synced returns an error if the resource is not ready to be served.
 func (r *resident) synced() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	lanes := r.reads.Lanes
 	switch l := r.lane.Load(); {
-	case r.asked && r.server == registry.ByOthers:
+	case r.outsourced.Load():
 		return nil
-	case l == nil && errors.Is(r.unresolved, upstream.ErrNotFound):
+	case l == nil && r.missing.Load():
 		return fmt.Errorf("%s is not synced: kube-apiserver has no such resource; see --resident-resources", r.name)
 	case l == nil, (!l.Synced() || !lanes.Has(l)) && !lanes.Quarantined(l.Key):
 		return fmt.Errorf("%s is not synced", r.name)

@@ -21,9 +21,6 @@ type Options struct {
 	SelfCheckInterval time.Duration
 }
 
-// leastInterval is the shortest interval.
-const leastInterval = time.Second
-
 // AddTo adds the options to a table.
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Observability")
@@ -36,7 +33,7 @@ func interval(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return option.Within(leastInterval, 24*time.Hour)(d)
+	return option.Within(time.Second, 24*time.Hour)(d)
 }
 
 // Checker compares all lanes with kube-apiserver, again and again.

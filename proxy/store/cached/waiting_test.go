@@ -66,7 +66,8 @@ func TestRevokedWhileWaiting(t *testing.T) {
 func TestRecalled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		rv := p.CMs.Put("ns", "a", "1")
-		p.Up.On(proxytest.WatchList, 1, (*proxytest.Call).Abort) // requests then pass through
+		fail := func(c *proxytest.Call) { c.Fail(http.StatusInternalServerError, "InternalError", "no", 0) }
+		p.Up.On(proxytest.WatchList, 1, fail) // requests then pass through
 		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { time.Sleep(5 * time.Second); c.Serve() })
 		resumed := p.Watch(bubble.Since, rv)
 		stays := []*proxytest.Watcher{p.Watch(bubble.CMs+"?watch=1&resourceVersion=%d", rv), p.Watch(bubble.AnyState)}

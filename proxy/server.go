@@ -172,7 +172,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		SelfCheck:  &s.opts.SelfCheck,
 		Memory:     lane.Memory{Short: s.memory.Short, Full: s.memory.Full, Ledger: s.ledger},
 		Upstream:   up,
-		Siblings:   seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, seed.NewMetrics(set), guard),
+		Siblings:   seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, set, guard),
 		Discovery:  s.discovery,
 		Authorizer: authorizer,
 		Ledger:     s.ledger,

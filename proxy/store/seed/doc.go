@@ -3,17 +3,14 @@
 // reads a sibling's objects, and goes on watching kube-apiserver from their resourceVersion.
 //
 //	options.go    --seed-from and who is trusted
-//	siblings.go   the siblings' addresses
+//	siblings.go   the siblings' addresses, their certificates, and the credential
 //	search.go     going from sibling to sibling until one has filled a lane
-//	client.go     one request to one sibling: address, certificate, credential
 //	identity.go   what a seed is of: cluster, build of kube-apiserver, version of this protocol
 //	failure.go    why there was no seed: counted, and logged once with what to do
 //
 // It knows the siblings' names, their certificates, and the proxy's own credential. It does not
 // know lanes, caches and the form of objects. Package reflector reads the answer, and package
-// cached gives it. The package stands below reflector because reflectors use it, and beside
-// upstream, not in it, because a sibling is no kube-apiserver: it has another certificate, and may
-// have nothing.
+// cached gives it. A sibling is no kube-apiserver: it has another certificate, and may have nothing.
 //
 // # The request
 //
@@ -41,9 +38,9 @@
 //
 // The objects' bytes, and the resourceVersion that they are said to be as of, are believed, as
 // every client of a replica believes them. A sibling that lies could lie to the clients themselves:
-// it has the certificate by which they trust it. A seed from it can make this replica wrong, too,
-// and those that it fills, until the lane is listed at kube-apiserver. That is no new power over
-// any client, because a client cannot choose its replica.
+// it has the certificate by which they trust it. A seed from it makes this replica wrong, too, until
+// the lane is listed at kube-apiserver. That is no new power over any client, because a client
+// cannot choose its replica.
 //
 // These are not believed, but checked with kube-apiserver: that it is the same cluster, the same
 // build of kube-apiserver, that the resourceVersion is not in the future, and that the history

@@ -71,28 +71,24 @@ func fail(reason Reason, format string, args ...any) *Failure {
 var seedFailures = exposition.Describe("counter", "watchfan_seed_failures_total",
 	"Times that a lane could not be filled from a sibling replica, and was listed at kube-apiserver, by reason.")
 
-// Metrics are the metrics of a Siblings.
-type Metrics struct{ failures map[Reason]*metrics.Counter }
-
-// NewMetrics adds the metrics to a server's set.
-func NewMetrics(set *metrics.Set) *Metrics {
-	m := &Metrics{failures: make(map[Reason]*metrics.Counter, len(hints))}
-	for reason := range hints {
-		m.failures[reason] = set.NewCounter(fmt.Sprintf("%s{reason=%q}", seedFailures, string(reason)))
-	}
-	return m
+// failures counts why lanes were not filled, and logs the first failure of each reason. The others
+// are for debugging. Its methods may be called from any goroutine.
+type failures struct {
+	counts map[Reason]*metrics.Counter
+	logged sync.Map // the reasons
 }
 
-// failures logs the first failure of each reason. The others are for debugging. Its methods may be
-// called from any goroutine.
-type failures struct {
-	metrics *Metrics
-	logged  sync.Map // the reasons
+// init adds the counters to a server's set.
+func (all *failures) init(set *metrics.Set) {
+	all.counts = make(map[Reason]*metrics.Counter, len(hints))
+	for reason := range hints {
+		all.counts[reason] = set.NewCounter(fmt.Sprintf("%s{reason=%q}", seedFailures, string(reason)))
+	}
 }
 
 // add counts and logs why a lane was not filled from a sibling.
 func (all *failures) add(log *slog.Logger, f *Failure) {
-	all.metrics.failures[f.Reason].Inc()
+	all.counts[f.Reason].Inc()
 	say, todo := log.Debug, ""
 	if _, logged := all.logged.LoadOrStore(f.Reason, true); !logged {
 		if say, todo = log.Info, hints[f.Reason].todo; hints[f.Reason].warn {

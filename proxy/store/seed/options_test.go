@@ -34,14 +34,11 @@ func TestOptions(t *testing.T) {
 }
 
 func TestSplit(t *testing.T) {
-	f := func(name, host, port string) {
-		t.Helper()
-		if h, p := split(name); h != host || p != port {
-			t.Errorf("%s: got %q and %q", name, h, p)
+	for name, want := range map[string][2]string{
+		"a.b.svc": {"a.b.svc", "8443"}, "a:1": {"a", "1"}, "::1": {"::1", "8443"}, "[::1]:7": {"::1", "7"},
+	} {
+		if host, port := split(name); host != want[0] || port != want[1] {
+			t.Errorf("%s: got %q and %q", name, host, port)
 		}
 	}
-	f("a.b.svc", "a.b.svc", "8443")
-	f("a:1", "a", "1")
-	f("::1", "::1", "8443")
-	f("[::1]:7", "::1", "7")
 }

@@ -2,6 +2,8 @@ package seed
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
@@ -21,15 +24,21 @@ import (
 //	search.Failed(log)
 type Search struct {
 	siblings *Siblings
-	want     identity
+	want     string    // the identity that the seed must have
 	left     []address // not asked yet
 	end      time.Time // no sibling is asked after this
 	failure  *Failure  // that says most about why there was no seed
 }
 
-// searchTimeout is for how long one sibling after the other is asked. One that does not have the
-// objects says so within milliseconds. One that sends them may take longer.
-const searchTimeout = 8 * time.Second
+const (
+	// searchTimeout is for how long one sibling after the other is asked. One that does not have the
+	// objects says so within milliseconds. One that sends them may take longer.
+	searchTimeout = 8 * time.Second
+	dialTimeout   = 2 * time.Second
+	// answerTimeout is how long one sibling has for the head of its answer. It asks kube-apiserver
+	// for a review first.
+	answerTimeout = 3 * time.Second
+)
 
 // Search begins a search for the objects of a lane that a build of kube-apiserver wrote.
 func (s *Siblings) Search(ctx context.Context, build upstream.Build) *Search {
@@ -40,13 +49,11 @@ func (s *Siblings) Search(ctx context.Context, build upstream.Build) *Search {
 	}
 	ctx, cancel := context.WithDeadline(ctx, f.end)
 	defer cancel()
-	want, err := s.Identity(ctx, build)
-	if err != nil {
-		f.Refuse(err)
-		return f
+	var err error
+	if f.want, err = s.Identity(ctx, build); err == nil {
+		f.left, err = s.addresses(ctx)
 	}
-	f.want = identity(want)
-	if f.left, err = s.addresses(ctx); err != nil {
+	if err != nil {
 		f.Refuse(err)
 	}
 	return f
@@ -56,23 +63,69 @@ func (s *Siblings) Search(ctx context.Context, build upstream.Build) *Search {
 func (f *Search) More() bool { return len(f.left) > 0 && time.Now().Before(f.end) }
 
 // Ask requests the objects of a collection from the next sibling. The answer has no end of its own:
-// the caller reads the initial events and closes it. ctx lasts for the body too.
-func (f *Search) Ask(ctx context.Context, path, query, accept string) (*http.Response, error) {
+// the caller reads the initial events and closes it. parent lasts for the body too, and ends then.
+func (f *Search) Ask(parent context.Context, path, query, accept string) (*http.Response, error) {
 	to := f.left[0]
 	f.left = f.left[1:]
 	transport, err := f.siblings.transport(to.host)
 	if err != nil {
 		return nil, &Failure{Unusable, err}
 	}
-	began := time.Now()
-	resp, failure := f.siblings.ask(ctx, transport, to.addr, &url.URL{Path: path, RawQuery: query}, accept, f.want)
+	ctx, cancel := context.WithCancel(parent)
+	req := (&http.Request{
+		Method: http.MethodGet,
+		URL:    &url.URL{Scheme: "https", Host: to.addr, Path: path, RawQuery: query},
+		Header: http.Header{"Accept": {accept}, request.SeedHeader: {f.want}},
+	}).WithContext(ctx)
+	f.siblings.via(req.Header)
+	began, late := time.Now(), time.AfterFunc(answerTimeout, cancel)
+	resp, err := transport.RoundTrip(req)
+	if !late.Stop() && err != nil {
+		err = fmt.Errorf("it has not answered within %s", answerTimeout)
+	}
+	failure := judge(resp, err, f.want)
 	if failure == nil {
 		return resp, nil
 	}
-	if failure.Reason == NoSibling && ctx.Err() == nil && time.Since(began) >= dialTimeout {
+	if failure.Reason == NoSibling && parent.Err() == nil && time.Since(began) >= dialTimeout {
 		f.siblings.setSilent(to.addr)
 	}
+	cancel()
+	if err == nil {
+		resp.Body.Close()
+	}
 	return nil, &Failure{failure.Reason, fmt.Errorf("sibling %s: %w", to.addr, failure.Err)}
+}
+
+// judge returns why the answer to a request is no seed with an identity; nil for a seed. err says
+// that there is no answer.
+func judge(resp *http.Response, err error, want string) *Failure {
+	if err != nil {
+		_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+		_, authority := errors.AsType[x509.UnknownAuthorityError](err)
+		_, header := errors.AsType[tls.RecordHeaderError](err)
+		if certificate || authority || header {
+			return &Failure{Certificate, err}
+		}
+		return &Failure{NoSibling, err}
+	}
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusPreconditionFailed:
+		if failure := differs(want, resp.Header.Get(request.SeedHeader)); failure != nil {
+			return failure
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fail(OtherVersion, "it refuses its own identity")
+		}
+		return nil
+	case http.StatusLoopDetected:
+		return fail(itself, "it is this replica")
+	case http.StatusServiceUnavailable:
+		return fail(Unfilled, "it does not have the objects")
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return fail(Refused, "it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
+	return fail(OtherVersion, "it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
 // Refuse notes why the last sibling has not filled the lane. An error that is no *Failure counts as
@@ -81,8 +134,8 @@ func (f *Search) Refuse(err error) {
 	if !f.failure.usual() {
 		return
 	}
-	var next *Failure
-	if !errors.As(err, &next) {
+	next, ok := errors.AsType[*Failure](err)
+	if !ok {
 		next = &Failure{Broken, err}
 	}
 	if next.Reason != itself {

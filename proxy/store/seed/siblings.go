@@ -1,15 +1,20 @@
 package seed
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
@@ -23,8 +28,9 @@ type Siblings struct {
 	certFile string       // the replica's own serving certificate; "" for none in common
 	config   *rest.Config // the credential
 	via      func(http.Header)
+	upstream auth.APIServer
 
-	cluster  clusterUID
+	uids     *upstream.Answers[struct{}, uidAnswer]
 	failures failures
 
 	mu     sync.Mutex
@@ -33,20 +39,22 @@ type Siblings struct {
 
 // New returns the siblings that opts name. certFile is the replica's own serving certificate, and
 // cfg has the credential for upstream, which siblings get too. via adds the proxy's name to a
-// request.
+// request. set gets the metrics.
 func New(
 	opts *Options, certFile string, cfg *rest.Config, up auth.APIServer, via func(http.Header),
-	m *Metrics, guard *exchange.Guard,
+	set *metrics.Set, guard *exchange.Guard,
 ) *Siblings {
-	return &Siblings{
-		opts: opts, certFile: certFile, config: cfg, via: via,
-		cluster:  clusterUID{upstream.NewAnswers[struct{}, uidAnswer](guard), up},
-		failures: failures{metrics: m},
+	s := &Siblings{
+		opts: opts, certFile: certFile, config: cfg, via: via, upstream: up,
+		uids:   upstream.NewAnswers[struct{}, uidAnswer](guard),
+		silent: make(map[string]time.Time),
 	}
+	s.failures.init(set)
+	return s
 }
 
 // End ends the questions that are under way, and waits for them.
-func (s *Siblings) End() { s.cluster.End() }
+func (s *Siblings) End() { s.uids.End() }
 
 // Named reports whether there may be siblings.
 func (s *Siblings) Named() bool { return s != nil && len(s.opts.SeedFrom) > 0 }
@@ -91,10 +99,57 @@ func (s *Siblings) isSilent(addr string) bool {
 func (s *Siblings) setSilent(addr string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.silent == nil {
-		s.silent = make(map[string]time.Time)
-	}
 	now := time.Now()
 	maps.DeleteFunc(s.silent, func(_ string, until time.Time) bool { return now.After(until) })
 	s.silent[addr] = now.Add(silentFor)
+}
+
+// transport returns what sends requests with the proxy's credential to siblings whose certificate has
+// the given host name. It is made anew for each lane, from files that may have changed, because a lane
+// starts seldom.
+func (s *Siblings) transport(host string) (http.RoundTripper, error) {
+	roots, err := s.roots()
+	if err != nil {
+		return nil, err
+	}
+	cfg := rest.CopyConfig(s.config)
+	cfg.TLSClientConfig.Insecure = false // whatever upstream's kubeconfig says
+	cfg.TLSClientConfig.CAFile, cfg.TLSClientConfig.CAData = "", roots
+	cfg.TLSClientConfig.ServerName = cmp.Or(s.opts.SeedTLSServerName, host)
+	cfg.TLSClientConfig.NextProtos = nil // HTTP/1.1: one stream takes the whole connection
+	cfg.UserAgent = rest.DefaultKubernetesUserAgent()
+	secure, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	return rest.HTTPWrappersForConfig(cfg, &http.Transport{
+		TLSClientConfig:     secure,
+		DialContext:         dial,
+		TLSHandshakeTimeout: dialTimeout,
+		DisableCompression:  true,
+		DisableKeepAlives:   true,
+	})
+}
+
+// roots returns the certificates, in PEM and at least one, that siblings are verified by: the
+// tier's authorities, or the replica's own certificate without those that may follow it in its
+// file. With none, client-go would trust the system's authorities.
+func (s *Siblings) roots() ([]byte, error) {
+	file := cmp.Or(s.opts.SeedCertificateAuthority, s.certFile)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	certificates, err := cert.ParseCertsPEM(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if s.opts.SeedCertificateAuthority == "" {
+		certificates = certificates[:1]
+	}
+	return cert.EncodeCertificates(certificates...)
 }

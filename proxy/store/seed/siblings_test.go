@@ -134,7 +134,7 @@ func TestSearch(t *testing.T) {
 		if n := strings.Count(text.String(), "reason="+string(want)+" "); n != 1 || !strings.Contains(text.String(), "todo=") {
 			t.Errorf("%+v: got %s, want %s once", o, &text, want)
 		}
-		if n := s.failures.metrics.failures[want].Get(); n != 3 {
+		if n := s.failures.counts[want].Get(); n != 3 {
 			t.Errorf("%+v: %d counted", o, n)
 		}
 	}

@@ -13,7 +13,7 @@
 //	gate     who asks for what, and may they now  remember, apistatus, view, request, fairness, auth,
 //	                                              audit, admission
 //	pass     the way to kube-apiserver            upstream, passthrough
-//	store    one resource, followed and served    seed, reflector, lane, watchers, selfcheck, registry, cached
+//	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, cached
 //	operate  what those who run it see            logging, diagnose, assess, plugin, admin
 //
 // The documentation of each wing says what it knows, what it never knows, and which troubles begin
@@ -104,10 +104,10 @@
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the self-checks, the
 //     authorizer's reviews of open watches, the audit log, with an admin port one that samples the
 //     history of the status page, and with a memory limit one that reads the use;
-//   - two for each lane: its reflector and the watchdog of its upstream watch; while freshness is
-//     being proven one more, one for each of up to 10 questions in a second until it is answered,
-//     one for lists, and up to four for scouts; one for all lanes that builds their indexes, one
-//     that follows CustomResourceDefinitions, and one that follows APIServices;
+//   - one for each lane: its reflector; while freshness is being proven one for each of up to 10
+//     questions in a second until it is answered, one for lists, and up to four for scouts; one for
+//     all lanes that builds their indexes, one that follows CustomResourceDefinitions, and one that
+//     follows APIServices;
 //   - one for each question to kube-apiserver that requests may share (remember.Coalescer), one for each
 //     lookup of a token's owner, and one for each list of Tables that clients share, each for at most
 //     10 s;

@@ -10,7 +10,7 @@ declare -A rooms=(
 	[wire]="exchange websocket downstream http1 http2"
 	[gate]="remember apistatus view request fairness auth audit admission"
 	[pass]="upstream passthrough"
-	[store]="seed reflector lane watchers selfcheck registry cached"
+	[store]="seed reflector fresh lane watchers selfcheck registry cached"
 	[operate]="logging diagnose assess plugin admin"
 )
 suites="suites" # what tests share, and tests of the whole

@@ -5,7 +5,8 @@
 //
 //	seed       sibling replicas, whose caches fill those of a new one
 //	reflector  one resource followed upstream: list, watch, and their failures
-//	lane       one resource served from a cache: first list, freshness, history
+//	fresh      proofs that a cache is as new as a request
+//	lane       one resource served from a cache: first list, history, use
 //	watchers   the register of open watches
 //	selfcheck  comparisons of lanes with kube-apiserver while they are served
 //	registry   definitions of custom resources and APIServices, followed

@@ -96,10 +96,10 @@ func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (s fanout.
 // prove proves that the cache is as new as now, and not older than rv.
 func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, error) {
 	l := r.lane
-	if l.Uncached() {
+	if l.Collection.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	proof, err := l.Prove(ctx, c.Lane.FreshnessTimeout)
+	proof, err := l.Freshness.Prove(ctx, c.Lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}

@@ -40,7 +40,7 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) request.Outcome {
 			return request.PassThrough(request.Form) // the Status's form is negotiated separately from the object's
 		}
 		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))
-		c.addWarnings(x, r, r.lane.Warnings())
+		c.addWarnings(x, r, r.lane.Collection.Warnings())
 		return request.Answered()
 	}
 	body := exchange.BodySlices{object.Bytes()}
@@ -152,7 +152,7 @@ func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) 
 	}
 	apistatus.AddCommonHeader(x)
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
-	c.addWarnings(x, r, r.lane.Warnings())
+	c.addWarnings(x, r, r.lane.Collection.Warnings())
 	x.Response.Body, x.Response.Turn = b, r.seat
 	if a := r.variant.Account; a != nil {
 		a.Bytes.Add(b.Size())
@@ -199,7 +199,7 @@ const visitsBetween = 256
 
 // items collects a list's items, in their serialized form, in the read's seat.
 func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.BodySlices, x extent) {
-	form := r.lane.Form()
+	form := r.lane.Collection.Form()
 	last := ""
 	visited := 0
 	pause := func() {
@@ -261,7 +261,7 @@ func (r *read) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) 
 			meta.RemainingItemCount = x.more
 		}
 	}
-	return r.lane.Form().Envelope(meta, x.items, x.bytes)
+	return r.lane.Collection.Form().Envelope(meta, x.items, x.bytes)
 }
 
 // addWarnings adds the Warning headers of the answer to r: those that concern the client, which

@@ -6,7 +6,6 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
-	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/store/registry"
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 )
@@ -24,7 +23,7 @@ var (
 // Metrics are the metrics of a Reads, and of all that it is made of.
 type Metrics struct {
 	flusher  *fanout.Metrics
-	lanes    *lane.Metrics
+	lanes    *metrics.Set
 	changes  *metrics.Counter // of definitions
 	watchers *watchers.Metrics
 
@@ -40,7 +39,7 @@ type Metrics struct {
 func NewMetrics(set *metrics.Set) *Metrics {
 	return &Metrics{
 		flusher:  fanout.NewMetrics(set),
-		lanes:    lane.NewMetrics(set),
+		lanes:    set,
 		changes:  registry.NewChanges(set),
 		watchers: watchers.NewMetrics(set),
 

@@ -257,7 +257,7 @@ func (r *read) wantsLittle(ctx context.Context) bool {
 		return true
 	}
 	most := smallAnswer
-	if r.Limit > 0 && r.lane.ProvesSlowly() {
+	if r.Limit > 0 && r.lane.Freshness.Slow() {
 		most = smallPage
 	}
 	size, selected, searched := 0, int64(0), 0
@@ -288,7 +288,7 @@ const vainWait = time.Second
 func (r *read) inVain(why request.Reason) bool {
 	switch why {
 	case request.Freshness:
-		return !r.few && !r.lane.Uncached() && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
+		return !r.few && !r.lane.Collection.Uncached() && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
 	case request.Form:
 		return r.listsTables() && time.Since(r.arrived) >= vainWait // for a list that others share
 	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane, request.LaneBound,

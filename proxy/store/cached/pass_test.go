@@ -107,7 +107,7 @@ func testLanes(ctx context.Context, upstream auth.APIServer, opts *lane.Options)
 	set := metrics.NewSet()
 	return lane.NewLanes(ctx, lane.Config{
 		Options: opts, Upstream: upstream, Flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(set)),
-		Metrics: lane.NewMetrics(set), Guard: proxytest.Guard(),
+		Metrics: set, Guard: proxytest.Guard(),
 	})
 }
 

@@ -85,7 +85,7 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 		r.reads.passing.noteLane(r.GVR, true)
 	}
 	var ok bool
-	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.FieldLabels()); !ok {
+	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.Collection.FieldLabels); !ok {
 		r.reads.Lanes.Release(l)
 		return request.PassThrough(request.Selector)
 	}

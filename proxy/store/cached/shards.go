@@ -42,7 +42,7 @@ func (c *Reads) relies(r *read, why request.Reason) bool {
 	if why == request.Resource {
 		return c.Discovery.Unclear(r.GVR)
 	}
-	if r.lane == nil || r.lane.Uncached() {
+	if r.lane == nil || r.lane.Collection.Uncached() {
 		return false
 	}
 	switch why {

@@ -51,7 +51,7 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 		}
 		x.Until, r.few = slot, true
 		returnSoon(x, r)
-	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Uncached():
+	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Collection.Uncached():
 		returnSoon(x, r)
 	}
 	r.lane.Log.Debug("Passed watch through", "err", err)
@@ -155,7 +155,7 @@ func (c *Reads) addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditI
 		x.Response.Header.Add("Content-Encoding", "gzip")
 	}
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(true))
-	c.addWarnings(x, r, r.lane.Warnings())
+	c.addWarnings(x, r, r.lane.Collection.Warnings())
 	if gzip {
 		x.Response.Header.Add("Vary", "Accept-Encoding")
 	}

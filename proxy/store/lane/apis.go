@@ -154,17 +154,12 @@ func (ls *Lanes) Undefine() bool {
 }
 
 // redefined reports whether the resource has another definition than the lane, now that an attempt
-// to follow it has ended. ended says that upstream has ended the watch properly.
+// to follow it has ended. A watch that upstream has ended properly may have been one of an earlier
+// definition.
 func (l *Lane) redefined(began time.Time, ended bool) bool {
-	if ended && l.doubtful(began) {
+	def := l.info.Definition
+	if ended && def != nil && began.Before(def.Seen.Add(doubtTime)) && time.Since(began) < doubtfulFor {
 		l.outdated.Store(true)
 	}
 	return l.outdated.Load()
-}
-
-// doubtful reports whether a watch that upstream has ended properly may have been one of an earlier
-// definition.
-func (l *Lane) doubtful(began time.Time) bool {
-	def := l.info.Definition
-	return def != nil && began.Before(def.Seen.Add(doubtTime)) && time.Since(began) < doubtfulFor
 }

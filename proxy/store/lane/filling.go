@@ -32,11 +32,11 @@ import (
 // The reflector calls InLine, Progress, End and Fail. The other methods may be called from any
 // goroutine.
 type filling struct {
-	syncedc  chan struct{} // closed when the cache is first filled; by the reflector
-	failedc  chan struct{} // closed when a first attempt to fill it has failed; by the reflector
-	refusedc chan struct{} // closed when waiting brings nothing; by the reflector
-	listed   time.Time     // when the list was requested that first filled the cache; set before syncedc is closed
-	failed   time.Time     // when a first attempt failed; set before failedc is closed
+	synced  latch     // set when the cache is first filled; by the reflector
+	failing latch     // set when a first attempt to fill it has failed; by the reflector
+	refused latch     // set when waiting brings nothing; by the reflector
+	listed  time.Time // when the list was requested that first filled the cache; set before synced
+	failed  time.Time // when a first attempt failed; set before failing
 
 	through semaphore.Semaphore // acquired for each request that passes through as one of a few at a time
 
@@ -76,13 +76,26 @@ const (
 // of the first to pass through; see filling.
 const Wait = 10 * time.Second
 
+// latch is set once. Its Done is closed then.
+type latch struct {
+	context.Context
+	set context.CancelFunc
+}
+
+func newLatch() (l latch) {
+	l.Context, l.set = context.WithCancel(context.Background())
+	return l
+}
+
+func (l latch) isSet() bool { return l.Err() != nil }
+
 func newFilling() *filling {
 	return &filling{
-		syncedc:  make(chan struct{}),
-		failedc:  make(chan struct{}),
-		refusedc: make(chan struct{}),
-		through:  semaphore.New(MostThrough),
-		began:    time.Now(),
+		synced:  newLatch(),
+		failing: newLatch(),
+		refused: newLatch(),
+		through: semaphore.New(MostThrough),
+		began:   time.Now(),
 	}
 }
 
@@ -109,41 +122,24 @@ func (f *filling) Progress() {
 // it proves nothing about freshness.
 func (f *filling) End(listed time.Time) {
 	f.listed = listed
-	close(f.syncedc)
+	f.synced.set()
 }
 
 // Fail notes that an attempt to fill the cache has failed, unless the cache is filled. troubled
 // says that the next attempt may succeed soon. Otherwise waiting brings nothing.
 func (f *filling) Fail(troubled bool) {
-	if f.synced() {
+	if f.synced.isSet() {
 		return
 	}
 	if !troubled {
-		closeOnce(f.refusedc)
+		f.refused.set()
 	}
 	f.empty.Store(troubled && !f.came)
 	f.came = false
 	if f.failed.IsZero() {
 		f.failed = time.Now()
 	}
-	closeOnce(f.failedc)
-}
-
-// closeOnce closes a channel unless it is closed. Only one goroutine may close it.
-func closeOnce(c chan struct{}) {
-	if !isClosed(c) {
-		close(c)
-	}
-}
-
-// isClosed reports whether a channel that nobody sends on is closed.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	f.failing.set()
 }
 
 // stalled reports whether the list has brought nothing for stalledAfter, all of which a request
@@ -157,22 +153,25 @@ func (f *filling) stalled(arrived time.Time) bool {
 	return !f.inLine.Load() && time.Since(heard) >= stalledAfter
 }
 
-// synced reports whether the cache has been filled.
-func (f *filling) synced() bool { return isClosed(f.syncedc) }
+// Synced reports whether the cache has been filled, so that the lane can serve reads.
+func (l *Lane) Synced() bool { return l.filling.synced.isSet() }
 
-// ready waits until the cache has been filled, a first attempt has failed, or ctx ends. It reports
-// whether the cache has been filled.
-func (f *filling) ready(ctx context.Context) bool {
-	if f.synced() {
-		return true
+// Filled returns a channel that is closed when the cache has been filled.
+func (l *Lane) Filled() <-chan struct{} { return l.filling.synced.Done() }
+
+// FilledAfter reports whether the whole content of the cache is newer than t. The lane is synced.
+func (l *Lane) FilledAfter(t time.Time) bool { return l.filling.listed.After(t) }
+
+// Ready waits until the lane can serve reads, and reports whether it can. It reports false if an
+// attempt to fill the cache for the first time has failed, or takes longer than ctx lasts.
+func (l *Lane) Ready(ctx context.Context) bool {
+	if !l.Synced() {
+		exchange.Waits(ctx)
 	}
-	exchange.Waits(ctx)
 	select {
-	case <-f.syncedc:
-		return true
-	case <-f.failedc:
-		return f.synced()
+	case <-l.filling.synced.Done():
+	case <-l.filling.failing.Done():
 	case <-ctx.Done():
-		return false
 	}
+	return l.Synced()
 }

@@ -28,12 +28,12 @@ type coldLane struct {
 	t       *testing.T
 	clients sync.WaitGroup
 	ends    [5]atomic.Int32 // by FillEnd
-	slots   chan *Slot
+	slots   chan Slot
 }
 
 // idleLanes returns lanes whose upstream refuses all.
 func idleLanes(t *testing.T, opts *Options) *Lanes {
-	return NewLanes(t.Context(), testConfig(refusing{}, opts))
+	return NewLanes(t.Context(), testConfig(refusing(0), opts))
 }
 
 // testConfig returns what lanes of upstream need, besides discovery.
@@ -41,33 +41,28 @@ func testConfig(upstream auth.APIServer, opts *Options) Config {
 	set := metrics.NewSet()
 	return Config{
 		Options: opts, Upstream: upstream, Flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(set)),
-		Metrics: NewMetrics(set), Guard: proxytest.Guard(),
+		Metrics: set, Guard: proxytest.Guard(),
 	}
 }
 
 func newColdLane(t *testing.T) *coldLane {
 	ls := idleLanes(t, &Options{})
 	l := &coldLane{t: t, Lane: NewLane(ls, Key{GVR: fillingPods}, upstream.ResourceInfo{GVR: fillingPods}),
-		slots: make(chan *Slot, 1000)}
+		slots: make(chan Slot, 1000)}
 	return l
-}
-
-// waiter is a request that waits as package cached has it wait.
-func waiter(r *request.Request, arrived time.Time, left func() bool) Waiter {
-	most := AnswerWait
-	if r.Verb == "watch" {
-		most = 30 * time.Minute
-	}
-	return Waiter{Verb: r.Verb, Arrived: arrived, Patience: r.Patience(most), Left: left}
 }
 
 // come has n clients send the same request.
 func (l *coldLane) come(n int, line string) {
 	l.t.Helper()
 	for range n {
-		r, arrived := proxytest.MustParse(l.t, request.Parse, line), time.Now()
+		r, most := proxytest.MustParse(l.t, request.Parse, line), AnswerWait
+		if r.Verb == "watch" {
+			most = 30 * time.Minute
+		}
+		w := Waiter{Verb: r.Verb, Arrived: time.Now(), Patience: r.Patience(most), Left: func() bool { return false }}
 		l.clients.Go(func() {
-			end, slot := l.Await(context.Background(), waiter(r, arrived, func() bool { return false }))
+			end, slot := l.Await(context.Background(), w)
 			l.ends[end].Add(1)
 			if slot != nil {
 				l.slots <- slot
@@ -286,11 +281,11 @@ func TestWaitingRoom(t *testing.T) {
 
 var fillingPods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// refusing is an upstream that refuses every request.
-type refusing struct{ silent }
-
-func (refusing) DoAs(auth.Identity, *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: make(http.Header), Body: http.NoBody}, nil
+// refusing returns an upstream that refuses every request after a time.
+func refusing(after time.Duration) auth.APIServer {
+	return &proxytest.FakeUpstream[auth.Identity]{Delay: after, Answer: func(auth.Identity, string, []byte) (int, string, error) {
+		return http.StatusServiceUnavailable, "", nil
+	}}
 }
 
 // Nobody waits for a lane that has ended: here its resource is redefined before it is filled, while

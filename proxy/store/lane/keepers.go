@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"context"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
@@ -20,7 +21,7 @@ const (
 	// of them that count for one source: JSON and protobuf, of whole objects and of their metadata.
 	mostForms      = 8
 	mostFormsOfOne = 4
-	// countEvery is the time between two counts of what lanes hold.
+	// countEvery is the time between two counts of what lanes hold. Idle lanes stop as often.
 	countEvery = time.Second
 )
 
@@ -34,11 +35,15 @@ type Keeper struct {
 	watches int
 }
 
-// keeping says for whom a lane counts. Lanes.mu guards it.
-type keeping struct {
-	order   uint64 // of the lane's start
-	own     bool   // the proxy itself uses the lane
-	copied  bool   // the lane is a copy
+// laneUse says who uses a lane, and for whom it counts. Lanes.mu guards it.
+type laneUse struct {
+	users     int
+	idleSince time.Time          // when the last user left
+	stop      context.CancelFunc // ends the reflector
+	order     uint64             // of the lane's start
+
+	own     bool // the proxy itself uses the lane
+	copied  bool // the lane is a copy
 	keepers map[account.Source]*Keeper
 	last    account.Source // the last to keep the lane alone; the zero Source if there was none
 	entry   *account.Entry // nil while the lane counts for nobody
@@ -58,9 +63,6 @@ func (ls *Lanes) Keep(l *Lane, source account.Source) *Keeper {
 	defer ls.mu.Unlock()
 	k := l.keepers[source]
 	if k == nil {
-		if l.keepers == nil {
-			l.keepers = make(map[account.Source]*Keeper)
-		}
 		k = &Keeper{lane: l, source: source}
 		l.keepers[source] = k
 		ls.attributeLocked(l)
@@ -79,7 +81,7 @@ func (ls *Lanes) Leave(k *Keeper) {
 		l.last = k.source
 		ls.attributeLocked(l)
 	}
-	ls.releaseLocked(l)
+	ls.releaseLocked(l, l.selects())
 }
 
 // keeper returns the source that alone keeps the lane. ok is false if there is none.
@@ -97,7 +99,7 @@ func (l *Lane) keeper() (source account.Source, ok bool) {
 
 // attributeLocked makes a lane count for the source that alone keeps it.
 func (ls *Lanes) attributeLocked(l *Lane) {
-	if ls.memory.Ledger == nil {
+	if ls.cfg.Memory.Ledger == nil {
 		return
 	}
 	source, ok := l.keeper()
@@ -114,62 +116,45 @@ func (ls *Lanes) attributeLocked(l *Lane) {
 		l.entry = nil
 	}
 	if ok {
-		l.entry, l.counts, l.kind = ls.memory.Ledger.Open(source, kind, l.giveUp), source, kind
+		l.entry, l.counts, l.kind = ls.cfg.Memory.Ledger.Open(source, kind, l.giveUp), source, kind
 		l.entry.Set(l.held.Load()) // if that is too much, the next count gives the lane up
 	}
 }
 
 // copiesLocked determines which lanes of a resource are copies, when one has started or stopped.
 func (ls *Lanes) copiesLocked(key Key) {
-	var first *Lane
-	for _, l := range ls.byKey {
-		if l.GVR == key.GVR && l.Table == "" && (first == nil || l.order < first.order) {
-			first = l
-		}
-	}
-	for _, l := range ls.byKey {
+	first := true
+	for _, l := range ls.allLocked() {
 		if l.GVR == key.GVR {
-			l.copied = l != first
+			l.copied = l.Table != "" || !first
+			first = first && l.copied
 			ls.attributeLocked(l)
 		}
 	}
 }
 
-// bound is how many lanes of one sort there may be, and how many of them count for one source.
-type bound struct{ most, mostOfOne int }
-
-// boundOf returns the bound that a lane like key is within, and whether another one is within it, too.
-func boundOf(key Key) (b bound, within func(Key) bool, ok bool) {
-	switch {
-	case key.selects():
-		return bound{mostSelections, mostSelectionsOfOne}, Key.selects, true
-	case key.Table == "":
-		return bound{mostForms, mostFormsOfOne}, func(k Key) bool { return k.GVR == key.GVR && k.Table == "" }, true
-	}
-	return b, nil, false
-}
-
 // mayKeepLocked reports whether a source may start a lane like key. If there are as many such lanes as
 // there may be, the source that alone keeps most of them loses its newest, so that nobody takes all.
 func (ls *Lanes) mayKeepLocked(key Key, source account.Source) bool {
-	if until, ok := ls.givenUp[keptBy{source, key}]; ok && time.Now().Before(until) {
+	if time.Now().Before(ls.givenUp[keptBy{source, key}]) {
 		return false
 	}
-	b, within, ok := boundOf(key)
-	if !ok {
-		return true
+	within, mostOfAll, mostOfOne := Key.selects, mostSelections, mostSelectionsOfOne
+	if !key.selects() {
+		if key.Table != "" {
+			return true
+		}
+		within = func(k Key) bool { return k.GVR == key.GVR && k.Table == "" }
+		mostOfAll, mostOfOne = mostForms, mostFormsOfOne
 	}
 	all, kept, newest := 0, make(map[account.Source]int), make(map[account.Source]*Lane)
-	for _, l := range ls.byKey {
+	for _, l := range ls.allLocked() {
 		if !within(l.Key) {
 			continue
 		}
 		all++
-		if l.entry == nil {
-			continue
-		}
-		kept[l.counts]++
-		if n := newest[l.counts]; n == nil || n.order < l.order {
+		if l.entry != nil {
+			kept[l.counts]++
 			newest[l.counts] = l
 		}
 	}
@@ -180,9 +165,9 @@ func (ls *Lanes) mayKeepLocked(key Key, source account.Source) bool {
 		}
 	}
 	switch {
-	case kept[source] >= b.mostOfOne:
+	case kept[source] >= mostOfOne:
 		return false
-	case all < b.most:
+	case all < mostOfAll:
 		return true
 	case kept[most] <= kept[source]+1:
 		return false
@@ -199,34 +184,17 @@ func (l *Lane) giveUp() {
 	l.stop()
 }
 
-// count counts what the lanes hold that one source keeps, and gives up copies beyond its bound.
+// count counts what the lanes hold that one source keeps, and gives up copies beyond its bound. It
+// holds the lanes' mutex for one lane at a time.
 func (ls *Lanes) count() {
-	type counted struct {
-		lane  *Lane
-		entry *account.Entry
-	}
-	ls.mu.Lock()
-	all := make([]counted, 0, len(ls.byKey))
-	for _, l := range ls.byKey {
-		all = append(all, counted{l, l.entry})
-	}
-	ls.mu.Unlock()
-	for _, c := range all {
-		bytes := c.lane.Cache.Bytes()
-		c.lane.held.Store(bytes)
-		if c.entry != nil && !c.entry.Set(bytes) {
-			ls.refused(c.lane, c.entry)
+	for _, l := range ls.all() {
+		bytes := l.Cache.Bytes()
+		l.held.Store(bytes)
+		ls.mu.Lock()
+		if l.entry != nil && !l.entry.Set(bytes) {
+			l.giveUp()
 		}
-	}
-}
-
-// refused gives a lane up whose entry may not hold what the lane does, unless the lane counts for
-// somebody else by now.
-func (ls *Lanes) refused(l *Lane, entry *account.Entry) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l.entry == entry && ls.byKey[l.Key] == l {
-		l.giveUp()
+		ls.mu.Unlock()
 	}
 }
 
@@ -238,11 +206,11 @@ func (ls *Lanes) surrenderLocked(l *Lane) account.Source {
 }
 
 // keptAs says as what the lane counts for one source: "lane" or "copy". It is "" if it counts for none.
-func (k *keeping) keptAs() string {
+func (u *laneUse) keptAs() string {
 	switch {
-	case k.entry == nil:
+	case u.entry == nil:
 		return ""
-	case k.kind == account.Copies:
+	case u.kind == account.Copies:
 		return "copy"
 	}
 	return "lane"

@@ -3,29 +3,16 @@ package lane
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/base/account"
-	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
 )
-
-// silent is an upstream that answers nothing.
-type silent struct{}
-
-func (silent) URL(path, query string) *url.URL { return &url.URL{Path: path, RawQuery: query} }
-
-func (silent) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error) {
-	<-req.Context().Done()
-	return nil, req.Context().Err()
-}
 
 // user is a source that acquires lanes.
 type user string
@@ -44,7 +31,7 @@ func keep(t *testing.T, copies int64, f func(*keptLanes)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		k := &keptLanes{t: t, ledger: account.New(account.Limits{Copies: copies})}
-		cfg := testConfig(silent{}, &Options{IdleTimeout: time.Hour})
+		cfg := testConfig(refusing(time.Hour), &Options{IdleTimeout: time.Hour})
 		cfg.Discovery, cfg.Memory.Ledger = upstream.NewDiscovery(nil, cfg.Guard), k.ledger
 		k.Lanes = NewLanes(ctx, cfg)
 		ended := make(chan struct{})

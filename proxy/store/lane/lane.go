@@ -1,7 +1,6 @@
 package lane
 
 import (
-	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -9,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/fresh"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
 )
 
@@ -22,9 +22,10 @@ type Lane struct {
 	// Immutable after NewLane.
 	Key
 	Cache      *fanout.Cache
+	Collection *reflector.Collection
+	Freshness  *fresh.Prover
 	Log        *slog.Logger
 	info       upstream.ResourceInfo
-	collection *reflector.Collection
 	reflector  *reflector.Reflector
 	lanes      *Lanes
 	metrics    laneMetrics
@@ -33,7 +34,6 @@ type Lane struct {
 
 	// Each of these says who owns its fields.
 	filling *filling
-	prover  *prover
 	history historyBackfill
 
 	// from is the smallest resourceVersion that a first client of Tables has asked for; 0 for none.
@@ -50,14 +50,6 @@ type Lane struct {
 	surrendered atomic.Bool  // given up, because of what the source holds that alone keeps it
 
 	laneUse // guarded by lanes.mu
-	keeping // guarded by lanes.mu
-}
-
-// laneUse says who uses a lane.
-type laneUse struct {
-	users     int
-	idleSince time.Time          // when the last user left
-	stop      context.CancelFunc // ends the reflector
 }
 
 // NewLane returns a lane that nothing fills: its reflector does not run.
@@ -66,31 +58,31 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Key:        key,
 		Cache:      ls.newCache(key.Representation),
 		info:       info,
-		collection: ls.source.Collection(info, key.Representation).Selected(key.Selection),
+		Collection: ls.source.Collection(info, key.Representation).Selected(key.Selection),
 		lanes:      ls,
 		started:    time.Now(),
+		laneUse:    laneUse{keepers: make(map[account.Source]*Keeper)},
 		filling:    newFilling(),
 		history:    historyBackfill{turn: semaphore.New(1), skipped: semaphore.New(mostSkipped)},
 	}
 	l.Cache.IndexWith(ls.indexer)
-	l.Log = ls.log.With("resource", l.Resource(), "encoding", l.Representation.String())
+	l.Log = ls.cfg.Guard.Log.With("resource", l.Resource(), "encoding", l.Representation.String())
 	if l.selects() {
 		ls.lastSelection++
 		l.number = ls.lastSelection
 		l.Log = l.Log.With("selection", l.number)
 	}
-	l.prover = &prover{lane: l}
 	l.metrics = newLaneMetrics(l)
 	l.reflector = reflector.New(reflector.Config{
-		Collection: l.collection,
+		Collection: l.Collection,
 		Cache:      l.Cache,
 		Filling:    l.filling,
 		Redefined:  l.redefined,
 		From:       l.from.Load,
-		Metrics:    l.metrics.set,
-		Series:     l.metrics.name,
+		Series:     l.metrics.Series,
 		Log:        l.Log,
 	})
+	l.Freshness = fresh.New(l.reflector, ls.Spawn, ls.cfg.Options.Tuning.SpareLists)
 	return l
 }
 
@@ -101,61 +93,22 @@ type Key struct {
 	Selection reflector.Selection // of Tables only; see tables.go
 }
 
-// String names the lane in errors: apps/v1/deployments (protobuf).
-func (l *Lane) String() string { return l.collection.String() }
-
 // Resource is the lane's resource, as logs name it: apps/v1/deployments.
 func (l *Lane) Resource() string { return request.ResourceText(l.GVR) }
 
-// FieldLabels returns the fields that the objects can be selected by, besides those of every
-// resource.
-func (l *Lane) FieldLabels() []string { return l.collection.FieldLabels() }
-
-// Form returns how upstream writes lists of the resource; nil before the lane is filled.
-func (l *Lane) Form() *framing.ListForm { return l.collection.Form() }
-
-// Warnings returns the Warning headers of the lane's responses, whoever asks. Read only.
-func (l *Lane) Warnings() []string { return l.collection.Warnings() }
-
 // WatchList reports whether upstream is known to serve sendInitialEvents (KEP-3157).
-func (l *Lane) WatchList() bool { return l.reflector.WatchList() }
-
-// Uncached reports whether kube-apiserver has no watch cache for the resource. Then its watch never
-// tells how far it has come (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
-func (l *Lane) Uncached() bool {
-	g := l.GVR
-	return g.Resource == "events" && (g.Group == "" || g.Group == "events.k8s.io")
-}
-
-// Synced reports whether the cache has been filled, so that the lane can serve reads.
-func (l *Lane) Synced() bool { return l.filling.synced() }
-
-// Filled returns a channel that is closed when the cache has been filled.
-func (l *Lane) Filled() <-chan struct{} { return l.filling.syncedc }
-
-// Ready waits until the lane can serve reads, and reports whether it can. It reports false if an
-// attempt to fill the cache for the first time has failed, or takes longer than ctx lasts.
-func (l *Lane) Ready(ctx context.Context) bool { return l.filling.ready(ctx) }
-
-// FilledAfter reports whether the whole content of the cache is newer than t. The lane is synced.
-func (l *Lane) FilledAfter(t time.Time) bool { return l.filling.listed.After(t) }
+func (l *Lane) WatchList() bool { return l.reflector.Status().WatchList }
 
 // Seeds reports whether a sibling replica may be filled from the lane: its cache is filled and not
 // known to be wrong, and it has not lost upstream. build is the build of kube-apiserver that wrote
 // what the cache has.
 func (l *Lane) Seeds() (build upstream.Build, ok bool) {
-	wrote := l.reflector.Build()
-	if wrote != nil && l.Synced() && l.BrokenFor() < seedsBroken && !l.reflector.KnownWrong() && !l.outdated.Load() {
-		return *wrote, true
+	up := l.reflector.Status()
+	if up.Build != nil && l.Synced() && l.BrokenFor() < seedsBroken && !up.KnownWrong && !l.outdated.Load() {
+		return *up.Build, true
 	}
 	return build, false
 }
 
 // seedsBroken is for how long a lane that has lost upstream may still fill siblings.
 const seedsBroken = 10 * time.Second
-
-// Prove returns a proof of a state at or after the call. It takes as long as ctx and timeout allow;
-// see prover.
-func (l *Lane) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
-	return l.prover.prove(ctx, timeout)
-}

@@ -1,12 +1,15 @@
 package lane
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -21,26 +24,18 @@ import (
 
 // Lanes is all lanes of a server.
 type Lanes struct {
-	source      *reflector.Source
-	discovery   *upstream.Discovery
-	flusher     *fanout.Flusher
-	indexer     *fanout.Indexer
-	limits      fanout.Limits
-	memory      Memory
-	idleTimeout time.Duration // Options.IdleTimeout
-	spareLists  bool          // Tuning.SpareLists
-	metrics     *Metrics
-	log         *slog.Logger
+	cfg     Config
+	source  *reflector.Source
+	indexer *fanout.Indexer
 
-	running sync.WaitGroup // the reflectors, and what Spawn runs
-	drainc  chan struct{}  // closed by EndWaits
-	drain   func()         // closes drainc once
+	running  sync.WaitGroup // the reflectors, and what Spawn runs
+	draining latch          // set by EndWaits
 
 	mu          sync.Mutex
 	ctx         context.Context // of the reflectors; nil once no more may start
 	byKey       map[Key]*Lane
 	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
-	quarantines map[Key]time.Time                             // until when; see quarantine.go
+	quarantines map[Key]time.Time                             // until when
 	givenUp     map[keptBy]time.Time                          // until when; see keepers.go
 
 	lastLane      uint64 // order of the last lane
@@ -70,41 +65,44 @@ type Config struct {
 	Discovery *upstream.Discovery
 	Flusher   *fanout.Flusher
 	Memory    Memory
-	Metrics   *Metrics
+	Metrics   *metrics.Set // gets the metrics of the lanes
 	Guard     *exchange.Guard
 }
 
 // NewLanes returns no lanes yet. They live in ctx.
 func NewLanes(ctx context.Context, cfg Config) *Lanes {
-	opts := cfg.Options
-	drainc := make(chan struct{})
-	return &Lanes{
-		drainc:      drainc,
-		drain:       sync.OnceFunc(func() { close(drainc) }),
-		discovery:   cfg.Discovery,
-		flusher:     cfg.Flusher,
+	ls := &Lanes{
+		cfg:         cfg,
+		source:      reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, cfg.Metrics, cfg.Guard),
 		indexer:     fanout.NewIndexer(),
-		limits:      opts.limits(),
-		memory:      cfg.Memory,
-		idleTimeout: opts.IdleTimeout,
-		spareLists:  opts.Tuning.SpareLists,
-		metrics:     cfg.Metrics,
-		log:         cfg.Guard.Log,
+		draining:    newLatch(),
 		ctx:         ctx,
 		byKey:       make(map[Key]*Lane),
 		defined:     make(map[schema.GroupResource]*upstream.Definition),
 		quarantines: make(map[Key]time.Time),
 		givenUp:     make(map[keptBy]time.Time),
 		aggregated:  make(map[schema.GroupVersion]time.Time),
-		source:      reflector.NewSource(cfg.Upstream, cfg.Siblings, cfg.Memory.full, cfg.Metrics.reflectors, cfg.Guard),
 	}
+	cfg.Metrics.RegisterMetricsWriter(ls.writeMetrics)
+	return ls
+}
+
+// all returns the lanes, the eldest first.
+func (ls *Lanes) all() []*Lane {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.allLocked()
+}
+
+func (ls *Lanes) allLocked() []*Lane {
+	return slices.SortedFunc(maps.Values(ls.byKey), func(a, b *Lane) int { return cmp.Compare(a.order, b.order) })
 }
 
 // Changes returns how many changes upstream has sent to all lanes, also to those that have ended.
 func (ls *Lanes) Changes() uint64 { return ls.source.Changes() }
 
 // IdleTimeout returns how long a resource is still watched upstream after its last client.
-func (ls *Lanes) IdleTimeout() time.Duration { return ls.idleTimeout }
+func (ls *Lanes) IdleTimeout() time.Duration { return ls.cfg.Options.IdleTimeout }
 
 // Acquire returns the lane of a resource in a representation, and counts the caller as its user
 // until it calls Release, or Leave if the caller has called Keep. It starts the lane if there is none
@@ -132,15 +130,14 @@ func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from u
 		l = nil
 	}
 	if l == nil {
-		if !start || ls.memory.short() || time.Now().Before(ls.quarantines[key]) {
+		if !start || ls.cfg.Memory.short() || time.Now().Before(ls.quarantines[key]) {
 			return nil, request.NoLane
 		}
 		var source account.Source
 		if by != nil {
-			source = by.Source()
-		}
-		if by != nil && !ls.mayKeepLocked(key, source) {
-			return nil, request.LaneBound
+			if source = by.Source(); !ls.mayKeepLocked(key, source) {
+				return nil, request.LaneBound
+			}
 		}
 		l = ls.startLocked(key, info, from, source)
 	}
@@ -211,8 +208,45 @@ func (ls *Lanes) remove(l *Lane) {
 		ending.Reason = fanout.Redefined
 	}
 	l.Cache.Close(ending)
-	ls.metrics.remove(l.metrics.set)
-	ls.discovery.Forget(l.GVR.GroupVersion())
+	ls.cfg.Discovery.Forget(l.GVR.GroupVersion())
+}
+
+// A resource in quarantine has no lane, and its requests are passed through.
+const (
+	// quarantineFor is how long a resource stays in quarantine because of an object that cannot be
+	// cached. Somebody has to change the object.
+	quarantineFor = 10 * time.Minute
+	// memoryQuarantine is how long a resource stays in quarantine because memory has no room for
+	// it. A resource that never has room is listed that often for nothing.
+	memoryQuarantine = time.Minute
+)
+
+// quarantine passes requests for such a lane through for d.
+func (ls *Lanes) quarantine(key Key, d time.Duration) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.quarantines[key] = time.Now().Add(d)
+}
+
+// Quarantined reports whether requests for such a lane are passed through because it could not be
+// filled. After the quarantine it goes on to report true until the lane has been filled, or until
+// nobody has asked for it for the idle timeout.
+func (ls *Lanes) Quarantined(key Key) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return !ls.quarantines[key].IsZero()
+}
+
+// QuarantinedCount returns how many lanes are in quarantine now.
+func (ls *Lanes) QuarantinedCount() (n int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for _, until := range ls.quarantines {
+		if time.Now().Before(until) {
+			n++
+		}
+	}
+	return n
 }
 
 // Spawn runs f on a goroutine that Run waits for. Once the server stops, it does not run f and
@@ -232,23 +266,21 @@ func (ls *Lanes) Spawn(f func(context.Context)) bool {
 func (ls *Lanes) Release(l *Lane) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.releaseLocked(l)
-}
-
-func (ls *Lanes) releaseLocked(l *Lane) {
-	l.users--
-	l.idleSince = time.Now()
-	if l.users == 0 && l.selects() && ls.byKey[l.Key] == l {
-		ls.stopLocked(l)
-	}
+	ls.releaseLocked(l, l.selects())
 }
 
 // Discard undoes one Acquire, and stops the lane if nobody else uses it.
 func (ls *Lanes) Discard(l *Lane) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.releaseLocked(l)
-	if l.users == 0 && ls.byKey[l.Key] == l {
+	ls.releaseLocked(l, true)
+}
+
+// releaseLocked undoes one Acquire. stop says that a lane without users stops at once.
+func (ls *Lanes) releaseLocked(l *Lane, stop bool) {
+	l.users--
+	l.idleSince = time.Now()
+	if stop && l.users == 0 && ls.byKey[l.Key] == l {
 		ls.stopLocked(l)
 	}
 }
@@ -257,18 +289,9 @@ func (ls *Lanes) Discard(l *Lane) {
 // returns when no reflector is left. The lanes themselves end with the context of NewLanes.
 func (ls *Lanes) Run(ctx context.Context) {
 	ls.running.Go(func() { ls.indexer.Run(ctx) })
-	tick := time.NewTicker(max(ls.idleTimeout/10, time.Second))
-	defer tick.Stop()
-	count := time.NewTicker(countEvery)
-	defer count.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-tick.C:
-			ls.stopIdle()
-		case <-count.C:
-			ls.count()
-		case <-ctx.Done():
-		}
+	for exchange.Sleep(ctx, countEvery) {
+		ls.stopIdle()
+		ls.count()
 	}
 	ls.mu.Lock()
 	ls.ctx = nil
@@ -283,21 +306,16 @@ func (ls *Lanes) stopIdle() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, l := range ls.byKey {
-		if l.users == 0 && time.Since(l.idleSince) >= ls.idleTimeout {
-			l.Log.Info("Stopped idle lane", "idleTimeout", ls.idleTimeout)
+		if l.users == 0 && time.Since(l.idleSince) >= ls.IdleTimeout() {
+			l.Log.Info("Stopped idle lane", "idleTimeout", ls.IdleTimeout())
 			ls.stopLocked(l)
 		}
 	}
-	for key, until := range ls.quarantines {
-		if l := ls.byKey[key]; l != nil && l.Synced() || l == nil && time.Since(until) >= ls.idleTimeout {
-			delete(ls.quarantines, key)
-		}
-	}
-	for kept, until := range ls.givenUp {
-		if !time.Now().Before(until) {
-			delete(ls.givenUp, kept)
-		}
-	}
+	maps.DeleteFunc(ls.quarantines, func(key Key, until time.Time) bool {
+		l := ls.byKey[key]
+		return l != nil && l.Synced() || l == nil && time.Since(until) >= ls.IdleTimeout()
+	})
+	maps.DeleteFunc(ls.givenUp, func(_ keptBy, until time.Time) bool { return !time.Now().Before(until) })
 }
 
 // ForgetIndexes gives up the indexes of all lanes.
@@ -319,7 +337,7 @@ func (ls *Lanes) StopUnused() (n int) {
 
 // EndWaits refuses all requests that wait for a lane to be filled, and those that would. Another
 // replica may serve them sooner than this one, which is stopping.
-func (ls *Lanes) EndWaits() { ls.drain() }
+func (ls *Lanes) EndWaits() { ls.draining.set() }
 
 // EndWatches ends all watches that are served from a cache, and lets no other begin.
 func (ls *Lanes) EndWatches(e fanout.Ending) {
@@ -330,6 +348,23 @@ func (ls *Lanes) EndWatches(e fanout.Ending) {
 		l.Cache.Close(e)
 	}
 }
+
+// Collections returns the lanes that hold the objects of a resource and have been filled, by
+// resource. Lanes of one resource hold the same objects in different representations.
+func (ls *Lanes) Collections() map[schema.GroupVersionResource][]*Lane {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	collections := make(map[schema.GroupVersionResource][]*Lane)
+	for key, l := range ls.byKey {
+		if key.Table == "" && l.Synced() && !l.outdated.Load() {
+			collections[key.GVR] = append(collections[key.GVR], l)
+		}
+	}
+	return collections
+}
+
+// MemoryShort reports whether memory is so short that no lane begins.
+func (ls *Lanes) MemoryShort() bool { return ls.cfg.Memory.short() }
 
 // Has reports whether the lane has neither ended nor been told to.
 func (ls *Lanes) Has(l *Lane) bool {

@@ -79,7 +79,7 @@ func TestQuarantine(t *testing.T) {
 		want(2, true, true)
 		time.Sleep(memoryQuarantine)
 		want(1, true, true)
-		time.Sleep(ls.idleTimeout)
+		time.Sleep(ls.IdleTimeout())
 		want(1, true, false)
 		time.Sleep(quarantineFor)
 		want(0, false, false)

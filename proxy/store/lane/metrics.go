@@ -3,10 +3,6 @@ package lane
 import (
 	"fmt"
 	"io"
-	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -43,92 +39,55 @@ var (
 		"Indexes of the cache: labels, fields and names that clients select by, and whose objects are found without a search.")
 	cacheIndexBytes = exposition.Describe("gauge", "watchfan_cache_index_bytes",
 		"Memory for the indexes of the cache, and for results of searches that are kept.")
-	freshnessProofs = exposition.Describe("counter", "watchfan_freshness_proofs_total",
-		"Attempts to prove that the cache is as new as a consistent read requires, by method and result.")
-	freshnessProofSeconds = exposition.Describe("counter", "watchfan_freshness_proof_seconds_total",
-		"Time spent on proofs of freshness.")
 	selfChecks = exposition.Describe("counter", "watchfan_lane_self_checks_total",
 		"Comparisons of the cache with kube-apiserver, by result. After result different the collection is listed again.")
 )
 
-// Metrics are the metrics of all lanes of a server: what they count together, and the series of each
-// while it lives.
-type Metrics struct {
-	reflectors *reflector.Metrics
-
-	mu   sync.Mutex
-	sets []*metrics.Set // of the lanes, the eldest first
-}
-
-// NewMetrics adds the metrics to a server's set.
-func NewMetrics(set *metrics.Set) *Metrics {
-	m := &Metrics{reflectors: reflector.NewMetrics(set)}
-	set.RegisterMetricsWriter(m.write)
-	return m
-}
-
-// write writes the series of the lanes. It holds no lock meanwhile, because some take those of caches.
-func (m *Metrics) write(w io.Writer) {
-	m.mu.Lock()
-	sets := slices.Clone(m.sets)
-	m.mu.Unlock()
-	for _, set := range sets {
-		set.WritePrometheus(w)
+// writeMetrics writes the series of the lanes, the eldest first. It holds no lock meanwhile, because
+// some take those of caches.
+func (ls *Lanes) writeMetrics(w io.Writer) {
+	for _, l := range ls.all() {
+		if !l.selects() { // clients choose selectors, so a selector must not become a label
+			l.metrics.Set.WritePrometheus(w)
+		}
 	}
-}
-
-func (m *Metrics) add(set *metrics.Set) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sets = append(m.sets, set)
-}
-
-func (m *Metrics) remove(set *metrics.Set) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sets = slices.DeleteFunc(m.sets, func(s *metrics.Set) bool { return s == set })
 }
 
 // laneMetrics are the metrics of one lane.
 type laneMetrics struct {
-	set    *metrics.Set
-	labels string
-
-	proofSeconds  *metrics.FloatCounter
+	reflector.Series
+	served        map[string]*metrics.Counter // by verb
 	fillingPassed *metrics.Counter
-	checks        map[CheckResult]*metrics.Counter // of each result
+	checks        map[CheckResult]*metrics.Counter
 }
 
 func newLaneMetrics(l *Lane) laneMetrics {
 	gvr := l.GVR
 	m := laneMetrics{
-		set: metrics.NewSet(),
-		labels: fmt.Sprintf(`group=%q,version=%q,resource=%q,encoding=%q`,
-			gvr.Group, gvr.Version, gvr.Resource, l.Representation),
+		Series: reflector.Series{
+			Set: metrics.NewSet(),
+			Labels: fmt.Sprintf(`group=%q,version=%q,resource=%q,encoding=%q`,
+				gvr.Group, gvr.Version, gvr.Resource, l.Representation),
+		},
+		served: make(map[string]*metrics.Counter),
+		checks: make(map[CheckResult]*metrics.Counter),
 	}
-	m.proofSeconds = m.set.NewFloatCounter(m.name(freshnessProofSeconds))
 	for _, verb := range []string{"get", "list", "watch"} {
-		m.set.NewCounter(m.name(cachedRequests, "verb", verb))
+		m.served[verb] = m.Counter(cachedRequests, "verb", verb)
 	}
-	for _, method := range []string{"list", "stream"} {
-		for _, result := range []string{"ok", "failed"} {
-			m.set.NewCounter(m.name(freshnessProofs, "method", method, "result", result))
-		}
-	}
-	m.checks = make(map[CheckResult]*metrics.Counter)
 	for _, result := range []CheckResult{CheckEqual, CheckDifferent, CheckFailed} {
-		m.checks[result] = m.set.NewCounter(m.name(selfChecks, "result", string(result)))
+		m.checks[result] = m.Counter(selfChecks, "result", string(result))
 	}
-	m.set.NewGauge(m.name(laneSynced), func() float64 {
+	m.Gauge(laneSynced, func() float64 {
 		if l.Synced() {
 			return 1
 		}
 		return 0
 	})
-	m.set.NewGauge(m.name(fillingWaiting), func() float64 { return float64(l.filling.room.Len()) })
-	m.fillingPassed = m.set.NewCounter(m.name(fillingPassed))
+	m.Gauge(fillingWaiting, func() float64 { return float64(l.filling.room.Len()) })
+	m.fillingPassed = m.Counter(fillingPassed)
 	stats := func(metric string, value func(fanout.Stats) int64) {
-		m.set.NewGauge(m.name(metric), func() float64 { return float64(value(l.Cache.Stats())) })
+		m.Gauge(metric, func() float64 { return float64(value(l.Cache.Stats())) })
 	}
 	stats(laneWatchers, func(s fanout.Stats) int64 { return int64(s.Subscriptions) })
 	stats(cacheObjects, func(s fanout.Stats) int64 { return int64(s.Objects) })
@@ -137,45 +96,10 @@ func newLaneMetrics(l *Lane) laneMetrics {
 	stats(cacheHistoryBytes, func(s fanout.Stats) int64 { return s.HistoryBytes })
 	stats(cacheIndexes, func(s fanout.Stats) int64 { return int64(s.Indexes) })
 	stats(cacheIndexBytes, func(s fanout.Stats) int64 { return s.IndexBytes })
-	m.set.NewGauge(m.name(deliveredEvents), func() float64 { events, _ := l.Cache.Delivered(); return float64(events) })
-	m.set.NewGauge(m.name(deliveredBytes), func() float64 { _, bytes := l.Cache.Delivered(); return float64(bytes) })
-	if !l.selects() { // clients choose selectors, so a selector must not become a label
-		l.lanes.metrics.add(m.set)
-	}
+	m.Gauge(deliveredEvents, func() float64 { events, _ := l.Cache.Delivered(); return float64(events) })
+	m.Gauge(deliveredBytes, func() float64 { _, bytes := l.Cache.Delivered(); return float64(bytes) })
 	return m
 }
 
-// name returns the name of a time series: the metric's name, with the lane's labels and more, which
-// are pairs of name and value.
-func (m laneMetrics) name(metric string, more ...string) string {
-	labels := m.labels
-	for i := 0; i < len(more); i += 2 {
-		labels += fmt.Sprintf(`,%s=%q`, more[i], more[i+1])
-	}
-	return metric + "{" + labels + "}"
-}
-
-// proved counts an attempt at a proof of freshness: its method, its result and its time.
-func (m laneMetrics) proved(method string, err error, took time.Duration) {
-	result := "ok"
-	if err != nil {
-		result = "failed"
-	}
-	m.set.GetOrCreateCounter(m.name(freshnessProofs, "method", method, "result", result)).Inc()
-	m.proofSeconds.Add(took.Seconds())
-}
-
-// CountServed counts a request that is answered from the lane's cache.
-func (l *Lane) CountServed(verb string) {
-	l.metrics.set.GetOrCreateCounter(l.metrics.name(cachedRequests, "verb", verb)).Inc()
-}
-
-// sum adds up the counters of the lane whose names begin with prefix and contain part.
-func (m laneMetrics) sum(prefix, part string) (n uint64) {
-	for _, name := range m.set.ListMetricNames() {
-		if strings.HasPrefix(name, prefix) && strings.Contains(name, part) {
-			n += m.set.GetOrCreateCounter(name).Get()
-		}
-	}
-	return n
-}
+// CountServed counts a get, list or watch that is answered from the lane's cache.
+func (l *Lane) CountServed(verb string) { l.metrics.served[verb].Inc() }

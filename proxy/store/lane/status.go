@@ -57,70 +57,16 @@ type Status struct {
 	Proofs   uint64 `json:"proofs"` // of freshness
 	Unproven uint64 `json:"unproven"`
 
-	Filled    *filledStatus    `json:"filled,omitempty"`
-	SelfCheck *CheckedStatus   `json:"selfCheck,omitempty"`
-	LastError *laneErrorStatus `json:"lastError,omitempty"`
+	Filled    *reflector.Filled `json:"filled,omitempty"`
+	SelfCheck *Checked          `json:"selfCheck,omitempty"`
+	LastError *reflector.Break  `json:"lastError,omitempty"` // upstream's own words are in the log only
 }
 
-// filledStatus says how the lane's cache was filled for the first time.
-type filledStatus struct {
-	Source    string    `json:"source"`              // upstream, or sibling
-	Address   string    `json:"address,omitempty"`   // of the sibling
-	NoSibling string    `json:"noSibling,omitempty"` // why upstream was asked after siblings had been
-	Time      time.Time `json:"time"`
-	Seconds   float64   `json:"seconds"` // that it took
-	Objects   int       `json:"objects"`
-}
-
-// From names the source: kube-apiserver, or the sibling's address.
-func (s *filledStatus) From() string {
-	if s.Address != "" {
-		return "sibling " + s.Address
-	}
-	return "kube-apiserver"
-}
-
-// filled describes how a cache was filled, nil for one that has not been filled.
-func filled(now time.Time, f *reflector.Filled) *filledStatus {
-	if f == nil {
-		return nil
-	}
-	s := &filledStatus{
-		Source: "upstream", NoSibling: string(f.NoSibling), Time: ShownAt(now, f.At), Seconds: f.Took.Seconds(), Objects: f.Objects,
-	}
-	if f.Sibling != "" {
-		s.Source, s.Address = "sibling", f.Sibling
-	}
-	return s
-}
-
-// laneErrorStatus says why the upstream watch, or an attempt at one, last broke. Upstream's own
-// words are in the log only.
-type laneErrorStatus struct {
-	Kind string    `json:"kind"`
-	Time time.Time `json:"time"`
-}
-
-// Status describes all lanes, ordered by resource and encoding. It holds the lanes' mutex only to
-// copy the list of them.
+// Status describes all lanes, ordered by resource and encoding.
 func (ls *Lanes) Status() []Status {
-	type used struct {
-		*Lane
-		users     int
-		idleSince time.Time
-		kept      string
-	}
-	ls.mu.Lock()
-	all := make([]used, 0, len(ls.byKey))
-	for _, l := range ls.byKey {
-		all = append(all, used{l, l.users, l.idleSince, l.keptAs()})
-	}
-	ls.mu.Unlock()
-	lanes := make([]Status, 0, len(all))
-	for _, l := range all {
-		status := l.status(l.users, l.idleSince)
-		status.KeptAs = l.kept
-		lanes = append(lanes, status)
+	lanes := make([]Status, 0)
+	for _, l := range ls.all() {
+		lanes = append(lanes, l.status())
 	}
 	slices.SortFunc(lanes, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource),
@@ -138,8 +84,11 @@ func (l *Lane) form() string {
 	return l.Representation.String()
 }
 
-// status describes the lane, which has users, or has had none since idleSince.
-func (l *Lane) status(users int, idleSince time.Time) Status {
+// status describes the lane. It holds the lanes' mutex only for what that guards.
+func (l *Lane) status() Status {
+	l.lanes.mu.Lock()
+	users, idleSince, kept := l.users, l.idleSince, l.keptAs()
+	l.lanes.mu.Unlock()
 	s := l.Cache.Stats()
 	events, bytes := l.Cache.Delivered()
 	now, up := time.Now(), l.reflector.Status()
@@ -157,6 +106,7 @@ func (l *Lane) status(users int, idleSince time.Time) Status {
 		HistoryBytes:          s.HistoryBytes,
 		Clients:               s.Subscriptions,
 		Filters:               s.Groups,
+		KeptAs:                kept,
 		LastChange:            shownOrNil(now, up.LastChange),
 		LastHeard:             shownOrNil(now, up.LastHeard),
 		Events:                up.Changes,
@@ -165,15 +115,23 @@ func (l *Lane) status(users int, idleSince time.Time) Status {
 		Breaks:                up.Breaks,
 		Relists:               up.Relists,
 		Resets:                up.Resets,
-		Served:                l.metrics.sum(cachedRequests+"{", ""),
-		Proofs:                l.metrics.sum(freshnessProofs+"{", `result="ok"`),
-		Unproven:              l.metrics.sum(freshnessProofs+"{", `result="failed"`),
-		Filled:                filled(now, up.Filled),
-		SelfCheck:             l.checkedStatus(now),
 	}
 	d.State, d.Since, d.WatchBegan = l.state(now, up, users, idleSince)
-	if last := up.LastBreak; last != nil {
-		d.LastError = &laneErrorStatus{last.Kind, ShownAt(now, last.At)}
+	d.Proofs, d.Unproven = l.Freshness.Attempts()
+	for _, n := range l.metrics.served {
+		d.Served += n.Get()
+	}
+	if f := up.Filled; f != nil {
+		d.Filled = new(*f)
+		d.Filled.Time = ShownAt(now, f.Time)
+	}
+	if c := l.checked.Load(); c != nil {
+		d.SelfCheck = new(*c)
+		d.SelfCheck.Time = ShownAt(now, c.Time)
+	}
+	if b := up.LastBreak; b != nil {
+		d.LastError = new(*b)
+		d.LastError.Time = ShownAt(now, b.Time)
 	}
 	return d
 }
@@ -189,7 +147,7 @@ func (l *Lane) state(now time.Time, up reflector.Status, users int, idleSince ti
 		return stateSyncing, ShownAt(now, l.started), nil
 	case !broken.IsZero():
 		state = stateBroken
-		if last != nil && last.Relist && !last.At.Before(broken) {
+		if last != nil && last.Relist && !last.Time.Before(broken) {
 			state = stateRelisting
 		}
 		return state, ShownAt(now, broken), nil
@@ -236,7 +194,7 @@ func HealthOf(l *Lane, unreachable bool) Health {
 		LastChange:  up.LastChange,
 		Changes:     l.Changes(),
 		Unreachable: unreachable,
-		NoBookmarks: l.Uncached(),
+		NoBookmarks: l.Collection.Uncached(),
 	}
 }
 
@@ -250,4 +208,38 @@ func (l *Lane) BrokenFor() time.Duration {
 }
 
 // Changes returns how many changes upstream has sent.
-func (l *Lane) Changes() uint64 { return l.reflector.Changes() }
+func (l *Lane) Changes() uint64 { return l.reflector.Status().Changes }
+
+// CheckResult is the result of a comparison of a lane with upstream.
+type CheckResult string
+
+const (
+	CheckEqual     CheckResult = "equal"
+	CheckDifferent CheckResult = "different"
+	CheckFailed    CheckResult = "failed" // the two could not be compared
+)
+
+// Checked is a comparison of a lane with upstream (package selfcheck), as /debug/lanes shows it. The
+// last three fields are those of the last comparison that did not fail.
+type Checked struct {
+	Result  CheckResult `json:"result"`
+	Time    time.Time   `json:"time"`    // when it ended
+	Seconds float64     `json:"seconds"` // that it took, rests included
+
+	ResourceVersion uint64 `json:"resourceVersion,omitempty,string"` // that the digest is of
+	Digest          string `json:"digest,omitempty"`                 // of all objects' keys, uids and resourceVersions
+	Objects         int    `json:"objects"`                          // in the digest
+}
+
+// NoteChecked notes a comparison of the lane with upstream, and counts it. If it found a
+// difference, the collection is listed again. One goroutine at a time calls it.
+func (l *Lane) NoteChecked(c Checked) {
+	if last := l.checked.Load(); c.Result == CheckFailed && last != nil {
+		c.ResourceVersion, c.Digest, c.Objects = last.ResourceVersion, last.Digest, last.Objects
+	}
+	l.checked.Store(&c)
+	if c.Result == CheckDifferent {
+		l.reflector.RequireRelist(c.ResourceVersion)
+	}
+	l.metrics.checks[c.Result].Inc()
+}

@@ -38,13 +38,13 @@ func (ls *Lanes) AcquireTables(
 
 // newCache returns the cache for a representation.
 func (ls *Lanes) newCache(rep request.Representation) *fanout.Cache {
+	limits := ls.cfg.Options.limits()
 	if rep.Table == "" {
-		return fanout.NewCache(ls.limits, ls.flusher)
+		return fanout.NewCache(limits, ls.cfg.Flusher)
 	}
-	limits := ls.limits
 	limits.HistoryEvents = min(limits.HistoryEvents, mostTableEvents)
 	limits.HistoryBytes = min(limits.HistoryBytes, mostTableBytes)
-	return fanout.NewEventsOnly(limits, ls.flusher)
+	return fanout.NewEventsOnly(limits, ls.cfg.Flusher)
 }
 
 // selects reports whether the lane has only a part of the resource.

@@ -34,7 +34,7 @@ type Waiter struct {
 // Await waits until the lane can serve w, or w must pass through or be refused. If w passes
 // through, the caller closes slot when w has been answered; slot may be nil. Once the server stops,
 // w is refused: another replica may serve it.
-func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *Slot) {
+func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot Slot) {
 	if l.Synced() {
 		return FillReady, nil
 	}
@@ -44,7 +44,7 @@ func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *Slot) {
 	}
 	defer f.room.leave(w.User)
 	exchange.Waits(ctx)
-	end, slot = f.wait(ctx, w, l.lanes.drainc)
+	end, slot = f.wait(ctx, l.lanes.draining, w)
 	if l.Synced() {
 		slot.Close()
 		return FillReady, nil
@@ -55,24 +55,26 @@ func (l *Lane) Await(ctx context.Context, w Waiter) (end FillEnd, slot *Slot) {
 	return end, slot
 }
 
-// wait is Await for a lane that is not filled. It returns FillFailed when drainc is closed.
-func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (FillEnd, *Slot) {
+// wait is Await for a lane that is not filled. It returns FillFailed when ctx or draining ends.
+func (f *filling) wait(ctx, draining context.Context, w Waiter) (FillEnd, Slot) {
 	patience := w.Patience - time.Since(w.Arrived)
-	first, over := time.NewTimer(min(Wait, patience/2)), time.NewTimer(patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	defer context.AfterFunc(draining, cancel)()
+	first := time.NewTimer(min(Wait, patience/2))
 	defer first.Stop()
-	defer over.Stop()
 	tick := time.NewTicker(fillTick)
 	defer tick.Stop()
-	failedc, through := f.failedc, semaphore.Semaphore(nil) // nil is never ready
+	failing, through := f.failing.Done(), semaphore.Semaphore(nil) // nil is never ready
 	for late := false; ; {
 		mayPass := false
 		select {
-		case <-f.syncedc:
+		case <-f.synced.Done():
 			return FillReady, nil
-		case <-f.refusedc:
+		case <-f.refused.Done():
 			return FillUseless, nil
-		case <-failedc:
-			failedc, mayPass = nil, !isClosed(f.refusedc)
+		case <-failing:
+			failing, mayPass = nil, !f.refused.isSet()
 		case <-first.C:
 			mayPass = true
 		case through <- struct{}{}:
@@ -87,16 +89,12 @@ func (f *filling) wait(ctx context.Context, w Waiter, drainc <-chan struct{}) (F
 			if f.stalled(w.Arrived) {
 				return FillFailed, nil
 			}
-		case <-over.C:
-			return FillFailed, nil
-		case <-drainc:
-			return FillFailed, nil
 		case <-ctx.Done():
 			return FillFailed, nil
 		}
 		late = late || mayPass
 		switch through = nil; {
-		case late && w.Verb == "get", failedc == nil && (f.empty.Load() || time.Since(f.failed) >= giveUpAfter):
+		case late && w.Verb == "get", failing == nil && (f.empty.Load() || time.Since(f.failed) >= giveUpAfter):
 			through = f.through
 		case mayPass && f.passed.Add(1) <= MostThrough:
 			return FillPassed, nil
@@ -150,29 +148,24 @@ func (r *waitingRoom) Len() int {
 	return r.all
 }
 
-// Slot is the place of a request that passes through as one of a few. It is closed when the response
-// has been written, or runs without the handler; see [exchange.Exchange.Until].
-type Slot struct {
-	release func()
-	watch   bool
-	once    sync.Once
-}
+// Slot gives up the place of a request that passes through as one of a few. It is closed when the
+// response has been written, or runs without the handler; see [exchange.Exchange.Until]. nil is no
+// place.
+type Slot func()
 
 // NewSlot returns a slot that release gives up. watch says that the request is a watch: it keeps its
 // slot for watchThrough longer.
-func NewSlot(watch bool, release func()) *Slot { return &Slot{release: release, watch: watch} }
-
-// Close gives the slot up. It may be called more than once, and on nil.
-func (s *Slot) Close() error {
-	if s == nil {
-		return nil
+func NewSlot(watch bool, release func()) Slot {
+	if watch {
+		return sync.OnceFunc(func() { time.AfterFunc(watchThrough, release) })
 	}
-	s.once.Do(func() {
-		if s.watch {
-			time.AfterFunc(watchThrough, s.release)
-			return
-		}
-		s.release()
-	})
+	return sync.OnceFunc(release)
+}
+
+// Close gives the slot up. It may be called more than once.
+func (s Slot) Close() error {
+	if s != nil {
+		s()
+	}
 	return nil
 }

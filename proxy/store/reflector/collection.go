@@ -26,13 +26,14 @@ import (
 type Collection struct {
 	// Immutable.
 	request.Representation
+	FieldLabels []string // the fields that the objects can be selected by, besides those of every resource
+
 	info   upstream.ResourceInfo
 	source *Source
 	path   string
 	part   string          // the path of what is watched: path, or that of a namespace
 	query  string          // of what is watched: selectors, each with & before it
-	fields []framing.Field // that the resource can be selected by
-	labels []string        // of fields
+	fields []framing.Field // of FieldLabels
 
 	style atomic.Pointer[style] // nil until learn has succeeded
 }
@@ -57,7 +58,7 @@ func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representati
 		c.fields = upstream.SelectableFields(info)
 	}
 	for _, f := range c.fields {
-		c.labels = append(c.labels, f.Label)
+		c.FieldLabels = append(c.FieldLabels, f.Label)
 	}
 	return c
 }
@@ -66,10 +67,6 @@ func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representati
 func (c *Collection) String() string {
 	return request.ResourceText(c.info.GVR) + " (" + c.Representation.String() + ")"
 }
-
-// FieldLabels returns the fields that the objects can be selected by, besides those of every
-// resource.
-func (c *Collection) FieldLabels() []string { return c.labels }
 
 // Form returns how upstream writes lists of the collection; nil until a reflector has learned it.
 func (c *Collection) Form() *framing.ListForm {
@@ -87,6 +84,13 @@ func (c *Collection) Warnings() []string {
 	return nil
 }
 
+// Uncached reports whether kube-apiserver has no watch cache for the resource. Then its watch never
+// tells how far it has come (kubernetes/pkg/kubeapiserver/default_storage_factory_builder.go).
+func (c *Collection) Uncached() bool {
+	g := c.info.GVR
+	return g.Resource == "events" && (g.Group == "" || g.Group == "events.k8s.io")
+}
+
 // learn asks for an empty list, to see how upstream writes it, unless that is known.
 func (c *Collection) learn(ctx context.Context) error {
 	if c.style.Load() != nil {
@@ -99,19 +103,19 @@ func (c *Collection) learn(ctx context.Context) error {
 		return fmt.Errorf("list %s: %w", c, err)
 	}
 	defer resp.Body.Close()
+	var learned style
 	body, err := io.ReadAll(io.LimitReader(resp.Body, framing.MaxEvent))
+	if err == nil {
+		learned.form, _, err = framing.ParseListForm(c.Encoding, body)
+	}
+	if err == nil {
+		learned.typed = learned.form.TypeMeta(c.info.Kind)
+		learned.warnings, err = upstream.WithoutOwn(ctx, c.source.upstream, resp.Header.Values("Warning"))
+	}
 	if err != nil {
 		return fmt.Errorf("list %s: %w", c, err)
 	}
-	form, _, err := framing.ParseListForm(c.Encoding, body)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", c, err)
-	}
-	warnings, err := upstream.WithoutOwn(ctx, c.source.upstream, resp.Header.Values("Warning"))
-	if err != nil {
-		return fmt.Errorf("list %s: %w", c, err)
-	}
-	c.style.Store(&style{form: form, typed: form.TypeMeta(c.info.Kind), warnings: warnings})
+	c.style.Store(&learned)
 	return nil
 }
 
@@ -138,8 +142,13 @@ func (c *Collection) items(ctx context.Context, path, query string, f func(raw [
 	return readList(c.Encoding, resp.Body, f)
 }
 
-// watch requests a watch of the collection.
-func (c *Collection) watch(ctx context.Context, query string) (*http.Response, error) {
+// watch requests a watch of the collection, with these parameters besides the usual ones.
+func (c *Collection) watch(ctx context.Context, timeout time.Duration, params ...string) (*http.Response, error) {
+	query := upstream.Query(append(params,
+		"watch", "true",
+		"allowWatchBookmarks", "true",
+		"timeoutSeconds", strconv.Itoa(int(timeout.Seconds())),
+	)...)
 	return c.checked(c.get(ctx, c.part, query+c.query, c.Accept(false)))
 }
 
@@ -176,9 +185,9 @@ func (c *Collection) namespacePath(namespace string) string {
 
 // CurrentVersion asks upstream for its current resourceVersion. The list that it requests is
 // consistent, empty and costs nothing: it is of a namespace that cannot exist or, for a
-// cluster-scoped resource, of a name that cannot exist.
-func (c *Collection) CurrentVersion(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+// cluster-scoped resource, of a name that cannot exist. It waits for patience at most.
+func (c *Collection) CurrentVersion(ctx context.Context, patience time.Duration) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	path, query := c.path, upstream.Query("fieldSelector", upstream.MatchesNothing)
 	if c.info.Namespaced {
@@ -193,22 +202,10 @@ func (c *Collection) CurrentVersion(ctx context.Context) (uint64, error) {
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// ListVersions returns the resourceVersion of each object, by the object's key, and that of the
-// collection. The list is consistent.
-func (c *Collection) ListVersions(ctx context.Context) (versions map[string]uint64, asOf uint64, err error) {
-	versions = make(map[string]uint64)
-	meta, err := c.ListIdentities(ctx, 0, "", 0, func(id framing.Identity) error {
-		versions[string(id.AppendKey(nil))] = id.ResourceVersion
-		return nil
-	})
-	return versions, meta.ResourceVersion, err
-}
-
-// ListIdentities requests one page of the collection, of up to limit objects; 0 is no limit. For an empty token it
-// is the first page, of the list as of resourceVersion rv, or of a consistent list if rv is 0.
-// Otherwise it is the page that the token leads to. It calls f with the identity of each object, in
-// upstream's order, which is that of the keys. The identity is valid until f returns. An error of f
-// ends the call.
+// ListIdentities requests one page of the collection, of up to limit objects; 0 is no limit. It is the
+// page that token leads to or, for an empty token, the first one of the list as of resourceVersion rv,
+// or of a consistent list if rv is 0. It calls f with the identity of each object in the order of the
+// keys. The identity is valid until f returns. An error of f ends the call.
 func (c *Collection) ListIdentities(
 	ctx context.Context, limit int, token string, rv uint64, f func(framing.Identity) error,
 ) (framing.ListMeta, error) {
@@ -261,45 +258,70 @@ func (c *Collection) GetAt(ctx context.Context, key string, rv uint64) ([]*frami
 		path, name = c.namespacePath(url.PathEscape(namespace)), rest
 	}
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String() // names of RBAC's kinds may have commas
-	return c.listAt(ctx, path, selector, rv, nil)
+	return c.listAt(ctx, path, selector, rv, func(string) bool { return true })
 }
 
-// listAt returns the objects at path that a field selector and keep select, as of resourceVersion rv.
-// "" is no selector, and nil keeps all.
+// listAt returns the objects of such a list whose keys keep reports true for.
 func (c *Collection) listAt(
 	ctx context.Context, path, fieldSelector string, rv uint64, keep func(key string) bool,
 ) (objects []*framing.Object, err error) {
-	scanner, typed := c.scanner(), c.style.Load().typed
-	pairs := []string{"limit", listPage, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact"}
+	_, err = c.objects(ctx, path, fieldSelector, rv, func(o *framing.Object) error {
+		if keep(o.Key) {
+			objects = append(objects, o)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
+	}
+	return objects, nil
+}
+
+// objects calls f for each object at path that a field selector selects, page by page, and returns
+// the resourceVersion of the list. That is rv, or the current one if rv is 0. "" is no selector. It
+// returns the first error of f.
+func (c *Collection) objects(
+	ctx context.Context, path, fieldSelector string, rv uint64, f func(*framing.Object) error,
+) (asOf uint64, err error) {
+	var pairs []string
+	if rv != 0 {
+		pairs = []string{"resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact"}
+	}
 	for {
+		pairs = append(pairs, "limit", listPage)
 		if fieldSelector != "" {
 			pairs = append(pairs, "fieldSelector", fieldSelector)
 		}
-		last := ""
-		meta, err := c.items(ctx, path, upstream.Query(pairs...), func(raw []byte) error {
-			o, err := scanner.Item(raw, typed)
-			if err != nil {
-				return err
-			}
-			if last = o.Key; keep == nil || keep(o.Key) {
-				objects = append(objects, o)
-			}
-			return nil
-		})
-		if err == nil && meta.ResourceVersion != rv {
+		meta, err := c.page(ctx, path, upstream.Query(pairs...), f)
+		if err == nil && rv != 0 && meta.ResourceVersion != rv {
 			err = fmt.Errorf("it is as of %d", meta.ResourceVersion)
 		}
-		if err == nil {
-			err = checkNext(meta, last)
+		if err != nil || meta.Continue == "" {
+			return meta.ResourceVersion, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list %s at %d: %w", c, rv, err)
-		}
-		if meta.Continue == "" {
-			return objects, nil
-		}
-		pairs = []string{"limit", listPage, "continue", meta.Continue}
+		pairs = []string{"continue", meta.Continue}
 	}
+}
+
+// page calls f for each object of one page of such a list.
+func (c *Collection) page(
+	ctx context.Context, path, query string, f func(*framing.Object) error,
+) (framing.ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	scanner, typed, last := c.scanner(), c.style.Load().typed, ""
+	meta, err := c.items(ctx, path, query, func(raw []byte) error {
+		o, err := scanner.Item(raw, typed)
+		if err != nil {
+			return err
+		}
+		last = o.Key
+		return f(o)
+	})
+	if err == nil {
+		err = checkNext(meta, last)
+	}
+	return meta, err
 }
 
 // checkNext returns an error for a page that leads to no next one, although there is one. last is the
@@ -329,40 +351,42 @@ func readList(encoding framing.Encoding, body io.Reader, f func(raw []byte) erro
 	}
 }
 
-// ReadWatch calls f for each event of a short watch from resourceVersion rv, until f returns false.
-// It returns an error if the stream ends before that, and for an ERROR event. Upstream sends a
-// bookmark about a second after the beginning.
-func (c *Collection) ReadWatch(ctx context.Context, rv uint64, f func(framing.Event) bool) error {
+// ReadWatch calls f for each event of a short watch from resourceVersion rv, until f returns false
+// or an error, which it returns. It returns an error if the stream ends before that, and for an
+// ERROR event. Upstream sends a bookmark about a second after the beginning.
+func (c *Collection) ReadWatch(
+	ctx context.Context, rv uint64, f func(framing.Event) (more bool, err error),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := c.watch(ctx, upstream.Query(
-		"watch", "true",
-		"resourceVersion", strconv.FormatUint(rv, 10),
-		"allowWatchBookmarks", "true",
-		"timeoutSeconds", strconv.Itoa(request.ProbeSeconds),
-	))
+	resp, err := c.watch(ctx, request.ProbeSeconds*time.Second, "resourceVersion", strconv.FormatUint(rv, 10))
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	lines, scanner := framing.NewEventReader(c.Encoding, resp.Body), c.scanner()
 	for {
-		line, err := lines.Next()
+		ev, _, err := nextEvent(lines, scanner)
 		if err == io.EOF {
 			return errors.New("the watch ended before its bookmark")
 		}
 		if err != nil {
 			return err
 		}
-		ev, err := scanner.Event(line)
-		if err != nil {
+		if more, err := f(ev); !more || err != nil {
 			return err
 		}
-		if ev.Type == framing.Error {
-			return eventError(ev)
-		}
-		if !f(ev) {
-			return nil
-		}
 	}
+}
+
+// nextEvent reads an event, and returns the bytes that it took. An ERROR event is a *statusError.
+func nextEvent(lines framing.EventReader, scanner framing.Scanner) (ev framing.Event, size int, err error) {
+	line, err := lines.Next()
+	if err == nil {
+		ev, err = scanner.Event(line)
+	}
+	if err == nil && ev.Type == framing.Error {
+		err = eventError(ev)
+	}
+	return ev, len(line), err
 }

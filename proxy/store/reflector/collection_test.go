@@ -73,7 +73,7 @@ func (s *roles) collection(t *testing.T) *Collection {
 	up := httptest.NewServer(s)
 	t.Cleanup(up.Close)
 	source := NewSource(server{up}, nil, func() bool { return false },
-		NewMetrics(metrics.NewSet()), proxytest.Guard())
+		metrics.NewSet(), proxytest.Guard())
 	c := source.Collection(upstream.ResourceInfo{Kind: "ClusterRole", Watchable: true, GVR: schema.GroupVersionResource{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}},
 		request.Representation{Encoding: framing.Protobuf, Metadata: "v1"})
@@ -108,7 +108,7 @@ func TestPagesOfReplacedNames(t *testing.T) {
 				t.Errorf("%s of %q: %q in %d pages", how, c.names, names, got)
 			}
 		}
-		objects, err := collection.ListAt(t.Context(), 9, nil)
+		objects, err := collection.ListAt(t.Context(), 9, func(string) bool { return true })
 		var names []string
 		for _, o := range objects {
 			names = append(names, o.Name)
@@ -130,10 +130,10 @@ func TestPagesOfReplacedNames(t *testing.T) {
 
 		r := New(Config{Collection: collection, Cache: fanout.NewCache(fanout.Limits{}, fanout.NewFlusher(1, 0, fanout.NewMetrics(metrics.NewSet()))),
 			Log: proxytest.Guard().Log, Filling: noFilling{}, Redefined: func(time.Time, bool) bool { return false },
-			From: func() uint64 { return 0 }, Metrics: metrics.NewSet(), Series: func(metric string, _ ...string) string { return metric }})
+			From: func() uint64 { return 0 }, Series: Series{Set: metrics.NewSet()}})
 		err = r.fillByList(t.Context())
 		names = nil
-		r.cache.Snapshot().All(func(o *framing.Object) bool {
+		r.Cache.Snapshot().All(func(o *framing.Object) bool {
 			names = append(names, o.Name)
 			return true
 		})

@@ -5,12 +5,9 @@
 //	reflector.go   the loop: follow, see what came of it, wait, follow again
 //	list.go        a list or initial events fill the cache, for the first time or again
 //	seed.go        a sibling replica fills the cache for the first time, and not a list
-//	filled.go      how the cache was first filled, as pages show it
 //	watch.go       a watch brings the cache up to date
-//	outcome.go     what follows when a list or a watch has ended, and when
 //	tables.go      a collection in Tables is watched and never listed
-//	watchdog.go    a watch that hangs is broken
-//	breaker.go     a reader breaks the watch, or has the collection listed
+//	watchdog.go    a watch that hangs is broken, also by a reader
 //	reencoding.go  upstream writes the same objects in other bytes
 //	collection.go  the requests about one resource
 //	source.go      what all reflectors share: turns to list, the connection
@@ -19,14 +16,10 @@
 //
 // It knows the upstream, the sibling replicas (package seed) and the cache. It does not know who
 // reads the cache, how readers wait for the first list, what is proved about the cache, and when
-// following begins. Package lane knows that. lane hands the reflector an interface that is told
+// following begins. Packages fresh and lane know that. lane hands the reflector an interface that is told
 // about the first list ([Filling]), and two functions: whether memory is full, and whether the
-// resource has been redefined. It calls [Reflector.BreakWatch] and [Reflector.RequireRelist] when a
-// proof shows that the watch or the cache is wrong, and sends requests of its own with
-// [Collection].
-//
-// The two are divided here because they have different owners: a reflector's state belongs to the
-// goroutine of its Run, and a lane's belongs to the requests that use it.
+// resource has been redefined. Both call [Reflector.BreakWatch] and [Reflector.RequireRelist] when
+// the watch or the cache is known to be wrong, and send requests of their own with [Collection].
 //
 // # When upstream fails
 //
@@ -43,9 +36,7 @@
 //	                                        is at an older resourceVersion
 //
 // A kube-apiserver that has come back may write the same objects in other bytes. Then every client
-// of the resource gets 410 and lists again. Resources whose bytes are the same are not touched.
-// While several versions of kube-apiserver answer behind one address, a cache may hold the bytes of
-// either; see reencoded.
+// of the resource gets 410 and lists again; see reencoding.go.
 //
 // A restored etcd may have passed the cache's resourceVersion before the reflector sees it again.
 // Then it continues the watch as if nothing had happened, for every client of kube-apiserver. Two

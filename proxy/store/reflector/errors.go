@@ -31,15 +31,16 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("upstream: %d %s: %.200s", e.Code, e.Reason, e.Message)
 }
 
-// beginning reports whether upstream may still be filling its own cache, which soon ends; e may be
-// nil.
-func (e *statusError) beginning() bool { return e != nil && e.Code == http.StatusTooManyRequests }
+// statusCode returns the code of upstream's refusal; 0 if err is none.
+func statusCode(err error) int {
+	if status, ok := errors.AsType[*statusError](err); ok {
+		return status.Code
+	}
+	return 0
+}
 
 // Expired reports whether err is upstream's answer to a resourceVersion that is too old.
-func Expired(err error) bool {
-	var status *statusError
-	return errors.As(err, &status) && status.Code == http.StatusGone
-}
+func Expired(err error) bool { return statusCode(err) == http.StatusGone }
 
 // readStatus returns the *statusError of a response that is not 200.
 func readStatus(resp *http.Response) error {
@@ -61,9 +62,8 @@ func eventError(ev framing.Event) error {
 }
 
 // uncachable reports whether err comes from an object that is too large or too deep for framing, or
-// that JSON may confuse with another.
-// Only a list proves that there is such an object: one that a watch brings may be gone when the
-// collection is listed.
+// that JSON may confuse with another. Only a list proves that there is such an object: one that a
+// watch brings may be gone when the collection is listed.
 func uncachable(err error) bool {
 	return errors.Is(err, framing.ErrTooLong) || errors.Is(err, framing.ErrTooDeep) ||
 		errors.Is(err, framing.ErrReplaced)
@@ -72,9 +72,7 @@ func uncachable(err error) bool {
 // hangs reports whether err comes from an upstream that answers, but not as it should. If there are
 // several kube-apiservers, another one may work.
 func hangs(err error) bool {
-	var status *statusError
-	return errors.As(err, &status) && status.Code >= http.StatusInternalServerError ||
-		errors.Is(err, errSilent) || errors.Is(err, errBehind) ||
+	return statusCode(err) >= http.StatusInternalServerError || errors.Is(err, errSilent) || errors.Is(err, errBehind) ||
 		errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled) // see BreakWatch
 }
@@ -86,54 +84,60 @@ func troubled(err error) bool {
 	if uncachable(err) || errors.Is(err, ErrNoRoom) {
 		return false
 	}
-	var status *statusError
-	if errors.As(err, &status) {
-		return status.Code >= http.StatusInternalServerError || status.Code == http.StatusTooManyRequests
+	if code := statusCode(err); code != 0 {
+		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 	}
-	var network net.Error
-	return hangs(err) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	_, network := errors.AsType[net.Error](err)
+	return hangs(err) || network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// kinds name errors in errorKind.
+var kinds = []struct {
+	err  error
+	kind string
+}{
+	{errEndedAtOnce, "EndedAtOnce"},
+	{errSilent, "Silent"},
+	{fanout.ErrBackwards, "WentBackwards"},
+	{errBehind, "WentBackwards"},
+	{framing.ErrTooLong, "TooLong"},
+	{framing.ErrTooDeep, "TooDeep"},
+	{framing.ErrReplaced, "NameReplaced"},
+	{syscall.ECONNREFUSED, "ConnectionRefused"},
+	{syscall.ECONNRESET, "ConnectionBroken"},
+	{io.EOF, "ConnectionBroken"},
+	{io.ErrUnexpectedEOF, "ConnectionBroken"},
 }
 
 // errorKind names what went wrong upstream without repeating what upstream said: a status, such as
 // "410 Gone", or one of a few words.
 func errorKind(err error) string {
-	var status *statusError
-	var network net.Error
-	var name *net.DNSError
-	var certificate *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &status):
+	if status, ok := errors.AsType[*statusError](err); ok {
 		if text := http.StatusText(status.Code); text != "" {
 			return fmt.Sprintf("%d %s", status.Code, text)
 		}
 		return "UnknownStatus"
-	case errors.Is(err, errEndedAtOnce):
-		return "EndedAtOnce"
-	case errors.Is(err, errSilent):
-		return "Silent"
-	case errors.Is(err, fanout.ErrBackwards), errors.Is(err, errBehind):
-		return "WentBackwards"
-	case errors.Is(err, framing.ErrTooLong):
-		return "TooLong"
-	case errors.Is(err, framing.ErrTooDeep):
-		return "TooDeep"
-	case errors.Is(err, framing.ErrReplaced):
-		return "NameReplaced"
-	case errors.As(err, &certificate):
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return k.kind
+		}
+	}
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, name := errors.AsType[*net.DNSError](err)
+	network, isNetwork := errors.AsType[net.Error](err)
+	switch {
+	case certificate:
 		return "CertificateRefused"
-	case errors.As(err, &name):
+	case name:
 		return "NameNotFound"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "ConnectionRefused"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "ConnectionBroken"
 	case strings.Contains(err.Error(), "http2: client connection lost"):
 		return "NoAnswer" // to a ping; golang.org/x/net/http2 has no name for the error
 	case errors.Is(err, context.Canceled):
 		return "BrokenOff" // by us: see BreakWatch
-	case errors.As(err, &network) && network.Timeout():
+	case isNetwork && network.Timeout():
 		return "Timeout"
-	case network != nil:
+	case isNetwork:
 		return "NetworkError"
 	}
 	return "Unreadable" // an answer that makes no sense; the log says which

@@ -1,52 +1,12 @@
 package reflector
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 
-	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/seed"
 )
-
-// health says how the upstream watch is doing. The goroutine of Run writes it, and the watchdog
-// clears bookmarked. Any goroutine may read it. The zero value is a resource that has not been
-// watched yet.
-type health struct {
-	watchBegan  moment // when the current or last watch began
-	brokenSince moment // since when a filled cache has no watch; no time while it has one
-	lastHeard   moment // when the watch last brought anything, or began
-	lastChange  moment // when the watch last brought a change
-
-	bookmarked atomic.Bool           // upstream sends bookmarks, as far as its watches have shown
-	lastBreak  atomic.Pointer[Break] // nil for never
-}
-
-// Break says why an upstream watch, or an attempt at one, broke.
-type Break struct {
-	Kind   string // see errorKind
-	At     time.Time
-	Relist bool // the collection must be listed again
-}
-
-// began notes that a watch began.
-func (h *health) began() {
-	now := time.Now()
-	h.watchBegan.set(now)
-	h.brokenSince.clear()
-	h.lastHeard.set(now)
-}
-
-// unwatched notes that the cache has been filled by a list, and that no watch follows it yet.
-func (h *health) unwatched() {
-	if h.brokenSince.time().IsZero() {
-		h.brokenSince.set(time.Now())
-	}
-}
-
-// broke notes why the watch, or an attempt at one, broke, and whether the collection must be listed
-// again.
-func (h *health) broke(err error, relist bool) {
-	h.lastBreak.Store(&Break{Kind: errorKind(err), At: time.Now(), Relist: relist})
-}
 
 // Status says how a reflector is doing. The time of an event that has not happened is zero.
 // Counters count from the beginning of the reflector.
@@ -58,47 +18,65 @@ type Status struct {
 	LastBreak   *Break    // nil for never
 	Filled      *Filled   // how the cache was first filled; nil before that, and in Tables
 
+	WatchList  bool            // upstream is known to serve sendInitialEvents (KEP-3157)
+	Build      *upstream.Build // of kube-apiserver, which wrote what the cache was last filled with; nil before that
+	KnownWrong bool            // RequireRelist has been called, and the collection has not been listed since
+	bookmarked bool            // upstream sends bookmarks, as far as its watches have shown
+
 	Changes uint64 // that upstream has sent
 	Breaks  uint64
 	Relists uint64
 	Resets  uint64
 }
 
-// Status returns how the reflector is doing. It may be called from any goroutine.
-func (r *Reflector) Status() Status {
-	h, m := &r.health, &r.metrics
-	return Status{
-		WatchBegan:  h.watchBegan.time(),
-		BrokenSince: h.brokenSince.time(),
-		LastHeard:   h.lastHeard.time(),
-		LastChange:  h.lastChange.time(),
-		LastBreak:   h.lastBreak.Load(),
-		Filled:      r.first.Load(),
-		Changes:     m.events.Get(),
-		Breaks:      m.breaks.Get(),
-		Relists:     m.relists.Get(),
-		Resets:      m.resets.Get(),
-	}
+// Break says why an upstream watch, or an attempt at one, broke. It does not change.
+type Break struct {
+	Kind   string    `json:"kind"` // see errorKind
+	Time   time.Time `json:"time"`
+	Relist bool      `json:"-"` // the collection must be listed again
 }
 
-// moment is a point in time that any goroutine may set and read. The zero value is no time.
-type moment struct{ at atomic.Int64 } // a [fanout.MonotonicTime]
+// Filled says how a cache was filled for the first time. It does not change.
+type Filled struct {
+	Source    string      `json:"source"`              // upstream, or sibling
+	Address   string      `json:"address,omitempty"`   // of the sibling
+	NoSibling seed.Reason `json:"noSibling,omitempty"` // why upstream was asked after siblings had been
+	Time      time.Time   `json:"time"`
+	Seconds   float64     `json:"seconds"` // since the siblings were first asked, or since the list was requested
+	Objects   int         `json:"objects"`
+}
 
-// set makes the moment t, which comes from [time.Now].
-func (m *moment) set(t time.Time) { m.at.Store(int64(fanout.MonotonicOf(t))) }
-
-// clear makes the moment no time.
-func (m *moment) clear() { m.at.Store(0) }
-
-// time returns the moment, zero for no time.
-func (m *moment) time() time.Time { return fanout.MonotonicTime(m.at.Load()).Time() }
-
-// once sets the moment to now and reports true, unless it was set within the interval before. If
-// several goroutines call it at the same time, it reports true to one of them.
-func (m *moment) once(interval time.Duration) bool {
-	now, last := int64(fanout.MonotonicOf(time.Now())), m.at.Load()
-	if last != 0 && now-last < int64(interval) {
-		return false
+// From names the source: kube-apiserver, or the sibling's address.
+func (f *Filled) From() string {
+	if f.Address != "" {
+		return "sibling " + f.Address
 	}
-	return m.at.CompareAndSwap(last, now)
+	return "kube-apiserver"
+}
+
+// health is a Status that any goroutine may read and change. Its counters are metrics.
+type health struct {
+	mu     sync.Mutex
+	status Status
+}
+
+// note has f change the status. f must not wait.
+func (h *health) note(f func(*Status)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f(&h.status)
+}
+
+// read returns the status without its counters.
+func (h *health) read() Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.status
+}
+
+// Status returns how the reflector is doing. It may be called from any goroutine.
+func (r *Reflector) Status() Status {
+	s, m := r.health.read(), &r.metrics
+	s.Changes, s.Breaks, s.Relists, s.Resets = m.events.Get(), m.breaks.Get(), m.relists.Get(), m.resets.Get()
+	return s
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
-	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
 var (
@@ -26,30 +25,22 @@ var (
 // fillByWatch fills the cache from the initial events of a watch, calls listed, then applies the
 // events that follow on the same stream.
 func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
-	c := r.collection
-	w, body, err := r.openWatch(ctx,
-		"sendInitialEvents", "true",
-		"resourceVersionMatch", "NotOlderThan",
-	)
+	w, lines, err := r.openWatch(ctx, "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan")
 	if err != nil {
-		var status *statusError
-		if errors.As(err, &status) && status.Code == http.StatusUnprocessableEntity {
+		if statusCode(err) == http.StatusUnprocessableEntity {
 			return ErrNoWatchList
 		}
-		return fmt.Errorf("watch %s: %w", c, err)
+		return fmt.Errorf("watch %s: %w", r.Collection, err)
 	}
 	defer w.stop()
-	defer body.Close()
-	lines := framing.NewEventReader(c.Encoding, body)
-
 	w.expect(listTimeout)
 	objects, end, err := r.initialEvents(lines, w, listTimeout)
 	if err != nil {
 		return err
 	}
 	w.expect(0)
-	r.watchList.Store(true)
-	r.cache.SetBookmarkForm(end.Form)
+	r.health.note(func(s *Status) { s.WatchList = true })
+	r.Cache.SetBookmarkForm(end.Form)
 	if err := r.fill(w.ctx, objects, end.ResourceVersion); err != nil {
 		return err
 	}
@@ -66,27 +57,21 @@ const largeObject = 16 << 10
 func (r *Reflector) initialEvents(
 	lines framing.EventReader, w *watchdog, patience time.Duration,
 ) (objects []*framing.Object, end framing.Event, err error) {
-	c := r.collection
+	c := r.Collection
 	for {
-		line, err := lines.Next()
-		if err != nil {
-			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, w.explain(err))
-		}
-		ev, err := r.scanner.Event(line)
+		ev, size, err := nextEvent(lines, r.scanner)
 		switch {
 		case err != nil:
-			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, err)
-		case ev.Type == framing.Error:
-			return nil, end, fmt.Errorf("watch %s: %w", c, eventError(ev))
+			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, w.explain(err))
 		case ev.InitialEventsEnd && ev.Type != framing.Added:
 			return objects, ev, nil
 		case ev.Type != framing.Added:
 			return nil, end, fmt.Errorf("watch %s: %s among the initial events", c, ev.Type)
 		}
-		if objects = append(objects, ev.Object); len(objects)%100 == 0 || len(line) >= largeObject {
+		if objects = append(objects, ev.Object); len(objects)%100 == 0 || size >= largeObject {
 			w.expect(patience)
 		}
-		if err := r.room(len(line)); err != nil {
+		if err := r.room(size); err != nil {
 			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, err)
 		}
 	}
@@ -95,36 +80,14 @@ func (r *Reflector) initialEvents(
 // fillByList fills the cache from a list, page by page, where upstream has no sendInitialEvents.
 func (r *Reflector) fillByList(ctx context.Context) error {
 	var objects []*framing.Object
-	token := ""
-	for {
-		meta, err := r.page(ctx, token, &objects)
-		if err != nil {
-			return fmt.Errorf("list %s: %w", r.collection, err)
-		}
-		if token = meta.Continue; token == "" {
-			return r.fill(ctx, objects, meta.ResourceVersion)
-		}
-	}
-}
-
-// page reads one page of a list, the first for an empty token.
-func (r *Reflector) page(ctx context.Context, token string, objects *[]*framing.Object) (framing.ListMeta, error) {
-	c := r.collection
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	typed, last := c.style.Load().typed, ""
-	meta, err := c.items(ctx, c.path, upstream.Query("limit", listPage, "continue", token), func(raw []byte) error {
-		o, err := r.scanner.Item(raw, typed)
-		if err != nil {
-			return err
-		}
-		*objects, last = append(*objects, o), o.Key
-		return r.room(len(raw))
+	rv, err := r.Collection.objects(ctx, r.Collection.path, "", 0, func(o *framing.Object) error {
+		objects = append(objects, o)
+		return r.room(len(o.Bytes()))
 	})
-	if err == nil {
-		err = checkNext(meta, last)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", r.Collection, err)
 	}
-	return meta, err
+	return r.fill(ctx, objects, rv)
 }
 
 // roomEvery is after how many bytes of a list memory is looked at. Looking once a second would not
@@ -135,7 +98,7 @@ const roomEvery = 1 << 20
 // relist needs as much memory again as the cache has. Without it the cache would stay old, so Run
 // ends, which makes room.
 func (r *Reflector) room(n int) error {
-	r.filling.Progress()
+	r.Filling.Progress()
 	if r.unseen += n; r.unseen < roomEvery {
 		return nil
 	}
@@ -148,25 +111,24 @@ func (r *Reflector) room(n int) error {
 
 // fill makes the cache hold a list.
 func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint64) error {
-	if err := r.believe(ctx, objects, rv); err != nil {
-		return fmt.Errorf("list %s: %w", r.collection, err)
+	differences, err := 0, r.believe(ctx, objects, rv)
+	if err == nil {
+		differences, err = r.replace(objects, rv)
 	}
-	differences, err := r.replace(objects, rv)
 	if err != nil {
-		return fmt.Errorf("list %s: %w", r.collection, err)
+		return fmt.Errorf("list %s: %w", r.Collection, err)
 	}
-	r.breaker.wrong.Store(false)
 	relisted := r.filled
 	r.relist, r.filled, r.compared = false, true, time.Now()
-	r.wrote.Store(new(r.build))
+	r.health.note(func(s *Status) { s.Build, s.KnownWrong = new(r.build), false })
 	if relisted {
 		r.metrics.relists.Inc()
 	} else {
-		r.source.metrics.filledUpstream.Inc()
+		r.source.filledUpstream.Inc()
 		r.firstFilled("", len(objects))
-		r.filling.End(r.began)
+		r.Filling.End(r.began)
 	}
-	r.log.Info("Listed", "objects", len(objects), "resourceVersion", rv,
+	r.Log.Info("Listed", "objects", len(objects), "resourceVersion", rv,
 		"relisted", relisted, "differences", differences, "elapsed", time.Since(r.began).Round(time.Millisecond))
 	return nil
 }
@@ -177,13 +139,13 @@ func (r *Reflector) believe(ctx context.Context, objects []*framing.Object, rv u
 	if err := believable(objects, rv); err != nil {
 		return err
 	}
-	before := r.cache.Progress()
+	before := r.Cache.Progress()
 	if rv >= before {
 		return nil
 	}
 	// Either etcd was restored, or this kube-apiserver lags behind it. The current resourceVersion
 	// is etcd's own, whichever kube-apiserver answers.
-	now, err := r.collection.CurrentVersion(ctx)
+	now, err := r.Collection.CurrentVersion(ctx, listTimeout)
 	if err == nil && now >= before {
 		err = fmt.Errorf("as of %d, at %d after %d: %w", rv, now, before, errBehind)
 	}
@@ -202,20 +164,20 @@ func believable(objects []*framing.Object, rv uint64) error {
 // differences cannot say what has happened.
 func (r *Reflector) replace(objects []*framing.Object, rv uint64) (differences int, err error) {
 	reset := func(reason fanout.Reason) {
-		r.cache.Reset(objects, rv, fanout.Ending{
+		r.Cache.Reset(objects, rv, fanout.Ending{
 			Reason: reason,
-			Last:   apistatus.ErrorFrame(r.collection.Encoding, apistatus.Expired(r.cache.Progress(), rv)),
+			Last:   apistatus.ErrorFrame(r.Collection.Encoding, apistatus.Expired(r.Cache.Progress(), rv)),
 		})
 	}
-	differences, err = r.cache.Replace(objects, rv, time.Now())
+	differences, err = r.Cache.Replace(objects, rv, time.Now())
 	switch {
 	case errors.Is(err, fanout.ErrReencoded):
-		r.log.Warn("Upstream writes objects differently at the same resourceVersion, all clients start again",
+		r.Log.Warn("Upstream writes objects differently at the same resourceVersion, all clients start again",
 			"err", err)
 		r.metrics.reencoded.Inc()
 		reset(fanout.Reencoded)
 	case errors.Is(err, fanout.ErrBackwards):
-		r.log.Error("Upstream went back in time, all clients start again", "err", err)
+		r.Log.Error("Upstream went back in time, all clients start again", "err", err)
 		r.metrics.resets.Inc()
 		reset(fanout.Backwards)
 	default:

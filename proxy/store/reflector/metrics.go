@@ -1,7 +1,7 @@
 package reflector
 
 import (
-	"sync/atomic"
+	"fmt"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -27,18 +27,30 @@ var (
 		"Times that all watches ended with 410 because kube-apiserver wrote an object in other bytes at the same resourceVersion, as after an upgrade.")
 )
 
-// Metrics are the metrics of all reflectors of a Source. They outlive the reflectors.
-type Metrics struct {
-	filledUpstream, filledSibling *metrics.Counter
-	changes                       atomic.Uint64 // that upstream has sent
+// Series is the time series of one lane, which have labels in common.
+type Series struct {
+	Set    *metrics.Set
+	Labels string // as in Prometheus' text format
 }
 
-// NewMetrics adds the metrics to a server's set.
-func NewMetrics(set *metrics.Set) *Metrics {
-	return &Metrics{
-		filledUpstream: set.NewCounter(lanesFilled + `{source="upstream"}`),
-		filledSibling:  set.NewCounter(lanesFilled + `{source="sibling"}`),
+// Name returns the name of a time series: the metric's name, with the labels and more, which are
+// pairs of name and value.
+func (s Series) Name(metric string, more ...string) string {
+	labels := s.Labels
+	for i := 0; i < len(more); i += 2 {
+		labels += fmt.Sprintf(`,%s=%q`, more[i], more[i+1])
 	}
+	return metric + "{" + labels + "}"
+}
+
+// Counter returns the counter with a name as Name returns it.
+func (s Series) Counter(metric string, more ...string) *metrics.Counter {
+	return s.Set.GetOrCreateCounter(s.Name(metric, more...))
+}
+
+// Gauge adds a gauge with a name as Name returns it, whose value is what f returns.
+func (s Series) Gauge(metric string, f func() float64) *metrics.Gauge {
+	return s.Set.NewGauge(s.Name(metric), f)
 }
 
 // reflectorMetrics are the metrics of one reflector.
@@ -47,17 +59,4 @@ type reflectorMetrics struct {
 	events, eventBytes      *metrics.Counter
 	breaks, relists, resets *metrics.Counter
 	reencoded               *metrics.Counter
-}
-
-func newReflectorMetrics(set *metrics.Set, series func(metric string, more ...string) string) reflectorMetrics {
-	counter := func(metric string) *metrics.Counter { return set.NewCounter(series(metric)) }
-	return reflectorMetrics{
-		watches:    set.NewGauge(series(upstreamWatches), nil),
-		events:     counter(upstreamEvents),
-		eventBytes: counter(upstreamEventBytes),
-		breaks:     counter(upstreamWatchBreaks),
-		relists:    counter(upstreamRelists),
-		resets:     counter(upstreamResets),
-		reencoded:  counter(upstreamReencodings),
-	}
 }

@@ -23,11 +23,9 @@ import (
 // has an object in other bytes, the cache takes the objects of the list, and its open watches end
 // with 410; see fanout, Relists. A list with the same bytes ends nothing.
 //
-// A watch is resumed when it breaks, as at a restart of kube-apiserver, and otherwise after 5 to 10
-// minutes. While several versions answer behind one address, as in an upgrade of the control plane,
-// the cache may hold the bytes of either. It is listed for this reason once in refillEvery at most,
-// so the last change of an upgrade is noticed within refillEvery plus the length of a watch: 15
-// minutes.
+// While several versions answer behind one address, as in an upgrade of the control plane, the cache
+// may hold the bytes of either. It is listed for this reason once in refillEvery at most, so the last
+// change of an upgrade is noticed within refillEvery plus the length of a watch: 15 minutes.
 const (
 	// compareEvery is the least time between two comparisons. A watch that breaks all the time must
 	// not cost a page each time.
@@ -56,35 +54,27 @@ func (r *Reflector) reencoded(ctx context.Context) bool {
 		return false // the watch will show the reason, or the next comparison
 	}
 	r.compared = time.Now()
-	now := r.source.builds.Of(ctx, r.collection.info.GVR.GroupVersion())
+	now := r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
 	if different = different || now.Differs(r.build); different {
 		r.refilled = time.Now()
-		r.log.Info("Listing again, upstream is another version or writes objects differently")
+		r.Log.Info("Listing again, upstream is another version or writes objects differently")
 		return true
 	}
 	r.build = r.build.Or(now) // the schema of a new resource is known later than the resource
-	r.wrote.Store(new(r.build))
+	r.health.note(func(s *Status) { s.Build = new(r.build) })
 	return false
 }
 
 // compare reports whether the first page of the collection has objects in other bytes than the
-// cache.
+// cache, at the same resourceVersion.
 func (r *Reflector) compare(ctx context.Context) (different bool, err error) {
-	c := r.collection
-	snapshot, typed := r.cache.Snapshot(), c.style.Load().typed
-	_, err = c.items(ctx, c.path, upstream.Query("limit", listPage), func(raw []byte) error {
-		o, err := r.scanner.Item(raw, typed)
-		if err != nil {
-			return err
-		}
+	snapshot := r.Cache.Snapshot()
+	_, err = r.Collection.page(ctx, r.Collection.path, upstream.Query("limit", listPage), func(o *framing.Object) error {
 		known, ok := snapshot.Get(o.Key)
-		different = different || ok && reencodedObject(known, o)
+		if ok && known.ResourceVersion == o.ResourceVersion && !bytes.Equal(known.Bytes(), o.Bytes()) {
+			different = true
+		}
 		return nil
 	})
 	return different, err
-}
-
-// reencodedObject reports whether two objects have the same resourceVersion and other bytes.
-func reencodedObject(a, b *framing.Object) bool {
-	return a.ResourceVersion == b.ResourceVersion && !bytes.Equal(a.Bytes(), b.Bytes())
 }

@@ -1,39 +1,32 @@
 package reflector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
+	"math/rand/v2"
+	"net/http"
 	"time"
-
-	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/seed"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // Reflector follows one collection upstream. It fills a cache from a list, then applies the events
 // of a watch to it.
 type Reflector struct {
 	// Immutable after New.
-	source     *Source
-	collection *Collection
-	cache      *fanout.Cache
-	filling    Filling
-	redefined  func(began time.Time, ended bool) bool
-	from       func() uint64
-	metrics    reflectorMetrics
-	log        *slog.Logger
+	Config
+	source  *Source
+	metrics reflectorMetrics
 
 	// Used by any goroutine.
-	health    health
-	breaker   breaker
-	watchList atomic.Bool                    // upstream serves sendInitialEvents (KEP-3157)
-	wrote     atomic.Pointer[upstream.Build] // that wrote what the cache was last filled with; nil before that
-	first     atomic.Pointer[Filled]         // how the cache was filled for the first time; nil before that
+	health  health
+	breaker breaker
 
 	// The rest is owned by Run.
 
@@ -45,7 +38,6 @@ type Reflector struct {
 	slow    int           // questions for the current resourceVersion, in a row, that were not answered in time
 	unseen  int           // bytes listed since memory was last looked at
 	accept  func()        // called with each event of a watch that upstream may refuse at once; nil for others
-	asked   bool          // siblings have been asked
 
 	unseeded seed.Reason // why no sibling has filled the cache; "" if none was asked
 
@@ -66,11 +58,8 @@ type Config struct {
 	Redefined func(began time.Time, ended bool) bool
 	// From returns the resourceVersion where the first watch in Tables begins, 0 for the current one.
 	// Other collections are listed.
-	From    func() uint64
-	Metrics *metrics.Set // gets the reflector's metrics
-	// Series returns the name of a metric's time series: the metric's name with the lane's labels
-	// and more, which are pairs of name and value.
-	Series func(metric string, more ...string) string
+	From   func() uint64
+	Series Series // gets the reflector's metrics
 	Log    *slog.Logger
 }
 
@@ -86,71 +75,117 @@ type Filling interface {
 	Fail(troubled bool) // an attempt has ended; troubled says that the next may succeed soon
 }
 
+var (
+	// ErrRedefined stops a reflector whose resource has another definition.
+	ErrRedefined = errors.New("the resource has been redefined")
+	// ErrNotServed stops a reflector whose resource upstream does not know.
+	ErrNotServed = errors.New("upstream does not serve the resource")
+
+	errEndedAtOnce = errors.New("watch ended at once")
+)
+
+const (
+	minBackoff   = 100 * time.Millisecond
+	maxBackoff   = 5 * time.Second
+	beginTimeout = 3 * time.Second // for which requests wait while upstream says that it is busy
+)
+
 // New returns a reflector, which does nothing before Run.
 func New(c Config) *Reflector {
 	return &Reflector{
-		source:     c.Collection.source,
-		collection: c.Collection,
-		cache:      c.Cache,
-		filling:    c.Filling,
-		redefined:  c.Redefined,
-		from:       c.From,
-		metrics:    newReflectorMetrics(c.Metrics, c.Series),
-		log:        c.Log,
-		scanner:    c.Collection.scanner(),
-		backoff:    minBackoff,
+		Config: c,
+		source: c.Collection.source,
+		metrics: reflectorMetrics{
+			watches:    c.Series.Gauge(upstreamWatches, nil),
+			events:     c.Series.Counter(upstreamEvents),
+			eventBytes: c.Series.Counter(upstreamEventBytes),
+			breaks:     c.Series.Counter(upstreamWatchBreaks),
+			relists:    c.Series.Counter(upstreamRelists),
+			resets:     c.Series.Counter(upstreamResets),
+			reencoded:  c.Series.Counter(upstreamReencodings),
+		},
+		scanner: c.Collection.scanner(),
+		backoff: minBackoff,
 	}
 }
 
-// WatchList reports whether upstream is known to serve sendInitialEvents. It may be called from any
-// goroutine.
-func (r *Reflector) WatchList() bool { return r.watchList.Load() }
-
-// Changes returns how many changes upstream has sent. It may be called from any goroutine.
-func (r *Reflector) Changes() uint64 { return r.metrics.events.Get() }
-
-// Build returns the build of kube-apiserver that wrote what the cache was last filled with; nil
-// before that. It may be called from any goroutine.
-func (r *Reflector) Build() *upstream.Build { return r.wrote.Load() }
-
 // Run follows the collection until ctx ends, when it returns nil, or until one of these stops it:
-// ErrRedefined, ErrNotServed, ErrNoRoom, or the error of an object that cannot
-// be cached. It is called once.
+// ErrRedefined, ErrNotServed, ErrNoRoom, or the error of an object that cannot be cached. It is called
+// once.
 func (r *Reflector) Run(ctx context.Context) error {
 	started := time.Now()
 	for {
-		a := attempt{began: time.Now(), progress: r.cache.Progress(), relisting: r.relist}
+		a := attempt{began: time.Now(), progress: r.Cache.Progress(), relisting: r.relist}
 		a.err = r.follow(ctx)
 		if ctx.Err() != nil {
-			r.filling.Fail(false)
+			r.Filling.Fail(false)
 			return nil
 		}
-		if !a.status().beginning() || time.Since(started) > beginTimeout {
-			r.filling.Fail(troubled(a.err))
+		busy := statusCode(a.err) == http.StatusTooManyRequests // upstream may still be filling its own cache
+		if !busy || time.Since(started) > beginTimeout {
+			r.Filling.Fail(troubled(a.err))
 		}
-		switch o := r.outcome(a); o.next {
-		case nextStop:
-			r.filling.Fail(false) // there is no next attempt
-			return o.err
-		case nextRetry:
-			r.pause(ctx, o)
+		if err := r.stops(a); err != nil {
+			r.Filling.Fail(false) // there is no next attempt
+			return err
 		}
+		r.pause(ctx, a)
 	}
 }
 
-// pause notes why an attempt broke and waits before the next one.
-func (r *Reflector) pause(ctx context.Context, o outcome) {
-	r.metrics.breaks.Inc()
-	r.health.broke(o.err, r.relist)
-	r.log.Warn("Upstream watch broke", "err", o.err, "relist", r.relist, "retryIn", o.wait.Round(time.Millisecond))
-	r.backoff = min(r.backoff*2, maxBackoff)
-	select {
-	case <-time.After(o.wait):
-	case <-ctx.Done():
+// attempt is one attempt of the reflector to follow its collection, which has ended.
+type attempt struct {
+	began     time.Time
+	progress  uint64 // of the cache before the attempt
+	relisting bool   // the attempt had to list the collection
+	err       error  // nil if the watch came to a proper end
+}
+
+// stops returns the error that ends Run after an attempt; nil if another attempt follows.
+func (r *Reflector) stops(a attempt) error {
+	switch {
+	case uncachable(a.err) && (a.relisting || !r.filled), errors.Is(a.err, ErrNoRoom), errors.Is(a.err, framing.ErrNoTable):
+		return a.err
+	case r.Redefined(a.began, a.err == nil):
+		return ErrRedefined
+	case statusCode(a.err) == http.StatusNotFound:
+		return ErrNotServed
 	}
-	if hangs(o.err) {
+	return nil
+}
+
+// pause notes why an attempt broke and waits before the next one. There is nothing to note and no
+// wait if the watch came to its timeout.
+func (r *Reflector) pause(ctx context.Context, a attempt) {
+	took := time.Since(a.began)
+	if took > 10*time.Second || r.Cache.Progress() > a.progress {
+		r.backoff = minBackoff
+	}
+	if a.err == nil && took > time.Second {
+		return
+	}
+	err, wait := cmp.Or(a.err, errEndedAtOnce), r.retryIn(a)
+	r.metrics.breaks.Inc()
+	last := &Break{Kind: errorKind(err), Time: time.Now(), Relist: r.relist}
+	r.health.note(func(s *Status) { s.LastBreak = last })
+	r.Log.Warn("Upstream watch broke", "err", err, "relist", r.relist, "retryIn", wait.Round(time.Millisecond))
+	r.backoff = min(r.backoff*2, maxBackoff)
+	exchange.Sleep(ctx, wait)
+	if hangs(err) {
 		r.source.reconnect(ctx)
 	}
+}
+
+// retryIn returns how long the reflector waits before the next attempt.
+func (r *Reflector) retryIn(a attempt) time.Duration {
+	if r.relist && !a.relisting {
+		return rand.N(minBackoff) // upstream answers, and the cache is old until the collection is listed
+	}
+	wait := r.backoff + rand.N(r.backoff)
+	if status, ok := errors.AsType[*statusError](a.err); ok && status.retryAfter > wait {
+		wait = status.retryAfter + rand.N(r.backoff)
+	}
+	return wait
 }
 
 // follow brings the cache up to date and applies one upstream watch. nil means that the watch came
@@ -158,17 +193,17 @@ func (r *Reflector) pause(ctx context.Context, o outcome) {
 func (r *Reflector) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.breaker.arm(cancel)
-	if err := r.collection.learn(ctx); err != nil {
+	r.breaker.cancel.Store(&cancel)
+	if err := r.Collection.learn(ctx); err != nil {
 		return err
 	}
-	if r.collection.Table != "" {
+	if r.Collection.Table != "" {
 		return r.followTables(ctx)
 	}
 	if r.breaker.relist.Swap(false) {
 		r.relist = true
 	}
-	if r.cache.Progress() != 0 && !r.relist {
+	if r.Cache.Progress() != 0 && !r.relist {
 		if r.relist = r.reencoded(ctx); !r.relist {
 			return r.resume(ctx)
 		}
@@ -176,15 +211,15 @@ func (r *Reflector) follow(ctx context.Context) error {
 	if followed, err := r.followSeed(ctx); followed {
 		return err
 	}
-	r.filling.InLine(true)
+	r.Filling.InLine(true)
 	listed, err := r.source.turn(ctx)
-	r.filling.InLine(false)
+	r.Filling.InLine(false)
 	if err != nil {
 		return err
 	}
 	defer listed()
 	r.began = time.Now()
-	r.build = r.source.builds.Of(ctx, r.collection.info.GVR.GroupVersion())
+	r.build = r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
 	err = r.fillByWatch(ctx, listed)
 	if !errors.Is(err, ErrNoWatchList) {
 		return err
@@ -192,7 +227,11 @@ func (r *Reflector) follow(ctx context.Context) error {
 	if err := r.fillByList(ctx); err != nil {
 		return err
 	}
-	r.health.unwatched()
+	r.health.note(func(s *Status) {
+		if s.BrokenSince.IsZero() { // no watch follows the list yet
+			s.BrokenSince = time.Now()
+		}
+	})
 	listed()
-	return r.watch(ctx, r.cache.Progress())
+	return r.watch(ctx, r.Cache.Progress())
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
-	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/seed"
@@ -15,12 +13,9 @@ import (
 
 // A cache that is filled for the first time may be filled from a sibling replica (package seed).
 // The reflector reads the sibling's objects, makes sure that upstream goes on from their
-// resourceVersion, and follows upstream's watch from there. So upstream lists nothing. If one
-// sibling fails, the next is asked. If all fail, upstream lists the collection in the same attempt,
-// and requests that wait for the cache do not notice it. Siblings are asked in one attempt only.
-//
-// A sibling's state may be older than a read that waits, so it proves nothing about freshness; see
-// [Filling].
+// resourceVersion, and follows upstream's watch from there. If one sibling fails, the next is asked.
+// If all fail, upstream lists the collection in the same attempt, so requests that wait for the cache
+// do not notice it. Siblings are asked in one attempt only.
 const (
 	// seedSilence is how long a sibling may take for a hundred objects, or for one that is large.
 	seedSilence = 5 * time.Second
@@ -39,30 +34,30 @@ type contents struct {
 // the watch ends. It reports false if the collection must be listed.
 func (r *Reflector) followSeed(ctx context.Context) (followed bool, err error) {
 	siblings := r.source.siblings
-	if r.filled || r.asked || !siblings.Named() {
+	if r.filled || r.unseeded != "" || !siblings.Named() {
 		return false, nil
 	}
-	r.asked, r.began = true, time.Now()
-	r.build = r.source.builds.Of(ctx, r.collection.info.GVR.GroupVersion())
+	r.began = time.Now()
+	r.build = r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
 	search := siblings.Search(ctx, r.build)
 	for search.More() {
 		got, err := r.readSeed(ctx, search)
 		if err == nil {
-			followed, err = r.continueSeed(ctx, got)
+			err = r.continueSeed(ctx, got)
 		}
-		if followed || ctx.Err() != nil || errors.Is(err, ErrNoRoom) {
+		if r.filled || ctx.Err() != nil || errors.Is(err, ErrNoRoom) {
 			return true, err
 		}
-		r.log.Debug("Refused a seed", "err", err)
+		r.Log.Debug("Refused a seed", "err", err)
 		search.Refuse(err)
 	}
-	r.unseeded = search.Failed(r.log)
+	r.unseeded = search.Failed(r.Log)
 	return false, nil
 }
 
 // readSeed reads the objects of the next sibling.
 func (r *Reflector) readSeed(ctx context.Context, search *seed.Search) (got contents, err error) {
-	c := r.collection
+	c := r.Collection
 	w := newWatchdog(ctx, &r.health, seedTimeout)
 	defer w.stop()
 	resp, err := search.Ask(w.ctx, c.path, upstream.Query(
@@ -75,7 +70,7 @@ func (r *Reflector) readSeed(ctx context.Context, search *seed.Search) (got cont
 	if err != nil {
 		return got, err
 	}
-	defer resp.Body.Close()
+	w.body = resp.Body
 	got.addr = resp.Request.URL.Host
 	w.expect(seedSilence)
 	if _, err = c.checked(resp, nil); err == nil {
@@ -94,56 +89,22 @@ func (r *Reflector) readSeed(ctx context.Context, search *seed.Search) (got cont
 }
 
 // continueSeed fills the cache with what a sibling has sent, if upstream has reached its
-// resourceVersion and goes on from there, and applies the watch. It reports false if the cache does
-// not count as filled; then it is empty.
-func (r *Reflector) continueSeed(ctx context.Context, got contents) (followed bool, err error) {
+// resourceVersion and goes on from there, and applies the watch. Otherwise the cache does not count
+// as filled, and the error says why.
+func (r *Reflector) continueSeed(ctx context.Context, got contents) error {
 	rv := got.end.ResourceVersion
-	asked, cancel := context.WithTimeout(ctx, answerTimeout)
-	now, err := r.collection.CurrentVersion(asked)
-	cancel()
+	now, err := r.Collection.CurrentVersion(ctx, answerTimeout)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if rv > now {
-		return false, &seed.Failure{Reason: seed.Ahead, Err: fmt.Errorf("sibling %s is at %d, upstream at %d", got.addr, rv, now)}
+		return &seed.Failure{Reason: seed.Ahead, Err: fmt.Errorf("sibling %s is at %d, upstream at %d", got.addr, rv, now)}
 	}
-	w, body, err := r.openWatch(ctx, "resourceVersion", strconv.FormatUint(rv, 10))
-	if err != nil {
-		return false, refusedSeed(err)
-	}
-	defer w.stop()
-	defer body.Close()
-	w.expect(0)
-	r.cache.Reset(got.objects, rv, fanout.Ending{})
-	r.cache.SetBookmarkForm(got.end.Form)
 	r.compared = time.Now()
-	accepted, err := r.applyFirst(body, func() { r.acceptSeed(got) })
-	err = w.explain(err)
-	if !accepted {
-		r.cache.Reset(nil, 0, fanout.Ending{})
-		r.relist = false
-		return false, refusedSeed(err)
-	}
-	r.filled = true
-	return true, err
-}
-
-// acceptSeed notes that the cache has been filled with what a sibling has sent. A timer may call
-// it.
-func (r *Reflector) acceptSeed(got contents) {
-	r.source.metrics.filledSibling.Inc()
-	r.firstFilled(got.addr, len(got.objects))
-	r.watchList.Store(true) // or the sibling would not have been sent initial events
-	r.wrote.Store(new(r.build))
-	r.filling.End(time.Time{})
-	r.log.Info("Filled from a sibling", "address", got.addr, "objects", len(got.objects),
-		"resourceVersion", got.end.ResourceVersion, "elapsed", time.Since(r.began).Round(time.Millisecond))
-}
-
-// refusedSeed returns why upstream does not go on from a sibling's resourceVersion; err is nil if
-// its watch ended at once.
-func refusedSeed(err error) error {
+	err = r.watchFirst(ctx, got.objects, rv, func() { r.acceptSeed(got) })
 	switch {
+	case r.filled:
+		return err
 	case err == nil:
 		return errEndedAtOnce
 	case Expired(err):
@@ -152,22 +113,28 @@ func refusedSeed(err error) error {
 	return err
 }
 
-// Filled says how a cache was filled for the first time. It does not change.
-type Filled struct {
-	Sibling   string      // address of the replica that sent the objects; "" for a list at upstream
-	NoSibling seed.Reason // why no sibling has filled it; "" if one has, or if none was asked
-	At        time.Time
-	Took      time.Duration // since the siblings were first asked, or since the list was requested
-	Objects   int
+// acceptSeed notes that the cache has been filled with what a sibling has sent. A timer may call
+// it.
+func (r *Reflector) acceptSeed(got contents) {
+	r.source.filledSibling.Inc()
+	r.firstFilled(got.addr, len(got.objects))
+	r.Cache.SetBookmarkForm(got.end.Form)
+	r.health.note(func(s *Status) {
+		s.WatchList = true // or the sibling would not have been sent initial events
+		s.Build = new(r.build)
+	})
+	r.Filling.End(time.Time{})
+	r.Log.Info("Filled from a sibling", "address", got.addr, "objects", len(got.objects),
+		"resourceVersion", got.end.ResourceVersion, "elapsed", time.Since(r.began).Round(time.Millisecond))
 }
 
 // firstFilled notes that the cache has been filled for the first time, by a sibling or, if its
 // address is "", by a list.
 func (r *Reflector) firstFilled(sibling string, objects int) {
 	now := time.Now()
-	f := &Filled{Sibling: sibling, At: now, Took: now.Sub(r.began), Objects: objects}
+	f := &Filled{Source: "sibling", Address: sibling, Time: now, Seconds: now.Sub(r.began).Seconds(), Objects: objects}
 	if sibling == "" {
-		f.NoSibling = r.unseeded
+		f.Source, f.NoSibling = "upstream", r.unseeded
 	}
-	r.first.Store(f)
+	r.health.note(func(s *Status) { s.Filled = f })
 }

@@ -5,7 +5,10 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
@@ -20,26 +23,31 @@ import (
 type Source struct {
 	upstream auth.APIServer
 	full     func() bool // reports whether memory is full
-	metrics  *Metrics
 	log      *slog.Logger
 
 	lists       semaphore.Semaphore // acquired for each list; see turn
 	builds      *upstream.Builds
 	siblings    *seed.Siblings // nil for none
-	reconnected moment         // when reconnect last did something
+	reconnected pace           // of reconnect
+
+	filledUpstream, filledSibling *metrics.Counter
+	changes                       atomic.Uint64 // that upstream has sent to all reflectors
 }
 
 // NewSource returns the source that up leads to. siblings may have what it would list; nil for
-// none. full reports whether memory is full: then a list that is being read is given up.
-func NewSource(up auth.APIServer, siblings *seed.Siblings, full func() bool, m *Metrics, guard *exchange.Guard) *Source {
+// none. full reports whether memory is full: then a list that is being read is given up. set gets the
+// metrics of all reflectors.
+func NewSource(up auth.APIServer, siblings *seed.Siblings, full func() bool, set *metrics.Set, guard *exchange.Guard) *Source {
 	return &Source{
 		upstream: up,
 		full:     full,
-		metrics:  m,
 		log:      guard.Log,
 		lists:    semaphore.New(ListsAtOnce),
 		builds:   upstream.NewBuilds(up, guard),
 		siblings: siblings,
+
+		filledUpstream: set.NewCounter(lanesFilled + `{source="upstream"}`),
+		filledSibling:  set.NewCounter(lanesFilled + `{source="sibling"}`),
 	}
 }
 
@@ -48,7 +56,7 @@ func NewSource(up auth.APIServer, siblings *seed.Siblings, full func() bool, m *
 func (s *Source) End() { s.builds.End() }
 
 // Changes returns how many changes upstream has sent to all reflectors.
-func (s *Source) Changes() uint64 { return s.metrics.changes.Load() }
+func (s *Source) Changes() uint64 { return s.changes.Load() }
 
 const (
 	// ListsAtOnce is how many collections are listed at a time. Most lists take milliseconds. After
@@ -76,7 +84,7 @@ func (s *Source) turn(ctx context.Context) (done func(), err error) {
 // behind it does not. Requests under way go on. It does nothing within 5 s of the last time.
 func (s *Source) reconnect(ctx context.Context) {
 	const interval, patience = 5 * time.Second, time.Second
-	if !s.reconnected.once(interval) {
+	if !s.reconnected.allows(interval) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -93,4 +101,21 @@ func (s *Source) reconnect(ctx context.Context) {
 		return
 	}
 	resp.Body.Close()
+}
+
+// pace lets something happen once in an interval at most. It may be used from any goroutine.
+type pace struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// allows reports whether it may happen now.
+func (p *pace) allows(interval time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.last) < interval {
+		return false
+	}
+	p.last = time.Now()
+	return true
 }

@@ -3,10 +3,7 @@ package reflector
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -42,10 +39,6 @@ func (c *Collection) Selected(s Selection) *Collection {
 	return c
 }
 
-// refusalWait is how long after the head of the first watch an event is awaited that refuses its
-// resourceVersion.
-const refusalWait = 50 * time.Millisecond
-
 // tableWatchFactor makes watches in Tables as long as kube-apiserver lets clients' watches last by
 // default. If upstream sends no bookmarks, as for events, the end of a watch is the end of the
 // clients' watches: etcd has compacted the resourceVersion of the last event.
@@ -56,75 +49,42 @@ func (r *Reflector) followTables(ctx context.Context) error {
 	if r.filled && !r.relist {
 		return r.resume(ctx)
 	}
-	asked, cancel := context.WithTimeout(ctx, answerTimeout)
-	now, err := r.collection.CurrentVersion(asked)
-	cancel()
+	now, err := r.Collection.CurrentVersion(ctx, answerTimeout)
 	if err != nil {
-		return fmt.Errorf("list %s: %w", r.collection, err)
+		return fmt.Errorf("list %s: %w", r.Collection, err)
 	}
 	if r.filled {
 		r.restart(now)
 		return r.watch(ctx, now)
 	}
-	if from := r.from(); from > 0 && from < now {
+	if from := r.From(); from > 0 && from < now {
 		if err := r.beginTables(ctx, from); r.filled || !Expired(err) {
 			return err
 		}
-		r.relist = false
 	}
 	return r.beginTables(ctx, now)
 }
 
-// beginTables watches from resourceVersion rv for the first time. Unless upstream refuses it at
-// once, the cache is filled.
+// beginTables watches from resourceVersion rv for the first time.
 func (r *Reflector) beginTables(ctx context.Context, rv uint64) error {
 	r.began = time.Now()
-	w, body, err := r.openWatch(ctx, "resourceVersion", strconv.FormatUint(rv, 10))
-	if err != nil {
-		return fmt.Errorf("watch %s from %d: %w", r.collection, rv, err)
-	}
-	defer w.stop()
-	defer body.Close()
-	w.expect(0)
-	r.cache.Reset(nil, rv, fanout.Ending{})
-	accepted, err := r.applyFirst(body, func() { r.filling.End(r.began) })
-	r.filled = accepted
-	return w.explain(err)
-}
-
-// applyFirst applies a cache's first watch, whose resourceVersion upstream may refuse with the
-// first event. It calls accept once upstream has not done that, and reports whether it has called
-// accept.
-func (r *Reflector) applyFirst(body io.Reader, accept func()) (accepted bool, err error) {
-	came, accept := false, sync.OnceFunc(accept)
-	r.accept = func() {
-		came = true
-		accept()
-	}
-	silent := time.AfterFunc(refusalWait, accept)
-	err = r.apply(framing.NewEventReader(r.collection.Encoding, body))
-	r.accept = nil
-	if silent.Stop() && !came {
-		return false, err // refused, or ended at once
-	}
-	accept() // returns once the cache counts as filled
-	return true, err
+	return r.watchFirst(ctx, nil, rv, func() { r.Filling.End(r.began) })
 }
 
 // restart makes the cache begin again at resourceVersion now, and ends all clients' watches. If
 // upstream went back in time, clients get 410, because they could not resume.
 func (r *Reflector) restart(now uint64) {
-	before, ending := r.cache.Progress(), fanout.Ending{Reason: fanout.Expired}
+	before, ending := r.Cache.Progress(), fanout.Ending{Reason: fanout.Expired}
 	if now < before {
 		r.metrics.resets.Inc()
 		ending = fanout.Ending{
 			Reason: fanout.Backwards,
-			Last:   apistatus.ErrorFrame(r.collection.Encoding, apistatus.Expired(before, now)),
+			Last:   apistatus.ErrorFrame(r.Collection.Encoding, apistatus.Expired(before, now)),
 		}
 	}
-	r.log.Warn("Began again, the events in between are gone", "resourceVersion", now, "reason", ending.Reason)
+	r.Log.Warn("Began again, the events in between are gone", "resourceVersion", now, "reason", ending.Reason)
 	r.metrics.relists.Inc()
-	r.cache.Reset(nil, now, ending)
+	r.Cache.Reset(nil, now, ending)
 	r.relist = false
 }
 
@@ -132,8 +92,8 @@ func (r *Reflector) restart(now uint64) {
 // is another version, the clients' watches end, as at a restart of kube-apiserver. Those who come
 // back get the new ones.
 func (r *Reflector) setColumns(columns framing.Columns) {
-	if columns.Known() && !r.cache.SetColumns(columns) {
-		r.log.Info("Ended watches, the columns of the Tables have changed")
-		r.cache.ResetColumns(columns, r.cache.Progress(), fanout.Ending{Reason: fanout.Redefined})
+	if columns.Known() && !r.Cache.SetColumns(columns) {
+		r.Log.Info("Ended watches, the columns of the Tables have changed")
+		r.Cache.ResetColumns(columns, r.Cache.Progress(), fanout.Ending{Reason: fanout.Redefined})
 	}
 }

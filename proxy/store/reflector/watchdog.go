@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,49 +35,46 @@ type watchdog struct {
 	ctx    context.Context // of the watch
 	cancel context.CancelCauseFunc
 	end    time.Time // after which the watch is overdue
-
-	running sync.WaitGroup
-	wakec   chan struct{} // one token: expected has changed; never closed
+	body   io.Closer // of the response; nil before it has begun
 
 	mu       sync.Mutex
-	since    time.Time // when expect was last called
-	expected time.Time // by when something must come; zero for no such time
+	expected time.Time   // by when something must come; zero for no such time
+	timer    *time.Timer // calls look
 }
 
 // newWatchdog returns a watchdog for a watch that is asked to last for timeout. The caller must
 // call stop.
 func newWatchdog(ctx context.Context, h *health, timeout time.Duration) *watchdog {
-	now := time.Now()
-	w := &watchdog{
-		health: h,
-		end:    now.Add(timeout + overtime),
-		wakec:  make(chan struct{}, 1),
-		since:  now,
-	}
+	w := &watchdog{health: h, end: time.Now().Add(timeout + overtime)}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
-	w.running.Go(w.run)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(hangTimeout, w.look)
 	return w
 }
 
 // stop ends the watch.
 func (w *watchdog) stop() {
+	if w.body != nil {
+		w.body.Close()
+	}
 	w.cancel(nil)
-	w.running.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
 }
 
 // expect breaks the watch unless the next call of expect comes within d. 0 stands for a watch that
 // has begun, which may be silent between two bookmarks.
 func (w *watchdog) expect(d time.Duration) {
 	w.mu.Lock()
-	w.since, w.expected = time.Now(), time.Time{}
-	if d > 0 {
-		w.expected = w.since.Add(d)
+	defer w.mu.Unlock()
+	now := time.Now()
+	if w.expected = now.Add(d); d == 0 {
+		w.expected = time.Time{}
+		w.health.note(func(s *Status) { s.LastHeard = now })
 	}
-	w.mu.Unlock()
-	select {
-	case w.wakec <- struct{}{}:
-	default:
-	}
+	w.timer.Reset(w.leftLocked())
 }
 
 // explain returns an error of reading the watch, with errSilent if the watchdog has caused it.
@@ -86,40 +85,62 @@ func (w *watchdog) explain(err error) error {
 	return err
 }
 
-func (w *watchdog) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-w.wakec:
-		case <-w.ctx.Done():
-			return
-		}
-		left := w.left()
-		if left <= 0 {
-			w.health.bookmarked.Store(false) // the next watch may bring none, and then silence proves nothing
-			w.cancel(errSilent)
-			return
-		}
-		timer.Reset(left)
+// look breaks the watch if its time is over. Otherwise it looks again then.
+func (w *watchdog) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	left := w.leftLocked()
+	switch {
+	case w.ctx.Err() != nil: // stop waits for the lock
+	case left <= 0:
+		w.health.note(func(s *Status) { s.bookmarked = false }) // the next watch may bring none: silence proves nothing
+		w.cancel(errSilent)
+	default:
+		w.timer.Reset(left)
 	}
 }
 
-// left returns for how long the watch may go on as it is.
-func (w *watchdog) left() time.Duration {
-	left := min(time.Until(w.end), hangTimeout)
-	w.mu.Lock()
-	since, expected := w.since, w.expected
-	w.mu.Unlock()
+// leftLocked returns for how long the watch may go on as it is.
+func (w *watchdog) leftLocked() time.Duration {
+	left, health := min(time.Until(w.end), hangTimeout), w.health.read()
 	switch {
-	case !expected.IsZero():
-		left = min(left, time.Until(expected))
-	case w.health.bookmarked.Load():
-		if heard := w.health.lastHeard.time(); heard.After(since) {
-			since = heard
-		}
-		left = min(left, hangTimeout-time.Since(since))
+	case !w.expected.IsZero():
+		left = min(left, time.Until(w.expected))
+	case health.bookmarked:
+		left = min(left, hangTimeout-time.Since(health.LastHeard))
 	}
 	return left
+}
+
+// breaker breaks the upstream watch on demand. Its fields may be used from any goroutine.
+type breaker struct {
+	cancel atomic.Pointer[context.CancelFunc] // ends the attempt that is under way; nil before the first
+	last   pace                               // of BreakWatch
+	relist atomic.Bool                        // the collection must be listed again
+}
+
+// breakInterval is the least time between two watches that are broken: upstream may just be slow.
+const breakInterval = 30 * time.Second
+
+// BreakWatch breaks the upstream watch. The next one begins at the same resourceVersion. It is for
+// a watch that may hang: another request has shown that upstream has changes that this watch did
+// not bring in time. It may be called from any goroutine.
+func (r *Reflector) BreakWatch() {
+	cancel := r.breaker.cancel.Load()
+	if cancel == nil || !r.breaker.last.allows(breakInterval) {
+		return
+	}
+	r.Log.Warn("Broke an upstream watch that does not bring what upstream has", "resourceVersion", r.Cache.Progress())
+	(*cancel)()
+}
+
+// RequireRelist has the collection listed again, because at resourceVersion rv upstream differs
+// from the cache. This happens if etcd was restored, and its resourceVersions passed those of the
+// cache before the restore was noticed. It may be called from any goroutine.
+func (r *Reflector) RequireRelist(rv uint64) {
+	r.health.note(func(s *Status) { s.KnownWrong = true })
+	if !r.breaker.relist.Swap(true) {
+		r.Log.Error("The cache is not what upstream is, listing again", "resourceVersion", rv)
+	}
+	r.BreakWatch()
 }

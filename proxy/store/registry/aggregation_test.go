@@ -36,7 +36,7 @@ func TestAPIServicesFailOnce(t *testing.T) {
 	set := metrics.NewSet()
 	lanes := lane.NewLanes(ctx, lane.Config{
 		Options: &lane.Options{}, Upstream: up, Discovery: discovery, Flusher: fanout.NewFlusher(1, 0, fanout.NewMetrics(set)),
-		Metrics: lane.NewMetrics(set), Guard: guard,
+		Metrics: set, Guard: guard,
 	})
 	a := NewAggregation(lanes, discovery, nil, guard.Log)
 	if by := a.Served(ctx, schema.GroupVersion{Group: "example.com", Version: "v1"}, false); by != byUnknown {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/store/reflector"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
@@ -99,16 +100,12 @@ func anyList(p *bubble.Proxy) string {
 	return body
 }
 
-// filled says from where a replica's lane was filled.
-type filled struct {
-	Source, Address, NoSibling string
-	Objects                    int
-	Seconds                    float64
-}
-
-func filledOf(p *bubble.Proxy) filled {
+// filledOf says from where a replica's lane was filled.
+func filledOf(p *bubble.Proxy) reflector.Filled {
 	p.T.Helper()
-	var page struct{ Lanes []struct{ Filled *filled } }
+	var page struct {
+		Lanes []struct{ Filled *reflector.Filled }
+	}
 	p.AdminJSON("/debug/lanes", &page)
 	if len(page.Lanes) != 1 || page.Lanes[0].Filled == nil {
 		p.T.Fatalf("got %+v, want one filled lane", page)

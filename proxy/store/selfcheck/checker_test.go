@@ -96,7 +96,7 @@ func TestEqual(t *testing.T) {
 		p.Up.Bump(5) // the lane does not hear of it
 		l := p.want("equal")
 		c, want := l.SelfCheck, digestOf("ns/a0 u1 101", "ns/a1 u2 102", "ns/a2 u3 103", "ns/a4 u5 105", "ns-b/x u6 106")
-		if c.ResourceVersion != "112" || c.Digest != want || c.Objects != 5 || time.Since(c.Time) > interval {
+		if c.ResourceVersion != 112 || c.Digest != want || c.Objects != 5 || time.Since(c.Time) > interval {
 			t.Errorf("got %+v, want %s of 5 at 112", c, want)
 		}
 		if due := time.Until(*l.SelfCheckDue); due < -100*time.Millisecond || due > interval { // it begins at a tick
@@ -238,7 +238,7 @@ func TestFailed(t *testing.T) {
 			digest := p.want("equal").SelfCheck.Digest
 			p.Up.Forget()
 			p.Up.On(proxytest.List, 1000, test.answer)
-			if c := p.want("failed").SelfCheck; c.Digest != digest || c.ResourceVersion != "105" {
+			if c := p.want("failed").SelfCheck; c.Digest != digest || c.ResourceVersion != 105 {
 				t.Errorf("got %+v, want the last digest", c)
 			}
 			if len(p.Log.With("Self-check failed", test.err)) == 0 {
@@ -271,7 +271,7 @@ func TestRepresentations(t *testing.T) {
 				t.Errorf("compared: %+v", l)
 			} else if !l.Table {
 				compared++
-				if c := l.SelfCheck; c.Result != "equal" || c.ResourceVersion != "103" ||
+				if c := l.SelfCheck; c.Result != "equal" || c.ResourceVersion != 103 ||
 					c.Digest != digestOf("ns/a0 u1 101", "ns/a1 u2 102", "ns/a2 u3 103") {
 					t.Errorf("%s: got %+v", l.Encoding, c)
 				}
@@ -304,7 +304,7 @@ func TestUncached(t *testing.T) {
 		p.Up.Bump(5)
 		p.lanes()
 		for _, l := range p.lanes() {
-			if c := l.SelfCheck; l.Resource == "events" && (c.Result != "equal" || c.ResourceVersion != "106" || c.Digest != digestOf("ns/e u1 101")) {
+			if c := l.SelfCheck; l.Resource == "events" && (c.Result != "equal" || c.ResourceVersion != 106 || c.Digest != digestOf("ns/e u1 101")) {
 				t.Errorf("got %+v", c)
 			}
 		}

@@ -47,7 +47,7 @@ func compare(ctx context.Context, lanes []*lane.Lane) (different bool) {
 		if err != nil {
 			l.Log.Info("Self-check failed", "err", err, "elapsed", time.Since(began).Round(time.Millisecond))
 		}
-		c.Time, c.Took = time.Now(), time.Since(began)
+		c.Time, c.Seconds = time.Now(), time.Since(began).Seconds()
 		l.NoteChecked(c)
 		different = different || c.Result == lane.CheckDifferent
 	}
@@ -112,7 +112,7 @@ func (x *list) judge(ctx context.Context, v *view) (c lane.Checked, err error) {
 func (x *list) meet(ctx context.Context, v *view) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	if err := v.Reach(ctx, x.rv); err != nil {
+	if err := v.Freshness.Reach(ctx, x.rv); err != nil {
 		return fmt.Errorf("at %d, the list at %d: %w", v.Cache.Progress(), x.rv, err)
 	}
 	s, ok := v.Cache.SnapshotAt(x.rv)

@@ -86,7 +86,7 @@ func (x *list) lastKey() string {
 func (x *list) read(ctx context.Context, token, after string, each func(listed)) (p page, meta framing.ListMeta, err error) {
 	p = page{token: token, last: after}
 	var key []byte
-	meta, err = x.lane.ListIdentities(ctx, x.limit, token, x.rv, func(id framing.Identity) error {
+	meta, err = x.lane.Collection.ListIdentities(ctx, x.limit, token, x.rv, func(id framing.Identity) error {
 		key = id.AppendKey(key[:0])
 		o := listed{string(key), string(id.UID), id.ResourceVersion}
 		if o.key <= p.last {

@@ -1,4 +1,4 @@
-package lane
+package fresh
 
 import (
 	"cmp"
@@ -24,24 +24,24 @@ const (
 )
 
 // startLists has a goroutine list what questions wait for, unless it does.
-func (p *prover) startLists(timeout time.Duration) {
+func (p *Prover) startLists(timeout time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.nextListLocked(); ok && !p.listing {
-		p.listing = p.lane.lanes.Spawn(func(ctx context.Context) { p.listAll(ctx, timeout) })
+		p.listing = p.spawn(func(ctx context.Context) { p.listAll(ctx, timeout) })
 	}
 }
 
 // nextListLocked returns the time until the next list. ok is false if none would be of use.
-func (p *prover) nextListLocked() (wait time.Duration, ok bool) {
+func (p *Prover) nextListLocked() (wait time.Duration, ok bool) {
 	wait = time.Until(p.listAgain)
-	s := p.lane.Cache.Stats()
+	s := p.Cache.Stats()
 	took := cmp.Or(p.listTook, time.Duration(s.Objects)*perListed)
-	return wait, !p.lane.lanes.spareLists && s.Bytes <= mostListed && wait+took < listWait && len(p.seekingLocked()) > 0
+	return wait, !p.spareLists && s.Bytes <= mostListed && wait+took < listWait && len(p.seekingLocked()) > 0
 }
 
 // listAll lists for as long as a question waits that a list may soon answer.
-func (p *prover) listAll(ctx context.Context, timeout time.Duration) {
+func (p *Prover) listAll(ctx context.Context, timeout time.Duration) {
 	for {
 		p.mu.Lock()
 		wait, ok := p.nextListLocked()
@@ -61,13 +61,13 @@ func (p *prover) listAll(ctx context.Context, timeout time.Duration) {
 }
 
 // list makes one proof by a list, for all questions that wait for it. If it fails, they wait for scouts.
-func (p *prover) list(ctx context.Context, timeout time.Duration, waiting []*question) {
+func (p *Prover) list(ctx context.Context, timeout time.Duration, waiting []*question) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
-	result, err := p.lane.proveByList(ctx)
+	result, err := p.proveByList(ctx)
 	took := time.Since(began)
-	p.lane.metrics.proved("list", err, took)
+	p.count("list", err, took)
 	p.mu.Lock()
 	p.listTook = took
 	p.listAgain = began.Add(max(questionEvery, listShare*took))
@@ -85,31 +85,32 @@ func (p *prover) list(ctx context.Context, timeout time.Duration, waiting []*que
 }
 
 // proveByList lists the collection, and waits until the cache holds the same objects or is newer.
-func (l *Lane) proveByList(ctx context.Context) (fanout.Proof, error) {
-	before := l.Cache.Progress()
-	versions, asOf, err := l.collection.ListVersions(ctx)
+func (p *Prover) proveByList(ctx context.Context) (fanout.Proof, error) {
+	before := p.Cache.Progress()
+	versions := make(map[string]uint64)
+	meta, err := p.Collection.ListIdentities(ctx, 0, "", 0, func(id framing.Identity) error {
+		versions[string(id.AppendKey(nil))] = id.ResourceVersion
+		return nil
+	})
+	asOf := meta.ResourceVersion
 	if err == nil {
-		err = l.reached(asOf, before)
+		err = p.reached(asOf, before)
 	}
-	if err != nil {
-		return fanout.Proof{}, fmt.Errorf("prove freshness of %s: %w", l, err)
-	}
-	for {
-		epoch := l.Cache.Epoch()
-		snapshot := l.Cache.Snapshot()
-		if then, ok := l.Cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
-			l.reflector.RequireRelist(asOf)
-			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: the cache differs from upstream at %d", l, asOf)
+	for err == nil {
+		epoch, snapshot := p.Cache.Epoch(), p.Cache.Snapshot()
+		if then, ok := p.Cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
+			p.RequireRelist(asOf)
+			return fanout.Proof{}, p.failed(fmt.Errorf("the cache differs from upstream at %d", asOf))
 		}
 		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
 			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
 		}
-		if err := l.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
-			l.breakLate(err)
-			return fanout.Proof{}, fmt.Errorf("prove freshness of %s: at %d, upstream at %d: %w",
-				l, snapshot.ResourceVersion, asOf, err)
+		if err = p.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
+			p.breakLate(err)
+			err = fmt.Errorf("at %d, upstream at %d: %w", snapshot.ResourceVersion, asOf, err)
 		}
 	}
+	return fanout.Proof{}, p.failed(err)
 }
 
 // sameVersions reports whether a snapshot has the same objects in the same versions.

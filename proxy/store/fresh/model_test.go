@@ -1,4 +1,4 @@
-package lane
+package fresh
 
 import (
 	"context"
@@ -17,10 +17,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/reflector"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -43,7 +49,7 @@ type model struct {
 	events  []modelEvent
 	states  map[uint64]map[string]uint64 // by the resourceVersion of each change
 
-	answers atomic.Int64 // how long a question for the current resourceVersion takes, in nanoseconds
+	lists atomic.Int64 // how long a list takes, in nanoseconds
 
 	asked, listed, watched times        // when the current resourceVersion, a list and a watch were requested
 	open, mostOpen         atomic.Int64 // watches
@@ -156,8 +162,8 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 	rv := m.rv
 	if strings.Contains(req.URL.Path, "/namespaces/-/") {
 		m.asked = append(m.asked, time.Now())
-		takes = max(takes, time.Duration(m.answers.Load()))
 	} else {
+		takes = max(takes, time.Duration(m.lists.Load()))
 		m.listed = append(m.listed, time.Now())
 		for name, version := range m.objects {
 			items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"%d"}}`, name, version))
@@ -231,9 +237,9 @@ func (m *model) watch(ctx context.Context, from uint64, w *io.PipeWriter) {
 	}
 }
 
-// modelLane is a lane of a model's pods. follow is its own stream.
+// modelLane is a cache of a model's pods, and its prover. follow is its own stream.
 type modelLane struct {
-	*Lane
+	p *Prover
 	*model
 	t        *testing.T
 	requests sync.WaitGroup
@@ -242,11 +248,17 @@ type modelLane struct {
 // newModelLane returns a lane with one pod, which is so large that the collection is not listed for
 // each question. No question lists anything if spare is true.
 func newModelLane(t *testing.T, spare bool) *modelLane {
-	m := newModel(t)
-	opts := &Options{Tuning: Tuning{SpareLists: spare}}
-	ls := NewLanes(t.Context(), testConfig(m, opts))
-	pods := upstream.ResourceInfo{GVR: fillingPods, Namespaced: true}
-	l := &modelLane{t: t, model: m, Lane: NewLane(ls, Key{GVR: fillingPods}, pods)}
+	m, set := newModel(t), metrics.NewSet()
+	source := reflector.NewSource(m, nil, func() bool { return false }, set, proxytest.Guard())
+	pods := upstream.ResourceInfo{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}
+	r := reflector.New(reflector.Config{
+		Collection: source.Collection(pods, request.Representation{}),
+		Cache:      fanout.NewCache(fanout.Limits{}, fanout.NewFlusher(1, 0, fanout.NewMetrics(set))),
+		Series:     reflector.Series{Set: set, Labels: `resource="pods"`},
+		Log:        proxytest.Guard().Log,
+	})
+	spawn := func(f func(context.Context)) bool { go f(t.Context()); return true }
+	l := &modelLane{t: t, model: m, p: New(r, spawn, spare)}
 	m.put("large")
 	l.apply(m.events[0], strings.Repeat("x", smallCollection))
 	return l
@@ -254,10 +266,10 @@ func newModelLane(t *testing.T, spare bool) *modelLane {
 
 func (l *modelLane) apply(e modelEvent, pad string) {
 	ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(e.line(pad)))
-	if err == nil && l.Cache.Progress() == 0 {
-		_, err = l.Cache.Replace([]*framing.Object{ev.Object}, ev.ResourceVersion, time.Now())
+	if err == nil && l.p.Cache.Progress() == 0 {
+		_, err = l.p.Cache.Replace([]*framing.Object{ev.Object}, ev.ResourceVersion, time.Now())
 	} else if err == nil {
-		err = l.Cache.Apply(ev, time.Now())
+		err = l.p.Cache.Apply(ev, time.Now())
 	}
 	if err != nil {
 		l.t.Error(err)
@@ -283,11 +295,11 @@ func (l *modelLane) follow(ctx context.Context, late time.Duration) {
 func (l *modelLane) prove() (took time.Duration, proved bool) {
 	began, asked := time.Now(), l.bump()
 	for {
-		proof, err := l.Prove(context.Background(), 3*time.Second)
+		proof, err := l.p.Prove(context.Background(), 3*time.Second)
 		if err != nil {
 			return time.Since(began), false
 		}
-		snapshot, err := l.Cache.SnapshotProved(proof)
+		snapshot, err := l.p.Cache.SnapshotProved(proof)
 		if errors.Is(err, fanout.ErrNotFresh) {
 			continue
 		}

@@ -1,4 +1,4 @@
-package lane
+package fresh
 
 import (
 	"context"
@@ -92,8 +92,8 @@ func TestProofsByLists(t *testing.T) {
 		}
 		apart(t, "lists", l.read(&l.listed), questionEvery)
 		apart(t, "questions", l.read(&l.asked), questionEvery)
-		if n := l.metrics.sum(freshnessProofs+"{", `result="failed"`); n != 0 {
-			t.Errorf("%d proofs failed", n)
+		if _, failed := l.p.Attempts(); failed != 0 {
+			t.Errorf("%d proofs failed", failed)
 		}
 	})
 }
@@ -166,10 +166,10 @@ func TestProofAfterRestore(t *testing.T) {
 		l.put("a")
 		l.apply(l.events[1], "")
 		l.mu.Lock()
-		l.rv = l.Cache.Progress() - 1
+		l.rv = l.p.Cache.Progress() - 1
 		l.mu.Unlock()
-		if proof, err := l.Prove(t.Context(), 3*time.Second); err == nil {
-			t.Errorf("proved by an upstream at %d: %+v", l.Cache.Progress()-1, proof)
+		if proof, err := l.p.Prove(t.Context(), 3*time.Second); err == nil {
+			t.Errorf("proved by an upstream at %d: %+v", l.p.Cache.Progress()-1, proof)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package lane_test
+package fresh_test
 
 import (
 	"slices"

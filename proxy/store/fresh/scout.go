@@ -1,4 +1,4 @@
-package lane
+package fresh
 
 import (
 	"context"
@@ -20,19 +20,19 @@ const (
 	scoutEvery = 900 * time.Millisecond
 	// scoutLife is the age from which a scout that has brought a bookmark may bring no other.
 	scoutLife = time.Second
-	// mostScouts bounds the scouts of a lane. More than three are there only if upstream is late.
+	// mostScouts bounds the scouts of a collection. More than three are there only if upstream is late.
 	mostScouts = 4
 )
 
 // sendScout begins a scout if none is under way, or the last one began scoutEvery ago. It returns
 // when to try again.
-func (p *prover) sendScout(timeout time.Duration) time.Duration {
+func (p *Prover) sendScout(timeout time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if wait := time.Until(p.scouted.Add(scoutEvery)); p.scouts > 0 && wait > 0 {
 		return wait
 	}
-	if p.scouts < mostScouts && p.lane.lanes.Spawn(func(ctx context.Context) { p.scout(ctx, timeout) }) {
+	if p.scouts < mostScouts && p.spawn(func(ctx context.Context) { p.scout(ctx, timeout) }) {
 		p.scouts++
 		p.scouted = time.Now()
 	}
@@ -41,7 +41,7 @@ func (p *prover) sendScout(timeout time.Duration) time.Duration {
 
 // scout runs one scout. If it fails and nothing else seeks a proof, it fails the questions that
 // wait, because their requests pass through sooner than another scout would return.
-func (p *prover) scout(ctx context.Context, timeout time.Duration) {
+func (p *Prover) scout(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := p.readBookmarks(ctx)
@@ -57,47 +57,39 @@ func (p *prover) scout(ctx context.Context, timeout time.Duration) {
 }
 
 // readBookmarks advances the cache to each bookmark of a scout. Before that it waits until the
-// lane's own stream has brought the last change that the scout has shown, so no change is missing
+// reflector's own stream has brought the last change that the scout has shown, so no change is missing
 // up to the bookmark.
-func (p *prover) readBookmarks(ctx context.Context) error {
-	l, began := p.lane, time.Now()
-	epoch := l.Cache.Epoch()
-	last := l.Cache.Progress() // of the scout's changes
-	var failed error
-	err := l.collection.ReadWatch(ctx, last, func(ev framing.Event) bool {
+func (p *Prover) readBookmarks(ctx context.Context) error {
+	began, epoch := time.Now(), p.Cache.Epoch()
+	last := p.Cache.Progress() // of the scout's changes
+	return p.Collection.ReadWatch(ctx, last, func(ev framing.Event) (more bool, err error) {
 		if ev.Type != framing.Bookmark {
 			last = ev.ResourceVersion
-			return true
+			return true, nil
 		}
-		if err := l.Cache.WaitFor(ctx, last); err != nil {
-			l.breakLate(err)
-			failed = fmt.Errorf("at %d, upstream at %d: %w", l.Cache.Progress(), last, err)
-			return false
+		if err := p.Cache.WaitFor(ctx, last); err != nil {
+			p.breakLate(err)
+			return false, fmt.Errorf("at %d, upstream at %d: %w", p.Cache.Progress(), last, err)
 		}
 		if !p.advance(epoch, last, ev.ResourceVersion) {
-			failed = errors.New("listed again meanwhile")
-			return false
+			return false, errors.New("listed again meanwhile")
 		}
-		return time.Since(began) < scoutLife && p.seeks()
+		return time.Since(began) < scoutLife && p.seeks(), nil
 	})
-	if failed != nil {
-		return failed
-	}
-	return err
 }
 
 // advance advances the cache to a bookmark.
-func (p *prover) advance(epoch, last, bookmark uint64) bool {
+func (p *Prover) advance(epoch, last, bookmark uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lane.Cache.Progress() < bookmark { // otherwise the lane's own stream has been sooner
+	if p.Cache.Progress() < bookmark { // otherwise the reflector's own stream has been sooner
 		p.bookmark = bookmark
 	}
-	return p.lane.Cache.AdvanceFrom(epoch, last, bookmark)
+	return p.Cache.AdvanceFrom(epoch, last, bookmark)
 }
 
 // seeks reports whether a question waits for the cache to reach its resourceVersion.
-func (p *prover) seeks() bool {
+func (p *Prover) seeks() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.seekingLocked()) > 0

@@ -1,0 +1,281 @@
+package fresh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/store/reflector"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+var (
+	freshnessProofs = exposition.Describe("counter", "watchfan_freshness_proofs_total",
+		"Attempts to prove that the cache is as new as a consistent read requires, by method and result.")
+	freshnessProofSeconds = exposition.Describe("counter", "watchfan_freshness_proof_seconds_total",
+		"Time spent on proofs of freshness.")
+)
+
+// Prover proves that a reflector's cache is as new as upstream was at some time after a request. Its
+// methods may be called from any goroutine.
+//
+// Questions to upstream begin at least questionEvery apart, and overlap. Each serves the requests
+// that came before it. One goroutine runs for each question until it is answered, one while the
+// collection is listed, and one for each scout.
+type Prover struct {
+	// Immutable.
+	*reflector.Reflector
+	spawn      func(func(context.Context)) bool
+	spareLists bool
+	seconds    *metrics.FloatCounter
+
+	proofs, unproven atomic.Uint64
+
+	mu    sync.Mutex
+	next  *question   // has not been asked; nil if nobody waits for it
+	asked []*question // that are not answered, in the order in which they were asked
+	began time.Time   // the last question
+
+	scouts   int       // under way
+	scouted  time.Time // when the last scout began
+	bookmark uint64    // the newest that a scout has brought
+
+	listing   bool          // listAll runs
+	listTook  time.Duration // the last list
+	listAgain time.Time     // when the next list may begin
+}
+
+// New returns a prover for what r follows. spawn runs a function on a goroutine, and reports false
+// if it does not. spareLists keeps large collections from being listed.
+func New(r *reflector.Reflector, spawn func(func(context.Context)) bool, spareLists bool) *Prover {
+	for _, method := range []string{"list", "stream"} {
+		for _, result := range []string{"ok", "failed"} {
+			r.Series.Counter(freshnessProofs, "method", method, "result", result)
+		}
+	}
+	return &Prover{
+		Reflector: r, spawn: spawn, spareLists: spareLists,
+		seconds: r.Series.Set.NewFloatCounter(r.Series.Name(freshnessProofSeconds)),
+	}
+}
+
+// question is asked upstream once for all requests that came before.
+type question struct {
+	seeking bool // upstream has said its resourceVersion, and the cache is not known to have reached it
+	cancel  context.CancelCauseFunc
+
+	donec  chan struct{} // closed when result and err are set; never sent on
+	result fanout.Proof
+	err    error
+}
+
+const (
+	// questionEvery is the least time between the beginnings of two questions. It is how often
+	// kube-apiserver asks etcd (progressRequestPeriod in k8s.io/apiserver/pkg/storage/cacher).
+	questionEvery = 100 * time.Millisecond
+	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
+	// asked.
+	smallCollection = 256 << 10
+	// busyFor is how long after a change a resource counts as busy, and busyWait how long a question
+	// waits for the stream of a busy resource before anything else is tried.
+	busyFor  = time.Second
+	busyWait = 30 * time.Millisecond
+	// slowCollection is the size, in bytes, from which a list of the metadata of a quiet collection
+	// may take 50 ms.
+	slowCollection = 16 << 20
+)
+
+// errProved ends the wait of a question that a list has answered.
+var errProved = errors.New("proved by a list")
+
+// Prove returns a proof of a state at or after the call, made within the time that ctx and timeout
+// allow.
+func (p *Prover) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+	q := p.join(timeout)
+	if q == nil {
+		return fanout.Proof{}, fanout.ErrClosed
+	}
+	exchange.Waits(ctx)
+	select {
+	case <-q.donec:
+		return q.result, q.err
+	case <-ctx.Done():
+		return fanout.Proof{}, context.Cause(ctx)
+	}
+}
+
+// join returns the question that is asked next, and sees to that. It returns nil once the server
+// stops.
+func (p *Prover) join(timeout time.Duration) *question {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next != nil {
+		return p.next
+	}
+	q, wait := &question{donec: make(chan struct{})}, time.Until(p.began.Add(questionEvery))
+	if !p.spawn(func(ctx context.Context) {
+		exchange.Sleep(ctx, wait)
+		p.ask(ctx, timeout, q)
+	}) {
+		return nil
+	}
+	p.next = q
+	return q
+}
+
+// ask asks the next question, and ends it.
+func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	once, stop := context.WithTimeout(ctx, timeout)
+	defer stop()
+	began := time.Now()
+	p.mu.Lock()
+	q.cancel = cancel
+	p.next, p.began = nil, began
+	p.asked = append(p.asked, q)
+	p.mu.Unlock()
+	result, method, err := p.provedState(once, timeout, q)
+	if err == nil || !errors.Is(context.Cause(ctx), errProved) {
+		p.count(method, err, time.Since(began))
+	}
+	p.end(q, result, err)
+}
+
+// end ends a question, unless it has ended.
+func (p *Prover) end(q *question, result fanout.Proof, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.asked, q); i >= 0 {
+		p.asked = slices.Delete(p.asked, i, i+1)
+		q.result, q.err = result, err
+		close(q.donec)
+	}
+}
+
+// count counts an attempt at a proof.
+func (p *Prover) count(method string, err error, took time.Duration) {
+	result, n := "ok", &p.proofs
+	if err != nil {
+		result, n = "failed", &p.unproven
+	}
+	n.Add(1)
+	p.Series.Counter(freshnessProofs, "method", method, "result", result).Inc()
+	p.seconds.Add(took.Seconds())
+}
+
+// Attempts returns how many attempts at a proof have succeeded and failed.
+func (p *Prover) Attempts() (proofs, unproven uint64) { return p.proofs.Load(), p.unproven.Load() }
+
+// seekingLocked returns the questions that wait for the cache to reach their resourceVersion.
+func (p *Prover) seekingLocked() (seeking []*question) {
+	for _, q := range p.asked {
+		if q.seeking {
+			seeking = append(seeking, q)
+		}
+	}
+	return seeking
+}
+
+// provedState answers one question, and returns the method.
+func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *question) (fanout.Proof, string, error) {
+	if p.Cache.Stats().Bytes <= smallCollection {
+		pr, err := p.proveByList(ctx)
+		return pr, "list", err
+	}
+	epoch, before := p.Cache.Epoch(), p.Cache.Progress()
+	rv, err := p.Collection.CurrentVersion(ctx, timeout)
+	if err == nil {
+		err = p.reached(rv, before)
+	}
+	if err != nil {
+		return fanout.Proof{}, "stream", p.failed(err)
+	}
+	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
+	if p.Cache.Progress() >= rv || p.busy() && p.waitFor(ctx, rv, busyWait) == nil {
+		return pr, "stream", nil
+	}
+	p.mu.Lock()
+	q.seeking = true
+	p.mu.Unlock()
+	p.startLists(timeout)
+	if err := p.await(ctx, timeout, rv); err != nil {
+		return fanout.Proof{}, "watch", p.failed(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bookmark >= rv {
+		return pr, "watch", nil
+	}
+	return pr, "stream", nil
+}
+
+// failed wraps the error of a proof.
+func (p *Prover) failed(err error) error {
+	return fmt.Errorf("prove freshness of %s: %w", p.Collection, err)
+}
+
+// reachTimeout is how long a scout of Reach may take.
+const reachTimeout = 5 * time.Second
+
+// Reach waits until the cache has reached resourceVersion rv. Scouts see to that, so a quiet
+// resource takes seconds. One without a watch cache upstream may never get there.
+func (p *Prover) Reach(ctx context.Context, rv uint64) error {
+	if p.Collection.Uncached() {
+		return p.Cache.WaitFor(ctx, rv)
+	}
+	return p.await(ctx, reachTimeout, rv)
+}
+
+// await waits until the cache is known to have reached rv, and sends scouts, of up to timeout each.
+func (p *Prover) await(ctx context.Context, timeout time.Duration, rv uint64) error {
+	for {
+		again := p.sendScout(timeout)
+		err := p.waitFor(ctx, rv, again)
+		if err == nil || errors.Is(err, fanout.ErrClosed) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// reached returns an error if upstream, whose state is that of rv, is behind what the cache held
+// before upstream was asked: etcd has been restored. Resuming the reflector's watch shows that.
+func (p *Prover) reached(rv, before uint64) error {
+	if rv >= before {
+		return nil
+	}
+	p.BreakWatch()
+	return fmt.Errorf("upstream is at %d, the cache at %d", rv, before)
+}
+
+// Slow reports whether a proof may take longer than kube-apiserver takes for a page.
+func (p *Prover) Slow() bool { return !p.busy() && p.Cache.Stats().Bytes > slowCollection }
+
+// busy reports whether the resource has changed lately.
+func (p *Prover) busy() bool { return time.Since(p.Status().LastChange) < busyFor }
+
+// waitFor waits until the cache has reached rv, for d at most.
+func (p *Prover) waitFor(ctx context.Context, rv uint64, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return p.Cache.WaitFor(ctx, rv)
+}
+
+// breakLate breaks the reflector's watch if err says that the time was over before the watch had
+// brought what upstream has.
+func (p *Prover) breakLate(err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.BreakWatch()
+	}
+}

@@ -34,7 +34,8 @@
 // (dispatchEvents in k8s.io/apiserver/pkg/storage/cacher). More scouts bring no more bookmarks. So
 // scouts overlap just enough that none goes by while somebody asks, and a read that only a scout
 // can prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner, unless the
-// collection is so large that kube-apiserver would need longer for its answer than a scout. Lists take at most a quarter of the time.
+// collection is so large that kube-apiserver would need longer for its answer than a scout, or was
+// slow within the last minute. Lists take at most a quarter of the time.
 //
 // It does not matter which of several kube-apiservers answers. R and the lists come from quorum
 // reads of etcd, and a bookmark speaks of its own stream.

@@ -1,7 +1,6 @@
 package fresh
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -13,10 +12,12 @@ import (
 
 const (
 	// mostListed is the size, in bytes, up to which a collection is listed. Kube-apiserver needs
-	// longer to answer a client's list of more than that than scouts need. perListed is what a list
-	// takes for each object, as long as none has been made.
+	// longer to answer a client's list of more than that than scouts need.
 	mostListed = 256 << 20
-	perListed  = 10 * time.Microsecond
+	// A list is expected to take as long as the last one, for listBelieved after that. Then
+	// kube-apiserver may be faster, and perListed for each object is expected, as before the first.
+	listBelieved = time.Minute
+	perListed    = 10 * time.Microsecond
 	// Lists take at most 1/listShare of the time, to spare kube-apiserver. If the wait for the next
 	// list and the list take listWait or more together, scouts are sooner.
 	listShare = 4
@@ -34,9 +35,11 @@ func (p *Prover) startLists(timeout time.Duration) {
 
 // nextListLocked returns the time until the next list. ok is false if none would be of use.
 func (p *Prover) nextListLocked() (wait time.Duration, ok bool) {
-	wait = time.Until(p.listAgain)
-	s := p.Cache.Stats()
-	took := cmp.Or(p.listTook, time.Duration(s.Objects)*perListed)
+	wait = max(0, time.Until(p.listAgain))
+	s, took := p.Cache.Stats(), p.listTook
+	if time.Since(p.listed) >= listBelieved {
+		took = time.Duration(s.Objects) * perListed
+	}
 	return wait, !p.spareLists && s.Bytes <= mostListed && wait+took < listWait && len(p.seekingLocked()) > 0
 }
 
@@ -69,7 +72,7 @@ func (p *Prover) list(ctx context.Context, timeout time.Duration, waiting []*que
 	took := time.Since(began)
 	p.count("list", err, took)
 	p.mu.Lock()
-	p.listTook = took
+	p.listed, p.listTook = time.Now(), took
 	p.listAgain = began.Add(max(questionEvery, listShare*took))
 	if err != nil {
 		p.listAgain = began.Add(took + listWait)

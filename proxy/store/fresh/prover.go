@@ -49,6 +49,7 @@ type Prover struct {
 	bookmark uint64    // the newest that a scout has brought
 
 	listing   bool          // listAll runs
+	listed    time.Time     // when the last list ended
 	listTook  time.Duration // the last list
 	listAgain time.Time     // when the next list may begin
 }

@@ -98,6 +98,21 @@ func TestProofsByLists(t *testing.T) {
 	})
 }
 
+// A list that was slow keeps others from being made for listBelieved, and no longer.
+func TestSlowList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, false)
+		l.lists.Store(int64(listWait))
+		for i, want := range []int{1, 1, 2} {
+			_, proved := l.prove()
+			if n := len(l.read(&l.listed)); n != want || !proved {
+				t.Errorf("read %d: proved %t, %d lists, want %d", i, proved, n, want)
+			}
+			time.Sleep(listBelieved / 2)
+		}
+	})
+}
+
 // Whatever upstream does, a read shows one state that upstream had at or after the read: streams
 // lag, bookmarks are late, overtake one another or are lost, scouts break off, and lists are late
 // and fail.

@@ -181,9 +181,7 @@ func (s server) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 }
 
 // noFilling is a Filling that nobody looks at.
-type noFilling struct{}
+type noFilling struct{ Filling }
 
-func (noFilling) InLine(bool)   {}
 func (noFilling) Progress()     {}
 func (noFilling) End(time.Time) {}
-func (noFilling) Fail(bool)     {}

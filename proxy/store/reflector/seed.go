@@ -3,7 +3,6 @@ package reflector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -83,9 +82,9 @@ func (r *Reflector) readSeed(ctx context.Context, search *seed.Search) (got cont
 	case err == nil, errors.Is(err, ErrNoRoom):
 		return got, err
 	case errors.Is(err, errSilent):
-		return got, &seed.Failure{Reason: seed.Slow, Err: fmt.Errorf("sibling %s sent fewer than 100 objects in %s", got.addr, seedSilence)}
+		return got, seed.Fail(seed.Slow, "sibling %s sent fewer than 100 objects in %s", got.addr, seedSilence)
 	}
-	return got, &seed.Failure{Reason: seed.Broken, Err: fmt.Errorf("sibling %s: %w", got.addr, err)}
+	return got, seed.Fail(seed.Broken, "sibling %s: %w", got.addr, err)
 }
 
 // continueSeed fills the cache with what a sibling has sent, if upstream has reached its
@@ -98,7 +97,7 @@ func (r *Reflector) continueSeed(ctx context.Context, got contents) error {
 		return err
 	}
 	if rv > now {
-		return &seed.Failure{Reason: seed.Ahead, Err: fmt.Errorf("sibling %s is at %d, upstream at %d", got.addr, rv, now)}
+		return seed.Fail(seed.Ahead, "sibling %s is at %d, upstream at %d", got.addr, rv, now)
 	}
 	r.compared = time.Now()
 	err = r.watchFirst(ctx, got.objects, rv, func() { r.acceptSeed(got) })

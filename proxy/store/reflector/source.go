@@ -37,7 +37,9 @@ type Source struct {
 // NewSource returns the source that up leads to. siblings may have what it would list; nil for
 // none. full reports whether memory is full: then a list that is being read is given up. set gets the
 // metrics of all reflectors.
-func NewSource(up auth.APIServer, siblings *seed.Siblings, full func() bool, set *metrics.Set, guard *exchange.Guard) *Source {
+func NewSource(
+	up auth.APIServer, siblings *seed.Siblings, full func() bool, set *metrics.Set, guard *exchange.Guard,
+) *Source {
 	return &Source{
 		upstream: up,
 		full:     full,

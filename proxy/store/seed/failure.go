@@ -63,8 +63,8 @@ func (f *Failure) Unwrap() error { return f.Err }
 // usual reports whether siblings often fail in this way, one that another may make up for.
 func (f *Failure) usual() bool { return f.Reason == NoSibling || f.Reason == Unfilled }
 
-// fail returns a Failure.
-func fail(reason Reason, format string, args ...any) *Failure {
+// Fail returns a Failure.
+func Fail(reason Reason, format string, args ...any) *Failure {
 	return &Failure{reason, fmt.Errorf(format, args...)}
 }
 

@@ -26,11 +26,11 @@ func differs(ours, theirs string) *Failure {
 	our, their := strings.Fields(ours), strings.Fields(theirs)
 	switch {
 	case len(their) != len(our) || their[0] != our[0]:
-		return fail(OtherVersion, "it does not answer as this version does")
+		return Fail(OtherVersion, "it does not answer as this version does")
 	case their[1] != our[1]:
-		return fail(OtherCluster, "it serves a cluster whose namespace kube-system has another uid")
+		return Fail(OtherCluster, "it serves a cluster whose namespace kube-system has another uid")
 	}
-	return fail(OtherBuild, "another build of kube-apiserver wrote what it has")
+	return Fail(OtherBuild, "another build of kube-apiserver wrote what it has")
 }
 
 // Identity returns what two replicas must have in common for a seed of objects that a build of
@@ -43,7 +43,7 @@ func (s *Siblings) Identity(ctx context.Context, build upstream.Build) (string, 
 		answer.err = context.DeadlineExceeded
 	}
 	if answer.err != nil {
-		return "", &Failure{Unidentified, fmt.Errorf("get namespace kube-system: %w", answer.err)}
+		return "", Fail(Unidentified, "get namespace kube-system: %w", answer.err)
 	}
 	return protocol + " " + hash(answer.uid) + " " + hash(build.String()), nil
 }

@@ -15,13 +15,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
-// Search goes from sibling to sibling until one has filled a lane. It is used by one goroutine:
-//
-//	for search.More() {
-//		resp, err := search.Ask(…)  // or whatever fails later
-//		search.Refuse(err)
-//	}
-//	search.Failed(log)
+// Search goes from sibling to sibling until one has filled a lane. It is used by one goroutine: Ask
+// for as long as there is More, Refuse the error of that or whatever fails later, and then Failed.
 type Search struct {
 	siblings *Siblings
 	want     string    // the identity that the seed must have
@@ -45,7 +40,7 @@ func (s *Siblings) Search(ctx context.Context, build upstream.Build) *Search {
 	f := &Search{
 		siblings: s,
 		end:      time.Now().Add(searchTimeout),
-		failure:  fail(NoSibling, "--seed-from has no other address that answers"),
+		failure:  Fail(NoSibling, "--seed-from has no other address that answers"),
 	}
 	ctx, cancel := context.WithDeadline(ctx, f.end)
 	defer cancel()
@@ -94,7 +89,7 @@ func (f *Search) Ask(parent context.Context, path, query, accept string) (*http.
 	if err == nil {
 		resp.Body.Close()
 	}
-	return nil, &Failure{failure.Reason, fmt.Errorf("sibling %s: %w", to.addr, failure.Err)}
+	return nil, Fail(failure.Reason, "sibling %s: %w", to.addr, failure.Err)
 }
 
 // judge returns why the answer to a request is no seed with an identity; nil for a seed. err says
@@ -115,17 +110,17 @@ func judge(resp *http.Response, err error, want string) *Failure {
 			return failure
 		}
 		if resp.StatusCode != http.StatusOK {
-			return fail(OtherVersion, "it refuses its own identity")
+			return Fail(OtherVersion, "it refuses its own identity")
 		}
 		return nil
 	case http.StatusLoopDetected:
-		return fail(itself, "it is this replica")
+		return Fail(itself, "it is this replica")
 	case http.StatusServiceUnavailable:
-		return fail(Unfilled, "it does not have the objects")
+		return Fail(Unfilled, "it does not have the objects")
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-		return fail(Refused, "it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+		return Fail(Refused, "it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
-	return fail(OtherVersion, "it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	return Fail(OtherVersion, "it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
 // Refuse notes why the last sibling has not filled the lane. An error that is no *Failure counts as

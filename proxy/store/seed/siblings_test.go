@@ -91,7 +91,7 @@ func TestSilent(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	f := func(want Reason, errs ...error) {
 		t.Helper()
-		s := Search{failure: fail(NoSibling, "none")}
+		s := Search{failure: Fail(NoSibling, "none")}
 		for _, err := range errs {
 			s.Refuse(err)
 		}

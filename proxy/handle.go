@@ -122,7 +122,7 @@ func (s *Server) identify(h *handling) *metav1.Status {
 
 // knowConnection notes who pays for the connection, once that client is known.
 func (s *Server) knowConnection(h *handling) {
-	if h.Conn.Known() {
+	if !h.Conn.Payer().Stranger {
 		return
 	}
 	if source := s.authorizer.ConnectionSource(h.client); !source.Stranger {

@@ -80,7 +80,6 @@ func (Conn) TCP() *net.TCPConn                { return nil }
 func (Conn) Left() bool                       { return false }
 func (Conn) Break()                           {}
 func (Conn) Payer() account.Source            { return account.Source{Stranger: true} }
-func (Conn) Known() bool                      { return false }
 func (Conn) KnownAs(account.Source)           {}
 func (Conn) Remaining() (time.Duration, bool) { return 0, false }
 func (Conn) Arriving() bool                   { return false }

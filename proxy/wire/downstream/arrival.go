@@ -1,8 +1,8 @@
 package downstream
 
 import (
-	"crypto/tls"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,22 +37,16 @@ type arrivals struct {
 
 	mu      sync.Mutex
 	holders []turn
-	begun   []*waiting  // connections within a handshake
-	fresh   []*waiting  // all other connections
+	begun   []*turn     // of connections within a handshake that wait
+	fresh   []*turn     // of all others that wait
 	expiry  *time.Timer // runs while a connection waits
 }
 
-// turn is one connection's turn.
+// turn is one connection's turn, or its place in a queue.
 type turn struct {
 	of    *Arrival
 	since time.Time
-}
-
-// waiting is a connection in a queue.
-type waiting struct {
-	of    *Arrival
-	since time.Time
-	c     chan struct{} // closed when the turn begins
+	begun chan struct{} // of a place: closed when the turn begins
 }
 
 // turnLimit is the longest duration of a turn. A request may wait for something that does not end
@@ -87,11 +81,11 @@ func ShareOf(processors int, quiet func() bool) func() int {
 func (as *arrivals) take(a *Arrival) time.Duration {
 	as.mu.Lock()
 	if len(as.holders) < as.most() && len(as.begun)+len(as.fresh) == 0 {
-		as.holders = append(as.holders, turn{a, time.Now()})
+		as.holders = append(as.holders, turn{of: a, since: time.Now()})
 		as.mu.Unlock()
 		return 0
 	}
-	w := &waiting{of: a, since: time.Now(), c: make(chan struct{})}
+	w := &turn{of: a, since: time.Now(), begun: make(chan struct{})}
 	if a.turns > 0 && a.turns <= handshakeTurns {
 		as.begun = append(as.begun, w)
 	} else {
@@ -101,7 +95,7 @@ func (as *arrivals) take(a *Arrival) time.Duration {
 		as.watchLocked()
 	}
 	as.mu.Unlock()
-	<-w.c
+	<-w.begun
 	return time.Since(w.since)
 }
 
@@ -109,20 +103,10 @@ func (as *arrivals) take(a *Arrival) time.Duration {
 func (as *arrivals) give(a *Arrival) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	for i, t := range as.holders {
-		if t.of == a {
-			as.dropLocked(i)
-			as.admitLocked()
-			return
-		}
+	if i := slices.IndexFunc(as.holders, func(t turn) bool { return t.of == a }); i >= 0 {
+		as.holders = slices.Delete(as.holders, i, i+1)
+		as.admitLocked()
 	}
-}
-
-func (as *arrivals) dropLocked(i int) {
-	end := len(as.holders) - 1
-	as.holders[i] = as.holders[end]
-	as.holders[end] = turn{}
-	as.holders = as.holders[:end]
 }
 
 // admitLocked gives free turns to the connections that have waited longest, first to those within a
@@ -132,15 +116,15 @@ func (as *arrivals) admitLocked() {
 		w := (*queue)[0]
 		(*queue)[0] = nil
 		*queue = (*queue)[1:]
-		as.holders = append(as.holders, turn{w.of, time.Now()})
-		close(w.c)
+		as.holders = append(as.holders, turn{of: w.of, since: time.Now()})
+		close(w.begun)
 	}
 }
 
 // nextLocked returns the queue whose first connection gets a turn now; nil for none.
-func (as *arrivals) nextLocked() *[]*waiting {
+func (as *arrivals) nextLocked() *[]*turn {
 	free := len(as.holders) < as.most()
-	for _, queue := range []*[]*waiting{&as.begun, &as.fresh} {
+	for _, queue := range []*[]*turn{&as.begun, &as.fresh} {
 		if len(*queue) > 0 && (free || time.Since((*queue)[0].since) >= hurry) {
 			return queue
 		}
@@ -160,11 +144,7 @@ func (as *arrivals) watchLocked() {
 func (as *arrivals) expire() {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	for i := len(as.holders) - 1; i >= 0; i-- {
-		if time.Since(as.holders[i].since) >= turnLimit {
-			as.dropLocked(i)
-		}
-	}
+	as.holders = slices.DeleteFunc(as.holders, func(t turn) bool { return time.Since(t.since) >= turnLimit })
 	as.admitLocked()
 	if len(as.begun)+len(as.fresh) > 0 {
 		as.watchLocked()
@@ -235,15 +215,20 @@ func (c *arrivingConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// arrivalOf returns the arrival of a connection as the listener accepted it; nil for none.
+// arrivingOf returns a connection as the listener accepted it, without its TLS; nil for one that no
+// [ClientListener] has accepted.
+func arrivingOf(c net.Conn) *arrivingConn {
+	if _, g := secured(c); g != nil {
+		return &g.arrivingConn
+	}
+	a, _ := c.(*arrivingConn)
+	return a
+}
+
+// arrivalOf returns the arrival of a connection; nil for none.
 func arrivalOf(c net.Conn) *Arrival {
-	switch c := c.(type) {
-	case *arrivingConn:
-		return &c.arrival
-	case *tls.Conn:
-		if g, ok := c.NetConn().(*gatherConn); ok {
-			return &g.arrival
-		}
+	if a := arrivingOf(c); a != nil {
+		return &a.arrival
 	}
 	return nil
 }

@@ -19,13 +19,13 @@ type Connections struct {
 	maxAge time.Duration // Options.MaxConnectionAge
 	ledger *account.Ledger
 
-	emptyOnce sync.Once
-	Empty     chan struct{} // closed once closing is set and open is empty; never sent on
+	Empty chan struct{} // closed once closing is set and open is empty; never sent on
 
 	mu      sync.Mutex
 	open    map[net.Conn]*Conn   // keyed by the accepted connection
 	from    map[netip.Prefix]int // how many there are of each address
 	closing bool                 // a kept-alive connection serves no new request
+	empty   bool                 // Empty is closed
 }
 
 // connState is the state of a connection.
@@ -60,7 +60,7 @@ func NewConnections(maxAge time.Duration, ledger *account.Ledger) *Connections {
 	}
 }
 
-// Opened records a connection that the listener has accepted.
+// Opened records a connection that the listener has accepted. During shutdown it closes c.
 func (cs *Connections) Opened(c net.Conn) { cs.wait(c, silent) }
 
 // Resting records that a response has been written on c and that c can carry another request.
@@ -121,20 +121,23 @@ func (cs *Connections) setLocked(c net.Conn, state connState) *Conn {
 func (cs *Connections) Closed(c net.Conn) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if known, ok := cs.open[c]; ok {
-		delete(cs.open, c)
-		known.entry.Close()
-		address := account.AddressOf(c.RemoteAddr())
-		if cs.from[address]--; cs.from[address] == 0 {
-			delete(cs.from, address)
-		}
-		cs.checkEmptyLocked()
+	known, ok := cs.open[c]
+	if !ok {
+		return
 	}
+	delete(cs.open, c)
+	known.entry.Close()
+	address := account.AddressOf(c.RemoteAddr())
+	if cs.from[address]--; cs.from[address] == 0 {
+		delete(cs.from, address)
+	}
+	cs.checkEmptyLocked()
 }
 
 func (cs *Connections) checkEmptyLocked() {
-	if cs.closing && len(cs.open) == 0 {
-		cs.emptyOnce.Do(func() { close(cs.Empty) })
+	if cs.closing && len(cs.open) == 0 && !cs.empty {
+		cs.empty = true
+		close(cs.Empty)
 	}
 }
 
@@ -217,8 +220,7 @@ func (c *Conn) Rest(rests bool) {
 	c.entry.Set(bytes)
 }
 
-// Payer returns who pays for what c holds until the client of a request is known: who has sent a
-// request on c before, or a stranger at its address.
+// Payer implements exchange.Conn.
 func (c *Conn) Payer() account.Source {
 	if payer := c.payer.Load(); payer != nil {
 		return *payer
@@ -226,9 +228,7 @@ func (c *Conn) Payer() account.Source {
 	return account.StrangerAt(account.AddressOf(c.RemoteAddr()))
 }
 
-// Known reports whether a known client has sent a request on c. KnownAs says who it is.
-func (c *Conn) Known() bool { return c.payer.Load() != nil }
-
+// KnownAs implements exchange.Conn.
 func (c *Conn) KnownAs(payer account.Source) {
 	c.payer.Store(&payer)
 	c.entry.Move(payer)
@@ -249,28 +249,21 @@ func (c *Conn) Remaining() (d time.Duration, ok bool) {
 	return max(time.Until(c.old.Time()), 1), c.old != 0
 }
 
-// RemoteAddr returns the client's address.
+// The other methods are as exchange.Conn describes them.
+
 func (c *Conn) RemoteAddr() net.Addr { return c.accepted.RemoteAddr() }
-
-// Left reports whether the client has left, as far as can be told without reading.
-func (c *Conn) Left() bool { return HasLeft(c.TCP()) }
-
-// Break closes the connection, and does not wait for the client.
-func (c *Conn) Break() { closeNow(c.accepted) }
-
-// TCP returns the TCP connection below.
-func (c *Conn) TCP() *net.TCPConn { return TCPConn(c.accepted) }
+func (c *Conn) Left() bool           { return HasLeft(c.TCP()) }
+func (c *Conn) Break()               { closeNow(c.accepted) }
+func (c *Conn) TCP() *net.TCPConn    { return TCPConn(c.accepted) }
 
 // withTLS is implemented by connections with TLS.
 type withTLS interface{ ConnectionState() tls.ConnectionState }
 
-// Secure reports whether the connection has TLS.
 func (c *Conn) Secure() bool {
 	_, ok := c.accepted.(withTLS)
 	return ok
 }
 
-// TLS returns the state of the connection's TLS, nil if it has none.
 func (c *Conn) TLS() *tls.ConnectionState {
 	t, ok := c.accepted.(withTLS)
 	if !ok {
@@ -280,14 +273,10 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// Arriving reports whether the connection's arrival has not ended.
 func (c *Conn) Arriving() bool {
 	a := arrivalOf(c.accepted)
 	return a != nil && !a.over.Load()
 }
 
-// EndArrival ends the connection's arrival.
-func (c *Conn) EndArrival() { arrivalOf(c.accepted).End() }
-
-// Turn waits for a turn at the processors.
+func (c *Conn) EndArrival()         { arrivalOf(c.accepted).End() }
 func (c *Conn) Turn() (give func()) { return arrivalOf(c.accepted).again() }

@@ -79,15 +79,24 @@ func (g *gatherConn) writeReady(p []byte) (n int, err error) {
 	return n, err
 }
 
+// secured returns the TLS of a connection as the listener accepted it, and the connection below; nil in
+// plaintext.
+func secured(c net.Conn) (*tls.Conn, *gatherConn) {
+	t, ok := c.(*tls.Conn)
+	if !ok {
+		return nil, nil
+	}
+	g, _ := t.NetConn().(*gatherConn)
+	return t, g
+}
+
 // closeNow closes c, a connection as the listener accepted it, and does not wait for the client. TLS
 // tells the client that the connection ends, if the socket has room for that. TLS would wait for
 // room, and for a write in progress, such as the answer to a client that asks for a new key.
 func closeNow(c net.Conn) {
-	if t, ok := c.(*tls.Conn); ok {
-		if g, ok := t.NetConn().(*gatherConn); ok {
-			g.ending.Store(true)
-			_ = g.TCPConn.SetWriteDeadline(time.Now()) // ends a write in progress
-		}
+	if _, g := secured(c); g != nil {
+		g.ending.Store(true)
+		_ = g.TCPConn.SetWriteDeadline(time.Now()) // ends a write in progress
 	}
 	_ = c.Close()
 }

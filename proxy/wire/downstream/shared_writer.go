@@ -2,11 +2,9 @@ package downstream
 
 import (
 	"crypto/tls"
-	"errors"
-	"net"
 	"sync"
-	"sync/atomic"
-	"syscall"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // SharedWriter writes to a TLS connection that carries several streams. It seals what is due for
@@ -16,47 +14,24 @@ import (
 // It copies what is due into one record, and seals the record when it is full. So the bytes are
 // still in the processor's cache when they are sealed.
 type SharedWriter struct {
-	// Immutable.
-	raw    syscall.RawConn
-	tls    *tls.Conn
-	gather *gatherConn
-	poller *Poller // nil if it cannot poll the connection
-	room   func()
-
-	waiting  atomic.Bool // room is to be called
-	writable atomic.Bool // set when the socket has room again
+	outlet
+	room func() // immutable
 
 	record *[recordBytes]byte // of which length bytes are due and not yet sealed; nil for none
 	length int
 	due    int   // bytes since the last Flush
 	failed error // of sealing
-	err    error // of the last attempt on the socket
-	try    func(fd uintptr)
 }
 
 // NewSharedWriter returns a writer on conn, as the listener accepted it. The TLS handshake must be
 // over. room is called on a goroutine of its own when the socket has room again after a Flush that
 // was blocked. The owner must call Close before it closes conn.
-func NewSharedWriter(conn net.Conn, p *Poller, room func()) (*SharedWriter, error) {
-	t, ok := conn.(*tls.Conn)
-	if !ok {
-		return nil, errors.New("connection without TLS")
-	}
-	gather, ok := t.NetConn().(*gatherConn)
-	if !ok {
-		return nil, errors.New("connection of another listener")
-	}
-	raw, err := gather.TCPConn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	w := &SharedWriter{raw: raw, tls: t, gather: gather, poller: p, room: room}
-	w.try = func(fd uintptr) { w.err = w.gather.writeTo(fd) }
-	gather.hold()
-	if p.add(raw, sharedClient{w}, pollOut) != nil { // no memory, or not Linux
-		w.poller = nil
-	}
-	return w, nil
+func NewSharedWriter(conn *tls.Conn, p *Poller, guard *exchange.Guard, room func()) *SharedWriter {
+	w := &SharedWriter{room: func() { go room() }}
+	w.open(conn, p, guard)
+	w.gather.hold()
+	w.poll(w, pollOut)
+	return w
 }
 
 // Add appends bytes to those that are due. They are copied. The next Flush returns an error of it.
@@ -106,33 +81,7 @@ func (w *SharedWriter) Flush() (blocked bool, err error) {
 	if w.failed != nil {
 		return false, w.failed
 	}
-	for {
-		w.writable.Store(false)
-		if err := w.raw.Control(w.try); err != nil {
-			return false, err
-		}
-		if w.err != nil || !w.gather.hasRest() {
-			return false, w.err
-		}
-		if w.poller == nil {
-			go w.wait()
-			return true, nil
-		}
-		// Nothing is missed: the poller sets writable before it reads waiting.
-		w.waiting.Store(true)
-		if !w.writable.Load() || !w.waiting.CompareAndSwap(true, false) {
-			return true, nil
-		}
-	}
-}
-
-// wait writes the rest as the client takes it, and blocks until that is done. It takes the poller's
-// part. The owner's next Flush meets an error again.
-func (w *SharedWriter) wait() {
-	_ = w.raw.Write(func(fd uintptr) bool { // fails if the connection is closed
-		return w.gather.writeTo(fd) != nil || !w.gather.hasRest()
-	})
-	w.room()
+	return w.flush(&w.room)
 }
 
 // Finish writes what the client still takes, without waiting, and makes a close of the connection
@@ -144,26 +93,14 @@ func (w *SharedWriter) Finish() {
 
 // Close stops the calls of room, except for one in progress. It may be called more than once.
 func (w *SharedWriter) Close() {
-	w.waiting.Store(false)
+	w.again.Store(nil)
 	if w.poller != nil {
-		w.poller.remove(w.raw, sharedClient{w})
+		w.poller.remove(w.raw, w)
 	}
 	if w.record != nil {
 		w.drop()
 	}
 }
 
-// sharedClient is a SharedWriter as the poller knows it.
-type sharedClient struct{ *SharedWriter }
-
 // readable implements pollable. The connection's reader has a goroutine.
-func (sharedClient) readable() {}
-
-// writable implements pollable.
-func (c sharedClient) writable() {
-	w := c.SharedWriter
-	w.writable.Store(true)
-	if w.waiting.CompareAndSwap(true, false) {
-		go w.room()
-	}
-}
+func (*SharedWriter) readable() {}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
@@ -17,10 +18,7 @@ func TestSharedWriter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, served, client, _ := sinkPair(t, sinkWay{secure: true, polled: polled})
 			roomc := make(chan struct{}, 1)
-			w, err := NewSharedWriter(served, s.poller, func() { roomc <- struct{}{} })
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := NewSharedWriter(served.(*tls.Conn), s.poller, proxytest.Guard(), func() { roomc <- struct{}{} })
 			defer w.Close()
 			var want bytes.Buffer
 			got := make(chan []byte, 1)
@@ -91,10 +89,7 @@ func TestSharedConnections(t *testing.T) {
 func TestSharedWriterRoomBeforeWait(t *testing.T) {
 	s, served, client, _ := sinkPair(t, sinkWay{secure: true})
 	roomc := make(chan struct{}, 1)
-	w, err := NewSharedWriter(served, s.poller, func() { roomc <- struct{}{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := NewSharedWriter(served.(*tls.Conn), s.poller, proxytest.Guard(), func() { roomc <- struct{}{} })
 	defer w.Close()
 	const size = 1 << 20
 	if err := w.gather.seal(w.tls, make([]byte, size)); err != nil {
@@ -107,7 +102,7 @@ func TestSharedWriterRoomBeforeWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go w.wait()
+	go w.await(w.room)
 	rest := make(chan int64, 1)
 	go func() {
 		n, _ := io.Copy(io.Discard, client.(*tls.Conn).NetConn())

@@ -1,66 +1,40 @@
 package downstream
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// sink writes to one client's socket and never waits for it. It keeps the part of one batch that
-// the socket did not take: shared slices in plaintext, sealed records under TLS. It implements
-// [fanout.Sink] and has no goroutine.
+// sink writes a watch to one client's socket. It keeps at most one batch that the socket did not take.
+// It implements [fanout.Sink] and has no goroutine. Write and a drain never overlap.
 type sink struct {
-	// Immutable once begun.
-	raw    syscall.RawConn
-	tls    *tls.Conn   // nil in plaintext
-	gather *gatherConn // what tls writes to; nil in plaintext
-	poller *Poller     // nil if it cannot poll the connection
-	last   string      // follows the events of a complete response
-	guard  *exchange.Guard
-	SinkEvents
+	outlet
+	last  string // follows the events of a complete response
+	watch Watch
 
-	read    atomic.Pointer[func()]      // called once when readable; nil after that or End
-	drained atomic.Pointer[func(error)] // Drain's done, while a rest waits for room
-	room    atomic.Bool                 // set when the socket has room again
-	missed  atomic.Bool                 // there may be more to read than read has seen
-
-	// Owned by the caller of Write, and by a drain. The two never overlap.
-	rest [][]byte // not yet written
-	keep [][]byte // memory for rest
-	err  error
-	try  func(fd uintptr)
+	read   atomic.Pointer[func()] // called once when readable; nil after that or End
+	missed atomic.Bool            // there may be more to read than read has seen
+	keep   [][]byte               // memory for rest
 }
 
-// SinkEvents are a sink's calls to its watch. Shards and the poller call Gone and Evict, which must
-// not wait.
-type SinkEvents struct {
-	Gone  func()                                    // client left or sink panicked: ends the watch
-	Drop  func()                                    // Ended panicked: closes the connection
-	Keep  func(int64) bool                          // the watch keeps so many bytes; reports whether it may
-	Evict func(fanout.State)                        // the watch is being evicted
-	Ended func(reason fanout.Reason, complete bool) // called once, on its own goroutine
+// Watch is the watch of a sink, which calls its methods as exchange.Stream says. End runs on a
+// goroutine of its own.
+type Watch interface {
+	exchange.Stream
+	// Drop closes the connection, because End has panicked.
+	Drop()
 }
 
 // NewSink returns the sink of a watch on conn, as the listener accepted it. Begin must be called
 // first. last follows the events of a watch that ends properly; "" for nothing.
-func NewSink(conn net.Conn, p *Poller, last string, guard *exchange.Guard, events SinkEvents) *sink {
-	s := &sink{poller: p, last: last, guard: guard, SinkEvents: events}
-	if t, ok := conn.(*tls.Conn); ok {
-		s.tls = t
-		s.gather = t.NetConn().(*gatherConn) // see proxy.Server.Listen
-	}
-	raw, err := TCPConn(conn).SyscallConn()
-	if err != nil {
-		panic("SyscallConn: " + err.Error()) // only for a nil connection
-	}
-	s.raw = raw
-	s.try = s.writeTo
+func NewSink(conn net.Conn, p *Poller, last string, guard *exchange.Guard, watch Watch) *sink {
+	s := &sink{last: last, watch: watch}
+	s.open(conn, p, guard)
 	return s
 }
 
@@ -74,8 +48,7 @@ func (s *sink) Begin(head []byte, read func()) error {
 		return err
 	}
 	s.read.Store(&read)
-	if s.poller.add(s.raw, s, pollIn|pollOut) != nil { // no memory, or not Linux
-		s.poller = nil
+	if s.poll(s, pollIn|pollOut); s.poller == nil {
 		s.readable()
 	}
 	return nil
@@ -123,7 +96,7 @@ func (s *sink) readable() {
 	s.missed.Store(true)
 	if read := s.read.Swap(nil); read != nil {
 		go func() {
-			defer s.guard.Caught("watch's reader", s.Gone)
+			defer s.guard.Caught("watch's reader", s.watch.Gone)
 			s.missed.Store(false)
 			(*read)()
 		}()
@@ -137,10 +110,10 @@ func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
 		if err := s.seal(batch); err != nil {
 			return false, err
 		}
-		return s.writeRest()
+		return s.write()
 	}
 	s.rest = batch
-	blocked, err = s.writeRest()
+	blocked, err = s.write()
 	if !blocked || err != nil {
 		s.rest = nil
 		return false, err
@@ -148,31 +121,6 @@ func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
 	s.keep = append(s.keep[:0], s.rest...)
 	s.rest = s.keep
 	return true, nil
-}
-
-// writeRest writes as much as the socket takes without waiting.
-func (s *sink) writeRest() (blocked bool, err error) {
-	// Control, because Write would make Go's runtime prepare for a wait.
-	if err := s.raw.Control(s.try); err != nil {
-		return false, err
-	}
-	return s.hasRest(), s.err
-}
-
-// writeTo is writeRest's attempt on the socket.
-func (s *sink) writeTo(fd uintptr) {
-	if s.gather != nil {
-		s.err = s.gather.writeTo(fd)
-		return
-	}
-	s.rest, s.err = writev(fd, s.rest)
-}
-
-func (s *sink) hasRest() bool {
-	if s.gather != nil {
-		return s.gather.hasRest()
-	}
-	return len(s.rest) > 0
 }
 
 // seal encrypts the batch in as few records as possible.
@@ -190,70 +138,31 @@ func (s *sink) seal(batch [][]byte) error {
 
 // Drain implements fanout.Sink.
 func (s *sink) Drain(done func(error)) {
-	if s.poller == nil {
-		go func() {
-			defer s.guard.Caught("watch's drain", func() { done(exchange.ErrPanicked) })
-			done(s.wait())
-		}()
-		return
-	}
+	var again func()
+	again = func() { s.drain(&again, done) }
+	again()
+}
+
+// drain writes what the socket takes. If a rest remains, again goes on.
+func (s *sink) drain(again *func(), done func(error)) {
 	defer s.guard.Caught("watch's drain", func() { done(exchange.ErrPanicked) })
-	s.drain(&done)
-}
-
-// drain writes what the socket takes. If a rest remains, it leaves done to writable. No event is
-// missed: writable sets room before it reads drained, and drain reads room after it has set
-// drained.
-func (s *sink) drain(done *func(error)) {
-	for {
-		s.room.Store(false)
-		blocked, err := s.writeRest()
-		if !blocked || err != nil {
-			clear(s.keep)
-			s.keep, s.rest = nil, nil
-			(*done)(err)
-			return
-		}
-		s.drained.Store(done)
-		if !s.room.Load() || !s.drained.CompareAndSwap(done, nil) {
-			return
-		}
+	if blocked, err := s.flush(again); !blocked {
+		clear(s.keep)
+		s.keep, s.rest = nil, nil
+		done(err)
 	}
-}
-
-// writable implements pollable.
-func (s *sink) writable() {
-	defer s.guard.Caught("watch's drain", s.Gone) // all clients share the poller's goroutine
-	s.room.Store(true)
-	if done := s.drained.Swap(nil); done != nil {
-		s.drain(done)
-	}
-}
-
-// wait writes the rest as the client takes it, and blocks until that is done.
-func (s *sink) wait() error {
-	err := s.raw.Write(func(fd uintptr) bool {
-		s.writeTo(fd)
-		return s.err != nil || !s.hasRest()
-	})
-	clear(s.keep)
-	s.keep, s.rest = nil, nil
-	if err == nil {
-		err = s.err
-	}
-	return err
 }
 
 // Kept implements fanout.Keeper.
 func (s *sink) Kept(bytes int64) (ok bool) {
 	defer s.guard.Caught("watch's account", func() { ok = false })
-	return s.Keep(bytes)
+	return s.watch.Keep(bytes)
 }
 
 // Evicted implements fanout.Evictee.
 func (s *sink) Evicted(st fanout.State) {
 	defer s.guard.Caught("watch's eviction", nil) // the watch ends in any case
-	s.Evict(st)
+	s.watch.Evict(st)
 }
 
 // End implements fanout.Sink.
@@ -267,11 +176,11 @@ func (s *sink) End(reason fanout.Reason, complete bool) {
 	}
 	s.read.Store(nil)
 	go func() {
-		defer s.guard.Caught("watch's end", s.Drop)
+		defer s.guard.Caught("watch's end", s.watch.Drop)
 		if s.poller != nil {
 			s.poller.remove(s.raw, s)
 		}
-		s.Ended(reason, complete)
+		s.watch.End(reason, complete)
 	}()
 }
 

@@ -36,7 +36,25 @@ func (c *tapConn) Read(p []byte) (int, error) {
 // testSink is a sink whose End and Drain can be waited for.
 type testSink struct {
 	*sink
-	endc chan bool // gets whether the response is complete
+	endc <-chan bool // gets whether the response is complete
+}
+
+// testWatch is a sink's watch. It panics at its eviction.
+type testWatch struct {
+	exchange.Stream
+	endc          chan bool
+	gone, dropped chan bool // a call of Drop follows a panic of End; nil for no panic
+}
+
+func (w testWatch) Gone()              { w.gone <- true }
+func (w testWatch) Drop()              { w.dropped <- true }
+func (w testWatch) Evict(fanout.State) { panic("evicted") }
+
+func (w testWatch) End(_ fanout.Reason, complete bool) {
+	if w.dropped != nil {
+		panic("ended")
+	}
+	w.endc <- complete
 }
 
 func (s testSink) drain() error {
@@ -85,9 +103,8 @@ func sinkPair(t *testing.T, way sinkWay) (s testSink, served net.Conn, client ne
 			t.Fatal(err)
 		}
 	}
-	s = testSink{NewSink(served, p, framing.LastChunk, nil, SinkEvents{}), make(chan bool, 1)}
-	s.Ended = func(_ fanout.Reason, complete bool) { s.endc <- complete }
-	return s, served, client, tap
+	watch := testWatch{endc: make(chan bool, 1)}
+	return testSink{NewSink(served, p, framing.LastChunk, proxytest.Guard(), watch), watch.endc}, served, client, tap
 }
 
 // beganPair is sinkPair with a response that has begun.
@@ -363,13 +380,11 @@ func (panickingRaw) Write(func(uintptr) bool) error { panic("write") }
 func TestPanicInSink(t *testing.T) {
 	for _, polled := range []bool{true, false} {
 		s, _, _, _ := sinkPair(t, sinkWay{polled: polled})
-		s.guard = proxytest.Guard()
 		if !polled {
 			s.poller = nil
 		}
-		gone, dropped := make(chan bool, 4), make(chan bool, 4)
-		s.Gone, s.Drop = func() { gone <- true }, func() { dropped <- true }
-		s.raw = panickingRaw{}
+		watch := testWatch{gone: make(chan bool, 4), dropped: make(chan bool, 4)}
+		s.watch, s.raw = watch, panickingRaw{}
 		if blocked, err := s.Write([][]byte{[]byte("event")}); blocked || !errors.Is(err, exchange.ErrPanicked) {
 			t.Errorf("Write: %t, %v", blocked, err)
 		}
@@ -378,18 +393,18 @@ func TestPanicInSink(t *testing.T) {
 		if err := <-drained; !errors.Is(err, exchange.ErrPanicked) {
 			t.Errorf("Drain: %v", err)
 		}
-		done := func(error) {}
-		s.drained.Store(&done)
+		again := func() { s.sink.drain(nil, func(err error) { drained <- err }) }
+		s.again.Store(&again)
 		s.writable()
-		<-gone
+		if err := <-drained; !errors.Is(err, exchange.ErrPanicked) {
+			t.Errorf("writable: %v", err)
+		}
 		read := func() { panic("read") }
 		s.read.Store(&read)
 		s.readable()
-		<-gone
-		s.Evict = func(fanout.State) { panic("evicted") }
+		<-watch.gone
 		s.Evicted(fanout.State{})
-		s.Ended = func(fanout.Reason, bool) { panic("ended") }
 		s.End(fanout.Gone, false)
-		<-dropped
+		<-watch.dropped
 	}
 }

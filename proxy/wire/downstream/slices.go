@@ -14,13 +14,12 @@ import (
 // WriteSlices writes body to a connection as the listener accepted it. It may change body's outer
 // slice. A long body is sealed for TLS during turn.
 func WriteSlices(conn net.Conn, body exchange.BodySlices, turn exchange.Turn) (n int64, err error) {
-	t, ok := conn.(*tls.Conn)
-	if !ok {
+	t, gather := secured(conn)
+	switch {
+	case t == nil:
 		vector := net.Buffers(body) // WriteTo uses it up
 		return vector.WriteTo(conn)
-	}
-	gather, ok := t.NetConn().(*gatherConn)
-	if !ok || body.Size() <= SealedAtOnce {
+	case gather == nil || body.Size() <= SealedAtOnce:
 		return writeJoined(t, body)
 	}
 	return writeJoined(&sealer{t, gather, turn}, body)

@@ -1,7 +1,6 @@
 package downstream
 
 import (
-	"crypto/tls"
 	"net"
 	"time"
 )
@@ -52,10 +51,7 @@ func (s Seconds) Duration() time.Duration { return time.Duration(float64(s) * fl
 
 // TCPConn returns the TCP connection below a client's connection as the listener accepted it.
 func TCPConn(c net.Conn) *net.TCPConn {
-	if t, ok := c.(*tls.Conn); ok {
-		return t.NetConn().(*gatherConn).TCPConn // see proxy.Server.Listen
-	}
-	if a, ok := c.(*arrivingConn); ok {
+	if a := arrivingOf(c); a != nil {
 		return a.TCPConn
 	}
 	return c.(*net.TCPConn)

@@ -28,10 +28,9 @@ type Conn interface {
 	Remaining() (d time.Duration, ok bool)
 
 	// Payer returns who pays for what the connection holds until the client of a request is known: a
-	// known client that has sent a request on it before, or a stranger at its address. Known reports
-	// whether there is such a client, and KnownAs says who it is.
+	// known client that has sent a request on it before, of which KnownAs says who it is, or a stranger
+	// at its address.
 	Payer() account.Source
-	Known() bool
 	KnownAs(account.Source)
 
 	// Arriving reports whether the connection is new and may still hold a turn at the processors.

@@ -104,6 +104,14 @@ func (x *Exchange) Give() {
 	exchanges.Put(x)
 }
 
+// Written closes Until, if there is one.
+func (x *Exchange) Written() {
+	if until := x.Until; until != nil {
+		x.Until = nil
+		_ = until.Close()
+	}
+}
+
 // Continue calls the response's Later, if there is one.
 func (x *Exchange) Continue() {
 	if later := x.Response.Later; later != nil {

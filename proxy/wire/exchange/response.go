@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/watchfan/watchfan/fanout"
 )
@@ -70,6 +71,22 @@ func (r *Response) Code() int { return cmp.Or(r.Status, http.StatusOK) }
 func (r *Response) HasBody(method string) bool {
 	code := r.Code()
 	return method != http.MethodHead && code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified
+}
+
+// BodyLength returns the length of Body or of Reader; -1 if it is not known.
+func (r *Response) BodyLength() int64 {
+	if r.Reader != nil {
+		return r.Length
+	}
+	return int64(r.Body.Size())
+}
+
+// SaysLength returns the Content-Length of the head for a body of some length; "" for none.
+func (r *Response) SaysLength(length int64) string {
+	if length < 0 || !r.HasBody(http.MethodGet) {
+		return ""
+	}
+	return strconv.FormatInt(length, 10)
 }
 
 // BodySlices is a response body of shared slices.

@@ -39,9 +39,8 @@ func TestSlowReader(t *testing.T) {
 			return err
 		},
 		"taken over": func(c net.Conn, by time.Time) error {
-			r := newResponder(&exchange.Exchange{Method: "GET", Protocol: exchange.HTTP11, Due: by})
-			r.conn = &hijacked{conn: c}
-			return r.copy(zeros{}, true)
+			r := &responder{conn: &hijacked{conn: c}, due: by}
+			return r.copy(zeros{}, -1, true)
 		},
 	}
 	for name, write := range writers {

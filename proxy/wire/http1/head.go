@@ -78,14 +78,12 @@ func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.
 func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
 	var said onceSaid
 	lines := 0
-	for len(raw) > 0 {
-		end := strings.IndexByte(raw, '\n')
-		if end < 1 || raw[end-1] != '\r' {
+	for line := range strings.Lines(raw) {
+		line, whole := strings.CutSuffix(line, "\r\n")
+		if !whole {
 			return bareLineFeed
 		}
-		line := raw[:end-1]
-		raw = raw[end+1:]
-		if len(line) == 0 {
+		if line == "" {
 			break
 		}
 		if lines++; lines > exchange.MaxHeaderLines {
@@ -95,7 +93,7 @@ func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
 		if len(name) == len(line) || !httpguts.ValidHeaderFieldName(name) {
 			return exchange.BadRequest("a line of the request's header does not begin with a name and a colon")
 		}
-		value = trimBlanks(value)
+		value = strings.Trim(value, " \t")
 		if st := checkField(x, name, value, &said); st != nil {
 			return st
 		}
@@ -156,11 +154,8 @@ var (
 // if it is all of the last line. The named headers are not forwarded (RFC 9110, section 7.6.1).
 // Headers that identify the client, or a user that it impersonates, must not get lost this way.
 func checkConnection(x *exchange.Exchange, value string) *exchange.Refusal {
-	for more := true; more; {
-		var option string
-		option, value, more = strings.Cut(value, ",")
-		option = trimBlanks(option)
-		switch {
+	for option := range strings.SplitSeq(value, ",") {
+		switch option = strings.Trim(option, " \t"); {
 		case exchange.SameName(option, "close"):
 			x.Close = true
 		case exchange.SameName(option, "authorization"), exchange.NameHasPrefix(option, "impersonate-"), exchange.NameHasPrefix(option, "x-remote-"),
@@ -188,15 +183,4 @@ func settleExpectation(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 		}
 	}
 	return fasthttp.RequestConfig{}
-}
-
-// trimBlanks is strings.Trim for the blanks of a header, and faster.
-func trimBlanks(b string) string {
-	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
-		b = b[1:]
-	}
-	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
-		b = b[:len(b)-1]
-	}
-	return b
 }

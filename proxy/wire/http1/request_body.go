@@ -76,11 +76,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if b.stream == nil {
 		return 0, exchange.ErrBodyReleased
 	}
-	stalled := time.Now().Add(downstream.StallTimeout)
-	if !b.due.IsZero() && b.due.Before(stalled) {
-		stalled = b.due
-	}
-	_ = b.conn.SetReadDeadline(stalled)
+	_ = b.conn.SetReadDeadline(downstream.Stalled(b.due))
 	if b.releasing.Load() { // Release's deadline may have been overwritten by this one
 		return 0, exchange.ErrBodyReleased
 	}

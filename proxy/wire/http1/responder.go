@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -28,56 +27,42 @@ type responder struct {
 	reusable bool // the response is complete, and the connection can carry another request
 }
 
-// detach takes over the connection of ctx and calls answer to write the response there.
-func (s *Server) detach(ctx *fasthttp.RequestCtx, x *exchange.Exchange, answer func(exchange.Responder)) {
-	r := newResponder(x)
-	s.hijack(ctx, x, func(h *hijacked) { r.run(h, answer) })
-}
-
-func newResponder(x *exchange.Exchange) *responder {
-	return &responder{method: x.Method, http11: x.Protocol >= exchange.HTTP11, last: x.Close, due: x.WriteBy()}
-}
-
-// run has answer write the response on a connection. Then the connection carries another request,
-// or is closed.
-func (r *responder) run(h *hijacked, answer func(exchange.Responder)) {
-	r.conn = h
-	answer(r)
-	if r.reusable {
-		h.resume()
-	} else {
-		h.Close()
-	}
-}
-
-// later takes over the connection of ctx, goes on with the handler's work, and writes the response
-// there.
-func (s *Server) later(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
+// runOn takes over the connection of ctx, goes on with the handler's work if there is some left, and
+// writes the response of x there.
+func (s *Server) runOn(ctx *fasthttp.RequestCtx, x *exchange.Exchange) {
 	own := *x // the server's goroutine reuses x
-	own.Header, own.Response.Header = slices.Clone(x.Header), nil
+	own.Header, own.Response.Header = slices.Clone(x.Header), slices.Clone(x.Response.Header)
 	s.hijack(ctx, x, func(h *hijacked) {
-		written := sync.OnceFunc(func() {
-			if own.Until != nil {
-				_ = own.Until.Close()
-			}
-		})
-		defer written()
+		defer own.Written()
 		own.Continue()
-		own.Response.Close = own.Response.Close || own.Close || own.Conn.(*downstream.Conn).Last()
-		switch resp := &own.Response; {
+		resp := &own.Response
+		resp.Close = resp.Close || own.Close || h.client.Last()
+		r := &responder{conn: h, method: own.Method, http11: own.Protocol >= exchange.HTTP11, last: own.Close, due: own.WriteBy()}
+		switch {
 		case resp.Stream != nil:
-			st, head := newStream(&own)
-			st.run(h, head)
+			begin(h, &own)
 		case resp.Detached != nil:
-			written()
-			newResponder(&own).run(h, resp.Detached)
+			answer := resp.Detached
+			own.Written()
+			own = exchange.Exchange{} // answer may take long
+			r.run(answer)
 		default:
-			newResponder(&own).run(h, func(to exchange.Responder) {
-				defer written() // before the next request
+			r.run(func(to exchange.Responder) {
+				defer own.Written() // before the next request
 				to.Respond(resp)
 			})
 		}
 	})
+}
+
+// run has answer write the response. Then the connection carries another request, or is closed.
+func (r *responder) run(answer func(exchange.Responder)) {
+	answer(r)
+	if r.reusable {
+		r.conn.resume()
+	} else {
+		r.conn.Close()
+	}
 }
 
 // OnGone implements exchange.Responder.
@@ -90,67 +75,52 @@ func (r *responder) OnGone(gone func()) {
 
 // Respond implements exchange.Responder.
 func (r *responder) Respond(resp *exchange.Response) {
-	length := resp.Length
-	if resp.Reader == nil {
-		length = int64(resp.Body.Size())
-	} else {
+	if resp.Reader != nil {
 		defer resp.Reader.Close()
 	}
 	body := resp.HasBody(r.method) || resp.Bare
-	f := framed{length: length, http11: r.http11}
-	f.chunked = body && length < 0 && r.http11 && !resp.Bare
-	f.keepAlive = !r.last && !resp.Close && !resp.Bare && (f.chunked || !body || length >= 0)
+	f := framed{length: resp.BodyLength(), http11: r.http11}
+	f.chunked = body && f.length < 0 && r.http11 && !resp.Bare
+	f.keepAlive = !r.last && !resp.Close && !resp.Bare && (f.chunked || !body || f.length >= 0)
 	begin := appendHead(nil, resp, f)
-	if body && resp.Reader == nil {
-		for _, slice := range resp.Body {
-			begin = append(begin, slice...)
-		}
+	if body {
+		begin = slices.Concat(append([][]byte{begin}, resp.Body...)...)
 	}
 	err := r.write(begin)
 	if err == nil && body && resp.Reader != nil {
-		err = r.copy(resp.Reader, f.chunked)
+		err = r.copy(resp.Reader, f.length, f.chunked)
 	}
 	r.reusable = err == nil && f.keepAlive
 }
 
-// copy writes the bytes of from, each read at once, and then the end of the body.
-func (r *responder) copy(from io.Reader, chunked bool) error {
-	// The buffer holds a chunk's length, its bytes and its line end.
-	const room = 16
-	buf := make([]byte, room+copyBufferSize+2)
-	for {
-		n, readErr := from.Read(buf[room : room+copyBufferSize])
-		if n > 0 {
-			from, to := room, room+n
-			if chunked {
-				length := strconv.AppendInt(nil, int64(n), 16)
-				from -= len(length) + 2
-				copy(buf[from:], length)
-				copy(buf[room-2:], "\r\n")
-				to += copy(buf[to:], "\r\n")
-			}
-			if err := r.write(buf[from:to]); err != nil {
-				return err
-			}
+// copy writes a body of some length; -1 is any length.
+func (r *responder) copy(from io.Reader, length int64, chunked bool) error {
+	return exchange.Copy(from, length, func(p []byte, last bool) error {
+		if chunked {
+			p = chunkOf(p, last)
 		}
-		switch {
-		case readErr == io.EOF && chunked:
-			return r.write([]byte(framing.LastChunk))
-		case readErr == io.EOF:
+		if len(p) == 0 {
 			return nil
-		case readErr != nil:
-			return readErr
 		}
+		return r.write(p)
+	})
+}
+
+// chunkOf returns p as a chunk. The last one ends the body.
+func chunkOf(p []byte, last bool) (chunk []byte) {
+	if len(p) > 0 {
+		chunk = strconv.AppendInt(make([]byte, 0, len(p)+16), int64(len(p)), 16)
+		chunk = append(append(append(chunk, "\r\n"...), p...), "\r\n"...)
 	}
+	if last {
+		chunk = append(chunk, framing.LastChunk...)
+	}
+	return chunk
 }
 
 func (r *responder) write(p []byte) error {
-	c, deadline := r.conn.conn, time.Now().Add(downstream.StallTimeout)
-	if !r.due.IsZero() && r.due.Before(deadline) {
-		deadline = r.due
-	}
-	_ = c.SetWriteDeadline(deadline)
-	_, err := c.Write(p)
+	_ = r.conn.conn.SetWriteDeadline(downstream.Stalled(r.due))
+	_, err := r.conn.conn.Write(p)
 	return err
 }
 
@@ -230,8 +200,8 @@ func appendHead(b []byte, r *exchange.Response, f framed) []byte {
 	case !f.http11:
 		own.Add("Connection", "keep-alive")
 	}
-	if !f.chunked && f.length >= 0 && status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified {
-		own.Add("Content-Length", strconv.FormatInt(f.length, 10))
+	if length := r.SaysLength(f.length); length != "" && !f.chunked {
+		own.Add("Content-Length", length)
 	}
 	if r.Header.Get("Date") == "" {
 		own.Add("Date", time.Now().UTC().Format(http.TimeFormat))

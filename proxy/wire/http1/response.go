@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -23,30 +24,18 @@ func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *r
 		ctx.SetConnectionClose()
 	})
 	r := &x.Response
-	if x.Until != nil {
-		ctx.SetUserValue(untilKey{}, x.Until) // fasthttp closes it at the end
-	}
-	unknown := r.Reader != nil && r.Length < 0 && r.HasBody(x.Method)
-	switch {
-	case r.Stream != nil:
-		s.stream(ctx, x)
-		return
-	case r.Detached != nil:
-		s.detach(ctx, x, r.Detached)
-		return
-	case r.Later != nil:
-		s.later(ctx, x)
-		return
-	case r.Bare, unknown && x.Protocol < exchange.HTTP11:
-		// fasthttp would add a head's usual fields. HTTP/1.0 has no chunks, but fasthttp would send
-		// them.
-		if body != nil {
+	runsOn := r.Stream != nil || r.Detached != nil || r.Later != nil
+	// fasthttp would add a head's usual fields. HTTP/1.0 has no chunks, but fasthttp would send them.
+	own := r.Bare || r.Reader != nil && r.Length < 0 && r.HasBody(x.Method) && x.Protocol < exchange.HTTP11
+	if runsOn || own {
+		if body != nil && !runsOn {
 			body.Release()
 		}
-		whole := *r
-		whole.Header = append(exchange.Header(nil), r.Header...)
-		s.detach(ctx, x, func(to exchange.Responder) { to.Respond(&whole) })
+		s.runOn(ctx, x)
 		return
+	}
+	if x.Until != nil {
+		ctx.SetUserValue(untilKey{}, x.Until) // fasthttp closes it at the end
 	}
 	if x.Slot != nil && r.Reader == nil {
 		x.Slot.Release()
@@ -128,4 +117,50 @@ func (b *slicesBody) WriteTo(w io.Writer) (n int64, err error) {
 
 func (b *slicesBody) Read([]byte) (int, error) {
 	return 0, errors.New("a body of slices is written, not read")
+}
+
+// responseBody is a response's Reader while fasthttp sends it to the client.
+type responseBody struct {
+	io.ReadCloser
+	length  int64 // -1 if not known
+	conn    net.Conn
+	request *requestBody  // nil for none; it may be read while the response is being sent
+	slot    exchange.Slot // released by Close; nil for none
+	guard   *exchange.Guard
+}
+
+// SupportsBodyWriteTo makes fasthttp use WriteTo.
+func (*responseBody) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo sends each read on at once, with a deadline for each write. fasthttp's own loop does this
+// only for bodies of unknown length.
+func (b *responseBody) WriteTo(w io.Writer) (n int64, err error) {
+	defer b.guard.Caught("response body", func() { err = exchange.ErrPanicked }) // fasthttp closes the connection
+	flusher, _ := w.(interface{ Flush() error })
+	err = exchange.Copy(b, b.length, func(p []byte, _ bool) error {
+		if len(p) == 0 {
+			return nil
+		}
+		_ = b.conn.SetWriteDeadline(downstream.Stalled(time.Time{}))
+		written, err := w.Write(p)
+		n += int64(written)
+		if err == nil && flusher != nil {
+			err = flusher.Flush()
+		}
+		return err
+	})
+	return n, err
+}
+
+// Close ends the response, and releases the request's body and slot.
+func (b *responseBody) Close() (err error) {
+	defer b.guard.Caught("response body", func() { err = exchange.ErrPanicked })
+	err = b.ReadCloser.Close()
+	if b.request != nil {
+		b.request.Release()
+	}
+	if b.slot != nil {
+		b.slot.Release()
+	}
+	return err
 }

@@ -116,7 +116,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	x := exchange.Take()
 	defer x.Give()
 	body := s.handle(ctx, x)
-	if entry := keptOf(ctx.Conn()).entry; entry != nil && x.Conn.Known() {
+	if entry := keptOf(ctx.Conn()).entry; entry != nil && !x.Conn.Payer().Stranger {
 		entry.Move(x.Conn.Payer())
 	}
 	s.respond(ctx, x, body)

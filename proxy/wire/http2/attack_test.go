@@ -123,17 +123,16 @@ func TestBodiesNobodyReads(t *testing.T) {
 		<-ctx.Done()
 	})
 	defer cancel()
-	w.server.receive = connWindow
-	p := w.dial()
-	p.head(1, "POST", "/", false)
+	p := w.dialWide()
+	p.head(3, "POST", "/", false)
 	for range streamWindow/maxFrame + 1 {
-		_ = p.framer.WriteData(1, false, make([]byte, maxFrame))
+		_ = p.framer.WriteData(3, false, make([]byte, maxFrame))
 	}
-	if got := p.status(1); got != "FLOW_CONTROL_ERROR" {
+	if got := p.status(3); got != "FLOW_CONTROL_ERROR" {
 		t.Errorf("got %s", got)
 	}
 	// The connection's window bounds all of them together. The others go on.
-	id := uint32(3)
+	id := uint32(5)
 	for range connWindow / streamWindow {
 		p.head(id, "POST", "/", false)
 		for range streamWindow / maxFrame {

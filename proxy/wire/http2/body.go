@@ -8,6 +8,7 @@ import (
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -34,7 +35,7 @@ type body struct {
 
 func newBody(st *stream, length int64, expects bool) *body {
 	b := &body{stream: st, came: make(chan struct{}, 1), length: length, room: streamWindow, expects: expects}
-	b.entry = st.conn.server.Ledger.Open(st.conn.shared.Payer(), account.Bodies, b.cut)
+	b.entry = st.conn.server.Ledger.Open(st.Payer(), account.Bodies, b.cut)
 	return b
 }
 
@@ -96,11 +97,7 @@ func (b *body) awaitLocked() error {
 		return nil
 	}
 	c := b.stream.conn
-	wait := c.server.stall
-	if !b.due.IsZero() {
-		wait = min(wait, time.Until(b.due))
-	}
-	stalled := time.NewTimer(wait)
+	stalled := time.NewTimer(time.Until(downstream.Stalled(b.due)))
 	defer stalled.Stop()
 	for len(b.data) == 0 && b.err == nil {
 		b.continueLocked()

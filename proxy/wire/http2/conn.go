@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"sync"
-	"time"
 
 	wire "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -41,10 +40,11 @@ const (
 // conn is one client's connection. Any goroutine may lock it, queue frames and send them. Nothing
 // that holds the lock waits for the client. See the package's documentation for the goroutines.
 type conn struct {
+	*downstream.Conn // immutable once there are streams
+
 	// Immutable.
 	server  *Server
 	tls     *tls.Conn // as the listener accepted it
-	shared  *downstream.Conn
 	carrier *fanout.Carrier
 
 	arrival sync.Once      // closes arrived
@@ -91,17 +91,18 @@ type conn struct {
 
 	ending   ending
 	idleFrom fanout.MonotonicTime // since when no stream is open
+	headFrom fanout.MonotonicTime // when the header block began that is being read; 0 for none
 	timed    bool                 // the reader has a deadline
 }
 
 // newConn returns the connection of t. It sends the server's SETTINGS.
-func newConn(s *Server, t *tls.Conn) (*conn, error) {
+func newConn(s *Server, t *tls.Conn) *conn {
 	c := &conn{
 		server:    s,
 		tls:       t,
 		arrived:   make(chan struct{}),
 		window:    defaultWindow,
-		receive:   s.receive,
+		receive:   strangersWindow,
 		initial:   defaultWindow,
 		frameSize: maxFrame,
 		idleFrom:  fanout.MonotonicNow(),
@@ -114,10 +115,7 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 	c.calm.init(s.maxStreams)
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.carrier = fanout.NewCarrier(c.flush)
-	var err error
-	if c.out, err = downstream.NewSharedWriter(t, s.Poller, c.roomAgain); err != nil {
-		return nil, err
-	}
+	c.out = downstream.NewSharedWriter(t, s.Poller, s.Guard, c.roomAgain)
 	c.mu.Lock()
 	defer c.unlock()
 	_ = c.framer.WriteSettings(
@@ -127,13 +125,13 @@ func newConn(s *Server, t *tls.Conn) (*conn, error) {
 	)
 	_ = c.framer.WriteWindowUpdate(0, uint32(c.receive-defaultWindow))
 	c.sendLocked()
-	return c, nil
+	return c
 }
 
 // serve reads the connection until it ends, and waits until nothing works for it.
 func (c *conn) serve() {
-	c.shared = c.server.Conns.Shared(c.tls, c.goAway)
-	c.shared.Rest(true) // it has no stream yet
+	c.Conn = c.server.Conns.Shared(c.tls, c.goAway)
+	c.Rest(true) // it has no stream yet
 	c.end(c.readCaught())
 	c.reader.giveBack()
 	c.working.Wait()
@@ -187,13 +185,12 @@ func (c *conn) restLocked() {
 		return
 	}
 	c.idleFrom = fanout.MonotonicNow()
-	c.shared.Rest(true)
-	if c.shared.Last() {
+	c.Rest(true)
+	if c.Last() {
 		c.goAwayLocked()
 	}
 	if !c.timed {
-		c.timed = true
-		_ = c.tls.SetReadDeadline(time.Now().Add(downstream.IdleTimeout))
+		c.setDeadlineLocked(c.idleFrom)
 	}
 }
 

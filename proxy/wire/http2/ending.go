@@ -48,7 +48,7 @@ func (c *conn) end(err error) {
 // with bytes unread is reset, and its client may lose what was sent before.
 func (c *conn) linger() {
 	_ = c.tls.CloseWrite()
-	tcp := c.shared.TCP()
+	tcp := c.TCP()
 	_ = tcp.SetReadDeadline(time.Now().Add(lastFramesTimeout))
 	_, _ = io.CopyN(io.Discard, tcp, maxControl)
 }

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	wire "golang.org/x/net/http2"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -80,7 +82,7 @@ func TestGoAwayAtMaxAge(t *testing.T) {
 	p := w.dial()
 	first, _ := p.open(1, streams)
 	second, _ := p.open(3, streams)
-	steady.UntilTrue(t, "connection of that age", first.conn.shared.Last)
+	steady.UntilTrue(t, "connection of that age", first.Last)
 	first.End(fanout.Aged, true)
 	w.flush(first)
 	batch, payload := event(10)
@@ -153,10 +155,8 @@ func TestContinue(t *testing.T) {
 // A response that is complete before its request tells the client to stop, and the windows that the
 // rest of the body has taken are given back.
 func TestEarlyResponse(t *testing.T) {
-	w := newWorldEcho(t)
-	w.server.receive = connWindow
-	p := w.dial()
-	for id := uint32(1); id < 60; id += 2 {
+	p := newWorldEcho(t).dialWide()
+	for id := uint32(3); id < 60; id += 2 {
 		p.head(id, "POST", "/body", false)
 		for range streamWindow / maxFrame {
 			if p.framer.WriteData(id, false, make([]byte, maxFrame)) != nil {
@@ -193,27 +193,30 @@ func TestEarlyResponses(t *testing.T) {
 // A response whose window stays closed is given up. From then on nothing of its bytes is sent: they
 // may be those of another response by then.
 func TestStalledResponse(t *testing.T) {
-	left := make(chan int, 1)
-	w := newWorld(t, func(x *exchange.Exchange) {
-		st := x.Conn.(*stream)
-		x.Response.Detached = func(exchange.Responder) {
-			if err := st.send([][]byte{[]byte("hello")}, true); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("got %v", err)
-			}
-			st.conn.mu.Lock()
-			defer st.conn.mu.Unlock()
-			left <- len(st.pendingLocked())
+	synctest.Test(t, func(t *testing.T) {
+		st := unsentStream()
+		began := time.Now()
+		err := st.send([][]byte{[]byte("hello")}, true)
+		if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took != downstream.StallTimeout {
+			t.Errorf("%v after %s", err, took)
+		}
+		reset := wire.NewFramer(nil, &st.control)
+		if f, err := reset.ReadFrame(); err != nil || f.(*wire.RSTStreamFrame).ErrCode != wire.ErrCodeInternal {
+			t.Errorf("the client gets %v, %v", f, err)
+		}
+		if len(st.pendingLocked()) > 0 {
+			t.Error("the bytes may still be sent")
 		}
 	})
-	w.server.stall = 50 * time.Millisecond
-	p := w.dial(0)
-	p.get(1, "/")
-	if got := p.status(1); got != "INTERNAL_ERROR" {
-		t.Errorf("the client got %s", got)
-	}
-	if <-left > 0 {
-		t.Error("the bytes may still be sent")
-	}
+}
+
+// unsentStream returns a stream of a connection whose socket is full and whose windows are closed.
+func unsentStream() *stream {
+	c := &conn{full: true, server: &Server{}}
+	c.framer = wire.NewFramer(&c.control, nil)
+	st := &stream{conn: c, id: 1}
+	c.streams = openStreams{st, {conn: c, id: 3}}
+	return st
 }
 
 // A client that reads steadily is cut when its response is due, which is when its request is.
@@ -242,30 +245,21 @@ func TestDueResponse(t *testing.T) {
 
 // A response that waits for its turn is not given up while the client reads others.
 func TestWaitingResponse(t *testing.T) {
-	w := newWorld(t, func(x *exchange.Exchange) {
-		st := x.Conn.(*stream)
-		x.Response.Detached = func(exchange.Responder) {
-			looks := 0
-			st.conn.mu.Lock()
-			err := st.awaitLocked(func() bool { // looks at least once in each stall
-				st.conn.sent++
-				looks++
-				return looks >= 10
-			})
-			st.conn.unlock()
-			if err != nil {
-				t.Error(err)
-			}
-			if err := st.send([][]byte{[]byte("hello")}, true); err != nil {
-				t.Error(err)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		st := unsentStream()
+		st.window = 1
+		looks, began := 0, time.Now()
+		st.mu.Lock()
+		err := st.awaitLocked(func() bool { // looks at least once in each stall
+			st.conn.sent++
+			looks++
+			return looks >= 10
+		})
+		st.unlock()
+		if err != nil || time.Since(began) < 2*downstream.StallTimeout {
+			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})
-	w.server.stall = 20 * time.Millisecond
-	p := w.dial()
-	p.get(1, "/")
-	got := make(map[uint32]*bytes.Buffer)
-	p.data(got, 1, len("hello"))
 }
 
 // The window that bodies of watches have taken is given back at once, although nothing else is sent.
@@ -276,13 +270,12 @@ func TestUnreadBodiesOfWatches(t *testing.T) {
 		<-came
 		x.Response.Stream = newTestStream()
 	})
-	w.server.receive = connWindow
-	p := w.dial()
+	p := w.dialWide()
 	const streams = connWindow / 4 / streamWindow
-	for i := range uint32(streams) {
-		p.head(2*i+1, "POST", "/watch", false)
+	for id := uint32(3); id < 3+2*streams; id += 2 {
+		p.head(id, "POST", "/watch", false)
 		for range streamWindow / maxFrame {
-			_ = p.framer.WriteData(2*i+1, false, make([]byte, maxFrame))
+			_ = p.framer.WriteData(id, false, make([]byte, maxFrame))
 		}
 	}
 	p.ping()

@@ -16,7 +16,6 @@ import (
 // and sends what they have made due before it waits for more.
 type reader struct {
 	conn *conn
-	head fanout.MonotonicTime // when the current header block began; 0 for none
 	now  fanout.MonotonicTime // when something was last read
 	due  bool                 // frames have been handled, and nothing has been sent since
 
@@ -103,21 +102,32 @@ func (r *reader) await() error {
 	c := r.conn
 	c.mu.Lock()
 	defer c.unlock()
-	now := fanout.MonotonicNow()
-	since := func(t fanout.MonotonicTime) time.Duration { return time.Duration(now - t) }
 	switch {
 	case c.failed != nil:
 		return c.failed
 	case c.ending == ended:
 		return errSilent
-	case r.head != 0 && since(r.head) >= downstream.HeaderTimeout:
-		return errSlowHead
-	case c.lastID == 0 && since(c.idleFrom) >= downstream.HeaderTimeout,
-		len(c.streams) == 0 && since(c.idleFrom) >= downstream.IdleTimeout:
-		return errSilent
+	}
+	now := fanout.MonotonicNow()
+	if left, late := c.patienceLocked(now); late != nil && left <= 0 {
+		return late
 	}
 	c.setDeadlineLocked(now)
 	return nil
+}
+
+// patienceLocked returns how long the client may take to send what it must send next, and why the
+// connection ends after that; nil if it must send nothing.
+func (c *conn) patienceLocked(now fanout.MonotonicTime) (left time.Duration, late error) {
+	switch {
+	case c.headFrom != 0:
+		return downstream.HeaderTimeout - time.Duration(now-c.headFrom), errSlowHead
+	case c.lastID == 0:
+		return downstream.HeaderTimeout - time.Duration(now-c.idleFrom), errSilent
+	case len(c.streams) == 0:
+		return downstream.IdleTimeout - time.Duration(now-c.idleFrom), errSilent
+	}
+	return 0, nil
 }
 
 // setDeadlineLocked sets the deadline for what the client must send next, if there is one.
@@ -125,31 +135,22 @@ func (c *conn) setDeadlineLocked(now fanout.MonotonicTime) {
 	if c.ending == ended {
 		return // stopReading has set the last one
 	}
-	var until fanout.MonotonicTime
-	switch {
-	case c.reader.head != 0:
-		until = c.reader.head + fanout.MonotonicTime(downstream.HeaderTimeout)
-	case c.lastID == 0:
-		until = c.idleFrom + fanout.MonotonicTime(downstream.HeaderTimeout)
-	case len(c.streams) == 0:
-		until = c.idleFrom + fanout.MonotonicTime(downstream.IdleTimeout)
-	default:
-		c.timed = false
-		_ = c.tls.SetReadDeadline(time.Time{})
-		return
+	var deadline time.Time
+	left, late := c.patienceLocked(now)
+	if c.timed = late != nil; c.timed {
+		deadline = time.Now().Add(max(left, time.Millisecond))
 	}
-	c.timed = true
-	_ = c.tls.SetReadDeadline(time.Now().Add(max(time.Duration(until-now), time.Millisecond)))
+	_ = c.tls.SetReadDeadline(deadline)
 }
 
 // timeHead sets the time limit of a header block that has begun, or takes it back.
 func (c *conn) timeHead(begun bool) {
-	now := fanout.MonotonicNow()
-	c.reader.head = 0
-	if begun {
-		c.reader.head = now
-	}
 	c.mu.Lock()
+	defer c.unlock()
+	now := fanout.MonotonicNow()
+	c.headFrom = 0
+	if begun {
+		c.headFrom = now
+	}
 	c.setDeadlineLocked(now)
-	c.unlock()
 }

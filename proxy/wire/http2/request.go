@@ -64,7 +64,7 @@ func (c *conn) holdHead(bytes int) bool {
 		return true
 	}
 	if c.held == nil {
-		c.held = c.server.Ledger.Open(c.shared.Payer(), account.Heads, func() { go c.fail(errCalm) })
+		c.held = c.server.Ledger.Open(c.Payer(), account.Heads, func() { go c.fail(errCalm) })
 	}
 	return c.held.Set(int64(bytes))
 }
@@ -156,7 +156,7 @@ func (c *conn) requestLocked(id uint32, last bool) error {
 			x.Body = st.body
 		}
 	}
-	if c.shared.Last() {
+	if c.Last() {
 		c.goAwayLocked()
 	}
 	held := c.held
@@ -174,27 +174,22 @@ func (st *stream) serve(x *exchange.Exchange, wrong *exchange.Refusal, head *acc
 	if head != nil {
 		defer head.Close()
 	}
-	c := st.conn
-	release := true // nothing works for the stream any more
+	c, r := st.conn, &responder{stream: st, method: x.Method}
+	lasts := false // a shard works for the stream
 	defer func() {
+		if !lasts && r.slot != nil {
+			r.slot.Release()
+		}
 		st.finished()
-		if release {
+		if !lasts {
 			c.working.Done()
 		}
 	}()
 	defer st.EndArrival()
 	defer c.server.Guard.Caught("response", func() { st.reset(wire.ErrCodeInternal) })
 	st.handle(x, wrong)
-	r := &responder{stream: st, method: x.Method}
-	if x.Slot != nil {
-		defer func() {
-			if release {
-				r.slot.Release()
-			}
-		}()
-		r.slot = x.Slot
-	}
-	release = !r.respond(x)
+	r.slot = x.Slot
+	lasts = r.respond(x)
 }
 
 // handle calls the handler for a request whose head is good, and rejects other requests. A panic of

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,27 +27,22 @@ type responder struct {
 // respond sends the response of x, and gives x back. lasting reports that the response is left to a
 // shard.
 func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
-	resp, until := &x.Response, x.Until
-	written := func() {
-		if until != nil {
-			_ = until.Close()
-		}
-	}
+	resp := &x.Response
 	switch {
 	case resp.Stream != nil:
-		defer written()
 		return r.watch(x)
 	case resp.Detached != nil:
 		answer := resp.Detached
+		x.Written()
 		x.Give()
-		written()
 		answer(r)
 		if !r.responded {
 			r.stream.reset(wire.ErrCodeInternal)
 		}
 		return false
 	}
-	defer written()
+	defer x.Give()
+	defer x.Written()
 	r.stream.begin(x.WriteBy(), resp.Reader == nil)
 	if r.slot != nil && resp.Reader == nil { // a Reader may be a watch that is passed through
 		r.slot.Release()
@@ -55,7 +51,6 @@ func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
 		body.Release()
 	}
 	r.Respond(resp)
-	x.Give()
 	return false
 }
 
@@ -98,13 +93,8 @@ func (r *responder) Respond(resp *exchange.Response) {
 }
 
 func (r *responder) write(resp *exchange.Response) error {
-	st := r.stream
-	length := resp.Length
-	if resp.Reader == nil {
-		length = int64(resp.Body.Size())
-	}
-	body := resp.HasBody(r.method)
-	if !body || length == 0 {
+	st, length := r.stream, resp.BodyLength()
+	if !resp.HasBody(r.method) || length == 0 {
 		return st.sendHead(resp, length, true)
 	}
 	if err := st.sendHead(resp, length, false); err != nil {
@@ -161,31 +151,14 @@ var errLength = errors.New("the response's body is not as long as its head says"
 
 // copy sends the bytes of from, each read at once, and the end of the body.
 func (st *stream) copy(from io.Reader, length int64) error {
-	taken := exchange.TakeCopyBuffer(length)
-	defer exchange.GiveCopyBuffer(taken)
-	buf := *taken
-	for total := int64(0); ; {
-		n, err := from.Read(buf)
-		total += int64(n)
-		if length >= 0 && total > length {
+	total := int64(0)
+	return exchange.Copy(from, length, func(p []byte, last bool) error {
+		total += int64(len(p))
+		if length >= 0 && (total > length || last && total < length) {
 			return errLength
 		}
-		last := err == io.EOF
-		if last && length >= 0 && total < length {
-			return errLength
-		}
-		if n > 0 || last {
-			if sendErr := st.send([][]byte{buf[:n]}, last); sendErr != nil {
-				return sendErr
-			}
-		}
-		if last {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+		return st.send([][]byte{p}, last)
+	})
 }
 
 // sendHead sends the head of a response, and END_STREAM if nothing follows. length is the body's,
@@ -211,19 +184,19 @@ func (st *stream) sendHead(resp *exchange.Response, length int64, last bool) err
 func (st *stream) headLocked(resp *exchange.Response, length int64, last bool) {
 	c := st.conn
 	code := resp.Code()
-	if code == http.StatusUnauthorized || resp.Close || c.shared.Last() {
+	if code == http.StatusUnauthorized || resp.Close || c.Last() {
 		// kube-apiserver also makes clients without a valid credential leave.
 		c.goAwayLocked()
 	}
-	own := exchange.Header{}
-	if length >= 0 && code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified {
-		own = append(own, exchange.Field{Name: "content-length", Value: strconv.FormatInt(length, 10)})
+	header := slices.Clip(resp.Header)
+	if says := resp.SaysLength(length); says != "" {
+		header.Add("content-length", says)
 	}
 	if !resp.Header.Has("Date") {
-		own = append(own, exchange.Field{Name: "date", Value: time.Now().UTC().Format(http.TimeFormat)})
+		header.Add("date", time.Now().UTC().Format(http.TimeFormat))
 	}
 	st.answered = true
-	c.writeHeadLocked(st, code, append(resp.Header[:len(resp.Header):len(resp.Header)], own...), last && !c.full)
+	c.writeHeadLocked(st, code, header, last && !c.full)
 	if last && !st.localEnd {
 		st.last = true
 		c.readyLocked(st)

@@ -1,9 +1,7 @@
 package http2
 
 import (
-	"crypto/tls"
 	"errors"
-	"net"
 	"os"
 	"time"
 
@@ -22,8 +20,8 @@ var errLeft = errors.New("the client has left")
 // (TestStreamSize).
 type stream struct {
 	// Immutable.
-	conn *conn
-	body *body // nil for a request without one
+	*conn       // has the methods of [exchange.Conn] that concern the connection
+	body  *body // nil for a request without one
 
 	// Of a watch. Immutable once it begins.
 	source exchange.Stream
@@ -85,7 +83,7 @@ func (st *stream) pendingLocked() [][]byte {
 func (c *conn) openLocked(id uint32) *stream {
 	st := &stream{conn: c, id: id, window: c.initial}
 	if len(c.streams) == 0 {
-		c.shared.Rest(false)
+		c.Rest(false)
 	}
 	c.streams = append(c.streams, st)
 	c.working.Add(1)
@@ -262,12 +260,7 @@ func (st *stream) awaitRoom() error {
 }
 
 // patience returns how long nothing may be sent, at most until the response is due.
-func (s *sending) patience(stall time.Duration) time.Duration {
-	if s.due.IsZero() {
-		return stall
-	}
-	return min(stall, time.Until(s.due))
-}
+func (s *sending) patience() time.Duration { return time.Until(downstream.Stalled(s.due)) }
 
 // awaitLocked waits until done. It fails when the client leaves. It resets st when the response is
 // due, and when nothing can be sent for too long: nothing of st if its window is closed, and nothing
@@ -284,14 +277,13 @@ func (st *stream) awaitLocked(done func() bool) error {
 	}
 	c.waiters++
 	defer func() { c.waiters-- }()
-	stall := c.server.stall
-	stalled := time.NewTimer(s.patience(stall))
+	stalled := time.NewTimer(s.patience())
 	defer stalled.Stop()
 	var waits <-chan time.Time
 	if s.counts {
-		grace := countedFrom
-		if !c.shared.Known() {
-			grace = 0
+		grace := time.Duration(0)
+		if !c.Payer().Stranger {
+			grace = countedFrom
 		}
 		uncounted := time.NewTimer(grace)
 		defer uncounted.Stop()
@@ -304,7 +296,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 		case <-s.wrote:
 			c.mu.Lock()
 		case <-waits:
-			entry := c.server.Ledger.Open(c.shared.Payer(), account.Answers, func() { st.reset(wire.ErrCodeEnhanceYourCalm) })
+			entry := c.server.Ledger.Open(c.Payer(), account.Answers, func() { st.reset(wire.ErrCodeEnhanceYourCalm) })
 			defer entry.Close()
 			ok := entry.Set(heldByAnswer) // without the lock: it may cut others
 			c.mu.Lock()
@@ -319,9 +311,9 @@ func (st *stream) awaitLocked(done func() bool) error {
 			if done() {
 				return nil
 			}
-			if st.window > 0 && c.sent != all && s.patience(stall) > 0 {
+			if st.window > 0 && c.sent != all && s.patience() > 0 {
 				all = c.sent
-				stalled.Reset(s.patience(stall))
+				stalled.Reset(s.patience())
 				continue
 			}
 			c.resetLocked(st, wire.ErrCodeInternal)
@@ -330,7 +322,7 @@ func (st *stream) awaitLocked(done func() bool) error {
 		}
 		if s.sent != sent {
 			all = c.sent
-			stalled.Reset(s.patience(stall))
+			stalled.Reset(s.patience())
 		}
 	}
 	if done() {
@@ -357,37 +349,17 @@ func (st *stream) Window() exchange.Window {
 	return exchange.OpenWindow
 }
 
-func (st *stream) RemoteAddr() net.Addr { return st.conn.shared.RemoteAddr() }
-
-func (st *stream) Secure() bool { return true }
-
-func (st *stream) TLS() *tls.ConnectionState { return st.conn.shared.TLS() }
-
-func (st *stream) TCP() *net.TCPConn { return st.conn.shared.TCP() }
-
 func (st *stream) Left() bool {
 	c := st.conn
 	c.mu.Lock()
 	left := st.closed
 	c.unlock()
-	return left || c.shared.Left()
+	return left || c.Left()
 }
 
 func (st *stream) Break() { st.reset(wire.ErrCodeInternal) }
 
-func (st *stream) Remaining() (time.Duration, bool) { return st.conn.shared.Remaining() }
-
-func (st *stream) Payer() account.Source { return st.conn.shared.Payer() }
-
-func (st *stream) Known() bool { return st.conn.shared.Known() }
-
-func (st *stream) KnownAs(payer account.Source) { st.conn.shared.KnownAs(payer) }
-
-func (st *stream) Arriving() bool { return st.conn.shared.Arriving() }
-
-func (st *stream) Turn() (give func()) { return st.conn.shared.Turn() }
-
 func (st *stream) EndArrival() {
-	st.conn.shared.EndArrival()
-	st.conn.arrival.Do(func() { close(st.conn.arrived) })
+	st.conn.EndArrival()
+	st.arrival.Do(func() { close(st.arrived) })
 }

@@ -32,17 +32,18 @@ func (r *responder) watch(x *exchange.Exchange) (began bool) {
 			w.source.End(fanout.Gone, false)
 		}
 	}()
-	if !w.begin(&x.Response) {
+	if !w.begin(x) {
 		return false
 	}
-	x.Give()
 	w.source.Begin(w)
 	return true
 }
 
-// begin sends the head.
-func (w *watch) begin(resp *exchange.Response) bool {
-	c, st := w.conn, w.stream()
+// begin sends the head of the stream of x, and gives x back.
+func (w *watch) begin(x *exchange.Exchange) bool {
+	defer x.Give()
+	defer x.Written()
+	c, st, resp := w.conn, w.stream(), &x.Response
 	c.mu.Lock()
 	defer c.unlock()
 	if st.closed {
@@ -199,7 +200,7 @@ func (w *watch) end(complete bool) (whole, over bool) {
 		return false, over
 	}
 	st.last = true
-	if c.shared.Last() {
+	if c.Last() {
 		c.goAwayLocked() // the client resumes elsewhere
 	}
 	if len(st.pendingLocked()) == 0 && !c.full {

@@ -49,7 +49,14 @@ func newWorldOf(t testing.TB, streams int, maxAge time.Duration, handler func(*e
 	w := &world{t: t, conns: downstream.NewConnections(maxAge, ledger), ledger: ledger, addr: ln.Addr().String(), ln: ln}
 	guard := exchange.NewGuard(metrics.NewSet(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	rejected := new(metrics.Counter)
-	base := downstream.Base{Handle: handler, Refuse: apistatus.Refuse, Ledger: ledger, Conns: w.conns, Poller: poller, Guard: guard,
+	handle := func(x *exchange.Exchange) {
+		if x.Target == "/own" {
+			x.Body.Own()
+		} else {
+			handler(x)
+		}
+	}
+	base := downstream.Base{Handle: handle, Refuse: apistatus.Refuse, Ledger: ledger, Conns: w.conns, Poller: poller, Guard: guard,
 		Malformed: rejected, Held: rejected}
 	w.server = New(base, &Options{HTTP2MaxStreamsPerConnection: streams}, NewMetrics(metrics.NewSet(), rejected))
 	w.serving.Go(w.accept)
@@ -136,6 +143,15 @@ func (w *world) dial(window ...uint32) *peer {
 	if p.window(window...); len(window) > 0 && window[0] == maxWindow {
 		_ = p.framer.WriteWindowUpdate(0, maxWindow-defaultWindow)
 	}
+	return p
+}
+
+// dialWide is dial, and has the connection's window opened to its full width by the first stream.
+func (w *world) dialWide() *peer {
+	w.t.Helper()
+	p := w.dial()
+	p.head(1, "POST", "/own", false)
+	await[*wire.RSTStreamFrame](p) // after the response
 	return p
 }
 

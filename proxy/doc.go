@@ -4,9 +4,8 @@
 //
 // # Wings
 //
-// Package proxy itself connects the others. It has the server and its life, and its options. The
-// others stand in wings. A wing imports only those above it, and within a wing a package imports only
-// those above it (rooms.sh):
+// Package proxy itself has the server, its life and its options. The others stand in wings. A wing
+// imports only those above it, and a package also those above it in its wing (rooms.sh):
 //
 //	base     settings, metrics, files, bounds     machine, semaphore, account, option, exposition, files
 //	wire     sockets, bytes and protocols         exchange, websocket, downstream, http1, http2
@@ -17,7 +16,7 @@
 //	operate  what those who run it see            logging, diagnose, assess, plugin, admin
 //
 // The documentation of each wing says what it knows, what it never knows, and which troubles begin
-// to be understood there. In suites stand the tests of the whole, and proxytest, which tests share.
+// to be understood there. suites has the tests of the whole, and proxytest, which tests share.
 //
 // # The path of a request
 //
@@ -26,25 +25,22 @@
 //	                                                     ▼                   │ not proven, not known
 //	                                                                         └─▶ passthrough.Forwarder
 //
-// Server.Handle takes the prefix of a view from the target first (gate/view).
+// Server.Handle takes the prefix of a view from the target first (gate/view). These are the ways:
 //
-// A LIST: readHead (wire/http1/head.go), Server.Handle (handle.go), Admission.Begin (gate/admission),
-// Reads.Serve, prepare, serveLane, serveFrom (store/cached/reads.go), resolve, acquire (read.go), awaitLane
-// (waiting.go), serveList (list.go), state (consistency.go). respond (wire/http1/response.go,
-// wire/http2/respond.go) writes the body. Over HTTP/2 a head is read by headDecoder
-// (wire/http2/head.go).
-//
-// An event: the lane's reflector reads it (store/reflector/watch.go, apply), framing scans it,
-// fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
-// concerns, and a shard of fanout.Flusher writes it to the sink of each watch. The sink frames the
-// same bytes for its protocol: chunks (wire/downstream/sink.go), messages of a WebSocket
-// (wire/http1/messages.go) or DATA (wire/http2/watch.go).
-//
-// A refusal: one of the checks of handle.go, or Reads.Serve, returns it as a request.Outcome.
-// Server.end alone writes it and records it in the audit log.
-//
-// A request that passes through: its Outcome has the reason, and Server.end gives it to
-// passthrough.Forwarder.Serve. When a read may pass is one table (store/cached/pass.go).
+//   - A LIST: readHead (wire/http1/head.go, wire/http2/head.go), Server.Handle (handle.go),
+//     Admission.Begin (gate/admission), Reads.Serve, prepare, serveLane, serveFrom (store/cached/reads.go),
+//     resolve, acquire (read.go), awaitLane (waiting.go), serveList (list.go), state (consistency.go).
+//     respond (wire/http1/response.go, wire/http2/respond.go) writes the body.
+//   - An event: the lane's reflector reads it (store/reflector/watch.go, apply), framing scans it,
+//     fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
+//     concerns, and a shard of fanout.Flusher writes it as a chunk to the sink of each watch, which
+//     sends that (wire/downstream/sink.go), or its payload as a message of a WebSocket
+//     (wire/http1/messages.go) or as DATA (wire/http2/watch.go).
+//   - A refusal: a check of handle.go returns a Status, and a step of Reads.Serve an Outcome.
+//     Server.end alone writes it and records it in the audit log. What a protocol itself rejects, it
+//     answers with apistatus.Refuse.
+//   - A request that passes through: its Outcome has the reason, and Server.end gives it to
+//     passthrough.Forwarder.Serve. When a read may pass is one table (store/cached/pass.go).
 //
 // # Words
 //
@@ -63,7 +59,7 @@
 //	index           objects by the value of a label or field that clients select by (fanout)
 //	Table           kube-apiserver's rows for kubectl, with ages
 //	proof           the evidence that a cache is as new as a request
-//	scout           a short upstream watch for its bookmark, which may be a proof
+//	scout           a short upstream watch whose bookmark may be a proof
 //	backfill        fetching history from before a lane began
 //	self-check      a comparison of a lane with kube-apiserver's list
 //	quarantine      a resource is passed through because it cannot be cached
@@ -85,16 +81,14 @@
 //     has revealed may carry a resourceVersion that the client already knows.
 //  4. A list, a get, and a watch that begins with initial events, show without a resourceVersion a
 //     state at least as new as any write that was acknowledged before the request; see Freshness.
-//  5. A client reads and does only what kube-apiserver allows it. The proxy asks kube-apiserver in
-//     the client's name, and again each minute while a watch is open. See Identities and Audit. An
-//     API behind an aggregated server is not cached, because the server may show each client
-//     different objects; see aggregation.
+//  5. A client reads and does only what kube-apiserver allows it: it is asked in the client's name,
+//     and again each minute while a watch is open. An API behind an aggregated server is not cached,
+//     because the server may show each client different objects.
 //
-// All of this holds for each protocol. Three things differ from kube-apiserver. kube-apiserver ends
-// every watch when its cache loses touch with etcd. A lane continues from its last resourceVersion,
-// or lists once and shows the differences, and streams stay open. A watch ends when its client
-// loses the right to it; in kube-apiserver it continues. The ages in the rows of a Table may be a
-// second too small.
+// All of this holds for each protocol. Three things differ from kube-apiserver. It ends every watch
+// when its cache loses touch with etcd; a lane continues from its last resourceVersion, or lists once
+// and shows the differences. A watch ends when its client loses the right to it; there it continues.
+// The ages in the rows of a Table may be a second too small.
 //
 // # Goroutines
 //
@@ -102,28 +96,25 @@
 // library that rotates its files.
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the self-checks, the
-//     authorizer's reviews of open watches, the audit log, with an admin port one that samples the
-//     history of the status page, and with a memory limit one that reads the use;
+//     authorizer's reviews of open watches, the audit log, the renewal of a self-signed certificate,
+//     the history of the status page, and with a memory limit one that reads the use;
 //   - one for each lane: its reflector; while freshness is being proven one for each of up to 10
 //     questions in a second until it is answered, one for lists, and up to four for scouts; one for
 //     all lanes that builds their indexes, one that follows CustomResourceDefinitions, and one that
 //     follows APIServices;
-//   - one for each question to kube-apiserver that requests may share (remember.Coalescer), one for each
-//     lookup of a token's owner, and one for each list of Tables that clients share, each for at most
-//     10 s;
+//   - one for each question to kube-apiserver that requests may share (remember.Coalescer), each
+//     lookup of a token's owner, and each list of Tables that clients share, for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
 //   - the poller, for all watches. It starts a goroutine for a client that has left or sent
 //     something; that of a WebSocket ends when it has read what came. Without epoll, each watch has
 //     one, and another while its client does not read;
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
 //   - for each HTTP/2 connection one that reads, one for each request until it has been answered,
-//     and one while more is sent than the socket takes at once;
-//   - one for each watch that waits for its lane;
-//   - one for each line of the log about a cut (package account), of which there is one in 10 s;
+//     and one while more is due than is sealed at a time;
+//   - one for each watch that waits for its lane, and one in 10 s for a log line about a cut;
 //   - two for each passed-through stream, one of which waits for the client to leave, and one more
 //     for a watch that returns to its lane. A stream whose request has a body has one, which looks
 //     each second whether the client has left.
 //
-// A panic in the work for one client is logged and counted. It ends only that client's connection;
-// see exchange.Guard.
+// A panic in the work for one client is logged, counted, and ends only its connection (exchange.Guard).
 package proxy

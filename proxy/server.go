@@ -150,7 +150,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	if s.front, err = http1.New(base); err != nil {
 		return nil, err
 	}
-	s.http2 = http2.New(base, &opts.HTTP2, http2.NewMetrics(set, apistatus.Rejections(set, "max_streams")))
+	s.http2 = http2.New(base, &opts.HTTP2, set, apistatus.Rejections(set, "max_streams"))
 	s.front.Also(http2.Protocol, s.http2.Serve)
 	s.audit, err = audit.NewLog(&opts.Audit, authorizer.Owners, audit.NewMetrics(set), log)
 	if err != nil {

@@ -9,27 +9,23 @@ import (
 )
 
 // arrivals gives new connections turns at the processors: a few at a time, in the order in which
-// their bytes came. Go runs goroutines first come, first served. After a restart elsewhere,
-// thousands of TLS handshakes and first requests come at once. Without turns they would run before
-// the shards, and open watches would get their events seconds late.
+// their bytes came. After a restart elsewhere, thousands of TLS handshakes and first requests come
+// at once. Without turns they would run before the shards, and open watches would get their events
+// seconds late.
 //
-// A turn begins when bytes have come. It ends when the connection waits for more bytes. A client
-// that is slow or silent therefore delays no other client. A connection's first request ends its
-// arrival; later reads take no turn.
+// A turn begins when bytes have come. It ends when the connection waits for more bytes: a client
+// that is slow or silent delays no other. A connection's first request ends its arrival; later reads
+// take no turn. A watch that has waited together with others, for the same proof or the same list,
+// takes a turn again, from a queue of its own. In one queue with the arrivals, 5,000 informers with
+// idle clients took 11 to 13 s until all were live, and 450 MiB, instead of 8 s and 240 MiB.
 //
-// A watch that has waited together with others, for the same proof or the same list, takes a turn
-// again, or thousands would go on at the same instant. Those turns have a queue of their own. In one
-// queue with the arrivals, 5,000 informers with idle clients took 11 to 13 s until all were live, and
-// 450 MiB, instead of 8 s and 240 MiB.
+// No connection is refused because many come at once: a refusal costs a handshake, after which the
+// request itself is cheap. Connections within a handshake go first. No connection waits for a turn
+// longer than hurry: clients give up (client-go after 10 s, k8s.io/client-go/transport/cache.go) and
+// join the queue again at its end, and the proxy could end up serving only dead connections. For the
+// same reason a client that has left gives its turn back.
 //
-// No connection is refused because many come at once. A refusal costs a handshake, and after the
-// handshake the request itself is cheap. Connections within a handshake go first. No connection
-// waits for a turn longer than hurry: clients give up (client-go after 10 s,
-// k8s.io/client-go/transport/cache.go) and join the queue again at its end. Without that limit the
-// proxy could end up serving only dead connections. For the same reason a client that has left
-// gives its turn back.
-//
-// The zero value is not usable. All methods may be called from any goroutine.
+// All methods may be called from any goroutine.
 type arrivals struct {
 	most     func() int // limit of concurrent turns; may be called with mu held
 	together *arrivals  // turns of those that have waited together

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -68,11 +69,8 @@ func SelfSigned(dir string) (certFile, keyFile string, err error) {
 		time.Until(pair.Leaf.NotAfter) > renewBefore {
 		return certFile, keyFile, nil
 	}
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "localhost"
-	}
-	certPEM, keyPEM, err := makeCertificate(host)
+	host, _ := os.Hostname()
+	certPEM, keyPEM, err := makeCertificate(cmp.Or(host, "localhost"))
 	if err != nil {
 		return "", "", fmt.Errorf("make a self-signed certificate: %w", err)
 	}

@@ -213,25 +213,11 @@ func (cs *Connections) KeepAlive(c net.Conn) bool {
 // Rest says whether c carries no request. Then it counts for its payer, and is closed if that one
 // holds most when memory is short.
 func (c *Conn) Rest(rests bool) {
-	var bytes int64
 	if rests {
-		bytes = atRest
+		c.entry.Set(atRest)
+	} else {
+		c.entry.Set(0)
 	}
-	c.entry.Set(bytes)
-}
-
-// Payer implements exchange.Conn.
-func (c *Conn) Payer() account.Source {
-	if payer := c.payer.Load(); payer != nil {
-		return *payer
-	}
-	return account.StrangerAt(account.AddressOf(c.RemoteAddr()))
-}
-
-// KnownAs implements exchange.Conn.
-func (c *Conn) KnownAs(payer account.Source) {
-	c.payer.Store(&payer)
-	c.entry.Move(payer)
 }
 
 // aged reports whether the connection has reached its maximum age.
@@ -244,12 +230,23 @@ func (c *Conn) Last() bool {
 	return c.all.closing || c.aged()
 }
 
-// Remaining returns how long a watch on the connection may last; ok is false if there is no limit.
+// The other methods are as exchange.Conn describes them.
+
+func (c *Conn) Payer() account.Source {
+	if payer := c.payer.Load(); payer != nil {
+		return *payer
+	}
+	return account.StrangerAt(account.AddressOf(c.RemoteAddr()))
+}
+
+func (c *Conn) KnownAs(payer account.Source) {
+	c.payer.Store(&payer)
+	c.entry.Move(payer)
+}
+
 func (c *Conn) Remaining() (d time.Duration, ok bool) {
 	return max(time.Until(c.old.Time()), 1), c.old != 0
 }
-
-// The other methods are as exchange.Conn describes them.
 
 func (c *Conn) RemoteAddr() net.Addr { return c.accepted.RemoteAddr() }
 func (c *Conn) Left() bool           { return HasLeft(c.TCP()) }

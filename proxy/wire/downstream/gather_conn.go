@@ -66,16 +66,15 @@ func (g *gatherConn) writeReady(p []byte) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if cerr := raw.Control(func(fd uintptr) {
-		var rest [][]byte
-		if rest, err = writev(fd, [][]byte{p}); len(rest) == 0 {
+	err = control(raw, func(fd uintptr) error {
+		rest, err := writev(fd, [][]byte{p})
+		if len(rest) == 0 {
 			n = len(p)
 		} else if n = len(p) - len(rest[0]); err == nil {
 			err = os.ErrDeadlineExceeded
 		}
-	}); cerr != nil {
-		return 0, cerr
-	}
+		return err
+	})
 	return n, err
 }
 

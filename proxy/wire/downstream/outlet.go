@@ -45,6 +45,14 @@ func (o *outlet) poll(client pollable, events uint32) {
 	}
 }
 
+// control calls f with a socket, unless it is closed.
+func control(raw syscall.RawConn, f func(fd uintptr) error) (err error) {
+	if closed := raw.Control(func(fd uintptr) { err = f(fd) }); closed != nil {
+		return closed
+	}
+	return err
+}
+
 // write writes as much of the rest as the socket takes, and reports whether some is left.
 func (o *outlet) write() (blocked bool, err error) {
 	// Control, because Write would make Go's runtime prepare for a wait.

@@ -64,8 +64,7 @@ const (
 // pollIn, pollOut or both. The caller must call remove before it closes conn or goes on without the
 // poller.
 func (p *Poller) add(conn syscall.RawConn, client pollable, events uint32) error {
-	var err error
-	if cerr := conn.Control(func(fd uintptr) {
+	return control(conn, func(fd uintptr) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for int(fd) >= len(p.sockets) {
@@ -73,16 +72,14 @@ func (p *Poller) add(conn syscall.RawConn, client pollable, events uint32) error
 		}
 		p.lastTurn++
 		event := syscall.EpollEvent{Events: events | edges, Fd: int32(fd), Pad: p.lastTurn}
-		err = p.control(func(epoll int) error {
-			return syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, int(fd), &event)
+		err := control(p.raw, func(epoll uintptr) error {
+			return syscall.EpollCtl(int(epoll), syscall.EPOLL_CTL_ADD, int(fd), &event)
 		})
 		if err == nil {
 			p.sockets[fd] = socket{turn: p.lastTurn, client: client}
 		}
-	}); cerr != nil {
-		return cerr
-	}
-	return err
+		return err
+	})
 }
 
 // remove stops the calls to client, except for one in progress. It does nothing for a client that
@@ -93,18 +90,11 @@ func (p *Poller) remove(conn syscall.RawConn, client pollable) {
 		defer p.mu.Unlock()
 		if int(fd) < len(p.sockets) && p.sockets[fd].client == client {
 			p.sockets[fd] = socket{}
-			_ = p.control(func(epoll int) error { return syscall.EpollCtl(epoll, syscall.EPOLL_CTL_DEL, int(fd), nil) })
+			_ = control(p.raw, func(epoll uintptr) error {
+				return syscall.EpollCtl(int(epoll), syscall.EPOLL_CTL_DEL, int(fd), nil)
+			})
 		}
 	})
-}
-
-// control calls f with the epoll instance, unless it is closed.
-func (p *Poller) control(f func(epoll int) error) error {
-	var err error
-	if cerr := p.raw.Control(func(fd uintptr) { err = f(int(fd)) }); cerr != nil {
-		return cerr
-	}
-	return err
 }
 
 // Run calls clients about their events until ctx ends. After that, add fails.

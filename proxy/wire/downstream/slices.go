@@ -14,30 +14,27 @@ import (
 // WriteSlices writes body to a connection as the listener accepted it. It may change body's outer
 // slice. A long body is sealed for TLS during turn.
 func WriteSlices(conn net.Conn, body exchange.BodySlices, turn exchange.Turn) (n int64, err error) {
-	t, gather := secured(conn)
-	switch {
+	long := body.Size() > SealedAtOnce
+	vector := net.Buffers(body) // WriteTo uses it up
+	switch t, gather := secured(conn); {
 	case t == nil:
-		vector := net.Buffers(body) // WriteTo uses it up
 		return vector.WriteTo(conn)
-	case gather == nil || body.Size() <= SealedAtOnce:
-		return writeJoined(t, body)
+	case gather == nil || !long:
+		return writeJoined(t, vector)
+	default:
+		return writeJoined(&sealer{t, gather, turn}, vector)
 	}
-	return writeJoined(&sealer{t, gather, turn}, body)
 }
 
 // writeJoined writes slices through a buffer that holds several TLS records.
-func writeJoined(w io.Writer, slices exchange.BodySlices) (n int64, err error) {
+func writeJoined(w io.Writer, slices net.Buffers) (n int64, err error) {
 	buf := bodyBuffers.Get().(*bufio.Writer)
 	defer bodyBuffers.Put(buf)
 	buf.Reset(w)
-	for _, s := range slices {
-		m, err := buf.Write(s)
-		n += int64(m)
-		if err != nil {
-			return n, err
-		}
+	if n, err = slices.WriteTo(buf); err == nil {
+		err = buf.Flush()
 	}
-	return n, buf.Flush()
+	return n, err
 }
 
 // SealedAtOnce is the number of bytes sealed at a time, which takes some 0.2 ms. A shorter body is

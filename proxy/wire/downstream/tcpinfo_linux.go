@@ -15,14 +15,12 @@ func ReadTCPInfo(c *net.TCPConn) (*TCPInfo, error) {
 	}
 	var info *unix.TCPInfo
 	var queued int
-	if controlErr := raw.Control(func(fd uintptr) {
+	if err := control(raw, func(fd uintptr) (err error) {
 		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			queued, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 		}
-	}); controlErr != nil {
-		return nil, controlErr
-	}
-	if err != nil {
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	ms := func(n uint32) Seconds { return InSeconds(time.Duration(n) * time.Millisecond) }

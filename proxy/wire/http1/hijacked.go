@@ -85,10 +85,9 @@ func (s *Server) takeOver(c net.Conn, client *downstream.Conn) *hijacked {
 	return h
 }
 
-// waitRead reads the connection until stopRead is called or the client is gone. It keeps the bytes
-// for resume. It calls onGone only if the client is gone. It blocks for as long as the request
-// lasts, and needs a goroutine of its own. As in net/http, a client that closes its sending side is
-// gone.
+// waitRead reads the connection until stopRead is called, or the client is gone, and then calls
+// onGone. It keeps the bytes for resume. It blocks for as long as the request lasts, and needs a
+// goroutine of its own. As in net/http, a client that closes its sending side is gone.
 func (h *hijacked) waitRead(onGone func()) {
 	if !h.readUntilGone() {
 		onGone()
@@ -143,11 +142,7 @@ func (h *hijacked) resume() {
 	h.stopRead()
 	h.release()
 	_ = h.conn.SetDeadline(time.Time{})
-	if !h.server.Conns.KeepAlive(h.conn) {
-		h.Close()
-		return
-	}
-	if !h.awaitRequest() {
+	if !h.server.Conns.KeepAlive(h.conn) || !h.awaitRequest() {
 		h.Close()
 		return
 	}

@@ -128,11 +128,8 @@ func (r *responder) write(p []byte) error {
 // the client leaves.
 func (r *responder) Upgrade(resp *exchange.Response) (exchange.Upgraded, error) {
 	r.conn.stopRead()
-	head := []byte("HTTP/1.1 101 Switching Protocols\r\n")
-	for _, f := range resp.Header {
-		head = appendField(head, f)
-	}
-	if err := r.write(append(head, "\r\n"...)); err != nil {
+	bare := exchange.Response{Status: http.StatusSwitchingProtocols, Header: resp.Header, Bare: true}
+	if err := r.write(appendHead(nil, &bare, framed{})); err != nil {
 		return nil, err
 	}
 	_ = r.conn.conn.SetWriteDeadline(time.Time{})

@@ -156,17 +156,26 @@ func (c *conn) unlock() {
 	}
 }
 
-// roomAgain goes on when the socket has room.
-func (c *conn) roomAgain() {
+// locked calls f with the lock. A panic in it ends the connection.
+func (c *conn) locked(f func()) {
 	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
 	c.mu.Lock()
 	defer c.unlock()
-	if c.failed != nil {
-		return
-	}
-	c.flushLocked() // the rest
-	c.sendLocked()
-	c.wakeAllLocked()
+	f()
+}
+
+// flush sends what is due. It is the carrier's.
+func (c *conn) flush() { c.locked(c.sendLocked) }
+
+// roomAgain goes on when the socket has room.
+func (c *conn) roomAgain() {
+	c.locked(func() {
+		if c.failed == nil {
+			c.flushLocked() // the rest
+			c.sendLocked()
+			c.wakeAllLocked()
+		}
+	})
 }
 
 // wakeAllLocked wakes the goroutines that wait for room in the socket or in the client's window.
@@ -192,12 +201,4 @@ func (c *conn) restLocked() {
 	if !c.timed {
 		c.setDeadlineLocked(c.idleFrom)
 	}
-}
-
-// flush sends what is due. It is the carrier's.
-func (c *conn) flush() {
-	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
-	c.mu.Lock()
-	defer c.unlock()
-	c.sendLocked()
 }

@@ -33,11 +33,9 @@
 //
 // A complete response ends with END_STREAM. What cannot be completed is reset with INTERNAL_ERROR;
 // clients ask again. If the response is complete before the request is, the client is told to stop
-// with NO_ERROR. When the proxy stops, when a connection reaches its maximum age, and with
-// the answer to a client without a valid credential (401, or anonymous; as in kube-apiserver), the
-// client is sent GOAWAY: it opens new streams elsewhere, and open streams go on
-// to their own ends. The second GOAWAY follows when the client has answered a PING, or after a
-// second. What was under way then is ignored.
+// with NO_ERROR. A connection ends with GOAWAY (package wire, Restarts), also behind the answer to a
+// client without a valid credential, as in kube-apiserver. The second GOAWAY follows when the client
+// has answered a PING, or after a second. What was under way then is ignored.
 //
 // TCP finds dead clients, as with HTTP/1.1: Linux gives up after about 2.5 minutes without an answer
 // to its keepalive, and after about 15 if something that was sent is not acknowledged. A PING of our
@@ -69,8 +67,7 @@
 //	a body that comes slowly                           60 s in all, for an ordinary request
 //	a connection without requests                      GOAWAY after 90 s, or 32 s before the first
 //
-// proxy/suites/e2e sends a table of such attacks to kube-apiserver too and compares the ends
-// (proxytest.HTTP2Attacks). It also runs h2spec.
+// proxy/suites/e2e sends such attacks to kube-apiserver too (proxytest.HTTP2Attacks), and runs h2spec.
 //
 // The limits of heads are kube-apiserver's, and those of HTTP/1.1. kube-apiserver's frames may be
 // larger (256 KiB) and its window for a connection wider (26 MB), and it takes any number of frames

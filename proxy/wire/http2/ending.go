@@ -37,7 +37,7 @@ func (c *conn) end(err error) {
 	c.out.Finish()
 	c.unlock()
 	if broken {
-		c.server.metrics.broken.Inc()
+		c.server.broken.Inc()
 	}
 	if broken || err == errSilent {
 		c.linger()
@@ -66,14 +66,13 @@ func (c *conn) failLocked(err error) {
 	c.stopReading()
 }
 
-// fail ends the connection at once.
+// fail ends the connection at once, and abort after a panic.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.failLocked(err)
 }
 
-// abort ends the connection after a panic.
 func (c *conn) abort() { c.fail(exchange.ErrPanicked) }
 
 // stopReading makes the reader return.
@@ -83,11 +82,10 @@ func (c *conn) stopReading() { _ = c.tls.SetReadDeadline(time.Now()) }
 // proxy stops. RFC 9113, section 6.8: streams that the client has opened before it sees the first
 // GOAWAY are served.
 func (c *conn) goAway() {
-	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
-	c.mu.Lock()
-	defer c.unlock()
-	c.goAwayLocked()
-	c.sendLocked()
+	c.locked(func() {
+		c.goAwayLocked()
+		c.sendLocked()
+	})
 }
 
 // goAwayLocked queues the first GOAWAY.
@@ -107,15 +105,13 @@ var goAwayPing = [8]byte{'g', 'o', 'i', 'n', 'g'}
 // refuseNew sends the second GOAWAY. Later streams are ignored. The client sends their requests
 // again on another connection.
 func (c *conn) refuseNew() {
-	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
-	c.mu.Lock()
-	defer c.unlock()
-	if c.ending != warned {
-		return
-	}
-	c.ending = refusing
-	_ = c.framer.WriteGoAway(c.servedID, wire.ErrCodeNo, nil)
-	c.sendLocked()
+	c.locked(func() {
+		if c.ending == warned {
+			c.ending = refusing
+			_ = c.framer.WriteGoAway(c.servedID, wire.ErrCodeNo, nil)
+			c.sendLocked()
+		}
+	})
 }
 
 // checkEndedLocked ends a connection that refuses new streams and has none left, once the client

@@ -97,7 +97,7 @@ func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
 	c.servedID = id
 	switch {
 	case len(c.streams)+c.zombies >= c.server.maxStreams:
-		c.server.metrics.streams.Inc()
+		c.server.tooMany.Inc()
 		return c.refuseLocked(id, wire.ErrCodeRefusedStream)
 	case dependsOnItself, !c.heads.over && c.heads.checkPseudo() != "":
 		c.server.Malformed.Inc()

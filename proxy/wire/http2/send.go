@@ -25,16 +25,16 @@ func (c *conn) sendLocked() {
 	if !c.full && c.failed == nil {
 		c.fillLocked()
 		c.takeControlLocked() // what the ends of streams have queued
-	}
-	if !c.full && c.failed == nil && c.out.Due() > 0 {
-		c.flushLocked()
+		if c.out.Due() > 0 {
+			c.flushLocked()
+		}
 	}
 	if !c.full && c.failed == nil && !c.going && c.sendableLocked() {
 		c.going = true
 		c.working.Go(c.goOn)
 	}
 	if c.full && c.failed == nil && (c.replies > maxReplies || c.control.Len() > maxControl) {
-		c.server.metrics.broken.Inc()
+		c.server.broken.Inc()
 		c.failLocked(errUnread)
 		return
 	}
@@ -61,21 +61,17 @@ func (c *conn) sendableLocked() bool {
 	return false
 }
 
-// goOn sends until nothing is left or the socket is full.
+// goOn sends until nothing is left or the socket is full. It gives the lock back behind what is sealed
+// at a time, because a shard may wait for it.
 func (c *conn) goOn() {
-	defer c.server.Guard.Caught("HTTP/2 connection's write", c.abort)
-	for c.goOnOnce() {
-		runtime.Gosched() // a shard may wait for the lock
+	for more := true; more; runtime.Gosched() {
+		more = false
+		c.locked(func() {
+			c.sendLocked()
+			c.going = !c.full && c.failed == nil && c.sendableLocked()
+			more = c.going
+		})
 	}
-}
-
-// goOnOnce sends what is sealed at a time, and reports whether more can be sent.
-func (c *conn) goOnOnce() (more bool) {
-	c.mu.Lock()
-	defer c.unlock()
-	c.sendLocked()
-	c.going = !c.full && c.failed == nil && c.sendableLocked()
-	return c.going
 }
 
 // fillLocked moves what may be sent to out.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/VictoriaMetrics/metrics"
 	wire "golang.org/x/net/http2"
@@ -393,3 +394,10 @@ func (s *subscribed) Gone()                   { s.sub.End(fanout.Ending{Reason: 
 func (s *subscribed) Keep(int64) bool         { return true }
 func (s *subscribed) Evict(fanout.State)      {}
 func (s *subscribed) End(fanout.Reason, bool) {}
+
+// A stream takes no more memory than its comment demands, because there may be very many.
+func TestStreamSize(t *testing.T) {
+	if got := unsafe.Sizeof(stream{}); got > 80 {
+		t.Errorf("%d bytes", got)
+	}
+}

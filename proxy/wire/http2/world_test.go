@@ -58,7 +58,7 @@ func newWorldOf(t testing.TB, streams int, maxAge time.Duration, handler func(*e
 	}
 	base := downstream.Base{Handle: handle, Refuse: apistatus.Refuse, Ledger: ledger, Conns: w.conns, Poller: poller, Guard: guard,
 		Malformed: rejected, Held: rejected}
-	w.server = New(base, &Options{HTTP2MaxStreamsPerConnection: streams}, NewMetrics(metrics.NewSet(), rejected))
+	w.server = New(base, &Options{HTTP2MaxStreamsPerConnection: streams}, metrics.NewSet(), rejected)
 	w.serving.Go(w.accept)
 	t.Cleanup(func() {
 		w.ln.Close()

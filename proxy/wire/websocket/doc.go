@@ -5,8 +5,7 @@
 //	handshake.go  the response to a handshake
 //	frame.go      the frames that a server sends
 //	batch.go      a batch of events as messages, one for each event
-//	receiver.go   the frames that a client sends, and the answers to them
-//	progress.go   where the frames of a passed-through server end
+//	receiver.go   the frames that a client sends, the answers to them, and where passed-through frames end
 //
 // # A message
 //

@@ -89,9 +89,9 @@ func secured(c net.Conn) (*tls.Conn, *gatherConn) {
 	return t, g
 }
 
-// closeNow closes c, a connection as the listener accepted it, and does not wait for the client. TLS
-// tells the client that the connection ends, if the socket has room for that. TLS would wait for
-// room, and for a write in progress, such as the answer to a client that asks for a new key.
+// closeNow closes c and does not wait for the client. TLS tells the client that the connection ends, if
+// the socket has room for that. TLS would wait for room, and for a write in progress, such as the
+// answer to a client that asks for a new key.
 func closeNow(c net.Conn) {
 	if _, g := secured(c); g != nil {
 		g.ending.Store(true)

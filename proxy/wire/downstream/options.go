@@ -20,9 +20,8 @@ type Options struct {
 
 	// MaxConnections is the limit of clients' connections on both ports together. Further ones are
 	// reset. It is lowered to nine tenths of the files that the process may have open. An idle
-	// connection costs 9 KiB, or 38 KiB over TLS. A client that sends a long head and never
-	// completes it costs 69 KiB, or 134 KiB over TLS (2,000 of each to one bin/watchfan on x86-64,
-	// one run).
+	// connection costs 9 KiB, or 38 KiB over TLS, and one with a long head that is never complete 69
+	// or 134 KiB.
 	MaxConnections int
 	// MaxConnectionAge is the maximum age of a client's connection, give or take a tenth. After
 	// that the connection carries no further request, and its watch ends. This spreads clients over

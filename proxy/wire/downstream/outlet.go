@@ -25,7 +25,7 @@ type outlet struct {
 	room  atomic.Bool            // set when the socket has room again
 
 	rest [][]byte // not yet written, in plaintext
-	err  error    // of the last attempt on the socket
+	err  error    // of try
 }
 
 // open makes o write to conn, as the listener accepted it.
@@ -34,8 +34,9 @@ func (o *outlet) open(conn net.Conn, p *Poller, guard *exchange.Guard) {
 	if err != nil {
 		panic("SyscallConn: " + err.Error()) // only for a nil connection
 	}
-	o.raw, o.poller, o.guard, o.try = raw, p, guard, o.writeTo
+	o.raw, o.poller, o.guard = raw, p, guard
 	o.tls, o.gather = secured(conn)
+	o.try = func(fd uintptr) { o.err = o.writeTo(fd) }
 }
 
 // poll makes the poller call client about events.
@@ -63,12 +64,12 @@ func (o *outlet) write() (blocked bool, err error) {
 }
 
 // writeTo is one attempt on the socket.
-func (o *outlet) writeTo(fd uintptr) {
+func (o *outlet) writeTo(fd uintptr) (err error) {
 	if o.gather != nil {
-		o.err = o.gather.writeTo(fd)
-		return
+		return o.gather.writeTo(fd)
 	}
-	o.rest, o.err = writev(fd, o.rest)
+	o.rest, err = writev(fd, o.rest)
+	return err
 }
 
 func (o *outlet) hasRest() bool {
@@ -100,12 +101,11 @@ func (o *outlet) flush(again *func()) (blocked bool, err error) {
 }
 
 // await takes the poller's part. It writes the rest as the client takes it, and waits for that. The
-// owner's next write meets an error again.
+// owner's next write meets an error again. A SharedWriter may Finish meanwhile, so it leaves err alone.
 func (o *outlet) await(again func()) {
 	defer o.guard.Caught("wait for room", again)
 	_ = o.raw.Write(func(fd uintptr) bool { // fails if the connection is closed
-		o.writeTo(fd)
-		return o.err != nil || !o.hasRest()
+		return o.writeTo(fd) != nil || !o.hasRest()
 	})
 	again()
 }

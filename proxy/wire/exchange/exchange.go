@@ -57,9 +57,7 @@ type Slot interface{ Release() }
 
 // Body is a request's body while it comes. One goroutine at a time calls Read, no longer than until
 // the response has ended; then the protocol releases the body. The other methods may be called from
-// any goroutine.
-//
-// The protocol holds a little of the body before it is read. Hold and Own say for whom it counts
+// any goroutine. Hold and Own say for whom the bytes count that the protocol holds before they are read
 // (package account).
 type Body interface {
 	// Read fails with an error that is [os.ErrDeadlineExceeded] if the client sends nothing for too

@@ -21,8 +21,8 @@ const (
 	// streamWindow is how many bytes of a request's body may come before they are read; the same as
 	// kube-apiserver's.
 	streamWindow = exchange.MostBodyHeld
-	// connWindow bounds the unread bodies of all requests of a connection. kube-apiserver's is 26
-	// MB. It is the window from the first body with an owner on, see [exchange.Body].
+	// connWindow bounds the unread bodies of all requests of a connection, from the first body with an
+	// owner on; see [exchange.Body].
 	connWindow = 4 << 20
 	// strangersWindow is that window before. Strangers have no more, whatever the number of their
 	// streams. One body has as much on its stream.

@@ -11,9 +11,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
 
-// reader is the connection as the framer reads it. It does not let the framer see a deadline that
-// is not meant: the framer would lose its place within a frame. It reads many small frames at once,
-// and sends what they have made due before it waits for more.
+// reader is the connection as the framer reads it. It hides deadlines that do not end the connection
+// from the framer, which cannot go on within a frame. It reads many small frames at once, and sends
+// what they have made due before it waits for more.
 type reader struct {
 	conn *conn
 	now  fanout.MonotonicTime // when something was last read

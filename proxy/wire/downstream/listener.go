@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -89,10 +90,6 @@ func (l ClientListener) Accept() (net.Conn, error) {
 
 // passing reports whether a later Accept may succeed.
 func passing(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	passes := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
+	return slices.ContainsFunc(passes, func(target error) bool { return errors.Is(err, target) })
 }

@@ -32,23 +32,21 @@ type keptConn struct {
 }
 
 // keptTLSConn is a keptConn over TLS. fasthttp tells it by these methods.
-type keptTLSConn struct{ keptConn }
+type keptTLSConn struct {
+	keptConn
+	tlsConn // the same connection
+}
 
 type tlsConn interface {
 	Handshake() error
 	ConnectionState() tls.ConnectionState
 }
 
-func (c *keptTLSConn) Handshake() error { return c.Conn.(tlsConn).Handshake() }
-func (c *keptTLSConn) ConnectionState() tls.ConnectionState {
-	return c.Conn.(tlsConn).ConnectionState()
-}
-
 // withKept returns c, which returns the kept bytes first. There may be none.
 func withKept(c net.Conn, kept []byte) net.Conn {
 	k := keptConn{Conn: c, kept: kept}
-	if _, ok := c.(tlsConn); ok {
-		return &keptTLSConn{k}
+	if t, ok := c.(tlsConn); ok {
+		return &keptTLSConn{k, t}
 	}
 	return &k
 }

@@ -160,9 +160,12 @@ func (b *body) dropLocked() {
 	b.wake()
 }
 
-func (b *body) wake() {
+func (b *body) wake() { signal(b.came) }
+
+// signal gives c its token, unless it has one.
+func signal(c chan struct{}) {
 	select {
-	case b.came <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -187,10 +187,7 @@ func (st *stream) finished() {
 // wake makes the goroutine go on that waits for st to send.
 func (st *stream) wake() {
 	if st.sending != nil && st.sending.wrote != nil {
-		select {
-		case st.sending.wrote <- struct{}{}:
-		default:
-		}
+		signal(st.sending.wrote)
 	}
 }
 

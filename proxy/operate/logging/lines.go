@@ -20,7 +20,7 @@ const (
 // goroutine.
 type logLines struct {
 	w   io.Writer
-	log *slog.Logger // writes to this logLines
+	log *slog.Logger // writes to w, where its lines are not lost
 
 	mu      sync.Mutex
 	waiting []byte
@@ -62,12 +62,13 @@ func (l *logLines) write() {
 func (l *logLines) take() (lines []byte, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lines, lost = l.waiting, l.lost
-	l.waiting, l.lost = nil, 0
-	if lines == nil {
+	if l.waiting == nil {
 		close(l.written)
 		l.written = nil
+		return nil, 0
 	}
+	lines, lost = l.waiting, l.lost
+	l.waiting, l.lost = nil, 0
 	return lines, lost
 }
 

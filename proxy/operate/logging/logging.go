@@ -16,12 +16,13 @@ import (
 func New(level slog.Level, format string, w io.Writer) (log *slog.Logger, flush func()) {
 	lines := &logLines{w: w}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replaceAttr}
-	var handler slog.Handler = slog.NewTextHandler(lines, options)
-	if format == "json" {
-		handler = slog.NewJSONHandler(lines, options)
+	handler := func(to io.Writer) slog.Handler {
+		if format == "json" {
+			return slog.NewJSONHandler(to, options)
+		}
+		return slog.NewTextHandler(to, options)
 	}
-	log = slog.New(handler)
-	lines.log = log
+	log, lines.log = slog.New(handler(lines)), slog.New(handler(w))
 
 	klog.SetSlogLogger(log)
 	// Set sets klog's own level, which every klog.V checks. It accepts every number.

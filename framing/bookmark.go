@@ -22,38 +22,22 @@ type bookmark struct {
 	table  span // of a Table: the digits of its own resourceVersion, before those of its row
 }
 
-// newBookmark returns the event of a bookmark's object; see newBookmarkForm.
-func newBookmark(e Encoding, object []byte, f scanned, mark span) (Event, error) {
+// newBookmark returns the event of a bookmark's object. mark is the part of the input that marks the
+// end of the initial events, in CBOR in the map whose head is at in. The bookmark with that mark also
+// gives the plain form, but not the other way round.
+func newBookmark(e Encoding, object []byte, f scanned, mark span, in int) (Event, error) {
 	if f.rv == 0 {
 		return Event{}, errors.New("BOOKMARK without resourceVersion")
 	}
-	form := newBookmarkForm(e, object, f, mark)
-	return Event{Type: Bookmark, ResourceVersion: f.rv, InitialEventsEnd: f.initialEventsEnd, Form: form}, nil
-}
-
-// newBookmarkForm takes the form from a bookmark's object. mark is the part of the input that marks
-// the end of the initial events. The bookmark with that mark also gives the plain form, but not the
-// other way round.
-func newBookmarkForm(e Encoding, object []byte, f scanned, mark span) BookmarkForm {
 	whole := bookmark{object: bytes.Clone(object), layout: f.layout()}
-	if !f.initialEventsEnd {
-		return BookmarkForm{encoding: e, plain: whole}
+	ev := Event{Type: Bookmark, ResourceVersion: f.rv, Form: BookmarkForm{encoding: e, plain: whole}}
+	if f.initialEventsEnd {
+		splices := whole.layout.without(nil, e, whole.object, mark.moved(-f.start), in-f.start)
+		plain := bytes.Join(appendSpliced(nil, whole.object, 0, splices), nil)
+		ev.InitialEventsEnd = true
+		ev.Form.plain, ev.Form.end = bookmark{object: plain, layout: whole.layout.moved(splices...)}, whole
 	}
-	at, parts := whole.layout.without(e, whole.object, span{mark.start - f.start, mark.end - f.start})
-	return BookmarkForm{encoding: e, plain: bookmark{object: bytes.Join(parts, nil), layout: at}, end: whole}
-}
-
-// endMember returns the part to cut from a JSON bookmark to get a plain one: the annotation, or the
-// whole member if there is no other annotation, with one comma.
-func (f scanned) endMember(input []byte) span {
-	if !f.initialEventsEnd {
-		return span{}
-	}
-	cut := f.annotations
-	if f.annotationCount > 1 {
-		cut = f.endAnnotation
-	}
-	return withComma(input, cut)
+	return ev, nil
 }
 
 // HasPlain reports whether periodic bookmarks can be made.
@@ -69,10 +53,9 @@ func (f BookmarkForm) Frame(rv uint64, end bool) Frame {
 	if end {
 		b = f.end
 	}
-	_, parts := b.layout.at(f.encoding, b.object, rv)
+	splices := b.layout.at(nil, f.encoding, b.object, rv)
 	if b.table.len() > 0 {
-		head, digits := parts[0], parts[1]
-		parts = append([][]byte{head[:b.table.start], digits, head[b.table.end:]}, parts[1:]...)
+		splices = append([]splice{{b.table, splices[0].with}}, splices...)
 	}
-	return newFrame(f.encoding, Bookmark, parts...)
+	return newFrame(f.encoding, Bookmark, appendSpliced(nil, b.object, 0, splices)...)
 }

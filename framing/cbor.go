@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"reflect"
+	"strconv"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // The major types of data items: the upper three bits of their heads (RFC 8949, section 3.1).
@@ -111,17 +112,17 @@ type itemEnd struct {
 
 func newItemEnd() itemEnd { return itemEnd{left: 1} }
 
-// find reports whether the item at the start of b ends within b. If so, it ends at e.at.
-func (e *itemEnd) find(b []byte) (found bool, err error) {
+// length returns the length of the item at the start of b; 0 if it does not end within b.
+func (e *itemEnd) length(b []byte) (n int, err error) {
 	for e.left > 0 && e.at < len(b) {
 		major, arg, size, err := itemHead(b[e.at:])
 		if err != nil || size == 0 {
-			return false, err
+			return 0, err
 		}
 		e.at += size
 		e.left--
 		if major >= majorBytes && major <= majorMap && arg > MaxEvent {
-			return false, ErrTooLong
+			return 0, ErrTooLong
 		}
 		switch major {
 		case majorBytes, majorText:
@@ -133,112 +134,248 @@ func (e *itemEnd) find(b []byte) (found bool, err error) {
 		case majorTag:
 			e.left++
 		}
-		if e.left > MaxEvent {
-			return false, ErrTooLong // each takes at least one byte
+		if e.left > MaxEvent { // each takes at least one byte
+			return 0, ErrTooLong
 		}
 	}
-	return e.left == 0 && e.at <= len(b), nil
+	switch {
+	case e.at > MaxEvent:
+		return 0, ErrTooLong
+	case e.left > 0 || e.at > len(b):
+		return 0, nil
+	}
+	return e.at, nil
 }
 
-// itemCursor walks over consecutive data items in input. It stops at the first unexpected item and
-// sets err.
-type itemCursor struct {
-	input []byte
-	at    int
-	err   error
+// cborValues are the [values] of [CBOR].
+type cborValues struct {
+	stream
+	left []uint64 // the entries or elements still to come of each map and array that was entered
+	err  error
 }
 
-func (c *itemCursor) fail(err error) {
-	if c.err == nil {
-		c.err = fmt.Errorf("byte %d: %w", c.at, err)
+func (c *cborValues) reset(document []byte) {
+	*c = cborValues{stream: stream{buf: document}, left: c.left[:0]}
+}
+
+func (c *cborValues) start() int { return c.at }
+
+func (c *cborValues) offset() int { return c.at }
+
+func (c *cborValues) fail(err error) {
+	if err != nil && c.err == nil {
+		c.err = fmt.Errorf("byte %d: %w", c.taken, unexpectedEOF(err))
 	}
 }
 
-// skip reads an item and returns its bytes.
-func (c *itemCursor) skip() []byte {
+func (c *cborValues) failed() error { return c.err }
+
+func (c *cborValues) decode(raw []byte, v any) error { return decoding.Unmarshal(raw, v) }
+
+func (c *cborValues) kind() jsontext.Kind {
+	for c.err == nil && c.at == len(c.buf) {
+		c.fail(c.more())
+	}
+	switch {
+	case c.err != nil:
+		return jsontext.KindInvalid
+	case c.buf[c.at] == null:
+		return jsontext.KindNull
+	}
+	switch c.buf[c.at] >> 5 {
+	case majorBytes, majorText:
+		return jsontext.KindString
+	case majorArray:
+		return jsontext.KindBeginArray
+	case majorMap:
+		return jsontext.KindBeginObject
+	}
+	return jsontext.KindNumber
+}
+
+func (c *cborValues) skip() { c.raw() }
+
+func (c *cborValues) raw() []byte {
 	if c.err != nil {
 		return nil
 	}
 	end := newItemEnd()
-	found, err := end.find(c.input[c.at:])
-	if err == nil && !found {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		c.fail(err)
-		return nil
-	}
-	item := c.input[c.at : c.at+end.at]
-	c.at += end.at
+	item, err := c.until(end.length)
+	c.fail(err)
 	return item
 }
 
-// isNull reports whether null is next.
-func (c *itemCursor) isNull() bool {
-	return c.err == nil && c.at < len(c.input) && c.input[c.at] == null
+// head returns the head of the next item, and its length.
+func (c *cborValues) head() (major byte, arg uint64, size int) {
+	for c.err == nil {
+		major, arg, size, err := itemHead(c.buf[c.at:])
+		if err == nil && size > 0 {
+			return major, arg, size
+		}
+		if err == nil {
+			err = c.more()
+		}
+		c.fail(err)
+	}
+	return 0, 0, 0
 }
 
-// open reads an item's head. Its major type must be want.
-func (c *itemCursor) open(want byte) (arg uint64) {
-	if c.err != nil {
+// open reads the head of an item, whose major type must be want, or of a null, which counts as 0.
+func (c *cborValues) open(want byte) (arg uint64) {
+	major, arg, size := c.head()
+	switch {
+	case size == 0:
+		return 0
+	case major == null>>5 && arg == null&0x1f:
+		arg = 0
+	case major != want && (major != majorText || want != majorBytes):
+		c.fail(fmt.Errorf("found major type %d, expected %d", major, want))
 		return 0
 	}
-	major, arg, size, err := itemHead(c.input[c.at:])
-	switch {
-	case err != nil:
-		c.fail(err)
-	case size == 0:
-		c.fail(io.ErrUnexpectedEOF)
-	case major != want:
-		c.fail(fmt.Errorf("found major type %d, expected %d", major, want))
-	default:
-		c.at += size
-		return arg
-	}
-	return 0
+	c.at += size
+	c.taken += int64(size)
+	return arg
 }
 
-// selfDescribed reads the tag before an object that kube-apiserver encodes as a whole.
-func (c *itemCursor) selfDescribed() {
+// tag is that of self-described CBOR.
+func (c *cborValues) tag() {
 	if tag := c.open(majorTag); c.err == nil && tag != tagSelfDescribed {
 		c.fail(fmt.Errorf("tag %d, expected %d", tag, tagSelfDescribed))
 	}
 }
 
-// text reads a byte string or a text string; null reads as "".
-func (c *itemCursor) text() []byte {
-	if c.isNull() {
-		c.at++
-		return nil
-	}
-	major := byte(majorBytes)
-	if c.at < len(c.input) && c.input[c.at]>>5 == majorText {
-		major = majorText
-	}
-	n := c.open(major)
-	if c.err == nil && n > uint64(len(c.input)-c.at) {
+// text reads a byte string or a text string.
+func (c *cborValues) text() []byte {
+	n := c.open(majorBytes)
+	if n > MaxEvent {
 		c.fail(io.ErrUnexpectedEOF)
 	}
 	if c.err != nil {
 		return nil
 	}
-	c.at += int(n)
-	return c.input[c.at-int(n) : c.at]
+	text, err := c.take(int(n))
+	c.fail(err)
+	return text
 }
 
-// entries reads a map. For each entry it yields the offset and the name, and the caller then reads
-// or skips the value. null reads as an empty map.
-func (c *itemCursor) entries() iter.Seq2[int, []byte] {
-	return func(yield func(int, []byte) bool) {
-		if c.isNull() {
-			c.at++
-			return
+func (c *cborValues) scalar() string {
+	var value any
+	if raw := c.raw(); c.err != nil || decoding.Unmarshal(raw, &value) != nil {
+		return ""
+	}
+	switch value.(type) {
+	case string, bool, int64, uint64, float64:
+		return fmt.Sprint(value)
+	}
+	return ""
+}
+
+// version reads a byte string with a head of one byte.
+func (c *cborValues) version() (rv uint64, digits span) {
+	at := c.at
+	text := c.text()
+	rv, err := strconv.ParseUint(string(text), 10, 64)
+	if c.err == nil && (err != nil || rv == 0 || len(text) > 20 || c.buf[at] != majorBytes<<5|byte(len(text))) {
+		c.fail(fmt.Errorf("resourceVersion %.30q", text))
+	}
+	return rv, span{at + 1, c.at}
+}
+
+func (c *cborValues) enter() { c.left = append(c.left, c.open(majorMap)) }
+
+func (c *cborValues) enterArray() { c.left = append(c.left, c.open(majorArray)) }
+
+func (c *cborValues) next() (start int, name []byte, ok bool) {
+	if !c.element() {
+		return 0, nil, false
+	}
+	start = c.at
+	name = c.text()
+	return start, name, c.err == nil
+}
+
+func (c *cborValues) element() bool {
+	last := len(c.left) - 1
+	switch {
+	case c.err != nil:
+		return false
+	case c.left[last] == 0:
+		c.left = c.left[:last]
+		return false
+	}
+	c.left[last]--
+	return true
+}
+
+func (c *cborValues) end(what string) error {
+	for c.err == nil && c.at == len(c.buf) {
+		err := c.more()
+		if err == io.EOF {
+			return nil
 		}
-		for n := c.open(majorMap); n > 0 && c.err == nil; n-- {
-			start := c.at
-			if name := c.text(); c.err != nil || !yield(start, name) {
-				return
-			}
+		c.fail(err)
+	}
+	c.fail(errors.New("data after the " + what))
+	return c.err
+}
+
+// fewerEntries returns the splice of the head of a map, at an offset in an object, that has n entries
+// less.
+func fewerEntries(object []byte, at int, n uint64) splice {
+	_, entries, size, _ := itemHead(object[at:]) // it has been read before
+	return splice{span{at, at + size}, appendItemHead(make([]byte, 0, 9), majorMap, entries-n)}
+}
+
+var errType = errors.New("object without kind or apiVersion, or with two")
+
+// keepCBOR returns the object that was found, with its type first. Maps come in any order, and a
+// list item is then the rest of the object:
+//
+//	d9d9f7  <map>  kind apiVersion  ┆ the other entries
+//	                                └ item
+//
+// In lists of built-in types only the envelope has kind and apiVersion. There typeMeta adds them.
+func (s *objectScanner) keepCBOR(t EventType, input []byte, found scanned, typeMeta []byte) (*Object, error) {
+	switch len(s.types) {
+	case 0:
+	case 2:
+		typeMeta = nil
+	default:
+		return nil, errType
+	}
+	_, entries, size, _ := itemHead(input[found.start:])
+	if typeMeta != nil {
+		entries += 2
+	}
+	head := appendItemHead([]byte(selfDescribed), majorMap, entries)
+	item := len(head) + len(typeMeta)
+	s.parts = append(s.parts[:0], head, typeMeta)
+	first := found.start + size
+	moved := item - first // the distance by which the resourceVersion moves
+	for _, at := range s.types {
+		s.parts = append(s.parts, input[at.start:at.end])
+		item += at.len()
+		if at.start > found.digits.start {
+			moved += at.len()
 		}
 	}
+	rest := first
+	for _, at := range s.types {
+		s.parts = append(s.parts, input[rest:at.start])
+		rest = at.end
+	}
+	s.parts = append(s.parts, input[rest:found.end])
+
+	found.start, found.end = 0, lengthOf(s.parts)
+	found.item, found.itemEnd = item, found.end
+	found.digits = found.digits.moved(moved)
+	found.managed = found.managed.moved(moved)
+	found.metadataMap += moved
+	o, err := found.identify(CBOR, &s.fields)
+	if err != nil {
+		return nil, err
+	}
+	o.frame(t, s.parts...)
+	clear(s.parts)
+	return o, nil
 }

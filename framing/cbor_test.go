@@ -162,7 +162,7 @@ func TestCBOREventErrors(t *testing.T) {
 		f(cborEvent("ADDED", cborPod("metadata", cborMap("name", "x", "resourceVersion", rv))), `: resourceVersion "`)
 	}
 	f(cborEvent("ADDED", cborPod("metadata", cborMap("resourceVersion", "7", "resourceVersion", "8"))),
-		`resourceVersion "8"`)
+		"found for a second time")
 	f(cborEvent("ADDED", cborPod("metadata", cborMap("managedFields", []any{}, "managedFields", []any{}))), "managedFields: found for a second time")
 	mark := cborMap(framing.InitialEventsEnd, "true", framing.InitialEventsEnd, "true")
 	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", mark))),
@@ -170,12 +170,6 @@ func TestCBOREventErrors(t *testing.T) {
 	f(cborEvent("BOOKMARK",
 		cborPod("metadata", cborMap("resourceVersion", "7", "annotations", nil, "annotations", nil))),
 		"found for a second time")
-	many := map[string]string{framing.InitialEventsEnd: "true"}
-	for i := range 23 {
-		many[strconv.Itoa(i)] = ""
-	}
-	f(cborEvent("BOOKMARK", cborPod("metadata", cborMap("resourceVersion", "7", "annotations", many))),
-		"more than 23 annotations")
 	f(cborEvent("ERROR", tagged(cborMap("code", "410"))), "ERROR: cbor: cannot unmarshal")
 }
 
@@ -290,12 +284,17 @@ func FuzzCBOREvent(f *testing.F) {
 		object := slices.Concat([]byte{0xb8, byte(23 + n)}, cborMap("kind", "Pod", "apiVersion", "v1", "metadata", metadata)[1:], encodeCBOR(spec)[1:])
 		f.Add(cborEvent("ADDED", tagged(object)), uint64(7))
 	}
-	end := framing.InitialEventsEnd // is cut out from any place among others
+	end := framing.InitialEventsEnd        // is cut out from any place among others
+	many := map[string]string{end: "true"} // whose head is shorter without it
+	for i := range 23 {
+		many[strconv.Itoa(i)] = ""
+	}
 	for _, metadata := range []cbor.RawMessage{
 		cborMap("resourceVersion", "7", "annotations", cborMap(end, "true")),
 		cborMap("uid", "", "annotations", cborMap(end, "true"), "resourceVersion", "7"),
 		cborMap("annotations", cborMap("a", "1", end, "true", "z", "2"), "resourceVersion", "7"),
 		cborMap("resourceVersion", "7", "annotations", cborMap("a", "1", end, "true"), "uid", ""),
+		cborMap("resourceVersion", "7", "annotations", many),
 	} {
 		// The object's tag may take more bytes than needed.
 		for _, tag := range []string{selfDescribed, "\xda\x00\x00\xd9\xf7", "\xdb\x00\x00\x00\x00\x00\x00\xd9\xf7"} {

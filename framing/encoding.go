@@ -1,9 +1,6 @@
 package framing
 
-import (
-	"fmt"
-	"io"
-)
+import "fmt"
 
 // Encoding is how a server writes objects, lists and watch events. A client is sent everything in
 // the encoding in which kube-apiserver sent it.
@@ -41,39 +38,25 @@ func (e Encoding) LengthPrefix() int {
 
 // Scanner reads watch events and list items of one kind. It reuses its buffers and may be used by
 // one goroutine at a time.
-type Scanner interface {
-	// Event reads one event of a watch stream, as an [EventReader] returns it. The result shares no
-	// memory with event. After an error the stream can no longer be trusted.
-	Event(event []byte) (Event, error)
-	// Item reads one element of a list's items, as a [ListReader] returns it. In some lists only
-	// the envelope names the type. There typeMeta adds it to the item ([ListForm.TypeMeta]), and
-	// the result is what a watch would send. With typeMeta nil the result may only be inspected. It
-	// shares no memory with item.
-	Item(item, typeMeta []byte) (*Object, error)
-}
-
-// NewScanner returns a Scanner that extracts the given fields of each object, in this order, into
-// [Object.Fields].
-func NewScanner(e Encoding, fields []Field) Scanner {
-	switch e {
-	case Protobuf:
-		return scanner{newProtobufScanner(fields)}
-	case CBOR:
-		return scanner{newCBORScanner(fields)}
-	}
-	return scanner{newJSONScanner(fields)}
-}
-
-// scanner is the [Scanner] of all encodings.
-type scanner struct {
+type Scanner struct {
 	reader interface {
 		event(event []byte) (Event, error)
 		item(raw, typeMeta []byte) (*Object, error)
 	}
 }
 
-// Event implements [Scanner].
-func (s scanner) Event(event []byte) (Event, error) {
+// NewScanner returns a Scanner that extracts the given fields of each object, in this order, into
+// [Object.Fields].
+func NewScanner(e Encoding, fields []Field) Scanner {
+	if e == Protobuf {
+		return Scanner{newProtobufScanner(fields)}
+	}
+	return Scanner{newObjectScanner(e, fields)}
+}
+
+// Event reads one event of a watch stream, as an [EventReader] returns it. The result shares no
+// memory with event. After an error the stream can no longer be trusted.
+func (s Scanner) Event(event []byte) (Event, error) {
 	ev, err := s.reader.event(event)
 	if err != nil {
 		return Event{}, fmt.Errorf("read watch event: %w", err)
@@ -81,9 +64,12 @@ func (s scanner) Event(event []byte) (Event, error) {
 	return ev, nil
 }
 
-// Item implements [Scanner].
-func (s scanner) Item(raw, typeMeta []byte) (*Object, error) {
-	o, err := s.reader.item(raw, typeMeta)
+// Item reads one element of a list's items, as a [ListReader] returns it. In some lists only the
+// envelope names the type. There typeMeta adds it to the item ([ListForm.TypeMeta]), and the result
+// is what a watch would send. With typeMeta nil the result may only be inspected. It shares no memory
+// with item.
+func (s Scanner) Item(item, typeMeta []byte) (*Object, error) {
+	o, err := s.reader.item(item, typeMeta)
 	if err != nil {
 		return nil, fmt.Errorf("read list item: %w", err)
 	}
@@ -96,37 +82,4 @@ func changed(t EventType, o *Object, err error) (Event, error) {
 		return Event{}, fmt.Errorf("%s: %w", t, err)
 	}
 	return Event{Type: t, Object: o, ResourceVersion: o.ResourceVersion}, nil
-}
-
-// EventReader splits a watch stream into its events. It has one buffer, which shrinks again after a
-// large event. It is used by one goroutine at a time.
-type EventReader interface {
-	// Next returns the next event, which is valid until the next call. It returns io.EOF at the end
-	// of the stream, io.ErrUnexpectedEOF if the stream ends within an event, and [ErrTooLong].
-	Next() ([]byte, error)
-}
-
-// NewEventReader returns an EventReader of the stream in r.
-func NewEventReader(e Encoding, r io.Reader) EventReader {
-	return &eventReader{encoding: e, stream: stream{r: r}}
-}
-
-// ListReader reads a list from upstream item by item, in the memory of its largest item.
-type ListReader interface {
-	// Next returns the next item, which is valid until the next call. It returns io.EOF after the
-	// last item, if the whole list was well formed.
-	Next() ([]byte, error)
-	// Metadata returns the list's metadata, once Next has returned io.EOF.
-	Metadata() (ListMeta, error)
-}
-
-// NewListReader returns a reader of the list in r.
-func NewListReader(e Encoding, r io.Reader) ListReader {
-	switch e {
-	case Protobuf:
-		return &protobufListReader{stream: stream{r: r}}
-	case CBOR:
-		return &cborListReader{eventReader: eventReader{encoding: CBOR, stream: stream{r: r}}}
-	}
-	return newJSONListReader(r)
 }

@@ -17,10 +17,11 @@ const MaxEvent = 16 << 20
 // ErrTooLong is returned for an event of more than MaxEvent bytes.
 var ErrTooLong = errors.New("event of more than 16 MiB")
 
-// eventReader is the [EventReader] of all encodings. In [JSON] an event is a line. In [Protobuf] it
+// EventReader splits a watch stream into its events. In [JSON] an event is a line. In [Protobuf] it
 // comes after its length in 4 bytes, big endian (k8s.io/apimachinery/pkg/util/framer). In [CBOR] the
-// stream is a sequence of data items (RFC 8742).
-type eventReader struct {
+// stream is a sequence of data items (RFC 8742). An EventReader has one buffer, which shrinks again
+// after a large event. It is used by one goroutine at a time.
+type EventReader struct {
 	encoding Encoding
 	stream
 
@@ -29,30 +30,29 @@ type eventReader struct {
 	item itemEnd
 }
 
-// Next implements [EventReader]. It returns a line with its newline, and a message without its length.
-func (s *eventReader) Next() ([]byte, error) {
+// NewEventReader returns an EventReader of the stream in r.
+func NewEventReader(e Encoding, r io.Reader) *EventReader {
+	return &EventReader{encoding: e, stream: stream{r: r}}
+}
+
+// Next returns the next event, which is valid until the next call: a line with its newline, or a
+// message without its length. It returns io.EOF at the end of the stream, io.ErrUnexpectedEOF if the
+// stream ends within an event, and [ErrTooLong].
+func (s *EventReader) Next() ([]byte, error) {
 	s.line, s.item = 0, newItemEnd()
-	for {
-		n, err := s.length(s.buf[s.at:])
-		if err != nil {
-			return nil, err
-		}
-		if n > 0 {
-			event, err := s.take(n)
-			return event[s.encoding.LengthPrefix():], err
-		}
-		if err := s.more(); err != nil {
-			if err == io.EOF && len(s.buf) > s.at {
-				err = fmt.Errorf("stream ended within an event: %w", io.ErrUnexpectedEOF)
-			}
-			return nil, err
-		}
+	event, err := s.until(s.length)
+	if err == io.ErrUnexpectedEOF {
+		err = fmt.Errorf("stream ended within an event: %w", err)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return event[s.encoding.LengthPrefix():], nil
 }
 
 // length returns the length of the event that rest begins with, its prefix included; 0 if rest ends
 // before the event.
-func (s *eventReader) length(rest []byte) (n int, err error) {
+func (s *EventReader) length(rest []byte) (n int, err error) {
 	ends, prefix := false, s.encoding.LengthPrefix()
 	switch s.encoding {
 	case Protobuf:
@@ -61,8 +61,7 @@ func (s *eventReader) length(rest []byte) (n int, err error) {
 			ends = len(rest) >= n
 		}
 	case CBOR:
-		ends, err = s.item.find(rest)
-		n = s.item.at
+		return s.item.length(rest)
 	default:
 		i := bytes.IndexByte(rest[s.line:], '\n')
 		if ends = i >= 0; ends {
@@ -73,8 +72,6 @@ func (s *eventReader) length(rest []byte) (n int, err error) {
 		}
 	}
 	switch {
-	case err != nil:
-		return 0, err
 	case n > MaxEvent+prefix:
 		return 0, ErrTooLong
 	case !ends:
@@ -85,7 +82,7 @@ func (s *eventReader) length(rest []byte) (n int, err error) {
 
 // stream is a buffer before a stream. It grows to what is asked for.
 type stream struct {
-	r     io.Reader
+	r     io.Reader // nil if all is in buf, which is then read only
 	buf   []byte
 	at    int   // bytes of buf that have been taken
 	taken int64 // bytes taken in all
@@ -98,15 +95,37 @@ const (
 	keptBuffer  = 1 << 20
 )
 
+// until takes what length, of the bytes in the buffer, returns the length of. It reads more as long as
+// that is 0.
+func (s *stream) until(length func(rest []byte) (int, error)) ([]byte, error) {
+	for {
+		n, err := length(s.buf[s.at:])
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			return s.take(n)
+		}
+		if err := s.more(); err != nil {
+			return nil, s.endedWithin(err)
+		}
+	}
+}
+
+// endedWithin returns io.ErrUnexpectedEOF for io.EOF, if bytes have been read that were not taken.
+func (s *stream) endedWithin(err error) error {
+	if len(s.buf) > s.at {
+		return unexpectedEOF(err)
+	}
+	return err
+}
+
 // take returns the next n bytes, which are valid until the next call. It returns io.EOF if the
 // stream ends before them, and io.ErrUnexpectedEOF if it ends within them.
 func (s *stream) take(n int) ([]byte, error) {
 	for len(s.buf)-s.at < n {
 		if err := s.more(); err != nil {
-			if err == io.EOF && len(s.buf) > s.at {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
+			return nil, s.endedWithin(err)
 		}
 	}
 	s.at += n
@@ -116,6 +135,9 @@ func (s *stream) take(n int) ([]byte, error) {
 
 // more reads more into the buffer.
 func (s *stream) more() error {
+	if s.r == nil {
+		return io.EOF
+	}
 	if rest := s.buf[s.at:]; s.at > 0 {
 		if s.buf, s.at = s.buf[:0], 0; cap(s.buf) > keptBuffer && len(rest) < leastBuffer {
 			s.buf = make([]byte, 0, 2*leastBuffer)

@@ -1,7 +1,5 @@
 package framing
 
-import "google.golang.org/protobuf/encoding/protowire"
-
 // Field is one selectable field of a kind, and where its value is in an object. A field without
 // Paths and Numbers is accepted in selectors and always has the value Default.
 type Field struct {
@@ -53,85 +51,40 @@ func (v *fieldValues) chosen() []string {
 	return chosen
 }
 
-// pathFields are the fields of a scanner that uses Paths.
-type pathFields struct {
-	fields fieldValues
-	tree   fieldTree
-}
-
-func newPathFields(fields []Field) pathFields {
-	p := pathFields{fields: fieldValues{fields: fields}}
-	for i, f := range fields {
-		for _, path := range f.Paths {
-			p.tree.add(path, p.fields.leaf(i))
-		}
-	}
-	return p
-}
-
-// found notes the value at t.
-func (p *pathFields) found(t *fieldTree, text string) {
-	for _, leaf := range t.leaves {
-		p.fields.values[leaf] = text
+// found notes the value at some leaves.
+func (v *fieldValues) found(leaves []int, text string) {
+	for _, leaf := range leaves {
+		v.values[leaf] = text
 	}
 }
 
-// fieldTree is the union of all paths of a field list, so one walk over an object collects all
-// values. It is immutable once built.
-type fieldTree struct {
-	members map[string]*fieldTree // by member name
-	first   *fieldTree            // the first element of an array
-	leaves  []int                 // leaves whose value is here
+// tree is the union of paths, so one walk over an object finds all of them.
+type tree[K comparable] struct {
+	members map[K]*tree[K]
+	leaves  []int // that end here
+	walk    int   // in protobuf: the last walk that found it
 }
 
 // arrayHead is the path element for an array's first element.
 const arrayHead = "[0]"
 
-func (t *fieldTree) add(path []string, leaf int) {
+func (t *tree[K]) add(path []K, leaf int) {
 	for _, name := range path {
-		if name == arrayHead {
-			if t.first == nil {
-				t.first = &fieldTree{}
-			}
-			t = t.first
-			continue
-		}
 		if t.members == nil {
-			t.members = make(map[string]*fieldTree)
+			t.members = make(map[K]*tree[K])
 		}
 		if t.members[name] == nil {
-			t.members[name] = &fieldTree{}
+			t.members[name] = &tree[K]{}
 		}
 		t = t.members[name]
 	}
 	t.leaves = append(t.leaves, leaf)
 }
 
-// numberTree is the union of all Numbers of a field list.
-type numberTree struct {
-	number   protowire.Number
-	children []*numberTree
-	leaves   []int // leaves whose value is here
-	found    bool  // found in the current message: further elements are ignored
-}
-
-func (t *numberTree) add(path []int32, leaf int) {
-	for _, number := range path {
-		child := t.child(protowire.Number(number))
-		if child == nil {
-			child = &numberTree{number: protowire.Number(number)}
-			t.children = append(t.children, child)
-		}
-		t = child
+// at returns the tree for a member; nil for none. t may be nil.
+func (t *tree[K]) at(name K) *tree[K] {
+	if t == nil {
+		return nil
 	}
-	t.leaves = append(t.leaves, leaf)
-}
-
-func (t *numberTree) child(number protowire.Number) *numberTree {
-	for _, child := range t.children {
-		if child.number == number {
-			return child
-		}
-	}
-	return nil
+	return t.members[name]
 }

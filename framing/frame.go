@@ -127,18 +127,35 @@ func appendHead(dst []byte, e Encoding, t EventType, objectLen int) []byte {
 	return append(dst, objectOpen...)
 }
 
-// newFrame frames an object as an event of the given type in one allocation.
-func newFrame(e Encoding, t EventType, object ...[]byte) Frame {
-	n := 0
-	for _, part := range object {
+// lengthOf is the number of bytes of parts.
+func lengthOf(parts [][]byte) (n int) {
+	for _, part := range parts {
 		n += len(part)
 	}
-	buf := make([]byte, 0, headLen(e, t, n)+n+len(frameTail(e)))
-	buf = appendHead(buf, e, t, n)
+	return n
+}
+
+// layOut returns the beginnings of events of some types, then the object and the end of an event, in
+// one allocation.
+func layOut(e Encoding, object [][]byte, types ...EventType) []byte {
+	n := lengthOf(object)
+	size := n + len(frameTail(e))
+	for _, t := range types {
+		size += headLen(e, t, n)
+	}
+	buf := make([]byte, 0, size)
+	for _, t := range types {
+		buf = appendHead(buf, e, t, n)
+	}
 	for _, part := range object {
 		buf = append(buf, part...)
 	}
-	return Frame{Body: append(buf, frameTail(e)...)}
+	return append(buf, frameTail(e)...)
+}
+
+// newFrame frames an object as an event of the given type.
+func newFrame(e Encoding, t EventType, object ...[]byte) Frame {
+	return Frame{Body: layOut(e, object, t)}
 }
 
 // ErrorFrame frames a Status of the given encoding as an ERROR event, after which a watch ends. It

@@ -26,22 +26,21 @@ func (id Identity) AppendKey(dst []byte) []byte {
 // IdentityScanner reads the identities of a list's items, and nothing else of them. It reuses its
 // buffers and may be used by one goroutine at a time.
 type IdentityScanner struct {
-	encoding Encoding
-	whole    Scanner // of the other encodings than protobuf
+	whole Scanner // of the other encodings than protobuf
 }
 
 // NewIdentityScanner returns a scanner of items in an encoding. In protobuf an item costs no
 // allocation. In the others it costs what [Scanner].Item does.
 func NewIdentityScanner(e Encoding) *IdentityScanner {
 	if e == Protobuf {
-		return &IdentityScanner{encoding: e}
+		return &IdentityScanner{}
 	}
-	return &IdentityScanner{e, NewScanner(e, nil)}
+	return &IdentityScanner{NewScanner(e, nil)}
 }
 
 // Item reads an item, as a [ListReader] returns it. The result is valid as long as item is.
 func (s *IdentityScanner) Item(item []byte) (id Identity, err error) {
-	if s.encoding == Protobuf {
+	if s.whole.reader == nil {
 		id, err = protobufIdentity(item)
 		if err != nil {
 			err = fmt.Errorf("read list item: %w", err)
@@ -86,3 +85,49 @@ func protobufIdentity(item []byte) (id Identity, err error) {
 	}
 	return id, nil
 }
+
+// UID returns metadata.uid, which differs for two objects that had the same name one after the
+// other; "" if there is none. Each call reads it from the object's bytes.
+func (o *Object) UID() string {
+	if o.encoding == Protobuf {
+		raw := mustOpen(o.Bytes(), int(o.item), tagRaw)
+		id, _ := protobufIdentity(o.Bytes()[raw.start:raw.end])
+		return string(id.UID)
+	}
+	in := newValues(o.encoding, nil)
+	in.reset(o.Bytes())
+	in.tag()
+	for _, name := range members(in) {
+		if string(name) != metadataName {
+			in.skip()
+			continue
+		}
+		for _, name := range members(in) {
+			if string(name) == "uid" {
+				return string(in.text())
+			}
+			in.skip()
+		}
+	}
+	return ""
+}
+
+// HashOf returns the hash of a field's value that a shardSelector compares with its ranges: FNV-1a
+// with 64 bits (KEP-5866; k8s.io/apimachinery/pkg/sharding/hash.go). It allocates nothing.
+func HashOf[T ~string | ~[]byte](value T) uint64 {
+	hash := uint64(hashOfNothing)
+	for i := range len(value) {
+		hash = (hash ^ uint64(value[i])) * hashPrime
+	}
+	return hash
+}
+
+// hashOfNothing is the hash of "".
+const (
+	hashOfNothing = 0xcbf29ce484222325
+	hashPrime     = 0x100000001b3
+)
+
+// UIDHash returns [HashOf] metadata.uid, or of "" if there is none. It costs nothing: scanners note
+// it beside the resourceVersion.
+func (o *Object) UIDHash() uint64 { return o.uidHash }

@@ -1,11 +1,59 @@
 package framing
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // span is a range of bytes.
 type span struct{ start, end int }
 
 func (s span) len() int { return s.end - s.start }
+
+func (s span) moved(by int) span { return span{s.start + by, s.end + by} }
+
+// splice is a place at which an object differs from another one: other bytes, or none, instead of
+// those of old.
+type splice struct {
+	old  span
+	with []byte
+}
+
+func (s splice) grown() int { return len(s.with) - s.old.len() }
+
+// grown is how many bytes longer the spliced object is.
+func grown(splices []splice) (n int) {
+	for _, s := range splices {
+		n += s.grown()
+	}
+	return n
+}
+
+// spliceBuffer has room for one change, and spliced for the parts around it.
+type (
+	spliceBuffer [2]splice
+	spliced      [5][]byte
+)
+
+// appendSpliced appends the parts of the spliced object to dst, from an offset in the whole one on.
+// Splices before that are left out.
+func appendSpliced(dst [][]byte, object []byte, from int, splices []splice) [][]byte {
+	for _, s := range splices {
+		if s.old.start < from {
+			continue
+		}
+		for _, part := range [...][]byte{object[from:s.old.start], s.with} {
+			if len(part) > 0 {
+				dst = append(dst, part)
+			}
+		}
+		from = s.old.end
+	}
+	if from < len(object) {
+		dst = append(dst, object[from:])
+	}
+	return dst
+}
 
 // layout is the places of the parts of an object's bytes that can change.
 type layout struct {
@@ -18,65 +66,58 @@ type layout struct {
 	metadata                 int32 // the head of the metadata, in CBOR if there are managedFields
 }
 
-// at returns the parts of object with resourceVersion rv, and their layout.
-func (l layout) at(e Encoding, object []byte, rv uint64) (layout, [][]byte) {
+// moved returns the layout of the spliced object: everything behind a splice has moved.
+func (l layout) moved(splices ...splice) layout {
+	for _, s := range slices.Backward(splices) {
+		for _, at := range []*int32{
+			&l.rvStart, &l.rvEnd, &l.item, &l.itemEnd, &l.managedStart, &l.managedEnd, &l.metadata,
+		} {
+			if int(*at) >= s.old.end {
+				*at += int32(s.grown())
+			}
+		}
+	}
+	return l
+}
+
+// at appends what gives an object resourceVersion rv to dst.
+func (l layout) at(dst []splice, e Encoding, object []byte, rv uint64) []splice {
 	digits := strconv.AppendUint(make([]byte, 1, 24), rv, 10)
 	withLength := span{int(l.rvStart) - 1, int(l.rvEnd)}
 	switch e {
 	case Protobuf:
 		digits[0] = byte(len(digits) - 1)
-		return l.spliceProtobuf(object, withLength, digits)
+		return l.inMetadata(dst, object, splice{withLength, digits})
 	case CBOR:
 		digits[0] = majorBytes<<5 | byte(len(digits)-1)
-		return l.splice(object, withLength, digits)
+		return append(dst, splice{withLength, digits})
 	}
-	return l.splice(object, span{int(l.rvStart), int(l.rvEnd)}, digits[1:])
+	return append(dst, splice{span{int(l.rvStart), int(l.rvEnd)}, digits[1:]})
 }
 
-// without returns object, which has layout l, without the bytes of cut, which are in its metadata.
-func (l layout) without(e Encoding, object []byte, cut span) (layout, [][]byte) {
-	if e == Protobuf {
-		return l.spliceProtobuf(object, cut, nil)
+// without appends what takes the bytes of cut, which are in its metadata, from an object to dst. In
+// CBOR they are an entry of the map whose head is at in.
+func (l layout) without(dst []splice, e Encoding, object []byte, cut span, in int) []splice {
+	switch e {
+	case Protobuf:
+		return l.inMetadata(dst, object, splice{old: cut})
+	case CBOR:
+		dst = append(dst, fewerEntries(object, in, 1))
 	}
-	return l.splice(object, cut, nil)
+	return append(dst, splice{old: cut})
 }
 
-// splice returns the parts of object with the bytes of cut replaced, and their layout.
-func (l layout) splice(object []byte, cut span, with []byte) (layout, [][]byte) {
-	return l.moved(cut, len(with)-cut.len()), [][]byte{object[:cut.start], with, object[cut.end:]}
-}
-
-// spliceProtobuf is splice for bytes in a protobuf object's metadata. It also writes the lengths of
-// the metadata and of the object anew, which come before them:
+// inMetadata appends some splices in a protobuf object's metadata to dst. The lengths of the metadata
+// and of the object, which come before them, are written anew:
 //
-//	… 12 <raw> 0a <metadata> ┆ … cut … ┆ …
+//	… 12 <raw> 0a <metadata> ┆ … splices … ┆ …
 //	  └ item                 └ metadata
-func (l layout) spliceProtobuf(object []byte, cut span, with []byte) (layout, [][]byte) {
-	grown := len(with) - cut.len()
-	old, headers := l.protobufHeaders(object, grown)
-	l = l.moved(cut, grown).moved(old, len(headers)-old.len())
-	return l, [][]byte{object[:old.start], headers, object[old.end:cut.start], with, object[cut.end:]}
-}
-
-// protobufHeaders returns the place of the headers of raw and of the metadata, which follow each
-// other, and the headers for a metadata that has grown.
-func (l layout) protobufHeaders(object []byte, grown int) (old span, headers []byte) {
+func (l layout) inMetadata(dst []splice, object []byte, splices ...splice) []splice {
 	raw := mustOpen(object, int(l.item), tagRaw)
 	metadata := mustOpen(object, raw.start, tagMetadata)
-	metadataLen := metadata.len() + grown
-	rawLen := raw.len() + grown + headerLen(metadataLen) - (metadata.start - raw.start)
-	headers = appendHeader(make([]byte, 0, 16), tagRaw, rawLen)
-	return span{int(l.item), metadata.start}, appendHeader(headers, tagMetadata, metadataLen)
-}
-
-// moved returns the layout after the bytes of cut have grown: everything after them has moved.
-func (l layout) moved(cut span, grown int) layout {
-	for _, at := range []*int32{
-		&l.rvStart, &l.rvEnd, &l.item, &l.itemEnd, &l.managedStart, &l.managedEnd, &l.metadata,
-	} {
-		if int(*at) >= cut.end {
-			*at += int32(grown)
-		}
-	}
-	return l
+	metadataLen := metadata.len() + grown(splices)
+	rawLen := raw.end - metadata.end + headerLen(metadataLen) + metadataLen
+	headers := appendHeader(make([]byte, 0, 16), tagRaw, rawLen)
+	headers = appendHeader(headers, tagMetadata, metadataLen)
+	return append(append(dst, splice{span{int(l.item), metadata.start}, headers}), splices...)
 }

@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ListForm is how kube-apiserver writes lists of one kind. Lists of built-in types have their
@@ -36,7 +33,6 @@ type ListForm struct {
 	encoding         Encoding
 	kind, apiVersion string
 	custom           bool // of custom resources: in JSON with sorted members, in CBOR with an empty continue
-	typed            bool // items have kind and apiVersion
 	nullItems        bool // no items are null instead of []
 }
 
@@ -72,47 +68,49 @@ func (m listMetadata) parse() (ListMeta, error) {
 	return ListMeta{ResourceVersion: rv, Continue: m.Continue, RemainingItemCount: m.RemainingItemCount}, nil
 }
 
-// metadataOf is what a [ListReader] has read of a list's metadata.
-type metadataOf struct{ metadata listMetadata }
-
-// Metadata implements [ListReader].
-func (l *metadataOf) Metadata() (ListMeta, error) {
-	m, err := l.metadata.parse()
-	if err != nil {
-		return ListMeta{}, fmt.Errorf("read list: %w", err)
-	}
-	return m, nil
-}
-
 var errUnknownForm = errors.New("unknown form")
 
 // ParseListForm takes the form from an empty list that the server sent. It returns an error for a
 // form that it could not reproduce.
-func ParseListForm(e Encoding, body []byte) (ListForm, ListMeta, error) {
+func ParseListForm(e Encoding, body []byte) (f ListForm, meta ListMeta, err error) {
+	parse := parseJSONListForm
 	switch e {
 	case Protobuf:
-		return parseProtobufListForm(body)
+		parse = parseProtobufListForm
 	case CBOR:
-		return parseCBORListForm(body)
+		parse = parseCBORListForm
 	}
-	var list listEnvelope
-	if err := json.Unmarshal(body, &list); err != nil {
-		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", err)
+	f, metadata, is, err := parse(body)
+	if err == nil {
+		meta, err = metadata.parse()
 	}
-	meta, err := list.Metadata.parse()
+	if err == nil && !is(f.Envelope(meta, 0, 0)) {
+		err = errUnknownForm
+	}
 	if err != nil {
 		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", err)
 	}
-	f := ListForm{kind: list.Kind, apiVersion: list.APIVersion}
-	f.custom = len(body) > 2 && body[2] == 'a'
-	f.typed = f.custom || list.Kind == partialObjectMetadataList
-	f.nullItems = bytes.HasSuffix(body, []byte(nullItems))
-	head, tail := f.Envelope(meta, 0, 0)
-	if len(body) < len(head)+len(tail) || !bytes.HasPrefix(body, head) || !bytes.HasSuffix(body, tail) {
-		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", errUnknownForm)
-	}
 	return f, meta, nil
 }
+
+// parseJSONListForm, like those of the other encodings, returns the form and the metadata of a list,
+// and a function that compares the list with one that is written in that form.
+func parseJSONListForm(body []byte) (f ListForm, m listMetadata, is func(head, tail []byte) bool, err error) {
+	var list listEnvelope
+	err = json.Unmarshal(body, &list)
+	f = ListForm{
+		kind:       list.Kind,
+		apiVersion: list.APIVersion,
+		custom:     len(body) > 2 && body[2] == 'a',
+		nullItems:  bytes.HasSuffix(body, []byte(nullItems)),
+	}
+	return f, list.Metadata, func(head, tail []byte) bool {
+		return len(body) >= len(head)+len(tail) && bytes.HasPrefix(body, head) && bytes.HasSuffix(body, tail)
+	}, err
+}
+
+// typed reports whether items have kind and apiVersion.
+func (f ListForm) typed() bool { return f.custom || f.kind == partialObjectMetadataList }
 
 // TypeMeta returns the members that name an item's type, for [Scanner.Item], if only the envelope
 // of such lists names it; nil otherwise. The items of a PartialObjectMetadataList are always of
@@ -124,7 +122,7 @@ func (f ListForm) TypeMeta(kind string) []byte {
 	switch {
 	case f.encoding == Protobuf:
 		return protobufTypeMeta(f.apiVersion, kind)
-	case f.typed:
+	case f.typed():
 		return nil
 	case f.encoding == CBOR:
 		return cborTypeMeta(f.apiVersion, kind)
@@ -135,7 +133,9 @@ func (f ListForm) TypeMeta(kind string) []byte {
 // Envelope returns the bytes of a list before its first and after its last item. Between them come
 // the given number of items, in itemBytes bytes.
 func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte) {
-	if !f.namesShards() {
+	// kube-apiserver writes no shardInfo into lists of custom resources, which are no Go structs, nor
+	// into lists of metadata, into which it copies the other members one by one.
+	if f.typed() {
 		m.ShardSelector = ""
 	}
 	switch f.encoding {
@@ -170,11 +170,6 @@ func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte)
 	return append(head, `,"items":[`...), []byte("]}\n")
 }
 
-// namesShards reports whether kube-apiserver writes shardInfo into such lists. It does not into
-// lists of custom resources, which are no Go structs, nor into lists of metadata, into which it
-// copies the other members one by one.
-func (f ListForm) namesShards() bool { return !f.custom && f.kind != partialObjectMetadataList }
-
 // nullItems ends a list whose items are null.
 const nullItems = `,"items":null}` + "\n"
 
@@ -187,7 +182,7 @@ func (f ListForm) Item(o *Object, first bool) (open string, rest []byte) {
 		return f.cborItem(o)
 	case f.encoding == Protobuf:
 		return "", item
-	case f.typed:
+	case f.typed():
 		item = o.Bytes()[1:]
 	}
 	if first {
@@ -202,110 +197,3 @@ const (
 	partialObjectMetadata     = "PartialObjectMetadata"
 	partialObjectMetadataList = partialObjectMetadata + "List"
 )
-
-// jsonListReader is the [ListReader] of [JSON].
-type jsonListReader struct {
-	metadataOf
-	body    boundedReader
-	dec     *jsontext.Decoder
-	inItems bool
-}
-
-func newJSONListReader(r io.Reader) *jsonListReader {
-	l := &jsonListReader{body: boundedReader{r: r}}
-	l.dec = jsontext.NewDecoder(&l.body, asSent...)
-	return l
-}
-
-// boundedReader returns [ErrTooLong] after more than MaxEvent bytes without a result.
-type boundedReader struct {
-	r    io.Reader
-	read int
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.read > MaxEvent {
-		return 0, ErrTooLong
-	}
-	n, err := b.r.Read(p)
-	b.read += n
-	return n, err
-}
-
-// Next implements [ListReader].
-func (l *jsonListReader) Next() ([]byte, error) {
-	for {
-		l.body.read = 0
-		if l.inItems {
-			if l.dec.PeekKind() != ']' {
-				v, err := l.value()
-				if err == nil && len(v) > MaxEvent {
-					err = ErrTooLong
-				}
-				if err != nil {
-					return nil, fmt.Errorf("read list: %w", jsonError(err))
-				}
-				return v, nil
-			}
-			l.inItems = false
-			if _, err := l.dec.ReadToken(); err != nil {
-				return nil, fmt.Errorf("read list: %w", jsonError(unexpectedEOF(err)))
-			}
-		}
-		if err := l.member(); err != nil {
-			if err == errListEnd {
-				return nil, io.EOF
-			}
-			return nil, fmt.Errorf("read list: %w", jsonError(unexpectedEOF(err)))
-		}
-	}
-}
-
-var errListEnd = errors.New("end of list")
-
-// member reads up to the items, or one other member of the list.
-func (l *jsonListReader) member() error {
-	if l.dec.StackDepth() == 0 {
-		tok, err := l.dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		if tok.Kind() != '{' {
-			return fmt.Errorf("found %s, expected an object", tok.Kind())
-		}
-	}
-	tok, err := l.dec.ReadToken()
-	if err != nil {
-		return err
-	}
-	if tok.Kind() == '}' {
-		if _, err := l.dec.ReadToken(); err != io.EOF {
-			return errors.New("data after the list")
-		}
-		return errListEnd
-	}
-	switch tok.String() {
-	case "items":
-		if l.dec.PeekKind() == 'n' {
-			return l.dec.SkipValue()
-		}
-		tok, err := l.dec.ReadToken()
-		if err == nil && tok.Kind() != '[' {
-			err = fmt.Errorf("found %s, expected items", tok.Kind())
-		}
-		l.inItems = err == nil
-		return err
-	case "metadata":
-		v, err := l.value()
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(v, &l.metadata)
-	}
-	return l.dec.SkipValue()
-}
-
-func (l *jsonListReader) value() ([]byte, error) {
-	v, err := l.dec.ReadValue()
-	return v, unexpectedEOF(err)
-}

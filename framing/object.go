@@ -54,40 +54,22 @@ func (o *Object) Frame(t EventType) Frame {
 // resourceVersion rv. The event has this object, the last version that matched, with the change's
 // resourceVersion (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent).
 func (o *Object) Left(rv uint64) Frame {
-	_, parts := o.layout.at(o.encoding, o.Bytes(), rv)
-	return newFrame(o.encoding, Deleted, parts...)
+	splices := o.layout.at(new(spliceBuffer)[:0], o.encoding, o.Bytes(), rv)
+	return newFrame(o.encoding, Deleted, appendSpliced(new(spliced)[:0], o.Bytes(), 0, splices)...)
 }
 
 // frame lays the object out in one allocation, as the package comment draws it, and sets its
 // frames.
 func (o *Object) frame(t EventType, object ...[]byte) {
-	e := o.encoding
-	n := 0
-	for _, part := range object {
-		n += len(part)
-	}
-	addedHead := headLen(e, Added, n)
-	liveHead := 0
-	if t != Added {
-		liveHead = headLen(e, t, n)
-	}
-	buf := make([]byte, 0, addedHead+liveHead+n+len(frameTail(e)))
-	buf = appendHead(buf, e, Added, n)
-	if t != Added {
-		buf = appendHead(buf, e, t, n)
-	}
-	for _, part := range object {
-		buf = append(buf, part...)
-	}
-	buf = append(buf, frameTail(e)...)
-
-	o.born = t
-	o.length = int32(n)
+	n := lengthOf(object)
+	o.born, o.length = t, int32(n)
 	if t == Added {
-		o.added = Frame{Body: buf}
+		o.added = newFrame(o.encoding, Added, object...)
 		o.live = o.added
 		return
 	}
+	buf := layOut(o.encoding, object, Added, t)
+	addedHead, liveHead := headLen(o.encoding, Added, n), headLen(o.encoding, t, n)
 	o.live = Frame{Body: buf[addedHead:]}
 	o.added = Frame{Head: buf[:addedHead:addedHead], Body: buf[addedHead+liveHead:]}
 }
@@ -108,9 +90,9 @@ func (o *Object) As(t EventType) *Object {
 func (o *Object) Deleted(rv uint64) *Object {
 	d := o.described()
 	d.ResourceVersion = rv
-	var parts [][]byte
-	d.layout, parts = o.layout.at(o.encoding, o.Bytes(), rv)
-	d.frame(Deleted, parts...)
+	splices := o.layout.at(new(spliceBuffer)[:0], o.encoding, o.Bytes(), rv)
+	d.layout = o.moved(splices...)
+	d.frame(Deleted, appendSpliced(new(spliced)[:0], o.Bytes(), 0, splices)...)
 	return d
 }
 

@@ -1,7 +1,6 @@
 package framing
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,36 +16,25 @@ const (
 	listRemainingItemCount = 4
 )
 
-func parseProtobufListForm(body []byte) (ListForm, ListMeta, error) {
-	fail := func(err error) (ListForm, ListMeta, error) {
-		return ListForm{}, ListMeta{}, fmt.Errorf("read list: %w", err)
-	}
+func parseProtobufListForm(body []byte) (f ListForm, m listMetadata, is func(head, tail []byte) bool, err error) {
 	u, err := openUnknown(body, span{0, len(body)})
 	if err != nil {
-		return fail(err)
+		return f, m, nil, err
 	}
 	metadata, err := open(body, u.raw.start, u.raw.end, tagMetadata)
 	if err != nil {
-		return fail(err)
+		return f, m, nil, err
 	}
-	meta, err := protobufListMeta(body[metadata.start:metadata.end])
-	if err != nil {
-		return fail(err)
-	}
-	f := ListForm{
+	f = ListForm{
 		encoding:   Protobuf,
 		apiVersion: string(body[u.apiVersion.start:u.apiVersion.end]),
 		kind:       string(body[u.kind.start:u.kind.end]),
 	}
-	head, tail := f.Envelope(meta, 0, 0)
-	if string(body) != string(head)+string(tail) {
-		return fail(errUnknownForm)
-	}
-	return f, meta, nil
+	m, err = protobufListMeta(body[metadata.start:metadata.end])
+	return f, m, func(head, tail []byte) bool { return string(body) == string(head)+string(tail) }, err
 }
 
-func protobufListMeta(message []byte) (ListMeta, error) {
-	var m listMetadata
+func protobufListMeta(message []byte) (m listMetadata, err error) {
 	c := newCursor(message, span{0, len(message)})
 	for c.next() {
 		switch c.number {
@@ -59,9 +47,9 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 		}
 	}
 	if c.err != nil {
-		return ListMeta{}, fmt.Errorf("metadata: %w", c.err)
+		err = fmt.Errorf("metadata: %w", c.err)
 	}
-	return m.parse()
+	return m, err
 }
 
 // protobufEnvelope is Envelope for protobuf, where the length of all items comes before them.
@@ -82,43 +70,55 @@ func (f ListForm) protobufEnvelope(m ListMeta, itemBytes int) (head, tail []byte
 	return append(head, meta...), []byte(unknownEnd)
 }
 
-// protobufListReader is the [ListReader] of [Protobuf].
-type protobufListReader struct {
+// protobufList reads a list in protobuf. It returns items without their tags and lengths.
+type protobufList struct {
 	stream
-	opened bool   // the envelope's head has been read
-	rest   uint64 // bytes of items still to come
-	meta   ListMeta
-	err    error // the error that ended Next
+	opened   bool   // the envelope's head has been read
+	rest     uint64 // bytes of items still to come
+	metadata listMetadata
 }
 
-// Next implements [ListReader]. It returns an item without its tag and length.
-func (l *protobufListReader) Next() (item []byte, err error) {
-	if l.err != nil {
-		return nil, l.err
-	}
-	item, err = l.next()
-	if err != nil && err != io.EOF {
-		err = fmt.Errorf("read list: byte %d: %w", l.taken, err)
-	}
-	l.err = err
-	return item, err
-}
+func (l *protobufList) meta() listMetadata { return l.metadata }
 
-func (l *protobufListReader) next() ([]byte, error) {
+func (l *protobufList) next() ([]byte, error) {
 	if !l.opened {
-		if err := l.open(); err != nil {
-			return nil, unexpectedEOF(err)
-		}
 		l.opened = true
+		if err := l.open(); err != nil {
+			return nil, l.failed(err)
+		}
 	}
 	if l.rest == 0 {
 		return nil, l.end()
 	}
-	return l.nextOf(tagItem)
+	item, err := l.nextOf(tagItem)
+	return item, l.failed(err)
+}
+
+// failed says where an error is. The list must not end there.
+func (l *protobufList) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("byte %d: %w", l.taken, unexpectedEOF(err))
+}
+
+// end reads the bytes after the last item. It returns io.EOF if nothing follows them.
+func (l *protobufList) end() error {
+	err := l.expect(unknownEnd)
+	if err != nil {
+		return l.failed(err)
+	}
+	if _, err = l.take(1); err == io.EOF {
+		return err
+	}
+	if err == nil {
+		err = errors.New("data after the list")
+	}
+	return l.failed(err)
 }
 
 // open reads up to the first item.
-func (l *protobufListReader) open() error {
+func (l *protobufList) open() error {
 	if err := l.expect(magic); err != nil {
 		return err
 	}
@@ -140,28 +140,16 @@ func (l *protobufListReader) open() error {
 	if err != nil {
 		return err
 	}
-	l.meta, err = protobufListMeta(metadata)
-	return err
-}
-
-// end reads the bytes after the last item. It returns io.EOF if nothing follows them.
-func (l *protobufListReader) end() error {
-	if err := l.expect(unknownEnd); err != nil {
-		return unexpectedEOF(err)
-	}
-	_, err := l.take(1)
-	if err == nil {
-		err = errors.New("data after the list")
-	}
+	l.metadata, err = protobufListMeta(metadata)
 	return err
 }
 
 // nextOf reads the next field of the list.
-func (l *protobufListReader) nextOf(tag byte) ([]byte, error) {
+func (l *protobufList) nextOf(tag byte) ([]byte, error) {
 	before := l.taken
 	n, err := l.header(tag)
 	if err != nil {
-		return nil, unexpectedEOF(err)
+		return nil, err
 	}
 	header := uint64(l.taken - before)
 	if header > l.rest || n > l.rest-header {
@@ -171,7 +159,7 @@ func (l *protobufListReader) nextOf(tag byte) ([]byte, error) {
 	return l.bounded(n)
 }
 
-func (l *protobufListReader) expect(text string) error {
+func (l *protobufList) expect(text string) error {
 	b, err := l.take(len(text))
 	if err == nil && string(b) != text {
 		err = fmt.Errorf("found % x, expected % x", b, text)
@@ -180,41 +168,32 @@ func (l *protobufListReader) expect(text string) error {
 }
 
 // header reads what appendHeader writes.
-func (l *protobufListReader) header(tag byte) (n uint64, err error) {
-	found, err := l.ReadByte()
-	if err != nil {
-		return 0, err
-	}
-	if found != tag {
-		return 0, fmt.Errorf("found tag %02x, expected %02x", found, tag)
-	}
-	before := l.taken
-	if n, err = binary.ReadUvarint(l); err != nil {
-		return 0, err
-	}
-	if size := l.taken - before; size != int64(protowire.SizeVarint(n)) {
-		return 0, fmt.Errorf("length %d takes %d bytes", n, size)
-	}
-	return n, nil
-}
-
-// ReadByte implements [io.ByteReader].
-func (l *protobufListReader) ReadByte() (byte, error) {
-	b, err := l.take(1)
-	if err != nil {
-		return 0, err
-	}
-	return b[0], nil
+func (l *protobufList) header(tag byte) (n uint64, err error) {
+	_, err = l.until(func(rest []byte) (size int, err error) {
+		switch {
+		case len(rest) == 0:
+			return 0, nil
+		case rest[0] != tag:
+			return 0, fmt.Errorf("found tag %02x, expected %02x", rest[0], tag)
+		}
+		n, size = protowire.ConsumeVarint(rest[1:])
+		switch err := protowire.ParseError(size); {
+		case err == io.ErrUnexpectedEOF:
+			return 0, nil
+		case size < 0:
+			return 0, err
+		case size != protowire.SizeVarint(n):
+			return 0, fmt.Errorf("length %d takes %d bytes", n, size)
+		}
+		return 1 + size, nil
+	})
+	return n, err
 }
 
 // bounded takes n bytes, a length that a header has given.
-func (l *protobufListReader) bounded(n uint64) ([]byte, error) {
+func (l *protobufList) bounded(n uint64) ([]byte, error) {
 	if n > MaxEvent {
 		return nil, ErrTooLong
 	}
-	b, err := l.take(int(n))
-	return b, unexpectedEOF(err)
+	return l.take(int(n))
 }
-
-// Metadata implements [ListReader].
-func (l *protobufListReader) Metadata() (ListMeta, error) { return l.meta, nil }

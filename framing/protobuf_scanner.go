@@ -13,7 +13,8 @@ import (
 // can be written again.
 type protobufScanner struct {
 	fields fieldValues
-	tree   numberTree
+	tree   tree[int32] // of Numbers
+	walks  int
 }
 
 func newProtobufScanner(fields []Field) *protobufScanner {
@@ -53,7 +54,7 @@ func (s *protobufScanner) event(event []byte) (Event, error) {
 		whole := event[object.start:object.end]
 		found.start, found.item, found.itemEnd = object.start, u.item, u.raw.end
 		if t == Bookmark {
-			return newBookmark(Protobuf, whole, found, found.endAnnotation)
+			return newBookmark(Protobuf, whole, found, found.endAnnotation, 0)
 		}
 		o, err := found.identify(Protobuf, &s.fields)
 		if err == nil {
@@ -174,7 +175,7 @@ func readResourceVersion(c *cursor, f *scanned) {
 		c.fail(fmt.Errorf("resourceVersion %.30q", c.bytes()))
 		return
 	}
-	f.rv, f.rvStart, f.rvEnd = rv, c.value.start, c.value.end
+	f.rv, f.digits = rv, c.value
 }
 
 // mapEntry reads an entry of a map of strings: a message of key and value.
@@ -201,18 +202,17 @@ func mapEntry(c *cursor) (key, value []byte) {
 
 // walk reads a message and takes the values that the tree wants, of a repeated field the first
 // element. At the top level a second metadata is an error.
-func (s *protobufScanner) walk(input []byte, message span, t *numberTree, top bool) error {
-	for i := range t.children {
-		t.children[i].found = false
-	}
+func (s *protobufScanner) walk(input []byte, message span, t *tree[int32], top bool) error {
+	s.walks++
+	walk := s.walks
 	c := newCursor(input, message)
 	for c.next() {
 		if top && c.number == 1 {
 			c.at = c.field.start
 			c.fail(errors.New("metadata is not first"))
 		}
-		if child := t.child(c.number); child != nil && !child.found {
-			child.found = true
+		if child := t.members[int32(c.number)]; child != nil && child.walk != walk {
+			child.walk = walk
 			s.take(&c, child)
 		}
 	}
@@ -220,9 +220,9 @@ func (s *protobufScanner) walk(input []byte, message span, t *numberTree, top bo
 }
 
 // take reads the cursor's field, which t wants.
-func (s *protobufScanner) take(c *cursor, t *numberTree) {
+func (s *protobufScanner) take(c *cursor, t *tree[int32]) {
 	switch {
-	case len(t.children) > 0:
+	case t.members != nil:
 		if c.is(protowire.BytesType) {
 			c.err = s.walk(c.input, c.value, t, false)
 		}
@@ -232,10 +232,7 @@ func (s *protobufScanner) take(c *cursor, t *numberTree) {
 			s.fields.values[leaf] = varintText(c.varint, f)
 		}
 	case c.is(protowire.BytesType):
-		text := s.fields.texts.text(c.bytes())
-		for _, leaf := range t.leaves {
-			s.fields.values[leaf] = text
-		}
+		s.fields.found(t.leaves, s.fields.texts.text(c.bytes()))
 	}
 }
 

@@ -10,7 +10,7 @@ type scanned struct {
 	start, end      int
 	namespace, name string
 	rv              uint64
-	rvStart, rvEnd  int
+	digits          span   // the resourceVersion's
 	uidHash         uint64 // see Object.UIDHash
 	replaced        bool   // in JSON; see ErrReplaced
 	labels          map[string]string
@@ -29,8 +29,8 @@ type scanned struct {
 // layout returns the object's layout, with offsets into the object's own bytes.
 func (f scanned) layout() layout {
 	l := layout{
-		rvStart: int32(f.rvStart - f.start),
-		rvEnd:   int32(f.rvEnd - f.start),
+		rvStart: int32(f.digits.start - f.start),
+		rvEnd:   int32(f.digits.end - f.start),
 		item:    int32(f.item - f.start),
 		itemEnd: int32(f.itemEnd - f.start),
 	}

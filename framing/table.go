@@ -47,18 +47,17 @@ func (c Columns) Open(f Frame) Frame {
 // [Event.Columns], and the objects have no column definitions. The objects' bytes are those of
 // their Tables, so [Object.Left] and [Object.Deleted] must not be called. They have no
 // [Object.Fields].
-func NewTableScanner() Scanner { return scanner{&tableScanner{newJSONScanner(nil)}} }
+func NewTableScanner() Scanner { return Scanner{tableScanner{newObjectScanner(JSON, nil)}} }
 
 // tableScanner is the [Scanner] of Tables. In a watch, a Table has one row:
 //
 //	{"type":"MODIFIED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},
 //	 "columnDefinitions":null,"rows":[{"cells":["x",1,"5s"],"object":{"kind":"PartialObjectMetadata",…}}]}}⏎
-type tableScanner struct{ *jsonScanner }
+type tableScanner struct{ *objectScanner }
 
 // scannedTable is the result of one walk over a Table, or over the Status of an ERROR. Offsets are
 // into the input.
 type scannedTable struct {
-	at      span    // the whole object
 	own     scanned // the Table's own resourceVersion
 	columns span    // the value of columnDefinitions
 	rows    int
@@ -66,72 +65,66 @@ type scannedTable struct {
 }
 
 // event reads a line.
-func (s *tableScanner) event(line []byte) (ev Event, err error) {
+func (s tableScanner) event(line []byte) (ev Event, err error) {
 	var table scannedTable
-	name, err := s.envelope(line, func() (span, error) {
-		var err error
-		table, err = s.table()
-		return table.at, err
-	})
+	name, at, err := s.envelope(line, func() { table = s.table() })
 	if err != nil {
 		return ev, err
 	}
-	t := eventTypeOf(name)
+	t := eventTypeOf(string(name))
 	if t == Error {
-		return errorEvent(line[table.at.start:table.at.end])
+		return s.errorEvent(line[at.start:at.end])
 	}
 	if t == 0 || !table.ofOneRow() {
 		return ev, fmt.Errorf("%.20q: %w", name, ErrNoTable)
 	}
-	if ev, err = table.event(t, line); err != nil {
+	if ev, err = table.event(t, line, at); err != nil {
 		err = fmt.Errorf("%s: %w", t, err)
 	}
 	return ev, err
 }
 
 // item is for lists of Tables, which are not read.
-func (s *tableScanner) item(_, _ []byte) (*Object, error) { return nil, ErrNoTable }
+func (s tableScanner) item(_, _ []byte) (*Object, error) { return nil, ErrNoTable }
 
 // table reads a Table. The rows must come last, because [Columns.Open] looks for the column
 // definitions in the bytes before.
-func (s *tableScanner) table() (t scannedTable, err error) {
-	t.at, err = s.members(func(name []byte) (err error) {
+func (s tableScanner) table() (t scannedTable) {
+	for _, name := range members(s.in) {
 		if t.rows > 0 {
-			return fmt.Errorf("%w: its rows do not come last", ErrNoTable)
+			s.in.fail(fmt.Errorf("%w: its rows do not come last", ErrNoTable))
 		}
 		switch string(name) {
-		case `"metadata"`:
-			return s.metadata(&t.own)
-		case `"columnDefinitions"`:
-			v, err := s.dec.ReadValue()
-			t.columns = span{s.offset() - len(v), s.offset()}
-			return err
-		case `"rows"`:
-			t.rows, t.row, err = s.rows()
-			return err
+		case "metadata":
+			s.metadata(&t.own)
+		case "columnDefinitions":
+			v := s.in.raw()
+			t.columns = span{s.in.offset() - len(v), s.in.offset()}
+		case "rows":
+			t.rows, t.row = s.rows()
+		default:
+			s.in.skip()
 		}
-		return s.dec.SkipValue()
-	})
-	return t, err
+	}
+	return t
 }
 
 // rows reads the rows, and returns their number and the object in the last one.
-func (s *tableScanner) rows() (n int, row scanned, err error) {
-	if s.dec.PeekKind() != '[' {
-		return 0, row, s.dec.SkipValue()
+func (s tableScanner) rows() (n int, row scanned) {
+	if s.in.kind() != '[' {
+		s.in.skip()
+		return 0, row
 	}
-	err = s.elements(func() error {
-		n++
-		_, err := s.members(func(name []byte) (err error) {
-			if string(name) != `"object"` || s.dec.PeekKind() != '{' {
-				return s.dec.SkipValue()
+	for s.in.enterArray(); s.in.element(); n++ {
+		for _, name := range members(s.in) {
+			if string(name) == "object" && s.in.kind() == '{' {
+				row = s.object()
+			} else {
+				s.in.skip()
 			}
-			row, err = s.object()
-			return err
-		})
-		return err
-	})
-	return n, row, err
+		}
+	}
+	return n, row
 }
 
 // ofOneRow reports whether the table has column definitions, or null for them, and one row with an
@@ -140,10 +133,10 @@ func (t *scannedTable) ofOneRow() bool {
 	return t.columns.len() > 0 && t.rows == 1 && t.row.rv != 0 && t.row.rv == t.own.rv && !t.row.initialEventsEnd
 }
 
-// event returns the event of type typ whose object t is, in line.
-func (t *scannedTable) event(typ EventType, line []byte) (Event, error) {
+// event returns the event of type typ whose object t is, at a place in line.
+func (t *scannedTable) event(typ EventType, line []byte, at span) (Event, error) {
 	ev := Event{Type: typ, ResourceVersion: t.row.rv}
-	head, tail := line[t.at.start:t.columns.start], line[t.columns.end:t.at.end]
+	head, tail := line[at.start:t.columns.start], line[t.columns.end:at.end]
 	if !bytes.HasSuffix(head, []byte(`"columnDefinitions":`)) || bytes.Contains(head, []byte(noColumns)) {
 		return ev, ErrNoTable
 	}
@@ -151,7 +144,12 @@ func (t *scannedTable) event(typ EventType, line []byte) (Event, error) {
 		ev.Columns = Columns{bytes.Clone(columns)}
 	}
 	if typ == Bookmark {
-		ev.Form = newTableBookmarkForm(t, bytes.Join([][]byte{head, []byte("null"), tail}, nil))
+		moved := len("null") - t.columns.len() - at.start
+		ev.Form = BookmarkForm{encoding: JSON, plain: bookmark{
+			object: bytes.Join([][]byte{head, []byte("null"), tail}, nil),
+			layout: layout{rvStart: int32(t.row.digits.start + moved), rvEnd: int32(t.row.digits.end + moved)},
+			table:  t.own.digits.moved(-at.start),
+		}}
 		return ev, nil
 	}
 	o, err := t.row.identify(JSON, &fieldValues{})
@@ -162,15 +160,4 @@ func (t *scannedTable) event(typ EventType, line []byte) (Event, error) {
 	o.frame(typ, head, []byte("null"), tail)
 	ev.Object = o
 	return ev, nil
-}
-
-// newTableBookmarkForm takes the form from the Table of a bookmark, which was read as t, and in
-// which null has replaced the column definitions.
-func newTableBookmarkForm(t *scannedTable, object []byte) BookmarkForm {
-	moved := len("null") - t.columns.len() - t.at.start
-	return BookmarkForm{encoding: JSON, plain: bookmark{
-		object: object,
-		layout: layout{rvStart: int32(t.row.rvStart + moved), rvEnd: int32(t.row.rvEnd + moved)},
-		table:  span{t.own.rvStart - t.at.start, t.own.rvEnd - t.at.start},
-	}}
 }

@@ -12,8 +12,8 @@ import (
 // goroutine. Its address identifies it. nil leaves nothing out.
 type Trim struct {
 	drops    []Drop
-	tree     trimTree
-	metadata bool // all fields are of the metadata
+	tree     tree[string] // its leaves are the indexes of drops
+	metadata bool         // all fields are of the metadata
 }
 
 // Drop is some of the fields that a Trim leaves out.
@@ -35,16 +35,27 @@ func NewTrim(drops ...Drop) *Trim {
 	t := &Trim{drops: drops, metadata: true}
 	for i, d := range drops {
 		for _, path := range d.Fields {
-			t.tree.add(path, 1<<i)
+			t.tree.add(path, i)
 			t.metadata = t.metadata && path[0] == metadataName
 		}
 		for _, name := range d.Annotations {
-			t.tree.add([]string{metadataName, annotationsName, name}, 1<<i)
-			t.tree.at(metadataName).at(annotationsName).goesEmpty = true
+			t.tree.add([]string{metadataName, annotationsName, name}, i)
 		}
 	}
 	return t
 }
+
+// Lean leaves out metadata.managedFields, which may be half of an object's bytes. Clients ask for
+// it with drop=metadata.managedFields in their Accept header (KEP-5958). Objects know where it is,
+// so nothing is searched for. A lean object is spliced from the bytes of the whole object, and
+// shares those after managedFields with it:
+//
+//	┌ of the lean frame alone ──────────────────────────┐   ┌ of the whole object ┐
+//	<size>⏎{"type":"ADDED","object":{…,"metadata":{"name":"x"    },"spec":{…}}}⏎⏎
+//	└ Head                                              ┘   └ Body                ┘
+//
+// The metadata comes early in most objects, so a lean frame takes little memory of its own.
+var Lean = NewTrim(Drop{Fields: [][]string{{metadataName, managedFieldsName}}})
 
 const (
 	metadataName      = "metadata"
@@ -52,75 +63,10 @@ const (
 	managedFieldsName = "managedFields"
 )
 
-var managedFieldsPath = []string{metadataName, managedFieldsName}
-
 // Fits reports whether objects in an encoding can be trimmed. metadata says that they are metadata
 // only. In protobuf a field has a number, and only those of metadata are known here.
 func (t *Trim) Fits(e Encoding, metadata bool) bool {
 	return t == nil || e != Protobuf || t.metadata || metadata
-}
-
-// trimTree is the union of the paths of a Trim.
-type trimTree struct {
-	drops     uint64 // a bit for each drop that leaves this field out
-	members   map[string]*trimTree
-	goesEmpty bool // it is left out itself if all of its members are
-}
-
-func (t *trimTree) add(path []string, drop uint64) {
-	for _, name := range path {
-		if t.members == nil {
-			t.members = make(map[string]*trimTree)
-		}
-		if t.members[name] == nil {
-			t.members[name] = &trimTree{}
-		}
-		t = t.members[name]
-	}
-	t.drops |= drop
-}
-
-// at returns the tree for a member; nil for none. t may be nil.
-func (t *trimTree) at(name string) *trimTree {
-	if t == nil {
-		return nil
-	}
-	return t.members[name]
-}
-
-// splice is a place at which a trimmed object differs from the whole one: other bytes, or none,
-// instead of those of old.
-type splice struct {
-	old  span
-	with []byte
-}
-
-// grown is how many bytes longer the spliced object is.
-func grown(splices []splice) (n int) {
-	for _, s := range splices {
-		n += len(s.with) - s.old.len()
-	}
-	return n
-}
-
-// appendSpliced appends the parts of the spliced object to dst, from an offset in the whole one on.
-// Splices before that are left out.
-func appendSpliced(dst [][]byte, object []byte, from int, splices []splice) [][]byte {
-	for _, s := range splices {
-		if s.old.start < from {
-			continue
-		}
-		for _, part := range [...][]byte{object[from:s.old.start], s.with} {
-			if len(part) > 0 {
-				dst = append(dst, part)
-			}
-		}
-		from = s.old.end
-	}
-	if from < len(object) {
-		dst = append(dst, object[from:])
-	}
-	return dst
 }
 
 // splicedFrame makes a frame of the spliced object. It shares the bytes after the last splice.
@@ -173,7 +119,7 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 // fields.
 func (o *Object) framesWithout(t *Trim) *keptFrames {
 	switch {
-	case t == nil, t == Lean && !o.hasManaged():
+	case t == nil, t == Lean && o.managedEnd == 0:
 		return nil
 	case t == Lean:
 		return &o.lean
@@ -203,7 +149,7 @@ func (o *Object) AppendTrimmed(dst [][]byte, t *Trim) [][]byte {
 func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool) [][]byte {
 	open, item := f.Item(o, first)
 	splices := o.splices(t, new(spliceBuffer)[:0])
-	if f.encoding == CBOR && !f.typed {
+	if f.encoding == CBOR && !f.typed() {
 		open = cborItemHead(o.Bytes(), splices)
 	}
 	if open != "" {
@@ -215,18 +161,19 @@ func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool
 
 // splices returns what makes the object trimmed, in buf if it fits.
 func (o *Object) splices(t *Trim, buf []splice) []splice {
-	switch t {
-	case nil:
+	switch {
+	case t == nil, t == Lean && o.managedEnd == 0:
 		return nil
-	case Lean:
-		return o.leanSplices(buf)
+	case t == Lean:
+		managed := span{int(o.managedStart), int(o.managedEnd)}
+		return o.without(buf, o.encoding, o.Bytes(), managed, int(o.metadata))
 	}
 	return o.in(t).splices
 }
 
 // trim searches for the fields of t.
 func (o *Object) trim(t *Trim) []splice {
-	c := trimmer{object: o.Bytes()}
+	c := trimmer{encoding: o.encoding, object: o.Bytes(), annotations: t.tree.at(metadataName).at(annotationsName)}
 	for i, d := range t.drops {
 		if d.Selects == nil || d.Selects(o.Labels) {
 			c.drops |= 1 << i
@@ -237,23 +184,28 @@ func (o *Object) trim(t *Trim) []splice {
 		return nil
 	case o.encoding == Protobuf:
 		c.protobuf(o.layout, t.tree.at(metadataName))
-	case o.encoding == CBOR:
-		c.cbor(&t.tree)
 	default:
-		c.json(&t.tree)
+		in := newValues(o.encoding, nil)
+		in.reset(c.object)
+		in.tag()
+		c.members(in, &t.tree)
 	}
 	return slices.Clip(c.splices)
 }
 
 // trimmer searches one object for fields that are left out.
 type trimmer struct {
-	object  []byte
-	drops   uint64 // those that select the object
-	splices []splice
+	encoding    Encoding
+	object      []byte
+	drops       uint64        // those that select the object
+	annotations *tree[string] // which are left out if all of them are
+	splices     []splice
 }
 
 // leaves reports whether the field at t is left out.
-func (c *trimmer) leaves(t *trimTree) bool { return t != nil && t.drops&c.drops != 0 }
+func (c *trimmer) leaves(t *tree[string]) bool {
+	return t != nil && slices.ContainsFunc(t.leaves, func(drop int) bool { return c.drops&(1<<drop) != 0 })
+}
 
 // cut leaves out the bytes of at.
 func (c *trimmer) cut(at span) {
@@ -272,8 +224,8 @@ var metadataFields = map[protowire.Number]string{
 	metaManagedFields: managedFieldsName,
 }
 
-// protobuf searches the metadata. Two lengths come before it, and are written anew.
-func (c *trimmer) protobuf(l layout, t *trimTree) {
+// protobuf searches the metadata, which t is for.
+func (c *trimmer) protobuf(l layout, t *tree[string]) {
 	raw := mustOpen(c.object, int(l.item), tagRaw)
 	fields := newCursor(c.object, mustOpen(c.object, raw.start, tagMetadata))
 	for fields.next() {
@@ -286,45 +238,53 @@ func (c *trimmer) protobuf(l layout, t *trimTree) {
 			c.cut(fields.field)
 		}
 	}
-	if len(c.splices) == 0 {
-		return
+	if len(c.splices) > 0 {
+		c.splices = l.inMetadata(nil, c.object, c.splices...)
 	}
-	old, headers := l.protobufHeaders(c.object, grown(c.splices))
-	c.splices = slices.Insert(c.splices, 0, splice{old, headers})
 }
 
-// cbor searches a map of CBOR, whose head counts its entries.
-func (c *trimmer) cbor(t *trimTree) {
-	items := itemCursor{input: c.object}
-	items.selfDescribed()
-	c.cborMap(&items, t)
+// members searches the object that is read next, in JSON or CBOR. A member is left out with the comma
+// behind it. Without a member behind it that stays, it is left out with the one before it:
+//
+//	{"a":1,"b":2,"c":3}  without b  {"a":1,"c":3}  without b, c  {"a":1}
+//	       └────┘                                      └───────────┘
+//
+// In CBOR there are no commas, and the head of a map counts its entries. members reports whether all
+// members are left out.
+func (c *trimmer) members(in values, t *tree[string]) (all bool) {
+	head, before, left := in.start(), len(c.splices), 0
+	stays := -1   // the end of the last member that stays
+	open := false // the last member was left out
+	for start, name := range members(in) {
+		mark := len(c.splices)
+		if open {
+			c.splices[mark-1].old.end = start
+		}
+		if open = c.member(in, t.members[string(name)]); !open {
+			stays = in.offset()
+			continue
+		}
+		c.splices = c.splices[:mark]
+		c.cut(span{start, in.offset()})
+		left++
+	}
+	if open && stays >= 0 {
+		last := &c.splices[len(c.splices)-1].old
+		last.start = min(last.start, stays)
+	}
+	if left > 0 && c.encoding == CBOR {
+		c.splices = slices.Insert(c.splices, before, fewerEntries(c.object, head, uint64(left)))
+	}
+	return left > 0 && stays < 0
 }
 
-// cborMap searches the map at the cursor. It returns the number of its entries, and how many of
-// them are left out.
-func (c *trimmer) cborMap(items *itemCursor, t *trimTree) (entries, left uint64) {
-	at, before := items.at, len(c.splices)
-	_, entries, size, _ := itemHead(c.object[at:]) // it has been read before
-	for start, name := range items.entries() {
-		member, mark := t.at(string(name)), len(c.splices)
-		all := false
-		if !c.leaves(member) && member != nil && member.members != nil && c.object[items.at]>>5 == majorMap {
-			n, gone := c.cborMap(items, member)
-			all = member.goesEmpty && n > 0 && n == gone
-		} else {
-			items.skip()
-		}
-		if all || c.leaves(member) {
-			c.splices = c.splices[:mark]
-			c.cut(span{start, items.at})
-			left++
-		}
+// member reads the value of a member, and reports whether all of it is left out.
+func (c *trimmer) member(in values, t *tree[string]) bool {
+	if t == nil || c.leaves(t) || t.members == nil || in.kind() != '{' {
+		in.skip()
+		return c.leaves(t)
 	}
-	if left > 0 {
-		head := appendItemHead(nil, majorMap, entries-left)
-		c.splices = slices.Insert(c.splices, before, splice{span{at, at + size}, head})
-	}
-	return entries, left
+	return c.members(in, t) && t == c.annotations
 }
 
 // cborItemHead returns the head of a list item without its type.

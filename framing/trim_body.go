@@ -2,6 +2,7 @@ package framing
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -25,30 +26,25 @@ func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 		parts = o.AppendTrimmed(append(parts, body[:start]), t)
 		return append(parts, body[start+len(o.Bytes()):]), true
 	}
-	list, items, rest := newJSONScanner(nil), NewScanner(JSON, nil), 0
-	list.reset(body)
-	_, err := list.members(func(name []byte) error {
-		if string(name) != `"items"` || list.dec.PeekKind() != '[' {
-			return list.dec.SkipValue()
+	in, items, rest := newValues(JSON, nil), NewScanner(JSON, nil), 0
+	in.reset(body)
+	for _, name := range members(in) {
+		if string(name) != "items" || in.kind() != '[' {
+			in.skip()
+			continue
 		}
-		return list.elements(func() error {
-			item, err := list.dec.ReadValue()
-			if err != nil {
-				return err
-			}
-			start := list.offset() - len(item)
-			o, err := items.Item(item, nil)
-			if err == nil {
+		for in.enterArray(); in.element(); {
+			item := in.raw()
+			start := in.offset() - len(item)
+			if o, err := items.Item(item, nil); err == nil {
 				parts = o.AppendTrimmed(append(parts, body[rest:start]), t)
-				rest = list.offset()
+				rest = in.offset()
+			} else {
+				in.fail(err)
 			}
-			return err
-		})
-	})
-	if err == nil {
-		err = list.atEnd()
+		}
 	}
-	return append(parts, body[rest:]), err == nil && rest > 0
+	return append(parts, body[rest:]), in.end("list") == nil && rest > 0
 }
 
 func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
@@ -64,24 +60,18 @@ func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
 		}
 		return o.AppendTrimmed(nil, t), true
 	}
-	n := 0
-	for c := newCursor(body, u.raw); ; {
-		if !c.next() {
-			ok = c.err == nil && n > 0
-			break
-		}
-		before := len(parts)
+	c := newCursor(body, u.raw)
+	for c.next() {
 		if body[c.field.start] != tagItem {
 			parts = append(parts, body[c.field.start:c.field.end])
-		} else if o, err := scanner.Item(c.bytes(), nil); err == nil {
-			parts = ListForm{encoding: Protobuf}.AppendTrimmedItem(parts, t, o, false)
-		} else {
+			continue
+		}
+		o, err := scanner.Item(c.bytes(), nil)
+		if err != nil {
 			return nil, false
 		}
-		for _, part := range parts[before:] {
-			n += len(part)
-		}
+		parts = ListForm{encoding: Protobuf}.AppendTrimmedItem(parts, t, o, false)
 	}
-	head := appendHeader(bytes.Clone(body[:u.item]), tagRaw, n)
-	return append(append([][]byte{head}, parts...), []byte(unknownEnd)), ok
+	head := appendHeader(bytes.Clone(body[:u.item]), tagRaw, lengthOf(parts))
+	return slices.Concat([][]byte{head}, parts, [][]byte{[]byte(unknownEnd)}), c.err == nil && len(parts) > 0
 }

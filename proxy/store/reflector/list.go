@@ -55,7 +55,7 @@ const largeObject = 16 << 10
 // initialEvents reads the objects that a watch begins with, and the bookmark after them. w breaks
 // the watch unless a hundred objects, or a large one, come within patience.
 func (r *Reflector) initialEvents(
-	lines framing.EventReader, w *watchdog, patience time.Duration,
+	lines *framing.EventReader, w *watchdog, patience time.Duration,
 ) (objects []*framing.Object, end framing.Event, err error) {
 	c := r.Collection
 	for {

@@ -113,7 +113,7 @@ func (r *Reflector) watchFirst(ctx context.Context, objects []*framing.Object, r
 
 // apply applies a watch until it ends. If the content of the watch is doubtful, the collection is
 // listed again.
-func (r *Reflector) apply(lines framing.EventReader) error {
+func (r *Reflector) apply(lines *framing.EventReader) error {
 	r.metrics.watches.Inc()
 	began := time.Now()
 	r.health.note(func(s *Status) { s.WatchBegan, s.BrokenSince, s.LastHeard = began, time.Time{}, began })

@@ -326,56 +326,28 @@ func fewerEntries(object []byte, at int, n uint64) splice {
 	return splice{span{at, at + size}, appendItemHead(make([]byte, 0, 9), majorMap, entries-n)}
 }
 
-var errType = errors.New("object without kind or apiVersion, or with two")
-
-// keepCBOR returns the object that was found, with its type first. Maps come in any order, and a
-// list item is then the rest of the object:
+// typeFirst appends what moves the type of a CBOR object to its front to dst. Maps come in any order,
+// and a list item is then the rest of the object:
 //
 //	d9d9f7  <map>  kind apiVersion  ┆ the other entries
 //	                                └ item
 //
 // In lists of built-in types only the envelope has kind and apiVersion. There typeMeta adds them.
-func (s *objectScanner) keepCBOR(t EventType, input []byte, found scanned, typeMeta []byte) (*Object, error) {
-	switch len(s.types) {
-	case 0:
-	case 2:
-		typeMeta = nil
-	default:
-		return nil, errType
-	}
+func (s *objectScanner) typeFirst(dst []splice, input []byte, found *scanned, typeMeta []byte) []splice {
 	_, entries, size, _ := itemHead(input[found.start:])
-	if typeMeta != nil {
+	found.item = found.start + size
+	if len(s.types) == 0 && typeMeta != nil {
 		entries += 2
 	}
-	head := appendItemHead([]byte(selfDescribed), majorMap, entries)
-	item := len(head) + len(typeMeta)
-	s.parts = append(s.parts[:0], head, typeMeta)
-	first := found.start + size
-	moved := item - first // the distance by which the resourceVersion moves
+	s.head = appendItemHead(append(s.head[:0], selfDescribed...), majorMap, entries)
+	if len(s.types) == 0 {
+		s.head = append(s.head, typeMeta...)
+	}
+	dst = append(dst, splice{old: span{0, size}})
 	for _, at := range s.types {
-		s.parts = append(s.parts, input[at.start:at.end])
-		item += at.len()
-		if at.start > found.digits.start {
-			moved += at.len()
-		}
+		s.head = append(s.head, input[at.start:at.end]...)
+		dst = append(dst, splice{old: at.moved(-found.start)})
 	}
-	rest := first
-	for _, at := range s.types {
-		s.parts = append(s.parts, input[rest:at.start])
-		rest = at.end
-	}
-	s.parts = append(s.parts, input[rest:found.end])
-
-	found.start, found.end = 0, lengthOf(s.parts)
-	found.item, found.itemEnd = item, found.end
-	found.digits = found.digits.moved(moved)
-	found.managed = found.managed.moved(moved)
-	found.metadataMap += moved
-	o, err := found.identify(CBOR, &s.fields)
-	if err != nil {
-		return nil, err
-	}
-	o.frame(t, s.parts...)
-	clear(s.parts)
-	return o, nil
+	dst[0].with = s.head
+	return dst
 }

@@ -14,15 +14,12 @@ const (
 	CBOR
 )
 
+var encodings = [...]string{JSON: "json", Protobuf: "protobuf", CBOR: "cbor"}
+
 // String returns the encoding's name, for logs and metrics.
 func (e Encoding) String() string {
-	switch e {
-	case JSON:
-		return "json"
-	case Protobuf:
-		return "protobuf"
-	case CBOR:
-		return "cbor"
+	if int(e) < len(encodings) {
+		return encodings[e]
 	}
 	return fmt.Sprintf("Encoding(%d)", uint8(e))
 }

@@ -1,7 +1,7 @@
 package framing
 
 import (
-	"math/bits"
+	"bytes"
 	"strconv"
 )
 
@@ -62,10 +62,17 @@ func (f Frame) Start() *byte {
 
 // Payload appends the event without its chunk framing to dst and returns the extended slice.
 func (f Frame) Payload(dst []byte) []byte {
-	for p := range payloads([]Frame{f}) {
-		dst = append(dst, p...)
+	first, rest := f.payload()
+	return append(append(dst, first...), rest...)
+}
+
+// payload returns the two parts of the event without its chunk framing.
+func (f Frame) payload() (first, rest []byte) {
+	rest = f.Body[:len(f.Body)-len(crlf)]
+	if len(f.Head) == 0 {
+		return nil, rest[bytes.IndexByte(rest, '\n')+1:]
 	}
-	return dst
+	return f.Head[bytes.IndexByte(f.Head, '\n')+1:], rest
 }
 
 const (
@@ -90,41 +97,29 @@ func frameTail(e Encoding) string {
 	return crlf
 }
 
-// eventLen is the number of bytes of an event, without its chunk framing, with an object of
-// objectLen bytes.
-func eventLen(e Encoding, t EventType, objectLen int) int {
-	switch e {
-	case Protobuf:
-		return protobufOpeningLen(t, objectLen) + objectLen
-	case CBOR:
-		return len(typeEntry) + 1 + len(t.String()) + len(objectEntry) + objectLen
-	}
-	return len(typeOpen) + len(t.String()) + len(objectOpen) + objectLen + len(eventEnd)
-}
-
-// headLen is the number of bytes that appendHead appends.
-func headLen(e Encoding, t EventType, objectLen int) int {
-	event := eventLen(e, t, objectLen)
-	digits := (bits.Len(uint(event)) + 3) / 4
-	return digits + len(crlf) + event - objectLen - (len(frameTail(e)) - len(crlf))
-}
-
 // appendHead appends the chunk size and the beginning of the event, up to the object's bytes:
 //
 //	<size in hex> CRLF {"type":"ADDED","object":
 func appendHead(dst []byte, e Encoding, t EventType, objectLen int) []byte {
-	dst = strconv.AppendInt(dst, int64(eventLen(e, t, objectLen)), 16)
-	dst = append(dst, crlf...)
+	var buf heads
+	opening := appendOpening(buf[:0], e, t, objectLen)
+	size := len(opening) + objectLen + len(frameTail(e)) - len(crlf)
+	dst = strconv.AppendInt(dst, int64(size), 16)
+	return append(append(dst, crlf...), opening...)
+}
+
+// heads has room for what comes before an object in two events.
+type heads [128]byte
+
+// appendOpening appends the beginning of an event without its chunk size.
+func appendOpening(dst []byte, e Encoding, t EventType, objectLen int) []byte {
 	switch e {
 	case Protobuf:
 		return appendProtobufOpening(dst, t, objectLen)
 	case CBOR:
-		dst = appendItems(append(dst, typeEntry...), t.String())
-		return append(dst, objectEntry...)
+		return append(appendItems(append(dst, typeEntry...), t.String()), objectEntry...)
 	}
-	dst = append(dst, typeOpen...)
-	dst = append(dst, t.String()...)
-	return append(dst, objectOpen...)
+	return append(append(append(dst, typeOpen...), t.String()...), objectOpen...)
 }
 
 // lengthOf is the number of bytes of parts.
@@ -135,18 +130,10 @@ func lengthOf(parts [][]byte) (n int) {
 	return n
 }
 
-// layOut returns the beginnings of events of some types, then the object and the end of an event, in
-// one allocation.
-func layOut(e Encoding, object [][]byte, types ...EventType) []byte {
-	n := lengthOf(object)
-	size := n + len(frameTail(e))
-	for _, t := range types {
-		size += headLen(e, t, n)
-	}
-	buf := make([]byte, 0, size)
-	for _, t := range types {
-		buf = appendHead(buf, e, t, n)
-	}
+// layOut returns head, then the object and the end of an event, in one allocation.
+func layOut(e Encoding, head []byte, object [][]byte) []byte {
+	buf := make([]byte, 0, len(head)+lengthOf(object)+len(frameTail(e)))
+	buf = append(buf, head...)
 	for _, part := range object {
 		buf = append(buf, part...)
 	}
@@ -155,7 +142,8 @@ func layOut(e Encoding, object [][]byte, types ...EventType) []byte {
 
 // newFrame frames an object as an event of the given type.
 func newFrame(e Encoding, t EventType, object ...[]byte) Frame {
-	return Frame{Body: layOut(e, object, t)}
+	var buf heads
+	return Frame{Body: layOut(e, appendHead(buf[:0], e, t, lengthOf(object)), object)}
 }
 
 // ErrorFrame frames a Status of the given encoding as an ERROR event, after which a watch ends. It

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/flate"
@@ -71,23 +72,13 @@ func init() {
 //
 // The result does not alias p.
 func Stored(p []byte) Deflated {
-	return Deflated{appendStored(make([]byte, 0, storedLen(len(p))), p), checksum(p)}
-}
-
-// maxStored is the most bytes of one stored block.
-const maxStored = math.MaxUint16
-
-// storedLen is the number of bytes that appendStored appends for n.
-func storedLen(n int) int { return n + (n+maxStored-1)/maxStored*5 }
-
-func appendStored(dst, p []byte) []byte {
-	for len(p) > 0 {
-		n := min(len(p), maxStored)
-		dst = append(dst, 0, byte(n), byte(n>>8), byte(^n), byte(^n>>8))
-		dst = append(dst, p[:n]...)
-		p = p[n:]
+	blocks := make([]byte, 0, len(p)+5)
+	for block := range slices.Chunk(p, math.MaxUint16) {
+		n := len(block)
+		blocks = append(blocks, 0, byte(n), byte(n>>8), byte(^n), byte(^n>>8))
+		blocks = append(blocks, block...)
 	}
-	return dst
+	return Deflated{blocks, checksum(p)}
 }
 
 // GzipMember returns a gzip stream of exactly one member (RFC 1952) that holds the plain bytes of
@@ -107,7 +98,7 @@ func GzipMember(parts ...Deflated) [][]byte {
 			whole = whole.Followed(d.plain)
 		}
 	}
-	return append(member, whole.appendTrailer(make([]byte, 0, trailerLen)))
+	return append(member, whole.appendTrailer(make([]byte, 0, 10)))
 }
 
 // gzipOpening has no name, no time, and an unknown operating system.

@@ -26,6 +26,9 @@ type jsonValues struct {
 // UTF-8 (seen on 1.36.3).
 var asSent = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
+// space is the white space of JSON (RFC 8259, section 2).
+const space = " \n\t\r"
+
 func newJSONValues(r io.Reader) *jsonValues {
 	j := &jsonValues{}
 	if r == nil {
@@ -46,7 +49,7 @@ func (j *jsonValues) tag() {}
 func (j *jsonValues) offset() int { return int(j.dec.InputOffset()) }
 
 func (j *jsonValues) start() int {
-	return len(j.document) - len(bytes.TrimLeft(j.document[j.offset():], ": \n\t\r"))
+	return len(j.document) - len(bytes.TrimLeft(j.document[j.offset():], ":"+space))
 }
 
 func (j *jsonValues) fail(err error) {
@@ -210,47 +213,18 @@ func replaced(text []byte) bool {
 	return false
 }
 
-// keepJSON returns the object that was found. Only the envelope of some lists has kind and
-// apiVersion: there typeMeta adds them to an item.
-func (s *objectScanner) keepJSON(t EventType, input []byte, found scanned, typeMeta []byte) (*Object, error) {
-	if found.replaced {
-		return nil, ErrReplaced
-	}
-	found.managed = withComma(input, found.managed)
-	o, err := found.identify(JSON, &s.fields)
-	if err != nil {
-		return nil, err
-	}
-	object := input[found.start:found.end]
-	if len(s.types) > 0 {
-		typeMeta = nil
-	}
-	o.layout = o.moved(splice{span{1, 1}, typeMeta})
-	o.frame(t, object[:1], typeMeta, object[1:])
-	return o, nil
-}
-
 // withComma returns a member's place with the comma behind it, else with the one before it, so that
 // the rest is an object without the member. An empty member has no comma.
 func withComma(input []byte, member span) span {
 	if member.len() == 0 {
 		return member
 	}
-	behind, before := member.end, member.start-1
-	for isSpace(input[behind]) {
-		behind++
+	if behind := bytes.TrimLeft(input[member.end:], space); behind[0] == ',' {
+		return span{member.start, len(input) - len(behind) + 1}
 	}
-	for isSpace(input[before]) {
-		before--
-	}
-	switch {
-	case input[behind] == ',':
-		return span{member.start, behind + 1}
-	case input[before] == ',':
-		return span{before, member.end}
+	before := bytes.TrimRight(input[:member.start], space)
+	if last := len(before) - 1; before[last] == ',' {
+		return span{last, member.end}
 	}
 	return member
 }
-
-// isSpace reports whether c is white space of JSON (RFC 8259, section 2).
-func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }

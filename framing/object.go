@@ -61,17 +61,21 @@ func (o *Object) Left(rv uint64) Frame {
 // frame lays the object out in one allocation, as the package comment draws it, and sets its
 // frames.
 func (o *Object) frame(t EventType, object ...[]byte) {
-	n := lengthOf(object)
-	o.born, o.length = t, int32(n)
+	o.born, o.length = t, int32(lengthOf(object))
+	var buf heads
+	head := appendHead(buf[:0], o.encoding, Added, int(o.length))
+	added := len(head)
+	if t != Added {
+		head = appendHead(head, o.encoding, t, int(o.length))
+	}
+	whole := layOut(o.encoding, head, object)
 	if t == Added {
-		o.added = newFrame(o.encoding, Added, object...)
+		o.added = Frame{Body: whole}
 		o.live = o.added
 		return
 	}
-	buf := layOut(o.encoding, object, Added, t)
-	addedHead, liveHead := headLen(o.encoding, Added, n), headLen(o.encoding, t, n)
-	o.live = Frame{Body: buf[addedHead:]}
-	o.added = Frame{Head: buf[:addedHead:addedHead], Body: buf[addedHead+liveHead:]}
+	o.live = Frame{Body: whole[added:]}
+	o.added = Frame{Head: whole[:added:added], Body: whole[len(head):]}
 }
 
 // As returns the object with the frame of an event of type t prepared, and all clients that get it

@@ -13,7 +13,7 @@ type objectScanner struct {
 	tree     tree[string] // of Paths
 	types    []span       // the members kind and apiVersion of the current object
 	name     []byte       // of the event's type
-	parts    [][]byte     // in CBOR: of the object as it will be kept
+	head     []byte       // of an object in CBOR as it will be kept
 }
 
 func newObjectScanner(e Encoding, fields []Field) *objectScanner {
@@ -106,11 +106,32 @@ func (s *objectScanner) item(raw, typeMeta []byte) (*Object, error) {
 	return s.keep(Added, raw, found, typeMeta)
 }
 
+var errType = errors.New("object without kind or apiVersion, or with two")
+
+// keep returns the object that was found, with the type that typeMeta names, if it has none itself.
 func (s *objectScanner) keep(t EventType, input []byte, found scanned, typeMeta []byte) (*Object, error) {
-	if s.encoding == CBOR {
-		return s.keepCBOR(t, input, found, typeMeta)
+	var buf [3]splice
+	splices := buf[:0]
+	switch n := len(s.types); {
+	case s.encoding == CBOR && n != 0 && n != 2:
+		return nil, errType
+	case s.encoding == CBOR:
+		splices = s.typeFirst(splices, input, &found, typeMeta)
+	case found.replaced:
+		return nil, ErrReplaced
+	default:
+		found.managed = withComma(input, found.managed)
+		if n == 0 {
+			splices = append(splices, splice{span{1, 1}, typeMeta})
+		}
 	}
-	return s.keepJSON(t, input, found, typeMeta)
+	o, err := found.identify(s.encoding, &s.fields)
+	if err != nil {
+		return nil, err
+	}
+	o.layout = o.moved(splices...)
+	o.frame(t, appendSpliced(new(spliced)[:0], input[found.start:found.end], 0, splices)...)
+	return o, nil
 }
 
 // object reads an API object: its metadata, its type, and the values of the fields.

@@ -55,20 +55,15 @@ func appendString(dst []byte, tag byte, s string) []byte {
 // (k8s.io/apimachinery/pkg/util/framer).
 const prefixLen = 4
 
-// protobufOpeningLen is the number of bytes that appendProtobufOpening appends.
-func protobufOpeningLen(t EventType, objectLen int) int {
-	extension := headerLen(objectLen)
-	return prefixLen + headerLen(len(t.String())) + len(t.String()) + headerLen(extension+objectLen) + extension
-}
-
 // appendProtobufOpening appends the beginning of an event, up to the object's bytes:
 //
 //	<length, 4 bytes> 0a <type> 12 <length> 0a <length>
 func appendProtobufOpening(dst []byte, t EventType, objectLen int) []byte {
-	dst = binary.BigEndian.AppendUint32(dst, uint32(protobufOpeningLen(t, objectLen)-prefixLen+objectLen))
-	dst = appendString(dst, tagEventType, t.String())
-	dst = appendHeader(dst, tagEventObject, headerLen(objectLen)+objectLen)
-	return appendHeader(dst, tagExtension, objectLen)
+	event := appendString(append(dst, make([]byte, prefixLen)...), tagEventType, t.String())
+	event = appendHeader(event, tagEventObject, headerLen(objectLen)+objectLen)
+	event = appendHeader(event, tagExtension, objectLen)
+	binary.BigEndian.PutUint32(event[len(dst):], uint32(len(event)-len(dst)-prefixLen+objectLen))
+	return event
 }
 
 // open reads the header of the field at offset at, in a message that ends at end. It returns the

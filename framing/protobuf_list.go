@@ -9,13 +9,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of ListMeta (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto) that we read.
-const (
-	listResourceVersion    = 2
-	listContinue           = 3
-	listRemainingItemCount = 4
-)
-
 func parseProtobufListForm(body []byte) (f ListForm, m listMetadata, is func(head, tail []byte) bool, err error) {
 	u, err := openUnknown(body, span{0, len(body)})
 	if err != nil {
@@ -38,11 +31,11 @@ func protobufListMeta(message []byte) (m listMetadata, err error) {
 	c := newCursor(message, span{0, len(message)})
 	for c.next() {
 		switch c.number {
-		case listResourceVersion:
+		case protowire.Number(tagListResourceVersion >> 3):
 			m.ResourceVersion = c.text()
-		case listContinue:
+		case protowire.Number(tagContinue >> 3):
 			m.Continue = c.text()
-		case listRemainingItemCount:
+		case protowire.Number(tagRemainingItemCount >> 3):
 			m.RemainingItemCount = c.integer()
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
 )
 
 // ErrNoTable is returned for an event that is not a Table of one row with the object's metadata.
@@ -36,11 +35,7 @@ func (c Columns) Open(f Frame) Frame {
 		return f
 	}
 	at += len(noColumns) - len("null")
-	n := len(event) - len("null") + len(c.definitions)
-	chunk := strconv.AppendInt(make([]byte, 0, n+16), int64(n), 16)
-	chunk = append(append(chunk, crlf...), event[:at]...)
-	chunk = append(append(chunk, c.definitions...), event[at+len("null"):]...)
-	return Frame{Body: append(chunk, crlf...)}
+	return Frame{Body: newChunk(event[:at], c.definitions, event[at+len("null"):])}
 }
 
 // NewTableScanner returns a Scanner of the events of a watch in Tables, in JSON. It sets

@@ -74,8 +74,9 @@ func (o *Object) splicedFrame(t EventType, splices []splice) Frame {
 	object := o.Bytes()
 	n := len(object) + grown(splices)
 	behind := len(object) - splices[len(splices)-1].old.end
-	head := make([]byte, 0, headLen(o.encoding, t, n)+n-behind)
-	head = appendHead(head, o.encoding, t, n)
+	var buf heads
+	opening := appendHead(buf[:0], o.encoding, t, n)
+	head := append(make([]byte, 0, len(opening)+n-behind), opening...)
 	at := 0
 	for _, s := range splices {
 		head = append(append(head, object[at:s.old.start]...), s.with...)

@@ -101,7 +101,7 @@ func frameTail(e Encoding) string {
 //
 //	<size in hex> CRLF {"type":"ADDED","object":
 func appendHead(dst []byte, e Encoding, t EventType, objectLen int) []byte {
-	var buf heads
+	var buf [64]byte
 	opening := appendOpening(buf[:0], e, t, objectLen)
 	size := len(opening) + objectLen + len(frameTail(e)) - len(crlf)
 	dst = strconv.AppendInt(dst, int64(size), 16)

@@ -1,7 +1,6 @@
 package apistatus
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/VictoriaMetrics/metrics"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -90,62 +91,39 @@ func Expired(rv, oldest uint64) *metav1.Status {
 	return Failure(http.StatusGone, metav1.StatusReasonExpired, fmt.Sprintf("too old resource version: %d (%d)", rv, oldest))
 }
 
-// encodeStatus returns st as JSON with a newline, as kube-apiserver writes it.
-func encodeStatus(st *metav1.Status) []byte {
-	body, err := json.Marshal(st)
-	if err != nil {
-		panic("encode Status: " + err.Error()) // it holds strings and numbers only
-	}
-	return append(body, '\n')
-}
-
-// encodeStatusFor returns st as the JSON of a response body. If pretty is set, the JSON is indented
-// and has no newline at the end.
-func encodeStatusFor(st *metav1.Status, pretty bool) []byte {
-	body := encodeStatus(st)
-	if !pretty {
-		return body
-	}
-	var b bytes.Buffer
-	_ = json.Indent(&b, bytes.TrimSuffix(body, []byte("\n")), "", "  ")
-	return b.Bytes()
-}
-
-// ErrorFrame returns a watch's ERROR event with st as its object, in the given encoding.
-func ErrorFrame(encoding framing.Encoding, st *metav1.Status) framing.Frame {
-	encode := encodeStatus
-	switch encoding {
-	case framing.Protobuf:
-		encode = encodeStatusProtobuf
-	case framing.CBOR:
-		encode = encodeStatusCBOR
-	}
-	return framing.ErrorFrame(encoding, encode(st))
-}
-
-// encodeStatusCBOR returns st as kube-apiserver writes it in CBOR. It begins with the tag of
-// self-described CBOR (k8s.io/apimachinery/pkg/runtime/serializer/cbor).
-func encodeStatusCBOR(st *metav1.Status) []byte {
-	body, err := direct.Marshal(st)
-	if err != nil {
-		panic("encode Status: " + err.Error()) // it holds strings and numbers only
-	}
-	return append([]byte("\xd9\xd9\xf7"), body...)
-}
-
-// encodeStatusProtobuf returns st as kube-apiserver writes it in protobuf: a magic number, then a
-// runtime.Unknown (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
-func encodeStatusProtobuf(st *metav1.Status) []byte {
-	raw, err := st.Marshal()
-	if err != nil {
-		panic("encode Status: " + err.Error()) // it holds strings and numbers only
-	}
-	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: st.APIVersion, Kind: st.Kind}, Raw: raw}
-	body, err := unknown.Marshal()
+// must returns what has been encoded. A Status holds strings and numbers only, so err is nil.
+func must(encoded []byte, err error) []byte {
 	if err != nil {
 		panic("encode Status: " + err.Error())
 	}
-	return append([]byte("k8s\x00"), body...)
+	return encoded
+}
+
+// encode returns st as JSON with a newline, as kube-apiserver writes it. If pretty is set, the JSON is
+// indented and has no newline at the end.
+func encode(st *metav1.Status, pretty bool) []byte {
+	if pretty {
+		return must(json.MarshalIndent(st, "", "  "))
+	}
+	return append(must(json.Marshal(st)), '\n')
+}
+
+// ErrorFrame returns a watch's ERROR event with st as its object, in the given encoding: in CBOR after
+// the tag of self-described CBOR (k8s.io/apimachinery/pkg/runtime/serializer/cbor), in protobuf as a
+// runtime.Unknown after a magic number (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
+func ErrorFrame(encoding framing.Encoding, st *metav1.Status) framing.Frame {
+	body := encode(st, false)
+	switch encoding {
+	case framing.CBOR:
+		body = append([]byte("\xd9\xd9\xf7"), must(direct.Marshal(st))...)
+	case framing.Protobuf:
+		unknown := runtime.Unknown{
+			TypeMeta: runtime.TypeMeta{APIVersion: st.APIVersion, Kind: st.Kind},
+			Raw:      must(st.Marshal()),
+		}
+		body = append([]byte("k8s\x00"), must(unknown.Marshal())...)
+	}
+	return framing.ErrorFrame(encoding, body)
 }
 
 // Write makes st the response of x. It keeps x.Response.Close: if the connection was going to close
@@ -169,7 +147,7 @@ func fill(r *exchange.Response, st *metav1.Status, auditID string, pretty bool) 
 	if st.Details != nil && st.Details.RetryAfterSeconds > 0 {
 		r.Header.Add("Retry-After", strconv.Itoa(int(st.Details.RetryAfterSeconds)))
 	}
-	r.Body = exchange.BodySlices{encodeStatusFor(st, pretty)}
+	r.Body = exchange.BodySlices{encode(st, pretty)}
 }
 
 // AddCommonHeader adds the header fields that all of kube-apiserver's responses have. It returns
@@ -213,4 +191,13 @@ func Pretty(rawQuery, accept, userAgent string) bool {
 	}
 	return strings.Contains(accept, "pretty=1") ||
 		strings.HasPrefix(userAgent, "curl") || strings.HasPrefix(userAgent, "Wget") || strings.HasPrefix(userAgent, "Mozilla/5.0")
+}
+
+var rejectedRequests = exposition.Describe("counter", "watchfan_rejected_requests_total",
+	"Requests rejected by this proxy, by reason.")
+
+// Rejections returns the counter of a server's requests rejected for one reason, which packages may
+// share. set is the server's.
+func Rejections(set *metrics.Set, reason string) *metrics.Counter {
+	return set.GetOrCreateCounter(rejectedRequests + `{reason="` + reason + `"}`)
 }

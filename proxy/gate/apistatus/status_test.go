@@ -16,7 +16,7 @@ func TestStatusBodies(t *testing.T) {
 	const head = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",`
 	f := func(st *metav1.Status, want string) {
 		t.Helper()
-		if got := string(encodeStatus(st)); got != head+want+"\n" {
+		if got := string(encode(st, false)); got != head+want+"\n" {
 			t.Errorf("got  %swant %s", got, head+want)
 		}
 	}
@@ -30,7 +30,7 @@ func TestStatusBodies(t *testing.T) {
 
 	want := "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {},\n  \"status\": \"Failure\",\n" +
 		"  \"message\": \"Unauthorized\",\n  \"reason\": \"Unauthorized\",\n  \"code\": 401\n}"
-	if got := string(encodeStatusFor(Unauthorized(), true)); got != want {
+	if got := string(encode(Unauthorized(), true)); got != want {
 		t.Errorf("pretty: got %s, want %s", got, want)
 	}
 }

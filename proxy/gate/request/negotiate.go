@@ -72,15 +72,14 @@ func (r Representation) ContentType(watch bool) string {
 
 // String returns the representation's name in logs and metrics.
 func (r Representation) String() string {
-	if r.Table != "" {
-		name := r.Encoding.String() + "-table-" + r.Table
+	name := r.Encoding.String()
+	switch {
+	case r.Table != "":
+		name += "-table-" + r.Table
 		if r.Include != "" {
 			name += "-" + strings.ToLower(r.Include)
 		}
-		return name
-	}
-	name := r.Encoding.String()
-	if r.Metadata != "" {
+	case r.Metadata != "":
 		name += "-metadata-" + r.Metadata
 	}
 	return name
@@ -176,17 +175,17 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	if as == "" && group == "" && version == "" {
 		return c, true
 	}
+	known := a.Type == "application" && group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
 	if as == "Table" {
 		c.Table = version
-		return c, verb != "get" && a.Type == "application" && c.Encoding == framing.JSON && !c.Lean &&
-			group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
+		return c, known && verb != "get" && c.Encoding == framing.JSON && !c.Lean
 	}
 	want := "PartialObjectMetadata"
 	if verb == "list" {
 		want += "List"
 	}
 	c.Metadata = version
-	return c, a.Type == "application" && as == want && group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
+	return c, known && as == want
 }
 
 // routerAccepts reports whether go-restful knows at least one media type of accept. It knows CBOR

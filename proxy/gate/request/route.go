@@ -130,40 +130,24 @@ func (req *Request) plainPath(sent string, parts []string) bool {
 	return APIName(req.GVR.Group) && APIName(req.GVR.Version) && APIName(req.GVR.Resource)
 }
 
+const lowerAndDigits = "abcdefghijklmnopqrstuvwxyz0123456789"
+
 // plainBytes reports whether every byte of path stands for itself in every URL parser.
 func plainBytes(path string) bool {
-	for _, c := range []byte(path) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("-._~:@/", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
+	return strings.Trim(path, lowerAndDigits+"ABCDEFGHIJKLMNOPQRSTUVWXYZ-._~:@/") == ""
 }
 
 // APIName reports whether s can be an API group, version or resource.
 func APIName(s string) bool {
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' {
-			return false
-		}
-	}
-	return s != "." && s != ".."
+	return strings.Trim(s, lowerAndDigits+"-.") == "" && s != "." && s != ".."
 }
 
 // parseQuery returns the valid parameters, as kube-apiserver does. plain reports whether every
 // parser reads the query alike.
 func parseQuery(raw string) (query url.Values, plain bool) {
 	query, err := url.ParseQuery(raw)
-	plain = err == nil
-	for _, c := range []byte(raw) {
-		if c <= ' ' || c >= 0x7f || c == '#' {
-			plain = false
-		}
-	}
-	return query, plain
+	odd := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '#' }
+	return query, err == nil && !strings.ContainsFunc(raw, odd)
 }
 
 // unescaped returns the path of a request target as kube-apiserver reads it.

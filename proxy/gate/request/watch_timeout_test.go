@@ -23,9 +23,9 @@ func TestWatchTimeout(t *testing.T) {
 		{18446744073, -709_551_616, true},
 		{18446744074, 290_448_384, false},
 	} {
-		req := &Request{TimeoutSeconds: &c.seconds}
-		if got := req.WatchTimeout(); got != c.want || req.endsAtOnce() != c.atOnce {
-			t.Errorf("%d: %d, ends at once %t", c.seconds, got, req.endsAtOnce())
+		req := &Request{Info: Info{Verb: "watch"}, TimeoutSeconds: &c.seconds}
+		if got, atOnce := req.WatchTimeout(), req.Unserved() == Parameters; got != c.want || atOnce != c.atOnce {
+			t.Errorf("%d: %d, ends at once %t", c.seconds, got, atOnce)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package view
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,17 +14,6 @@ import (
 // managedFields is the path that the view lean leaves out, and a client with drop= in its Accept
 // header.
 const managedFields Field = "metadata.managedFields"
-
-// variants are the forms in which a view serves objects, one for each set of its drops that concern
-// some resource. They are made when they are first wanted. Their number is bounded by that of the
-// resources that have lanes. Its methods may be called from any goroutine.
-type variants struct {
-	drops   []Drop // immutable, as account is; at most mostDrops
-	account fanout.Account
-
-	mu   sync.Mutex
-	made map[drops]*fanout.Variant
-}
 
 // drops is a set of a view's drops, a bit each, and whether the client asks for lean objects too.
 type drops struct {
@@ -55,8 +43,8 @@ func (v *View) Whole() *fanout.Variant {
 }
 
 // concerning returns the drops that concern a resource.
-func (t *variants) concerning(of schema.GroupResource) (bits uint32) {
-	for i, d := range t.drops {
+func (v *View) concerning(of schema.GroupResource) (bits uint32) {
+	for i, d := range v.drops {
 		if len(d.Resources) == 0 || slices.ContainsFunc(d.Resources, func(r Resource) bool { return r.names(of) }) {
 			bits |= 1 << i
 		}
@@ -70,14 +58,14 @@ func (r Resource) names(of schema.GroupResource) bool {
 	return name == of.Resource && (!grouped || group == of.Group)
 }
 
-func (t *variants) variant(d drops) *fanout.Variant {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if made := t.made[d]; made != nil {
+func (v *View) variant(d drops) *fanout.Variant {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if made := v.made[d]; made != nil {
 		return made
 	}
 	var of []Drop
-	for i, drop := range t.drops {
+	for i, drop := range v.drops {
 		if d.bits&(1<<i) != 0 {
 			of = append(of, drop)
 		}
@@ -85,11 +73,8 @@ func (t *variants) variant(d drops) *fanout.Variant {
 	if d.lean {
 		of = append(of, Drop{Fields: []Field{managedFields}})
 	}
-	if t.made == nil {
-		t.made = make(map[drops]*fanout.Variant)
-	}
-	t.made[d] = &fanout.Variant{Trim: newTrim(of), Account: &t.account}
-	return t.made[d]
+	v.made[d] = &fanout.Variant{Trim: newTrim(of), Account: &v.account}
+	return v.made[d]
 }
 
 // newTrim returns a Trim; nil for no drops. Lean clients without a view share the frames of one that

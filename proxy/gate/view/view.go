@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,26 +18,35 @@ const Lean = "lean"
 
 // View is one view. It may be used from any goroutine.
 type View struct {
-	variants
+	// Immutable.
 	name     string
+	drops    []Drop // at most mostDrops
+	account  fanout.Account
 	requests map[string]*metrics.Counter // by verb
 	writes   *metrics.Counter            // that were rejected
+
+	// The forms in which the view serves objects, one for each set of its drops that concern some
+	// resource. They are made when they are first wanted. Their number is bounded by that of the
+	// resources that have lanes.
+	mu   sync.Mutex
+	made map[drops]*fanout.Variant
 }
 
-func newView(set *metrics.Set, name string, drops ...Drop) *View {
+func newView(set *metrics.Set, name string, of ...Drop) *View {
 	label := fmt.Sprintf("view=%q", name)
 	v := &View{
-		variants: variants{drops: drops},
-		name:     name,
+		name:  name,
+		drops: of,
+		account: fanout.Account{
+			Subscriptions: set.NewGauge(watchers+"{"+label+"}", nil),
+			Bytes:         set.NewCounter(sentBytes + "{" + label + "}"),
+		},
 		requests: make(map[string]*metrics.Counter),
 		writes:   apistatus.Rejections(set, "view_read_only"),
+		made:     make(map[drops]*fanout.Variant),
 	}
 	for _, verb := range []string{"get", "list", "watch", "other"} {
 		v.requests[verb] = set.NewCounter(fmt.Sprintf("%s{%s,verb=%q}", requests, label, verb))
-	}
-	v.account = fanout.Account{
-		Subscriptions: set.NewGauge(watchers+"{"+label+"}", nil),
-		Bytes:         set.NewCounter(sentBytes + "{" + label + "}"),
 	}
 	return v
 }

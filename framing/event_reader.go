@@ -53,28 +53,26 @@ func (s *EventReader) Next() ([]byte, error) {
 // length returns the length of the event that rest begins with, its prefix included; 0 if rest ends
 // before the event.
 func (s *EventReader) length(rest []byte) (n int, err error) {
-	ends, prefix := false, s.encoding.LengthPrefix()
+	prefix := s.encoding.LengthPrefix()
 	switch s.encoding {
-	case Protobuf:
-		if len(rest) >= prefix {
-			n = int(min(binary.BigEndian.Uint32(rest), MaxEvent+1)) + prefix
-			ends = len(rest) >= n
-		}
 	case CBOR:
 		return s.item.length(rest)
+	case Protobuf:
+		if n = prefix; len(rest) >= prefix {
+			n += int(min(binary.BigEndian.Uint32(rest), MaxEvent+1))
+		}
 	default:
-		i := bytes.IndexByte(rest[s.line:], '\n')
-		if ends = i >= 0; ends {
+		if i := bytes.IndexByte(rest[s.line:], '\n'); i >= 0 {
 			n = s.line + i + 1
 		} else {
-			n = len(rest)
-			s.line = n
+			s.line = len(rest)
+			n = len(rest) + 1 // at least
 		}
 	}
 	switch {
 	case n > MaxEvent+prefix:
 		return 0, ErrTooLong
-	case !ends:
+	case n > len(rest):
 		return 0, nil
 	}
 	return n, nil

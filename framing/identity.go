@@ -97,19 +97,7 @@ func (o *Object) UID() string {
 	in := newValues(o.encoding, nil)
 	in.reset(o.Bytes())
 	in.tag()
-	for _, name := range members(in) {
-		if string(name) != metadataName {
-			in.skip()
-			continue
-		}
-		for _, name := range members(in) {
-			if string(name) == "uid" {
-				return string(in.text())
-			}
-			in.skip()
-		}
-	}
-	return ""
+	return string(textAt(in, metadataName, "uid"))
 }
 
 // HashOf returns the hash of a field's value that a shardSelector compares with its ranges: FNV-1a

@@ -65,3 +65,18 @@ func members(in values) iter.Seq2[int, []byte] {
 		}
 	}
 }
+
+// textAt reads up to a text and returns it; "" if there is none.
+func textAt(in values, path ...string) []byte {
+	for _, name := range members(in) {
+		switch {
+		case string(name) != path[0]:
+			in.skip()
+		case len(path) == 1:
+			return in.text()
+		default:
+			return textAt(in, path[1:]...)
+		}
+	}
+	return nil
+}

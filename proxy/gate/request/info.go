@@ -120,18 +120,13 @@ func (i *Info) readPath(path string) (parts []string) {
 // readQuery distinguishes lists from watches, and deletes from deletecollections.
 func (i *Info) readQuery(query url.Values) {
 	i.watchParameter = BoolParameter(query, "watch")
-	if i.Name != "" || !i.IsResource {
-		return
-	}
 	switch {
+	case i.Name != "" || !i.IsResource:
 	case i.Verb == "delete":
 		i.Verb = "deletecollection"
-		return
-	case i.Verb != "get":
-		return
-	case i.watchParameter:
+	case i.Verb == "get" && i.watchParameter:
 		i.Verb = "watch"
-	default:
+	case i.Verb == "get":
 		i.Verb = "list"
 	}
 }

@@ -210,21 +210,22 @@ func (req *Request) parseTimeout(s string) bool {
 }
 
 func (req *Request) parseNumbers(query url.Values) bool {
-	if query.Has("limit") {
-		n, err := strconv.ParseInt(query.Get("limit"), 10, 64)
-		if err != nil {
-			return false
-		}
-		req.Limit = max(n, 0)
+	limit, ok := integer(query, "limit")
+	if limit != nil {
+		req.Limit = max(*limit, 0)
 	}
-	if query.Has("timeoutSeconds") {
-		n, err := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64)
-		if err != nil {
-			return false
-		}
-		req.TimeoutSeconds = &n
+	seconds, valid := integer(query, "timeoutSeconds")
+	req.TimeoutSeconds = seconds
+	return ok && valid
+}
+
+// integer returns the value of a parameter; nil if it is missing.
+func integer(query url.Values, key string) (n *int64, valid bool) {
+	if !query.Has(key) {
+		return nil, true
 	}
-	return true
+	value, err := strconv.ParseInt(query.Get(key), 10, 64)
+	return &value, err == nil
 }
 
 func (req *Request) parseSelectors(query url.Values) bool {

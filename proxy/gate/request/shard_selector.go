@@ -32,9 +32,6 @@ var shardRange = regexp.MustCompile(`^\s*shardRange\s*\(` +
 	`\s*('[^'"\\\r\n]*'|"[^'"\\\r\n]*")\s*,` +
 	`\s*('[^'"\\\r\n]*'|"[^'"\\\r\n]*")\s*\)\s*`)
 
-// shardCall is one call of shardRange, not yet validated.
-type shardCall struct{ field, start, end string }
-
 var (
 	errEmptyShard = errors.New("empty shard selector is not allowed; omit the parameter for unfiltered lists")
 	errLargeShard = fmt.Errorf("selectors of more than %d bytes, and shard selectors of more than %d ranges, "+
@@ -45,17 +42,16 @@ var (
 // (k8s.io/apiserver/pkg/sharding/parser.go). As in kube-apiserver, the first error of the syntax
 // comes before all others.
 func parseShardSelector(text string) ShardSelector {
-	calls, err := shardCalls(strings.TrimSpace(text))
+	requirements, err := shardCalls(strings.TrimSpace(text))
 	if err != nil {
 		return ShardSelector{Err: err}
 	}
-	requirements := make([]sharding.ShardRangeRequirement, len(calls))
-	for i, call := range calls {
-		if requirements[i], err = call.requirement(); err != nil {
+	for _, r := range requirements {
+		if err := validCall(r); err != nil {
 			return ShardSelector{Err: err}
 		}
 	}
-	ranges := make([]fanout.HashRange, len(calls))
+	ranges := make([]fanout.HashRange, len(requirements))
 	for i, r := range requirements {
 		if r.Key != requirements[0].Key {
 			err := fmt.Errorf("all shard ranges must use the same field, got %q and %q", requirements[0].Key, r.Key)
@@ -73,8 +69,8 @@ func parseShardSelector(text string) ShardSelector {
 	}
 }
 
-// shardCalls returns the calls in a selector, in their order.
-func shardCalls(text string) (calls []shardCall, err error) {
+// shardCalls returns the calls in a selector, in their order, not yet validated.
+func shardCalls(text string) (calls []sharding.ShardRangeRequirement, err error) {
 	if text == "" {
 		return nil, errEmptyShard
 	}
@@ -87,7 +83,9 @@ func shardCalls(text string) (calls []shardCall, err error) {
 			return nil, errLargeShard
 		}
 		field, start, end := strings.Join(strings.Fields(m[1]), ""), m[2], m[3]
-		calls = append(calls, shardCall{field, start[1 : len(start)-1], end[1 : len(end)-1]})
+		calls = append(calls, sharding.ShardRangeRequirement{
+			Key: field, Start: start[1 : len(start)-1], End: end[1 : len(end)-1],
+		})
 		if rest = rest[len(m[0]):]; rest == "" {
 			return calls, nil
 		}
@@ -106,21 +104,21 @@ const (
 	hashesEnd = "0x10000000000000000"
 )
 
-// requirement validates a call.
-func (c shardCall) requirement() (r sharding.ShardRangeRequirement, err error) {
-	if c.field != hashedUID && c.field != hashedNamespace {
-		return r, fmt.Errorf("unsupported field path %q; supported: %s, %s", c.field, hashedUID, hashedNamespace)
+// validCall returns an error for a call that kube-apiserver refuses.
+func validCall(r sharding.ShardRangeRequirement) error {
+	if r.Key != hashedUID && r.Key != hashedNamespace {
+		return fmt.Errorf("unsupported field path %q; supported: %s, %s", r.Key, hashedUID, hashedNamespace)
 	}
-	if err := validHash(c.start, "hexStart"); err != nil {
-		return r, err
+	if err := validHash(r.Start, "hexStart"); err != nil {
+		return err
 	}
-	if err := validHash(c.end, "hexEnd"); err != nil {
-		return r, err
+	if err := validHash(r.End, "hexEnd"); err != nil {
+		return err
 	}
-	if !sharding.HexLess(c.start, c.end) {
-		return r, fmt.Errorf("shard range start %s must be less than end %s", c.start, c.end)
+	if !sharding.HexLess(r.Start, r.End) {
+		return fmt.Errorf("shard range start %s must be less than end %s", r.Start, r.End)
 	}
-	return sharding.ShardRangeRequirement{Key: c.field, Start: c.start, End: c.end}, nil
+	return nil
 }
 
 // validHash returns an error for a bound that kube-apiserver refuses.

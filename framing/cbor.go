@@ -50,8 +50,6 @@ var decoding = func() cbor.DecMode {
 	return mode
 }()
 
-var errIndefinite = errors.New("indefinite length")
-
 // itemHead reads the head of the data item at the start of b: its major type and its argument. The
 // argument is a number, the length of a string, a number of elements or entries, or a tag. size is
 // the head's length, 0 if b ends within it. Indefinite lengths are an error, because kube-apiserver
@@ -65,7 +63,7 @@ func itemHead(b []byte) (major byte, arg uint64, size int, err error) {
 	case info < 24:
 		return major, uint64(info), 1, nil
 	case info == 31:
-		return 0, 0, 0, errIndefinite
+		return 0, 0, 0, errors.New("indefinite length")
 	case info > 27:
 		return 0, 0, 0, fmt.Errorf("head %02x", b[0])
 	}
@@ -178,20 +176,15 @@ func (c *cborValues) kind() jsontext.Kind {
 	}
 	switch {
 	case c.err != nil:
-		return jsontext.KindInvalid
+		return 0
 	case c.buf[c.at] == null:
-		return jsontext.KindNull
+		return 'n'
 	}
-	switch c.buf[c.at] >> 5 {
-	case majorBytes, majorText:
-		return jsontext.KindString
-	case majorArray:
-		return jsontext.KindBeginArray
-	case majorMap:
-		return jsontext.KindBeginObject
-	}
-	return jsontext.KindNumber
+	return kinds[c.buf[c.at]>>5]
 }
+
+// kinds are those of the major types.
+var kinds = [8]jsontext.Kind{majorBytes: '"', majorText: '"', majorArray: '[', majorMap: '{'}
 
 func (c *cborValues) skip() { c.raw() }
 

@@ -2,7 +2,6 @@ package framing
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -214,15 +213,13 @@ func (c *cursor) next() bool {
 	return true
 }
 
-var errWireType = errors.New("wrong wire type")
-
 // is reports whether the field has wire type typ. If not, the walk ends.
 func (c *cursor) is(typ protowire.Type) bool {
 	if c.typ == typ {
 		return true
 	}
 	c.at = c.field.start
-	return c.fail(fmt.Errorf("field %d: %w", c.number, errWireType))
+	return c.fail(fmt.Errorf("field %d: wrong wire type", c.number))
 }
 
 // fail ends the walk at the current field.
@@ -243,9 +240,7 @@ func (c *cursor) textBytes() []byte {
 }
 
 // text returns the value of a string field.
-func (c *cursor) text() string {
-	return string(c.textBytes())
-}
+func (c *cursor) text() string { return string(c.textBytes()) }
 
 // integer returns the value of an integer field without zigzag encoding.
 func (c *cursor) integer() int64 {

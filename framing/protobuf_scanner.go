@@ -187,13 +187,9 @@ func mapEntry(c *cursor) (key, value []byte) {
 	for e.next() {
 		switch e.number {
 		case 1:
-			if e.is(protowire.BytesType) {
-				key = e.bytes()
-			}
+			key = e.textBytes()
 		case 2:
-			if e.is(protowire.BytesType) {
-				value = e.bytes()
-			}
+			value = e.textBytes()
 		}
 	}
 	c.err = e.err

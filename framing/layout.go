@@ -133,7 +133,6 @@ type scanned struct {
 	uidHash         uint64 // see Object.UIDHash
 	replaced        bool   // in JSON; see ErrReplaced
 	labels          map[string]string
-	hasKind         bool // in JSON: the object names its type
 	item, itemEnd   int  // see layout
 	managed         span // managedFields, with its name
 

@@ -380,7 +380,7 @@ func (c *Collection) ReadWatch(
 }
 
 // nextEvent reads an event, and returns the bytes that it took. An ERROR event is a *statusError.
-func nextEvent(lines framing.EventReader, scanner framing.Scanner) (ev framing.Event, size int, err error) {
+func nextEvent(lines *framing.EventReader, scanner framing.Scanner) (ev framing.Event, size int, err error) {
 	line, err := lines.Next()
 	if err == nil {
 		ev, err = scanner.Event(line)

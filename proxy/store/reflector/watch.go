@@ -26,7 +26,7 @@ const (
 // openWatch begins a watch with these parameters besides the usual ones. If it succeeds, the caller
 // stops w.
 func (r *Reflector) openWatch(ctx context.Context, params ...string) (
-	w *watchdog, lines framing.EventReader, err error,
+	w *watchdog, lines *framing.EventReader, err error,
 ) {
 	timeout := minWatchTimeout + rand.N(minWatchTimeout)
 	if r.Collection.Table != "" {

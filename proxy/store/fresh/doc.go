@@ -42,4 +42,9 @@
 //
 // Upstream is asked for R at most once in 100 ms, whatever the load, as kube-apiserver asks etcd.
 // The first read asks at once. A question serves the reads that came before it, and no later one.
+//
+// While nothing is written to the whole cluster, R stays the same, and what has been proved about R
+// holds. So a question is answered at once, and the next need not wait: one is under way at a time,
+// for all reads that have come meanwhile. Each costs kube-apiserver no more than one of the reads
+// would.
 package fresh

@@ -106,7 +106,12 @@ func (p *Prover) proveByList(ctx context.Context) (fanout.Proof, error) {
 			return fanout.Proof{}, p.failed(fmt.Errorf("the cache differs from upstream at %d", asOf))
 		}
 		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
-			return fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}, nil
+			pr := fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}
+			p.noteVersion(asOf)
+			p.mu.Lock()
+			p.latest = pr
+			p.mu.Unlock()
+			return pr, nil
 		}
 		if err = p.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
 			p.breakLate(err)

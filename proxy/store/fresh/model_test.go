@@ -290,10 +290,13 @@ func (l *modelLane) follow(ctx context.Context, late time.Duration) {
 	}
 }
 
-// prove proves one read, and fails the test if what it shows is older than the read, or was never
+// prove proves one read behind a write to another resource; see proveFrom.
+func (l *modelLane) prove() (took time.Duration, proved bool) { return l.proveFrom(l.bump()) }
+
+// proveFrom proves a read, and fails the test if what it shows is older than asked, or was never
 // upstream's state. It returns how long that took, and whether it was proved.
-func (l *modelLane) prove() (took time.Duration, proved bool) {
-	began, asked := time.Now(), l.bump()
+func (l *modelLane) proveFrom(asked uint64) (took time.Duration, proved bool) {
+	began := time.Now()
 	for {
 		proof, err := l.p.Prove(context.Background(), 3*time.Second)
 		if err != nil {

@@ -27,9 +27,10 @@ var (
 // Prover proves that a reflector's cache is as new as upstream was at some time after a request. Its
 // methods may be called from any goroutine.
 //
-// Questions to upstream begin at least questionEvery apart, and overlap. Each serves the requests
-// that came before it. One goroutine runs for each question until it is answered, one while the
-// collection is listed, and one for each scout.
+// Questions to upstream begin at least questionEvery apart, and overlap. While nothing is written
+// upstream, the next begins as soon as the last is answered. Each serves the requests that came before
+// it. One goroutine runs for each question until it is answered, one while the collection is listed,
+// and one for each scout.
 type Prover struct {
 	// Immutable.
 	*reflector.Reflector
@@ -39,10 +40,15 @@ type Prover struct {
 
 	proofs, unproven atomic.Uint64
 
-	mu    sync.Mutex
-	next  *question   // has not been asked; nil if nobody waits for it
-	asked []*question // that are not answered, in the order in which they were asked
-	began time.Time   // the last question
+	again chan struct{} // has a token if the next question need not wait
+
+	mu      sync.Mutex
+	next    *question    // has not been asked; nil if nobody waits for it
+	asked   []*question  // that are not answered, in the order in which they were asked
+	began   time.Time    // the last question
+	version uint64       // upstream's, as the last answer said
+	quiet   bool         // the answer before that said the same
+	latest  fanout.Proof // by a list
 
 	scouts   int       // under way
 	scouted  time.Time // when the last scout began
@@ -63,7 +69,7 @@ func New(r *reflector.Reflector, spawn func(func(context.Context)) bool, spareLi
 		}
 	}
 	return &Prover{
-		Reflector: r, spawn: spawn, spareLists: spareLists,
+		Reflector: r, spawn: spawn, spareLists: spareLists, again: make(chan struct{}, 1),
 		seconds: r.Series.Set.NewFloatCounter(r.Series.Name(freshnessProofSeconds)),
 	}
 }
@@ -79,11 +85,12 @@ type question struct {
 }
 
 const (
-	// questionEvery is the least time between the beginnings of two questions. It is how often
-	// kube-apiserver asks etcd (progressRequestPeriod in k8s.io/apiserver/pkg/storage/cacher).
+	// questionEvery is the least time between the beginnings of two questions, unless upstream is quiet.
+	// It is how often kube-apiserver asks etcd (progressRequestPeriod in
+	// k8s.io/apiserver/pkg/storage/cacher).
 	questionEvery = 100 * time.Millisecond
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
-	// asked.
+	// asked, unless upstream is quiet.
 	smallCollection = 256 << 10
 	// busyFor is how long after a change a resource counts as busy, and busyWait how long a question
 	// waits for the stream of a busy resource before anything else is tried.
@@ -121,9 +128,14 @@ func (p *Prover) join(timeout time.Duration) *question {
 	if p.next != nil {
 		return p.next
 	}
-	q, wait := &question{donec: make(chan struct{})}, time.Until(p.began.Add(questionEvery))
+	q, turn := &question{donec: make(chan struct{})}, time.NewTimer(time.Until(p.began.Add(questionEvery)))
 	if !p.spawn(func(ctx context.Context) {
-		exchange.Sleep(ctx, wait)
+		defer turn.Stop()
+		select {
+		case <-turn.C:
+		case <-p.again:
+		case <-ctx.Done():
+		}
 		p.ask(ctx, timeout, q)
 	}) {
 		return nil
@@ -149,6 +161,27 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 		p.count(method, err, time.Since(began))
 	}
 	p.end(q, result, err)
+	if err == nil && method != "list" && !q.seeking && p.isQuiet() {
+		select {
+		case p.again <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// noteVersion notes that upstream is at rv.
+func (p *Prover) noteVersion(rv uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.version, p.quiet = rv, rv == p.version
+}
+
+// sinceList returns the proof by the latest list, if upstream has not been written to since: it is at
+// rv. ok is false if the cache has gone on.
+func (p *Prover) sinceList(rv uint64) (pr fanout.Proof, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latest, rv == p.latest.AsOf && p.latest.Epoch == p.Cache.Epoch() && p.latest.At == p.Cache.Progress()
 }
 
 // end ends a question, unless it has ended.
@@ -188,7 +221,8 @@ func (p *Prover) seekingLocked() (seeking []*question) {
 
 // provedState answers one question, and returns the method.
 func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *question) (fanout.Proof, string, error) {
-	if p.Cache.Stats().Bytes <= smallCollection {
+	small := p.Cache.Stats().Bytes <= smallCollection
+	if small && !p.isQuiet() {
 		pr, err := p.proveByList(ctx)
 		return pr, "list", err
 	}
@@ -200,9 +234,17 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 	if err != nil {
 		return fanout.Proof{}, "stream", p.failed(err)
 	}
+	p.noteVersion(rv)
 	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
+	if latest, ok := p.sinceList(rv); ok {
+		return latest, "quiet", nil
+	}
 	if p.Cache.Progress() >= rv || p.busy() && p.waitFor(ctx, rv, busyWait) == nil {
 		return pr, "stream", nil
+	}
+	if small {
+		pr, err := p.proveByList(ctx)
+		return pr, "list", err
 	}
 	p.mu.Lock()
 	q.seeking = true
@@ -261,7 +303,16 @@ func (p *Prover) reached(rv, before uint64) error {
 }
 
 // Slow reports whether a proof may take longer than kube-apiserver takes for a page.
-func (p *Prover) Slow() bool { return !p.busy() && p.Cache.Stats().Bytes > slowCollection }
+func (p *Prover) Slow() bool {
+	return !p.busy() && p.Cache.Stats().Bytes > slowCollection && !p.isQuiet()
+}
+
+// isQuiet reports whether the last two answers said that nothing was written to upstream in between.
+func (p *Prover) isQuiet() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.quiet
+}
 
 // busy reports whether the resource has changed lately.
 func (p *Prover) busy() bool { return time.Since(p.Status().LastChange) < busyFor }

@@ -98,6 +98,43 @@ func TestProofsByLists(t *testing.T) {
 	})
 }
 
+// While nothing is written, a read takes as long as a question, and one question at a time serves
+// all reads. A write ends that.
+func TestProofsWhileQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, false)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go l.follow(ctx, time.Millisecond)
+		rv := l.bump()
+		for range 3 { // a list, and upstream is known to be quiet
+			l.proveFrom(rv)
+		}
+		for range 2 {
+			lists, began := len(l.read(&l.listed)), len(l.read(&l.asked))
+			for range 8 {
+				l.requests.Go(func() {
+					for range 100 {
+						if took, proved := l.proveFrom(rv); !proved || took > 5*time.Millisecond {
+							t.Errorf("a read took %s, proved %t", took, proved)
+						}
+					}
+				})
+			}
+			l.requests.Wait()
+			asked := l.read(&l.asked)[began:]
+			if apart(t, "questions", asked, 2*time.Millisecond); len(asked) > 210 || len(l.read(&l.listed)) > lists {
+				t.Errorf("%d questions and %d more lists", len(asked), len(l.read(&l.listed))-lists)
+			}
+			l.put("a")
+			rv = l.bump()
+			for range 3 {
+				l.proveFrom(rv)
+			}
+		}
+	})
+}
+
 // A list that was slow keeps others from being made for listBelieved, and no longer.
 func TestSlowList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +168,7 @@ func TestProofsSimulation(t *testing.T) {
 				for range 8 {
 					l.requests.Go(func() {
 						for range 200 {
-							_, proved := l.prove()
+							_, proved := l.proveFrom(l.sometimesBump())
 							mu.Lock()
 							if reads++; !proved {
 								unproved++
@@ -145,13 +182,24 @@ func TestProofsSimulation(t *testing.T) {
 				stop()
 				world.Wait()
 				questions, scouts, lists := len(l.read(&l.asked)), len(l.read(&l.watched)), len(l.read(&l.listed))
-				t.Logf("%d reads, %d not proved; %d questions, %d scouts, %d lists", reads, unproved, questions, scouts, lists)
-				if unproved > reads/3 || scouts == 0 || !spare && lists == 0 {
+				quiet := l.p.Series.Counter(freshnessProofs, "method", "quiet", "result", "ok").Get()
+				t.Logf("%d reads, %d not proved; %d questions, %d while quiet, %d scouts, %d lists", reads, unproved, questions, quiet, scouts, lists)
+				if unproved > reads/3 || scouts == 0 || !spare && (lists == 0 || quiet == 0) {
 					t.Error("the simulation proves too little")
 				}
 			})
 		})
 	}
+}
+
+// sometimesBump is bump, but for two of four seconds. It returns the current resourceVersion.
+func (l *modelLane) sometimesBump() uint64 {
+	if time.Since(l.started)/(2*time.Second)%2 == 0 {
+		return l.bump()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rv
 }
 
 // change writes pods until ctx ends, with quiet times in between.

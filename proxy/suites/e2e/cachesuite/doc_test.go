@@ -4,7 +4,7 @@
 // watchfan does not depend on k8s.io/apiserver, whose version here is that of the dev cluster.
 //
 //	make cachesuite       the suite
-//	make throughput       the suite's benchmark of writes beside watches and lists (tag throughput)
+//	make throughput       the suite's benchmark of writes beside watches and lists
 //
 // The suite tests a storage.Interface. Here that is a store, which speaks REST to one server and
 // keeps nothing. The suite's Pods are custom resources with the same fields, and with field

@@ -1,5 +1,3 @@
-//go:build throughput
-
 package cachesuite
 
 import (

@@ -26,25 +26,25 @@ import (
 type passing struct {
 	ctx      context.Context // ends all waits
 	mostEasy int
-	refused  *metrics.Counter                           // reads that have got no turn
-	small    remember.TTLCache[auth.Question, struct{}] // lists that were small; see sizeQuestion
+	refused  *metrics.Counter                            // reads that have got no turn
+	small    remember.TTLCache[auth.Question, smallList] // by sizeQuestion
 
 	mu    sync.Mutex
-	easy  map[schema.GroupVersionResource]*easyReads
+	easy  map[easyKind]*easyReads
 	turns map[schema.GroupVersionResource]*turns // of resources with reads that have waited in vain
 }
 
 func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *passing {
 	return &passing{ctx: ctx, mostEasy: mostEasy, refused: refused,
-		easy: make(map[schema.GroupVersionResource]*easyReads), turns: make(map[schema.GroupVersionResource]*turns)}
+		easy: make(map[easyKind]*easyReads), turns: make(map[schema.GroupVersionResource]*turns)}
 }
 
 // pass decides when a read passes through that no cache answers, for a reason. A read that is answered
 // later waits for its turn here.
 //
 //	when   which reads                                             how many of a resource
-//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time
-//	       proves that a cache is current
+//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time, and of lists as
+//	       proves that a cache is current                          many as cost it no more than one proof
 //	       of a resource that has no lane, gets only               no bound, for laneless
 //	       of a lane that is being filled, or has skipped history  few; see package lane
 //	       that a cache can't answer                               no bound
@@ -90,9 +90,13 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
 	case r.Verb == "get":
-		return c.passing.hasNoLane(r.GVR) || r.passEasily()
+		return c.passing.hasNoLane(r.GVR) || r.passEasily(0)
 	}
-	return r.plain() && c.passing.wasSmall(r) && r.passEasily()
+	if !r.plain() {
+		return false
+	}
+	list, small := c.passing.small.Get(r.sizeQuestion())
+	return small && (list.most <= 1 || time.Since(list.found) < worthFor) && r.passEasily(list.most)
 }
 
 // passesEasily reports whether an allowed client's list is passed through because kube-apiserver
@@ -103,18 +107,21 @@ func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
 	if r.Verb != "list" || r.Sharded() || r.View != nil || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
 		return false
 	}
+	most := r.lane.Freshness.Worth()
 	if r.Limit == 0 && r.plain() {
-		c.passing.small.Put(r.sizeQuestion(), struct{}{}, time.Now(), smallFor)
+		c.passing.small.Put(r.sizeQuestion(), smallList{most, time.Now()}, time.Now(), smallFor)
 	}
-	return r.passEasily()
+	return r.passEasily(most)
 }
 
-// passEasily reports whether r may be passed through as one of a few easy reads. r counts until
-// release.
-func (r *read) passEasily() bool {
-	r.easy = r.reads.passing.takeEasy(r.GVR, r.arrived)
+// passEasily reports whether r may be passed through as one of a few easy reads, or of most. r counts
+// until release.
+func (r *read) passEasily(most int) bool {
+	r.easy = r.reads.passing.takeEasy(r.easyKind(), r.arrived, most)
 	return r.easy
 }
+
+func (r *read) easyKind() easyKind { return easyKind{r.GVR, r.Verb} }
 
 // current reports whether r is a get or list of a state at least as new as the request.
 func (r *read) current() bool {
@@ -126,12 +133,24 @@ func (r *read) indented(form request.Clause) bool {
 	return r.Verb != "watch" && form.Encoding == framing.JSON && (r.Pretty || form.Pretty)
 }
 
-// easyReads is what is known of the easy reads of a resource.
+// smallList is a list that was found to be small, when most of them were worth a proof.
+type smallList struct {
+	most  int
+	found time.Time
+}
+
+// easyKind is a resource and a verb, get or list.
+type easyKind struct {
+	schema.GroupVersionResource
+	verb string
+}
+
+// easyReads is what is known of the easy reads of a resource with a verb.
 type easyReads struct {
 	passing int       // now
 	crowded time.Time // when there last were too many
 	// laneless is the end of the time in which gets are passed through because an allowed client has
-	// found that the resource has no lane.
+	// found that the resource has no lane. Lists have none.
 	laneless time.Time
 }
 
@@ -139,24 +158,28 @@ const (
 	// crowd is how long a crowd of reads is expected to last. Reads that arrive meanwhile share
 	// proofs.
 	crowd = time.Second
+	// mostWorth bounds the small lists that pass at a time because a proof would cost more, and
+	// worthFor is how long it is believed that it would: upstream may be quiet, or the resource busy.
+	mostWorth = 256
+	worthFor  = time.Second
 	// lanelessFor is how long all gets of a resource without a lane are passed through without a
 	// review. It equals the default TTL of a review's answer. The start of a lane ends it.
 	lanelessFor = 10 * time.Second
-	// mostCounted bounds the remembered resources. Anybody with a token can name a resource. A
-	// cluster has a few hundred.
+	// mostCounted bounds the remembered kinds. Anybody with a token can name a resource. A cluster
+	// has a few hundred.
 	mostCounted = 1024
 )
 
-// takeEasy reports whether an easy read that arrived at this time may pass. It counts until giveEasy is
-// called.
-func (p *passing) takeEasy(gvr schema.GroupVersionResource, arrived time.Time) bool {
+// takeEasy reports whether an easy read that arrived at this time may pass, because fewer than
+// mostEasy, or than most, do. It counts until giveEasy is called.
+func (p *passing) takeEasy(kind easyKind, arrived time.Time, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.easyLocked(gvr)
+	e := p.easyLocked(kind)
 	if e == nil || arrived.Sub(e.crowded) < crowd {
 		return false
 	}
-	if e.passing >= p.mostEasy {
+	if e.passing >= max(p.mostEasy, min(most, mostWorth)) {
 		e.crowded = arrived
 		return false
 	}
@@ -164,21 +187,22 @@ func (p *passing) takeEasy(gvr schema.GroupVersionResource, arrived time.Time) b
 	return true
 }
 
-func (p *passing) giveEasy(gvr schema.GroupVersionResource) {
+func (p *passing) giveEasy(kind easyKind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.easy[gvr].passing-- // present, because a resource with reads is not removed
+	p.easy[kind].passing-- // present, because a kind with reads is not removed
 }
 
 // noteLane notes whether the resource has a lane: one starts, or an allowed client has found none.
 func (p *passing) noteLane(gvr schema.GroupVersionResource, has bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	gets := easyKind{gvr, "get"}
 	if has {
-		if e := p.easy[gvr]; e != nil {
+		if e := p.easy[gets]; e != nil {
 			e.laneless = time.Time{}
 		}
-	} else if e := p.easyLocked(gvr); e != nil {
+	} else if e := p.easyLocked(gets); e != nil {
 		e.laneless = time.Now().Add(lanelessFor)
 	}
 }
@@ -187,18 +211,18 @@ func (p *passing) noteLane(gvr schema.GroupVersionResource, has bool) {
 func (p *passing) hasNoLane(gvr schema.GroupVersionResource) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.easy[gvr]
+	e := p.easy[easyKind{gvr, "get"}]
 	return e != nil && time.Now().Before(e.laneless)
 }
 
-// easyLocked returns what is known of a resource, or nil if there is no room for another.
-func (p *passing) easyLocked(gvr schema.GroupVersionResource) *easyReads {
-	if e := p.easy[gvr]; e != nil {
+// easyLocked returns what is known of a kind, or nil if there is no room for another.
+func (p *passing) easyLocked(kind easyKind) *easyReads {
+	if e := p.easy[kind]; e != nil {
 		return e
 	}
 	if len(p.easy) >= mostCounted {
 		now := time.Now()
-		maps.DeleteFunc(p.easy, func(_ schema.GroupVersionResource, e *easyReads) bool {
+		maps.DeleteFunc(p.easy, func(_ easyKind, e *easyReads) bool {
 			return e.passing == 0 && now.Sub(e.crowded) >= crowd && now.After(e.laneless)
 		})
 	}
@@ -206,7 +230,7 @@ func (p *passing) easyLocked(gvr schema.GroupVersionResource) *easyReads {
 		return nil
 	}
 	e := &easyReads{}
-	p.easy[gvr] = e
+	p.easy[kind] = e
 	return e
 }
 
@@ -224,16 +248,10 @@ const (
 	searchTime   = 2 * time.Millisecond
 	// searchStep is the number of objects between two checks of the clock.
 	searchStep = 32
-	// smallFor is how long a list counts as small after it was found small for an allowed client.
+	// smallFor is how long a list counts as small after it was found small for an allowed client. The
+	// same client, and no other, passes through unasked meanwhile.
 	smallFor = time.Minute
 )
-
-// wasSmall reports whether the same client was allowed the same list within smallFor, and the list
-// was small.
-func (p *passing) wasSmall(r *read) bool {
-	_, small := p.small.Get(r.sizeQuestion())
-	return small
-}
 
 // plain reports whether the selectors are short enough to hash at almost no cost.
 func (r *read) plain() bool { return len(r.RawLabels)+len(r.RawFields) <= 1<<10 }

@@ -32,18 +32,23 @@ func TestEasyReads(t *testing.T) {
 		a := newPassing(t.Context(), 2, nil)
 		f := func(gvr schema.GroupVersionResource, want bool) {
 			t.Helper()
-			if got := a.takeEasy(gvr, time.Now()); got != want {
+			if got := a.takeEasy(easyKind{gvr, "get"}, time.Now(), 0); got != want {
 				t.Errorf("%s passes: %t, want %t", gvr, got, want)
 			}
 		}
 		f(alonePods, true)
 		f(alonePods, true)
 		f(aloneFoos, true)
-		a.giveEasy(alonePods)
+		a.giveEasy(easyKind{alonePods, "get"})
 		f(alonePods, true)
 		f(alonePods, false)
-		a.giveEasy(alonePods)
+		a.giveEasy(easyKind{alonePods, "get"})
 		f(alonePods, false) // the crowd
+		for i := range 4 {
+			if got := a.takeEasy(easyKind{alonePods, "list"}, time.Now(), 3); got != (i < 3) {
+				t.Errorf("list %d of pods beside a crowd of gets passes: %t", i, got)
+			}
+		}
 		f(aloneFoos, true)
 		time.Sleep(crowd)
 		f(alonePods, true)
@@ -79,12 +84,12 @@ func TestLaneless(t *testing.T) {
 // forgotten.
 func TestEasyReadsBounded(t *testing.T) {
 	a := newPassing(t.Context(), 1, nil)
-	named := func(i int) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}
+	named := func(i int) easyKind {
+		return easyKind{schema.GroupVersionResource{Group: fmt.Sprint("g", i), Version: "v1", Resource: "x"}, "get"}
 	}
 	passed, now := 0, time.Now()
 	for i := range 10 * mostCounted {
-		if a.takeEasy(named(i), now) {
+		if a.takeEasy(named(i), now, 0) {
 			passed++
 		}
 	}
@@ -94,10 +99,10 @@ func TestEasyReadsBounded(t *testing.T) {
 	for i := range mostCounted - 1 {
 		a.giveEasy(named(i + 1))
 	}
-	if !a.takeEasy(named(-1), now) {
+	if !a.takeEasy(named(-1), now, 0) {
 		t.Error("nothing was forgotten")
 	}
-	if a.takeEasy(named(0), now) {
+	if a.takeEasy(named(0), now, 0) {
 		t.Error("a read under way was forgotten")
 	}
 }

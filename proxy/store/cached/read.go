@@ -133,7 +133,7 @@ func (r *read) resume() { r.turn = r.conn.Turn() }
 func (r *read) release() {
 	r.pause()
 	if r.easy {
-		r.reads.passing.giveEasy(r.GVR)
+		r.reads.passing.giveEasy(r.easyKind())
 	}
 	if r.lane != nil && !r.kept {
 		r.reads.Lanes.Release(r.lane)

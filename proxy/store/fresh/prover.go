@@ -27,8 +27,8 @@ var (
 // Prover proves that a reflector's cache is as new as upstream was at some time after a request. Its
 // methods may be called from any goroutine.
 //
-// Questions to upstream begin at least questionEvery apart, and overlap. While nothing is written
-// upstream, the next begins as soon as the last is answered. Each serves the requests that came before
+// Questions to upstream begin at least questionEvery apart, or easyEvery behind an easy one, and
+// overlap. While nothing is written upstream, the next begins as soon as the last is answered. Each serves the requests that came before
 // it. One goroutine runs for each question until it is answered, one while the collection is listed,
 // and one for each scout.
 type Prover struct {
@@ -43,12 +43,14 @@ type Prover struct {
 	again chan struct{} // has a token if the next question need not wait
 
 	mu      sync.Mutex
-	next    *question    // has not been asked; nil if nobody waits for it
-	asked   []*question  // that are not answered, in the order in which they were asked
-	began   time.Time    // the last question
-	version uint64       // upstream's, as the last answer said
-	quiet   bool         // the answer before that said the same
-	latest  fanout.Proof // by a list
+	next    *question     // has not been asked; nil if nobody waits for it
+	asked   []*question   // that are not answered, in the order in which they were asked
+	began   time.Time     // the last question
+	easy    bool          // the last question that ended needed no list and no scout
+	took    time.Duration // upstream's last answer to a question
+	version uint64        // upstream's, as the last answer said
+	quiet   bool          // the answer before that said the same
+	latest  fanout.Proof  // by a list
 
 	scouts   int       // under way
 	scouted  time.Time // when the last scout began
@@ -87,11 +89,15 @@ type question struct {
 const (
 	// questionEvery is the least time between the beginnings of two questions, unless upstream is quiet.
 	// It is how often kube-apiserver asks etcd (progressRequestPeriod in
-	// k8s.io/apiserver/pkg/storage/cacher).
+	// k8s.io/apiserver/pkg/storage/cacher). An easy one costs kube-apiserver a quarter of a
+	// millisecond, and no more follows: at easyEvery, a hundredth of a processor.
 	questionEvery = 100 * time.Millisecond
+	easyEvery     = 20 * time.Millisecond
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
 	// asked, unless upstream is quiet.
 	smallCollection = 256 << 10
+	// quietFor is how long upstream is taken for as quiet, or not, as the last answer said.
+	quietFor = time.Second
 	// busyFor is how long after a change a resource counts as busy, and busyWait how long a question
 	// waits for the stream of a busy resource before anything else is tried.
 	busyFor  = time.Second
@@ -128,7 +134,11 @@ func (p *Prover) join(timeout time.Duration) *question {
 	if p.next != nil {
 		return p.next
 	}
-	q, turn := &question{donec: make(chan struct{})}, time.NewTimer(time.Until(p.began.Add(questionEvery)))
+	every := questionEvery
+	if p.easy {
+		every = easyEvery
+	}
+	q, turn := &question{donec: make(chan struct{})}, time.NewTimer(time.Until(p.began.Add(every)))
 	if !p.spawn(func(ctx context.Context) {
 		defer turn.Stop()
 		select {
@@ -160,8 +170,12 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	if err == nil || !errors.Is(context.Cause(ctx), errProved) {
 		p.count(method, err, time.Since(began))
 	}
+	p.mu.Lock()
+	p.easy = err == nil && method != "list" && !q.seeking
+	again := p.easy && p.quiet
+	p.mu.Unlock()
 	p.end(q, result, err)
-	if err == nil && method != "list" && !q.seeking && p.isQuiet() {
+	if again {
 		select {
 		case p.again <- struct{}{}:
 		default:
@@ -227,7 +241,9 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 		return pr, "list", err
 	}
 	epoch, before := p.Cache.Epoch(), p.Cache.Progress()
+	asked := time.Now()
 	rv, err := p.Collection.CurrentVersion(ctx, timeout)
+	took := time.Since(asked)
 	if err == nil {
 		err = p.reached(rv, before)
 	}
@@ -235,6 +251,9 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 		return fanout.Proof{}, "stream", p.failed(err)
 	}
 	p.noteVersion(rv)
+	p.mu.Lock()
+	p.took = took
+	p.mu.Unlock()
 	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
 	if latest, ok := p.sinceList(rv); ok {
 		return latest, "quiet", nil
@@ -305,6 +324,29 @@ func (p *Prover) reached(rv, before uint64) error {
 // Slow reports whether a proof may take longer than kube-apiserver takes for a page.
 func (p *Prover) Slow() bool {
 	return !p.busy() && p.Cache.Stats().Bytes > slowCollection && !p.isQuiet()
+}
+
+// Worth returns how many small reads cost kube-apiserver as much as the proof that it would have to
+// give now. It is 1 if a question is enough. If nobody has asked one for a while, it asks one, for
+// later calls, because upstream may have become quiet.
+func (p *Prover) Worth() int {
+	p.mu.Lock()
+	quiet, stale := p.quiet, time.Since(p.began) >= quietFor
+	if stale {
+		p.began = time.Now()
+	}
+	p.mu.Unlock()
+	if stale {
+		p.spawn(func(ctx context.Context) {
+			if rv, err := p.Collection.CurrentVersion(ctx, reachTimeout); err == nil {
+				p.noteVersion(rv)
+			}
+		})
+	}
+	if quiet || p.busy() {
+		return 1
+	}
+	return p.Cache.Stats().Objects / listedPerRead
 }
 
 // isQuiet reports whether the last two answers said that nothing was written to upstream in between.

@@ -41,8 +41,8 @@ func (l *modelLane) load(duration time.Duration) (took []time.Duration) {
 	return took
 }
 
-// The first question is asked at once, and others 100 ms apart, whatever the load. While reads
-// come, no bookmark of kube-apiserver's goes by, and no scout begins when none comes.
+// The first question is asked at once, and others 100 ms apart, whatever the load, unless the last was
+// easy. While reads come, no bookmark of kube-apiserver's goes by, and no scout begins when none comes.
 func TestProofsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, true)
@@ -50,7 +50,10 @@ func TestProofsUnderLoad(t *testing.T) {
 		began := time.Now()
 		took := l.load(10 * time.Second)
 		asked := l.read(&l.asked)
-		apart(t, "questions", asked, questionEvery)
+		apart(t, "questions", asked, easyEvery)
+		if most := int(10*time.Second/questionEvery) + 2*int(10*time.Second/modelTick); len(asked) > most { // bookmarks make some easy
+			t.Errorf("%d questions, want at most %d", len(asked), most)
+		}
 		// A scout that ends at a bookmark, just before the next question, is followed sooner.
 		if n := len(l.read(&l.watched)); n > int(10*time.Second/scoutEvery)+3 {
 			t.Errorf("%d scouts", n)
@@ -91,7 +94,7 @@ func TestProofsByLists(t *testing.T) {
 			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
 		}
 		apart(t, "lists", l.read(&l.listed), questionEvery)
-		apart(t, "questions", l.read(&l.asked), questionEvery)
+		apart(t, "questions", l.read(&l.asked), easyEvery)
 		if _, failed := l.p.Attempts(); failed != 0 {
 			t.Errorf("%d proofs failed", failed)
 		}
@@ -132,6 +135,26 @@ func TestProofsWhileQuiet(t *testing.T) {
 				l.proveFrom(rv)
 			}
 		}
+	})
+}
+
+// While reads pass through and none is proved, upstream is asked once a second whether it is quiet.
+func TestWorth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, false)
+		time.Sleep(busyFor)
+		for i, want := range []int{0, 0, 1, 1, 0, 1} { // the first two answers say that it is, and the fourth that it was not
+			if i == 3 {
+				l.bump()
+			}
+			for range 4 {
+				if got := l.p.Worth(); got != want {
+					t.Errorf("second %d: %d reads are worth a proof, want %d", i, got, want)
+				}
+			}
+			time.Sleep(quietFor)
+		}
+		apart(t, "questions", l.read(&l.asked), quietFor)
 	})
 }
 

@@ -46,10 +46,13 @@ type Prover struct {
 	next    *question     // has not been asked; nil if nobody waits for it
 	asked   []*question   // that are not answered, in the order in which they were asked
 	began   time.Time     // the last question
-	easy    bool          // the last question that ended needed no list and no scout
+	easy    bool          // a question needed no list and no scout, and none has since
 	took    time.Duration // upstream's last answer to a question
 	version uint64        // upstream's, as the last answer said
-	quiet   bool          // the answer before that said the same
+	since   time.Time     // when an answer first said so
+	same    bool          // the answer before said so too
+	quiet   bool          // so did one quietFor before
+	probed  time.Time     // when Worth last asked
 	latest  fanout.Proof  // by a list
 
 	scouts   int       // under way
@@ -96,7 +99,7 @@ const (
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
 	// asked, unless upstream is quiet.
 	smallCollection = 256 << 10
-	// quietFor is how long upstream is taken for as quiet, or not, as the last answer said.
+	// quietFor is how long nothing was written to a quiet upstream, and how often Worth asks.
 	quietFor = time.Second
 	// busyFor is how long after a change a resource counts as busy, and busyWait how long a question
 	// waits for the stream of a busy resource before anything else is tried.
@@ -171,8 +174,11 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 		p.count(method, err, time.Since(began))
 	}
 	p.mu.Lock()
-	p.easy = err == nil && method != "list" && !q.seeking
-	again := p.easy && p.quiet
+	easy := err == nil && method != "list" && !q.seeking
+	if easy {
+		p.easy = true
+	}
+	again := easy && p.same
 	p.mu.Unlock()
 	p.end(q, result, err)
 	if again {
@@ -187,7 +193,10 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 func (p *Prover) noteVersion(rv uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.version, p.quiet = rv, rv == p.version
+	if p.same = rv == p.version; !p.same {
+		p.version, p.since = rv, time.Now()
+	}
+	p.quiet = time.Since(p.since) >= quietFor
 }
 
 // sinceList returns the proof by the latest list, if upstream has not been written to since: it is at
@@ -237,8 +246,7 @@ func (p *Prover) seekingLocked() (seeking []*question) {
 func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *question) (fanout.Proof, string, error) {
 	small := p.Cache.Stats().Bytes <= smallCollection
 	if small && !p.isQuiet() {
-		pr, err := p.proveByList(ctx)
-		return pr, "list", err
+		return p.proveSmall(ctx)
 	}
 	epoch, before := p.Cache.Epoch(), p.Cache.Progress()
 	asked := time.Now()
@@ -262,11 +270,10 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 		return pr, "stream", nil
 	}
 	if small {
-		pr, err := p.proveByList(ctx)
-		return pr, "list", err
+		return p.proveSmall(ctx)
 	}
 	p.mu.Lock()
-	q.seeking = true
+	q.seeking, p.easy = true, false
 	p.mu.Unlock()
 	p.startLists(timeout)
 	if err := p.await(ctx, timeout, rv); err != nil {
@@ -278,6 +285,15 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 		return pr, "watch", nil
 	}
 	return pr, "stream", nil
+}
+
+// proveSmall answers one question by a list of a small collection.
+func (p *Prover) proveSmall(ctx context.Context) (fanout.Proof, string, error) {
+	p.mu.Lock()
+	p.easy = false
+	p.mu.Unlock()
+	pr, err := p.proveByList(ctx)
+	return pr, "list", err
 }
 
 // failed wraps the error of a proof.
@@ -331,9 +347,9 @@ func (p *Prover) Slow() bool {
 // later calls, because upstream may have become quiet.
 func (p *Prover) Worth() int {
 	p.mu.Lock()
-	quiet, stale := p.quiet, time.Since(p.began) >= quietFor
+	quiet, stale := p.quiet, time.Since(p.began) >= quietFor && time.Since(p.probed) >= quietFor
 	if stale {
-		p.began = time.Now()
+		p.probed = time.Now()
 	}
 	p.mu.Unlock()
 	if stale {
@@ -349,7 +365,7 @@ func (p *Prover) Worth() int {
 	return p.Cache.Stats().Objects / listedPerRead
 }
 
-// isQuiet reports whether the last two answers said that nothing was written to upstream in between.
+// isQuiet reports whether upstream was quiet when it last answered.
 func (p *Prover) isQuiet() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

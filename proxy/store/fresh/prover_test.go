@@ -110,7 +110,7 @@ func TestProofsWhileQuiet(t *testing.T) {
 		defer stop()
 		go l.follow(ctx, time.Millisecond)
 		rv := l.bump()
-		for range 3 { // a list, and upstream is known to be quiet
+		for range 3 { // by a list, and then by that list
 			l.proveFrom(rv)
 		}
 		for range 2 {

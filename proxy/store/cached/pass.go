@@ -27,7 +27,7 @@ type passing struct {
 	ctx      context.Context // ends all waits
 	mostEasy int
 	refused  *metrics.Counter                            // reads that have got no turn
-	small    remember.TTLCache[auth.Question, smallList] // by sizeQuestion
+	small    remember.TTLCache[auth.Question, struct{}] // lists that were small; see sizeQuestion
 
 	mu    sync.Mutex
 	easy  map[easyKind]*easyReads
@@ -90,13 +90,13 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
 	case r.Verb == "get":
-		return c.passing.hasNoLane(r.GVR) || r.passEasily(0)
+		return c.passing.hasNoLane(r.GVR) || r.passEasily()
 	}
-	if !r.plain() {
+	if !r.plain() || !c.passing.judged(r.easyKind()) {
 		return false
 	}
-	list, small := c.passing.small.Get(r.sizeQuestion())
-	return small && (list.most <= 1 || time.Since(list.found) < worthFor) && r.passEasily(list.most)
+	_, small := c.passing.small.Get(r.sizeQuestion())
+	return small && r.passEasily()
 }
 
 // passesEasily reports whether an allowed client's list is passed through because kube-apiserver
@@ -107,17 +107,17 @@ func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
 	if r.Verb != "list" || r.Sharded() || r.View != nil || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
 		return false
 	}
-	most := r.lane.Freshness.Worth()
 	if r.Limit == 0 && r.plain() {
-		c.passing.small.Put(r.sizeQuestion(), smallList{most, time.Now()}, time.Now(), smallFor)
+		c.passing.small.Put(r.sizeQuestion(), struct{}{}, time.Now(), smallFor)
 	}
-	return r.passEasily(most)
+	c.passing.judge(r.easyKind(), r.lane.Freshness.Worth())
+	return r.passEasily()
 }
 
-// passEasily reports whether r may be passed through as one of a few easy reads, or of most. r counts
-// until release.
-func (r *read) passEasily(most int) bool {
-	r.easy = r.reads.passing.takeEasy(r.easyKind(), r.arrived, most)
+// passEasily reports whether r may be passed through as one of a few easy reads. r counts until
+// release.
+func (r *read) passEasily() bool {
+	r.easy = r.reads.passing.takeEasy(r.easyKind(), r.arrived)
 	return r.easy
 }
 
@@ -133,12 +133,6 @@ func (r *read) indented(form request.Clause) bool {
 	return r.Verb != "watch" && form.Encoding == framing.JSON && (r.Pretty || form.Pretty)
 }
 
-// smallList is a list that was found to be small, when most of them were worth a proof.
-type smallList struct {
-	most  int
-	found time.Time
-}
-
 // easyKind is a resource and a verb, get or list.
 type easyKind struct {
 	schema.GroupVersionResource
@@ -149,6 +143,10 @@ type easyKind struct {
 type easyReads struct {
 	passing int       // now
 	crowded time.Time // when there last were too many
+	// worth is how many cost kube-apiserver no more than a proof would, at worthAt. Gets have none,
+	// because they are let through before the review.
+	worth   int
+	worthAt time.Time
 	// laneless is the end of the time in which gets are passed through because an allowed client has
 	// found that the resource has no lane. Lists have none.
 	laneless time.Time
@@ -170,16 +168,33 @@ const (
 	mostCounted = 1024
 )
 
-// takeEasy reports whether an easy read that arrived at this time may pass, because fewer than
-// mostEasy, or than most, do. It counts until giveEasy is called.
-func (p *passing) takeEasy(kind easyKind, arrived time.Time, most int) bool {
+// judge notes how many easy reads are worth a proof now.
+func (p *passing) judge(kind easyKind, worth int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.easyLocked(kind); e != nil {
+		e.worth, e.worthAt = min(worth, mostWorth), time.Now()
+	}
+}
+
+// judged reports whether no more than mostEasy reads may pass, or that has been judged within worthFor.
+func (p *passing) judged(kind easyKind) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.easy[kind]
+	return e == nil || e.worth <= p.mostEasy || time.Since(e.worthAt) < worthFor
+}
+
+// takeEasy reports whether an easy read that arrived at this time may pass. It counts until giveEasy is
+// called.
+func (p *passing) takeEasy(kind easyKind, arrived time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.easyLocked(kind)
 	if e == nil || arrived.Sub(e.crowded) < crowd {
 		return false
 	}
-	if e.passing >= max(p.mostEasy, min(most, mostWorth)) {
+	if e.passing >= max(p.mostEasy, e.worth) {
 		e.crowded = arrived
 		return false
 	}

@@ -32,7 +32,7 @@ func TestEasyReads(t *testing.T) {
 		a := newPassing(t.Context(), 2, nil)
 		f := func(gvr schema.GroupVersionResource, want bool) {
 			t.Helper()
-			if got := a.takeEasy(easyKind{gvr, "get"}, time.Now(), 0); got != want {
+			if got := a.takeEasy(easyKind{gvr, "get"}, time.Now()); got != want {
 				t.Errorf("%s passes: %t, want %t", gvr, got, want)
 			}
 		}
@@ -44,10 +44,15 @@ func TestEasyReads(t *testing.T) {
 		f(alonePods, false)
 		a.giveEasy(easyKind{alonePods, "get"})
 		f(alonePods, false) // the crowd
+		lists := easyKind{alonePods, "list"}
+		a.judge(lists, 3)
 		for i := range 4 {
-			if got := a.takeEasy(easyKind{alonePods, "list"}, time.Now(), 3); got != (i < 3) {
+			if got := a.takeEasy(lists, time.Now()); got != (i < 3) {
 				t.Errorf("list %d of pods beside a crowd of gets passes: %t", i, got)
 			}
+		}
+		if time.Sleep(worthFor); a.judged(lists) || !a.judged(easyKind{aloneFoos, "list"}) {
+			t.Error("more than a few lists pass, and whether they should was judged long ago")
 		}
 		f(aloneFoos, true)
 		time.Sleep(crowd)
@@ -89,7 +94,7 @@ func TestEasyReadsBounded(t *testing.T) {
 	}
 	passed, now := 0, time.Now()
 	for i := range 10 * mostCounted {
-		if a.takeEasy(named(i), now, 0) {
+		if a.takeEasy(named(i), now) {
 			passed++
 		}
 	}
@@ -99,10 +104,10 @@ func TestEasyReadsBounded(t *testing.T) {
 	for i := range mostCounted - 1 {
 		a.giveEasy(named(i + 1))
 	}
-	if !a.takeEasy(named(-1), now, 0) {
+	if !a.takeEasy(named(-1), now) {
 		t.Error("nothing was forgotten")
 	}
-	if a.takeEasy(named(0), now, 0) {
+	if a.takeEasy(named(0), now) {
 		t.Error("a read under way was forgotten")
 	}
 }

@@ -109,11 +109,12 @@ func TestProofsWhileQuiet(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go l.follow(ctx, time.Millisecond)
-		rv := l.bump()
-		for range 3 { // by a list, and then by that list
-			l.proveFrom(rv)
-		}
 		for range 2 {
+			l.put("a")
+			rv := l.bump()
+			for range 3 { // by a list, and then by that list
+				l.proveFrom(rv)
+			}
 			lists, began := len(l.read(&l.listed)), len(l.read(&l.asked))
 			for range 8 {
 				l.requests.Go(func() {
@@ -128,11 +129,6 @@ func TestProofsWhileQuiet(t *testing.T) {
 			asked := l.read(&l.asked)[began:]
 			if apart(t, "questions", asked, 2*time.Millisecond); len(asked) > 210 || len(l.read(&l.listed)) > lists {
 				t.Errorf("%d questions and %d more lists", len(asked), len(l.read(&l.listed))-lists)
-			}
-			l.put("a")
-			rv = l.bump()
-			for range 3 {
-				l.proveFrom(rv)
 			}
 		}
 	})

@@ -26,7 +26,7 @@ import (
 type passing struct {
 	ctx      context.Context // ends all waits
 	mostEasy int
-	refused  *metrics.Counter                            // reads that have got no turn
+	refused  *metrics.Counter                           // reads that have got no turn
 	small    remember.TTLCache[auth.Question, struct{}] // lists that were small; see sizeQuestion
 
 	mu    sync.Mutex

@@ -21,8 +21,8 @@ import (
 )
 
 // passing counts the reads of each resource that pass through, and remembers which are easy. Easy gets
-// are counted before the review. So the counts live outside the lanes and depend on no cached data. Its
-// methods may be called from any goroutine.
+// are counted before the review. So the counts live outside the lanes, and those of gets depend on no
+// cached data. Its methods may be called from any goroutine.
 type passing struct {
 	ctx      context.Context // ends all waits
 	mostEasy int
@@ -80,7 +80,8 @@ func (c *Reads) neverCached(r *read) request.Reason {
 }
 
 // passesUnasked reports whether r is passed through without a review. Such a read costs
-// kube-apiserver one request and not two. The decision looks at no cache and no lane.
+// kube-apiserver one request and not two. The decision looks at no cache and no lane. How many lists
+// pass depends on the number of objects, but only those of clients that have been allowed the same list.
 func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	switch {
 	case r.indented(r.Accepts[0]):

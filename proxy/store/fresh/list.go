@@ -112,8 +112,8 @@ func (p *Prover) proveByList(ctx context.Context) (fanout.Proof, error) {
 		}
 		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
 			pr := fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}
-			p.noteVersion(asOf)
 			p.mu.Lock()
+			p.noteVersionLocked(asOf)
 			p.latest = pr
 			p.mu.Unlock()
 			return pr, nil

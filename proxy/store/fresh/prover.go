@@ -28,9 +28,9 @@ var (
 // methods may be called from any goroutine.
 //
 // Questions to upstream begin at least questionEvery apart, or easyEvery behind an easy one, and
-// overlap. While nothing is written upstream, the next begins as soon as the last is answered. Each serves the requests that came before
-// it. One goroutine runs for each question until it is answered, one while the collection is listed,
-// and one for each scout.
+// overlap. While nothing is written upstream, the next begins as soon as the last is answered. Each
+// serves the requests that came before it. One goroutine runs for each question until it is answered,
+// Worth's included, one while the collection is listed, and one for each scout.
 type Prover struct {
 	// Immutable.
 	*reflector.Reflector
@@ -189,21 +189,21 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	}
 }
 
-// noteVersion notes that upstream is at rv.
-func (p *Prover) noteVersion(rv uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// noteVersionLocked notes that upstream is at rv.
+func (p *Prover) noteVersionLocked(rv uint64) {
 	if p.same = rv == p.version; !p.same {
 		p.version, p.since = rv, time.Now()
 	}
 	p.quiet = time.Since(p.since) >= quietFor
 }
 
-// sinceList returns the proof by the latest list, if upstream has not been written to since: it is at
-// rv. ok is false if the cache has gone on.
-func (p *Prover) sinceList(rv uint64) (pr fanout.Proof, ok bool) {
+// answered notes that upstream is at rv, which it took a time to say. If upstream has not been written
+// to since the latest list, it returns the proof by that list. ok is false if the cache has gone on.
+func (p *Prover) answered(rv uint64, took time.Duration) (latest fanout.Proof, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.noteVersionLocked(rv)
+	p.took = took
 	return p.latest, rv == p.latest.AsOf && p.latest.Epoch == p.Cache.Epoch() && p.latest.At == p.Cache.Progress()
 }
 
@@ -258,14 +258,10 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 	if err != nil {
 		return fanout.Proof{}, "stream", p.failed(err)
 	}
-	p.noteVersion(rv)
-	p.mu.Lock()
-	p.took = took
-	p.mu.Unlock()
-	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
-	if latest, ok := p.sinceList(rv); ok {
+	if latest, ok := p.answered(rv, took); ok {
 		return latest, "quiet", nil
 	}
+	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
 	if p.Cache.Progress() >= rv || p.busy() && p.waitFor(ctx, rv, busyWait) == nil {
 		return pr, "stream", nil
 	}
@@ -354,8 +350,9 @@ func (p *Prover) Worth() int {
 	p.mu.Unlock()
 	if stale {
 		p.spawn(func(ctx context.Context) {
+			asked := time.Now()
 			if rv, err := p.Collection.CurrentVersion(ctx, reachTimeout); err == nil {
-				p.noteVersion(rv)
+				p.answered(rv, time.Since(asked))
 			}
 		})
 	}

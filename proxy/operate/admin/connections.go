@@ -95,10 +95,3 @@ func (v *visit) before(w *visit) bool {
 	}
 	return v.since.Before(w.since)
 }
-
-// count returns the number of open connections.
-func (cs *connections) count() int {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return len(cs.open)
-}

@@ -132,3 +132,10 @@ func TestFromHere(t *testing.T) {
 		}
 	}
 }
+
+// count returns the number of open connections.
+func (cs *connections) count() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.open)
+}

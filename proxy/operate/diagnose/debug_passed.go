@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -76,7 +77,7 @@ func (q *watchersQuery) matchesPassed(s PassedStatus, now time.Time) bool {
 	return q.state == "" && q.reason == "" && q.minLagEvents == 0 && q.minLagBytes == 0 &&
 		(q.user == "" || q.user == s.User) &&
 		strings.Contains(s.UserAgent, q.userAgent) &&
-		(q.resource == "" || q.resource == s.Resource || strings.HasSuffix(s.Resource, "/"+q.resource)) &&
+		(q.resource == "" || q.resource == s.Resource || q.resource == path.Base(s.Resource)) &&
 		(q.namespace == "" || q.namespace == s.Namespace) &&
 		(strings.Contains(s.LabelSelector, q.selector) || strings.Contains(s.FieldSelector, q.selector)) &&
 		s.AgeSeconds.Duration() >= q.minAge

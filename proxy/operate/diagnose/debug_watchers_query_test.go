@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 )
@@ -36,6 +37,16 @@ func TestWatchersQueryBytes(t *testing.T) {
 		var q watchersQuery
 		if q.set("minLagBytes", value) == nil {
 			t.Errorf("%s is accepted", value)
+		}
+	}
+}
+
+// A passed-through watch is selected by its resource's name, or by that with its group and version.
+func TestPassedQueryResource(t *testing.T) {
+	s := PassedStatus{Asker: Asker{Resource: "apps/v1/deployments"}}
+	for resource, want := range map[string]bool{"deployments": true, "apps/v1/deployments": true, "v1/deployments": false} {
+		if got := (&watchersQuery{resource: resource}).matchesPassed(s, time.Now()); got != want {
+			t.Errorf("%s: %t", resource, got)
 		}
 	}
 }

@@ -16,7 +16,7 @@ type stream struct {
 }
 
 // begin begins the stream of x on a connection, or closes the connection. It does not wait for the
-// stream to end.
+// stream to end. After a panic, who catches it closes the connection.
 func begin(h *hijacked, x *exchange.Exchange) {
 	r := &x.Response
 	st := &stream{Stream: r.Stream, conn: h, last: x.Close || r.Bare}
@@ -24,11 +24,12 @@ func begin(h *hijacked, x *exchange.Exchange) {
 	defer func() {
 		if !began { // the client is gone, or what follows panics
 			st.Stream.End(fanout.Gone, false)
-			h.Close()
 		}
 	}()
 	f := framed{chunked: true, length: -1, keepAlive: !x.Close, http11: true, warningsFirst: true}
-	began = st.begin(append(appendHead(nil, r, f), r.First...), r.Messages)
+	if began = st.begin(append(appendHead(nil, r, f), r.First...), r.Messages); !began {
+		h.Close()
+	}
 }
 
 // begin writes the head and hands over the sink, of messages if they are not nil.

@@ -392,6 +392,7 @@ func (s *Server) RunDetached(ctx context.Context) error {
 	}
 	s.shutdown(err != nil)
 	background.Wait()
+	s.passthrough.End()
 	s.upstream.CloseIdleConnections()
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
@@ -61,6 +62,18 @@ func Refuse(x *exchange.Exchange, r *exchange.Refusal) { Write(x, Refusal(r)) }
 // NotFound returns the Status for a GET of an object that does not exist: `pods "web" not found`.
 func NotFound(gvr schema.GroupVersionResource, name string) *metav1.Status {
 	st := apierrors.NewNotFound(gvr.GroupResource(), name).Status()
+	st.Kind, st.APIVersion = "Status", "v1"
+	return &st
+}
+
+// NoWatchList returns the Status for a watch with sendInitialEvents in kube-apiserver's words without its
+// feature gate WatchList. Every client-go that sends the parameter lists at once then
+// (k8s.io/client-go/tools/cache/reflector.go).
+func NoWatchList() *metav1.Status {
+	st := apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
+		field.Forbidden(field.NewPath("sendInitialEvents"),
+			"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+	}).Status()
 	st.Kind, st.APIVersion = "Status", "v1"
 	return &st
 }

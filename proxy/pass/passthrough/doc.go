@@ -14,6 +14,7 @@
 //	request_body.go    the request's body, sent on as it comes
 //	response_body.go   the response's body, and how it ends
 //	trim.go            small answers without the fields of the client's view
+//	streaming_list.go  watches whose initial events no server would end
 //	boundary.go        where an event of a watch ends, so that the watch can end there
 //	tunnel.go          exec, attach, port-forward, and WebSockets that no cache serves
 //	watches.go         the register
@@ -36,6 +37,28 @@
 // (package upstream). Its body is not read before kube-apiserver asks for it, which it does when it
 // has authenticated and authorized the request. Once kube-apiserver has accepted the token, its owner
 // is a known client.
+//
+// # Streaming lists
+//
+// A client that sends sendInitialEvents waits for the bookmark that ends the initial events (KEP-3157).
+// kube-apiserver sends it, or refuses (422). A server behind kube-apiserver (an APIService) may accept
+// the parameter and send no such bookmark: then client-go never syncs. Such a watch is refused here, in
+// kube-apiserver's words, and client-go lists at once:
+//
+//	the server's response                     the client gets
+//	any but 200: a denial, an outage          the same
+//	200, and it ends lists, or that is not    the same
+//	known
+//	200 or nothing, and it never ends them    422
+//
+// Whether a server ends lists is asked for each resource, because one server may have both kinds. The
+// question is a watch of nothing, in the client's name, after the response to the client's own watch has
+// begun, or has not come in headWait. If the bookmark does not come in probeTime, it never does. The
+// answer is used for half a minute. Later it is used too, and asked again meanwhile.
+//
+// What is refused is not made from a list and a watch instead. Of the clients that send the parameter by
+// default, all list when they are refused: client-go since 0.27, and what is built on it (kubectl, k9s,
+// Rancher). kube-rs sends it only where its user asks for it, and reports the refusal.
 //
 // # Ends
 //

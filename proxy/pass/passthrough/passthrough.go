@@ -14,12 +14,14 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -38,6 +40,7 @@ type Forwarder struct {
 	turns   *fairness.Queue // of strangers: addresses share them fairly, and none has all of them
 	waiting roomWaits
 	watches Watches
+	lists   streamingLists
 
 	requests context.Context // ends ordinary requests
 	streams  context.Context // ends watches, logs and upgrades
@@ -59,6 +62,10 @@ type Config struct {
 func New(requests, streams context.Context, cfg Config) *Forwarder {
 	return &Forwarder{
 		Config: cfg,
+		lists: streamingLists{
+			calls: remember.Coalescer[schema.GroupVersionResource, bool]{Guard: cfg.Guard},
+			known: remember.TTLCache[schema.GroupVersionResource, knownList]{Most: mostLists},
+		},
 		long: fairness.New(requests, mostLong, fairness.Purpose{
 			Message: "too many requests with long selectors wait",
 			Refused: cfg.Metrics.long,
@@ -85,11 +92,16 @@ type passing struct {
 	leave   bool            // the client is to use another connection from now on
 	watch   *Watch          // nil for other requests
 	recall  <-chan struct{} // see exchange.Exchange
+	list    bool            // its client waits for the end of the initial events; see streamingLists
 
 	// Only for the response to a request that fails here.
 	auditID string
 	pretty  bool
 }
+
+// End ends the questions that no request waits for, and returns when they have ended. The streams must
+// have ended.
+func (p *Forwarder) End() { p.lists.calls.End() }
 
 // Watches returns the watches that are passed through now.
 func (p *Forwarder) Watches() *Watches { return &p.watches }
@@ -141,7 +153,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 		r.req.Header.Set("Upgrade", upgrade)
 	}
 	if asked.IsWatch() {
-		r.watch = newWatch(x, id, asked, why)
+		r.watch, r.list = newWatch(x, id, asked, why), streamsList(x, asked)
 	}
 	r.auditID, r.pretty = apistatus.AuditID(x), apistatus.PrettyStatus(x)
 	x.Response.Detached = func(to exchange.Responder) {
@@ -384,18 +396,26 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	ctx, cancel := h.ctx, func() { h.cancel(nil) }
 	to.OnGone(cancel)
 
-	resp, err := p.send(r)
+	send := p.send
+	if r.list {
+		send = p.sendList
+	}
+	resp, err := send(r)
 	r.sent()
 	if err == nil {
 		resp, err = p.begin(r, resp)
 	}
 	if err != nil {
-		if ctx.Err() != nil {
+		var st *metav1.Status
+		switch {
+		case errors.Is(err, errEndless):
+			st = p.Metrics.noWatchList()
+		case ctx.Err() != nil:
 			r.audit.Left()
 			return // the client is gone, the proxy is stopping, or the request has been cut
-		}
-		st := p.Metrics.tooMuch()
-		if !errors.Is(err, errUnheld) {
+		case errors.Is(err, errUnheld):
+			st = p.Metrics.tooMuch()
+		default:
 			st = p.failed(r.req, err)
 		}
 		r.audit.Failed(st)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
@@ -39,7 +40,7 @@ type Metrics struct {
 	watches           map[request.Reason]*metrics.Counter
 
 	// Of rejected requests.
-	unauthorized, held, long, strangers *metrics.Counter
+	unauthorized, held, long, strangers, endless *metrics.Counter
 }
 
 // NewMetrics adds the metrics to a server's set.
@@ -56,11 +57,18 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		held:         apistatus.Rejections(set, "held_memory"),
 		long:         apistatus.Rejections(set, "max_long_requests"),
 		strangers:    apistatus.Rejections(set, "strangers"),
+		endless:      apistatus.Rejections(set, "endless_list"),
 	}
 	for _, why := range request.Reasons {
 		m.watches[why] = set.NewCounter(passthroughWatches + `{reason="` + string(why) + `"}`)
 	}
 	return m
+}
+
+// noWatchList is the response to a watch whose initial events the server would not end.
+func (m *Metrics) noWatchList() *metav1.Status {
+	m.endless.Inc()
+	return apistatus.NoWatchList()
 }
 
 // count counts a request that kube-apiserver has answered with code.

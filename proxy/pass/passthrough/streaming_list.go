@@ -1,0 +1,166 @@
+package passthrough
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// streamingLists knows which servers behind kube-apiserver never end a streaming list: the section
+// Streaming lists of the package's documentation says why it asks. Its methods may be called from any
+// goroutine.
+type streamingLists struct {
+	calls remember.Coalescer[schema.GroupVersionResource, bool] // reports whether the list is endless
+	known remember.TTLCache[schema.GroupVersionResource, knownList]
+}
+
+// knownList is what a probe has shown.
+type knownList struct {
+	endless bool
+	asked   time.Time
+}
+
+const (
+	// probeTime is how long the server has for the bookmark of a list of nothing.
+	probeTime = time.Second
+	// mostProbed is how many bytes of a probe's answer are read: the server may ignore the selector.
+	mostProbed = 1 << 20
+	// headWait is how long a streaming list waits for the head of its response before the server is
+	// suspected of sending none.
+	headWait = probeTime / 2
+	// probeAgain is the age at which what is known is asked again, beside the watch that has used it.
+	// It is forgotten if no watch uses it for upstream.DiscoveryTTL.
+	probeAgain = 30 * time.Second
+	// mostLists bounds the resources that are remembered. A client needs the right to watch each.
+	mostLists = 1024
+)
+
+// errEndless ends a streaming list to which the server would send no end.
+var errEndless = errors.New("the server does not end streaming lists")
+
+// streamsList reports whether x is a watch whose client waits for the end of the initial events, and
+// kube-apiserver may not be the one who answers. kube-apiserver itself sends the end, or refuses.
+func streamsList(x *exchange.Exchange, asked *request.Request) bool {
+	if !asked.IsWatch() || upstream.BuiltIn(asked.GVR.Group) {
+		return false
+	}
+	target, _ := exchange.CutTarget(x.Target)
+	query, _ := url.ParseQuery(target.Query)
+	return request.BoolParameter(query, "sendInitialEvents") && request.BoolParameter(query, "allowWatchBookmarks")
+}
+
+// sendList is send for a streaming list. The error is errEndless if the server would accept the list and
+// never end it.
+func (p *Forwarder) sendList(r *passing) (*http.Response, error) {
+	probe, settled := newProbe(r), atomic.Bool{}
+	late := time.AfterFunc(headWait, func() {
+		if p.endless(r, probe) && settled.CompareAndSwap(false, true) {
+			r.holding.cancel(errEndless)
+		}
+	})
+	defer late.Stop()
+	resp, err := p.send(r)
+	refused := !settled.CompareAndSwap(false, true)
+	if err != nil {
+		if refused {
+			err = errEndless
+		}
+		return nil, err
+	}
+	began := resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols
+	if refused || began && p.endless(r, probe) {
+		_ = resp.Body.Close()
+		return nil, errEndless
+	}
+	return resp, nil
+}
+
+// endless reports whether the server is known not to end lists of the resource of r. Otherwise it sends
+// probe, or waits for that of another client. What is known for long is used, and asked again.
+func (p *Forwarder) endless(r *passing, probe *http.Request) bool {
+	gvr, source := r.asked.GVR, r.holding.source
+	ask := func(ctx context.Context) bool {
+		began := time.Now()
+		endless, ok := p.probe(ctx, r, probe)
+		if !ok {
+			return false
+		}
+		if before, _ := p.lists.known.Peek(gvr); endless && !before.endless {
+			p.Guard.Log.Info("Refused streaming lists, the API server behind kube-apiserver never ends them",
+				"resource", request.ResourceText(gvr))
+		}
+		p.lists.known.PutFor(source, gvr, knownList{endless, began}, began, upstream.DiscoveryTTL)
+		return endless
+	}
+	known, ok := p.lists.known.Get(gvr)
+	if !ok {
+		endless, _ := p.lists.calls.Do(r.holding.ctx, gvr, probeTime, ask)
+		return endless
+	}
+	if time.Since(known.asked) >= probeAgain {
+		p.lists.calls.Start(gvr, probeTime, ask)
+	}
+	return known.endless
+}
+
+// newProbe returns a watch like that of r, with its path and its rights, which has no objects to send. It
+// selects the name that r selects, because r may have the right to no other.
+func newProbe(r *passing) *http.Request {
+	to := *r.req.URL
+	name := fields.OneTermEqualSelector(metav1.ObjectNameField, cmp.Or(r.asked.ObjectName(), "-"))
+	to.RawQuery = upstream.Query("watch", "true", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan",
+		"allowWatchBookmarks", "true", "timeoutSeconds", "1", "fieldSelector", name.String())
+	header := http.Header{"Accept": {"application/json"}}
+	for field, values := range r.req.Header {
+		if strings.HasPrefix(field, request.ImpersonatePrefix) {
+			header[field] = values
+		}
+	}
+	return &http.Request{Method: http.MethodGet, URL: &to, Header: header}
+}
+
+// probe sends probe in the name of r's client. ok is false if the answer says nothing about lists.
+func (p *Forwarder) probe(ctx context.Context, r *passing, probe *http.Request) (endless, ok bool) {
+	resp, err := p.Upstream.DoAs(r.id, probe.Clone(ctx))
+	if err != nil {
+		return true, errors.Is(ctx.Err(), context.DeadlineExceeded) // it sends nothing, not even a head
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return false, false
+	}
+	events := framing.NewEventReader(framing.JSON, io.LimitReader(resp.Body, mostProbed))
+	for {
+		line, err := events.Next()
+		if err != nil {
+			return true, !errors.Is(ctx.Err(), context.Canceled)
+		}
+		var event struct {
+			Type   string
+			Object metav1.PartialObjectMetadata
+		}
+		switch err := json.Unmarshal(line, &event); {
+		case err != nil, event.Type == "ERROR":
+			return false, false
+		case event.Type == "BOOKMARK" && event.Object.Annotations[metav1.InitialEventsAnnotationKey] == "true":
+			return false, true
+		}
+	}
+}

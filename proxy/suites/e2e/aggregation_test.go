@@ -24,14 +24,20 @@ type ownThings struct{ group, port string }
 func startOwnThings(t *testing.T, group string) *ownThings {
 	t.Helper()
 	s := &ownThings{group: group}
-	server := httptest.NewTLSServer(http.HandlerFunc(s.serve))
+	s.port = startBackend(t, s.serve)
+	return s
+}
+
+// startBackend starts an API server that kube-apiserver may be told of, and returns its port.
+func startBackend(t *testing.T, serve http.HandlerFunc) (port string) {
+	t.Helper()
+	server := httptest.NewTLSServer(serve)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	address, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.port = address.Port()
-	return s
+	return address.Port()
 }
 
 func (s *ownThings) serve(w http.ResponseWriter, r *http.Request) {

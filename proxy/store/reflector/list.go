@@ -11,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
 var (
@@ -23,8 +24,12 @@ var (
 )
 
 // fillByWatch fills the cache from the initial events of a watch, calls listed, then applies the
-// events that follow on the same stream.
+// events that follow on the same stream. An aggregated API server may never end the initial events: if
+// they fail once, the next attempt lists.
 func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
+	if r.endless {
+		return ErrNoWatchList
+	}
 	w, lines, err := r.openWatch(ctx, "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan")
 	if err != nil {
 		if statusCode(err) == http.StatusUnprocessableEntity {
@@ -36,6 +41,8 @@ func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
 	w.expect(listTimeout)
 	objects, end, err := r.initialEvents(lines, w, listTimeout)
 	if err != nil {
+		info := r.Collection.info
+		r.endless = info.Definition == nil && !upstream.BuiltIn(info.GVR.Group)
 		return err
 	}
 	w.expect(0)

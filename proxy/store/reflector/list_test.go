@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
@@ -38,6 +39,33 @@ func TestListBehind(t *testing.T) {
 		}
 		p.Passed(0)
 	})
+}
+
+// An aggregated API server that never ends initial events is listed.
+func TestEndlessInitialEvents(t *testing.T) {
+	foos := proxytest.Foos
+	for name, events := range map[string][]string{
+		"silent":   {foos.Event("ADDED", "ns", "a", 101)},
+		"bookmark": {foos.Event("ADDED", "ns", "a", 101), foos.Bookmark(101, false)},
+	} {
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
+			p.Up.Collection(foos).Put("ns", "a", "1")
+			p.Up.On(proxytest.WatchList, 1000, func(c *proxytest.Call) {
+				if c.R.URL.Path != foos.Path() {
+					c.Serve()
+					return
+				}
+				c.Write(events...)
+				c.Hang()
+			})
+			p.Watch("%s?watch=1&resourceVersion=0", foos.Path()).Await(1)
+			p.AwaitLog("msg=Listed", "resource=ex.io/v1/foos")
+			p.Passed(1)
+			w := p.Watch("%s?watch=1&resourceVersion=0", foos.Path())
+			w.AwaitVersion(p.Up.Collection(foos).Put("ns", "b", "1"))
+			p.Passed(1)
+		}, func(o *proxy.Options) { o.Lane.CacheAggregatedGroups = []string{foos.Group} })
+	}
 }
 
 // If a relist has the same objects in other bytes, the cache takes the new bytes. Lists have the

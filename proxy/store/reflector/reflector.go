@@ -34,6 +34,7 @@ type Reflector struct {
 	backoff time.Duration // least time before the next attempt
 	relist  bool          // no watch can bring the cache up to date
 	filled  bool          // the cache has been filled once
+	endless bool          // upstream may send initial events without an end
 	began   time.Time     // when the list that is under way was requested
 	slow    int           // questions for the current resourceVersion, in a row, that were not answered in time
 	unseen  int           // bytes listed since memory was last looked at

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
@@ -69,9 +71,9 @@ func streamsList(x *exchange.Exchange, asked *request.Request) bool {
 // sendList is send for a streaming list. The error is errEndless if the server would accept the list and
 // never end it.
 func (p *Forwarder) sendList(r *passing) (*http.Response, error) {
-	probe, settled := newProbe(r), atomic.Bool{}
+	probe, settled := newListProbe(r), atomic.Bool{}
 	late := time.AfterFunc(headWait, func() {
-		if p.endless(r, probe) && settled.CompareAndSwap(false, true) {
+		if p.endless(r.holding.ctx, probe) && settled.CompareAndSwap(false, true) {
 			r.holding.cancel(errEndless)
 		}
 	})
@@ -85,44 +87,25 @@ func (p *Forwarder) sendList(r *passing) (*http.Response, error) {
 		return nil, err
 	}
 	began := resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols
-	if refused || began && p.endless(r, probe) {
+	if refused || began && p.endless(r.holding.ctx, probe) {
 		_ = resp.Body.Close()
 		return nil, errEndless
 	}
 	return resp, nil
 }
 
-// endless reports whether the server is known not to end lists of the resource of r. Otherwise it sends
-// probe, or waits for that of another client. What is known for long is used, and asked again.
-func (p *Forwarder) endless(r *passing, probe *http.Request) bool {
-	gvr, source := r.asked.GVR, r.holding.source
-	ask := func(ctx context.Context) bool {
-		began := time.Now()
-		endless, ok := p.probe(ctx, r, probe)
-		if !ok {
-			return false
-		}
-		if before, _ := p.lists.known.Peek(gvr); endless && !before.endless {
-			p.Guard.Log.Info("Refused streaming lists, the API server behind kube-apiserver never ends them",
-				"resource", request.ResourceText(gvr))
-		}
-		p.lists.known.PutFor(source, gvr, knownList{endless, began}, began, upstream.DiscoveryTTL)
-		return endless
-	}
-	known, ok := p.lists.known.Get(gvr)
-	if !ok {
-		endless, _ := p.lists.calls.Do(r.holding.ctx, gvr, probeTime, ask)
-		return endless
-	}
-	if time.Since(known.asked) >= probeAgain {
-		p.lists.calls.Start(gvr, probeTime, ask)
-	}
-	return known.endless
+// listProbe is a streaming list like a client's, with its path and its rights, which has no objects to
+// send. It is immutable.
+type listProbe struct {
+	gvr    schema.GroupVersionResource
+	id     auth.Identity
+	source account.Source // of the client
+	req    *http.Request
 }
 
-// newProbe returns a watch like that of r, with its path and its rights, which has no objects to send. It
-// selects the name that r selects, because r may have the right to no other.
-func newProbe(r *passing) *http.Request {
+// newListProbe returns the probe for r. It selects the name that r selects, because r may have the right
+// to no other.
+func newListProbe(r *passing) *listProbe {
 	to := *r.req.URL
 	name := fields.OneTermEqualSelector(metav1.ObjectNameField, cmp.Or(r.asked.ObjectName(), "-"))
 	to.RawQuery = upstream.Query("watch", "true", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan",
@@ -133,12 +116,42 @@ func newProbe(r *passing) *http.Request {
 			header[field] = values
 		}
 	}
-	return &http.Request{Method: http.MethodGet, URL: &to, Header: header}
+	return &listProbe{r.asked.GVR, r.id, r.holding.source, &http.Request{Method: http.MethodGet, URL: &to, Header: header}}
 }
 
-// probe sends probe in the name of r's client. ok is false if the answer says nothing about lists.
-func (p *Forwarder) probe(ctx context.Context, r *passing, probe *http.Request) (endless, ok bool) {
-	resp, err := p.Upstream.DoAs(r.id, probe.Clone(ctx))
+// endless reports whether the server is known not to end lists of a resource. If it is not known, probe is
+// sent, or the answer to another client's awaited. What has been known for long is used, and asked again.
+func (p *Forwarder) endless(ctx context.Context, probe *listProbe) bool {
+	ask := func(ctx context.Context) bool { return p.learnEnd(ctx, probe) }
+	known, ok := p.lists.known.Get(probe.gvr)
+	if !ok {
+		endless, _ := p.lists.calls.Do(ctx, probe.gvr, probeTime, ask)
+		return endless
+	}
+	if time.Since(known.asked) >= probeAgain {
+		p.lists.calls.Start(probe.gvr, probeTime, ask)
+	}
+	return known.endless
+}
+
+// learnEnd asks whether lists are endless, and remembers the answer. If there is none, it returns false.
+func (p *Forwarder) learnEnd(ctx context.Context, probe *listProbe) bool {
+	began := time.Now()
+	endless, ok := p.askEnd(ctx, probe)
+	if !ok {
+		return false
+	}
+	if before, _ := p.lists.known.Peek(probe.gvr); endless && !before.endless {
+		p.Guard.Log.Info("Refused streaming lists, the API server behind kube-apiserver never ends them",
+			"resource", request.ResourceText(probe.gvr))
+	}
+	p.lists.known.PutFor(probe.source, probe.gvr, knownList{endless, began}, began, upstream.DiscoveryTTL)
+	return endless
+}
+
+// askEnd sends probe. ok is false if the answer does not say whether lists are endless.
+func (p *Forwarder) askEnd(ctx context.Context, probe *listProbe) (endless, ok bool) {
+	resp, err := p.Upstream.DoAs(probe.id, probe.req.Clone(ctx))
 	if err != nil {
 		return true, errors.Is(ctx.Err(), context.DeadlineExceeded) // it sends nothing, not even a head
 	}

@@ -226,3 +226,16 @@ func TestStreamingListsChange(t *testing.T) {
 		}
 	})
 }
+
+// The handshake of a WebSocket is refused too.
+func TestStreamingListWebSocket(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.OnClients(upgrade(t, "websocket", func(_ io.Writer, rw io.Reader) { _, _ = io.Copy(io.Discard, rw) }))
+		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { streams(thingAdded)(c.W, c.R) })
+		resp, body := p.Get(streamed, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+			"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==", "Origin", "http://localhost")
+		if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, `"reason":"Invalid"`) {
+			t.Errorf("got %d %s", resp.StatusCode, body)
+		}
+	})
+}

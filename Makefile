@@ -18,7 +18,7 @@ GATES := "--apiserver-arg=feature-gates=WatchList=false,ListFromCacheSnapshot=fa
 	"--apiserver-arg=feature-gates=ShardedListAndWatch=true,CBORServingAndStorage=true"
 # ConsistentListFromCache can be turned off only in a kube-apiserver that emulates 1.33, as 1.36 still can.
 EMULATED := --apiserver-arg=emulated-version=1.33 --apiserver-arg=feature-gates=ConsistentListFromCache=false
-VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|Linearizable|WatchBookmarks)$$|^TestScenarios$$/^(one|pages|resume|transitions)$$
+VERSION_TESTS := ^Test(Oracle|Reads|Informers|InformersOfManyVersions|StreamingLists|Linearizable|WatchBookmarks)$$|^TestScenarios$$/^(one|pages|resume|transitions)$$
 # A program with the informers of each of ClientGoReleases in package proxytest.
 INFORMERS := $(addprefix bin/informers-,v0.37 v0.34 v0.31)
 # The race detector needs a C compiler.
@@ -119,7 +119,7 @@ oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## some of e2e
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
 		$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'
 
-versions: bin/watchfan-race bin/watchfan bin/devcluster $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (25 min; CHAOS_SEED=N)
+versions: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (25 min; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \

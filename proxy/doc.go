@@ -85,10 +85,11 @@
 //     and again each minute while a watch is open. An API behind an aggregated server is not cached,
 //     because the server may show each client different objects.
 //
-// All of this holds for each protocol. Three things differ from kube-apiserver. It ends every watch
+// All of this holds for each protocol. Four things differ from kube-apiserver. It ends every watch
 // when its cache loses touch with etcd; a lane continues from its last resourceVersion, or lists once
 // and shows the differences. A watch ends when its client loses the right to it; there it continues.
-// The ages in the rows of a Table may be a second too small.
+// The ages in the rows of a Table may be a second too small. A streaming list that an aggregated server
+// would never end is refused; see package passthrough.
 //
 // # Goroutines
 //
@@ -113,8 +114,8 @@
 //     and one while more is due than is sealed at a time;
 //   - one for each watch that waits for its lane, and one in 10 s for a log line about a cut;
 //   - two for each passed-through stream, one of which waits for the client to leave, and one more
-//     for a watch that returns to its lane. A stream whose request has a body has one, which looks
-//     each second whether the client has left.
+//     for a watch that returns to its lane, or whose response does not begin soon. A stream whose
+//     request has a body has one, which looks each second whether the client has left.
 //
 // A panic in the work for one client is logged, counted, and ends only its connection (exchange.Guard).
 package proxy

@@ -49,19 +49,42 @@
 // a front proxy is therefore known by name only. Its access reviews are made with watchfan's own
 // credential (SubjectAccessReview), and its passed-through requests carry that credential and
 // Impersonate-* headers. If such a client sends Impersonate-* headers itself, each value is
-// reviewed with the verb impersonate, as kube-apiserver does it. Watchfan's account then needs,
-// beside the rights on what it watches:
+// reviewed with the verb impersonate, as kube-apiserver does it. Without --client-ca-file and
+// --requestheader-client-ca-file, watchfan's account needs no right for this. With them, it needs to
+// create subjectaccessreviews, and to impersonate.
 //
-//	apiGroups                resources                         verbs
-//	[authorization.k8s.io]   [subjectaccessreviews]            [create]
-//	[""]                     [users, groups, serviceaccounts]  [impersonate]
-//	[authentication.k8s.io]  ["*"] (uids and userextras/KEY)   [impersonate]
+// Impersonation at kube-apiserver. From 1.36 on, with the feature gate ConstrainedImpersonation, which
+// is beta and on (KEP-5284), who is impersonated has a mode. 1.36 and 1.37 ask the same
+// (k8s.io/apiserver pkg/endpoints/filters/impersonation):
 //
-// An account that may impersonate every group may act as system:masters. With these rights the
-// proxy's credential is as good as cluster-admin's, and so is every certificate that one of the CAs
-// signs. Groups may be narrowed by resourceNames, which must then include system:authenticated.
-// kube-apiserver refuses the members of other groups. Without --client-ca-file and
-// --requestheader-client-ca-file none of these rights is needed.
+//	mode             whom                      what the request may say of it   group and resource of the name
+//	associated-node  the node of the caller's  the name alone                   authentication.k8s.io nodes, "*"
+//	                 pod, by its bound token
+//	arbitrary-node   system:node:NAME          the name alone                   authentication.k8s.io nodes
+//	serviceaccount   system:serviceaccount:…   the name alone                   authentication.k8s.io serviceaccounts,
+//	                                                                            in its namespace
+//	user-info        any other name            name, uid, groups, extra         authentication.k8s.io users
+//
+// The caller must have two kinds of rights in one mode. impersonate-on:MODE:VERB is asked with the
+// request's own attributes: resource, subresource, namespace and name, or path. impersonate:MODE is
+// asked for the name, and in user-info for each of these as well: authentication.k8s.io groups NAME
+// (not in the core group, as before), uids UID, userextras/KEY VALUE. With four groups or values,
+// name "*" is asked first. The group system:masters, an empty group, and a key of extra without a
+// domain (example.com/KEY) are refused to everybody. A node gets the groups system:nodes and
+// system:authenticated, and a service account its own. RBAC has no patterns: "any name" is a rule
+// without resourceNames, and each VERB has to be written out.
+//
+// The mode impersonate is the old one and comes last: the verb impersonate on users, groups and
+// serviceaccounts of the core group, and on uids and userextras, allows everything in that name. It
+// is all that kube-apiserver before 1.36 knows. A node named by its name alone has no group there.
+// kube-apiserver tries the mode first that let the same caller through the last time, and the others
+// in this order, and remembers each yes of the first four for 10 s.
+//
+// So an account must not be asked to be a node by name alone while it may name the group
+// system:nodes in the old mode. Package upstream asks for that right; see [UserInfo.Impersonate].
+// deploy/THREATS.md says what an account may do with the chart's rules. In the old mode, an account
+// that may impersonate every user or group is as good as cluster-admin, and so is every certificate
+// that one of the CAs signs.
 //
 // Anonymous requests are passed through without a credential. A token's requests with Impersonate-*
 // headers are passed through too.

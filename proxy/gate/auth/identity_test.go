@@ -337,7 +337,7 @@ func TestImpersonateHeaders(t *testing.T) {
 	uncanonical := strings.ToLower("Impersonate-Group")
 	h := http.Header{"Impersonate-User": {"root"}, "Impersonate-Group": {"system:masters"},
 		uncanonical: {"system:masters"}, "Impersonate-Extra-K": {"v"}, "Impersonate-New": {"x"}, "Accept": {"*/*"}}
-	u.Impersonate(h)
+	u.Impersonate(h, true)
 	request := []string{}
 	for name, values := range h {
 		for _, v := range values {
@@ -362,6 +362,38 @@ func TestImpersonateHeaders(t *testing.T) {
 	}
 }
 
+// A node is named by its name alone only if that gives it the groups that it has. A user of a node's
+// name without groups is never taken for the node.
+func TestImpersonateNodes(t *testing.T) {
+	const n1 = "system:node:n1"
+	hash, nodes := map[string][]string{credentialIDKey: {"X"}}, []string{"system:nodes", "system:authenticated"}
+	for want, users := range map[string][]UserInfo{
+		"": {{Name: n1, Groups: nodes, Extra: hash},
+			{Name: n1 + ".example.com", Groups: []string{"system:authenticated", "system:nodes"}}},
+		"system:authenticated": {{Name: n1}, {Name: n1, Groups: []string{"system:authenticated"}, Extra: hash}},
+		"system:nodes system:authenticated": {{Name: n1, UID: "u", Groups: nodes}, {Name: "jane", Groups: nodes},
+			{Name: "system:node:N_1", Groups: nodes}, {Name: n1, Groups: nodes, Extra: map[string][]string{"k": {"v"}}},
+			{Name: n1, Groups: nodes, Extra: map[string][]string{"k": {}, credentialIDKey: {"X"}}}},
+		"system:nodes system:masters system:authenticated": {
+			{Name: n1, Groups: []string{"system:nodes", "system:masters", "system:authenticated"}}},
+	} {
+		for _, u := range users {
+			for _, byName := range []bool{true, false} {
+				h := make(http.Header)
+				u.Impersonate(h, byName)
+				want := want
+				if want == "" && !byName {
+					want = strings.Join(u.Groups, " ")
+				}
+				got := strings.Join(h[impersonateGroup], " ")
+				if got != want || h.Get(ImpersonateUser) != u.Name || want == "" && len(h) != 1 {
+					t.Errorf("%+v, by name %v: got %v", u, byName, h)
+				}
+			}
+		}
+	}
+}
+
 func FuzzImpersonate(f *testing.F) {
 	f.Add("jane", "", "dev", "a/B%", "v")
 	f.Add(" j", "u", "\r\nX: y", "", "é")
@@ -371,7 +403,7 @@ func FuzzImpersonate(f *testing.F) {
 			return
 		}
 		h := make(http.Header)
-		u.Impersonate(h)
+		u.Impersonate(h, true)
 		var b strings.Builder
 		h.Write(&b)
 		got := impersonated(proxytest.MustRead(t, "/",

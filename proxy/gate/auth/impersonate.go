@@ -136,19 +136,28 @@ func mayNotImpersonate(u *UserInfo, attr resourceAttributes) *metav1.Status {
 }
 
 // Impersonate makes h say that the request acts as u. It removes all Impersonate-* headers that h
-// had.
-func (u *UserInfo) Impersonate(h http.Header) {
+// had. With byName, a node (IsNode) is named by its name alone, as constrained impersonation wants it.
+//
+// Nobody else with a node's name is named without groups: kube-apiserver might take that for the node,
+// where the verb impersonate alone makes it an authenticated user.
+func (u *UserInfo) Impersonate(h http.Header, byName bool) {
 	for name := range h {
 		if exchange.NameHasPrefix(name, request.ImpersonatePrefix) {
 			delete(h, name)
 		}
 	}
 	h.Set(ImpersonateUser, u.Name)
+	if byName && u.IsNode() {
+		return
+	}
 	if u.UID != "" {
 		h.Set(impersonateUID, u.UID)
 	}
 	for _, group := range u.Groups {
 		h.Add(impersonateGroup, group)
+	}
+	if len(u.Groups) == 0 && strings.HasPrefix(u.Name, nodePrefix) {
+		h.Set(impersonateGroup, groupAuthenticated)
 	}
 	for key, values := range u.Extra {
 		for _, value := range values {

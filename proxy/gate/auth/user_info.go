@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // UserInfo is a user as kube-apiserver knows one (k8s.io/apiserver pkg/authentication/user). In JSON it
@@ -42,6 +44,8 @@ const (
 	AnonymousUser        = "system:anonymous"
 	groupAuthenticated   = "system:authenticated"
 	groupUnauthenticated = "system:unauthenticated"
+	groupNodes           = "system:nodes"
+	nodePrefix           = "system:node:"
 )
 
 // Anonymous is the user of requests without a credential. It does not change.
@@ -53,6 +57,19 @@ func (u *UserInfo) addAuthenticated() {
 	if u.Name != AnonymousUser && !slices.Contains(u.Groups, groupAuthenticated) && !slices.Contains(u.Groups, groupUnauthenticated) {
 		u.Groups = append(u.Groups, groupAuthenticated)
 	}
+}
+
+// IsNode reports whether u is what kube-apiserver makes of a node's name in constrained impersonation
+// (k8s.io/apiserver pkg/endpoints/filters/impersonation): of the groups of nodes and of authenticated
+// users, and no other. The hash of its certificate is lost there, and nothing decides by it.
+func (u *UserInfo) IsNode() bool {
+	name, ok := strings.CutPrefix(u.Name, nodePrefix)
+	ok = ok && u.UID == "" && len(validation.IsDNS1123Subdomain(name)) == 0
+	for key := range u.Extra {
+		ok = ok && key == credentialIDKey
+	}
+	return ok && len(u.Groups) == 2 &&
+		slices.Contains(u.Groups, groupNodes) && slices.Contains(u.Groups, groupAuthenticated)
 }
 
 // expressible reports whether headers, and the JSON of an access review, can carry u unchanged. A

@@ -65,6 +65,7 @@ type Upstream struct {
 	known, strangers http.RoundTripper
 
 	ownWarnings atomic.Pointer[[]string] // nil until they are known; see OwnWarnings
+	nodes       nodeNaming
 }
 
 // NewUpstream returns the Upstream that cfg describes. It connects to nothing yet.
@@ -285,7 +286,7 @@ func (u *Upstream) sendAs(id auth.Identity, req *http.Request, own, anonymous ht
 	case id.Kind == auth.KindOwn:
 		return u.send(own, req)
 	case id.User != nil:
-		id.User.Impersonate(req.Header)
+		id.User.Impersonate(req.Header, id.User.IsNode() && u.nodesByName(req.Context()))
 		resp, err := u.send(own, req)
 		if err == nil {
 			u.hideOwnWarnings(resp.Header)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,9 @@ const (
 )
 
 const checkUsage = `watchfan check says which cluster watchfan would serve, and with whose rights. It asks kube-apiserver
-for its version and for the user of the kubeconfig (SelfSubjectReview), and changes nothing.
+for its version, for the user of the kubeconfig (SelfSubjectReview) and for the rights of that user to
+impersonate others (SelfSubjectRulesReview), and changes nothing. It says which of these rights are
+wider than needed: see deploy/THREATS.md.
 
 --kubeconfig and --context matter.
 The exit code is 0 if the cluster answers, 1 if it does not, 2 if the flags or the kubeconfig are wrong,
@@ -47,6 +50,7 @@ func check(ctx context.Context, opts *proxy.Options, stdout, stderr io.Writer) e
 	}
 	if err == nil {
 		fmt.Fprintf(stdout, "version: %s\nuser:    %s\n", c.Version, cmp.Or(c.User, "kube-apiserver does not say"))
+		fmt.Fprintf(stdout, "acts as: %s\n", cmp.Or(strings.Join(c.ActsAs, "\n         "), "itself alone"))
 		return nil
 	}
 	fmt.Fprintln(stderr, err)

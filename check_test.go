@@ -19,7 +19,9 @@ func TestCheck(t *testing.T) {
 	defer func() { clientcmd.RecommendedHomeFile = recommended }()
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a pod
+	const rulesReviews = "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	answers := map[string]string{
+		rulesReviews:   "{}",
 		"GET /version": `{"gitVersion":"v1.2.3"}`,
 		"POST /apis/authentication.k8s.io/v1/selfsubjectreviews": `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice"}}}`,
 	}
@@ -49,11 +51,37 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	head := "context: production\nserver:  " + server.URL + "\n"
-	f(0, head+"version: v1.2.3\nuser:    alice\n", "", "--kubeconfig", good)
+	f(0, head+"version: v1.2.3\nuser:    alice\nacts as: itself alone\n", "", "--kubeconfig", good)
 	t.Setenv("KUBECONFIG", good)
-	f(0, head+"version: v1.2.3\nuser:    alice\n", "")
+	f(0, head+"version: v1.2.3\nuser:    alice\nacts as: itself alone\n", "")
+	acts := func(version, rules, want string) {
+		t.Helper()
+		answers["GET /version"] = `{"gitVersion":"` + version + `"}`
+		answers[rulesReviews] = `{"status":{"resourceRules":[` + rules + `]}}`
+		want = strings.ReplaceAll(want, "\n", "\n         ")
+		f(0, head+"version: "+version+"\nuser:    alice\nacts as: "+want+"\n", "")
+	}
+	rule := func(verb, group, resource, more string) string {
+		return `{"verbs":["` + verb + `"],"apiGroups":["` + group + `"],"resources":["` + resource + `"]` + more + `}`
+	}
+	named := func(name string) string { return `,"resourceNames":["` + name + `"]` }
+	const info, authentication, wider = "impersonate:user-info", "authentication.k8s.io", ": wider than needed"
+	old := rule("impersonate", "", "users", "") + "," + rule("impersonate", "", "groups", named("system:nodes"))
+	acts("v1.35.9", old, "any user (impersonate)\ngroup system:nodes (impersonate)")
+	acts("v1.36.0", old, "any user (impersonate)"+wider+" from 1.36 on\n"+
+		"group system:nodes (impersonate)"+wider+" from 1.36 on")
+	acts("v1.36.0", rule(info, authentication, "users", named("alice")), "user alice ("+info+")")
+	acts("v1.35.9", rule(info, authentication, "users", named("alice")),
+		"user alice ("+info+"): kube-apiserver knows that verb from 1.36 on")
+	acts("v1.37.2+k3s1", rule(info, authentication, "users", ""), "any user ("+info+")"+wider)
+	acts("v1.36.0", rule("impersonate:arbitrary-node", authentication, "nodes", named("n1")),
+		"node n1 (impersonate:arbitrary-node)\n"+
+			"no node yet: as n1, kube-apiserver sees the groups []: take the verb impersonate on users away")
+	acts("v1.36.0", rule("*", "*", "*", ""), "anybody: it may do everything, which is wider than needed")
+	delete(answers, rulesReviews)
 	delete(answers, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews")
-	f(0, head+"version: v1.2.3\nuser:    kube-apiserver does not say\n", "")
+	f(0, head+"version: v1.36.0\nuser:    kube-apiserver does not say\nacts as: unknown: "+
+		server.URL+" answers 404 Not Found to "+rulesReviews+"\n", "")
 	answers["GET /version"] = "<html>"
 	f(clusterSilent, head, "is no kube-apiserver: GET /version")
 	delete(answers, "GET /version")

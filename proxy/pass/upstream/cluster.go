@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/gate/auth"
 )
 
 // Cluster is the cluster that Options lead to, as an operator knows it.
@@ -19,12 +21,22 @@ type Cluster struct {
 	Server  string // address
 	Version string // of kube-apiserver: v1.36.3
 	User    string // the kubeconfig's user, as kube-apiserver knows it; "" if it does not say
+	// Whom that user may act as, and by which verb, a line for each way. Empty: nobody.
+	ActsAs []string
 }
 
 const (
 	clusterTimeout  = 10 * time.Second
-	maxClusterBytes = 64 << 10 // of an answer
+	maxClusterBytes = 1 << 20 // of an answer
+
+	selfSubjectReviewPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	selfSubjectReviewBody = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`
 )
+
+// selfSubjectReview is one of authentication.k8s.io/v1.
+type selfSubjectReview struct {
+	Status struct{ UserInfo auth.UserInfo }
+}
 
 // Cluster asks the cluster who it is, and who asks. If no cluster is configured, the error is
 // ErrNoCluster. If the configuration is usable, c has a Server, even if there is an error.
@@ -51,25 +63,31 @@ func (o *Options) Cluster(ctx context.Context) (c Cluster, err error) {
 		return c, err
 	}
 	c.Version = version.GitVersion
-	var review struct {
-		Status struct{ UserInfo struct{ Username string } }
+	var review selfSubjectReview
+	// Kubernetes before 1.28 does not know it.
+	if u.ask(ctx, http.MethodPost, selfSubjectReviewPath, selfSubjectReviewBody, &review) == nil {
+		c.User = review.Status.UserInfo.Name
 	}
-	const body = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`
-	if u.ask(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", body, &review) == nil { // Kubernetes before 1.28 does not know it
-		c.User = review.Status.UserInfo.Username
+	c.ActsAs, err = u.actsAs(ctx, c.Version)
+	if err != nil {
+		c.ActsAs = []string{"unknown: " + err.Error()}
 	}
 	return c, nil
 }
 
 // ask sends a request with the proxy's own credentials, and decodes the JSON of its answer into v.
 func (u *Upstream) ask(ctx context.Context, method, path, body string, v any) error {
+	return u.askAs(ctx, auth.Identity{Kind: auth.KindOwn}, method, path, body, v)
+}
+
+func (u *Upstream) askAs(ctx context.Context, id auth.Identity, method, path, body string, v any) error {
 	req, err := http.NewRequestWithContext(ctx, method, u.URL(path, "").String(), strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := u.Do(req)
+	resp, err := u.DoAs(id, req)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s has not answered within %s", u.Address(), clusterTimeout)
 	}

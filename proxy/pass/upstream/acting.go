@@ -1,0 +1,140 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+)
+
+// constrainedFrom is the first version of kube-apiserver with constrained impersonation.
+var constrainedFrom = version.MajorMinor(1, 36)
+
+// mostNames is how many names a line has.
+const mostNames = 10
+
+// acting is one way to act as somebody: see package auth, Impersonation at kube-apiserver.
+type acting struct {
+	verb, group, resource string
+	whom                  string
+	used                  bool // by watchfan, from constrainedFrom on
+	any                   bool // and may be without names
+}
+
+const (
+	oldVerb        = "impersonate"
+	nodeVerb       = "impersonate:arbitrary-node"
+	authentication = "authentication.k8s.io"
+)
+
+var actings = []acting{
+	{oldVerb, "", "users", "user", false, false},
+	{oldVerb, "", "groups", "group", false, false},
+	{oldVerb, "", "serviceaccounts", "service account", false, false},
+	{nodeVerb, authentication, "nodes", "node", true, true},
+	{"impersonate:associated-node", authentication, "nodes", "node of its own pod", false, false},
+	{"impersonate:serviceaccount", authentication, "serviceaccounts", "service account", false, false},
+	{"impersonate:user-info", authentication, "users", "user", true, false},
+	{"impersonate:user-info", authentication, "groups", "group", true, false},
+}
+
+// rulesReview is a SelfSubjectRulesReview of authorization.k8s.io/v1, as far as it is read.
+type rulesReview struct {
+	Status struct {
+		ResourceRules []struct{ Verbs, APIGroups, Resources, ResourceNames []string }
+		Incomplete    bool // an authorizer cannot list its rules
+	}
+}
+
+// names returns whom the rules let the account act as in one way. any says that there is a rule without
+// names.
+func (r *rulesReview) names(a acting) (names []string, any bool) {
+	for _, rule := range r.Status.ResourceRules {
+		has := func(in []string, s string) bool { return slices.Contains(in, s) || slices.Contains(in, "*") }
+		if has(rule.Verbs, a.verb) && has(rule.APIGroups, a.group) && has(rule.Resources, a.resource) {
+			names = append(names, rule.ResourceNames...)
+			any = any || len(rule.ResourceNames) == 0
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), any
+}
+
+// actsAs says, a line for each way, whom the proxy's account may act as, and what of that is wider
+// than it needs at a kube-apiserver of this version. It asks with SelfSubjectRulesReview, and makes
+// sure in a node's name that kube-apiserver takes it for a node.
+func (u *Upstream) actsAs(ctx context.Context, gitVersion string) ([]string, error) {
+	const body = `{"kind":"SelfSubjectRulesReview","apiVersion":"authorization.k8s.io/v1","spec":{"namespace":"default"}}`
+	var rules rulesReview
+	const path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+	if err := u.ask(ctx, http.MethodPost, path, body, &rules); err != nil {
+		return nil, err
+	}
+	if _, all := rules.names(acting{verb: "*", group: "*", resource: "*"}); all {
+		return []string{"anybody: it may do everything, which is wider than needed"}, nil
+	}
+	v, err := version.ParseGeneric(gitVersion)
+	constrained := err == nil && v.AtLeast(constrainedFrom)
+	var lines []string
+	for _, a := range actings {
+		names, any := rules.names(a)
+		if len(names) == 0 && !any {
+			continue
+		}
+		shown := strings.Join(names[:min(len(names), mostNames)], ", ")
+		if more := len(names) - mostNames; more > 0 {
+			shown += fmt.Sprintf(" and %d more", more)
+		}
+		line := fmt.Sprintf("%s %s (%s)", a.whom, shown, a.verb)
+		if any {
+			line = fmt.Sprintf("any %s (%s)", a.whom, a.verb)
+		}
+		lines = append(lines, line+a.remark(any, constrained))
+		if a.verb == nodeVerb && constrained {
+			name := append(names, "watchfan-check")[0]
+			if err := u.isNode(ctx, name); err != nil {
+				lines = append(lines, fmt.Sprintf("no node yet: as %s, %v", name, err))
+			}
+		}
+	}
+	if rules.Status.Incomplete {
+		lines = append(lines, "perhaps others: an authorizer of the cluster does not list its rules")
+	}
+	return lines, nil
+}
+
+// remark says what is wrong with a right, if anything.
+func (a acting) remark(any, constrained bool) string {
+	switch {
+	case !constrained && a.verb != oldVerb:
+		return ": kube-apiserver knows that verb from " + constrainedFrom.String() + " on"
+	case !constrained && (!any || a.whom == "user"): // as kubelets need it
+		return ""
+	case a.verb == oldVerb && constrained:
+		return ": wider than needed from " + constrainedFrom.String() + " on"
+	case !a.used || any && !a.any:
+		return ": wider than needed"
+	}
+	return ""
+}
+
+// isNode returns nil if kube-apiserver takes a request of the proxy in a node's name for the node's.
+func (u *Upstream) isNode(ctx context.Context, name string) error {
+	id := auth.Identity{Kind: auth.KindCertificate,
+		User: &auth.UserInfo{Name: "system:node:" + name, Groups: []string{"system:nodes", "system:authenticated"}}}
+	var review selfSubjectReview
+	err := u.askAs(ctx, id, http.MethodPost, selfSubjectReviewPath, selfSubjectReviewBody, &review)
+	if err != nil {
+		return fmt.Errorf("%w: is its feature gate ConstrainedImpersonation off?", err)
+	}
+	if groups := review.Status.UserInfo.Groups; !slices.Contains(groups, "system:nodes") {
+		return fmt.Errorf("kube-apiserver sees the groups [%s]: take the verb %s on users away",
+			strings.Join(groups, ", "), oldVerb)
+	}
+	return nil
+}

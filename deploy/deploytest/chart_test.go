@@ -101,24 +101,60 @@ func TestObjects(t *testing.T) {
 }
 
 // TestLeastRights: the role may list and watch. It has more rights only if values ask for them, and
-// no right to read secrets by default.
+// no right to read secrets by default. From 1.36 on nothing gives the verb impersonate, unless it is
+// asked for.
 func TestLeastRights(t *testing.T) {
-	f := func(values, want string) {
+	f := func(version, more, want string) {
 		t.Helper()
-		verbs := make(map[string]bool)
-		for right := range rights(render(t, values)) {
-			verb, resource, _ := strings.Cut(right, " ")
-			if verbs[verb] = true; resource == "secrets." || resource == "*." {
-				t.Errorf("%q: secrets are readable", values)
-			}
+		r, err := templateFor(t, version, more)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if got := strings.Join(slices.Sorted(maps.Keys(verbs)), " "); got != want {
-			t.Errorf("%q: got %s, want %s", values, got, want)
+		verbs := make(map[string]bool)
+		for right := range rights(parse(t, r.Manifest)) {
+			verb, resource, _ := strings.Cut(right, " ")
+			if resource == "secrets." && !strings.HasPrefix(verb, "impersonate-on:") {
+				t.Errorf("%s: %q: secrets are readable", version, more)
+			}
+			if mode, ok := strings.CutPrefix(verb, "impersonate-on:"); ok {
+				verb = "on:" + strings.Split(mode, ":")[0]
+			} else if strings.HasPrefix(verb, "impersonate") {
+				verb += " " + strings.Split(resource, ".")[0]
+			}
+			verbs[verb] = true
+		}
+		if got := strings.Join(slices.Sorted(maps.Keys(verbs)), ", "); got != want {
+			t.Errorf("%s: %q: got %s, want %s", version, more, got, want)
 		}
 	}
-	f("", "get list watch")
-	f("{clientCertificates: {enabled: true, configMap: ca}}", "create get impersonate list watch")
-	f("{frontProxies: {enabled: true, configMap: ca}}", "create get impersonate list watch")
+	as := func(impersonate string) string {
+		return "{clientCertificates: {enabled: true, configMap: ca, impersonate: " + impersonate + "}}"
+	}
+	const before, from = "v1.35.9", "v1.36.0-rc.1"
+	for _, version := range []string{before, from} {
+		f(version, "", "get, list, watch")
+		f(version, as("{}"), "create, get, list, watch")
+		f(version, "{frontProxies: {enabled: true, configMap: ca, extraKeys: [scopes]}}", "create, get, list, watch")
+	}
+	const old = "create, get, impersonate groups, impersonate uids, impersonate userextras/authentication, " +
+		"impersonate users, list, watch"
+	const users = "create, get, impersonate:user-info groups, impersonate:user-info uids, " +
+		"impersonate:user-info userextras/authentication, impersonate:user-info users, list, on:user-info, watch"
+	const nodes = "create, get, impersonate:arbitrary-node nodes, list, on:arbitrary-node, watch"
+	for _, impersonate := range []string{`{nodes: ["*"]}`, "{nodes: [n1]}", `{users: ["system:node:n1"]}`} {
+		f(before, as(impersonate), old)
+		f(from, as(impersonate), nodes)
+	}
+	f(before, as("{users: [jane]}"), old)
+	f(from, as("{users: [jane]}"), users)
+	f(from, as("{users: [jane], nodes: [n1], unconstrained: true}"), old)
+	f(from, as(`{users: ["*"], groups: ["system:nodes", "system:authenticated"]}`), strings.ReplaceAll(
+		strings.ReplaceAll(users, "get, ", "get, impersonate:arbitrary-node nodes, "), "list, ", "list, on:arbitrary-node, "))
+	_, err := template(t, "{frontProxies: {enabled: true, configMap: ca, extraKeys: [scopes]}, "+
+		"clientCertificates: {impersonate: {users: [jane]}}}")
+	if err == nil || !strings.Contains(err.Error(), "as scopes: name it example.com/KEY") {
+		t.Errorf("a key without a domain: %v", err)
+	}
 }
 
 // TestText: values are written as Kubernetes and Go parse them.
@@ -150,7 +186,8 @@ func TestText(t *testing.T) {
 	f("v1.37.2", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
 	f("v1.37.2", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
 	f("v1.37.2", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
-	f("v1.37.2", "frontProxies: {enabled: true, configMap: ca, extraKeys: [a]}", `credential-id, uids, "userextras/a"]`,
+	f("v1.37.2", "{frontProxies: {enabled: true, configMap: ca, extraKeys: [ex.com/a]}, "+
+		"clientCertificates: {impersonate: {users: [u]}}}", `credential-id","userextras/ex.com/a"]`,
 		"name: ca\n")
 	f("v1.37.2", "{shutdown: {delaySeconds: 0, drainSeconds: 30, timeoutSeconds: 60}, maxConnectionAge: 0s}",
 		"--shutdown-delay-duration=0s", "--drain-duration=30s", "--shutdown-timeout=60s",

@@ -76,7 +76,8 @@ func binary(t *testing.T, name string) string {
 }
 
 func startCluster(program string) (*cluster, error) {
-	running, err := proxytest.StartCluster(program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s")
+	running, err := proxytest.StartCluster(program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s",
+		"--apiserver-arg", "authorization-mode=Node", "--apiserver-arg", "enable-admission-plugins=NodeRestriction")
 	if err != nil {
 		return nil, err
 	}

@@ -227,12 +227,14 @@ func TestClientCertificates(t *testing.T) {
 func TestFrontProxies(t *testing.T) {
 	c := theCluster(t)
 	c.must(t, paints+painters)
-	c.install(t, `{frontProxies: {enabled: true, configMap: front-proxy-ca, extraKeys: [scopes]}, anonymousAuth: false,
+	c.install(t, `{anonymousAuth: false,
+		frontProxies: {enabled: true, configMap: front-proxy-ca, extraKeys: [example.com/scopes]},
 		clientCertificates: {impersonate: {users: [jane], groups: [painters, "system:authenticated"]}}}`)
 	w := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
 
 	w.present(t, c.certificate(t, "front-proxy-client", "front-proxies"))
-	w.header = http.Header{"X-Remote-User": {"jane"}, "X-Remote-Group": {"painters"}, "X-Remote-Extra-Scopes": {"some"}}
+	w.header = http.Header{"X-Remote-User": {"jane"}, "X-Remote-Group": {"painters"},
+		"X-Remote-Extra-Example.com%2fscopes": {"some"}}
 	w.served(t, 1, "configmaps", configMaps+"?resourceVersion=0", "first")
 	w.served(t, 0, "secrets", secrets+"?resourceVersion=0", "first")
 	w.header.Set("X-Remote-Extra-Other", "some")

@@ -1,6 +1,8 @@
 package deploytest
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +14,7 @@ import (
 // TestSidecar: kube-apiserver accepts the manifests.
 func TestSidecar(t *testing.T) {
 	c := theCluster(t)
-	for _, name := range []string{"rbac.yaml", "static-pod.yaml", "daemonset.yaml"} {
+	for _, name := range []string{"rbac.yaml", "kubelets.yaml", "static-pod.yaml", "daemonset.yaml"} {
 		t.Run(name, func(t *testing.T) { c.dryRun(t, parse(t, readFile(t, "../sidecar/"+name))) })
 	}
 }
@@ -75,7 +77,8 @@ func TestKubeadmPatch(t *testing.T) {
 	theCluster(t).dryRun(t, []*unstructured.Unstructured{o})
 }
 
-// TestSidecarIsWithinTheChartsRights: the two lists of rules, which are kept by hand, agree.
+// TestSidecarIsWithinTheChartsRights: the lists of rules, which are kept by hand, agree. Kubelets take
+// the same rights at both.
 func TestSidecarIsWithinTheChartsRights(t *testing.T) {
 	chart, sidecar := rights(render(t, "")), rights(parse(t, readFile(t, "../sidecar/rbac.yaml")))
 	if len(sidecar) < 40 {
@@ -85,6 +88,11 @@ func TestSidecarIsWithinTheChartsRights(t *testing.T) {
 		if !chart[right] {
 			t.Errorf("the sidecar may %s, the chart may not", right)
 		}
+	}
+	kubelets := rights(render(t, kubeletValues))
+	maps.DeleteFunc(kubelets, func(right string, _ bool) bool { return chart[right] })
+	if got := rights(parse(t, readFile(t, "../sidecar/kubelets.yaml"))); !maps.Equal(got, kubelets) {
+		t.Errorf("kubelets.yaml: %v\nthe chart: %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(kubelets)))
 	}
 }
 
@@ -98,8 +106,10 @@ func rights(objects []*unstructured.Unstructured) map[string]bool {
 			groups, _, _ := unstructured.NestedStringSlice(rule, "apiGroups")
 			resources, _, _ := unstructured.NestedStringSlice(rule, "resources")
 			on, _, _ := unstructured.NestedStringSlice(rule, "nonResourceURLs")
-			for _, resource := range resources {
-				on = append(on, resource+"."+groups[0])
+			for _, group := range groups {
+				for _, resource := range resources {
+					on = append(on, resource+"."+group)
+				}
 			}
 			verbs, _, _ := unstructured.NestedStringSlice(rule, "verbs")
 			for _, verb := range verbs {

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 const kubeletValues = `{clientCertificates: {enabled: true, configMap: client-ca, impersonate: {nodes: ["*"]}}}`
@@ -44,18 +46,28 @@ const podN1, tokens = "/api/v1/namespaces/apps/pods/p-n1", "/api/v1/namespaces/a
 
 // TestTokenAlone: what the account's token allows at a real kube-apiserver is what the threat model
 // says, with the chart's rights for kubelets. A kubelet needs no more. A thief of the token can be
-// nobody but a node, and only for what kubelets do.
+// nobody but a node, and only for what kubelets do. A kubelet is served with the old rules too, and
+// when they change.
 func TestTokenAlone(t *testing.T) {
 	c := theCluster(t)
 	c.must(t, paints)
-	c.install(t, kubeletValues)
 	for _, node := range []string{"n1", "n2"} {
 		c.must(t, fmt.Sprintf(onNode, node))
 	}
+	c.install(t, strings.Replace(kubeletValues, "nodes:", "unconstrained: true, nodes:", 1))
+	w := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
+	t.Run("kubelet, old rules", func(t *testing.T) { w.checkKubelet(t, c, "n2") })
+	c.upgrade(t, kubeletValues)
+	steady.Until(t, "new rules", func() error {
+		if code, body := w.get(t, secrets+"/s-n2"); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
 	thief := rest.AnonymousClientConfig(c.config)
 	thief.BearerToken = c.token(t, namespace, "watchfan")
 	t.Run("document", func(t *testing.T) { c.checkTable(t, thief) })
-	t.Run("kubelet", func(t *testing.T) { c.checkKubelet(t) })
+	t.Run("kubelet", func(t *testing.T) { w.checkKubelet(t, c, "n1") })
 	t.Run("thief", func(t *testing.T) { checkThief(t, thief) })
 	t.Run("check", func(t *testing.T) {
 		kubeconfig := clientcmdapi.NewConfig()
@@ -248,9 +260,8 @@ func TestKubeletRules(t *testing.T) {
 }
 
 // checkKubelet does through watchfan what a kubelet does, with a node's certificate.
-func (c *cluster) checkKubelet(t *testing.T) {
-	w := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan")
-	w.present(t, c.certificate(t, "system:node:n1", "system:nodes"))
+func (w *watchfan) checkKubelet(t *testing.T, c *cluster, node string) {
+	w.present(t, c.certificate(t, "system:node:"+node, "system:nodes"))
 	f := func(method, uri, body, want string) string {
 		t.Helper()
 		code, answer := call{method: method, uri: uri, body: body}.do(t, w.client, "https://"+w.secure)
@@ -259,28 +270,29 @@ func (c *cluster) checkKubelet(t *testing.T) {
 		}
 		return answer
 	}
-	f("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "{}", `"groups":["system:nodes","system:authenticated"]`)
+	f("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "{}",
+		`"groups":["system:nodes","system:authenticated"]`)
 	f("GET", "/version", "", "gitVersion")
-	f("POST", "/api/v1/nodes", `{"metadata":{"name":"n1"}}`, `"name":"n1"`)
-	f("GET", "/api/v1/nodes/n1", "", `"name":"n1"`)
-	f("PATCH", "/api/v1/nodes/n1/status", `{"status":{"phase":"Running"}}`, `"phase":"Running"`)
+	f("POST", "/api/v1/nodes", `{"metadata":{"name":"`+node+`"}}`, node)
+	f("GET", "/api/v1/nodes/"+node, "", node)
+	f("PATCH", "/api/v1/nodes/"+node+"/status", `{"status":{"phase":"Running"}}`, `"phase":"Running"`)
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-	lease := f("POST", leases, `{"metadata":{"name":"n1"},"spec":{"holderIdentity":"n1"}}`, `"name":"n1"`)
-	f("PUT", leases+"/n1", lease, `"name":"n1"`)
-	const pods = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1"
-	f("GET", pods, "", `"name":"p-n1"`)
+	lease := f("POST", leases, `{"metadata":{"name":"`+node+`"},"spec":{"holderIdentity":"`+node+`"}}`, node)
+	f("PUT", leases+"/"+node, lease, node)
+	pods, pod := "/api/v1/pods?fieldSelector=spec.nodeName%3D"+node, "/api/v1/namespaces/apps/pods/p-"+node
+	f("GET", pods, "", `"name":"p-`+node+`"`)
 	f("GET", pods+"&watch=1", "", "")
-	var pod struct{ Metadata struct{ UID string } }
-	if err := json.Unmarshal([]byte(f("GET", podN1, "", `"p-n1"`)), &pod); err != nil {
+	var its struct{ Metadata struct{ UID string } }
+	if err := json.Unmarshal([]byte(f("GET", pod, "", `"name":"p-`+node+`"`)), &its); err != nil {
 		t.Fatal(err)
 	}
-	f("PATCH", podN1+"/status", `{"status":{"phase":"Running"}}`, `"phase":"Running"`)
-	f("GET", secrets+"/s-n1", "", `"name":"s-n1"`)
-	f("GET", secrets+"?fieldSelector=metadata.name%3Ds-n1&watch=1", "", "")
-	f("POST", "/api/v1/namespaces/apps/events", `{"metadata":{"name":"e"},"reason":"Started",`+
-		`"involvedObject":{"kind":"Pod","namespace":"apps","name":"p-n1"}}`, `"reason":"Started"`)
-	f("POST", tokens, `{"spec":{"boundObjectRef":{"kind":"Pod","apiVersion":"v1","name":"p-n1","uid":"`+
-		pod.Metadata.UID+`"}}}`, `"token":`)
+	f("PATCH", pod+"/status", `{"status":{"phase":"Running"}}`, `"phase":"Running"`)
+	f("GET", secrets+"/s-"+node, "", `"name":"s-`+node+`"`)
+	f("GET", secrets+"?fieldSelector=metadata.name%3Ds-"+node+"&watch=1", "", "")
+	f("POST", "/api/v1/namespaces/apps/events", `{"metadata":{"name":"`+node+`"},"reason":"Started",`+
+		`"involvedObject":{"kind":"Pod","namespace":"apps","name":"p-`+node+`"}}`, `"reason":"Started"`)
+	f("POST", tokens, `{"spec":{"boundObjectRef":{"kind":"Pod","apiVersion":"v1","name":"p-`+node+`","uid":"`+
+		its.Metadata.UID+`"}}}`, `"token":`)
 }
 
 // checkThief: who has the token alone may be a node, for what kubelets do, and nobody else.

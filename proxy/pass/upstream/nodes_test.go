@@ -17,15 +17,17 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A node is named by its name alone while the proxy may not name the group of nodes, and with its
-// groups before that is known. The question is asked in 10 s once. Without an answer the last one
-// counts.
+// groups before that is known. The question is asked in 10 s once, and after a refusal in a second.
+// Without an answer the last one counts.
 func TestNodesByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var answer string
 		var questions, groups int
+		refused := http.StatusOK
 		server := roundTrip(func(r *http.Request) (*http.Response, error) {
-			code := http.StatusOK
+			code := refused
 			if strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews") {
+				code = http.StatusOK
 				if questions++; answer == "" {
 					code = http.StatusInternalServerError
 				}
@@ -67,5 +69,10 @@ func TestNodesByName(t *testing.T) {
 		time.Sleep(nodeNamingKept)
 		answer = `{"status":{"allowed":true}}`
 		f("system:node:n1", 2, 4)
+		answer, refused = `{"status":{"allowed":false}}`, http.StatusForbidden
+		f("system:node:n1", 2, 4)
+		f("system:node:n1", 2, 4)
+		time.Sleep(nodeNamingDoubted)
+		f("system:node:n1", 0, 5)
 	})
 }

@@ -286,9 +286,13 @@ func (u *Upstream) sendAs(id auth.Identity, req *http.Request, own, anonymous ht
 	case id.Kind == auth.KindOwn:
 		return u.send(own, req)
 	case id.User != nil:
-		id.User.Impersonate(req.Header, id.User.IsNode() && u.nodesByName(req.Context()))
+		node := id.User.IsNode()
+		id.User.Impersonate(req.Header, node && u.nodesByName(req.Context()))
 		resp, err := u.send(own, req)
 		if err == nil {
+			if node && resp.StatusCode == http.StatusForbidden {
+				u.nodes.doubted.Store(true)
+			}
 			u.hideOwnWarnings(resp.Header)
 		}
 		return resp, err

@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOVULNDB ?= https://vuln.go.dev
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@latest
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION := $(patsubst v%,%,$(shell git describe --tags --always --dirty 2>/dev/null || echo unknown))
 LDFLAGS := -s -w -X main.release=$(VERSION) -X main.gitCommit=$(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # Kubernetes versions besides the newest: the oldest that is supported, one between, and the last.
 OLDER := v1.30 v1.33 v1.36
@@ -29,7 +29,7 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/operate/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release race fuzz lint vulncheck microbench bench clean
+.PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release rebuild race fuzz lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -74,7 +74,7 @@ verify: lint unit e2e cachesuite chaos deploytest statustest ## before a change 
 nightly: CHAOS_DURATION ?= 1h
 nightly: ATTACK_DURATION ?= 10m
 nightly: N ?= 5,5,2
-nightly: vulncheck unit-again e2e-nightly versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
+nightly: vulncheck rebuild unit-again e2e-nightly versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
 
 unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 min)
 	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
@@ -213,8 +213,11 @@ microbench: ## go test -bench of framing and fanout
 bench: bin/watchfan bin/devcluster bin/bench ## watchfan beside kube-apiserver and a bare writev (20 min; BENCHFLAGS=--full: an hour)
 	bin/bench run --watchfan bin/watchfan --devcluster bin/devcluster $(BENCHFLAGS)
 
-release: bin/helm ## the files of a release, in bin/release (VERSION=0.2.0)
+release: bin/helm ## the files of a release, in bin/release (VERSION=0.1.0)
 	@GO=$(GO) HELM=$(CURDIR)/bin/helm deploy/release/release.sh "$(VERSION)" bin/release $(PLATFORMS)
+
+rebuild: bin/helm bin/watchfan bin/devcluster bin/kubectl bin/bench ## a release twice, the second compiled anew in another folder: the same bytes (10 min)
+	cd deploy/deploytest && $(GO) test -timeout 40m -count=1 -v -run '^TestRelease$$' . -rebuild
 
 clean: ## remove what was built
 	rm -rf bin

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,13 +101,19 @@ func TestVersionOutput(t *testing.T) {
 		"yaml": func(b []byte, into any) error { return yaml.UnmarshalStrict(b, into) },
 	} {
 		_, stdout, _ := try(t, "version", "-o", format)
-		var got map[string]string
+		var got build
 		if err := decode([]byte(stdout), &got); err != nil {
 			t.Fatalf("%s: %v in\n%s", format, err, stdout)
 		}
-		if len(got) != 5 || got["version"] == "" || got["gitCommit"] == "" || got["goVersion"] != runtime.Version() ||
-			got["platform"] != runtime.GOOS+"/"+runtime.GOARCH || got["kubernetesVersion"] != testedKubernetes {
-			t.Errorf("%s: got %v", format, got)
+		if got.Version == "" || got.GitCommit == "" || got.GoVersion != runtime.Version() || got.License != "Apache-2.0" ||
+			got.Platform != runtime.GOOS+"/"+runtime.GOARCH || got.KubernetesVersion != testedKubernetes ||
+			got.Settings["GOARCH"] != runtime.GOARCH {
+			t.Errorf("%s: got %+v", format, got)
+		}
+		if !slices.ContainsFunc(got.Modules, func(m builtModule) bool {
+			return m.Path == "k8s.io/client-go" && strings.HasPrefix(m.Version, "v0.") && strings.HasPrefix(m.Sum, "h1:")
+		}) {
+			t.Errorf("%s: no module client-go in %v", format, got.Modules)
 		}
 	}
 }

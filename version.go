@@ -19,23 +19,35 @@ var release, gitCommit string
 // testedKubernetes is the version of kube-apiserver in deploy/devcluster.
 const testedKubernetes = "v1.37.2"
 
-// build is what `watchfan version -o json` prints.
+// build is what `watchfan version -o json` prints: what a scanner of vulnerabilities or licences asks.
 type build struct {
-	Version           string `json:"version"`
-	GitCommit         string `json:"gitCommit"` // "unknown" outside a repository
-	GoVersion         string `json:"goVersion"`
-	Platform          string `json:"platform"`
-	KubernetesVersion string `json:"kubernetesVersion"` // that it is tested with
+	Version           string            `json:"version"`
+	GitCommit         string            `json:"gitCommit"` // "unknown" outside a repository
+	GoVersion         string            `json:"goVersion"`
+	Platform          string            `json:"platform"`
+	KubernetesVersion string            `json:"kubernetesVersion"` // that it is tested with
+	License           string            `json:"license"`           // of SPDX
+	Settings          map[string]string `json:"settings"`          // of the compiler, such as CGO_ENABLED
+	Modules           []builtModule     `json:"modules"`           // that are built in, besides Go's own packages
+}
+
+type builtModule struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
+	Sum     string `json:"sum"` // as in go.sum
 }
 
 func readBuild() build {
-	b := build{Version: release, GitCommit: gitCommit, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, KubernetesVersion: testedKubernetes}
+	b := build{Version: release, GitCommit: gitCommit, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		KubernetesVersion: testedKubernetes, License: "Apache-2.0", Settings: make(map[string]string)}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		b.Version = cmp.Or(b.Version, info.Main.Version)
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				b.GitCommit = cmp.Or(b.GitCommit, s.Value)
-			}
+			b.Settings[s.Key] = s.Value
+		}
+		b.GitCommit = cmp.Or(b.GitCommit, b.Settings["vcs.revision"])
+		for _, m := range info.Deps {
+			b.Modules = append(b.Modules, builtModule{m.Path, m.Version, m.Sum})
 		}
 	}
 	b.Version, b.GitCommit = cmp.Or(b.Version, "unknown"), cmp.Or(b.GitCommit, "unknown")
@@ -53,7 +65,7 @@ func newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Long: "watchfan version prints the version of watchfan, its commit, Go version and platform, and the Kubernetes\n" +
-			"version that it is tested with.",
+			"version that it is tested with. As json or yaml it also lists the modules that are built in.",
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			if slices.Contains([]string{"", "json", "yaml"}, output) {

@@ -1,10 +1,12 @@
-// Command release writes the bill of materials of a Go program, in CycloneDX's JSON: the modules that
-// are in it, with their versions, as `go version -m` lists them.
+// Command release writes the papers of a release, which release.sh, run by make release, puts beside
+// the programs:
 //
-//	release BINARY VERSION > BINARY.cdx.json
+//	release bill VERSION PROGRAM                              CycloneDX: a program's modules, with their licences
+//	release licences PROGRAM                                  the texts of these licences
+//	release provenance VERSION COMMIT PROGRAM... -- FILE...   in-toto with SLSA: what the files are made of
 //
-// release.sh, which make release runs, makes everything of a release. The same sources give the same
-// bytes: the bill has no time and no serial number.
+// The modules are those that `go version -m` lists. The same sources give the same bytes: a paper has
+// no time, no serial number and no path. A module without a known licence is an error.
 //
 // It is in the module of deploy, so watchfan does not depend on CycloneDX.
 package main
@@ -13,48 +15,72 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "Usage: release BINARY VERSION")
-		os.Exit(2)
-	}
-	bill, err := read(os.Args[1], os.Args[2])
-	if err == nil {
-		err = cdx.NewBOMEncoder(os.Stdout, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bill)
-	}
-	if err != nil {
+	if err := run(os.Stdout, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-// read returns the bill of a binary, whose version the linker does not know.
-func read(binary, version string) (*cdx.BOM, error) {
-	content, err := os.ReadFile(binary)
-	if err != nil {
-		return nil, err
+// run writes one paper.
+func run(w io.Writer, args []string) error {
+	switch {
+	case len(args) == 3 && args[0] == "bill":
+		bill, err := read(args[2], args[1])
+		if err != nil {
+			return err
+		}
+		return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bill)
+	case len(args) == 2 && args[0] == "licences":
+		return printLicences(w, args[1])
+	case len(args) > 3 && args[0] == "provenance" && slices.Contains(args, "--"):
+		end := slices.Index(args, "--")
+		s, err := provenance(args[1], args[2], args[3:end], args[end+1:])
+		if err != nil {
+			return err
+		}
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
 	}
+	return errors.New("usage: release bill VERSION PROGRAM | licences PROGRAM | " +
+		"provenance VERSION COMMIT PROGRAM... -- FILE...")
+}
+
+// read returns the bill of a program, whose version the linker does not know.
+func read(binary, version string) (*cdx.BOM, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(content)
-	program := module(info.Main.Path, version)
+	sum, err := digest(binary)
+	if err != nil {
+		return nil, err
+	}
+	program := component(info.Main.Path, version, "Apache-2.0")
 	program.Type, program.Name = cdx.ComponentTypeApplication, path.Base(info.Main.Path)
-	program.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}}
+	program.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}}
 
-	parts := []cdx.Component{module("std", strings.TrimPrefix(info.GoVersion, "go"))}
-	for _, m := range info.Deps {
-		parts = append(parts, module(used(m).Path, used(m).Version))
+	var parts []cdx.Component
+	for _, m := range modules(info) {
+		texts, err := licences(m)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, component(m.Path, m.Version, texts[0].id))
 	}
 	uses := make([]string, len(parts))
 	for i, p := range parts {
@@ -67,17 +93,35 @@ func read(binary, version string) (*cdx.BOM, error) {
 	return bill, nil
 }
 
-// used returns the module that is built in: m, or what replaces it.
-func used(m *debug.Module) *debug.Module {
-	if m.Replace != nil {
-		return m.Replace
+// modules returns the modules of a program. The first is Go's standard library, under the name std
+// and without a sum; where one replaces another, it is the one that is built in.
+func modules(info *debug.BuildInfo) []*debug.Module {
+	all := []*debug.Module{{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		all = append(all, m)
 	}
-	return m
+	return all
 }
 
-// module returns a component with its package URL, whose path is in lower case by its type's rules
+// digest returns a file's SHA-256, in hexadecimal.
+func digest(file string) (string, error) {
+	content, err := os.ReadFile(file)
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:]), err
+}
+
+// component returns a component of a bill.
+func component(path, version, licence string) cdx.Component {
+	url := packageURL(path, version)
+	return cdx.Component{Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url, BOMRef: url,
+		Licenses: &cdx.Licenses{{License: &cdx.License{ID: licence}}}}
+}
+
+// packageURL returns the URL of a module, whose path is in lower case by its type's rules
 // (github.com/package-url/purl-spec, golang).
-func module(path, version string) cdx.Component {
-	url := "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
-	return cdx.Component{Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url, BOMRef: url}
+func packageURL(path, version string) string {
+	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }

@@ -416,12 +416,17 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	fan := startWatchfan(t, dir, filepath.Join(dir, "kubeconfig"), c.flags(deployment, dir)...)
 	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt"), log: fan.Log,
 		secure: fan.Ports.Secure, admin: fan.Ports.Admin}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "watchfan.watchfan.svc"}}
-	w.client = &http.Client{Transport: transport, Timeout: steady.Patience}
-	t.Cleanup(transport.CloseIdleConnections)
+	w.client = trusting(t, secret.Data["ca.crt"])
 	return w
+}
+
+// trusting returns a client that trusts the release's CA.
+func trusting(t *testing.T, ca []byte) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "watchfan.watchfan.svc"}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: steady.Patience}
 }
 
 // startWatchfan starts the program, which is ready then and ends with the test.

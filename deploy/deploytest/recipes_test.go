@@ -7,6 +7,28 @@ import (
 	"testing"
 )
 
+// Each recipe says all that a reader asks, in the same order.
+func TestRecipesAreWhole(t *testing.T) {
+	rows, recipes := regexp.MustCompile(`(?m)^\| (set|watches|saves|mind|read in|run here) \| \S`), 0
+	for _, section := range strings.Split(readFile(t, "../RECIPES.md"), "\n## ")[1:] {
+		var got []string
+		for _, m := range rows.FindAllStringSubmatch(section, -1) {
+			if m[1] != "read in" {
+				got = append(got, m[1])
+			}
+		}
+		if name, _, _ := strings.Cut(section, "\n"); len(got) > 0 {
+			recipes++
+			if strings.Join(got, " ") != "set watches saves mind run here" {
+				t.Errorf("%s has the rows %v", name, got)
+			}
+		}
+	}
+	if recipes < 15 {
+		t.Errorf("%d recipes are found", recipes)
+	}
+}
+
 // Each test that a recipe names exists.
 func TestRecipesNameTests(t *testing.T) {
 	tests := ""

@@ -122,6 +122,20 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// The pages that answer one question are short, and README.md leads to each. deploy/README.md stays one
+// evening's reading.
+func TestPages(t *testing.T) {
+	for page, most := range map[string]int{"CLOUDS.md": 500, "PODS-API.md": 500, "WHY-NOT-WAIT.md": 500, "WILL-NOT.md": 500,
+		"README.md": 6000} {
+		if n := len(strings.Fields(readFile(t, "../"+page))); n > most {
+			t.Errorf("deploy/%s has %d words, and should have %d", page, n, most)
+		}
+		if !strings.Contains(readFile(t, "../../README.md"), "(deploy/"+page) {
+			t.Errorf("README.md does not lead to deploy/%s", page)
+		}
+	}
+}
+
 // anchors returns what links into a document may name: its headings, as GitHub writes them, and its
 // own anchors.
 func anchors(document string) (all []string) {

@@ -32,12 +32,14 @@ func apiserverArgs(d Dir, opts Options, state State) []string {
 		"--client-ca-file=" + d.file(caCertFile),
 		"--token-auth-file=" + d.file(tokenAuthFile),
 		"--authorization-mode=RBAC",
-		"--disable-admission-plugins=ServiceAccount", // nobody creates the default accounts
 		"--allow-privileged=true",
 		"--service-account-issuer=" + serviceAccountIssuer,
 		"--service-account-key-file=" + d.file(accountPublicFile),
 		"--service-account-signing-key-file=" + d.file(accountKeyFile),
 		"--v=" + strconv.Itoa(opts.Verbosity),
+	}
+	if !opts.ServiceAccounts {
+		args = append(args, "--disable-admission-plugins=ServiceAccount") // nobody creates the default accounts
 	}
 	for _, arg := range opts.APIServerArgs {
 		args = append(args, "--"+arg)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -63,6 +64,11 @@ func (c *Cluster) Run(ctx context.Context) error {
 			return nil // told to stop before it was ready
 		}
 		return err
+	}
+	if c.opts.ServiceAccounts {
+		var keeping sync.WaitGroup
+		defer keeping.Wait()
+		keeping.Go(func() { c.keepAccounts(ctx) })
 	}
 	fmt.Printf("devcluster ready: %s kubeconfig=%s\n", c.state.server(), c.adminKubeconfig())
 

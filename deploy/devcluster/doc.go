@@ -1,6 +1,7 @@
 // Command devcluster runs a real etcd and a real kube-apiserver on loopback,
 // for trying, testing and benchmarking watchfan. There is no kubelet, no
 // scheduler and no controller manager: objects stay as clients leave them.
+// With --service-accounts, pods are admitted with a token volume ([keepAccounts]).
 //
 //	devcluster [up] ──┬── devcluster etcd             127.0.0.1, no TLS
 //	                  └── devcluster kube-apiserver   127.0.0.1, TLS, RBAC
@@ -17,7 +18,8 @@
 //
 // The one that calls [Up] owns the children and does all that is done to them.
 // Beside it: one that starts children ([spawnLoop]), one per child that waits
-// for its end, one that accepts on the control socket and one per connection.
+// for its end, one that accepts on the control socket and one per connection,
+// and with --service-accounts the one that keeps accounts and its informer's.
 //
 // # State
 //

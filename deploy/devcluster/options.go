@@ -35,6 +35,10 @@ type Options struct {
 	// last, so they override ours.
 	APIServerArgs []string
 
+	// ServiceAccounts turns ServiceAccount admission on: pods get tokens, as in
+	// a cluster with a controller manager. See keepAccounts.
+	ServiceAccounts bool
+
 	// RestartDelay is how long a child that died by itself stays dead.
 	RestartDelay time.Duration
 
@@ -55,6 +59,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 		o.APIServerArgs = append(o.APIServerArgs, strings.TrimLeft(arg, "-"))
 		return nil
 	})
+	fs.BoolVar(&o.ServiceAccounts, "service-accounts", false, "admit pods as a whole cluster does, with a token volume: every namespace has the account default and the ConfigMap kube-root-ca.crt")
 	fs.DurationVar(&o.RestartDelay, "restart-delay", time.Second, "how long etcd or kube-apiserver stays down after it died by itself")
 	fs.IntVar(&o.Verbosity, "v", 0, "log `level` of kube-apiserver; from 4 on etcd logs debug messages too")
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/option"
 	"github.com/watchfan/watchfan/proxy/operate/assess"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/operate/enrol"
 	"github.com/watchfan/watchfan/proxy/operate/logging"
 	"github.com/watchfan/watchfan/proxy/operate/plugin"
 )
@@ -111,7 +112,7 @@ func newRoot() *cobra.Command {
 			return flags.Validate()
 		}
 	}
-	root.AddCommand(diagnose.Top(), diagnose.Explain(), assess.Command(), check, config, newVersion())
+	root.AddCommand(diagnose.Top(), diagnose.Explain(), assess.Command(), enrol.Keeper(), check, config, newVersion())
 	root.InitDefaultCompletionCmd() // for help
 	root.SetHelpCommand(newHelp(root, flags.Table))
 

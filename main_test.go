@@ -66,6 +66,9 @@ func TestCommands(t *testing.T) {
 	f("config --idle-timeout=90m", 0, "idleTimeout: 1h30m\n")
 	f("config -v=9", 0, "logLevel: debug\n")
 
+	f("keeper --help", 0, "--service NAMESPACE/NAME")
+	f("keeper --service=x/y", 2, `--tls-ca-file="" is missing: give a file`)
+	f("keeper --service=x --tls-cert-file=a --tls-ca-file=b", 2, `--service="x" names no Service: give NAMESPACE/NAME`)
 	f("completion bash", 0, "__start_watchfan")
 
 	f("verison", 2, "Did you mean this?\n\tversion\n")

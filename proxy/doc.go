@@ -13,7 +13,7 @@
 //	                                              audit, admission
 //	pass     the way to kube-apiserver            upstream, passthrough
 //	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, cached
-//	operate  what those who run it see            logging, diagnose, assess, plugin, admin
+//	operate  what those who run it see            logging, diagnose, assess, enrol, plugin, admin
 //
 // The documentation of each wing says what it knows, what it never knows, and which troubles begin
 // to be understood there. suites has the tests of the whole, and proxytest, which tests share.

@@ -119,7 +119,7 @@ oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## some of e2e
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
 		$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'
 
-versions: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (25 min; CHAOS_SEED=N)
+versions: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/node-clients $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (25 min; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
@@ -132,7 +132,8 @@ versions: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS)
 			$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'; \
 	done; \
 	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done; \
-	DEVCLUSTER_ARGS="$(EMULATED)" against devcluster-v1.36
+	DEVCLUSTER_ARGS="$(EMULATED)" against devcluster-v1.36; \
+	cd deploy/deploytest && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-v1.36 $(GO) test -timeout 10m -count=1 . -run '^TestEnrol$$'
 
 chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## faults, every event compared with etcd's history; then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N)
 	@rm -f bin/chaos.jsonl.gz
@@ -157,8 +158,8 @@ attack: bin/watchfan bin/devcluster ## attackers of all kinds beside honest clie
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 3h -count=1 -v ./proxy/suites/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
 
-deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema ## chart, dashboards, alerts, each command of the READMEs (3 min; UPDATE=1 rewrites METRICS.md)
-	@deploy/need.sh curl:curl script:bsdutils
+deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema bin/node-clients ## chart, dashboards, alerts, each command of the READMEs (3 min; UPDATE=1 rewrites METRICS.md)
+	@deploy/need.sh curl:curl script:bsdutils node:nodejs /usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	cd deploy/deploytest && ../progress.sh deploytest "3 minutes" $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
 statustest: bin/watchfan bin/devcluster ## the status page in a real Chromium (1 min; SCREENSHOTS=DIR; UPDATE=1)

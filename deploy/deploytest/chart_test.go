@@ -95,6 +95,10 @@ func TestObjects(t *testing.T) {
 	f("replicas: 1", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f("seeds: {enabled: false}", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
+	const keeper = "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding Deployment Deployment "
+	const rest = "PodDisruptionBudget Role RoleBinding Secret Service Service ServiceAccount ServiceAccount"
+	f("enrol: {enabled: true}", keeper+"MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding "+rest)
+	f("enrol: {enabled: true, policy: false}", keeper+rest)
 	f(readFile(t, "testdata/everything.yaml"),
 		"ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler "+
 			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service Service ServiceAccount ServiceMonitor")
@@ -293,6 +297,7 @@ func TestBadValues(t *testing.T) {
 	f("extraArgs: [min-request-timeout]", "/extraArgs/0", "does not match pattern")
 	f("autoscaling: {enabled: true, cpuPercent: 0}", "give autoscaling.cpuPercent")
 	f("autoscaling: {enabled: true, minReplicas: 5, maxReplicas: 2}", "minReplicas is 5, more than maxReplicas, 2")
+	f("{enrol: {enabled: true}, service: {port: 6443}}", "service.port must be 443")
 	f("serviceAccount: {create: false}", "give serviceAccount.name")
 	f("clientCertificates: {enabled: true}", "give clientCertificates.configMap")
 	f("views: [{name: a, drop: []}]", "/views/0/drop", "minItems")
@@ -300,6 +305,19 @@ func TestBadValues(t *testing.T) {
 	f("frontProxies: {enabled: true}", "give frontProxies.configMap")
 	f("frontProxies: {groupHeaders: ['X-A,X-B']}", "/frontProxies/groupHeaders/0", "does not match pattern")
 	f("anonymousAuth: 'no'", "/anonymousAuth", "want boolean")
+}
+
+// TestUntestedPolicy: the policy is installed only where its expressions are tested: in the dev
+// cluster's versions that have such policies.
+func TestUntestedPolicy(t *testing.T) {
+	for version, want := range map[string]bool{"v1.35.9": false, "v1.36.0": true, "v1.37.2": true, "v1.38.0-alpha.1": false, "v1.38.0": false} {
+		if _, err := templateFor(t, version, "enrol: {enabled: true}"); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "tested with Kubernetes 1.36 and 1.37, and not with "+version) {
+			t.Errorf("%s: %v", version, err)
+		}
+		if _, err := templateFor(t, version, "enrol: {enabled: true, policy: false}"); err != nil {
+			t.Errorf("%s without a policy: %v", version, err)
+		}
+	}
 }
 
 // TestSchema: each value of the schema is in values.yaml, which explains it. The other tests show

@@ -48,6 +48,9 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	if file := os.Getenv(podVariable); file != "" {
+		os.Exit(runAsPod(file))
+	}
 	code := m.Run()
 	if shared.cluster != nil {
 		if err := shared.Stop(); err != nil {
@@ -75,15 +78,16 @@ func binary(t *testing.T, name string) string {
 	return proxytest.Binary(t, strings.ToUpper(name)+"_BIN", name, "deploytest")
 }
 
-func startCluster(program string) (*cluster, error) {
-	running, err := proxytest.StartCluster(program, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s",
+func startCluster(program string, args ...string) (*cluster, error) {
+	args = append(args, "--apiserver-arg", "shutdown-watch-termination-grace-period=2s",
 		"--apiserver-arg", "authorization-mode=Node", "--apiserver-arg", "enable-admission-plugins=NodeRestriction")
+	running, err := proxytest.StartCluster(program, args...)
 	if err != nil {
 		return nil, err
 	}
 	c := &cluster{Cluster: running}
 	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Ready.Kubeconfigs["admin"]); err == nil {
-		c.config.QPS = -1
+		c.config.QPS, c.config.WarningHandler = -1, rest.NoWarnings{}
 		c.client, err = kubernetes.NewForConfig(c.config)
 	}
 	if err == nil {

@@ -397,17 +397,7 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 			t.Fatal(err)
 		}
 	}
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: upstream, CertificateAuthority: upstreamCA}
-	if account != "watchfan" {
-		kubeconfig.Clusters["c"].TLSServerName = "watchfan.watchfan.svc"
-	}
-	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: c.token(t, namespace, account)}
-	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	kubeconfig.CurrentContext = "x"
-	if err := clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "kubeconfig")); err != nil {
-		t.Fatal(err)
-	}
+	c.kubeconfig(t, filepath.Join(dir, "kubeconfig"), upstream, upstreamCA, account)
 
 	deployment, err := c.client.AppsV1().Deployments(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
 	if err != nil {
@@ -427,6 +417,22 @@ func trusting(t *testing.T, ca []byte) *http.Client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "watchfan.watchfan.svc"}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: steady.Patience}
+}
+
+// kubeconfig writes a kubeconfig with the token of a service account in the release's namespace.
+func (c *cluster) kubeconfig(t *testing.T, file, upstream, upstreamCA, account string) {
+	t.Helper()
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: upstream, CertificateAuthority: upstreamCA}
+	if upstream != c.config.Host {
+		kubeconfig.Clusters["c"].TLSServerName = "watchfan.watchfan.svc"
+	}
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: c.token(t, namespace, account)}
+	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	kubeconfig.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*kubeconfig, file); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // startWatchfan starts the program, which is ready then and ends with the test.

@@ -28,7 +28,7 @@ var (
 )
 
 // roundInterval is how soon the keeper sees a new certificate, and tries again what has failed.
-const roundInterval = 10 * time.Second
+const roundInterval = 5 * time.Second
 
 // keeper keeps the bundle in namespaces. Its fields are immutable but for said, which Run's goroutine owns.
 type keeper struct {

@@ -193,6 +193,7 @@ func TestEnrol(t *testing.T) {
 	t.Run("Shapes", e.testShapes)
 	t.Run("Use", e.testUse)
 	t.Run("Charts", e.testCharts)
+	t.Run("Commands", e.testCommands)
 	t.Run("KeeperRights", e.testKeeperRights)
 	t.Run("Renewal", e.testRenewal)
 }
@@ -494,6 +495,89 @@ func (e *enrolment) testCharts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// kubectl watchfan enrols a workload of a namespace without the label, by its label or by all that the
+// policy would change, and takes back every field. Nothing of a dry run stays.
+func (e *enrolment) testCommands(t *testing.T) {
+	plugin := filepath.Join(t.TempDir(), "kubectl-watchfan")
+	if err := os.Symlink(binary(t, "watchfan"), plugin); err != nil {
+		t.Fatal(err)
+	}
+	run := func(want string, args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), plugin, append(args, "--kubeconfig", e.Ready.Kubeconfigs["admin"])...)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("kubectl watchfan %s: %v\n%s\nwant %s", strings.Join(args, " "), err, out, want)
+		}
+	}
+	e.label(t, "stall", "")
+	e.must(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: hello, namespace: stall}}")
+	e.must(t, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: stall}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      hostAliases: [{ip: 192.0.2.1, hostnames: [a]}]
+      initContainers: [{name: i, image: i}]
+      containers: [{name: c, image: i, env: [{name: A, value: a}], volumeMounts: [{name: e, mountPath: /e}]}]
+      volumes: [{name: e, emptyDir: {}}]
+`)
+	template := func() corev1.PodTemplateSpec {
+		t.Helper()
+		d, err := e.client.AppsV1().Deployments("stall").Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Spec.Template
+	}
+	before := template()
+	run("enrol: \"true\"", "enrol", "deployment/web", "-n", "stall", "--dry-run=server", "-o", "yaml")
+	if diff := cmp.Diff(before, template()); diff != "" {
+		t.Errorf("after a dry run:\n%s", diff)
+	}
+	net, tier, _ := e.network(t)
+	for i, flags := range [][]string{{}, {"--template"}} {
+		run("deployment/web enrolled\n", append([]string{"enrol", "deploy/web", "-n", "stall"}, flags...)...)
+		now := template()
+		pod := &corev1.Pod{ObjectMeta: now.ObjectMeta, Spec: now.Spec}
+		pod.Name = fmt.Sprint("web-", i)
+		if written := len(pod.Spec.Volumes) > 1; written != (i == 1) {
+			t.Errorf("enrol %v writes %v", flags, pod.Spec)
+		}
+		if i == 0 {
+			steady.Until(t, "an enrolled pod", func() error {
+				if !enrolled(e.try(t, "stall", pod)) {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+		}
+		pod = e.create(t, "stall", pod)
+		used := tier.opened.Load()
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			if out, err := net.run(t, e.cluster, pod, c, []string{inClusterClient, "stall", "hello"}); err != nil || tier.opened.Load() == used {
+				t.Errorf("container %s does not use the tier: %v\n%s", c.Name, err, out)
+			}
+		}
+		run("pod/"+pod.Name, "enrolled", "-n", "stall")
+		run("deployment/web left\n", "leave", "deployment/web", "-n", "stall")
+		if diff := cmp.Diff(before, template()); diff != "" {
+			t.Errorf("enrol %v and leave change the template:\n%s", flags, diff)
+		}
+	}
+	run("namespace/stall enrolled\n", "enrol", "stall")
+	e.awaitPolicy(t, "stall", true)
+	run("deployment/web left\n", "leave", "deployment/web", "-n", "stall")
+	if got := template().Labels[enrol.Label]; got != "false" {
+		t.Errorf("in an enrolled namespace a workload leaves with the label %q", got)
+	}
+	run("namespace/stall left\n", "leave", "stall")
+	e.awaitPolicy(t, "stall", false)
 }
 
 // The keeper's token can write the bundle, and can do nothing else.

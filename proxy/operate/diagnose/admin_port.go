@@ -23,6 +23,11 @@ func (a *adminPort) addFlag(flags *pflag.FlagSet) {
 		"`URL` of watchfan's admin port; for a pod, run kubectl port-forward POD 8002")
 }
 
+// Ask reads the answer of a page of an admin port in JSON into v.
+func Ask(admin, path string, query url.Values, v any) error {
+	return (&adminPort{admin}).decode(path, query, v)
+}
+
 // decode reads an answer in JSON into v.
 func (a *adminPort) decode(path string, query url.Values, v any) error {
 	query.Set("format", "json")

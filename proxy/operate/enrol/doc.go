@@ -1,10 +1,12 @@
 // Package enrol lets pods that exist use watchfan, without a change of their configuration: it has the
-// names of enrolment, and the keeper of its bundles.
+// names of enrolment, the keeper of its bundles, and what kubectl watchfan does to workloads.
 //
 //	names.go    labels and names, which the chart has too (deploy/chart/templates/enrol.yaml)
 //	bundle.go   what a namespace is given: whom to trust, and where the tier is
 //	keeper.go   keeps the bundle in namespaces
 //	command.go  the command watchfan keeper
+//	workload.go enrols namespaces and workloads, by the label or by all that the policy would change
+//	list.go     which workloads are enrolled
 //
 // # Parts
 //

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 
@@ -21,8 +22,9 @@ import (
 const Name = "kubectl-watchfan"
 
 const usage = `kubectl watchfan runs watchfan top and watchfan explain for the pods of watchfan in a cluster.
+It also lets namespaces and workloads use watchfan, takes that back, and shows them.
 
-It finds the pods by their labels, and reaches their admin ports as kubectl port-forward does. Its user
+It finds watchfan's pods by their labels, and reaches their admin ports as kubectl port-forward does. Its user
 needs the rights to list pods and to create pods/portforward.
 On a terminal, top shows one pod until Ctrl-C, and several once. IDs belong to a pod: give explain
 an ID with --pod.`
@@ -46,13 +48,10 @@ func Command() *cobra.Command {
 	}
 	var cluster option.Table
 	c.upstream.AddTo(&cluster)
-	flags := root.PersistentFlags()
-	flags.AddFlagSet(cluster.Flags())
-	flags.StringVar(&c.pod, "pod", "", "`NAME` of the only pod to ask")
-	flags.StringVarP(&c.namespace, "pod-namespace", "n", "", "`NAMESPACE` of the pods (default all)")
-	flags.StringVarP(&c.selector, "pod-selector", "l", everyPod, "`LABELS` of the pods")
+	root.PersistentFlags().AddFlagSet(cluster.Flags())
 	for _, show := range []*cobra.Command{diagnose.Top(), diagnose.Explain()} {
 		work := show.RunE
+		c.addPodFlags(show.Flags(), "n", "l")
 		_ = show.Flags().MarkHidden("admin")
 		show.PreRunE = func(show *cobra.Command, _ []string) error {
 			if show.Flags().Changed("admin") {
@@ -63,7 +62,15 @@ func Command() *cobra.Command {
 		show.RunE = func(show *cobra.Command, args []string) error { return c.run(show, args, work) }
 		root.AddCommand(show)
 	}
+	root.AddCommand(c.newChange(false), c.newChange(true), c.newEnrolled())
 	return root
+}
+
+// addPodFlags adds the flags that choose pods, two of which may have short names.
+func (c *command) addPodFlags(flags *pflag.FlagSet, namespace, selector string) {
+	flags.StringVar(&c.pod, "pod", "", "`NAME` of the only pod to ask")
+	flags.StringVarP(&c.namespace, "pod-namespace", namespace, "", "`NAMESPACE` of the pods (default all)")
+	flags.StringVarP(&c.selector, "pod-selector", selector, everyPod, "`LABELS` of the pods")
 }
 
 // run runs a command of package diagnose for one pod after another.

@@ -35,6 +35,7 @@ type fakeCluster struct {
 	*httptest.Server
 	items []string                    // JSON of pods
 	admin map[string]*httptest.Server // by namespace/name:port
+	lists map[string]string           // answers to requests without everyPod, by path
 
 	mu    sync.Mutex
 	asked []string
@@ -61,8 +62,10 @@ func (f *fakeCluster) add(t *testing.T, namespace, name, phase string, port int)
 			fmt.Fprintf(w, "watch %s of %s\n", id, name)
 		} else if r.URL.Query().Get("format") == "text" {
 			fmt.Fprintf(w, "7 watches of %s\n", name)
+		} else if r.URL.Path == "/debug/lanes" {
+			fmt.Fprint(w, `{"lanes":[{},{}]}`)
 		} else {
-			fmt.Fprint(w, `{"watchers":[{"id":5}]}`)
+			fmt.Fprint(w, `{"total":7,"watchers":[{"id":5,"client":"10.1.0.5:4000"}],"passedThrough":{"watchers":[{"client":"[fd00::5]:1"}]}}`)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -79,6 +82,9 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "unable to upgrade: unable to negotiate protocol", http.StatusForbidden)
 	case m != nil:
 		f.forward(w, r, m[1]+"/"+m[2])
+	case f.lists[r.URL.Path] != "" && r.URL.Query().Get("labelSelector") != everyPod:
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, f.lists[r.URL.Path])
 	case strings.Contains(r.URL.Path, "/forbidden/"):
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","message":"pods is forbidden: User \"eve\" cannot list it"}`)
@@ -171,6 +177,7 @@ func run(ctx context.Context, args ...string) (stdout string, err error) {
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.SetArgs(args)
 	c.SetOut(&out)
+	c.SetErr(io.Discard)
 	err = c.ExecuteContext(ctx)
 	return out.String(), err
 }
@@ -204,6 +211,46 @@ func TestPods(t *testing.T) {
 		path = "/api/v1/namespaces/" + path + "/portforward "
 		if !slices.Contains(f.asked, "GET "+path+"websocket") || !slices.Contains(f.asked, "POST "+path+"SPDY/3.1") {
 			t.Errorf("forwarding asked for %v, want WebSocket first and then SPDY for %s", f.asked, path)
+		}
+	}
+}
+
+// enrolled counts the pods of each workload, and the watches of their addresses at all pods of watchfan.
+func TestEnrolled(t *testing.T) {
+	f := newFakeCluster(t)
+	const pod = `{"metadata":{"name":"web-1-%[1]s","namespace":"shop","creationTimestamp":"2020-01-01T00:00:00Z","labels":{"pod-template-hash":"1"%[2]s},` +
+		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-1","uid":"u","controller":true}]},` +
+		`"spec":{"hostNetwork":%[3]s},"status":{"podIP":"%[4]s","phase":"%[5]s"}}`
+	const yes, no = `,"watchfan.io/enrolled":"true"`, `,"watchfan.io/enrol":"false"`
+	f.lists = map[string]string{
+		"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true"}}}]}`,
+		"/api/v1/namespaces/shop/pods": `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join([]string{
+			fmt.Sprintf(pod, "a", yes, "false", "10.1.0.5", "Running"), fmt.Sprintf(pod, "b", yes, "false", "fd00::5", "Running"),
+			fmt.Sprintf(pod, "c", "", "false", "10.1.0.6", "Running"), fmt.Sprintf(pod, "d", "", "true", "10.1.0.7", "Running"),
+			fmt.Sprintf(pod, "e", no, "false", "10.1.0.8", "Running"), fmt.Sprintf(pod, "f", yes, "false", "10.1.0.9", "Succeeded"),
+		}, ",") + `]}`,
+	}
+	stdout, err := f.try(t, "enrolled")
+	if want := `shop +deployment/web +2/3 +\d+y\S* +-\n$`; err != nil || !regexp.MustCompile(want).MatchString(stdout) {
+		t.Errorf("without a pod of watchfan: %v\n%s\nwant %s", err, stdout, want)
+	}
+	f.add(t, "watchfan", "watchfan-a", "Running", 9002)
+	f.add(t, "watchfan", "watchfan-b", "Running", 9002)
+	stdout, err = f.try(t, "enrolled", "-n", "shop")
+	want := `shop +deployment/web +2/3 +\d+y\S* +2 \(2 pass through\)\n\nkube-apiserver has 4 watches of watchfan in place of its clients' 14\.\n$`
+	if err != nil || !regexp.MustCompile(want).MatchString(stdout) {
+		t.Errorf("%v\n%s\nwant %s", err, stdout, want)
+	}
+	for args, want := range map[string]string{
+		"enrol shop -n shop":             "give TYPE/NAME with -n",
+		"enrol deployment/web":           "give its namespace with -n",
+		"leave job/x -n shop":            "give deployment/NAME",
+		"enrol shop --dry-run=client":    "--dry-run=client is unknown: give server or none",
+		"leave shop --output=json":       "--output=json is unknown: give name or yaml",
+		"enrol deployments/web -n a b c": "accepts 1 arg",
+	} {
+		if _, err := f.try(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
 		}
 	}
 }

@@ -1,13 +1,16 @@
 // Package plugin is the command kubectl watchfan: watchfan top and watchfan explain for the pods of a
-// cluster. kubectl runs the program kubectl-watchfan, which is watchfan under another name.
+// cluster, and the enrolment of workloads. kubectl runs the program kubectl-watchfan, which is watchfan
+// under another name.
 //
 //	command.go  the command line, and which pods a command asks
 //	pods.go     the pods, found by label at kube-apiserver
+//	enrol.go    enrol and leave: the command lines of package enrol
+//	enrolled.go which workloads are enrolled, beside what the pods of watchfan serve
 //	forward.go  a local port for the admin port of a pod, through kube-apiserver
 //
-// It needs a kubeconfig whose user may list pods and create pods/portforward. The admin port sees the
-// request come from its own pod, so it answers as on loopback. The local port is open on 127.0.0.1
-// while the command runs.
+// top and explain need a kubeconfig whose user may list pods and create pods/portforward. The admin
+// port sees the request come from its own pod, so it answers as on loopback. The local port is open on
+// 127.0.0.1 while the command runs.
 //
-// It knows package diagnose's commands and no page of the admin port.
+// It knows package diagnose's commands, and the watches and caches that its pages list.
 package plugin

@@ -1,0 +1,127 @@
+package plugin
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/watchfan/watchfan/proxy/operate/enrol"
+)
+
+const enrolUsage = `kubectl watchfan enrol lets pods use watchfan in place of kube-apiserver.
+
+  kubectl watchfan enrol NAMESPACE              all pods of a namespace, from when they next start
+  kubectl watchfan enrol TYPE/NAME -n NAMESPACE a Deployment, StatefulSet or DaemonSet, which is rolled out
+
+It sets the label ` + enrol.Label + `. In a cluster without the chart's policy it writes what the policy would
+change into the workload's template. --dry-run=server -o yaml prints the result for a repository.
+kubectl watchfan leave takes it back.`
+
+// change is a command line of enrol or leave.
+type change struct {
+	*command
+	namespace, dryRun, output string
+	template                  bool
+}
+
+// newChange returns the command enrol, or leave.
+func (c *command) newChange(leave bool) *cobra.Command {
+	f := change{command: c}
+	changing := &cobra.Command{
+		Use: "enrol NAMESPACE|TYPE/NAME", Short: "Let the pods of a namespace or workload use watchfan", Long: enrolUsage,
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(*cobra.Command, []string) error { return f.check() },
+		RunE:    func(c *cobra.Command, args []string) error { return f.run(c, args[0], leave) },
+	}
+	flags := changing.Flags()
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "`NAMESPACE` of the workload")
+	flags.StringVar(&f.dryRun, "dry-run", "none", "`WHERE`: server asks for the result and changes nothing; none")
+	flags.StringVarP(&f.output, "output", "o", "name", "`FORMAT`: name, or yaml for the whole object")
+	if leave {
+		changing.Use, changing.Short = "leave NAMESPACE|TYPE/NAME", "Let them use kube-apiserver again"
+		changing.Long = "kubectl watchfan leave takes back what kubectl watchfan enrol does. Pods change when they next start."
+	} else {
+		flags.BoolVar(&f.template, "template", false, "write all fields into the workload's template, without the policy")
+	}
+	return changing
+}
+
+func (f *change) check() error {
+	switch {
+	case f.dryRun != "none" && f.dryRun != "server":
+		return fmt.Errorf("--dry-run=%s is unknown: give server or none", f.dryRun)
+	case f.output != "name" && f.output != "yaml":
+		return fmt.Errorf("--output=%s is unknown: give name or yaml", f.output)
+	}
+	return nil
+}
+
+func (f *change) run(c *cobra.Command, argument string, leave bool) error {
+	target, err := enrol.ParseTarget(argument, f.namespace)
+	if err != nil {
+		return err
+	}
+	cfg, err := f.upstream.Config()
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	e := enrol.Enroller{Client: client, DryRun: f.dryRun == "server", Template: f.template}
+	work, done := e.Enrol, "enrolled"
+	if leave {
+		work, done = e.Leave, "left"
+	}
+	o, err := work(c.Context(), target)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", c.Name(), target, err)
+	}
+	if f.output == "yaml" {
+		return writeObject(c.OutOrStdout(), o)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s %s%s\n", target, done, map[bool]string{true: " (server dry run)"}[e.DryRun])
+	if target.Namespace != "" || e.DryRun {
+		return nil
+	}
+	if leave {
+		fmt.Fprintf(c.OutOrStdout(), "Its pods change when they are restarted; kubectl watchfan enrolled -n %s shows them.\n", target.Name)
+		return nil
+	}
+	return sayRestart(c, client, target.Name)
+}
+
+// sayRestart says which workloads of a namespace have pods from before.
+func sayRestart(c *cobra.Command, client dynamic.Interface, namespace string) error {
+	workloads, err := enrol.List(c.Context(), client, namespace)
+	var restart []string
+	for _, w := range workloads {
+		if w.Enrolled < w.Pods && !strings.HasPrefix(w.Name, "pod/") {
+			restart = append(restart, w.Name)
+		}
+	}
+	if len(restart) > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "These use watchfan once they are restarted:\n  kubectl -n %s rollout restart %s\n",
+			namespace, strings.Join(restart, " "))
+	}
+	return err
+}
+
+// writeObject writes an object as one would keep it in a repository.
+func writeObject(w io.Writer, o *unstructured.Unstructured) error {
+	for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"} {
+		unstructured.RemoveNestedField(o.Object, "metadata", field)
+	}
+	delete(o.Object, "status")
+	content, err := yaml.Marshal(o.Object)
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/operate/enrol"
+)
+
+const enrolledUsage = `kubectl watchfan enrolled shows which workloads use watchfan, since when, and how many watches they have there.
+
+PODS are those that are enrolled, of all that would be after a restart. WATCHES are served from caches; those
+that pass through to kube-apiserver are beside them. The last line compares with what kube-apiserver would have.`
+
+// newEnrolled returns the command enrolled.
+func (c *command) newEnrolled() *cobra.Command {
+	var namespace string
+	enrolled := &cobra.Command{
+		Use: "enrolled", Short: "Show which workloads use watchfan, since when, and what that saves", Long: enrolledUsage, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := c.upstream.Config()
+			if err != nil {
+				return err
+			}
+			client, err := dynamic.NewForConfig(cfg)
+			if err != nil {
+				return err
+			}
+			workloads, err := enrol.List(cmd.Context(), client, namespace)
+			if err != nil {
+				return fmt.Errorf("list enrolled pods: %w", err)
+			}
+			u, err := c.use(cmd.Context(), cfg)
+			if err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "watches are unknown: %v\n", err)
+			}
+			return writeEnrolled(cmd.OutOrStdout(), workloads, u, time.Now())
+		},
+	}
+	c.addPodFlags(enrolled.Flags(), "", "")
+	enrolled.Flags().StringVarP(&namespace, "namespace", "n", "", "`NAMESPACE` of the workloads (default all)")
+	return enrolled
+}
+
+// use is what the pods of watchfan serve.
+type use struct {
+	served, passed map[string]int // watches by client's IP address
+	clients        int            // watches that are served from caches
+	upstream       int            // watches that watchfan has at kube-apiserver for them
+}
+
+// use asks the pods of watchfan. It returns nil if it cannot.
+func (c *command) use(ctx context.Context, cfg *rest.Config) (*use, error) {
+	pods, err := findPods(ctx, cfg, c.namespace, c.pod, c.selector)
+	if err != nil {
+		return nil, err
+	}
+	u := &use{served: make(map[string]int), passed: make(map[string]int)}
+	for _, p := range pods {
+		if err := ask(ctx, cfg, p, u.add); err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+// add adds what one pod serves.
+func (u *use) add(admin string) error {
+	var list diagnose.WatcherList
+	if err := diagnose.Ask(admin, diagnose.WatchersPath, url.Values{"limit": {"10000"}}, &list); err != nil {
+		return err
+	}
+	var lanes diagnose.DebugState
+	if err := diagnose.Ask(admin, "/debug/lanes", url.Values{}, &lanes); err != nil {
+		return err
+	}
+	for _, w := range list.Watchers {
+		count(u.served, w.Client)
+	}
+	for _, w := range list.Passed.Watchers {
+		count(u.passed, w.Client)
+	}
+	u.clients += list.Total
+	u.upstream += len(lanes.Lanes)
+	return nil
+}
+
+func count(by map[string]int, client string) {
+	if host, _, err := net.SplitHostPort(client); err == nil {
+		client = host
+	}
+	by[client]++
+}
+
+func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Time) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAMESPACE\tWORKLOAD\tPODS\tSINCE\tWATCHES")
+	for _, l := range workloads {
+		since, watches := "-", "-"
+		if !l.Since.IsZero() {
+			since = duration.HumanDuration(now.Sub(l.Since))
+		}
+		if u != nil {
+			served, passed := 0, 0
+			for _, ip := range l.IPs {
+				served, passed = served+u.served[ip], passed+u.passed[ip]
+			}
+			if watches = strconv.Itoa(served); passed > 0 {
+				watches += fmt.Sprintf(" (%d pass through)", passed)
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d/%d\t%s\t%s\n", l.Namespace, l.Name, l.Enrolled, l.Pods, since, watches)
+	}
+	if err := table.Flush(); err != nil || u == nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nkube-apiserver has %d watches of watchfan in place of its clients' %d.\n", u.upstream, u.clients)
+	return err
+}

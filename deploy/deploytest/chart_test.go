@@ -96,7 +96,8 @@ func TestObjects(t *testing.T) {
 	f("seeds: {enabled: false}", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
 	const keeper = "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding Deployment Deployment "
-	const rest = "PodDisruptionBudget Role RoleBinding Secret Service Service ServiceAccount ServiceAccount"
+	const rest = "PodDisruptionBudget Role RoleBinding Secret Service Service ServiceAccount ServiceAccount " +
+		"ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"
 	f("enrol: {enabled: true}", keeper+"MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding "+rest)
 	f("enrol: {enabled: true, policy: false}", keeper+rest)
 	f(readFile(t, "testdata/everything.yaml"),

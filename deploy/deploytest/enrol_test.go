@@ -603,6 +603,13 @@ func (e *enrolment) testKeeperRights(t *testing.T) {
 	_, err = keeper.CoreV1().Services(namespace).Get(ctx, "watchfan", metav1.GetOptions{})
 	refused("get the Service", err)
 
+	// Nobody else may write the bundle.
+	admins := e.client.CoreV1().ConfigMaps("shop")
+	_, err = e.client.CoreV1().ConfigMaps("plain").Create(ctx, bundle, metav1.CreateOptions{})
+	refused("create a bundle as administrator", err)
+	_, err = admins.Patch(ctx, enrol.BundleName, types.MergePatchType, []byte(`{"data":{"`+enrol.AddressesKey+`":"192.0.2.1"}}`), metav1.PatchOptions{})
+	refused("patch a bundle as administrator", err)
+
 	// All that RBAC lets it do beyond what every account may.
 	rules := func(account string) (all []string) {
 		client := e.as(t, account)

@@ -307,7 +307,7 @@ func TestReleases(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(s.Data["ca.crt"])
 		for _, host := range []string{"watchfan.watchfan", "watchfan.watchfan.svc",
-			"watchfan.watchfan.svc.cluster.local", "fan.example.com"} {
+			"watchfan.watchfan.svc.cluster.local", "kubernetes.default.svc", "fan.example.com"} {
 			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
 				t.Error(err)
 			}

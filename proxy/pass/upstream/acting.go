@@ -23,7 +23,7 @@ type acting struct {
 	verb, group, resource string
 	whom                  string
 	used                  bool // by watchfan, from constrainedFrom on
-	any                   bool // and may be without names
+	unnamed               bool // and needs no names
 }
 
 const (
@@ -51,18 +51,18 @@ type rulesReview struct {
 	}
 }
 
-// names returns whom the rules let the account act as in one way. any says that there is a rule without
+// names returns whom the rules let the account act as in one way. all says that there is a rule without
 // names.
-func (r *rulesReview) names(a acting) (names []string, any bool) {
+func (r *rulesReview) names(a acting) (names []string, all bool) {
 	for _, rule := range r.Status.ResourceRules {
 		has := func(in []string, s string) bool { return slices.Contains(in, s) || slices.Contains(in, "*") }
 		if has(rule.Verbs, a.verb) && has(rule.APIGroups, a.group) && has(rule.Resources, a.resource) {
 			names = append(names, rule.ResourceNames...)
-			any = any || len(rule.ResourceNames) == 0
+			all = all || len(rule.ResourceNames) == 0
 		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names), any
+	return slices.Compact(names), all
 }
 
 // actsAs says, a line for each way, whom the proxy's account may act as, and what of that is wider
@@ -82,19 +82,11 @@ func (u *Upstream) actsAs(ctx context.Context, gitVersion string) ([]string, err
 	constrained := err == nil && v.AtLeast(constrainedFrom)
 	var lines []string
 	for _, a := range actings {
-		names, any := rules.names(a)
-		if len(names) == 0 && !any {
+		names, all := rules.names(a)
+		if len(names) == 0 && !all {
 			continue
 		}
-		shown := strings.Join(names[:min(len(names), mostNames)], ", ")
-		if more := len(names) - mostNames; more > 0 {
-			shown += fmt.Sprintf(" and %d more", more)
-		}
-		line := fmt.Sprintf("%s %s (%s)", a.whom, shown, a.verb)
-		if any {
-			line = fmt.Sprintf("any %s (%s)", a.whom, a.verb)
-		}
-		lines = append(lines, line+a.remark(any, constrained))
+		lines = append(lines, a.line(names, all)+a.remark(all, constrained))
 		if a.verb == nodeVerb && constrained {
 			name := append(names, "watchfan-check")[0]
 			if err := u.isNode(ctx, name); err != nil {
@@ -108,16 +100,27 @@ func (u *Upstream) actsAs(ctx context.Context, gitVersion string) ([]string, err
 	return lines, nil
 }
 
+func (a acting) line(names []string, all bool) string {
+	if all {
+		return fmt.Sprintf("any %s (%s)", a.whom, a.verb)
+	}
+	shown := strings.Join(names[:min(len(names), mostNames)], ", ")
+	if more := len(names) - mostNames; more > 0 {
+		shown += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s %s (%s)", a.whom, shown, a.verb)
+}
+
 // remark says what is wrong with a right, if anything.
-func (a acting) remark(any, constrained bool) string {
+func (a acting) remark(all, constrained bool) string {
 	switch {
 	case !constrained && a.verb != oldVerb:
 		return ": kube-apiserver knows that verb from " + constrainedFrom.String() + " on"
-	case !constrained && (!any || a.whom == "user"): // as kubelets need it
+	case !constrained && (!all || a.whom == "user"): // as kubelets need it
 		return ""
 	case a.verb == oldVerb && constrained:
 		return ": wider than needed from " + constrainedFrom.String() + " on"
-	case !a.used || any && !a.any:
+	case !a.used || all && !a.unnamed:
 		return ": wider than needed"
 	}
 	return ""

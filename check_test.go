@@ -76,7 +76,7 @@ func TestCheck(t *testing.T) {
 	acts("v1.37.2+k3s1", rule(info, authentication, "users", ""), "any user ("+info+")"+wider)
 	acts("v1.36.0", rule("impersonate:arbitrary-node", authentication, "nodes", named("n1")),
 		"node n1 (impersonate:arbitrary-node)\n"+
-			"no node yet: as n1, kube-apiserver sees the groups []: take the verb impersonate on users away")
+			"kubelets are refused: as n1, kube-apiserver sees the groups []: take the verb impersonate on users away")
 	acts("v1.36.0", rule("*", "*", "*", ""), "anybody: it may do everything, which is wider than needed")
 	delete(answers, rulesReviews)
 	delete(answers, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews")

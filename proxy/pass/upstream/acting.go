@@ -90,7 +90,7 @@ func (u *Upstream) actsAs(ctx context.Context, gitVersion string) ([]string, err
 		if a.verb == nodeVerb && constrained {
 			name := append(names, "watchfan-check")[0]
 			if err := u.isNode(ctx, name); err != nil {
-				lines = append(lines, fmt.Sprintf("no node yet: as %s, %v", name, err))
+				lines = append(lines, fmt.Sprintf("kubelets are refused: as %s, %v", name, err))
 			}
 		}
 	}

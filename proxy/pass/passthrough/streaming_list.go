@@ -134,12 +134,12 @@ func (p *Forwarder) endless(ctx context.Context, probe *listProbe) bool {
 	return known.endless
 }
 
-// learnEnd asks whether lists are endless, and remembers the answer. If there is none, it returns false.
+// learnEnd asks whether lists are endless, and remembers the answer if it holds for all clients.
 func (p *Forwarder) learnEnd(ctx context.Context, probe *listProbe) bool {
 	began := time.Now()
-	endless, ok := p.askEnd(ctx, probe)
-	if !ok {
-		return false
+	endless, forAll := p.askEnd(ctx, probe)
+	if !forAll {
+		return endless
 	}
 	if before, _ := p.lists.known.Peek(probe.gvr); endless && !before.endless {
 		p.Guard.Log.Info("Refused streaming lists, the API server behind kube-apiserver never ends them",
@@ -149,14 +149,19 @@ func (p *Forwarder) learnEnd(ctx context.Context, probe *listProbe) bool {
 	return endless
 }
 
-// askEnd sends probe. ok is false if the answer does not say whether lists are endless.
-func (p *Forwarder) askEnd(ctx context.Context, probe *listProbe) (endless, ok bool) {
+// askEnd sends probe. forAll is false if the answer says nothing about the server.
+func (p *Forwarder) askEnd(ctx context.Context, probe *listProbe) (endless, forAll bool) {
 	resp, err := p.Upstream.DoAs(probe.id, probe.req.Clone(ctx))
-	if err != nil {
-		return true, errors.Is(ctx.Err(), context.DeadlineExceeded) // it sends nothing, not even a head
+	if err != nil { // if there is no answer, the server may be slow, or kube-apiserver to authenticate a stranger
+		late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+		return late, late && !p.Authorizer.Source(probe.id).Stranger
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusBadRequest, http.StatusUnprocessableEntity: // to the probe's selector; a client may list instead
+		return true, true
+	default:
 		return false, false
 	}
 	events := framing.NewEventReader(framing.JSON, io.LimitReader(resp.Body, mostProbed))

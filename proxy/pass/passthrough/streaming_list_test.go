@@ -87,6 +87,13 @@ func TestStreamingLists(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			w.WriteHeader(403)
 		}, 422, refused, 1},
+		"selector refused": {func(w http.ResponseWriter, r *http.Request) {
+			if probe(r) {
+				w.WriteHeader(400)
+			} else {
+				streams(thingAdded)(w, r)
+			}
+		}, 422, refused, 1},
 		"probe forbidden": {func(w http.ResponseWriter, r *http.Request) {
 			if probe(r) {
 				w.WriteHeader(403)
@@ -174,6 +181,30 @@ func TestStreamingListProbe(t *testing.T) {
 			"resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=1&watch=true [Bearer client-token] [jane] []"
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// While kube-apiserver does not answer a client that it has never accepted, nothing is known of the server.
+func TestStreamingListStranger(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		var slow atomic.Bool
+		b := &backend{answer: func(w http.ResponseWriter, r *http.Request) {
+			if slow.Load() {
+				<-r.Context().Done()
+			}
+			streams(thingAdded, endMark)(w, r)
+		}}
+		b.behind(p)
+		for _, code := range []int{422, 422, 200} {
+			slow.Store(code == 422)
+			ask := bubble.Request{Target: streamed, Header: []string{"Accept", "application/yaml"}, Token: bubble.ClientToken}
+			if resp := p.Send(ask).Response(); resp.StatusCode != code {
+				t.Errorf("got %d, want %d", resp.StatusCode, code)
+			}
+		}
+		if n := b.probes.Load(); n != 3 {
+			t.Errorf("the server was asked %d times, want 3", n)
 		}
 	})
 }

@@ -24,6 +24,9 @@ func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 		{Name: "shutdown", OK: s.notStopping},
 		{Name: "upstream", OK: s.check.OK},
 	}
+	if s.fallback != nil {
+		checks = append(checks, diagnose.Check{Name: "fallback", OK: s.fallback.OK})
+	}
 	return admin.New(admin.Config{
 		Loopback:  net.ParseIP(s.opts.AdminBindAddress).IsLoopback(),
 		Profiling: s.opts.Profiling,

@@ -61,6 +61,8 @@ func (s *Server) Handle(x *exchange.Exchange) {
 	switch why := h.req.Uncacheable; {
 	case h.req.Seed != "":
 		s.cached.ServeSeed(x, h.id, h.req, h.cacheable)
+	case s.fallback != nil:
+		s.fallBack(h)
 	case h.cacheable && h.id.Kind != auth.KindAnonymous:
 		s.cached.Serve(x, h.id, h.req)
 	case h.cacheable:
@@ -68,6 +70,19 @@ func (s *Server) Handle(x *exchange.Exchange) {
 	default:
 		s.end(x, h.id, h.req, request.PassThrough(why))
 	}
+}
+
+// fallBack passes a request through that a fall-back answers.
+func (s *Server) fallBack(h *handling) {
+	o := request.PassThrough(request.Fallback)
+	if h.req.IsWatch() {
+		h.Conn.EndArrival()
+		h.Recall = h.Conn.Dismissed()
+		if refused := s.fallback.AwaitStart(h.wait); refused != nil {
+			o = request.Refuse(refused)
+		}
+	}
+	s.end(h.Exchange, h.id, h.req, o)
 }
 
 // end ends a request of id that no cache has answered. All refusals are written here, and recorded in

@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/view"
+	"github.com/watchfan/watchfan/proxy/pass/fallback"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/cached"
 	"github.com/watchfan/watchfan/proxy/store/lane"
@@ -35,6 +36,7 @@ const AnyPort = -1
 type Options struct {
 	Upstream   upstream.Options
 	Seed       seed.Options
+	Fallback   fallback.Options
 	Downstream downstream.Options
 	HTTP2      http2.Options
 	Auth       auth.Options
@@ -101,7 +103,7 @@ func (o *Options) table() *option.Table {
 	t := &option.Table{
 		APIVersion: "watchfan.io/v1alpha1",
 		Kind:       "WatchfanConfiguration",
-		Titles: []string{"Upstream", "Serving", "Authentication", "Authorization", "Caching", "Siblings", "Connections", "Limits",
+		Titles: []string{"Upstream", "Serving", "Authentication", "Authorization", "Caching", "Siblings", "Fallback", "Connections", "Limits",
 			"Observability", "Audit", "Shutdown"},
 		Places: o.places,
 	}
@@ -112,6 +114,7 @@ func (o *Options) table() *option.Table {
 	o.Cached.AddTo(t)
 	o.Lane.AddTo(t)
 	o.Seed.AddTo(t)
+	o.Fallback.AddTo(t)
 	o.Downstream.AddTo(t)
 	o.HTTP2.AddTo(t)
 	o.Admission.AddTo(t)
@@ -183,6 +186,7 @@ func (o *Options) Validate() error {
 		o.Downstream.Check(t, o.SecurePort != 0),
 		o.Auth.Check(t),
 		o.Seed.Check(t, o.Downstream.TLSCertFile),
+		o.Fallback.Check(t, o.SecurePort, len(o.Cached.ResidentResources) > 0),
 		o.Cached.Check(t, o.SecurePort != 0))
 }
 

@@ -9,7 +9,7 @@ declare -A rooms=(
 	[base]="machine semaphore account option exposition files"
 	[wire]="exchange websocket downstream http1 http2"
 	[gate]="remember apistatus view request fairness auth audit admission"
-	[pass]="upstream passthrough"
+	[pass]="upstream passthrough fallback"
 	[store]="seed reflector fresh lane watchers selfcheck registry cached"
 	[operate]="logging diagnose assess enrol plugin admin"
 )

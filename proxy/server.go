@@ -28,6 +28,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/operate/admin"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/pass/fallback"
 	"github.com/watchfan/watchfan/proxy/pass/passthrough"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/cached"
@@ -54,6 +55,7 @@ type Server struct {
 	authorizer  *auth.Authorizer
 	audit       *audit.Log
 	passthrough *passthrough.Forwarder
+	fallback    *fallback.Fallback // nil if this watchfan is none
 	cached      *cached.Reads
 	admission   *admission.Admission
 	views       *view.Views
@@ -165,6 +167,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Metrics:    passthrough.NewMetrics(set),
 		Guard:      guard,
 	})
+	s.fallback = fallback.New(&s.opts.Fallback, opts.SecurePort, up, s.conns, set, log)
 	s.admission = admission.New(&s.opts.Admission, s.memory, s.authorizer, set, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
@@ -211,7 +214,7 @@ func (s *Server) closeListeners(also ...net.Listener) {
 
 func (s *Server) listen() error {
 	listen := func(ip string, port int, flag string) (net.Listener, error) {
-		ln, err := net.Listen("tcp", listenAddress(ip, port))
+		ln, err := s.open(listenAddress(ip, port), flag == "--secure-port")
 		if err != nil {
 			return nil, explainListen(err, ip, port, flag)
 		}
@@ -268,6 +271,18 @@ func (s *Server) listen() error {
 		s.log.Info("Serving health and metrics", "address", s.adminLn.Addr().String(), "clients", reach(s.adminLn))
 	}
 	return s.writePortsFile()
+}
+
+// open opens a port. That of clients may be shared with other programs, or be another's for the time
+// being.
+func (s *Server) open(address string, secure bool) (net.Listener, error) {
+	switch {
+	case secure && s.fallback.Local():
+		return s.fallback.Listen(address)
+	case secure && s.opts.Downstream.PermitPortSharing:
+		return downstream.ListenShared(address)
+	}
+	return net.Listen("tcp", address)
 }
 
 // protocols returns the protocols of the secure port, in the order of preference.
@@ -366,6 +381,9 @@ func (s *Server) RunDetached(ctx context.Context) error {
 	}
 	if s.certificate != nil && s.opts.Downstream.TLSCertFile == "" {
 		background.Go(func() { downstream.KeepSelfSigned(s.ctx, s.opts.Downstream.CertDir, s.log) })
+	}
+	if s.fallback != nil {
+		background.Go(func() { s.fallback.Run(ctx) })
 	}
 	background.Go(s.cached.Run)
 	background.Go(func() { s.memory.Run(s.ctx, givers{s.ledger, s.cached}) })

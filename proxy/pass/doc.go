@@ -6,4 +6,5 @@
 //
 //	upstream     the client to kube-apiserver, and discovery of its APIs
 //	passthrough  requests that are passed through to kube-apiserver
+//	fallback     a watchfan without caches, which answers while the others cannot
 package pass

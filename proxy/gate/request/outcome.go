@@ -17,6 +17,7 @@ const (
 	TableNoObjects Reason = "table_no_objects" // Tables whose rows do not name their objects
 	Anonymous      Reason = "anonymous"        // the client has no credentials
 
+	Fallback    Reason = "fallback"     // this watchfan is a fall-back, and caches nothing
 	Excluded    Reason = "excluded"     // --exclude, or Secrets for a client with the proxy's rights
 	NotAllowed  Reason = "not_allowed"  // kube-apiserver has not allowed it, and words the denial
 	Aggregated  Reason = "aggregated"   // another API server answers for the resource, or may do so
@@ -33,7 +34,7 @@ const (
 
 // Reasons lists all reasons for which a watch is passed through.
 var Reasons = []Reason{Path, Headers, Parameters, Form, Probe, TableRows, TableNoObjects, Anonymous,
-	Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, NoLane, LaneBound, LaneFilling, History, Freshness}
+	Fallback, Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, NoLane, LaneBound, LaneFilling, History, Freshness}
 
 // Outcome is how a part of the proxy ends a request: its response is there, it is refused, or it
 // passes through to kube-apiserver. The zero Outcome is none of these, and the next part goes on. A

@@ -63,7 +63,8 @@
 //
 // # Ends
 //
-// A watch that passes through while its lane is being filled ends soon afterwards, between two
-// events, if its client is known to resume. When the proxy stops, the client of a WebSocket is sent
-// a CLOSE frame.
+// A watch is recalled when its lane has been filled, if its client is known to resume, or when its
+// connection is dismissed (exchange.Conn). It ends soon afterwards where its client resumes without a
+// loss, also as a WebSocket, which gets a CLOSE frame then. When the proxy stops, the client of a
+// WebSocket is sent a CLOSE frame.
 package passthrough

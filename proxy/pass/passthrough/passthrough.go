@@ -438,15 +438,19 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 		defer p.watches.began(r.watch)()
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		p.tunnel(to, resp, r.watch)
+		p.tunnel(to, resp, r)
 		return
 	}
 	answer := &exchange.Response{}
 	r.begin(answer, resp)
-	body := newLastingBody(resp, p.Metrics, p.streams)
-	if r.recall != nil {
+	body := newLastingBody(resp, r.watch, p.Metrics, p.streams)
+	if r.recall != nil && r.watch != nil {
 		var recall sync.WaitGroup
-		recall.Go(func() { body.endAfter(ctx, r.recall, cancel) })
+		recall.Go(func() {
+			if awaitRecall(ctx, r.recall) {
+				body.end(cancel)
+			}
+		})
 		defer recall.Wait()
 		defer cancel()
 	}

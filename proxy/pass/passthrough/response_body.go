@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // responseBody is the body of an ordinary response while it is sent to the client.
@@ -32,7 +34,7 @@ func (b *responseBody) Close() error {
 }
 
 // lastingBody is the body of a response that may last. When the proxy is stopping, a watch ends
-// properly if only whole events have been read. A watch that is recalled ends behind a bookmark.
+// properly if only whole events have been read. A watch that is recalled ends where its client resumes.
 type lastingBody struct {
 	io.ReadCloser
 	metrics *Metrics
@@ -43,8 +45,9 @@ type lastingBody struct {
 	recalled bool
 }
 
-func newLastingBody(resp *http.Response, m *Metrics, streams context.Context) *lastingBody {
-	return &lastingBody{ReadCloser: resp.Body, metrics: m, streams: streams, events: newBoundary(resp.Header)}
+func newLastingBody(resp *http.Response, watch *Watch, m *Metrics, streams context.Context) *lastingBody {
+	ordered := watch != nil && watch.ordered
+	return &lastingBody{ReadCloser: resp.Body, metrics: m, streams: streams, events: newBoundary(resp.Header, ordered)}
 }
 
 func (b *lastingBody) Read(p []byte) (int, error) {
@@ -60,8 +63,8 @@ func (b *lastingBody) Read(p []byte) (int, error) {
 	if b.endedLocked() { // recalled meanwhile: the client resumes before these bytes
 		return 0, io.EOF
 	}
-	if bookmark := b.events.read(p[:n]); b.recalled && bookmark > 0 {
-		return bookmark, io.EOF
+	if resumes := b.events.read(p[:n]); b.recalled && resumes > 0 {
+		return resumes, io.EOF
 	}
 	if err == nil || err == io.EOF {
 		return n, err
@@ -82,31 +85,24 @@ const (
 	// recallAfter is the least time between a recall and the end of a watch. Clients take a watch
 	// that ends sooner, without an event, for one that upstream has refused: fabric8's list again.
 	recallAfter = 3 * time.Second
-	// recallSpread is the time over which the watches of a lane end after that. They do not all come
-	// back at once.
+	// recallSpread is the time over which the watches of a lane, or of a connection, end after that.
+	// They do not all come back at once.
 	recallSpread = 10 * time.Second
 )
 
-// endAfter waits for a recall, and then for recallAfter and up to recallSpread. Then it ends the
-// body. It returns when that is done, or when ctx ends.
-func (b *lastingBody) endAfter(ctx context.Context, recall <-chan struct{}, cancel func()) {
+// awaitRecall waits for a recall, and then for recallAfter and up to recallSpread. It returns false if
+// ctx ends before.
+func awaitRecall(ctx context.Context, recall <-chan struct{}) bool {
 	select {
 	case <-recall:
+		return exchange.Sleep(ctx, recallAfter+rand.N(recallSpread))
 	case <-ctx.Done():
-		return
+		return false
 	}
-	wait := time.NewTimer(recallAfter + rand.N(recallSpread))
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-ctx.Done():
-		return
-	}
-	b.end(cancel)
 }
 
-// end makes the body end where it is, if its client resumes without a loss, and otherwise behind the
-// next bookmark. cancel ends a Read that is under way.
+// end makes the body end where it is, if its client resumes without a loss, and otherwise where it
+// next does. cancel ends a Read that is under way.
 func (b *lastingBody) end(cancel func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

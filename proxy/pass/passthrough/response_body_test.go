@@ -14,28 +14,38 @@ import (
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// A watch that is recalled ends behind a bookmark, at once if it is there or has not begun, and
-// properly.
+// A watch that is recalled ends properly where its client resumes: behind a bookmark, or behind a change
+// if it began behind a resourceVersion. It ends at once if it is there or has not begun.
 func TestLastingBodyRecalled(t *testing.T) {
-	const bookmark = jsonBookmark + "}\n"
+	bookmark := bookmarks[0] + "}\n"
+	change, deletion := changes[1]+"}\n", `{"type":"DELETED"}`+"\n"
 	for name, c := range map[string]struct {
 		before, after, want string // written before the recall, and after it; all that is read
+		ordered             bool
 	}{
-		"nothing":                {"", "", ""},
-		"a bookmark":             {"one\n" + bookmark, "", "one\n" + bookmark},
-		"an event":               {bookmark + "one\n", "two\n" + bookmark, bookmark + "one\ntwo\n" + bookmark},
-		"within an event":        {bookmark + "on", "e\n" + bookmark, bookmark + "one\n" + bookmark},
-		"within a bookmark":      {"one\n" + bookmark[:9], bookmark[9:], "one\n" + bookmark},
-		"events behind bookmark": {"one\n", bookmark + "two\nthr", "one\n" + bookmark},
+		"a change":                {change, "", change, true},
+		"a deletion":              {change + deletion, deletion + change, change + deletion + deletion + change, true},
+		"initial events":          {change, change + bookmark, change + change + bookmark, false},
+		"behind the initial ones": {change + bookmark + change, "", change + bookmark + change, false},
+		"nothing":                 {"", "", "", false},
+		"a bookmark":              {"one\n" + bookmark, "", "one\n" + bookmark, false},
+		"an event":                {bookmark + "one\n", "two\n" + bookmark, bookmark + "one\ntwo\n" + bookmark, false},
+		"within an event":         {bookmark + "on", "e\n" + bookmark, bookmark + "one\n" + bookmark, false},
+		"within a bookmark":       {"one\n" + bookmark[:9], bookmark[9:], "one\n" + bookmark, false},
+		"events behind bookmark":  {"one\n", bookmark + "two\nthr", "one\n" + bookmark, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				from, to := io.Pipe()
 				resp := &http.Response{Body: from, Header: jsonHeader}
-				body := newLastingBody(resp, NewMetrics(metrics.NewSet()), t.Context())
+				body := newLastingBody(resp, &Watch{ordered: c.ordered}, NewMetrics(metrics.NewSet()), t.Context())
 				var cancelled atomic.Bool
 				recall := make(chan struct{})
-				go body.endAfter(t.Context(), recall, func() { cancelled.Store(true); to.CloseWithError(context.Canceled) })
+				go func() {
+					if awaitRecall(t.Context(), recall) {
+						body.end(func() { cancelled.Store(true); to.CloseWithError(context.Canceled) })
+					}
+				}()
 				var got []byte
 				read := make(chan error)
 				go func() {
@@ -71,10 +81,10 @@ func TestLastingBodyRecalled(t *testing.T) {
 // A recall that comes with the bytes of an event ends the watch before them or behind the bookmark
 // that follows, and never within an event.
 func TestLastingBodyRecalledWithin(t *testing.T) {
-	const event = "one\n" + jsonBookmark + "}\n"
+	event := "one\n" + bookmarks[0] + "}\n"
 	for range 5000 {
 		ctx, cancel := context.WithCancel(t.Context())
-		body := newLastingBody(&http.Response{Body: &pieces{ctx: ctx, left: event}, Header: jsonHeader}, NewMetrics(metrics.NewSet()), t.Context())
+		body := newLastingBody(&http.Response{Body: &pieces{ctx: ctx, left: event}, Header: jsonHeader}, nil, NewMetrics(metrics.NewSet()), t.Context())
 		go body.end(cancel)
 		got, err := io.ReadAll(body)
 		if cancel(); err != nil || string(got) != event && len(got) != 0 {
@@ -112,7 +122,7 @@ func TestLastingBodyCompressed(t *testing.T) {
 			header.Set("Content-Encoding", encoding)
 		}
 		stopping, stop := context.WithCancel(t.Context())
-		body := newLastingBody(&http.Response{Body: from, Header: header}, NewMetrics(metrics.NewSet()), stopping)
+		body := newLastingBody(&http.Response{Body: from, Header: header}, nil, NewMetrics(metrics.NewSet()), stopping)
 		go func() { _, _ = io.WriteString(to, "bytes\n") }()
 		if _, err := io.ReadFull(body, make([]byte, len("bytes\n"))); err != nil {
 			t.Fatal(err)

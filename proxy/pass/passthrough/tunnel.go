@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -27,10 +28,10 @@ const (
 // directions have ended, or one has failed. When the proxy is stopping, a WebSocket's client gets a
 // CLOSE frame, unless the connection is in the middle of another frame.
 //
-// A watch, nil for other requests, is broken off if kube-apiserver does not end it in time. Its
-// connection may be one that kube-apiserver has forgotten. Nothing else would show that: there are no
-// pings as on HTTP/2, and the client is connected to the proxy.
-func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, watch *Watch) {
+// A watch is broken off if kube-apiserver does not end it in time. Its connection may be one that
+// kube-apiserver has forgotten. Nothing else would show that: there are no pings as on HTTP/2, and the
+// client is connected to the proxy. A watch that is recalled ends where its client resumes.
+func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passing) {
 	defer resp.Body.Close()
 	up, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
@@ -46,20 +47,32 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, watch *Wa
 	if err != nil {
 		return
 	}
-	if frames {
-		client = &followed{Upgraded: client}
-	}
 	t := &tunnel{client: client, up: up, ended: make(chan error, 2), answered: make(chan struct{}), donec: make(chan struct{})}
+	if frames {
+		t.frames = &followed{Upgraded: client, at: place{covered: true, ordered: r.watch != nil && r.watch.ordered}}
+		t.client = t.frames
+	}
 	defer close(t.donec)
 	defer context.AfterFunc(p.streams, t.stop)()
-	if watch != nil && watch.lasts > 0 {
-		defer time.AfterFunc(watch.lasts+overdue, t.close).Stop()
+	if r.watch != nil && r.watch.lasts > 0 {
+		defer time.AfterFunc(r.watch.lasts+overdue, t.close).Stop()
+	}
+	if r.watch != nil && r.recall != nil && frames {
+		ctx, cancel := context.WithCancel(p.streams)
+		var recall sync.WaitGroup
+		defer recall.Wait()
+		defer cancel()
+		recall.Go(func() {
+			if awaitRecall(ctx, r.recall) && t.frames.recall() {
+				_ = up.Close() // ends the direction to the client
+			}
+		})
 	}
 	go func() {
 		defer close(t.answered)
-		p.join(t, client, up)
+		p.join(t, t.client, up)
 	}()
-	go p.join(t, up, client)
+	go p.join(t, up, t.client)
 	t.wait(p.streams)
 }
 
@@ -77,6 +90,7 @@ func addHandshake(to *exchange.Header, from http.Header) {
 // tunnel is two joined connections.
 type tunnel struct {
 	client, up io.ReadWriteCloser
+	frames     *followed     // the client of a WebSocket; nil for others
 	ended      chan error    // gets the error of each direction; capacity 2
 	answered   chan struct{} // closed when the direction to the client has ended
 	donec      chan struct{} // closed when both have
@@ -104,8 +118,8 @@ func (t *tunnel) wait(streams context.Context) {
 		case <-grace.C:
 		}
 	}
-	if f, ok := t.client.(*followed); ok && streams.Err() != nil {
-		<-t.answered // soon, because of stop
+	if f := t.frames; f != nil && (streams.Err() != nil || f.hasEnded()) {
+		<-t.answered // soon, because of stop or of recall
 		f.sayClose()
 	}
 	t.close()
@@ -114,7 +128,7 @@ func (t *tunnel) wait(streams context.Context) {
 
 // stop ends the tunnel because the proxy is stopping.
 func (t *tunnel) stop() {
-	if _, ok := t.client.(*followed); ok {
+	if t.frames != nil {
 		_ = t.up.Close() // ends the direction to the client; wait does the rest
 		select {
 		case <-t.donec:
@@ -141,17 +155,54 @@ func closeWrite(w io.Writer) error {
 // goroutine at a time writes.
 type followed struct {
 	exchange.Upgraded
+
+	mu       sync.Mutex
 	progress websocket.Progress
+	at       place
+	recalled bool // the watch is to end where its client resumes
+	ended    bool // it has
 }
 
+// errRecalled ends the direction to the client of a watch that has been recalled.
+var errRecalled = errors.New("the client resumes elsewhere")
+
 func (f *followed) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended { // meanwhile: the client resumes before these bytes
+		return 0, errRecalled
+	}
 	n, err := f.Upgraded.Write(p)
-	f.progress.Pass(p[:n])
+	f.progress.Pass(p[:n], f.at.pass)
+	if f.endsLocked(); err == nil && f.ended {
+		err = errRecalled
+	}
 	return n, err
+}
+
+// recall makes the watch end where its client resumes, and reports whether that is here.
+func (f *followed) recall() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.recalled = true
+	f.endsLocked()
+	return f.ended
+}
+
+func (f *followed) endsLocked() {
+	f.ended = f.recalled && f.progress.MayClose() && f.at.resumes()
+}
+
+func (f *followed) hasEnded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
 }
 
 // sayClose writes a CLOSE frame if one may follow.
 func (f *followed) sayClose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.progress.MayClose() {
 		_, _ = io.WriteString(f.Upgraded, websocket.CloseNormal)
 	}

@@ -140,3 +140,46 @@ func TestWebSocketTokenPassesOnce(t *testing.T) {
 		}
 	})
 }
+
+// A WebSocket's watch at a fall-back ends behind a message from which its client resumes, with a CLOSE
+// frame, when its connection is dismissed. Other WebSockets go on.
+func TestWebSocketDismissed(t *testing.T) {
+	message := func(text string) string { return "\x81" + string(rune(len(text))) + text }
+	bookmark, change, deletion := message(`{"type":"BOOKMARK"}`), message(`{"type":"ADDED"}`), message(`{"type":"DELETED"}`)
+	const since, initial = "/api/v1/pods?watch=1&resourceVersion=7", "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersion=7"
+	for name, c := range map[string]struct {
+		target        string
+		before, after []string
+		want          string
+	}{
+		"nothing has come":      {since, nil, nil, proxytest.CloseNormal},
+		"behind a change":       {since, []string{deletion, change}, nil, deletion + change + proxytest.CloseNormal},
+		"behind a deletion":     {since, []string{deletion}, []string{change, deletion}, deletion + change + proxytest.CloseNormal},
+		"within initial events": {initial, []string{change}, []string{change, bookmark, change}, change + change + bookmark + proxytest.CloseNormal},
+		"within a message":      {since, []string{change[:5]}, []string{change[5:], change}, change + proxytest.CloseNormal},
+		"another WebSocket":     {exec, []string{"\x81\x01a"}, []string{"\x81\x01b"}, "\x81\x01a\x81\x01b"},
+	} {
+		bubble.Run(t, name, func(t *testing.T) {
+			up := proxytest.NewBubbleServer(t)
+			p := bubble.Start(t, up, bubble.Fallback)
+			dismissed := make(chan struct{})
+			up.OnClients(upgrade(t, "websocket", func(conn io.Writer, rw io.Reader) {
+				for _, m := range c.before {
+					_, _ = io.WriteString(conn, m)
+				}
+				close(dismissed)
+				time.Sleep(time.Minute)
+				for _, m := range c.after {
+					_, _ = io.WriteString(conn, m)
+					time.Sleep(time.Second)
+				}
+			}))
+			client := p.Send(bubble.Request{Target: c.target, Token: bubble.ClientToken, Dismissed: dismissed,
+				Header: []string{"Connection", "Upgrade", "Upgrade", "websocket"}})
+			if _, got := client.Read(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			time.Sleep(2 * time.Minute) // upstream ends as well
+		})
+	}
+}

@@ -36,7 +36,8 @@ type Watch struct {
 	Client        string // address
 	TLS           bool
 
-	lasts time.Duration // until kube-apiserver ends it; 0 if that is unknown
+	lasts   time.Duration // until kube-apiserver ends it; 0 if that is unknown
+	ordered bool          // it begins behind a resourceVersion, and not with initial events
 }
 
 // newWatch returns the watch that the request of x asks for.
@@ -56,6 +57,7 @@ func newWatch(x *exchange.Exchange, id auth.Identity, asked *request.Request, wh
 		Client:        x.Conn.RemoteAddr().String(),
 		TLS:           x.Conn.Secure(),
 		lasts:         time.Duration(seconds) * time.Second,
+		ordered:       strings.Trim(query.Get("resourceVersion"), "0") != "" && !query.Has("sendInitialEvents"),
 	}
 }
 

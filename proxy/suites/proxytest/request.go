@@ -81,6 +81,7 @@ func (Conn) Left() bool                       { return false }
 func (Conn) Break()                           {}
 func (Conn) Payer() account.Source            { return account.Source{Stranger: true} }
 func (Conn) KnownAs(account.Source)           {}
+func (Conn) Dismissed() <-chan struct{}       { return nil }
 func (Conn) Remaining() (time.Duration, bool) { return 0, false }
 func (Conn) Arriving() bool                   { return false }
 func (Conn) EndArrival()                      {}

@@ -43,6 +43,8 @@ type Conn struct {
 	accepted net.Conn             // as the listener accepted it
 	old      fanout.MonotonicTime // when it reaches its maximum age; 0 for never
 	state    connState            // guarded by all.mu
+	away     bool                 // dismissed; guarded by all.mu
+	awayc    chan struct{}        // closed when away is set; nil until Dismissed is called; guarded by all.mu
 	end      func()               // from Shared; nil for other connections; guarded by all.mu
 	entry    *account.Entry       // what it holds between requests
 	payer    atomic.Pointer[account.Source]
@@ -174,6 +176,35 @@ func (cs *Connections) BeginClosing() {
 	}
 }
 
+// Dismiss tells the clients of up to most connections, drawn at random, to use others from now on. It
+// closes none: the next answer of each says so, HTTP/2 sends GOAWAY, and what is under way goes on.
+// Each connection is told once. It returns how many it has told.
+func (cs *Connections) Dismiss(most int) (told int) {
+	cs.mu.Lock()
+	var ends []func() // of shared connections
+	for _, known := range cs.open {
+		if told == most {
+			break
+		}
+		if known.away {
+			continue
+		}
+		told++
+		known.away = true
+		if known.awayc != nil {
+			close(known.awayc)
+		}
+		if known.end != nil {
+			ends = append(ends, known.end)
+		}
+	}
+	cs.mu.Unlock()
+	for _, end := range ends {
+		end()
+	}
+	return told
+}
+
 // CloseSilent closes the connections whose first request has not come yet.
 func (cs *Connections) CloseSilent() {
 	cs.mu.Lock()
@@ -203,7 +234,7 @@ func (cs *Connections) CloseAll() int {
 func (cs *Connections) KeepAlive(c net.Conn) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if known := cs.open[c]; cs.closing || known != nil && known.aged() {
+	if known := cs.open[c]; cs.closing || known != nil && known.overLocked() {
 		return false
 	}
 	cs.setLocked(c, idle)
@@ -223,11 +254,14 @@ func (c *Conn) Rest(rests bool) {
 // aged reports whether the connection has reached its maximum age.
 func (c *Conn) aged() bool { return c.old != 0 && fanout.MonotonicNow() >= c.old }
 
+// overLocked reports whether the connection carries no further request.
+func (c *Conn) overLocked() bool { return c.away || c.aged() }
+
 // Last reports whether the connection carries no request after the present one.
 func (c *Conn) Last() bool {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
-	return c.all.closing || c.aged()
+	return c.all.closing || c.overLocked()
 }
 
 // The other methods are as exchange.Conn describes them.
@@ -246,6 +280,18 @@ func (c *Conn) KnownAs(payer account.Source) {
 
 func (c *Conn) Remaining() (d time.Duration, ok bool) {
 	return max(time.Until(c.old.Time()), 1), c.old != 0
+}
+
+func (c *Conn) Dismissed() <-chan struct{} {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if c.awayc == nil {
+		c.awayc = make(chan struct{})
+		if c.away {
+			close(c.awayc)
+		}
+	}
+	return c.awayc
 }
 
 func (c *Conn) RemoteAddr() net.Addr { return c.accepted.RemoteAddr() }

@@ -17,6 +17,9 @@ type Options struct {
 	// CertDir is the directory of the self-signed certificate, which is made when there is no
 	// TLSCertFile. The default is a directory in the user's cache.
 	CertDir string
+	// PermitPortSharing lets other programs of the same user listen on the secure port too, as
+	// kube-apiserver's flag does. A fall-back on this host needs it; see package fallback.
+	PermitPortSharing bool
 
 	// MaxConnections is the limit of clients' connections on both ports together. Further ones are
 	// reset. It is lowered to nine tenths of the files that the process may have open. An idle
@@ -36,6 +39,9 @@ func (o *Options) AddTo(t *option.Table) {
 	t.String(&o.TLSPrivateKeyFile, "tls-private-key-file", "",
 		"`FILE` with the certificate's private key, read again when it changes")
 	t.String(&o.CertDir, "cert-dir", defaultCertDir(), "`DIRECTORY` that keeps the self-signed certificate")
+
+	t.Bool(&o.PermitPortSharing, "permit-port-sharing", false, "let other programs of the same user listen on the "+
+		"secure port too (SO_REUSEPORT), as the watchfan with --fallback-for on this host")
 
 	t.Group("Connections")
 	t.Int(&o.MaxConnections, "max-connections", 100_000, "`CONNECTIONS` that clients may have at once; further ones are "+

@@ -26,6 +26,9 @@ type Conn interface {
 	Break()
 	// Remaining is how long the connection may still be used; ok is false if there is no limit.
 	Remaining() (d time.Duration, ok bool)
+	// Dismissed is closed when the client has been told to use another connection from now on, although
+	// this proxy goes on. It may never be closed.
+	Dismissed() <-chan struct{}
 
 	// Payer returns who pays for what the connection holds until the client of a request is known: a
 	// known client that has sent a request on it before, of which KnownAs says who it is, or a stranger

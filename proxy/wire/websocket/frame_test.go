@@ -147,22 +147,28 @@ func TestReceiverBounds(t *testing.T) {
 // A CLOSE may follow whole frames only, and no other CLOSE.
 func TestProgress(t *testing.T) {
 	text := append(appendHeader(nil, opText, 3), "abc"...)
+	long := append(appendHeader(nil, opBinary, 200), bytes.Repeat([]byte("x"), 200)...)
 	for name, c := range map[string]struct {
-		passed string
-		want   bool
+		passed   string
+		want     bool
+		messages []string
 	}{
-		"nothing": {"", true}, "a frame": {string(text), true}, "two": {string(text) + string(text), true},
-		"half a header": {"\x81", false}, "half a long header": {"\x81\x7e\x01", false}, "a header": {"\x81\x03", false},
-		"half a frame": {string(text[:4]), false}, "a close": {CloseNormal, false}, "a frame and a close": {string(text) + CloseNormal, false},
-		"an empty frame": {"\x8a\x00", true},
+		"nothing": {"", true, nil}, "a frame": {string(text), true, []string{"abc"}},
+		"two":           {string(text) + string(long), true, []string{"abc", "xxxxxxxxxxxxxxxxxxxx"}},
+		"half a header": {"\x81", false, nil}, "half a long header": {"\x81\x7e\x01", false, nil}, "a header": {"\x81\x03", false, nil},
+		"half a frame": {string(text[:4]), false, nil}, "a close": {CloseNormal, false, nil},
+		"a frame and a close": {string(text) + CloseNormal, false, []string{"abc"}},
+		"an empty frame":      {"\x8a\x00", true, nil}, "an empty message": {"\x81\x00", true, []string{""}},
+		"a message in two frames": {"\x01\x01a\x80\x01b", true, []string{"", ""}},
 	} {
 		for _, step := range []int{1, 2, 100} {
 			var g Progress
+			var messages []string
 			for part := range slices.Chunk([]byte(c.passed), step) {
-				g.Pass(part)
+				g.Pass(part, func(start string) { messages = append(messages, start) })
 			}
-			if got := g.MayClose(); got != c.want {
-				t.Errorf("%s, %d bytes at a time: %v", name, step, got)
+			if got := g.MayClose(); got != c.want || !slices.Equal(messages, c.messages) {
+				t.Errorf("%s, %d bytes at a time: %v, messages %q", name, step, got, messages)
 			}
 		}
 	}

@@ -71,29 +71,53 @@ func (r *Receiver) payload(p []byte) {
 	}
 }
 
-// Progress follows a server's frames while they are passed through. It looks at headers only. The
-// zero value stands before the first frame. One goroutine uses it at a time.
+// Progress follows a server's frames while they are passed through. It looks at headers, and at how
+// messages begin. The zero value stands before the first frame. One goroutine uses it at a time.
 type Progress struct {
-	header header
+	header header // of the next frame
 	left   uint64 // bytes of the payload that have not passed
 	closed bool
+
+	message bool            // the payload is a whole message
+	start   [startSize]byte // of the message
+	begun   int             // bytes of start
 }
 
-// Pass notes that p has passed.
-func (g *Progress) Pass(p []byte) {
+// startSize is how many bytes Progress tells of a message.
+const startSize = 20
+
+// Pass notes that p has passed. It calls passed for each message of which the last byte has passed, with
+// how it begins; "" for a message in several frames, of which nothing more is known.
+func (g *Progress) Pass(p []byte, passed func(start string)) {
 	for len(p) > 0 {
-		if g.left > 0 {
-			n := min(uint64(len(p)), g.left)
-			p, g.left = p[n:], g.left-n
+		if g.left == 0 {
+			rest, whole := g.header.take(p)
+			if p = rest; whole {
+				g.begin(passed)
+			}
 			continue
 		}
-		rest, whole := g.header.take(p)
-		if p = rest; whole {
-			g.closed = g.closed || g.header.opcode() == opClose
-			g.left = g.header.length()
-			g.header = header{}
+		n := min(uint64(len(p)), g.left)
+		if g.message {
+			g.begun += copy(g.start[g.begun:], p[:n])
+		}
+		p, g.left = p[n:], g.left-n
+		if g.left == 0 && g.message {
+			passed(string(g.start[:g.begun]))
 		}
 	}
+}
+
+// begin begins a frame, whose header has passed.
+func (g *Progress) begin(passed func(start string)) {
+	op, final := g.header.opcode(), g.header.bytes[0]&finalBit != 0
+	g.closed = g.closed || op == opClose
+	g.left, g.begun = g.header.length(), 0
+	g.message = final && (op == opText || op == opBinary)
+	if op < opClose && (!g.message || g.left == 0) {
+		passed("")
+	}
+	g.header = header{}
 }
 
 // MayClose reports whether a CLOSE frame may follow what has passed: it ends with a whole frame, and

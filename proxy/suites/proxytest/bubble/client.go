@@ -37,6 +37,8 @@ type Request struct {
 	TLS    *tls.ConnectionState // of the secure port; nil without Token is the insecure port
 	HTTP2  bool
 	Age    time.Duration // how long the connection may still be used; 0 is no limit
+	// Dismissed is closed when the client is told to use another connection; nil is never.
+	Dismissed <-chan struct{}
 }
 
 // Client is one request and its response, in place of a connection.
@@ -63,7 +65,7 @@ func (p *Proxy) Begin(r Request) *Client {
 	c := &Client{t: p.T, head: make(chan struct{})}
 	c.stream.init()
 	c.sent.init()
-	conn := &conn{client: c, ip: net.ParseIP(cmp.Or(r.From, "127.0.0.1")), state: r.TLS, age: r.Age}
+	conn := &conn{client: c, ip: net.ParseIP(cmp.Or(r.From, "127.0.0.1")), state: r.TLS, age: r.Age, dismissed: r.Dismissed}
 	if r.Token != "" && r.TLS == nil {
 		conn.state = &tls.ConnectionState{HandshakeComplete: true}
 	}
@@ -277,6 +279,8 @@ type conn struct {
 	ip     net.IP
 	state  *tls.ConnectionState
 	age    time.Duration
+
+	dismissed <-chan struct{}
 }
 
 func (c *conn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: c.ip, Port: 1} }
@@ -285,6 +289,7 @@ func (c *conn) TLS() *tls.ConnectionState        { return c.state }
 func (*conn) TCP() *net.TCPConn                  { return new(net.TCPConn) }
 func (c *conn) Left() bool                       { return c.client.left.Load() }
 func (c *conn) Break()                           { c.client.stream.end(io.ErrUnexpectedEOF) }
+func (c *conn) Dismissed() <-chan struct{}       { return c.dismissed }
 func (c *conn) Remaining() (time.Duration, bool) { return c.age, c.age > 0 }
 
 // streamConn is the connection of a request over HTTP/2.

@@ -33,3 +33,9 @@ func Impatient(o *proxy.Options) { o.Lane.FreshnessTimeout = 1500 * time.Millise
 
 // SpareLists makes the proxy list no large collection to prove freshness.
 func SpareLists(o *proxy.Options) { o.Lane.Tuning.SpareLists = true }
+
+// Fallback makes the proxy a fall-back.
+func Fallback(o *proxy.Options) {
+	o.InsecurePort, o.SecurePort = 0, 8443
+	o.Fallback.FallbackFor = "http://127.0.0.1:8002/readyz"
+}

@@ -1,0 +1,193 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+const (
+	// lookEvery is the time between two looks whether the others are ready again, and between two
+	// groups of connections that are dismissed.
+	lookEvery = time.Second
+	lookFor   = 5 * time.Second // and no longer for an answer
+	// settle is the time between the first ready endpoint and the first connection that is dismissed.
+	// kube-proxy writes its rules at most once a second, and needs longer for very many Services.
+	settle = 3 * time.Second
+	// spread is over how many groups connections are dismissed, so a minute if there are many.
+	// leastGroup is the size of a group if there are few.
+	spread, leastGroup = 60, 50
+	// mostWait is how long a watch waits for its start.
+	mostWait = 10 * time.Second
+)
+
+var (
+	dismissed = exposition.Describe("counter", "watchfan_fallback_dismissed_connections_total",
+		"Connections that a fall-back has told to go home, because the others were ready again.")
+	delayed = exposition.Describe("gauge", "watchfan_fallback_waiting_watches",
+		"Watches that wait for their start, which --fallback-watch-rate delays.")
+)
+
+// Connections are those of the clients.
+type Connections interface {
+	Count() int
+	Dismiss(most int) (told int)
+}
+
+// Fallback is the part of a watchfan that makes it a fall-back.
+type Fallback struct {
+	opts  *Options
+	conns Connections
+	log   *slog.Logger
+	port  int // that is published
+	// ready says whether the others are ready.
+	ready  func(context.Context) (bool, error)
+	starts *rate.Limiter
+	// upstream is for the slices; they are published once published is set.
+	upstream  auth.APIServer
+	published atomic.Bool
+	takeover  *takeover // nil for a Service
+
+	waiting            atomic.Int64
+	dismissed, refused *metrics.Counter
+}
+
+// New returns a Fallback, or nil if the options say that there is none. The caller calls Run. port is
+// the secure port.
+func New(opts *Options, port int, up auth.APIServer, conns Connections, set *metrics.Set, log *slog.Logger) *Fallback {
+	f := &Fallback{opts: opts, conns: conns, log: log, port: port, upstream: up,
+		starts:    rate.NewLimiter(rate.Limit(opts.FallbackWatchRate), max(1, opts.FallbackWatchRate/10)),
+		dismissed: set.NewCounter(dismissed),
+		refused:   apistatus.Rejections(set, "fallback_watch_rate"),
+	}
+	set.NewGauge(delayed, func() float64 { return float64(f.waiting.Load()) })
+	switch {
+	case !opts.On():
+		return nil
+	case opts.Local():
+		f.takeover = newTakeover(log)
+		f.ready = f.neighbourReady
+	default:
+		f.ready = f.serviceReady
+	}
+	return f
+}
+
+// Local reports whether f takes the port of another watchfan on this host.
+func (f *Fallback) Local() bool { return f != nil && f.takeover != nil }
+
+// Listen returns the listener of the secure port of a fall-back that is Local.
+func (f *Fallback) Listen(address string) (net.Listener, error) { return f.takeover.listen(address) }
+
+// OK returns an error as long as clients can't come. It may be called from any goroutine.
+func (f *Fallback) OK() error {
+	if f != nil && f.takeover == nil && !f.published.Load() {
+		return fmt.Errorf("not among the endpoints of %s yet", f.opts.FallbackFor)
+	}
+	return nil
+}
+
+// AwaitStart waits until a watch may start. It returns the response to one that may not.
+func (f *Fallback) AwaitStart(ctx context.Context) *metav1.Status {
+	f.waiting.Add(1)
+	defer f.waiting.Add(-1)
+	ctx, cancel := context.WithTimeout(ctx, mostWait)
+	defer cancel()
+	if f.starts.Wait(ctx) != nil {
+		f.refused.Inc()
+		return apistatus.TooManyRequests("too many watches start while watchfan's caches are away")
+	}
+	return nil
+}
+
+// Run publishes f and sends clients home, until ctx ends. Then it tells clients not to come, and those
+// that are there to go.
+func (f *Fallback) Run(ctx context.Context) {
+	if f.takeover == nil {
+		var slices sync.WaitGroup
+		slices.Go(func() { f.keepSlices(ctx) })
+		defer slices.Wait()
+	}
+	h := &homing{Fallback: f}
+	for exchange.Sleep(ctx, lookEvery) {
+		h.look(ctx)
+	}
+	f.conns.Dismiss(math.MaxInt)
+}
+
+// homing is what Run knows of the others.
+type homing struct {
+	*Fallback
+	serving bool      // there were clients, and the others were not ready
+	since   time.Time // the others are ready; zero if they are not, or if that is not known
+	group   int       // connections that are dismissed at a time
+}
+
+// look looks whether the others are ready, and dismisses a group of connections if they are. Without
+// clients it asks nobody.
+func (h *homing) look(ctx context.Context) {
+	n := h.conns.Count()
+	if n == 0 && !h.takeover.holds() {
+		h.since = time.Time{}
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
+	ready, err := h.ready(asking)
+	switch {
+	case err != nil:
+		h.log.Debug("Looked in vain whether the others are ready", "err", err)
+		fallthrough
+	case !ready:
+		if !h.serving && n > 0 {
+			h.serving = true
+			h.log.Warn("Clients have come, because no watchfan with caches is ready", "for", h.opts.FallbackFor)
+		}
+		h.since = time.Time{}
+		return
+	case h.since.IsZero():
+		h.serving = false
+		h.since, h.group = time.Now(), max(leastGroup, (n+spread-1)/spread)
+		h.log.Info("Sending clients home, because a watchfan with caches is ready", "connections", n)
+	}
+	h.takeover.release()
+	if time.Since(h.since) >= settle {
+		h.dismissed.Add(h.conns.Dismiss(h.group))
+	}
+}
+
+// neighbourReady asks the watchfan on this host.
+func (f *Fallback) neighbourReady(ctx context.Context) (bool, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.opts.FallbackFor, nil)
+	if err != nil {
+		return false, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK, nil
+}
+
+// service returns the namespace and the name of the Service.
+func (f *Fallback) service() (namespace, name string) {
+	namespace, name, _ = strings.Cut(f.opts.FallbackFor, "/")
+	return namespace, name
+}

@@ -1,0 +1,89 @@
+package fallback
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/watchfan/watchfan/proxy/base/option"
+)
+
+// Options make a watchfan a fall-back.
+type Options struct {
+	// FallbackFor is what the watchfan falls back for: NAMESPACE/NAME of a Service, or the URL of the
+	// /readyz of the watchfan on this host whose secure port it takes while that one does not listen.
+	// Empty: it is no fall-back.
+	FallbackFor string
+	// FallbackPod is the fall-back's own pod, NAME/UID/NODE, and FallbackAddresses are that pod's IP
+	// addresses, of which the first of each family is published. Both are for a Service only.
+	FallbackPod       string
+	FallbackAddresses []string
+	// FallbackWatchRate is how many watches start at kube-apiserver in a second.
+	FallbackWatchRate int
+}
+
+// AddTo adds the options to a table.
+func (o *Options) AddTo(t *option.Table) {
+	t.Group("Fallback")
+	t.String(&o.FallbackFor, "fallback-for", "", "`NAMESPACE/NAME` of the Service of other watchfans, or URL of the "+
+		"/readyz of the one on this host: cache nothing, and answer while they do not (default: no fall-back)", target)
+	t.String(&o.FallbackPod, "fallback-pod", "",
+		"`NAME/UID/NODE` of the pod of this process, for its endpoint of the Service in --fallback-for", pod)
+	t.Strings(&o.FallbackAddresses, "fallback-addresses",
+		"`IPS` of the pod of this process, for its endpoint of the Service in --fallback-for", address)
+	t.Int(&o.FallbackWatchRate, "fallback-watch-rate", 200,
+		"`NUMBER` of watches that a fall-back lets start at kube-apiserver in a second", option.AtLeast(1))
+}
+
+// On reports whether the watchfan is a fall-back.
+func (o *Options) On() bool { return o.FallbackFor != "" }
+
+// Local reports whether it is the fall-back of a watchfan on this host.
+func (o *Options) Local() bool { return strings.Contains(o.FallbackFor, "://") }
+
+// target is the check of what a fall-back is for.
+func target(s string) string {
+	if u, err := url.Parse(s); err == nil && u.Scheme == "http" && net.ParseIP(u.Hostname()).IsLoopback() {
+		return ""
+	}
+	if parts := strings.Split(s, "/"); s != "" && (len(parts) != 2 || parts[0] == "" || parts[1] == "") {
+		return "is neither: give the Service as watchfan/watchfan, or a URL as http://127.0.0.1:8002/readyz"
+	}
+	return ""
+}
+
+// pod is the check of a pod.
+func pod(s string) string {
+	if s != "" && len(strings.Split(s, "/")) != 3 {
+		return "is no pod: give its name, its uid and its node, with a slash between them"
+	}
+	return ""
+}
+
+// address is the check of an IP address.
+func address(s string) string {
+	if _, err := netip.ParseAddr(s); err != nil {
+		return "is no IP address: give those of status.podIPs"
+	}
+	return ""
+}
+
+// Check reports options that do not go together. port is the secure port, and resident says that
+// resources are to be cached from the start.
+func (o *Options) Check(t *option.Table, port int, resident bool) error {
+	named := t.Named("fallback-for")
+	switch {
+	case !o.On():
+		return nil
+	case resident:
+		return fmt.Errorf("%s caches nothing, so %s can't be given with it", named, t.Named("resident-resources"))
+	case port <= 0:
+		return fmt.Errorf("%s needs a %s that is known to clients: give its number", named, t.Named("secure-port"))
+	case !o.Local() && (o.FallbackPod == "" || len(o.FallbackAddresses) == 0):
+		return fmt.Errorf("%s is a Service, so it needs %s and %s: give what the pod's downward API says", named,
+			t.Named("fallback-pod"), t.Named("fallback-addresses"))
+	}
+	return nil
+}

@@ -167,7 +167,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Metrics:    passthrough.NewMetrics(set),
 		Guard:      guard,
 	})
-	s.fallback = fallback.New(&s.opts.Fallback, opts.SecurePort, up, s.conns, set, log)
+	s.fallback = fallback.New(&s.opts.Fallback, up, s.conns, set, log)
 	s.admission = admission.New(&s.opts.Admission, s.memory, s.authorizer, set, log)
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
@@ -383,7 +383,11 @@ func (s *Server) RunDetached(ctx context.Context) error {
 		background.Go(func() { downstream.KeepSelfSigned(s.ctx, s.opts.Downstream.CertDir, s.log) })
 	}
 	if s.fallback != nil {
-		background.Go(func() { s.fallback.Run(ctx) })
+		port := s.opts.SecurePort
+		if s.secureLn != nil {
+			port = s.secureLn.Addr().(*net.TCPAddr).Port
+		}
+		background.Go(func() { s.fallback.Run(ctx, port) })
 	}
 	background.Go(s.cached.Run)
 	background.Go(func() { s.memory.Run(s.ctx, givers{s.ledger, s.cached}) })

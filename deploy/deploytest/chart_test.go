@@ -91,23 +91,26 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", values, got, want)
 		}
 	}
-	f("", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service Service ServiceAccount")
-	f("replicas: 1", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
-	f("seeds: {enabled: false}", "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount")
+	f("", "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding Deployment PodDisruptionBudget PodDisruptionBudget Role RoleBinding "+
+		"Secret Service Service ServiceAccount ServiceAccount StatefulSet")
+	const alone = "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount"
+	f("{replicas: 1, fallback: {replicas: 0}}", alone)
+	f("{seeds: {enabled: false}, fallback: {replicas: 0}}", alone)
 	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
 	const keeper = "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding Deployment Deployment "
 	const rest = "PodDisruptionBudget Role RoleBinding Secret Service Service ServiceAccount ServiceAccount " +
 		"ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"
-	f("enrol: {enabled: true}", keeper+"MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding "+rest)
-	f("enrol: {enabled: true, policy: false}", keeper+rest)
+	f("{enrol: {enabled: true}, fallback: {replicas: 0}}", keeper+"MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding "+rest)
+	f("{enrol: {enabled: true, policy: false}, fallback: {replicas: 0}}", keeper+rest)
 	f(readFile(t, "testdata/everything.yaml"),
-		"ClusterRole ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap ConfigMap Deployment HorizontalPodAutoscaler "+
-			"NetworkPolicy PodDisruptionBudget PrometheusRule Secret Service Service Service ServiceAccount ServiceMonitor")
+		"ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap ConfigMap Deployment "+
+			"HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget PrometheusRule Role RoleBinding "+
+			"Secret Service Service Service Service ServiceAccount ServiceAccount ServiceMonitor StatefulSet")
 }
 
-// TestLeastRights: the role may list and watch. It has more rights only if values ask for them, and
-// no right to read secrets by default. From 1.36 on nothing gives the verb impersonate, unless it is
-// asked for.
+// TestLeastRights: the role may list and watch, and that of fall-back replicas create and patch their own
+// EndpointSlices. There are more rights only if values ask for them, and no right to read secrets by default.
+// From 1.36 on nothing gives the verb impersonate, unless it is asked for.
 func TestLeastRights(t *testing.T) {
 	f := func(version, more, want string) {
 		t.Helper()
@@ -132,14 +135,16 @@ func TestLeastRights(t *testing.T) {
 			t.Errorf("%s: %q: got %s, want %s", version, more, got, want)
 		}
 	}
+	const alone = "{fallback: {replicas: 0}"
 	as := func(impersonate string) string {
-		return "{clientCertificates: {enabled: true, configMap: ca, impersonate: " + impersonate + "}}"
+		return alone + ", clientCertificates: {enabled: true, configMap: ca, impersonate: " + impersonate + "}}"
 	}
 	const before, from = "v1.35.9", "v1.36.0-rc.1"
 	for _, version := range []string{before, from} {
-		f(version, "", "get, list, watch")
+		f(version, "", "create, get, list, patch, watch")
+		f(version, alone+"}", "get, list, watch")
 		f(version, as("{}"), "create, get, list, watch")
-		f(version, "{frontProxies: {enabled: true, configMap: ca, extraKeys: [scopes]}}", "create, get, list, watch")
+		f(version, alone+", frontProxies: {enabled: true, configMap: ca, extraKeys: [scopes]}}", "create, get, list, watch")
 	}
 	const old = "create, get, impersonate groups, impersonate uids, impersonate userextras/authentication, " +
 		"impersonate users, list, watch"
@@ -204,7 +209,8 @@ func TestText(t *testing.T) {
 func TestArgs(t *testing.T) {
 	config := func(objects []*unstructured.Unstructured) string {
 		t.Helper()
-		args, file := []string{"config"}, filepath.Join(t.TempDir(), "config.yaml")
+		all, file := "", filepath.Join(t.TempDir(), "config.yaml")
+		pods := strings.NewReplacer("/etc/watchfan/config/config.yaml", file, "$(POD_IPS)", "10.0.0.7,fd00::7") // what a pod has
 		for _, o := range objects {
 			if content, ok, _ := unstructured.NestedString(o.Object, "data", "config.yaml"); ok {
 				if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
@@ -216,21 +222,24 @@ func TestArgs(t *testing.T) {
 				spec, _, _ = unstructured.NestedMap(o.Object, "spec")
 			}
 			for _, c := range containers(spec) {
-				more, _, _ := unstructured.NestedStringSlice(c, "args")
-				args = append(args, more...)
+				args, _, _ := unstructured.NestedStringSlice(c, "args")
+				if len(args) < 8 {
+					continue // kube-apiserver
+				}
+				for i, arg := range args {
+					args[i] = pods.Replace(arg)
+				}
+				got, err := exec.Command(binary(t, "watchfan"), append([]string{"config"}, args...)...).CombinedOutput()
+				if err != nil {
+					t.Errorf("watchfan %s: %v\n%s", strings.Join(args, " "), err, got)
+				}
+				all += string(got)
 			}
 		}
-		if len(args) < 8 {
-			t.Fatalf("got arguments %v", args)
+		if all == "" {
+			t.Fatal("got no arguments")
 		}
-		for i, arg := range args { // what the pod mounts
-			args[i] = strings.Replace(arg, "/etc/watchfan/config/config.yaml", file, 1)
-		}
-		got, err := exec.Command(binary(t, "watchfan"), args...).CombinedOutput()
-		if err != nil {
-			t.Errorf("watchfan %s: %v\n%s", strings.Join(args, " "), err, got)
-		}
-		return string(got)
+		return all
 	}
 	for _, name := range []string{"static-pod.yaml", "daemonset.yaml", "patches/kube-apiserver+strategic.yaml"} {
 		config(parse(t, readFile(t, "../sidecar/"+name)))
@@ -245,6 +254,7 @@ func TestArgs(t *testing.T) {
 		}
 	}
 	f("", "insecurePort: 0\n", "anonymousAuth: true\n", `requestHeaderClientCAFile: ""`, "idleTimeout: 10m\n", "selfCheckInterval: 5m\n",
+		"fallbackFor: watchfan/watchfan\n", "fallbackWatchRate: 200\n", "fallbackAddresses:\n  - 10.0.0.7\n  - fd00::7\n",
 		"historyBytes: 64Mi\n", "maxConnections: 100000\n", "maxWatches: 0\n", "maxWatchesPerUser: 20000\n",
 		`memoryLimit: "-1"`)
 	f("limits: {maxConnections: 9, maxWatches: 8, maxWatchesPerUser: 7}", "maxConnections: 9\n", "maxWatches: 8\n",

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -399,11 +399,7 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	}
 	c.kubeconfig(t, filepath.Join(dir, "kubeconfig"), upstream, upstreamCA, account)
 
-	deployment, err := c.client.AppsV1().Deployments(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	fan := startWatchfan(t, dir, filepath.Join(dir, "kubeconfig"), c.flags(deployment, dir)...)
+	fan := startWatchfan(t, dir, filepath.Join(dir, "kubeconfig"), c.flags(t, account, dir)...)
 	w := &watchfan{token: c.token(t, "apps", "client"), caFile: filepath.Join(dir, "ca.crt"), log: fan.Log,
 		secure: fan.Ports.Secure, admin: fan.Ports.Admin}
 	w.client = trusting(t, secret.Data["ca.crt"])
@@ -468,15 +464,66 @@ func awaitReady(t *testing.T, url string) {
 	})
 }
 
-// flags returns the Deployment's flags, with files and ports of this machine.
-func (c *cluster) flags(d *appsv1.Deployment, dir string) (flags []string) {
+// flags returns the flags of the Deployment, or of the fall-back's StatefulSet, with files and ports of
+// this machine.
+func (c *cluster) flags(t *testing.T, account, dir string) (flags []string) {
+	t.Helper()
 	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.Ready.CAFile,
 		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.Ready.CAFile, "=8443", "=-1", "=8002", "=-1",
-		"=0.0.0.0", "=127.0.0.1")
-	for _, flag := range d.Spec.Template.Spec.Containers[0].Args {
+		"=0.0.0.0", "=127.0.0.1", "$(POD_NAME)", "watchfan-fallback-1", "$(POD_UID)", "uid", "$(NODE_NAME)", "node-a", "$(POD_IPS)", "10.0.0.7,fd00::7")
+	var spec corev1.PodSpec
+	if account == "watchfan-fallback" {
+		set, err := c.client.AppsV1().StatefulSets(namespace).Get(t.Context(), account, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec = set.Spec.Template.Spec
+	} else {
+		deployment, err := c.client.AppsV1().Deployments(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec = deployment.Spec.Template.Spec
+	}
+	for _, flag := range spec.Containers[0].Args {
 		flags = append(flags, here.Replace(flag))
 	}
 	return flags
+}
+
+// A fall-back replica needs its few rights, and becomes an endpoint with them, in a slice of its own only.
+func TestFallbackRights(t *testing.T) {
+	c := theCluster(t)
+	binary(t, "watchfan")
+	c.must(t, paints)
+	c.install(t, chartValues)
+	w := c.watchfan(t, c.config.Host, c.Ready.CAFile, "watchfan-fallback") // is ready
+	w.served(t, 0, "configmaps", configMaps, "first")
+	slices := c.client.DiscoveryV1().EndpointSlices(namespace)
+	for family, address := range map[string]string{"ipv4": "10.0.0.7", "ipv6": "fd00::7"} {
+		s, err := slices.Get(t.Context(), "watchfan-fallback-1-"+family, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := s.Endpoints[0]; e.Addresses[0] != address || *e.Conditions.Ready || !*e.Conditions.Serving || !*e.Conditions.Terminating ||
+			!strings.HasSuffix(w.secure, fmt.Sprintf(":%d", *s.Ports[0].Port)) {
+			t.Errorf("got %+v, ports %+v", e, s.Ports)
+		}
+	}
+	review := func(verb, name string) bool {
+		t.Helper()
+		r, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":watchfan-fallback",
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: "discovery.k8s.io",
+					Resource: "endpointslices", Name: name}}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Status.Allowed
+	}
+	if !review("patch", "watchfan-fallback-0-ipv4") || review("patch", "watchfan-abcde") || review("create", "") || review("delete", "watchfan-fallback-0-ipv4") {
+		t.Error("it may write other slices than its own")
+	}
 }
 
 func (w *watchfan) open(ctx context.Context, uri string) (*http.Response, error) {

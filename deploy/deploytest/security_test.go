@@ -97,15 +97,11 @@ func TestContained(t *testing.T) {
 	chmod(t, root, 0o555)
 	t.Cleanup(func() { chmod(t, root, 0o755) })
 
-	deployment, err := c.client.AppsV1().Deployments(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	upstream, err := url.Parse(c.config.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/watchfan", append(c.flags(deployment, "/etc/watchfan/tls"), "--shutdown-delay-duration=0s")...)
+	cmd := exec.Command("/watchfan", append(c.flags(t, "watchfan", "/etc/watchfan/tls"), "--shutdown-delay-duration=0s")...)
 	cmd.Env = []string{"KUBERNETES_SERVICE_HOST=" + upstream.Hostname(), "KUBERNETES_SERVICE_PORT=" + upstream.Port()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: user, Gid: user}}
 	if uid := os.Geteuid(); uid != 0 { // a namespace in which this user is that one

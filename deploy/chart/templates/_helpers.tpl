@@ -42,3 +42,102 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "watchfan.image" -}}
 {{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}{{ else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
+
+{{/* The flags of the ports, of the configuration file and of who clients are. Fall-back replicas have them too. */}}
+{{- define "watchfan.serving" -}}
+{{- if .Values.views }}
+- --config=/etc/watchfan/config/config.yaml
+{{- end }}
+- --secure-port=8443
+- "--bind-address={{ .Values.bindAddress }}"
+- --tls-cert-file=/etc/watchfan/tls/tls.crt
+- --tls-private-key-file=/etc/watchfan/tls/tls.key
+{{- if .Values.clientCertificates.enabled }}
+- --client-ca-file=/etc/watchfan/client-ca/{{ .Values.clientCertificates.key }}
+{{- end }}
+{{- with .Values.frontProxies }}
+{{- if .enabled }}
+- --requestheader-client-ca-file=/etc/watchfan/front-proxy-ca/{{ .key }}
+{{- range $flag, $values := dict "allowed-names" .allowedNames "username-headers" .usernameHeaders "uid-headers" .uidHeaders "group-headers" .groupHeaders "extra-headers-prefix" .extraHeadersPrefix }}
+{{- with $values }}
+- {{ printf "--requestheader-%s=%s" $flag (join "," .) | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+- --anonymous-auth={{ .Values.anonymousAuth }}
+{{- end }}
+
+{{/* The files that these flags name. */}}
+{{- define "watchfan.mounts" -}}
+- name: tls
+  mountPath: /etc/watchfan/tls
+  readOnly: true
+{{- if .Values.views }}
+- name: config
+  mountPath: /etc/watchfan/config
+  readOnly: true
+{{- end }}
+{{- if .Values.clientCertificates.enabled }}
+- name: client-ca
+  mountPath: /etc/watchfan/client-ca
+  readOnly: true
+{{- end }}
+{{- if .Values.frontProxies.enabled }}
+- name: front-proxy-ca
+  mountPath: /etc/watchfan/front-proxy-ca
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "watchfan.volumes" -}}
+- name: tls
+  secret:
+    secretName: {{ include "watchfan.tlsSecret" . }}
+    defaultMode: 0440
+    items:
+      - {key: tls.crt, path: tls.crt}
+      - {key: tls.key, path: tls.key}
+{{- if .Values.views }}
+- name: config
+  configMap:
+    name: {{ include "watchfan.name" . }}
+{{- end }}
+{{- if .Values.clientCertificates.enabled }}
+- name: client-ca
+  configMap:
+    name: {{ required "clientCertificates.enabled is true: give clientCertificates.configMap" .Values.clientCertificates.configMap }}
+{{- end }}
+{{- if .Values.frontProxies.enabled }}
+- name: front-proxy-ca
+  configMap:
+    name: {{ required "frontProxies.enabled is true: give frontProxies.configMap" .Values.frontProxies.configMap }}
+{{- end }}
+{{- end }}
+
+{{- define "watchfan.fallback" -}}
+{{ include "watchfan.name" . }}-fallback
+{{- end }}
+
+{{/* The labels that select fall-back replicas. The Service must not. */}}
+{{- define "watchfan.fallbackSelector" -}}
+app.kubernetes.io/name: watchfan-fallback
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "watchfan.fallbackLabels" -}}
+{{ include "watchfan.labels" . | replace "app.kubernetes.io/name: watchfan\n" "app.kubernetes.io/name: watchfan-fallback\n" }}
+{{- end }}
+
+{{/* The rules for users of client certificates and front proxies, as part of a ClusterRole. */}}
+{{- define "watchfan.impersonation" }}
+  {{- if or .Values.clientCertificates.enabled .Values.frontProxies.enabled }}
+  # The rights of users of client certificates and front proxies: watchfan cannot ask in their name,
+  # so it asks about them.
+  - apiGroups: [authorization.k8s.io]
+    resources: [subjectaccessreviews]
+    verbs: [create]
+  # Their requests that pass through go in the user's name.
+  {{- include "watchfan.impersonate" . | trim | nindent 2 }}
+  {{- end }}
+{{- end }}

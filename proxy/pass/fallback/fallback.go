@@ -55,7 +55,7 @@ type Fallback struct {
 	opts  *Options
 	conns Connections
 	log   *slog.Logger
-	port  int // that is published
+	port  int // that is published; set by Run
 	// ready says whether the others are ready.
 	ready  func(context.Context) (bool, error)
 	starts *rate.Limiter
@@ -68,10 +68,9 @@ type Fallback struct {
 	dismissed, refused *metrics.Counter
 }
 
-// New returns a Fallback, or nil if the options say that there is none. The caller calls Run. port is
-// the secure port.
-func New(opts *Options, port int, up auth.APIServer, conns Connections, set *metrics.Set, log *slog.Logger) *Fallback {
-	f := &Fallback{opts: opts, conns: conns, log: log, port: port, upstream: up,
+// New returns a Fallback, or nil if the options say that there is none. The caller calls Run.
+func New(opts *Options, up auth.APIServer, conns Connections, set *metrics.Set, log *slog.Logger) *Fallback {
+	f := &Fallback{opts: opts, conns: conns, log: log, upstream: up,
 		starts:    rate.NewLimiter(rate.Limit(opts.FallbackWatchRate), max(1, opts.FallbackWatchRate/10)),
 		dismissed: set.NewCounter(dismissed),
 		refused:   apistatus.Rejections(set, "fallback_watch_rate"),
@@ -116,9 +115,10 @@ func (f *Fallback) AwaitStart(ctx context.Context) *metav1.Status {
 	return nil
 }
 
-// Run publishes f and sends clients home, until ctx ends. Then it tells clients not to come, and those
-// that are there to go.
-func (f *Fallback) Run(ctx context.Context) {
+// Run publishes f at a port and sends clients home, until ctx ends. Then it tells clients not to come,
+// and those that are there to go.
+func (f *Fallback) Run(ctx context.Context, port int) {
+	f.port = port
 	if f.takeover == nil {
 		var slices sync.WaitGroup
 		slices.Go(func() { f.keepSlices(ctx) })

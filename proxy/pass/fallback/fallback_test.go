@@ -96,7 +96,7 @@ func (c *cluster) locked(f func()) {
 
 // begin runs a fall-back in a bubble. end ends it.
 func begin(t *testing.T, c *cluster, conns *crowd) (f *Fallback, end func()) {
-	f = New(&inService, 8443, c, conns, metrics.NewSet(), slog.New(slog.DiscardHandler))
+	f = New(&inService, c, conns, metrics.NewSet(), slog.New(slog.DiscardHandler))
 	return f, running(t, f)
 }
 
@@ -200,7 +200,7 @@ func TestSlices(t *testing.T) {
 // Watches start at the rate, and those that would wait too long are told to try again.
 func TestAwaitStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := New(&inService, 8443, newCluster(t), new(crowd), metrics.NewSet(), slog.New(slog.DiscardHandler))
+		f := New(&inService, newCluster(t), new(crowd), metrics.NewSet(), slog.New(slog.DiscardHandler))
 		began := time.Now()
 		var starts, refused int
 		var last time.Duration
@@ -239,7 +239,8 @@ func TestOptions(t *testing.T) {
 		{func(o *Options) { o.FallbackPod = "a" }, 8443, `--fallback-pod="a" is no pod`},
 		{func(o *Options) { o.FallbackPod = "" }, 8443, "--fallback-for is a Service, so it needs --fallback-pod"},
 		{func(o *Options) { o.FallbackAddresses = []string{"a"} }, 8443, "is no IP address"},
-		{func(*Options) {}, -1, "--fallback-for needs a --secure-port"},
+		{func(*Options) {}, -1, ""},
+		{func(*Options) {}, 0, "--fallback-for needs a --secure-port"},
 	} {
 		o := inService
 		table := &option.Table{Titles: []string{"Fallback"}}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/watchfan/watchfan/proxy/base/option"
@@ -56,7 +57,7 @@ func target(s string) string {
 
 // pod is the check of a pod.
 func pod(s string) string {
-	if s != "" && len(strings.Split(s, "/")) != 3 {
+	if parts := strings.Split(s, "/"); s != "" && (len(parts) != 3 || slices.Contains(parts, "")) {
 		return "is no pod: give its name, its uid and its node, with a slash between them"
 	}
 	return ""
@@ -79,7 +80,7 @@ func (o *Options) Check(t *option.Table, port int, resident bool) error {
 		return nil
 	case resident:
 		return fmt.Errorf("%s caches nothing, so %s can't be given with it", named, t.Named("resident-resources"))
-	case port <= 0:
+	case port == 0 || port < 0 && o.Local():
 		return fmt.Errorf("%s needs a %s that is known to clients: give its number", named, t.Named("secure-port"))
 	case !o.Local() && (o.FallbackPod == "" || len(o.FallbackAddresses) == 0):
 		return fmt.Errorf("%s is a Service, so it needs %s and %s: give what the pod's downward API says", named,

@@ -21,7 +21,7 @@ import (
 func running(t *testing.T, f *Fallback) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
-	run.Go(func() { f.Run(ctx) })
+	run.Go(func() { f.Run(ctx, 8443) })
 	end = func() { cancel(); run.Wait() }
 	t.Cleanup(end)
 	return end
@@ -59,7 +59,7 @@ func TestTakeover(t *testing.T) {
 	other := open("127.0.0.1:0")
 	address := other.Addr().String()
 	opts := Options{FallbackFor: readyz.URL, FallbackWatchRate: 1}
-	f := New(&opts, 1, nil, new(crowd), metrics.NewSet(), slog.New(slog.DiscardHandler))
+	f := New(&opts, nil, new(crowd), metrics.NewSet(), slog.New(slog.DiscardHandler))
 	ln, err := f.Listen(address)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 // Command kubeproxy follows a cluster with kube-proxy's own server, as kube-proxy does on one node.
 // In place of rules in the kernel it writes what it knows to a file, a line for each Service,
-// EndpointSlice, ServiceCIDR and topology label of the node: kubeproxy KUBECONFIG NODE FILE.
+// EndpointSlice, ServiceCIDR and topology label of the node: kubeproxy KUBECONFIG NODE FILE. With flags
+// in place of these, it is kube-proxy itself.
 package main
 
 import (
@@ -26,8 +27,14 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "--") {
+		if app.NewProxyCommand().Execute() != nil { // says why
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) != 4 {
-		fail(fmt.Errorf("usage: kubeproxy KUBECONFIG NODE FILE"))
+		fail(fmt.Errorf("usage: kubeproxy KUBECONFIG NODE FILE, or kube-proxy's flags"))
 	}
 	fail(run(os.Args[1], os.Args[2], os.Args[3]))
 }

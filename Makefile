@@ -92,7 +92,7 @@ stress: $(if $(findstring e2e,$(or $(PKG),e2e)),$(QUICK_BINARIES)) ## flake rate
 		$(if $(FLAGS),-build '$(FLAGS)',-short) $(or $(PKG),$$($(GO) list $(PACKAGES) | $(NOT_SUITES)) ./proxy/suites/e2e)
 
 e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (6 min; E2EFLAGS=-http2)
-	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless \
+	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless ip:iproute2 nft:nftables \
 		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
 		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \

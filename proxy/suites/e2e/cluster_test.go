@@ -72,14 +72,15 @@ func (c *cluster) through(t testing.TB, r *proxytest.Relay) string {
 // direct returns the admin's way straight to kube-apiserver.
 func (c *cluster) direct(t testing.TB) *target { t.Helper(); return c.as(t, "admin") }
 
-// reservedPort returns a port of loopback that nobody else is given until the test ends. A program listens
-// on it with SO_REUSEPORT: kube-apiserver with --permit-port-sharing, and CoreDNS.
+// reservedPort returns a port of loopback that nobody else is given until the test ends. Programs may listen
+// on it, because its socket does not.
 func reservedPort(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		t.Cleanup(func() { _ = unix.Close(fd) })
 		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 			unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	}
 	if err != nil {

@@ -48,6 +48,22 @@ func runWatchfan(t *testing.T, program, kubeconfig string, args ...string) *watc
 	return p
 }
 
+// mortalWatchfan starts a watchfan that the test kills.
+func mortalWatchfan(t *testing.T, program string, c *cluster, args ...string) *watchfan {
+	t.Helper()
+	p, err := startWatchfan(program, t.TempDir(), c.Ready.Kubeconfigs["admin"], args...)
+	if err != nil {
+		t.Fatalf("start watchfan: %v", err)
+	}
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *watchfan) kill() {
+	_ = p.Cmd.Process.Kill()
+	<-p.Exited
+}
+
 // startWatchfan starts a watchfan whose reads wait longer for a proof than a busy machine needs: by
 // default they pass through after 3 s, and then a slow machine would decide which path a test takes.
 func startWatchfan(program, dir, kubeconfig string, args ...string) (*watchfan, error) {

@@ -18,11 +18,12 @@ const (
 	LaneClosed Reason = "lane_stopped"   // the resource is no longer served
 	Redefined  Reason = "redefined"      // the custom resource's definition changed, or another server answers for it
 	Revoked    Reason = "revoked"        // the client may no longer read
+	Mistrusted Reason = "mistrusted"     // the cache has been wrong, and listing again did not repair it
 )
 
 // Reasons lists all reasons.
 var Reasons = []Reason{
-	TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked,
+	TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked, Mistrusted,
 }
 
 // Ending is how a subscription ends.

@@ -69,6 +69,7 @@ func (s *Server) debugState(checks []diagnose.Check) diagnose.DebugState {
 		Now:              s.history.Latest(now),
 		Lanes:            s.debugLanes(now),
 		Passed:           diagnose.PassedCounts(s.passthrough.Watches().Open()),
+		Mistrusted:       s.cached.Lanes.Mistrusted(),
 		SelfCheckSeconds: s.opts.SelfCheck.SelfCheckInterval.Seconds(),
 	}
 	d.Watches.Protocols, d.Watches.Gzip = s.cached.Watchers.Forms()

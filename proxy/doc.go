@@ -11,7 +11,7 @@
 //	wire     sockets, bytes and protocols         exchange, websocket, downstream, http1, http2
 //	gate     who asks for what, and may they now  remember, apistatus, view, request, fairness, auth,
 //	                                              audit, admission
-//	pass     the way to kube-apiserver            upstream, passthrough
+//	pass     the way to kube-apiserver            upstream, passthrough, fallback
 //	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, cached
 //	operate  what those who run it see            logging, diagnose, assess, enrol, plugin, admin
 //
@@ -63,12 +63,15 @@
 //	backfill        fetching history from before a lane began
 //	self-check      a comparison of a lane with kube-apiserver's list
 //	quarantine      a resource is passed through because it cannot be cached
+//	mistrusted      a resource is passed through because its cache was wrong and could not be repaired
 //	passed through  sent on to kube-apiserver in the client's name, each with a reason
 //	review          the question to kube-apiserver whether a client may do something
 //	seat            the right to use a processor for a cached read
 //	window          how many bytes a client over HTTP/2 takes now, of a stream or in all
 //	parked          a watch whose client does not read, or has closed its window
 //	evicted         a watch that has ended because it was too far behind
+//	fall-back       a watchfan without caches, which answers while the others cannot
+//	dismissed       a connection whose client is told to use another, as a fall-back sends clients home
 //	herd            clients that come at once and wait for the same
 //
 // # What a client may rely on
@@ -112,10 +115,11 @@
 //   - fasthttp's and net/http's: one for each connection between two requests or being answered;
 //   - for each HTTP/2 connection one that reads, one for each request until it has been answered,
 //     and one while more is due than is sealed at a time;
+//   - of a fall-back: one that sends clients home, and one that keeps its EndpointSlices;
 //   - one for each watch that waits for its lane, and one in 10 s for a log line about a cut;
 //   - two for each passed-through stream, one of which waits for the client to leave, and one more
-//     for a watch that returns to its lane, or whose response does not begin soon. A stream whose
-//     request has a body has one, which looks each second whether the client has left.
+//     for a watch that returns to its lane, goes home from a fall-back, or whose response does not begin
+//     soon. A stream whose request has a body has one, which looks each second whether the client has left.
 //
 // A panic in the work for one client is logged, counted, and ends only its connection (exchange.Guard).
 package proxy

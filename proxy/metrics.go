@@ -27,6 +27,8 @@ var (
 		"Remembered answers to access reviews.")
 	avoidedLanes = exposition.Describe("gauge", "watchfan_avoided_lanes",
 		"Resources, each in one encoding, passed through for a while because an object is too large or too deep to cache or has a name that JSON cannot express, or because memory was full. The log names them.")
+	mistrusted = exposition.Describe("gauge", "watchfan_mistrusted_resources",
+		"Resources passed through because their caches differed from kube-apiserver again after they had been listed again. The log and /debug/lanes name them.")
 	readSeatsInUse = exposition.Describe("gauge", "watchfan_read_seats_in_use",
 		"Cached reads that are being searched, collected, compressed or sealed. One user never has all seats.")
 	readsWaiting = exposition.Describe("gauge", "watchfan_reads_waiting",
@@ -99,6 +101,7 @@ func (s *Server) addGauges() {
 	set.NewGauge(lagEvents, func() float64 { events, _ := s.cached.Flusher.Lag(); return float64(events) })
 	set.NewGauge(lagBytes, func() float64 { _, bytes := s.cached.Flusher.Lag(); return float64(bytes) })
 	set.NewGauge(avoidedLanes, func() float64 { return float64(s.cached.Lanes.QuarantinedCount()) })
+	set.NewGauge(mistrusted, func() float64 { return float64(len(s.cached.Lanes.Mistrusted())) })
 	set.NewGauge(authorizationEntries, func() float64 { return float64(s.authorizer.Remembered()) })
 	set.NewGauge(readSeatsInUse, func() float64 { return float64(s.cached.Fairness.Held()) })
 	set.NewGauge(readsWaiting, func() float64 { return float64(s.cached.Fairness.Waiting()) })

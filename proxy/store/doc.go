@@ -24,6 +24,7 @@
 //	a wait has brought nothing: for a        lane.MostThrough of each resource at a time, fairly among
 //	review, discovery, definitions, a lane,  users; then 429 (pass.go in package cached)
 //	a proof, or history
+//	the resource is mistrusted               the same, lists and watches
 //	a relist has skipped its history         16 of each lane at a time; then 410 (lane.PassSkipped)
 //	kube-apiserver answers it as easily      a few of each resource at a time, and of small lists as
 //	                                         many as cost it no more than one proof (pass.go in

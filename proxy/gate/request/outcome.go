@@ -24,6 +24,7 @@ const (
 	Resource    Reason = "resource"     // kube-apiserver has no such resource, or no watch of it
 	Definition  Reason = "definition"   // the custom resource is being redefined
 	Selector    Reason = "selector"     // a field that is not known here, or too costly
+	Mistrusted  Reason = "mistrusted"   // the cache has been wrong, and listing again did not repair it
 	NoLane      Reason = "no_lane"      // quarantine, short memory, or the proxy stops
 	LaneBound   Reason = "lane_bound"   // the resource has as many caches as it may, or the client's own ones hold too much
 	LaneFilling Reason = "lane_filling" // the collection is being listed for the first time
@@ -34,7 +35,7 @@ const (
 
 // Reasons lists all reasons for which a watch is passed through.
 var Reasons = []Reason{Path, Headers, Parameters, Form, Probe, TableRows, TableNoObjects, Anonymous,
-	Fallback, Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, NoLane, LaneBound, LaneFilling, History, Freshness}
+	Fallback, Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, Mistrusted, NoLane, LaneBound, LaneFilling, History, Freshness}
 
 // Outcome is how a part of the proxy ends a request: its response is there, it is refused, or it
 // passes through to kube-apiserver. The zero Outcome is none of these, and the next part goes on. A

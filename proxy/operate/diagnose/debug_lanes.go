@@ -37,6 +37,8 @@ type DebugState struct {
 	Lanes   []DebugLane   `json:"lanes"` // by resource and encoding
 	Passed  []PassedCount `json:"passedWatches"`
 
+	Mistrusted []lane.Mistrusted `json:"mistrusted,omitempty"` // resources whose caches were wrong
+
 	// SelfCheckSeconds is the longest time between two self-checks of a lane; 0 is off.
 	SelfCheckSeconds float64 `json:"selfCheckSeconds"`
 }
@@ -141,6 +143,9 @@ func (d DebugState) writeText(w io.Writer) {
 	}
 	d.writeTotals(w)
 	d.writeLanes(w)
+	for _, m := range d.Mistrusted {
+		fmt.Fprintf(w, "\n%s is passed through, for %s yet: %s\n", m.Resource, duration.HumanDuration(m.Until.Sub(d.Time)), m.Why)
+	}
 	if len(d.Passed) == 0 {
 		return
 	}

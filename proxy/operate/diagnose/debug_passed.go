@@ -156,6 +156,8 @@ var passedBecause = map[request.Reason]string{
 	request.Definition:     "the custom resource was being redefined",
 	request.Selector:       "the selector is costly, or has a field that is not known here",
 	request.LaneBound:      "the resource has too many caches, or those that only this client uses hold too much",
+	request.Fallback:       "this watchfan is a fall-back, and caches nothing",
+	request.Mistrusted:     "the cache differed from kube-apiserver again after it had been listed again",
 	request.NoLane:         "the resource can't be cached, or memory is short",
 	request.LaneFilling:    "the resource was being listed for the first time, or watchfan may not list it",
 	request.History:        "the events from there on were not known, or not new enough",

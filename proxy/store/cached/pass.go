@@ -48,7 +48,8 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 //	       of a resource that has no lane, gets only               no bound, for laneless
 //	       of a lane that is being filled, or has skipped history  few; see package lane
 //	       that a cache can't answer                               no bound
-//	later  that have waited in vain                                lane.MostThrough at a time, in turns
+//	later  that have waited in vain, and lists and watches of a    lane.MostThrough at a time, in turns
+//	       resource that is mistrusted
 //	never  with a shardSelector that kube-apiserver would ignore   see shards.go
 func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
 	switch {
@@ -328,6 +329,8 @@ func (r *read) inVain(why request.Reason) bool {
 	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane, request.LaneBound,
 		request.LaneFilling, request.History:
 		return !r.few && time.Since(r.arrived) >= vainWait
+	case request.Mistrusted: // all its clients list at the same time
+		return r.Verb != "get"
 	}
 	return false
 }

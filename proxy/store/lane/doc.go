@@ -4,6 +4,7 @@
 //
 //	lanes.go, lane.go     all lanes: which there are, when they start and stop, which cannot be cached
 //	apis.go               redefined resources, and versions that another server answers for
+//	mistrust.go           resources whose caches could not be repaired
 //	filling.go            the first list: how far it is, and who passes through meanwhile
 //	waiting.go            requests that wait for it
 //	backfill.go           history from before the lane began, and what matched selectors before that

@@ -46,6 +46,11 @@ type Lane struct {
 	// checked is the last comparison with upstream; nil before the first.
 	checked atomic.Pointer[Checked]
 
+	// different is how often the lane had been listed again when a comparison found it different; nil
+	// while it is not known to be. It is owned by the caller of NoteChecked.
+	different *uint64
+
+	mistrusted  atomic.Bool  // see mistrust.go
 	held        atomic.Int64 // bytes of memory at the last count
 	surrendered atomic.Bool  // given up, because of what the source holds that alone keeps it
 

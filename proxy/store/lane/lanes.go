@@ -37,6 +37,7 @@ type Lanes struct {
 	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when
 	givenUp     map[keptBy]time.Time                          // until when; see keepers.go
+	mistrusted  map[schema.GroupVersionResource]Mistrusted    // see mistrust.go
 
 	lastLane      uint64 // order of the last lane
 	lastSelection uint64 // number of the last lane with a selection
@@ -81,6 +82,7 @@ func NewLanes(ctx context.Context, cfg Config) *Lanes {
 		defined:     make(map[schema.GroupResource]*upstream.Definition),
 		quarantines: make(map[Key]time.Time),
 		givenUp:     make(map[keptBy]time.Time),
+		mistrusted:  make(map[schema.GroupVersionResource]Mistrusted),
 		aggregated:  make(map[schema.GroupVersion]time.Time),
 	}
 	cfg.Metrics.RegisterMetricsWriter(ls.writeMetrics)
@@ -120,6 +122,9 @@ func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from u
 	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||
 		ls.outsourcedLocked(info.GVR.GroupVersion()) {
 		return nil, request.NoLane
+	}
+	if time.Now().Before(ls.mistrusted[key.GVR].Until) {
+		return nil, request.Mistrusted
 	}
 	l := ls.byKey[key]
 	if l != nil && (l.info.Definition != info.Definition || l.surrendered.Load()) {
@@ -204,7 +209,10 @@ func (ls *Lanes) remove(l *Lane) {
 	}
 	ls.mu.Unlock()
 	ending := fanout.Ending{Reason: fanout.LaneClosed}
-	if l.outdated.Load() {
+	switch {
+	case l.mistrusted.Load():
+		ending = l.mistrustedEnding()
+	case l.outdated.Load():
 		ending.Reason = fanout.Redefined
 	}
 	l.Cache.Close(ending)
@@ -229,12 +237,12 @@ func (ls *Lanes) quarantine(key Key, d time.Duration) {
 }
 
 // Quarantined reports whether requests for such a lane are passed through because it could not be
-// filled. After the quarantine it goes on to report true until the lane has been filled, or until
+// filled, or is mistrusted. After the quarantine it goes on to report true until the lane has been filled, or until
 // nobody has asked for it for the idle timeout.
 func (ls *Lanes) Quarantined(key Key) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return !ls.quarantines[key].IsZero()
+	return !ls.quarantines[key].IsZero() || time.Now().Before(ls.mistrusted[key.GVR].Until)
 }
 
 // QuarantinedCount returns how many lanes are in quarantine now.
@@ -315,6 +323,7 @@ func (ls *Lanes) stopIdle() {
 		l := ls.byKey[key]
 		return l != nil && l.Synced() || l == nil && time.Since(until) >= ls.IdleTimeout()
 	})
+	maps.DeleteFunc(ls.mistrusted, func(_ schema.GroupVersionResource, m Mistrusted) bool { return !time.Now().Before(m.Until) })
 	maps.DeleteFunc(ls.givenUp, func(_ keptBy, until time.Time) bool { return !time.Now().Before(until) })
 }
 

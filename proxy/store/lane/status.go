@@ -231,15 +231,23 @@ type Checked struct {
 	Objects         int    `json:"objects"`                          // in the digest
 }
 
-// NoteChecked notes a comparison of the lane with upstream, and counts it. If it found a
-// difference, the collection is listed again. One goroutine at a time calls it.
+// NoteChecked notes a comparison of the lane with upstream, and counts it. If it found a difference, the
+// collection is listed again. If it was listed again for that, and differs still, the resource is
+// mistrusted. One goroutine at a time calls it.
 func (l *Lane) NoteChecked(c Checked) {
 	if last := l.checked.Load(); c.Result == CheckFailed && last != nil {
 		c.ResourceVersion, c.Digest, c.Objects = last.ResourceVersion, last.Digest, last.Objects
 	}
 	l.checked.Store(&c)
-	if c.Result == CheckDifferent {
+	l.metrics.checks[c.Result].Inc()
+	switch relists := l.reflector.Status().Relists; {
+	case c.Result == CheckEqual:
+		l.different = nil
+	case c.Result != CheckDifferent:
+	case l.different != nil && relists > *l.different:
+		l.lanes.Mistrust(l.GVR, "self-checks find it different, and listing it again has not repaired it")
+	default:
+		l.different = &relists
 		l.reflector.RequireRelist(c.ResourceVersion)
 	}
-	l.metrics.checks[c.Result].Inc()
 }

@@ -201,6 +201,47 @@ func TestDifferent(t *testing.T) {
 	}
 }
 
+// A resource whose cache differs again after it has been listed again is passed through for an hour, and its
+// watches end with 410.
+func TestMistrusted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, w := start(t, 5)
+		state := func() (d diagnose.DebugState) { p.AdminJSON("/debug/lanes", &d); return d }
+		ghost := func() {
+			p.CMs.Reflector().Send(proxytest.ConfigMaps.Event("ADDED", "ns", "ghost", p.Up.Bump(1)))
+		}
+		ghost()
+		p.AwaitLog("Listed", "relisted=true")
+		p.want("equal")
+		ghost() // after a comparison that was equal, the first one again
+		p.Until("second list", func() bool { return len(p.Log.With("Listed", "relisted=true")) == 2 })
+		ghost()
+		p.AwaitLog("Stopped serving a resource from its cache", "level=ERROR", "resource=v1/configmaps")
+		if got := w.Strings(); got[len(got)-1] != "ERROR 410" {
+			t.Errorf("the watch ended with %s", got[len(got)-1])
+		}
+		if d := state(); len(d.Lanes) != 0 || len(d.Mistrusted) != 1 || d.Mistrusted[0].Resource != "v1/configmaps" {
+			t.Errorf("got %+v", d)
+		}
+		if _, text := p.Admin("/metrics"); !strings.Contains(text, "\nwatchfan_mistrusted_resources 1\n") {
+			t.Error("no metric says so")
+		}
+		if _, text := p.Admin("/debug/lanes"); !strings.Contains(text, "v1/configmaps is passed through, for 59m yet: self-checks find") {
+			t.Errorf("got %s", text)
+		}
+		passed := p.Up.Count(proxytest.Client)
+		p.Watch(bubble.AnyState).Await(6)
+		if n := p.Up.Count(proxytest.Client) - passed; n != 1 {
+			t.Errorf("%d requests were passed through", n)
+		}
+		time.Sleep(time.Hour)
+		p.Watch(bubble.AnyState).Await(6)
+		if d := state(); len(d.Lanes) != 1 || len(d.Mistrusted) != 0 {
+			t.Errorf("after an hour: %+v", d)
+		}
+	})
+}
+
 // A comparison that cannot be made is no alarm, and the next one succeeds.
 func TestFailed(t *testing.T) {
 	later := func(answer func(c *proxytest.Call)) func(*proxytest.Call) { // answers all pages but the first

@@ -36,6 +36,8 @@
 // If the objects differ, the collection is listed again. The cache takes the list, and clients are
 // told: of objects that are gone as DELETED; of anything else by 410, because no event may carry a
 // resourceVersion that clients have passed (package fanout, Relists). Informers then list again.
+// If they differ again, although the collection has been listed meanwhile, the cache can't be repaired:
+// the resource is mistrusted, and passed through for an hour (package lane).
 //
 // A comparison fails if upstream does not answer, forgets R in the middle (410), or lists in
 // another order, and if the lane is listed again meanwhile. Nothing follows from that but the next

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -281,7 +282,7 @@ func TestAlertsFire(t *testing.T) {
 			}
 		}
 	}
-	readme := readFile(t, "../README.md")
+	pages := map[string]string{"README.md": readFile(t, "../README.md"), "FALLBACK.md": readFile(t, "../FALLBACK.md")}
 	for _, rule := range alertRules(t) {
 		expr := fmt.Sprintf(`count by (instance) (ALERTS{alertname="%s", alertstate="firing"})`, rule.Alert)
 		if !slices.Contains(fires, expr) || !slices.Contains(silent, expr) {
@@ -291,11 +292,13 @@ func TestAlertsFire(t *testing.T) {
 			t.Errorf("%s lacks a summary, a description or a severity", rule.Alert)
 		}
 		anchor := strings.ToLower(rule.Alert)
-		if !strings.HasSuffix(rule.Annotations["runbook_url"], "/deploy/README.md#"+anchor) {
+		url, at, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
+		page := pages[path.Base(url)]
+		if page == "" || at != anchor {
 			t.Errorf("%s: its runbook_url is %q", rule.Alert, rule.Annotations["runbook_url"])
 		}
-		if n := strings.Count(readme, `<a id="`+anchor+`"></a>`+rule.Alert); n != 1 {
-			t.Errorf("%s: %d rows of the README's table have its anchor", rule.Alert, n)
+		if n := strings.Count(page, `<a id="`+anchor+`"></a>`+rule.Alert); n != 1 {
+			t.Errorf("%s: %d rows of %s have its anchor", rule.Alert, n, url)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestKubeadmPatch(t *testing.T) {
 	if err := yaml.UnmarshalStrict(merged, &after); err != nil {
 		t.Fatal(err)
 	}
-	if len(after.Spec.Containers) != 2 || len(after.Spec.Volumes) != 2 {
+	if len(after.Spec.Containers) != 3 || len(after.Spec.Volumes) != 2 {
 		t.Fatalf("got %s", merged)
 	}
 	for _, container := range after.Spec.Containers {
@@ -75,6 +75,35 @@ func TestKubeadmPatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	theCluster(t).dryRun(t, []*unstructured.Unstructured{o})
+}
+
+// TestSidecarFallback: in each manifest the second watchfan falls back for the first, at the same port.
+func TestSidecarFallback(t *testing.T) {
+	for _, name := range []string{"static-pod.yaml", "daemonset.yaml", "patches/kube-apiserver+strategic.yaml"} {
+		var pairs [][]string
+		for _, o := range parse(t, readFile(t, "../sidecar/"+name)) {
+			spec, found, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+			if !found {
+				spec, _, _ = unstructured.NestedMap(o.Object, "spec")
+			}
+			for _, c := range containers(spec) {
+				args, _, _ := unstructured.NestedStringSlice(c, "args")
+				pairs = append(pairs, args)
+			}
+		}
+		if len(pairs) != 2 {
+			t.Fatalf("%s: %d containers", name, len(pairs))
+		}
+		for _, flag := range []string{"--secure-port=8443", "--bind-address=0.0.0.0"} {
+			if !slices.Contains(pairs[0], flag) || !slices.Contains(pairs[1], flag) {
+				t.Errorf("%s: not both have %s", name, flag)
+			}
+		}
+		if !slices.Contains(pairs[0], "--permit-port-sharing") || !slices.Contains(pairs[0], "--admin-port=8002") ||
+			!slices.Contains(pairs[1], "--fallback-for=http://127.0.0.1:8002/readyz") {
+			t.Errorf("%s: the second does not fall back for the first", name)
+		}
+	}
 }
 
 // TestSidecarIsWithinTheChartsRights: the lists of rules, which are kept by hand, agree. Kubelets take

@@ -154,6 +154,9 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	if asked.IsWatch() {
 		r.watch, r.list = newWatch(x, id, asked, why), streamsList(x, asked)
+		if r.recall != nil {
+			r.req.Header.Del("Accept-Encoding") // compressed bytes do not show where an event ends
+		}
 	}
 	r.auditID, r.pretty = apistatus.AuditID(x), apistatus.PrettyStatus(x)
 	x.Response.Detached = func(to exchange.Responder) {

@@ -38,8 +38,9 @@ type builtModule struct {
 }
 
 func readBuild() build {
-	b := build{Version: release, GitCommit: gitCommit, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		KubernetesVersion: testedKubernetes, License: "Apache-2.0", Settings: make(map[string]string)}
+	b := build{Version: release, GitCommit: gitCommit, GoVersion: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH, KubernetesVersion: testedKubernetes, License: "Apache-2.0",
+		Settings: make(map[string]string)}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		b.Version = cmp.Or(b.Version, info.Main.Version)
 		for _, s := range info.Settings {

@@ -94,17 +94,18 @@ func TestGitOps(t *testing.T) {
 	var argo application
 	fields("argocd.yaml", &argo)
 	source := argo.Spec.Source
-	if argo.APIVersion != "argoproj.io/v1alpha1" || source.TargetRevision != newest || source.Helm.ReleaseName != releaseName ||
-		argo.Spec.Destination.Namespace != namespace {
+	if argo.APIVersion != "argoproj.io/v1alpha1" || source.TargetRevision != newest ||
+		source.Helm.ReleaseName != releaseName || argo.Spec.Destination.Namespace != namespace {
 		t.Errorf("argocd.yaml has %+v", argo)
 	}
-	if rendered(source.Helm.ValuesObject) != rendered(source.Helm.ValuesObject) {
+	if first := rendered(source.Helm.ValuesObject); first != rendered(source.Helm.ValuesObject) {
 		t.Error("argocd.yaml: the chart's objects differ each time")
 	}
 	var chart ociRepository
 	var flux helmRelease
 	fields("flux.yaml", &chart, &flux)
-	if chart.Spec.Ref.Tag != newest || flux.Spec.ChartRef.Kind != chart.Kind || flux.Spec.ChartRef.Name != chart.Metadata.Name {
+	if chart.Spec.Ref.Tag != newest || flux.Spec.ChartRef.Kind != chart.Kind ||
+		flux.Spec.ChartRef.Name != chart.Metadata.Name {
 		t.Errorf("flux.yaml has %+v and %+v", chart, flux)
 	}
 	rendered(flux.Spec.Values)

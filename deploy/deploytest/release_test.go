@@ -201,7 +201,10 @@ func checkBill(t *testing.T, bill, modules, version string) {
 		}
 		Components []struct {
 			Name, Version, PURL string
-			Licenses            []struct{ License struct{ ID string } }
+			Licenses            []struct {
+				License    struct{ ID string }
+				Expression string
+			}
 		}
 		Dependencies []struct{ DependsOn []string }
 	}
@@ -215,7 +218,7 @@ func checkBill(t *testing.T, bill, modules, version string) {
 	var got, want []string
 	for _, c := range b.Components {
 		if !strings.HasPrefix(c.PURL, "pkg:golang/"+strings.ToLower(c.Name)+"@") || len(c.Licenses) != 1 ||
-			c.Licenses[0].License.ID == "" {
+			c.Licenses[0].License.ID+c.Licenses[0].Expression == "" {
 			t.Errorf("%s has the URL %s and the licences %v", c.Name, c.PURL, c.Licenses)
 		}
 		if c.Name != "std" {

@@ -55,7 +55,8 @@ metadata: {name: restricted, labels: {pod-security.kubernetes.io/enforce: restri
 				}
 			}
 			unstructured.RemoveNestedField(pod.Object, "spec", "securityContext", "seccompProfile")
-			if err := c.apply(t.Context(), pod, true); err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
+			err := c.apply(t.Context(), pod, true)
+			if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
 				t.Errorf("%s %s without seccomp: %v", o.GetKind(), o.GetName(), err)
 			}
 		}

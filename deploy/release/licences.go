@@ -4,80 +4,75 @@ import (
 	"debug/buildinfo"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/module"
 )
 
-// licence is one file of a module that says what its code may be used for.
-type licence struct {
-	id   string // of SPDX; "" for a notice
-	file string
-	text string
-}
-
-// known are sentences that only one licence has, in one line. The first that is found decides.
+// known are sentences that only one licence has, in one line.
 var known = []struct{ id, sentence string }{
 	{"Apache-2.0", "Apache License Version 2.0, January 2004"},
-	{"MPL-2.0", "Mozilla Public License Version 2.0"},
-	{"ISC", "Permission to use, copy, modify, and/or distribute this software for any purpose"},
-	{"BSD-3-Clause", "may be used to endorse or promote products derived from this software"},
 	{"BSD-2-Clause", "Redistributions in binary form must reproduce the above copyright notice"},
+	{"BSD-3-Clause", "may be used to endorse or promote products derived from this software"},
+	{"ISC", "Permission to use, copy, modify, and/or distribute this software for any purpose"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
+	{"MPL-2.0", "Mozilla Public License Version 2.0"},
 }
 
 var (
-	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)(\.(txt|md))?$`)
+	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)([.-].*)?$`)
 	spaces      = regexp.MustCompile(`\s+`)
 )
 
-// identify returns the SPDX identifier of a licence's text, "" if it is none of known.
-func identify(text string) string {
-	line := strings.TrimSpace(spaces.ReplaceAllString(text, " "))
+// identify returns the SPDX identifiers of the licences in a text, sorted.
+func identify(text string) (ids []string) {
+	line := spaces.ReplaceAllString(text, " ")
 	for _, k := range known {
 		if strings.Contains(line, k.sentence) {
-			return k.id
+			ids = append(ids, k.id)
 		}
 	}
-	return ""
+	if slices.Contains(ids, "BSD-3-Clause") { // which has the other's sentence too
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id == "BSD-2-Clause" })
+	}
+	return ids
 }
 
-// licences returns the licence of a module and its other notices, from the folder that it was built
-// from.
-func licences(m *debug.Module) ([]licence, error) {
+// licences returns the files with a module's licences and notices, by name, and their identifiers, from
+// the folder that it was built from.
+func licences(m *debug.Module) (files map[string]string, ids []string, err error) {
 	dir, err := folder(m)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var first, others []licence
+	files = make(map[string]string)
 	for _, e := range entries {
-		if e.IsDir() || !licenceFile.MatchString(e.Name()) {
+		if e.IsDir() || filepath.Ext(e.Name()) == ".go" || !licenceFile.MatchString(e.Name()) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		l := licence{id: identify(string(text)), file: e.Name(), text: string(text)}
-		if l.id != "" && len(first) == 0 {
-			first = append(first, l)
-		} else {
-			others = append(others, l)
-		}
+		files[e.Name()] = strings.TrimSpace(string(text))
+		ids = append(ids, identify(string(text))...)
 	}
-	if len(first) == 0 {
-		return nil, fmt.Errorf("%s %s has no licence that is known: see licences.go", m.Path, m.Version)
+	if len(ids) == 0 {
+		return nil, nil, fmt.Errorf("%s %s has no licence that is known: see licences.go", m.Path, m.Version)
 	}
-	return append(first, others...), nil
+	slices.Sort(ids)
+	return files, slices.Compact(ids), nil
 }
 
 // folder returns the folder of a module's sources: of Go itself for std.
@@ -106,13 +101,12 @@ func printLicences(w io.Writer, binary string) error {
 		return err
 	}
 	for _, m := range modules(info) {
-		texts, err := licences(m)
+		files, _, err := licences(m)
 		if err != nil {
 			return err
 		}
-		for _, l := range texts {
-			text := strings.TrimSpace(l.text)
-			if _, err := fmt.Fprintf(w, "==== %s %s: %s\n\n%s\n\n", m.Path, m.Version, l.file, text); err != nil {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			if _, err := fmt.Fprintf(w, "==== %s %s: %s\n\n%s\n\n", m.Path, m.Version, name, files[name]); err != nil {
 				return err
 			}
 		}

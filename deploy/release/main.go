@@ -3,7 +3,7 @@
 //
 //	release bill VERSION PROGRAM                              CycloneDX: a program's modules, with their licences
 //	release licences PROGRAM                                  the texts of these licences
-//	release provenance VERSION COMMIT PROGRAM... -- FILE...   in-toto with SLSA: what the files are made of
+//	release provenance VERSION COMMIT PROGRAMS -- FILES       in-toto with SLSA: what the files are made of
 //
 // The modules are those that `go version -m` lists. The same sources give the same bytes: a paper has
 // no time, no serial number and no path. A module without a known licence is an error.
@@ -56,8 +56,8 @@ func run(w io.Writer, args []string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(s)
 	}
-	return errors.New("usage: release bill VERSION PROGRAM | licences PROGRAM | " +
-		"provenance VERSION COMMIT PROGRAM... -- FILE...")
+	return errors.New("usage: release bill VERSION PROGRAM, release licences PROGRAM, or " +
+		"release provenance VERSION COMMIT PROGRAMS -- FILES")
 }
 
 // read returns the bill of a program, whose version the linker does not know.
@@ -76,11 +76,11 @@ func read(binary, version string) (*cdx.BOM, error) {
 
 	var parts []cdx.Component
 	for _, m := range modules(info) {
-		texts, err := licences(m)
+		_, all, err := licences(m)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, component(m.Path, m.Version, texts[0].id))
+		parts = append(parts, component(m.Path, m.Version, all...))
 	}
 	uses := make([]string, len(parts))
 	for i, p := range parts {
@@ -113,11 +113,14 @@ func digest(file string) (string, error) {
 	return hex.EncodeToString(sum[:]), err
 }
 
-// component returns a component of a bill.
-func component(path, version, licence string) cdx.Component {
-	url := packageURL(path, version)
+// component returns a component of a bill. All of the licences hold for a part of it each.
+func component(path, version string, licences ...string) cdx.Component {
+	url, choice := packageURL(path, version), cdx.LicenseChoice{Expression: strings.Join(licences, " AND ")}
+	if len(licences) == 1 {
+		choice = cdx.LicenseChoice{License: &cdx.License{ID: licences[0]}}
+	}
 	return cdx.Component{Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: url, BOMRef: url,
-		Licenses: &cdx.Licenses{{License: &cdx.License{ID: licence}}}}
+		Licenses: &cdx.Licenses{choice}}
 }
 
 // packageURL returns the URL of a module, whose path is in lower case by its type's rules

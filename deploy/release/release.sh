@@ -41,7 +41,8 @@ trap 'rm -rf "$work"' EXIT
 
 # pack FOLDER ARCHIVE packs all files of a folder, with nothing of this machine.
 pack() {
-	(cd "$1" && tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mtime="@$epoch" --mode=u=rwX,go=rX -cf - *) | gzip -n >"$2"
+	(cd "$1" && tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mtime="@$epoch" \
+		--mode=u=rwX,go=rX -cf - *) | gzip -n >"$2"
 }
 
 for platform in "$@"; do

@@ -24,7 +24,7 @@ var rebuild = flag.Bool("rebuild", false, "compile everything anew for the secon
 
 // A release has a program that knows its version, the licences of what is in it, a bill of materials with
 // its modules, a chart of its version, and a provenance. Made in another folder, with another
-// environment, it has the same bytes.
+// environment, it has the same bytes. The image has the same program.
 func TestRelease(t *testing.T) {
 	version, platform := newestVersion(t)+"-rc.1", runtime.GOOS+"/"+runtime.GOARCH
 	w := newWorkshop(t)
@@ -90,6 +90,9 @@ func TestRelease(t *testing.T) {
 	if got := run(program, "version"); !strings.HasPrefix(got, "watchfan "+version+" (commit "+commit+", ") {
 		t.Errorf("the program is %s", got)
 	}
+	if readFile(t, w.buildImage(t, version, commit)) != readFile(t, program) {
+		t.Error("the image has another program")
+	}
 	modules := run("go", "version", "-m", program)
 	checkBill(t, readFile(t, filepath.Join(dir, name+".cdx.json")), modules, version)
 	checkProvenance(t, readFile(t, filepath.Join(dir, "watchfan_"+version+".intoto.json")), modules, sums, commit)
@@ -107,6 +110,37 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// buildImage runs the command of the Dockerfile that builds the program, with the release's Go, and returns
+// the file.
+func (w *workshop) buildImage(t *testing.T, version, commit string) string {
+	t.Helper()
+	dockerfile := readFile(t, "../Dockerfile")
+	command := regexp.MustCompile(`(?s)\nRUN (CGO_ENABLED=.*) -o /out/watchfan \.\n`).FindStringSubmatch(dockerfile)
+	if command == nil {
+		t.Fatal("the Dockerfile builds no program")
+	}
+	out := filepath.Join(t.TempDir(), "watchfan")
+	build := strings.Replace(command[1], "GOTOOLCHAIN=local", "GOTOOLCHAIN="+toolchain(t), 1)
+	cmd := exec.Command("bash", "-c", build+" -o "+out+" .")
+	cmd.Dir = w.dir
+	cmd.Env = append(os.Environ(), "TARGETOS="+runtime.GOOS, "TARGETARCH="+runtime.GOARCH, "VERSION="+version,
+		"COMMIT="+commit)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	return out
+}
+
+// toolchain returns the version of Go that makes releases.
+func toolchain(t *testing.T) string {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^toolchain=(go.*)$`).FindStringSubmatch(readFile(t, "../release/release.sh"))
+	if m == nil {
+		t.Fatal("release.sh names no toolchain")
+	}
+	return m[1]
+}
+
 // newestVersion returns the version of CHANGELOG.md's newest section.
 func newestVersion(t *testing.T) string {
 	t.Helper()
@@ -120,17 +154,13 @@ func newestVersion(t *testing.T) string {
 // Manifests and documents name the newest version, and the image is built with the release's Go.
 func TestNewestVersion(t *testing.T) {
 	newest := newestVersion(t)
-	toolchain := regexp.MustCompile(`(?m)^toolchain=go(.*)$`).FindStringSubmatch(readFile(t, "../release/release.sh"))
-	if toolchain == nil {
-		t.Fatal("release.sh names no toolchain")
-	}
 	for file, says := range map[string]string{
 		"../chart/Chart.yaml":                              "\nversion: " + newest + "\n",
 		"../sidecar/static-pod.yaml":                       "image: watchfan:" + newest + "\n",
 		"../sidecar/daemonset.yaml":                        "image: watchfan:" + newest + "\n",
 		"../../CONTRIBUTING.md":                            "$ make release VERSION=" + newest + " ",
 		"../README.md":                                     "--set image.tag=" + newest + "\n",
-		"../Dockerfile":                                    "ARG GO_IMAGE=golang:" + toolchain[1] + "\n",
+		"../Dockerfile":                                    "ARG GO_IMAGE=golang:" + strings.TrimPrefix(toolchain(t), "go") + "\n",
 		"../sidecar/patches/kube-apiserver+strategic.yaml": "image: watchfan:" + newest + "\n",
 	} {
 		if !strings.Contains(readFile(t, file), says) {

@@ -100,7 +100,8 @@ func TestObjects(t *testing.T) {
 	const keeper = "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding Deployment Deployment "
 	const rest = "PodDisruptionBudget Role RoleBinding Secret Service Service ServiceAccount ServiceAccount " +
 		"ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"
-	f("{enrol: {enabled: true}, fallback: {replicas: 0}}", keeper+"MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding "+rest)
+	f("{enrol: {enabled: true}, fallback: {replicas: 0}}",
+		keeper+"MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding "+rest)
 	f("{enrol: {enabled: true, policy: false}, fallback: {replicas: 0}}", keeper+rest)
 	f(readFile(t, "testdata/everything.yaml"),
 		"ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap ConfigMap Deployment "+
@@ -321,8 +322,10 @@ func TestBadValues(t *testing.T) {
 // TestUntestedPolicy: the policy is installed only where its expressions are tested: in the dev
 // cluster's versions that have such policies.
 func TestUntestedPolicy(t *testing.T) {
-	for version, want := range map[string]bool{"v1.35.9": false, "v1.36.0": true, "v1.37.2": true, "v1.38.0-alpha.1": false, "v1.38.0": false} {
-		if _, err := templateFor(t, version, "enrol: {enabled: true}"); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "tested with Kubernetes 1.36 and 1.37, and not with "+version) {
+	for version, want := range map[string]bool{"v1.35.9": false, "v1.36.0": true, "v1.37.2": true, "v1.38.0-alpha.1": false,
+		"v1.38.0": false} {
+		_, err := templateFor(t, version, "enrol: {enabled: true}")
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "1.36 and 1.37, and not with "+version) {
 			t.Errorf("%s: %v", version, err)
 		}
 		if _, err := templateFor(t, version, "enrol: {enabled: true, policy: false}"); err != nil {

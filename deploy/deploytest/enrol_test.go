@@ -138,8 +138,8 @@ func (e *enrolment) bundle(t *testing.T, namespace string, f func(data map[strin
 	steady.Until(t, "bundle of "+namespace, func() error {
 		m, err := e.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), enrol.BundleName, metav1.GetOptions{})
 		if err == nil && !f(m.Data) {
-			err = fmt.Errorf("got %q, %d bytes of certificates; the keeper says\n%s", m.Data[enrol.AddressesKey], len(m.Data["ca.crt"]),
-				readFile(t, e.keeperLog))
+			err = fmt.Errorf("got %q, %d bytes of certificates; the keeper says\n%s", m.Data[enrol.AddressesKey],
+				len(m.Data["ca.crt"]), readFile(t, e.keeperLog))
 		}
 		return err
 	})
@@ -167,7 +167,8 @@ func enrolled(pod *corev1.Pod) bool { return pod.Labels[enrol.EnrolledLabel] == 
 func (e *enrolment) awaitPolicy(t *testing.T, namespace string, want bool) {
 	t.Helper()
 	steady.Until(t, fmt.Sprintf("pods of %s are enrolled: %v", namespace, want), func() error {
-		pod, err := e.client.CoreV1().Pods(namespace).Create(t.Context(), podOf("probe", nil, corev1.Container{Name: "c", Image: "i"}),
+		probe := podOf("probe", nil, corev1.Container{Name: "c", Image: "i"})
+		pod, err := e.client.CoreV1().Pods(namespace).Create(t.Context(), probe,
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil && enrolled(pod) != want {
 			err = errors.New("not yet")
@@ -177,7 +178,8 @@ func (e *enrolment) awaitPolicy(t *testing.T, namespace string, want bool) {
 }
 
 func podOf(name string, labels map[string]string, containers ...corev1.Container) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.PodSpec{Containers: containers}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: corev1.PodSpec{Containers: containers}}
 }
 
 // TestEnrol: a label makes pods use watchfan.
@@ -257,24 +259,27 @@ func (e *enrolment) testShapes(t *testing.T) {
 func drawPod(rng *rand.Rand) *corev1.Pod {
 	some := func() bool { return rng.IntN(2) == 0 }
 	pick := func(n int) int { return rng.IntN(n) }
-	volumes := []corev1.Volume{{Name: "empty"}, {Name: "own", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-		Sources: []corev1.VolumeProjection{
-			{DownwardAPI: &corev1.DownwardAPIProjection{}},
-			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}}},
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
-		}}}}, {Name: "no-sources", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}}
+	ref := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+	projected := func(sources ...corev1.VolumeProjection) corev1.VolumeSource {
+		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}
+	}
+	volumes := []corev1.Volume{{Name: "empty"}, {Name: "no-sources", VolumeSource: projected()},
+		{Name: "own", VolumeSource: projected(
+			corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}},
+			corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("kube-root-ca.crt")}},
+			corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}})}}
 	environments := [][]corev1.EnvVar{nil, {}, {{Name: "A", Value: "a"}, {Name: "A", Value: "b"}},
 		{{Name: "A", Value: "$(KUBERNETES_SERVICE_HOST)"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}},
 		{{Name: "KUBERNETES_SERVICE_HOST", Value: "elsewhere"}}, {{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}}}
-	mounts := [][]corev1.VolumeMount{nil, nil, {{Name: "empty", MountPath: accountPath}}, {{Name: "own", MountPath: "/own"}},
-		{{Name: "own", MountPath: accountPath}, {Name: "empty", MountPath: "/e"}}}
+	mounts := [][]corev1.VolumeMount{nil, nil, {{Name: "empty", MountPath: accountPath}},
+		{{Name: "own", MountPath: "/own"}}, {{Name: "own", MountPath: accountPath}, {Name: "empty", MountPath: "/e"}}}
 	containers := func(kind string, n int) (all []corev1.Container) {
 		for i := range n {
 			c := corev1.Container{Name: fmt.Sprintf("%s%d", kind, i), Image: "i", Env: environments[pick(len(environments))],
 				VolumeMounts: mounts[pick(len(mounts))]}
 			if some() {
-				c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}}}}
+				c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("x")}}}
 			}
 			if always := corev1.ContainerRestartPolicyAlways; kind == "init" && some() {
 				c.RestartPolicy = &always
@@ -323,8 +328,11 @@ func mountsCA(pod *corev1.Pod, c corev1.Container) bool {
 	})
 }
 
+// wanted are the variables of enrolled containers.
+var wanted = map[string]string{"KUBERNETES_SERVICE_HOST": enrol.Host, "KUBERNETES_SERVICE_PORT": "443"}
+
 func ownServer(c corev1.Container) bool {
-	return slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return strings.HasPrefix(v.Name, "KUBERNETES_SERVICE_") })
+	return slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return wanted[v.Name] != "" })
 }
 
 // undo takes back what enrolment should have done, and fails if it has not.
@@ -358,22 +366,14 @@ func undo(t *testing.T, pod *corev1.Pod) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
-			var set map[string]string
-			c.Env = slices.DeleteFunc(c.Env, func(v corev1.EnvVar) bool {
-				ours := v.Name == "KUBERNETES_SERVICE_HOST" && v.Value == enrol.Host || v.Name == "KUBERNETES_SERVICE_PORT" && v.Value == "443"
-				if ours && set == nil {
-					set = make(map[string]string)
-				}
-				if ours {
-					set[v.Name] = v.Value
-				}
-				return ours
-			})
+			before := len(c.Env)
+			c.Env = slices.DeleteFunc(c.Env, func(v corev1.EnvVar) bool { return v.Value != "" && v.Value == wanted[v.Name] })
+			set := before - len(c.Env)
 			if len(c.Env) == 0 {
 				c.Env = nil
 			}
-			if want := mountsCA(pod, *c) && !ownServer(*c); want != (len(set) == 2) {
-				t.Errorf("container %s: its variables are set: %v, want %v", c.Name, set, want)
+			if want := mountsCA(pod, *c) && !ownServer(*c); want && set != 2 || !want && set != 0 {
+				t.Errorf("container %s: %d variables are set, want %v", c.Name, set, want)
 			}
 		}
 	}
@@ -396,7 +396,8 @@ func comparable(t *testing.T, pod *corev1.Pod) map[string]any {
 			rename(&c.VolumeMounts[i].Name)
 		}
 	}
-	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels}, Spec: pod.Spec})
+	pod.ObjectMeta = metav1.ObjectMeta{Labels: pod.Labels}
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,9 +411,11 @@ func (e *enrolment) create(t *testing.T, namespace string, pod *corev1.Pod) *cor
 	if account == "" {
 		account = "default"
 	} else {
-		e.must(t, fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: %s}}", account, namespace))
+		e.must(t, fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: %s}}",
+			account, namespace))
 	}
-	e.must(t, fmt.Sprintf("{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %s, namespace: %s}, "+
+	e.must(t, fmt.Sprintf("{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, "+
+		"metadata: {name: %s, namespace: %s}, "+
 		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: enrol-reader}, "+
 		"subjects: [{kind: ServiceAccount, name: %[1]s, namespace: %[2]s}]}", account, namespace))
 	var created *corev1.Pod
@@ -439,8 +442,9 @@ func (e *enrolment) network(t *testing.T) (net *services, tier, server *service)
 func (e *enrolment) testUse(t *testing.T) {
 	net, tier, server := e.network(t)
 	e.must(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: hello, namespace: shop}}")
+	own := []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.1"}}
 	pod := e.create(t, "shop", podOf("used", nil, corev1.Container{Name: "c", Image: "i"},
-		corev1.Container{Name: "own", Image: "i", Env: []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.1"}}}))
+		corev1.Container{Name: "own", Image: "i", Env: own}))
 	run := func(container int, want *service, commands ...[]string) {
 		t.Helper()
 		before := [2]int64{tier.opened.Load(), server.opened.Load()}
@@ -448,7 +452,8 @@ func (e *enrolment) testUse(t *testing.T) {
 		if err != nil || strings.Count(out, "ConfigMaps\n") != len(commands) {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if used := [2]bool{tier.opened.Load() > before[0], server.opened.Load() > before[1]}; used != [2]bool{want == tier, want == server} {
+		used := [2]bool{tier.opened.Load() > before[0], server.opened.Load() > before[1]}
+		if used != [2]bool{want == tier, want == server} {
 			t.Errorf("the tier and kube-apiserver were used: %v\n%s", used, out)
 		}
 	}
@@ -560,7 +565,8 @@ spec:
 		pod = e.create(t, "stall", pod)
 		used := tier.opened.Load()
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			if out, err := net.run(t, e.cluster, pod, c, []string{inClusterClient, "stall", "hello"}); err != nil || tier.opened.Load() == used {
+			out, err := net.run(t, e.cluster, pod, c, []string{inClusterClient, "stall", "hello"})
+			if err != nil || tier.opened.Load() == used {
 				t.Errorf("container %s does not use the tier: %v\n%s", c.Name, err, out)
 			}
 		}
@@ -597,8 +603,8 @@ func (e *enrolment) testKeeperRights(t *testing.T) {
 	refused("delete the bundle", maps.Delete(ctx, enrol.BundleName, metav1.DeleteOptions{}))
 	_, err = maps.List(ctx, metav1.ListOptions{})
 	refused("list all ConfigMaps", err)
-	_, err = maps.Patch(ctx, "other", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"other"}}`),
-		metav1.PatchOptions{FieldManager: "x"})
+	_, err = maps.Patch(ctx, "other", types.ApplyPatchType,
+		[]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"other"}}`), metav1.PatchOptions{FieldManager: "x"})
 	refused("apply another ConfigMap", err)
 	_, err = keeper.CoreV1().Services(namespace).Get(ctx, "watchfan", metav1.GetOptions{})
 	refused("get the Service", err)
@@ -607,7 +613,8 @@ func (e *enrolment) testKeeperRights(t *testing.T) {
 	admins := e.client.CoreV1().ConfigMaps("shop")
 	_, err = e.client.CoreV1().ConfigMaps("plain").Create(ctx, bundle, metav1.CreateOptions{})
 	refused("create a bundle as administrator", err)
-	_, err = admins.Patch(ctx, enrol.BundleName, types.MergePatchType, []byte(`{"data":{"`+enrol.AddressesKey+`":"192.0.2.1"}}`), metav1.PatchOptions{})
+	_, err = admins.Patch(ctx, enrol.BundleName, types.MergePatchType,
+		[]byte(`{"data":{"`+enrol.AddressesKey+`":"192.0.2.1"}}`), metav1.PatchOptions{})
 	refused("patch a bundle as administrator", err)
 
 	// All that RBAC lets it do beyond what every account may.
@@ -626,8 +633,9 @@ func (e *enrolment) testKeeperRights(t *testing.T) {
 	everybody := rules("default")
 	got := slices.DeleteFunc(rules("watchfan-keeper"), func(r string) bool { return slices.Contains(everybody, r) })
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{"[] [configmaps] [watchfan-enrol] [list watch create patch]", "[] [namespaces] [] [list watch]",
-		"[] [services] [watchfan] [list watch]"}, got); diff != "" {
+	want := []string{"[] [configmaps] [watchfan-enrol] [list watch create patch]", "[] [namespaces] [] [list watch]",
+		"[] [services] [watchfan] [list watch]"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -650,14 +658,16 @@ func (e *enrolment) testRenewal(t *testing.T) {
 	}
 	e.bundle(t, "shop", both)
 	steady.Until(t, "both aliases", func() error {
-		if pod := e.try(t, "shop", podOf("dual", nil, corev1.Container{Name: "c", Image: "i"})); len(pod.Spec.HostAliases) != 2 {
+		pod := e.try(t, "shop", podOf("dual", nil, corev1.Container{Name: "c", Image: "i"}))
+		if len(pod.Spec.HostAliases) != 2 {
 			return fmt.Errorf("got %v", pod.Spec.HostAliases)
 		}
 		return nil
 	})
 	t.Run("Use", e.testUseAgain)
 
-	if err := e.client.CoreV1().ConfigMaps("shop").Delete(t.Context(), enrol.BundleName, metav1.DeleteOptions{}); err != nil {
+	bundles := e.client.CoreV1().ConfigMaps("shop")
+	if err := bundles.Delete(t.Context(), enrol.BundleName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.bundle(t, "shop", both)

@@ -113,7 +113,8 @@ func forward(from net.Listener, dial func() (net.Conn, error)) {
 }
 
 // run runs commands in a container of a pod, and returns what they print.
-func (s *services) run(t *testing.T, c *cluster, pod *corev1.Pod, container corev1.Container, commands ...[]string) (string, error) {
+func (s *services) run(t *testing.T, c *cluster, pod *corev1.Pod, container corev1.Container,
+	commands ...[]string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	spec := podRun{Hosts: filepath.Join(dir, "hosts"), Account: filepath.Join(dir, "account"),
@@ -141,7 +142,8 @@ func (s *services) run(t *testing.T, c *cluster, pod *corev1.Pod, container core
 	for _, v := range container.Env {
 		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
@@ -292,7 +294,8 @@ func addAddress(ip netip.Addr) error {
 			prefix uint32
 			index  int32
 		}{ip.As16(), 128, 1}
-		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCSIFADDR, uintptr(unsafe.Pointer(&request))); e != 0 {
+		at := uintptr(unsafe.Pointer(&request))
+		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCSIFADDR, at); e != 0 {
 			return e
 		}
 		return nil

@@ -15,9 +15,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
-const usage = `watchfan keeper keeps the ConfigMap ` + BundleName + ` in each namespace with the label ` + Label + `: the
-cluster's CA, watchfan's, and the addresses of watchfan's Service. Pods that are enrolled mount it. The
-chart runs one keeper if enrol.enabled is true.
+const usage = `watchfan keeper keeps a ConfigMap, ` + BundleName + `, in each namespace with the label ` + Label + `.
+It has the cluster's CA, watchfan's, and the addresses of watchfan's Service. Pods that are enrolled
+mount it. The chart runs one keeper if enrol.enabled is true.
 
 It lists and watches namespaces, and ConfigMaps and Services of one name, and applies the ConfigMaps.`
 
@@ -41,7 +41,8 @@ func Keeper() *cobra.Command {
 		regexp.MustCompile("^[a-z0-9-]+/[a-z0-9-]+$"), "names no Service: give NAMESPACE/NAME"))
 	f.String(&f.tls.Cert, "tls-cert-file", "", "`FILE` with watchfan's certificate, which must be valid for "+Host, given)
 	f.String(&f.tls.CA, "tls-ca-file", "", "`FILE` with its CA", given)
-	f.Level(&f.logLevel, "least `LEVEL` to log: debug, info, warn or error", "`NUMBER` of the level, in place of --log-level")
+	f.Level(&f.logLevel, "least `LEVEL` to log: debug, info, warn or error",
+		"`NUMBER` of the level, in place of --log-level")
 	f.String(&f.logFormat, "log-format", "text", "`FORMAT` of the log: text or json", option.OneOf("text", "json"))
 	f.SetDefaults()
 	c := &cobra.Command{

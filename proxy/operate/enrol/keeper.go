@@ -151,8 +151,9 @@ func (k *keeper) addresses() (all []string) {
 
 // write applies the ConfigMap, and takes its data from whoever else has written it.
 func (k *keeper) write(ctx context.Context, namespace string, data map[string]string) error {
+	annotations := map[string]string{"kubernetes.io/description": description}
 	content, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data,
-		"metadata": map[string]any{"name": BundleName, "annotations": map[string]string{"kubernetes.io/description": description}}})
+		"metadata": map[string]any{"name": BundleName, "annotations": annotations}})
 	if err != nil {
 		return err
 	}

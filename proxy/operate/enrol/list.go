@@ -89,7 +89,8 @@ func add(found map[string]*Workload, pod *unstructured.Unstructured, all bool) {
 func neverEnrolled(pod *unstructured.Unstructured) bool {
 	network, _, _ := unstructured.NestedBool(pod.Object, "spec", "hostNetwork")
 	class, _, _ := unstructured.NestedString(pod.Object, "spec", "priorityClassName")
-	return network || strings.HasPrefix(class, "system-") || strings.HasPrefix(pod.GetLabels()["app.kubernetes.io/name"], "watchfan")
+	return network || strings.HasPrefix(class, "system-") ||
+		strings.HasPrefix(pod.GetLabels()["app.kubernetes.io/name"], "watchfan")
 }
 
 // workloadOf names the controller of a pod. A ReplicaSet's is its Deployment.

@@ -42,8 +42,8 @@ func ParseTarget(argument, namespace string) (Target, error) {
 	case !workload:
 		return Target{Resource: Namespaces, Name: argument}, nil
 	case resource == "":
-		return Target{}, fmt.Errorf("%s: give deployment/NAME, statefulset/NAME or daemonset/NAME; put the label %s=true on the "+
-			"pod template of anything else", argument, Label)
+		return Target{}, fmt.Errorf("%s: give deployment/NAME, statefulset/NAME or daemonset/NAME; put the label "+
+			"%s=true on the pod template of anything else", argument, Label)
 	case namespace == "":
 		return Target{}, fmt.Errorf("%s: give its namespace with -n", argument)
 	}
@@ -66,7 +66,8 @@ type Enroller struct {
 	Template bool
 }
 
-var policies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"}
+var policies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1",
+	Resource: "mutatingadmissionpolicies"}
 
 // hasPolicy reports whether the cluster has the policy. Who may not look assumes that it has.
 func (e *Enroller) hasPolicy(ctx context.Context) (bool, error) {
@@ -88,8 +89,8 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 	}
 	if t.Namespace == "" {
 		if !policy {
-			return nil, fmt.Errorf("this cluster has no policy %s: install the chart with enrol.enabled=true, which needs Kubernetes "+
-				"1.36, or enrol workloads one by one", PolicyName)
+			return nil, fmt.Errorf("this cluster has no policy %s: install the chart with enrol.enabled=true, which needs "+
+				"Kubernetes 1.36, or enrol workloads one by one", PolicyName)
 		}
 		o, err := e.label(ctx, t.Name, "true")
 		if err == nil && !e.DryRun {
@@ -158,7 +159,8 @@ func (e *Enroller) patch(ctx context.Context, t Target, content map[string]any) 
 	if e.DryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	return e.Client.Resource(t.Resource).Namespace(t.Namespace).Patch(ctx, t.Name, types.StrategicMergePatchType, body, options)
+	resource := e.Client.Resource(t.Resource).Namespace(t.Namespace)
+	return resource.Patch(ctx, t.Name, types.StrategicMergePatchType, body, options)
 }
 
 // bundlePatience is how long a keeper may take to write a bundle.
@@ -167,7 +169,7 @@ const bundlePatience = 15 * time.Second
 // awaitBundle waits for a namespace's bundle, because a pod that is created before is not enrolled. It
 // returns the addresses.
 func (e *Enroller) awaitBundle(ctx context.Context, namespace string) (addresses []string, err error) {
-	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, bundlePatience, true, func(ctx context.Context) (bool, error) {
+	complete := func(ctx context.Context) (bool, error) {
 		o, err := e.Client.Resource(ConfigMaps).Namespace(namespace).Get(ctx, BundleName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, nil
@@ -178,10 +180,11 @@ func (e *Enroller) awaitBundle(ctx context.Context, namespace string) (addresses
 		text, _, _ := unstructured.NestedString(o.Object, "data", AddressesKey)
 		addresses = strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
 		return len(addresses) > 0, nil
-	})
+	}
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, bundlePatience, true, complete)
 	if wait.Interrupted(err) {
-		err = fmt.Errorf("namespace %s has the label, and no ConfigMap %s with addresses after %s: is enrol.enabled true in the chart, "+
-			"and what does the keeper log?", namespace, BundleName, bundlePatience)
+		err = fmt.Errorf("namespace %s has the label, and no ConfigMap %s with addresses after %s: is enrol.enabled true "+
+			"in the chart, and what does the keeper log?", namespace, BundleName, bundlePatience)
 	}
 	return addresses, err
 }
@@ -238,7 +241,7 @@ func (e *Enroller) hasToken(ctx context.Context, t Target, spec *corev1.PodSpec)
 		}
 	}
 	if mount != nil && !*mount {
-		return errors.New("its pods get no token (automountServiceAccountToken is false), so they are no clients of kube-apiserver")
+		return errors.New("its pods get no token (automountServiceAccountToken is false), so they do not use kube-apiserver")
 	}
 	return nil
 }
@@ -250,17 +253,19 @@ func written(spec *corev1.PodSpec, addresses []string) map[string]any {
 	for _, ip := range addresses {
 		aliases = append(aliases, map[string]any{"ip": ip, "hostnames": []string{Host}})
 	}
-	fields := map[string]any{"hostAliases": aliases, "volumes": []any{map[string]any{"name": accessVolume, "projected": map[string]any{
-		"sources": []any{
-			map[string]any{"serviceAccountToken": map[string]any{"path": "token", "expirationSeconds": 3607}},
-			map[string]any{"configMap": map[string]any{"name": BundleName, "items": []any{map[string]any{"key": caKey, "path": caKey}}}},
-			map[string]any{"downwardAPI": map[string]any{"items": []any{map[string]any{"path": "namespace",
-				"fieldRef": map[string]any{"fieldPath": "metadata.namespace"}}}}},
-		}}}}}
+	sources := []any{
+		map[string]any{"serviceAccountToken": map[string]any{"path": "token", "expirationSeconds": 3607}},
+		map[string]any{"configMap": map[string]any{"name": BundleName,
+			"items": []any{map[string]any{"key": caKey, "path": caKey}}}},
+		map[string]any{"downwardAPI": map[string]any{"items": []any{map[string]any{"path": "namespace",
+			"fieldRef": map[string]any{"fieldPath": "metadata.namespace"}}}}},
+	}
+	volume := map[string]any{"name": accessVolume, "projected": map[string]any{"sources": sources}}
+	fields := map[string]any{"hostAliases": aliases, "volumes": []any{volume}}
 	for list, containers := range lists(spec) {
 		var patched []any
 		for _, c := range containers {
-			if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return strings.HasPrefix(v.Name, "KUBERNETES_SERVICE_") }) ||
+			if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return variables[v.Name] != "" }) ||
 				slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == accountPath }) {
 				continue
 			}

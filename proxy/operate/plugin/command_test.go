@@ -65,7 +65,8 @@ func (f *fakeCluster) add(t *testing.T, namespace, name, phase string, port int)
 		} else if r.URL.Path == "/debug/lanes" {
 			fmt.Fprint(w, `{"lanes":[{},{}]}`)
 		} else {
-			fmt.Fprint(w, `{"total":7,"watchers":[{"id":5,"client":"10.1.0.5:4000"}],"passedThrough":{"watchers":[{"client":"[fd00::5]:1"}]}}`)
+			fmt.Fprint(w, `{"total":7,"watchers":[{"id":5,"client":"10.1.0.5:4000"}],`+
+				`"passedThrough":{"watchers":[{"client":"[fd00::5]:1"}]}}`)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -218,16 +219,20 @@ func TestPods(t *testing.T) {
 // enrolled counts the pods of each workload, and the watches of their addresses at all pods of watchfan.
 func TestEnrolled(t *testing.T) {
 	f := newFakeCluster(t)
-	const pod = `{"metadata":{"name":"web-1-%[1]s","namespace":"shop","creationTimestamp":"2020-01-01T00:00:00Z","labels":{"pod-template-hash":"1"%[2]s},` +
+	const pod = `{"metadata":{"name":"web-1-%[1]s","namespace":"shop","creationTimestamp":"2020-01-01T00:00:00Z",` +
+		`"labels":{"pod-template-hash":"1"%[2]s},` +
 		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-1","uid":"u","controller":true}]},` +
 		`"spec":{"hostNetwork":%[3]s},"status":{"podIP":"%[4]s","phase":"%[5]s"}}`
 	const yes, no = `,"watchfan.io/enrolled":"true"`, `,"watchfan.io/enrol":"false"`
 	f.lists = map[string]string{
-		"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true"}}}]}`,
+		"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1","items":[` +
+			`{"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true"}}}]}`,
 		"/api/v1/namespaces/shop/pods": `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join([]string{
-			fmt.Sprintf(pod, "a", yes, "false", "10.1.0.5", "Running"), fmt.Sprintf(pod, "b", yes, "false", "fd00::5", "Running"),
+			fmt.Sprintf(pod, "a", yes, "false", "10.1.0.5", "Running"),
+			fmt.Sprintf(pod, "b", yes, "false", "fd00::5", "Running"),
 			fmt.Sprintf(pod, "c", "", "false", "10.1.0.6", "Running"), fmt.Sprintf(pod, "d", "", "true", "10.1.0.7", "Running"),
-			fmt.Sprintf(pod, "e", no, "false", "10.1.0.8", "Running"), fmt.Sprintf(pod, "f", yes, "false", "10.1.0.9", "Succeeded"),
+			fmt.Sprintf(pod, "e", no, "false", "10.1.0.8", "Running"),
+			fmt.Sprintf(pod, "f", yes, "false", "10.1.0.9", "Succeeded"),
 		}, ",") + `]}`,
 	}
 	stdout, err := f.try(t, "enrolled")
@@ -237,7 +242,8 @@ func TestEnrolled(t *testing.T) {
 	f.add(t, "watchfan", "watchfan-a", "Running", 9002)
 	f.add(t, "watchfan", "watchfan-b", "Running", 9002)
 	stdout, err = f.try(t, "enrolled", "-n", "shop")
-	want := `shop +deployment/web +2/3 +\d+y\S* +2 \(2 pass through\)\n\nkube-apiserver has 4 watches of watchfan in place of its clients' 14\.\n$`
+	want := `shop +deployment/web +2/3 +\d+y\S* +2 \(2 pass through\)\n\n` +
+		`kube-apiserver has 4 watches of watchfan in place of its clients' 14\.\n$`
 	if err != nil || !regexp.MustCompile(want).MatchString(stdout) {
 		t.Errorf("%v\n%s\nwant %s", err, stdout, want)
 	}

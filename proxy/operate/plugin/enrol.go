@@ -44,7 +44,7 @@ func (c *command) newChange(leave bool) *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "name", "`FORMAT`: name, or yaml for the whole object")
 	if leave {
 		changing.Use, changing.Short = "leave NAMESPACE|TYPE/NAME", "Let them use kube-apiserver again"
-		changing.Long = "kubectl watchfan leave takes back what kubectl watchfan enrol does. Pods change when they next start."
+		changing.Long = "kubectl watchfan leave takes back what enrol does. Pods change when they next start."
 	} else {
 		flags.BoolVar(&f.template, "template", false, "write all fields into the workload's template, without the policy")
 	}
@@ -91,7 +91,7 @@ func (f *change) run(c *cobra.Command, argument string, leave bool) error {
 		return nil
 	}
 	if leave {
-		fmt.Fprintf(c.OutOrStdout(), "Its pods change when they are restarted; kubectl watchfan enrolled -n %s shows them.\n", target.Name)
+		fmt.Fprintln(c.OutOrStdout(), "Its pods change when they are restarted.")
 		return nil
 	}
 	return sayRestart(c, client, target.Name)

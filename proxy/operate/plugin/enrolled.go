@@ -19,16 +19,17 @@ import (
 	"github.com/watchfan/watchfan/proxy/operate/enrol"
 )
 
-const enrolledUsage = `kubectl watchfan enrolled shows which workloads use watchfan, since when, and how many watches they have there.
+const enrolledUsage = `kubectl watchfan enrolled shows which workloads use watchfan, since when, and their watches there.
 
-PODS are those that are enrolled, of all that would be after a restart. WATCHES are served from caches; those
-that pass through to kube-apiserver are beside them. The last line compares with what kube-apiserver would have.`
+PODS are those that are enrolled, of all that would be after a restart. WATCHES are served from caches;
+those that pass through to kube-apiserver are beside them. The last line has what that saves.`
 
 // newEnrolled returns the command enrolled.
 func (c *command) newEnrolled() *cobra.Command {
 	var namespace string
 	enrolled := &cobra.Command{
-		Use: "enrolled", Short: "Show which workloads use watchfan, since when, and what that saves", Long: enrolledUsage, Args: cobra.NoArgs,
+		Use: "enrolled", Short: "Show which workloads use watchfan, since when, and what that saves",
+		Long: enrolledUsage, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := c.upstream.Config()
 			if err != nil {
@@ -126,6 +127,7 @@ func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Ti
 	if err := table.Flush(); err != nil || u == nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nkube-apiserver has %d watches of watchfan in place of its clients' %d.\n", u.upstream, u.clients)
+	_, err := fmt.Fprintf(w, "\nkube-apiserver has %d watches of watchfan in place of its clients' %d.\n",
+		u.upstream, u.clients)
 	return err
 }

@@ -27,7 +27,7 @@ PACKAGES := ./...
 # Of a release.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/operate/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
-DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' -not -path '*/cmd/pod/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
 .PHONY: help build devcluster run demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release rebuild race fuzz lint vulncheck microbench bench clean
 
@@ -119,7 +119,7 @@ oldest: bin/watchfan-race bin/devcluster bin/devcluster-$(OLDEST) ## some of e2e
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster OLD_DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) \
 		$(GO) test -tags nightly -timeout 20m -count=1 ./proxy/suites/e2e -run '^TestUpgrade$$'
 
-versions: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/node-clients $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (25 min; CHAOS_SEED=N)
+versions: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/node-clients bin/pod $(INFORMERS) $(OLDER:%=bin/devcluster-%) ## every version of kube-apiserver, and its gates the other way (25 min; CHAOS_SEED=N)
 	@export WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan INFORMERS_BIN=$(CURDIR)/bin; \
 	against() { \
 		echo "=== $$1 $$DEVCLUSTER_ARGS"; export DEVCLUSTER_BIN=$(CURDIR)/bin/$$1; \
@@ -158,7 +158,7 @@ attack: bin/watchfan bin/devcluster ## attackers of all kinds beside honest clie
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
 		$(GO) test -timeout 3h -count=1 -v ./proxy/suites/attack -duration=$(or $(ATTACK_DURATION),30s) $(if $(ATTACK_SEED),-seed=$(ATTACK_SEED))
 
-deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema bin/node-clients ## chart, dashboards, alerts, each command of the READMEs (3 min; UPDATE=1 rewrites METRICS.md)
+deploytest: bin/watchfan bin/devcluster bin/kubectl bin/helm bin/bench bin/prometheus bin/grafana-schema bin/node-clients bin/pod ## chart, dashboards, alerts, each command of the READMEs (3 min; UPDATE=1 rewrites METRICS.md)
 	@deploy/need.sh curl:curl script:bsdutils node:nodejs /usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	cd deploy/deploytest && ../progress.sh deploytest "3 minutes" $(GO) test -timeout 10m -count=1 . $(if $(UPDATE),-update)
 
@@ -264,6 +264,9 @@ bin/kubemark: $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
 bin/kubeproxy: $(wildcard deploy/devcluster/cmd/kubeproxy/*.go) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubeproxy
+
+bin/pod: $(wildcard deploy/devcluster/cmd/pod/*.go) $(addprefix deploy/devcluster/,go.mod go.sum)
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags '-s -w' ./cmd/pod
 
 # The newest release has the module's own go.mod.
 bin/informers-%: $(wildcard proxy/suites/e2e/informers/*)

@@ -104,7 +104,7 @@ func TestDefaultPorts(t *testing.T) {
 	if o.InsecurePort != 0 || o.SecurePort != 8443 || o.BindAddress != "127.0.0.1" || o.AdminBindAddress != "127.0.0.1" {
 		t.Errorf("got %d, %d on %s, admin on %s", o.InsecurePort, o.SecurePort, o.BindAddress, o.AdminBindAddress)
 	}
-	for _, name := range []string{"chart/templates/deployment.yaml", "sidecar/static-pod.yaml", "sidecar/daemonset.yaml",
+	for _, name := range []string{"chart/templates/_helpers.tpl", "sidecar/static-pod.yaml", "sidecar/daemonset.yaml",
 		"sidecar/patches/kube-apiserver+strategic.yaml"} {
 		content, err := os.ReadFile(filepath.Join("../deploy", name))
 		if err != nil {

@@ -45,6 +45,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The flags of the ports, of the configuration file and of who clients are. Fall-back replicas have them too. */}}
 {{- define "watchfan.serving" -}}
+# A client of the plaintext port would act with watchfan's own rights.
+- --insecure-port=0
+- --admin-port=8002
+- "--admin-bind-address={{ .Values.bindAddress }}"
 {{- if .Values.views }}
 - --config=/etc/watchfan/config/config.yaml
 {{- end }}

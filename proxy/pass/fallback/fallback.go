@@ -157,7 +157,7 @@ func (h *homing) look(ctx context.Context) {
 	case !ready:
 		if !h.serving && n > 0 {
 			h.serving = true
-			h.log.Warn("Clients have come, because no watchfan with caches is ready", "for", h.opts.FallbackFor)
+			h.log.Warn("Clients have come, because no watchfan with caches is ready", "fallbackFor", h.opts.FallbackFor)
 		}
 		h.since = time.Time{}
 		return

@@ -31,9 +31,9 @@ func (o *Options) AddTo(t *option.Table) {
 	t.String(&o.FallbackFor, "fallback-for", "", "`NAMESPACE/NAME` of the Service of other watchfans, or URL of the "+
 		"/readyz of the one on this host: cache nothing, and answer while they do not (default: no fall-back)", target)
 	t.String(&o.FallbackPod, "fallback-pod", "",
-		"`NAME/UID/NODE` of the pod of this process, for its endpoint of the Service in --fallback-for", pod)
+		"`NAME/UID/NODE` of the pod of this process, for its endpoint of the Service", pod)
 	t.Strings(&o.FallbackAddresses, "fallback-addresses",
-		"`IPS` of the pod of this process, for its endpoint of the Service in --fallback-for", address)
+		"`IPS` of the pod of this process, for its endpoints of the Service", address)
 	t.Int(&o.FallbackWatchRate, "fallback-watch-rate", 200,
 		"`NUMBER` of watches that a fall-back lets start at kube-apiserver in a second", option.AtLeast(1))
 }

@@ -45,7 +45,7 @@ func (ls *Lanes) Mistrust(gvr schema.GroupVersionResource, why string) {
 		}
 	}
 	ls.cfg.Guard.Log.Error("Stopped serving a resource from its cache, its requests are passed through", "resource", m.Resource,
-		"why", why, "retryIn", mistrustFor)
+		"reason", why, "retryIn", mistrustFor)
 }
 
 // Mistrusted returns the resources that are passed through now, ordered by name.

@@ -40,8 +40,9 @@ func (o *Options) AddTo(t *option.Table) {
 		"`FILE` with the certificate's private key, read again when it changes")
 	t.String(&o.CertDir, "cert-dir", defaultCertDir(), "`DIRECTORY` that keeps the self-signed certificate")
 
-	t.Bool(&o.PermitPortSharing, "permit-port-sharing", false, "let other programs of the same user listen on the "+
-		"secure port too (SO_REUSEPORT), as the watchfan with --fallback-for on this host")
+	t.Group("Fallback")
+	t.Bool(&o.PermitPortSharing, "permit-port-sharing", false, "let other programs of the same user "+
+		"listen on the secure port too (SO_REUSEPORT), as a fall-back")
 
 	t.Group("Connections")
 	t.Int(&o.MaxConnections, "max-connections", 100_000, "`CONNECTIONS` that clients may have at once; further ones are "+

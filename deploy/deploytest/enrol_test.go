@@ -1,10 +1,16 @@
 package deploytest
 
 import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -193,6 +200,7 @@ func TestEnrol(t *testing.T) {
 	e.awaitPolicy(t, "shop", true)
 	t.Run("Label", e.testLabel)
 	t.Run("Shapes", e.testShapes)
+	t.Run("LateContainers", e.testLateContainers)
 	t.Run("Use", e.testUse)
 	t.Run("Charts", e.testCharts)
 	t.Run("Commands", e.testCommands)
@@ -402,6 +410,79 @@ func comparable(t *testing.T, pod *corev1.Pod) map[string]any {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// A container that a webhook adds is enrolled too, and the pod's fields are not doubled. An ephemeral
+// container may be added to an enrolled pod.
+func (e *enrolment) testLateContainers(t *testing.T) {
+	injector := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+			return
+		}
+		kind := admissionv1.PatchTypeJSONPatch
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true, PatchType: &kind,
+			Patch: []byte(`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"i"}}]`)}
+		writeJSON(t, w, review)
+	}))
+	defer injector.Close()
+	e.label(t, "mesh", "true")
+	e.bundle(t, "mesh", complete)
+	e.awaitPolicy(t, "mesh", true)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: injector.Certificate().Raw})
+	e.must(t, fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: injector}
+webhooks:
+  - name: injector.example.com
+    admissionReviewVersions: [v1]
+    sideEffects: None
+    clientConfig: {url: %q, caBundle: %s}
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: mesh}}
+    rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+`, injector.URL, base64.StdEncoding.EncodeToString(ca)))
+	defer func() {
+		webhooks := e.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+		if err := webhooks.Delete(context.Background(), "injector", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	var pod *corev1.Pod
+	steady.Until(t, "injected container", func() error {
+		pod = e.try(t, "mesh", podOf("injected", nil, corev1.Container{Name: "c", Image: "i"}))
+		if len(pod.Spec.Containers) != 2 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if n := len(pod.Spec.HostAliases); n != 1 || !ownMount(pod.Spec.Containers[1]) {
+		t.Errorf("the pod has %d aliases, and its sidecar mounts %v", n, pod.Spec.Containers[1].VolumeMounts)
+	}
+	undo(t, pod) // checks the containers
+
+	pod = e.create(t, "shop", podOf("debugged", nil, corev1.Container{Name: "c", Image: "i"}))
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: "i",
+			TerminationMessagePolicy: corev1.TerminationMessageReadFile}}}
+	_, err := e.client.CoreV1().Pods("shop").UpdateEphemeralContainers(t.Context(), pod.Name, pod, metav1.UpdateOptions{})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// ownMount reports whether a container mounts something for its account.
+func ownMount(c corev1.Container) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == accountPath })
+}
+
+func writeJSON(t *testing.T, w http.ResponseWriter, v any) {
+	t.Helper()
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		t.Error(err)
+	}
 }
 
 // create creates a pod, its account, and the account's right to read ConfigMaps of the namespace.

@@ -46,6 +46,8 @@ type keeper struct {
 // keep keeps the bundle of a Service in each namespace with the label, and in those that have a
 // bundle, until ctx ends. It has one goroutine for each of three watches.
 func keep(ctx context.Context, cfg *rest.Config, service types.NamespacedName, tls TLSFiles, log *slog.Logger) error {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = 50, 50 // a new CA is in 1,000 namespaces within 20 s
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return err
@@ -158,8 +160,11 @@ func (k *keeper) write(ctx context.Context, namespace string, data map[string]st
 		return err
 	}
 	force := true
-	_, err = k.client.Resource(ConfigMaps).Namespace(namespace).Patch(ctx, BundleName, types.ApplyPatchType, content,
+	written, err := k.client.Resource(ConfigMaps).Namespace(namespace).Patch(ctx, BundleName, types.ApplyPatchType, content,
 		metav1.PatchOptions{FieldManager: "watchfan-keeper", Force: &force})
+	if err == nil {
+		err = k.bundles.Add(written) // otherwise a round before its event writes it again
+	}
 	return err
 }
 

@@ -194,7 +194,7 @@ func TestText(t *testing.T) {
 	f("v1.37.2", "replicas: 1", "!seed", "!kube-system", "!clusterIP: None")
 	f("v1.37.2", "{replicas: 1, autoscaling: {enabled: true}}", "--seed-from=")
 	f("v1.37.2", "goMemoryLimit: 3GiB", "name: GOMEMLIMIT\n              value: \"3GiB\"")
-	f("v1.37.2", "goMemoryLimit: ''", "!GOMEMLIMIT", "!env:")
+	f("v1.37.2", "{goMemoryLimit: '', fallback: {replicas: 0}}", "!GOMEMLIMIT", "!env:")
 	f("v1.37.2", "resources: {requests: {memory: null}, limits: {memory: null}}", "!GOMEMLIMIT")
 	f("v1.37.2", "frontProxies: {extraKeys: [a]}", "!requestheader", "!userextras", "--anonymous-auth=true\n")
 	f("v1.37.2", "{frontProxies: {enabled: true, configMap: ca, extraKeys: [ex.com/a]}, "+

@@ -61,7 +61,7 @@ func TestFallback(t *testing.T) {
 		"--secure-port="+secure, "--insecure-port=0")
 	passed := func() float64 { return fallback.admin(t).metric(t, "watchfan_passthrough_streams") }
 
-	truth := new(witness)
+	truth := &witness{name: "kube-apiserver's own watch"}
 	var following sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); following.Wait() })
@@ -87,7 +87,7 @@ func TestFallback(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		rv := direct.create(t, fallen, `{"metadata":{"generateName":"probe-"}}`)
-		for _, f := range all {
+		for _, f := range append(all, truth) {
 			steady.Until(t, "event at "+f.name, func() error { return f.reached(rv) })
 		}
 		return time.Since(began)
@@ -97,7 +97,8 @@ func TestFallback(t *testing.T) {
 	}
 	live()
 	work := &churn{target: direct, namespaces: []string{"fallen"}, rate: churnRate, names: 24, seed: steady.Rand(t).Uint64()}
-	defer work.start(t)()
+	endWork := work.start(t)
+	defer endWork()
 	through := newTarget("tier", base, &tls.Config{InsecureSkipVerify: true})
 	through.token = token
 	posts := startPosts(t, through)
@@ -135,6 +136,7 @@ func TestFallback(t *testing.T) {
 		}
 	}
 	posts.check(t, direct)
+	endWork()
 	live()
 	cancel()
 	history, again := truth.events(), 0

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -37,8 +38,8 @@ const (
 // lists again. Each client sees each event of kube-apiserver's history once, and in order. A write has happened
 // if it was acknowledged, and never twice.
 //
-// One exception is client-go's: a client that dials at the instant of the kill may be accepted by the dying process,
-// and client-go does not retry a watch after each of the errors that follow (broken pipe). It lists then.
+// One exception is client-go's: if its connection breaks with another error than the usual ones (broken pipe, when it
+// was just sending), it lists, and so do all informers that share the connection. A kill of any server does that.
 //
 // With -tags nightly there are 1,000 clients and ten kills, and the times are bounded. Two minutes lie between two
 // kills, because client-go's backoff grows until then.
@@ -178,7 +179,7 @@ type witness struct {
 	log    *requestLog  // of an informer; nil for others
 	listed atomic.Int64 // times, by others
 
-	// unretried counts an informer's failed requests after which client-go lists.
+	// unretried counts an informer's requests and streams that broke so that client-go lists.
 	unretried atomic.Int64
 
 	mu    sync.Mutex
@@ -228,8 +229,10 @@ func (f *witness) inform(t *testing.T, ctx context.Context, config *rest.Config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		f.log.next = roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
-			if err != nil && !utilnet.IsConnectionRefused(err) && !utilnet.IsProbableEOF(err) && !utilnet.IsTimeout(err) {
-				f.unretried.Add(1)
+			if err == nil {
+				resp.Body = &brokenBody{resp.Body, f}
+			} else if !utilnet.IsConnectionRefused(err) {
+				f.broke(err)
 			}
 			return resp, err
 		})
@@ -256,6 +259,27 @@ func (f *witness) inform(t *testing.T, ctx context.Context, config *rest.Config)
 	}
 	go informer.RunWithContext(ctx)
 	steady.UntilTrue(t, "first list", informer.HasSynced)
+}
+
+// broke notes how a request or its stream broke.
+func (f *witness) broke(err error) {
+	if !utilnet.IsProbableEOF(err) && !utilnet.IsTimeout(err) && !errors.Is(err, context.Canceled) {
+		f.unretried.Add(1)
+	}
+}
+
+// brokenBody is a response's body, and notes how it breaks.
+type brokenBody struct {
+	io.ReadCloser
+	f *witness
+}
+
+func (b *brokenBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.f.broke(err)
+	}
+	return n, err
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -89,23 +89,20 @@
 //     because the server may show each client different objects.
 //
 // All of this holds for each protocol. Four things differ from kube-apiserver. It ends every watch
-// when its cache loses touch with etcd; a lane continues from its last resourceVersion, or lists once
-// and shows the differences. A watch ends when its client loses the right to it; there it continues.
-// The ages in the rows of a Table may be a second too small. A streaming list that an aggregated server
-// would never end is refused; see package passthrough.
+// when its cache loses touch with etcd; a lane continues, or lists once and shows the differences. A
+// watch ends when its client loses the right to it. The ages in the rows of a Table may be a second too
+// small. A streaming list that an aggregated server would never end is refused (package passthrough).
 //
 // # Goroutines
 //
-// All end before Server.Run returns, except one for an audit log whose file blocks, and one of the
-// library that rotates its files.
+// All end before Server.Run returns, but for one of an audit log whose file blocks, and one of its library.
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the self-checks, the
 //     authorizer's reviews of open watches, the audit log, the renewal of a self-signed certificate,
 //     the history of the status page, and with a memory limit one that reads the use;
-//   - one for each lane: its reflector; while freshness is being proven one for each of up to 10
-//     questions in a second until it is answered, one for lists, and up to four for scouts; one for
-//     all lanes that builds their indexes, one that follows CustomResourceDefinitions, and one that
-//     follows APIServices;
+//   - one for each lane: its reflector; while freshness is being proven one for each question, one for
+//     lists, and up to four for scouts; for all lanes, one that builds their indexes, one that follows
+//     CustomResourceDefinitions, and one that follows APIServices;
 //   - one for each question to kube-apiserver that requests may share (remember.Coalescer), each
 //     lookup of a token's owner, and each list of Tables that clients share, for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;
@@ -117,9 +114,8 @@
 //     and one while more is due than is sealed at a time;
 //   - of a fall-back: one that sends clients home, and one that keeps its EndpointSlices;
 //   - one for each watch that waits for its lane, and one in 10 s for a log line about a cut;
-//   - two for each passed-through stream, one of which waits for the client to leave, and one more
-//     for a watch that returns to its lane, goes home from a fall-back, or whose response does not begin
-//     soon. A stream whose request has a body has one, which looks each second whether the client has left.
+//   - two for each passed-through stream (one with a body), and one more for a watch that goes back to
+//     its lane or home from a fall-back, or whose response does not begin soon.
 //
 // A panic in the work for one client is logged, counted, and ends only its connection (exchange.Guard).
 package proxy

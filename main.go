@@ -112,7 +112,8 @@ func newRoot() *cobra.Command {
 			return flags.Validate()
 		}
 	}
-	root.AddCommand(diagnose.Top(), diagnose.Explain(), assess.Command(), enrol.Keeper(), check, config, newVersion())
+	root.AddCommand(diagnose.Top(), diagnose.Explain(), diagnose.Observed(), assess.Command(), enrol.Keeper(),
+		check, config, newVersion())
 	root.InitDefaultCompletionCmd() // for help
 	root.SetHelpCommand(newHelp(root, flags.Table))
 
@@ -194,7 +195,7 @@ func serve(opts proxy.Options) error {
 
 const configUsage = `watchfan config prints the configuration in effect, as a file for --config, or what is wrong with it.
 
-Each flag of watchfan has a field in the file, and flags win over the file. Only the file has views.
+Each flag of watchfan has a field in the file, and flags win over the file. Only the file has views and clients.
 An error names the flag, or the file, the line and the field:
 
   watchfan config --idle-timeout=1h > config.yaml      write a file with all settings

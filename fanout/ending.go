@@ -19,11 +19,12 @@ const (
 	Redefined  Reason = "redefined"      // the custom resource's definition changed, or another server answers for it
 	Revoked    Reason = "revoked"        // the client may no longer read
 	Mistrusted Reason = "mistrusted"     // the cache has been wrong, and listing again did not repair it
+	Moved      Reason = "moved"          // the configuration says otherwise now whether caches serve the client
 )
 
 // Reasons lists all reasons.
 var Reasons = []Reason{
-	TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked, Mistrusted,
+	TimedOut, Gone, Evicted, Expired, ShutDown, Aged, Backwards, Reencoded, LaneClosed, Redefined, Revoked, Mistrusted, Moved,
 }
 
 // Ending is how a subscription ends.

@@ -492,7 +492,9 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	s.sink = nil
 	s.group.cache.leave(s)
 	s.count(-1)
-	sh.flusher.metrics.ended[e.Reason].Inc()
+	if !s.beside {
+		sh.flusher.metrics.ended[e.Reason].Inc()
+	}
 	sh.noteDue(s, 0)
 	if s.carrier != nil {
 		s.carrier.sinks--

@@ -41,6 +41,8 @@ type Request struct {
 	// Aging says that the timeout is that of the client's connection. It ends the subscription as
 	// [Aged], gracefully.
 	Aging bool
+	// Beside says that no client is sent what the subscription gets. It counts among no watches.
+	Beside bool
 	// MaxAge is how long ago the changes may have arrived that FromVersion begins with. 0 is no
 	// limit.
 	MaxAge time.Duration
@@ -99,6 +101,7 @@ type Subscription struct {
 
 	bookmarks bool // immutable, as aging is
 	aging     bool // at its deadline it ends as Aged
+	beside    bool // it counts among no watches; immutable
 	blocked   bool // the sink is draining
 	queued    bool // in shard.behind or shard.beginning
 	lastSent  bool // the sink has been given what ends the stream
@@ -121,6 +124,7 @@ func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	*s = Subscription{
 		bookmarks: r.Bookmarks,
 		aging:     r.Aging,
+		beside:    r.Beside,
 		deadline:  now + MonotonicTime(r.Timeout),
 		unopened:  c.eventsOnly,
 	}
@@ -219,8 +223,14 @@ func (c *Cache) leave(s *Subscription) {
 // others. It may be called from any goroutine.
 func (s *Subscription) Lean() bool { return s.group != nil && s.group.variant.Trim == framing.Lean }
 
+// Bookmarks reports whether the client takes bookmarks. It may be called from any goroutine.
+func (s *Subscription) Bookmarks() bool { return s.bookmarks }
+
 // count adds n to the gauges of subscriptions.
 func (s *Subscription) count(n float64) {
+	if s.beside {
+		return
+	}
 	m := s.group.cache.flusher.metrics
 	m.subscriptions.Add(n)
 	if s.Lean() {

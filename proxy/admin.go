@@ -36,6 +36,7 @@ func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		History:   s.history,
 		Accounts:  diagnose.AccountsPage(s.ledger),
+		Observed:  diagnose.ObservedPage(s.observer.Report),
 		Local:     localToAdmin,
 		Foreign:   s.metrics.foreignHost,
 	}, guard)
@@ -73,6 +74,10 @@ func (s *Server) debugState(checks []diagnose.Check) diagnose.DebugState {
 		SelfCheckSeconds: s.opts.SelfCheck.SelfCheckInterval.Seconds(),
 	}
 	d.Watches.Protocols, d.Watches.Gzip = s.cached.Watchers.Forms()
+	if seen := s.observer.Report(); !seen.Since.IsZero() {
+		seen.Recent = nil
+		d.Observed = &seen
+	}
 	return d
 }
 

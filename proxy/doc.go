@@ -12,11 +12,11 @@
 //	gate     who asks for what, and may they now  remember, apistatus, view, request, fairness, auth,
 //	                                              audit, admission
 //	pass     the way to kube-apiserver            upstream, passthrough, fallback
-//	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, cached
+//	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, observe,
+//	                                              cached
 //	operate  what those who run it see            logging, diagnose, assess, enrol, plugin, admin
 //
-// The documentation of each wing says what it knows, what it never knows, and which troubles begin
-// to be understood there. suites has the tests of the whole, and proxytest, which tests share.
+// A wing's documentation says what it knows and never knows. suites has the tests of the whole.
 //
 // # The path of a request
 //
@@ -55,9 +55,6 @@
 //	sink            the destination of a subscription's events: a connection, or a stream of HTTP/2
 //	carrier         an HTTP/2 connection as fanout knows it: several sinks, flushed once a round
 //	shard           a goroutine that writes to its share of the subscriptions
-//	hash ranges     what a shardSelector selects by: hashes of uids or namespaces (KEP-5866)
-//	index           objects by the value of a label or field that clients select by (fanout)
-//	Table           kube-apiserver's rows for kubectl, with ages
 //	proof           the evidence that a cache is as new as a request
 //	scout           a short upstream watch whose bookmark may be a proof
 //	backfill        fetching history from before a lane began
@@ -65,6 +62,7 @@
 //	quarantine      a resource is passed through because it cannot be cached
 //	mistrusted      a resource is passed through because its cache was wrong and could not be repaired
 //	passed through  sent on to kube-apiserver in the client's name, each with a reason
+//	observed        passed through, and compared with what a cache would have answered
 //	review          the question to kube-apiserver whether a client may do something
 //	seat            the right to use a processor for a cached read
 //	window          how many bytes a client over HTTP/2 takes now, of a stream or in all
@@ -99,7 +97,8 @@
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the self-checks, the
 //     authorizer's reviews of open watches, the audit log, the renewal of a self-signed certificate,
-//     the history of the status page, and with a memory limit one that reads the use;
+//     the history of the status page; with a memory limit one that reads the use, and with a file of
+//     options one that reads it again; one for each answer that is observed, until it is compared;
 //   - one for each lane: its reflector; while freshness is being proven one for each question, one for
 //     lists, and up to four for scouts; for all lanes, one that builds their indexes, one that follows
 //     CustomResourceDefinitions, and one that follows APIServices;

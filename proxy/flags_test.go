@@ -16,6 +16,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/gate/view"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 )
 
 const header = "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\n"
@@ -40,11 +41,12 @@ var samples = map[reflect.Type][2]string{
 	reflect.TypeFor[time.Duration](): {"1h17m", "1h17m"},
 	reflect.TypeFor[slog.Level]():    {"warn", "warn"},
 	reflect.TypeFor[view.Configs]():  {"[{name: a, drop: [{fields: [data]}]}]", ""},
+	reflect.TypeFor[observe.Rules](): {"[{percent: 10, mode: observe}]", ""},
 }
 
 // TestConfigFields: each exported field of Options has exactly one field in the file and exactly
 // one flag, with the same letters. Both set this option and nothing else. Only -v is another flag
-// for LogLevel. Views have no flag.
+// for LogLevel. Views and clients have no flag.
 func TestConfigFields(t *testing.T) {
 	var defaults bytes.Buffer
 	none := proxy.NewOptions()

@@ -24,12 +24,13 @@ import (
 
 // logKeys are the keys of all log lines.
 var logKeys = strings.Fields(`
-	address addresses bytes certificate client clients connections connectionsCut definition delay differences digest drain
-	elapsed encoding err events fallbackFor file handler fromResourceVersion generation groupVersion holds id
-	idleTimeout keys lag lagBytes lagEvents lanesStopped limitBytes lines maxProcs memory memoryShort message
-	method namespace objects panic parks path pid queuedBytes reason relist relisted resentSegments resource
-	resourceVersion resources retryIn rtt selection served service signal source stack stranger timeout
-	unackedSegments upstreamDigest usedBytes userAgent version watches windowBytes`)
+	address addresses bytes cacheResourceVersion certificate client clients connections connectionsCut
+	definition delay differences digest drain elapsed encoding err events fallbackFor fields file
+	fromResourceVersion generation groupVersion handler holds id idleTimeout keys lag lagBytes lagEvents
+	lanesStopped limitBytes lines maxProcs memory memoryShort message method namespace objects panic parks
+	path pid queuedBytes reason relist relisted resentSegments resource resources resourceVersion retryIn rtt
+	selection served service signal source stack stranger timeout unackedSegments upstreamDigest usedBytes
+	userAgent verb version watches windowBytes`)
 
 // TestLogLines: each line of the log is a constant sentence without a period, and its keys are in
 // logKeys.

@@ -35,6 +35,8 @@ var (
 		"Cached reads that wait for a seat.")
 	certificateExpiry = exposition.Describe("gauge", "watchfan_serving_certificate_expiry_timestamp_seconds",
 		"End of the serving certificate's validity, in seconds since the Unix epoch.")
+	configRead = exposition.Describe("gauge", "watchfan_config_last_reload_successful",
+		"1 if the configuration file could be read when it was last looked at, and 0 if not. Then the rules of clients are those from before.")
 )
 
 // These are of the ledger, by kind; see package account.
@@ -55,6 +57,7 @@ var (
 type serverMetrics struct {
 	arrivals   *downstream.Metrics
 	identified [auth.Kinds]*metrics.Counter
+	configRead *metrics.Gauge
 
 	// Of rejected requests.
 	unauthorized, impersonation, foreignHost, loop *metrics.Counter
@@ -63,11 +66,13 @@ type serverMetrics struct {
 func newServerMetrics(set *metrics.Set) *serverMetrics {
 	m := &serverMetrics{
 		arrivals:      downstream.NewMetrics(set),
+		configRead:    set.NewGauge(configRead, nil),
 		unauthorized:  apistatus.Rejections(set, "unauthorized"),
 		impersonation: apistatus.Rejections(set, "impersonation"),
 		foreignHost:   apistatus.Rejections(set, "foreign_host"),
 		loop:          apistatus.Rejections(set, "loop"),
 	}
+	m.configRead.Set(1)
 	for kind := range auth.Kinds {
 		m.identified[kind] = set.NewCounter(fmt.Sprintf("%s{identity=%q}", identifiedRequests, kind))
 	}

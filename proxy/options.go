@@ -18,6 +18,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/cached"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/store/seed"
 	"github.com/watchfan/watchfan/proxy/store/selfcheck"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
@@ -45,6 +46,7 @@ type Options struct {
 	SelfCheck  selfcheck.Options
 	Audit      audit.Options
 	View       view.Options
+	Observe    observe.Options
 	Admission  admission.Options
 
 	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
@@ -87,6 +89,8 @@ type Options struct {
 
 	// places are the places in a configuration file that set options; see option.Table.
 	places map[string]string
+	// configFile is the configuration file, which is looked at again for rules; "" for none.
+	configFile string
 	// readMemory returns the memory in use. If it is nil, the system's figure is used.
 	readMemory func() (int64, error)
 }
@@ -103,13 +107,14 @@ func (o *Options) table() *option.Table {
 	t := &option.Table{
 		APIVersion: "watchfan.io/v1alpha1",
 		Kind:       "WatchfanConfiguration",
-		Titles: []string{"Upstream", "Serving", "Authentication", "Authorization", "Caching", "Siblings", "Fallback", "Connections", "Limits",
+		Titles: []string{"Upstream", "Serving", "Clients", "Authentication", "Authorization", "Caching", "Siblings", "Fallback", "Connections", "Limits",
 			"Observability", "Audit", "Shutdown"},
 		Places: o.places,
 	}
 	o.Upstream.AddTo(t)
 	o.addPorts(t)
 	o.View.AddTo(t)
+	o.Observe.AddTo(t)
 	o.Auth.AddTo(t)
 	o.Cached.AddTo(t)
 	o.Lane.AddTo(t)
@@ -233,7 +238,7 @@ func NewFlags() *Flags {
 	f.Table = f.Options.table()
 	f.Table.Group("Program")
 	f.Table.Flag(&f.config, "config", "`FILE` with the configuration, as watchfan config prints it; flags win over it; "+
-		"read once, at the start (default none)")
+		"read at the start, and its clients again when the file changes (default none)")
 	return f
 }
 
@@ -245,7 +250,7 @@ func (f *Flags) Complete() error {
 		return nil
 	}
 	err := f.Table.ReadFile("config", f.config)
-	f.places = f.Table.Places
+	f.places, f.configFile = f.Table.Places, f.config
 	return err
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/cached"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/store/seed"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -59,6 +60,7 @@ type Server struct {
 	cached      *cached.Reads
 	admission   *admission.Admission
 	views       *view.Views
+	observer    *observe.Observer
 	memory      *admission.Memory
 	ledger      *account.Ledger // what is held for clients
 	check       *admin.UpstreamCheck
@@ -169,6 +171,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	})
 	s.fallback = fallback.New(&s.opts.Fallback, up, s.conns, set, log)
 	s.admission = admission.New(&s.opts.Admission, s.memory, s.authorizer, set, log)
+	s.observer = observe.New(s.ctx, observe.Config{Options: &s.opts.Observe, Short: s.memory.Short, Metrics: set, Guard: guard})
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
 		Lane:       &s.opts.Lane,
@@ -180,6 +183,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Authorizer: authorizer,
 		Ledger:     s.ledger,
 		Audit:      s.audit,
+		Observer:   s.observer,
 		End:        s.end,
 		TooMany:    s.admission.TooManyWaiting,
 		Metrics:    cached.NewMetrics(set),
@@ -390,6 +394,9 @@ func (s *Server) RunDetached(ctx context.Context) error {
 		background.Go(func() { s.fallback.Run(ctx, port) })
 	}
 	background.Go(s.cached.Run)
+	if s.opts.configFile != "" {
+		background.Go(s.followConfig)
+	}
 	background.Go(func() { s.memory.Run(s.ctx, givers{s.ledger, s.cached}) })
 
 	failed := make(chan error, 3)

@@ -10,6 +10,7 @@
 //	watchers   the register of open watches
 //	selfcheck  comparisons of lanes with kube-apiserver while they are served
 //	registry   definitions of custom resources and APIServices, followed
+//	observe    rules whose reads are cached, and comparisons of those that are not
 //	cached     one read answered from a lane, or passed through
 //
 // # Herds

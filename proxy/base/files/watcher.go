@@ -49,6 +49,18 @@ func (w *Watcher[T]) Current() T {
 	return *w.value.Load()
 }
 
+// Read returns what the files hold, after it has read them again if they have changed. It is for a
+// caller that looks when it wants to, and logs what it finds.
+func (w *Watcher[T]) Read() (value T, changed bool, err error) {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	changed, err = w.readLocked()
+	if p := w.value.Load(); p != nil {
+		value = *p
+	}
+	return value, changed, err
+}
+
 func (w *Watcher[T]) lookLocked() {
 	if time.Since(w.checked) < statInterval {
 		return

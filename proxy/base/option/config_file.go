@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +104,17 @@ func syntaxError(name string, err error) error {
 		return fmt.Errorf("%s:%s", name, rest)
 	}
 	return fmt.Errorf("%s: %s", name, text)
+}
+
+// Changed returns the fields of the configuration file in which the variables of t and of another
+// table with the same rows differ.
+func (t *Table) Changed(other *Table) (fields []string) {
+	for i, r := range t.rows {
+		if !r.flagOnly && !reflect.DeepEqual(r.get(), other.rows[i].get()) {
+			fields = append(fields, fileField(r.flag.Name))
+		}
+	}
+	return fields
 }
 
 // headerField is a field that every file must have.

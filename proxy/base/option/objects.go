@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -11,10 +12,10 @@ import (
 )
 
 // Objects adds a setting that only the configuration file has: a list of objects, empty by default.
-// T is a struct of strings, structs and lists of these, with tags of yaml. A value whose type has a
-// method Wrong is checked: Wrong says what is wrong with it, and "" for nothing. An unknown field,
-// a field that is given twice, and a value of the wrong type are errors too. An error names the
-// line.
+// T is a struct of strings, whole numbers, structs and lists of these, with tags of yaml. A value
+// whose type has a method Wrong is checked: Wrong says what is wrong with it, and "" for nothing. An
+// unknown field, a field that is given twice, and a value of the wrong type are errors too. An error
+// names the line.
 func Objects[T any, L interface {
 	~[]T
 	Wrong() string
@@ -93,13 +94,19 @@ func decode(node *yaml.Node, v reflect.Value) error {
 				return err
 			}
 		}
+	case reflect.Int:
+		n, err := strconv.Atoi(node.Value)
+		if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" || err != nil {
+			return wrong("give a whole number")
+		}
+		v.SetInt(int64(n))
 	default: // a string
 		if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!str" || node.Value == "" {
 			return wrong("give a string, in quotes if YAML would take it for something else")
 		}
 		v.SetString(node.Value)
 	}
-	if text := wrongOf(v); text != "" && v.Kind() == reflect.String {
+	if text := wrongOf(v); text != "" && node.Kind == yaml.ScalarNode {
 		return wrong("%q %s", node.Value, text)
 	} else if text != "" {
 		return wrong("%s", text)

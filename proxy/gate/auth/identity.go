@@ -210,37 +210,53 @@ func WarnUnauthorized(x *exchange.Exchange) {
 // knows it. A service account's token names its owner, and kube-apiserver has accepted the token,
 // so the name is true. Other tokens are not read.
 func (id Identity) ShownName() string {
+	name, _ := id.Names()
+	return name
+}
+
+// Names returns the ShownName, and the uid of the pod that a service account's token is bound to; "" for
+// none.
+func (id Identity) Names() (shown, pod string) {
 	switch {
 	case id.User != nil:
-		return id.User.Name
+		return id.User.Name, ""
 	case id.Kind == KindToken:
-		if name, ok := TokenSubject(id.Token); ok {
-			return name
+		if c, ok := readClaims(id.Token); ok {
+			return c.Subject, c.Kubernetes.Pod.UID
 		}
 	}
-	return "(" + id.Kind.String() + ")"
+	return "(" + id.Kind.String() + ")", ""
 }
 
 // TokenSubject returns the user of a service account's token: its subject (RFC 7519, section
 // 4.1.2). The subject of other tokens is not always a user's name, so they have none here. The
 // token is not checked.
 func TokenSubject(token string) (name string, ok bool) {
+	claims, ok := readClaims(token)
+	return claims.Subject, ok
+}
+
+// claims are those of a service account's token.
+type claims struct {
+	Subject    string `json:"sub"`
+	Kubernetes struct {
+		Pod struct {
+			UID string `json:"uid"`
+		} `json:"pod"`
+	} `json:"kubernetes.io"`
+}
+
+func readClaims(token string) (c claims, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(parts[1]) > 8<<10 {
-		return "", false
+		return c, false
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return "", false
+	if err != nil || json.Unmarshal(payload, &c) != nil {
+		return claims{}, false
 	}
-	var claims struct {
-		Subject string `json:"sub"`
+	if _, _, ok := serviceAccount(c.Subject); !ok {
+		return claims{}, false
 	}
-	if json.Unmarshal(payload, &claims) != nil {
-		return "", false
-	}
-	if _, _, ok := serviceAccount(claims.Subject); !ok {
-		return "", false
-	}
-	return claims.Subject, true
+	return c, true
 }

@@ -17,6 +17,9 @@ const (
 	TableNoObjects Reason = "table_no_objects" // Tables whose rows do not name their objects
 	Anonymous      Reason = "anonymous"        // the client has no credentials
 
+	Off      Reason = "off"      // a rule of the configuration says so
+	Observed Reason = "observed" // the same, and the answer is compared with a cache's
+
 	Fallback    Reason = "fallback"     // this watchfan is a fall-back, and caches nothing
 	Excluded    Reason = "excluded"     // --exclude, or Secrets for a client with the proxy's rights
 	NotAllowed  Reason = "not_allowed"  // kube-apiserver has not allowed it, and words the denial
@@ -34,7 +37,7 @@ const (
 )
 
 // Reasons lists all reasons for which a watch is passed through.
-var Reasons = []Reason{Path, Headers, Parameters, Form, Probe, TableRows, TableNoObjects, Anonymous,
+var Reasons = []Reason{Path, Headers, Parameters, Form, Probe, TableRows, TableNoObjects, Anonymous, Off, Observed,
 	Fallback, Excluded, NotAllowed, Aggregated, Resource, Definition, Selector, Mistrusted, NoLane, LaneBound, LaneFilling, History, Freshness}
 
 // Outcome is how a part of the proxy ends a request: its response is there, it is refused, or it

@@ -3,6 +3,7 @@ package request
 import (
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -103,6 +104,14 @@ func (req *Request) WatchTimeout() time.Duration {
 func (req *Request) Exact() bool {
 	return req.Verb == "list" && req.ResourceVersion != "0" &&
 		(req.resourceVersionMatch == "Exact" || req.Limit > 0 && req.resourceVersionMatch == "")
+}
+
+// At returns the same list as of exactly resourceVersion rv, which is not 0.
+func (req *Request) At(rv uint64) *Request {
+	at := *req
+	at.ResourceVersion, at.resourceVersionMatch = strconv.FormatUint(rv, 10), "Exact"
+	at.Verb = "list"
+	return &at
 }
 
 // Resumes reports whether the request is a watch that begins behind a resourceVersion, and not with

@@ -63,8 +63,12 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		p.showWatchers(w, r, id)
 		return
 	}
-	if path == diagnose.AccountsPath {
+	switch path {
+	case diagnose.AccountsPath:
 		p.config.Accounts(w, r, p.config.Profiling || p.fromHere(r))
+		return
+	case diagnose.ObservedPath:
+		p.config.Observed(w, r, p.config.Profiling || p.fromHere(r))
 		return
 	}
 	if name, ok := below(profilesPath, path); ok && p.config.Profiling {
@@ -72,7 +76,7 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	diagnose.WriteText(w, http.StatusNotFound,
-		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/accounts and /debug/pprof/\n")
+		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/observed, /debug/accounts and /debug/pprof/\n")
 }
 
 func (p *Port) showMetrics(w http.ResponseWriter, _ *http.Request) {

@@ -38,6 +38,8 @@ type Config struct {
 
 	// Accounts answers /debug/accounts. It shows the names of clients only if names is true.
 	Accounts func(w http.ResponseWriter, r *http.Request, names bool)
+	// Observed answers /debug/observed. It shows the names of objects only if names is true.
+	Observed func(w http.ResponseWriter, r *http.Request, names bool)
 
 	// Local reports whether a request comes from a program on this host, or from one of the port's
 	// own pages, and not from another web page. It is about headers, not about the client's address.

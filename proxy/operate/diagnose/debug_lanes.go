@@ -15,6 +15,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
@@ -38,6 +39,9 @@ type DebugState struct {
 	Passed  []PassedCount `json:"passedWatches"`
 
 	Mistrusted []lane.Mistrusted `json:"mistrusted,omitempty"` // resources whose caches were wrong
+
+	// Observed is the answer of /debug/observed without objects; nil if no client is observed.
+	Observed *observe.Report `json:"observed,omitempty"`
 
 	// SelfCheckSeconds is the longest time between two self-checks of a lane; 0 is off.
 	SelfCheckSeconds float64 `json:"selfCheckSeconds"`
@@ -145,6 +149,9 @@ func (d DebugState) writeText(w io.Writer) {
 	d.writeLanes(w)
 	for _, m := range d.Mistrusted {
 		fmt.Fprintf(w, "\n%s is passed through, for %s yet: %s\n", m.Resource, duration.HumanDuration(m.Until.Sub(d.Time)), m.Why)
+	}
+	if d.Observed != nil {
+		fmt.Fprintf(w, "\nObserved clients: %s\n", d.Observed.Verdict)
 	}
 	if len(d.Passed) == 0 {
 		return

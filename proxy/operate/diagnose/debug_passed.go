@@ -149,6 +149,8 @@ var passedBecause = map[request.Reason]string{
 	request.TableRows:      "the client wants Tables that begin with the objects, whose ages only kube-apiserver computes",
 	request.TableNoObjects: "the client wants Tables without the objects' metadata",
 	request.Anonymous:      "the client has no credentials",
+	request.Off:            "a rule of the configuration keeps the client from the caches",
+	request.Observed:       "a rule of the configuration compares kube-apiserver's answers with the caches' first",
 	request.Excluded:       "--exclude names the resource, or Secrets are asked for with watchfan's own rights",
 	request.NotAllowed:     "kube-apiserver had not allowed it when it was asked",
 	request.Aggregated:     "another API server answers for the resource",

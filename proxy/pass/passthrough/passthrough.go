@@ -92,7 +92,10 @@ type passing struct {
 	leave   bool            // the client is to use another connection from now on
 	watch   *Watch          // nil for other requests
 	recall  <-chan struct{} // see exchange.Exchange
+	moved   <-chan struct{} // see exchange.Follower
 	list    bool            // its client waits for the end of the initial events; see streamingLists
+
+	follower exchange.Follower // nil for none
 
 	// Only for the response to a request that fails here.
 	auditID string
@@ -132,7 +135,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	if refused != nil {
 		return refused
 	}
-	r := &passing{id: id, asked: asked, holding: holding, recall: x.Recall, leave: x.Response.Close}
+	r := &passing{id: id, asked: asked, holding: holding, recall: x.Recall, leave: x.Response.Close, follower: x.Follower}
 	body := p.newBody(x, r)
 	if refused, ok := p.admit(x, r, body); !ok {
 		holding.close()
@@ -310,6 +313,10 @@ func (p *Forwarder) begin(r *passing, resp *http.Response) (*http.Response, erro
 	if h.lasts && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = &heldBody{resp.Body, h}
 	}
+	if r.follower != nil && resp.StatusCode == http.StatusOK {
+		r.moved = r.follower.Began(resp.Header)
+		resp.Body = &followedBody{ReadCloser: resp.Body, follower: r.follower}
+	}
 	return resp, nil
 }
 
@@ -447,18 +454,26 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	answer := &exchange.Response{}
 	r.begin(answer, resp)
 	body := newLastingBody(resp, r.watch, p.Metrics, p.streams)
-	if r.recall != nil && r.watch != nil {
-		var recall sync.WaitGroup
-		recall.Go(func() {
-			if awaitRecall(ctx, r.recall) {
+	if recall, after := r.recalls(); recall != nil && r.watch != nil {
+		var recalling sync.WaitGroup
+		recalling.Go(func() {
+			if awaitRecall(ctx, recall, after) {
 				body.end(cancel)
 			}
 		})
-		defer recall.Wait()
+		defer recalling.Wait()
 		defer cancel()
 	}
 	answer.Reader = body
 	answer.Close = r.leave || r.upgrade && resp.Close        // later bytes may be meant for the other protocol
 	answer.Bare = r.upgrade && resp.Header.Get("Date") == "" // a refused handshake of a WebSocket
 	to.Respond(answer)
+}
+
+// recalls returns what recalls a watch whose response has just begun, and how long it then goes on.
+func (r *passing) recalls() (recall <-chan struct{}, after func() time.Duration) {
+	if began := time.Now(); r.recall == nil && r.asked.AllowWatchBookmarks {
+		return r.moved, func() time.Duration { return recallAfter - time.Since(began) }
+	}
+	return r.recall, spreadRecall
 }

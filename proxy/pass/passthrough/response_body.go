@@ -82,7 +82,7 @@ func (b *lastingBody) Read(p []byte) (int, error) {
 func (b *lastingBody) endedLocked() bool { return b.recalled && b.events.resumes() }
 
 const (
-	// recallAfter is the least time between a recall and the end of a watch. Clients take a watch
+	// recallAfter is the least time that a watch lasts, or goes on once it is recalled. Clients take a watch
 	// that ends sooner, without an event, for one that upstream has refused: fabric8's list again.
 	recallAfter = 3 * time.Second
 	// recallSpread is the time over which the watches of a lane, or of a connection, end after that.
@@ -90,16 +90,19 @@ const (
 	recallSpread = 10 * time.Second
 )
 
-// awaitRecall waits for a recall, and then for recallAfter and up to recallSpread. It returns false if
-// ctx ends before.
-func awaitRecall(ctx context.Context, recall <-chan struct{}) bool {
+// awaitRecall waits for a recall, and then for as long as after says. It returns false if ctx ends before.
+func awaitRecall(ctx context.Context, recall <-chan struct{}, after func() time.Duration) bool {
 	select {
 	case <-recall:
-		return exchange.Sleep(ctx, recallAfter+rand.N(recallSpread))
+		return exchange.Sleep(ctx, after())
 	case <-ctx.Done():
 		return false
 	}
 }
+
+// spreadRecall returns how long a recalled watch goes on, so that its client takes it for a good one, and
+// not all clients come back at once.
+func spreadRecall() time.Duration { return recallAfter + rand.N(recallSpread) }
 
 // end makes the body end where it is, if its client resumes without a loss, and otherwise where it
 // next does. cancel ends a Read that is under way.
@@ -110,4 +113,25 @@ func (b *lastingBody) end(cancel func()) {
 	if b.endedLocked() {
 		cancel()
 	}
+}
+
+// followedBody is the body of a response that something follows beside the client.
+type followedBody struct {
+	io.ReadCloser
+	follower exchange.Follower
+	whole    bool
+}
+
+func (b *followedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.follower.Write(p[:n])
+	}
+	b.whole = b.whole || err == io.EOF
+	return n, err
+}
+
+func (b *followedBody) Close() error {
+	defer b.follower.End(b.whole)
+	return b.ReadCloser.Close()
 }

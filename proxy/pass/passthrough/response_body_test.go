@@ -42,7 +42,7 @@ func TestLastingBodyRecalled(t *testing.T) {
 				var cancelled atomic.Bool
 				recall := make(chan struct{})
 				go func() {
-					if awaitRecall(t.Context(), recall) {
+					if awaitRecall(t.Context(), recall, spreadRecall) {
 						body.end(func() { cancelled.Store(true); to.CloseWithError(context.Canceled) })
 					}
 				}()

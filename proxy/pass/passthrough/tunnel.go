@@ -63,7 +63,7 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passin
 		defer recall.Wait()
 		defer cancel()
 		recall.Go(func() {
-			if awaitRecall(ctx, r.recall) && t.frames.recall() {
+			if awaitRecall(ctx, r.recall, spreadRecall) && t.frames.recall() {
 				_ = up.Close() // ends the direction to the client
 			}
 		})

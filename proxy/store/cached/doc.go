@@ -13,6 +13,7 @@
 //	shards.go            lists and watches with a shardSelector that a lane can't answer
 //	watch.go             watches; watch_subscribe.go chooses where they begin
 //	seeds.go             sibling replicas that ask for the content of a lane
+//	observe.go           reads that a rule keeps from the caches, and what would answer them (package observe)
 //
 // The package handles requests, identities, lanes and their caches. Protocols and ports are
 // elsewhere. The only limit that it enforces is the fair share of processors (package fairness).

@@ -19,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/store/registry"
 	"github.com/watchfan/watchfan/proxy/store/seed"
 	"github.com/watchfan/watchfan/proxy/store/selfcheck"
@@ -38,6 +39,7 @@ type Config struct {
 	Authorizer *auth.Authorizer
 	Ledger     *account.Ledger
 	Audit      *audit.Log
+	Observer   *observe.Observer
 	// End writes the end of a read that no cache answers: it is refused, or passes through.
 	End func(*exchange.Exchange, auth.Identity, *request.Request, request.Outcome)
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
@@ -127,6 +129,7 @@ func (c *Reads) Run() {
 	c.encodings.End()
 	c.sharding.End()
 	c.Siblings.End()
+	c.Observer.Wait()
 }
 
 // Forget frees memory: it forgets compressed lists and indexes.
@@ -157,17 +160,25 @@ func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 		return
 	}
 	rand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
-	length := min(d, time.Duration(len(open))*drainPace)
 	begin := time.Now()
-	c.log.Info("Draining", "watches", len(open), "drain", length)
-	for i, w := range open {
-		exchange.Sleep(ctx, time.Until(begin.Add(length*time.Duration(i)/time.Duration(len(open)))))
-		w.Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
+	c.log.Info("Draining", "watches", len(open), "drain", d)
+	spread(ctx, len(open), d, func(i int) {
+		open[i].Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
 			c.log.Info("Draining", "watches", c.Watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 		}
-	}
+	})
 	c.log.Info("Drained", "watches", c.Watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
+}
+
+// spread calls f for 0 to n-1, evenly over at most d and with at most drainPace in between.
+func spread(ctx context.Context, n int, d time.Duration, f func(i int)) {
+	d = min(d, time.Duration(n)*drainPace)
+	begin := time.Now()
+	for i := range n {
+		exchange.Sleep(ctx, time.Until(begin.Add(d*time.Duration(i)/time.Duration(n))))
+		f(i)
+	}
 }
 
 // AwaitEnds waits for the ends of the watches that Drain asked to end, for at most d. A client that
@@ -235,6 +246,9 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
 	defer cancel()
 	if why := c.neverCached(r); why != "" {
+		return request.PassThrough(why)
+	}
+	if why := c.ruledOut(x, r); why != "" {
 		return request.PassThrough(why)
 	}
 	if c.passesUnasked(x, r) {

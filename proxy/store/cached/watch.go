@@ -120,7 +120,9 @@ func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 	scope := watchers.Scope{
 		Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields, Shard: r.Shard.Text,
 		View: r.View.Name()}
-	s.watcher.Describe(x, r.lane, r.id.ShownName(), scope, watchers.Form{Gzip: gzip, WebSocket: r.WebSocket})
+	client := clientOf(x, r)
+	s.watcher.Describe(x, r.lane, client.User, scope, watchers.Form{Gzip: gzip, WebSocket: r.WebSocket})
+	s.watcher.Slot = client.Slot
 	id := c.addWatchHeader(x, r, gzip)
 	event, ok := c.began(x, r, id)
 	if !ok {
@@ -183,6 +185,9 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 	s.read = nil
 	c.Watchers.Add(&s.watcher)
 	c.Flusher.Start(&s.watcher.Sub, sink)
+	if c.ruledAway(&s.watcher) { // the rules have changed since it was asked for
+		s.watcher.Sub.End(moved)
+	}
 }
 
 // Revoke implements auth.Revocable.

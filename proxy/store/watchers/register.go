@@ -40,6 +40,7 @@ type Watcher struct {
 	index     int32  // in Register.open; guarded by its mutex
 	TLS, Gzip bool
 	Protocol  Protocol
+	Slot      uint8 // of the client; see observe.SlotOf
 }
 
 // Protocol is how a watch reaches its client.

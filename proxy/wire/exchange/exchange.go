@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -41,6 +42,21 @@ type Exchange struct {
 	// Recall is closed when a watch that passes through can be served here. The watch then ends
 	// behind a bookmark, and its client resumes. nil for never.
 	Recall <-chan struct{}
+	// Follower follows the answer to a request that passes through; nil for none.
+	Follower Follower
+}
+
+// Follower follows the answer to a request that passes through. What it does must not wait, and
+// changes nothing for the client. Its methods are called one at a time.
+type Follower interface {
+	// Began is called once the head of an answer with code 200 has come. Only then the other methods are
+	// called. recall is closed when the client of a watch that can resume shall come back: the watch
+	// then ends where its client misses nothing. nil is never.
+	Began(http.Header) (recall <-chan struct{})
+	// Write gets the next bytes of the body, which are valid until it returns.
+	Write([]byte)
+	// End is called last. whole says that the body has come to its proper end.
+	End(whole bool)
 }
 
 // Protocol is a version of HTTP. Later versions are greater.

@@ -269,6 +269,7 @@ function take(answer) {
   showChecks();
   showLanes();
   showThrough();
+  showObserved();
   showWays();
   tick();
 }
@@ -645,6 +646,24 @@ function showThrough() {
   $("through-list").hidden = total === 0;
   $("through-list").replaceChildren(...through.map((t) => node("li", {},
     node("strong", {}, t.resource), " · " + exact(t.watches) + " · " + t.reason, node("small", {}, t.message))));
+}
+
+// ---- what passes through and is compared with a cache ----
+
+let observedShown;
+
+function showObserved() {
+  const seen = state.observed;
+  $("observed-part").hidden = !seen;
+  if (!seen || observedShown === JSON.stringify(seen)) return;
+  observedShown = JSON.stringify(seen);
+  const sum = (counts) => Object.values(counts).reduce((all, n) => all + n, 0);
+  setText($("observed-count"), of(seen.watches, "watch", "es") + " now");
+  setText($("observed-verdict"), seen.verdict);
+  $("observed-list").hidden = seen.resources.length === 0;
+  $("observed-list").replaceChildren(...seen.resources.slice(0, 50).map((r) => node("li", {},
+    node("strong", {}, r.resource), " · " + of(r.events, "event") + " · " + of(r.lists, "list"),
+    node("small", {}, sum(r.differences) > 0 ? of(sum(r.differences), "difference") : "no difference"))));
 }
 
 // ---- how watches reach their clients ----

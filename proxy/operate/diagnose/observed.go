@@ -1,0 +1,120 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/watchfan/watchfan/proxy/store/observe"
+	"github.com/watchfan/watchfan/proxy/store/watchers"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
+)
+
+// ObservedPath is the page that says what was observed.
+const ObservedPath = "/debug/observed"
+
+// DebugObserved is the answer of /debug/observed.
+type DebugObserved struct {
+	Time time.Time `json:"time"`
+	observe.Report
+}
+
+// ObservedPage answers /debug/observed. Without names it leaves the objects' names out.
+func ObservedPage(report func() observe.Report) func(w http.ResponseWriter, r *http.Request, names bool) {
+	return func(w http.ResponseWriter, r *http.Request, names bool) {
+		page(w, r, func() DebugObserved {
+			d := DebugObserved{time.Now(), report()}
+			for i := range d.Recent {
+				if key := &d.Recent[i].Key; names {
+					*key = watchers.Shown(*key)
+				} else {
+					*key = ""
+				}
+			}
+			return d
+		})
+	}
+}
+
+// writeText writes d as tables.
+func (d DebugObserved) writeText(w io.Writer) {
+	fmt.Fprintln(w, d.Verdict)
+	if d.Since.IsZero() {
+		return
+	}
+	fmt.Fprintf(w, "Now: %d watches, of which caches would make %d. Not compared:", d.Watches, d.Lanes)
+	for _, why := range slices.Sorted(maps.Keys(d.Skipped)) {
+		fmt.Fprintf(w, " %d %s", d.Skipped[why], why)
+	}
+	fmt.Fprintln(w)
+	if len(d.Resources) > 0 {
+		fmt.Fprintln(w)
+	}
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "RESOURCE\tEVENTS\tLATER\tLISTS\tKUBE-APISERVER\tCACHE\tDIFFERENCES")
+	for _, r := range d.Resources {
+		differences := uint64(0)
+		for _, n := range r.Differences {
+			differences += n
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%s\t%d\n", r.Resource, r.Events, signed(r.LaterSeconds), r.Lists,
+			signed(r.ListSeconds), signed(r.CacheListSeconds), differences)
+	}
+	if len(d.Recent) > 0 {
+		fmt.Fprintln(table, "\nDIFFERENCE\tAGE\tRESOURCE\tVERB\tOBJECT\tVERSION\tCACHE'S VERSION")
+	}
+	for _, x := range d.Recent {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", x.Kind, duration.HumanDuration(d.Time.Sub(x.Time)),
+			x.Resource, x.Verb, cmp.Or(x.Key, "-"), x.ResourceVersion, x.CacheVersion)
+	}
+	_ = table.Flush() // writes to memory
+}
+
+// signed returns seconds that may be negative as a short duration.
+func signed(seconds float64) string {
+	if seconds < 0 {
+		return "-" + watchers.Short(downstream.Seconds(-seconds).Duration())
+	}
+	return watchers.Short(downstream.Seconds(seconds).Duration())
+}
+
+// Observed returns the command watchfan observed: it prints what a running watchfan has observed.
+func Observed() *cobra.Command {
+	var from adminPort
+	c := &cobra.Command{
+		Use:   "observed",
+		Short: "Say whether caches would have answered as kube-apiserver did",
+		Long:  observedUsage,
+		Args:  cobra.NoArgs,
+	}
+	from.addFlag(c.Flags())
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		format := "text"
+		if *asJSON {
+			format = "json"
+		}
+		body, err := from.get(ObservedPath, url.Values{"format": {format}})
+		if err == nil {
+			_, err = c.OutOrStdout().Write(body)
+		}
+		return err
+	}
+	return c
+}
+
+const observedUsage = `watchfan observed prints what was compared for the clients whom the configuration file observes: lists
+and events of kube-apiserver with those of a cache. The first line is the verdict.
+
+LATER is how much later the cache's events came than kube-apiserver's, on average; negative is sooner.
+KUBE-APISERVER and CACHE are how long each took for a list. Differences are lost, extra, reordered, bytes,
+bookmark (an event behind a bookmark that promised it) and stale (a list with another state).`

@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy/base/files"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// rereadEvery is the time between two looks at the configuration file.
+const rereadEvery = time.Second
+
+// readConfig returns what the configuration file sets, without flags.
+func (o *Options) readConfig() (Options, error) {
+	read := NewOptions()
+	t := read.table()
+	err := t.ReadFile("config", o.configFile)
+	if err == nil {
+		err = t.Check()
+	}
+	return read, err
+}
+
+// followConfig reads the configuration file again whenever it changes, until serving ends. The rules of
+// clients count at once. The log names all else that has changed, because it needs a restart. A file
+// that is wrong changes nothing.
+func (s *Server) followConfig() {
+	file, err := files.Watch("configuration", s.opts.readConfig, s.log, s.opts.configFile)
+	started, rules, wrong := s.opts, s.opts.Observe.Clients, ""
+	if err == nil {
+		started = file.Current()
+	}
+	for exchange.Sleep(s.ctx, rereadEvery) {
+		now, changed, err := file.Read()
+		if err != nil {
+			s.metrics.configRead.Set(0)
+			if wrong != err.Error() {
+				s.log.Error("Left the configuration as it was, because its file is wrong", "err", err)
+			}
+			wrong = err.Error()
+			continue
+		}
+		s.metrics.configRead.Set(1)
+		wrong = ""
+		if !reflect.DeepEqual(now.Observe.Clients, rules) {
+			rules = now.Observe.Clients
+			s.cached.SetRules(rules)
+		}
+		fields := slices.DeleteFunc(started.table().Changed(now.table()), func(f string) bool { return f == "clients" })
+		if changed && len(fields) > 0 {
+			s.log.Warn("The configuration file has changes that need a restart", "fields", strings.Join(fields, ", "))
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package proxy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
+)
+
+// The rules of the configuration file count as soon as it changes: open watches end where their clients
+// resume without a loss, and a wrong file changes nothing.
+func TestReload(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write := func(fields string) {
+		t.Helper()
+		text := "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\n" + fields
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("idleTimeout: 1h\n")
+	flags := proxy.NewFlags()
+	if err := flags.Table.Flags().Parse([]string{"--config", file}); err != nil {
+		t.Fatal(err)
+	}
+	if err := flags.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		time.Sleep(5 * time.Second)
+		p.CMs.Put("ns", "a", "1")
+		served := p.Watch(bubble.AnyState)
+		served.Want("ADDED ns/a 101", "END 101")
+		lasts := p.Watch(bubble.CMs + "?watch=1&resourceVersion=101") // its client may not resume
+		p.Passed(0)
+
+		write("clients:\n- mode: observe\n  userAgents: [" + proxytest.ClientAgent + "]\n")
+		served.WantEnd()
+		last := served.Events()[len(served.Events())-1]
+		if last.Type != "BOOKMARK" || last.RV != 101 {
+			t.Errorf("the watch ended behind %s", last)
+		}
+		passed := p.Watch(bubble.Since, last.RV)
+		p.Passed(1)
+		time.Sleep(5 * time.Second)
+		p.CMs.Put("ns", "b", "1")
+		passed.Want("ADDED ns/b 102")
+
+		for _, wrong := range []string{"clients:\n- mode: shadow\n", "clients:\n- percent: 0\n  mode: off\n", "clients:\n- {}\n",
+			"clientele: 3\n"} {
+			write(wrong)
+			time.Sleep(5 * time.Second)
+			if !strings.Contains(metric(p), "watchfan_config_last_reload_successful 0") {
+				t.Errorf("%q was read", wrong)
+			}
+		}
+		if !passed.Open() || len(p.Log.With("config.yaml:", "clients")) != 3 {
+			t.Error("a wrong file has an effect, or is not named")
+		}
+
+		write("idleTimeout: 2h\nclients: []\n")
+		passed.WantEnd()
+		p.AwaitLog("need a restart", "fields=idleTimeout")
+		back := p.Watch(bubble.Since, 102)
+		p.CMs.Put("ns", "c", "1")
+		back.Want("ADDED ns/c 103")
+		p.Passed(1)
+		if !lasts.Open() || !strings.Contains(metric(p), "watchfan_config_last_reload_successful 1") {
+			t.Error("a watch without bookmarks has ended, or the file is still wrong")
+		}
+		proxytest.WantStrings(t, "events", lasts.Strings(), "ADDED ns/b 102", "ADDED ns/c 103")
+		synctest.Wait()
+	}, func(o *proxy.Options) {
+		ports, lane := o.InsecurePort, o.Lane
+		*o = flags.Options
+		o.InsecurePort, o.SecurePort, o.AdminPort, o.Lane = ports, 0, ports, lane
+	})
+}
+
+func metric(p *bubble.Proxy) string {
+	_, text := p.Admin("/metrics")
+	return text
+}

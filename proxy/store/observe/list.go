@@ -1,0 +1,186 @@
+package observe
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"hash/maphash"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// openWait is how long a lane may take to be filled for an observation, and a list in all.
+const openWait = time.Minute
+
+// summary is what is kept of a list: 8 bytes of its body, and a little of each item.
+type summary struct {
+	sum   uint64 // of the body
+	meta  framing.ListMeta
+	items []item
+	held  int // bytes, counted by summarize
+}
+
+// item is one object of a list, or of initial events.
+type item struct {
+	key     string
+	version uint64
+	sum     uint64 // of its bytes
+	event   framing.EventType
+}
+
+// itemBytes is what an item takes beside its key.
+const itemBytes = 64
+
+// encodingOf returns the encoding of a list with this media type.
+func encodingOf(contentType string) framing.Encoding {
+	switch mediaType, _, _ := strings.Cut(contentType, ";"); mediaType {
+	case "application/vnd.kubernetes.protobuf":
+		return framing.Protobuf
+	case "application/cbor":
+		return framing.CBOR
+	}
+	return framing.JSON
+}
+
+// summarize reads a list. The caller gives the summary's held bytes back, also after an error.
+func (o *Observer) summarize(e framing.Encoding, r io.Reader) (s summary, err error) {
+	var whole maphash.Hash
+	whole.SetSeed(o.seed)
+	all := io.TeeReader(r, &whole)
+	list, ids := framing.NewListReader(e, all), framing.NewIdentityScanner(e)
+	for {
+		raw, err := list.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return s, err
+		}
+		id, err := ids.Item(raw)
+		if err != nil {
+			return s, err
+		}
+		i := item{key: string(id.AppendKey(nil)), version: id.ResourceVersion, sum: maphash.Bytes(o.seed, raw)}
+		size := itemBytes + len(i.key)
+		if !o.held.take(size) {
+			return s, errMemory
+		}
+		s.held += size
+		s.items = append(s.items, i)
+	}
+	if s.meta, err = list.Metadata(); err == nil {
+		_, err = io.Copy(io.Discard, all)
+	}
+	s.sum = whole.Sum64()
+	return s, err
+}
+
+// list compares a list.
+func (ob *observation) list() {
+	o := ob.observer
+	ctx, cancel := context.WithTimeout(o.ctx, openWait)
+	defer cancel()
+	began, from := time.Now(), &body{tee: ob.tee, ctx: ctx}
+	var waited time.Duration // for a lane and a proof
+	defer func() {
+		ob.drop()
+		o.lists.end(time.Since(began) - from.waited - waited)
+	}()
+	theirs, err := ob.theirList(from)
+	defer func() { o.held.give(theirs.held) }()
+	if err != nil {
+		ob.skip(whyNot(err), 1)
+		return
+	}
+	server, since := time.Since(ob.arrived), time.Now()
+	side, why := ob.read.Open(ctx, ob.header.Get("Content-Type"))
+	waited = time.Since(since)
+	if why != "" {
+		ob.skip(why, 1)
+		return
+	}
+	defer side.Close()
+	since = time.Now()
+	ours, why := side.List(theirs.meta.ResourceVersion)
+	cache := time.Since(since)
+	waited += cache
+	if why != "" {
+		ob.skip(why, 1)
+		return
+	}
+	o.results.list(ob.read.Resource, server, cache)
+	ob.compareLists(side.Encoding(), theirs, ours)
+}
+
+// theirList reads kube-apiserver's list, which may be compressed.
+func (ob *observation) theirList(from io.Reader) (s summary, err error) {
+	if ob.header.Get("Content-Encoding") == "gzip" {
+		if from, err = gzip.NewReader(from); err != nil {
+			return s, err
+		}
+	}
+	return ob.observer.summarize(encodingOf(ob.header.Get("Content-Type")), from)
+}
+
+// compareLists notes how a list of the cache differs from kube-apiserver's.
+func (ob *observation) compareLists(e framing.Encoding, theirs summary, parts [][]byte) {
+	o := ob.observer
+	var whole maphash.Hash
+	whole.SetSeed(o.seed)
+	readers := make([]io.Reader, 0, len(parts))
+	for _, part := range parts {
+		_, _ = whole.Write(part)
+		readers = append(readers, bytes.NewReader(part))
+	}
+	if whole.Sum64() == theirs.sum {
+		return
+	}
+	ours, err := o.summarize(e, io.MultiReader(readers...))
+	defer o.held.give(ours.held)
+	version := theirs.meta.ResourceVersion
+	if found := ob.compareItems(theirs.items, ours.items); err != nil || !found {
+		kind := Bytes
+		if inOrder := func(a, b item) bool { return a.key == b.key }; !slices.EqualFunc(theirs.items, ours.items, inOrder) {
+			kind = Reordered
+		}
+		ob.differ(kind, "", version, ours.meta.ResourceVersion)
+	}
+}
+
+// mostOfOne bounds the differences of one list that are noted.
+const mostOfOne = 16
+
+// compareItems notes how objects differ, whatever their order. It reports whether any does.
+func (ob *observation) compareItems(theirs, ours []item) (found bool) {
+	byKey := func(a, b item) int { return cmp.Compare(a.key, b.key) }
+	theirs, ours = slices.SortedFunc(slices.Values(theirs), byKey), slices.SortedFunc(slices.Values(ours), byKey)
+	noted := 0
+	note := func(k Kind, key string, server, cache uint64) {
+		if noted++; noted <= mostOfOne {
+			ob.differ(k, key, server, cache)
+		}
+	}
+	for len(theirs)+len(ours) > 0 {
+		switch {
+		case len(ours) == 0 || len(theirs) > 0 && theirs[0].key < ours[0].key:
+			note(Stale, theirs[0].key, theirs[0].version, 0)
+			theirs = theirs[1:]
+			continue
+		case len(theirs) == 0 || ours[0].key < theirs[0].key:
+			note(Stale, ours[0].key, 0, ours[0].version)
+			ours = ours[1:]
+			continue
+		case theirs[0].version != ours[0].version:
+			note(Stale, ours[0].key, theirs[0].version, ours[0].version)
+		case theirs[0].sum != ours[0].sum:
+			note(Bytes, ours[0].key, theirs[0].version, ours[0].version)
+		}
+		theirs, ours = theirs[1:], ours[1:]
+	}
+	return noted > 0
+}

@@ -1,0 +1,317 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// Config holds the dependencies of an Observer.
+type Config struct {
+	Options *Options
+	Short   func() bool // reports whether memory is short; nil is never
+	// OnDifference is called with the resource of each difference; nil for nothing. It is called from
+	// any goroutine, and must not wait.
+	OnDifference func(schema.GroupVersionResource)
+	Metrics      *metrics.Set
+	Guard        *exchange.Guard
+}
+
+// Observer knows the rules, the reads that pass through because of one, and what was found. Its
+// methods may be called from any goroutine.
+type Observer struct {
+	Config
+	results *results
+	held    held
+	rules   atomic.Pointer[Rules]
+	seed    maphash.Seed
+	ctx     context.Context
+	running sync.WaitGroup // the observations
+	watches atomic.Int64   // observations of watches
+	lists   pace
+
+	mu    sync.Mutex
+	moved map[*following]struct{} // the open watches that pass through because of a rule
+}
+
+// New returns an Observer whose observations end with ctx. Wait returns after them.
+func New(ctx context.Context, cfg Config) *Observer {
+	o := &Observer{Config: cfg, ctx: ctx, seed: maphash.MakeSeed(), moved: make(map[*following]struct{})}
+	if cfg.Options.Tuning.MostWatches == 0 {
+		cfg.Options.Tuning.MostWatches = 1000
+	}
+	if o.held.most = cfg.Options.Tuning.MostBytes; o.held.most == 0 {
+		o.held.most = 64 << 20
+	}
+	o.rules.Store(&cfg.Options.Clients)
+	o.results = newResults(cfg.Metrics, func() float64 { return float64(o.held.bytes.Load()) })
+	return o
+}
+
+// Wait waits for the observations, once the context of New has ended.
+func (o *Observer) Wait() { o.running.Wait() }
+
+// Report returns what was observed.
+func (o *Observer) Report() Report { return o.results.all() }
+
+// Mode returns the mode of the reads of a client. Without rules it is Serve.
+func (o *Observer) Mode(c Client) Mode { return o.rules.Load().mode(c) }
+
+// Ruled reports whether there is any rule.
+func (o *Observer) Ruled() bool { return len(*o.rules.Load()) > 0 }
+
+// SetRules makes rules count from now on. It returns how to end each open watch that passes through
+// and has another mode now.
+func (o *Observer) SetRules(rules Rules) (ends []func()) {
+	o.rules.Store(&rules)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for f := range o.moved {
+		if rules.mode(f.client) != f.mode {
+			ends = append(ends, f.recall)
+		}
+	}
+	return ends
+}
+
+// held counts the bytes that observations hold.
+type held struct {
+	bytes atomic.Int64
+	most  int64
+}
+
+// take counts n more bytes, and reports whether they may be held.
+func (h *held) take(n int) bool {
+	if h.bytes.Add(int64(n)) > h.most {
+		h.give(n)
+		return false
+	}
+	return true
+}
+
+func (h *held) give(n int) { h.bytes.Add(-int64(n)) }
+
+// pace lets the comparison of lists take a tenth of a processor. At most mostLists are compared at a
+// time.
+type pace struct {
+	mu    sync.Mutex
+	under int
+	next  time.Time
+}
+
+const mostLists = 8
+
+// begin reports whether another list may be compared. Then the caller calls end with the time that
+// it has taken.
+func (p *pace) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.under >= mostLists || time.Now().Before(p.next) {
+		return false
+	}
+	p.under++
+	return true
+}
+
+func (p *pace) end(took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.under--
+	if now := time.Now(); p.next.Before(now) {
+		p.next = now
+	}
+	p.next = p.next.Add(9 * took)
+}
+
+// Read is a read that passes through because of a rule, and how a cache would answer it.
+type Read struct {
+	GVR      schema.GroupVersionResource
+	Resource string // as in logs
+	Watch    bool
+	Unlike   string // why it can't be compared; "" if it can
+
+	// Initial says that the watch begins with initial events, which a bookmark ends. Otherwise it
+	// begins behind ResourceVersion.
+	Initial         bool
+	ResourceVersion uint64
+
+	// Open returns what would answer, for kube-apiserver's answer of this media type. It may wait. why
+	// is a reason if nothing would. It is called once kube-apiserver has allowed the read.
+	Open func(ctx context.Context, contentType string) (s Side, why string)
+}
+
+// Side is a cache in the place of kube-apiserver. One goroutine uses it at a time.
+type Side interface {
+	Encoding() framing.Encoding
+	Cache() *fanout.Cache
+	// Wanted is the subscription of the client's filter and form, without its start.
+	Wanted() fanout.Request
+	Start(*fanout.Subscription, fanout.Sink)
+	// List returns the body of the read's list as of resourceVersion rv, or why there is none.
+	List(rv uint64) (body [][]byte, why string)
+	// State calls f for each object that the client's filter selects, as of rv, or returns why not.
+	State(rv uint64, f func(*framing.Object)) (why string)
+	Close()
+}
+
+// following follows one read that passes through because of a rule. It implements
+// [exchange.Follower]. What it does for the client's goroutine is bounded, and never waits.
+type following struct {
+	observer *Observer
+	client   Client
+	mode     Mode
+	read     Read
+	arrived  time.Time
+	moved    chan struct{} // closed by recall
+	recall   func()
+
+	tee    *tee // nil if nothing is compared
+	header http.Header
+}
+
+// Follow returns what follows a read that passes through because of mode.
+func (o *Observer) Follow(c Client, mode Mode, read Read) exchange.Follower {
+	f := &following{observer: o, client: c, mode: mode, read: read, arrived: time.Now(), moved: make(chan struct{})}
+	f.recall = sync.OnceFunc(func() { close(f.moved) })
+	return f
+}
+
+// Began implements exchange.Follower.
+func (f *following) Began(h http.Header) (recall <-chan struct{}) {
+	o := f.observer
+	defer o.Guard.Caught("observer", f.drop)
+	if f.mode == Observe {
+		f.observe(h)
+	}
+	if !f.read.Watch {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.moved[f] = struct{}{}
+	if o.Mode(f.client) != f.mode { // the rules have changed since the read was sent
+		f.recall()
+	}
+	return f.moved
+}
+
+// observe begins the observation, unless it may not begin.
+func (f *following) observe(h http.Header) {
+	o := f.observer
+	o.results.begin()
+	if why := f.admit(); why != "" {
+		o.results.skip(why, 1)
+		return
+	}
+	f.header, f.tee = h.Clone(), newTee(&o.held)
+	o.running.Go(func() {
+		defer o.Guard.Caught("observer", func() {
+			f.drop()
+			o.results.skip(panicked, 1)
+		})
+		ob := &observation{following: f, tee: f.tee}
+		if f.read.Watch {
+			defer o.watches.Add(-1)
+			ob.watch()
+		} else {
+			ob.list()
+		}
+	})
+}
+
+// admit counts the observation, or returns why there is none.
+func (f *following) admit() (why string) {
+	o := f.observer
+	switch {
+	case f.read.Unlike != "":
+		return f.read.Unlike
+	case o.Short != nil && o.Short(), o.ctx.Err() != nil:
+		return memory
+	case !f.read.Watch:
+		if !o.lists.begin() {
+			return tooMany
+		}
+	case o.watches.Add(1) > int64(o.Options.Tuning.MostWatches):
+		o.watches.Add(-1)
+		return tooMany
+	}
+	return ""
+}
+
+// drop ends the observation. The client goes on.
+func (f *following) drop() {
+	if f.tee != nil {
+		f.tee.fail(errBehind)
+	}
+}
+
+// Write implements exchange.Follower.
+func (f *following) Write(p []byte) {
+	if f.tee != nil {
+		defer f.observer.Guard.Caught("observer", f.drop)
+		f.tee.write(p)
+	}
+}
+
+// End implements exchange.Follower.
+func (f *following) End(whole bool) {
+	if f.tee != nil {
+		f.tee.end(whole)
+	}
+	if f.read.Watch {
+		f.observer.mu.Lock()
+		defer f.observer.mu.Unlock()
+		delete(f.observer.moved, f)
+	}
+}
+
+// observation is one answer that is compared. Its goroutine owns it.
+type observation struct {
+	*following
+	tee *tee
+}
+
+func (ob *observation) skip(why string, n int) { ob.observer.results.skip(why, n) }
+
+// mostLogged is how many differences of one kind are logged.
+const mostLogged = 100
+
+// differ notes a difference.
+func (ob *observation) differ(k Kind, key string, server, cache uint64) {
+	verb := "list"
+	if ob.read.Watch {
+		verb = "watch"
+	}
+	o := ob.observer
+	n := o.results.differ(Difference{
+		Resource: ob.read.Resource, Verb: verb, Kind: k, Key: key, ResourceVersion: server, CacheVersion: cache})
+	if n <= mostLogged {
+		o.Guard.Log.Warn("The cache would have answered otherwise than kube-apiserver", "resource", ob.read.Resource,
+			"verb", verb, "reason", k, "resourceVersion", server, "cacheResourceVersion", cache)
+	}
+	if o.OnDifference != nil {
+		o.OnDifference(ob.read.GVR)
+	}
+}
+
+// whyNot returns the reason for an error of the tee, or of what it holds.
+func whyNot(err error) string {
+	switch {
+	case errors.Is(err, errBehind):
+		return behind
+	case errors.Is(err, errMemory):
+		return memory
+	}
+	return broken
+}

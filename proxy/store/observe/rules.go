@@ -1,0 +1,156 @@
+package observe
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/base/option"
+)
+
+// Options are the rules of the configuration file, and the bounds of observations.
+type Options struct {
+	// Clients are the rules, at most mostRules. The first that fits a read decides.
+	Clients Rules
+	// Tuning has no flags. The zero value is the default.
+	Tuning Tuning
+}
+
+// Tuning bounds what observations may take. 0 is the default of a field.
+type Tuning struct {
+	MostWatches int   // at a time; 1,000
+	MostBytes   int64 // of all observations; 64 MiB
+}
+
+// AddTo adds the options to t.
+func (o *Options) AddTo(t *option.Table) {
+	t.Group("Clients")
+	option.Objects[Rule](t, &o.Clients, "clients", "`RULES` that say whose reads are served, observed or off: the first "+
+		"that fits decides; the only field that is read again when the file changes (default all are served)")
+}
+
+// Mode says what becomes of the reads of a client.
+type Mode string
+
+const (
+	Off     Mode = "off"     // they pass through
+	Observe Mode = "observe" // they pass through, and are compared with what a cache would answer
+	Serve   Mode = "serve"   // caches answer them
+)
+
+// The words of the configuration. Their Wrong methods say what is wrong with a value; "" for
+// nothing.
+type (
+	Namespace string // of a service account
+	User      string
+	UserAgent string // a part of it
+	Resource  string // a plural name: pods or deployments.apps
+	Percent   int
+)
+
+// Rule gives a mode to the reads that fit all of its fields. An empty field fits all.
+type Rule struct {
+	Namespaces []Namespace `yaml:"namespaces,omitempty"`
+	Users      []User      `yaml:"users,omitempty"`
+	UserAgents []UserAgent `yaml:"userAgents,omitempty"`
+	Resources  []Resource  `yaml:"resources,omitempty"`
+	// Percent is of the clients that fit otherwise: always the same ones, in each replica; 0 is all.
+	Percent Percent `yaml:"percent,omitempty"`
+	Mode    Mode    `yaml:"mode"`
+}
+
+// Rules are rules in their order.
+type Rules []Rule
+
+// mostRules bounds what each read may have to be compared with.
+const mostRules = 64
+
+var resourceName = regexp.MustCompile(`^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$`)
+
+// Wrong says what is wrong with a mode.
+func (m Mode) Wrong() string {
+	if !slices.Contains([]Mode{Off, Observe, Serve}, m) {
+		return "is no mode: give off, observe or serve"
+	}
+	return ""
+}
+
+// Wrong says what is wrong with a percentage.
+func (p Percent) Wrong() string {
+	if p < 1 || p > 100 {
+		return "is no percentage: give 1 to 100"
+	}
+	return ""
+}
+
+// Wrong says what is wrong with the name of a resource.
+func (r Resource) Wrong() string {
+	if !resourceName.MatchString(string(r)) {
+		return "is no resource: give plural names such as pods or deployments.apps"
+	}
+	return ""
+}
+
+// Wrong says what is wrong with a rule, apart from its parts.
+func (r Rule) Wrong() string {
+	if r.Mode == "" {
+		return "has no mode: give off, observe or serve"
+	}
+	return ""
+}
+
+// Wrong says what is wrong with the rules together.
+func (rs Rules) Wrong() string {
+	if len(rs) > mostRules {
+		return fmt.Sprintf("are too many: give at most %d", mostRules)
+	}
+	return ""
+}
+
+// Client is what rules know of a client and of its read.
+type Client struct {
+	User      string
+	UserAgent string
+	Slot      uint8 // see SlotOf
+	Resource  schema.GroupResource
+}
+
+// SlotOf returns which hundredth of all clients the one with these names is in. It is the same in
+// each replica and after each restart.
+func SlotOf(names ...string) uint8 {
+	h := fnv.New64a()
+	for _, name := range names {
+		_, _ = io.WriteString(h, name+"\x00")
+	}
+	return uint8(h.Sum64() % 100)
+}
+
+// fits reports whether a rule is about the read of a client.
+func (r *Rule) fits(c Client) bool {
+	if r.Percent > 0 && int(c.Slot) >= int(r.Percent) {
+		return false
+	}
+	account, isAccount := strings.CutPrefix(c.User, "system:serviceaccount:")
+	namespace, _, _ := strings.Cut(account, ":")
+	return (len(r.Namespaces) == 0 || isAccount && slices.Contains(r.Namespaces, Namespace(namespace))) &&
+		(len(r.Users) == 0 || slices.Contains(r.Users, User(c.User))) &&
+		(len(r.Resources) == 0 || slices.Contains(r.Resources, Resource(c.Resource.String()))) &&
+		(len(r.UserAgents) == 0 || slices.ContainsFunc(r.UserAgents, func(part UserAgent) bool {
+			return strings.Contains(c.UserAgent, string(part))
+		}))
+}
+
+// mode returns the mode of the reads of a client.
+func (rs Rules) mode(c Client) Mode {
+	for i := range rs {
+		if rs[i].fits(c) {
+			return rs[i].Mode
+		}
+	}
+	return Serve
+}

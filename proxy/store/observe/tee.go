@@ -1,0 +1,168 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+// tee holds the part of an answer that its observer has not taken yet. The client's goroutine writes
+// and never waits. A tee that would hold too much is over, and holds nothing from then on. The observer
+// is woken for much only: to wake it for each event would cost more than to compare it.
+type tee struct {
+	held    *held
+	arrived chan struct{} // gets a value when there is much to take, or the answer ends; capacity 1
+
+	mu    sync.Mutex
+	parts *parts // not taken; nil for none
+	ended bool
+	whole bool // the answer has ended properly
+	err   error
+}
+
+// parts are bytes of an answer, and when they came.
+type parts struct {
+	buf   []byte
+	marks []mark
+}
+
+// mark says when the bytes up to end had come.
+type mark struct {
+	end int
+	at  time.Time
+}
+
+// mostTee is how many bytes a tee holds, and muchTee how many it wakes the observer for.
+const (
+	mostTee = 1 << 20
+	muchTee = 32 << 10
+)
+
+// unused are empty parts.
+var unused = sync.Pool{New: func() any { return &parts{buf: make([]byte, 0, 2*muchTee)} }}
+
+// done gives the parts back for others. nil has nothing to give.
+func (p *parts) done() {
+	if p != nil && cap(p.buf) <= 4*muchTee {
+		p.buf, p.marks = p.buf[:0], p.marks[:0]
+		unused.Put(p)
+	}
+}
+
+// bytes returns the bytes; nil has none.
+func (p *parts) bytes() []byte {
+	if p == nil {
+		return nil
+	}
+	return p.buf
+}
+
+var (
+	errBehind = errors.New("the observer can't keep up")
+	errMemory = errors.New("observations hold too much")
+	errBroken = errors.New("the answer was broken off")
+)
+
+func newTee(h *held) *tee { return &tee{held: h, arrived: make(chan struct{}, 1)} }
+
+// wake makes the observer look.
+func (t *tee) wake() {
+	select {
+	case t.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// write adds bytes of the answer.
+func (t *tee) write(p []byte) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.err != nil:
+	case len(t.parts.bytes())+len(p) > mostTee:
+		t.failLocked(errBehind)
+	case !t.held.take(len(p)):
+		t.failLocked(errMemory)
+	default:
+		if t.parts == nil {
+			t.parts = unused.Get().(*parts)
+		}
+		t.parts.buf = append(t.parts.buf, p...)
+		t.parts.marks = append(t.parts.marks, mark{len(t.parts.buf), now})
+		if len(t.parts.buf) >= muchTee {
+			t.wake()
+		}
+	}
+}
+
+// end says that the answer has ended.
+func (t *tee) end(whole bool) {
+	t.mu.Lock()
+	t.ended, t.whole = true, whole
+	t.mu.Unlock()
+	t.wake()
+}
+
+// fail drops what the tee holds, and makes it hold nothing from now on.
+func (t *tee) fail(err error) {
+	t.mu.Lock()
+	t.failLocked(err)
+	t.mu.Unlock()
+}
+
+func (t *tee) failLocked(err error) {
+	t.held.give(len(t.parts.bytes()))
+	t.parts, t.err = nil, err
+	t.wake()
+}
+
+// take returns what has come since the last call; the caller calls done. ended is true once nothing
+// follows. err is why the rest is missing.
+func (t *tee) take() (p *parts, ended bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, t.parts = t.parts, nil
+	t.held.give(len(p.bytes()))
+	return p, t.ended, t.err
+}
+
+// body is the answer as a reader that waits. It returns errBroken at the end of one that has not ended
+// properly.
+type body struct {
+	*tee
+	ctx    context.Context
+	rest   []byte        // of what was last taken
+	last   *parts        // taken
+	waited time.Duration // for kube-apiserver, in all
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		b.last.done()
+		last, ended, err := b.take()
+		b.last, b.rest = last, last.bytes()
+		switch {
+		case err != nil:
+			return 0, err
+		case len(b.rest) > 0:
+			continue
+		case ended && b.whole:
+			return 0, io.EOF
+		case ended:
+			return 0, errBroken
+		}
+		began := time.Now()
+		select {
+		case <-b.arrived:
+		case <-b.ctx.Done():
+			return 0, b.ctx.Err()
+		}
+		b.waited += time.Since(began)
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}

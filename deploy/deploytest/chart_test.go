@@ -91,13 +91,13 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", values, got, want)
 		}
 	}
-	f("", "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding Deployment PodDisruptionBudget PodDisruptionBudget Role RoleBinding "+
+	f("", "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding ConfigMap Deployment PodDisruptionBudget PodDisruptionBudget Role RoleBinding "+
 		"Secret Service Service ServiceAccount ServiceAccount StatefulSet")
-	const alone = "ClusterRole ClusterRoleBinding Deployment PodDisruptionBudget Secret Service ServiceAccount"
+	const alone = "ClusterRole ClusterRoleBinding ConfigMap Deployment PodDisruptionBudget Secret Service ServiceAccount"
 	f("{replicas: 1, fallback: {replicas: 0}}", alone)
 	f("{seeds: {enabled: false}, fallback: {replicas: 0}}", alone)
-	f(readFile(t, "testdata/small.yaml"), "Deployment Service")
-	const keeper = "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding Deployment Deployment "
+	f(readFile(t, "testdata/small.yaml"), "ConfigMap Deployment Service")
+	const keeper = "ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding ConfigMap Deployment Deployment "
 	const rest = "PodDisruptionBudget Role RoleBinding Secret Service Service ServiceAccount ServiceAccount " +
 		"ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"
 	f("{enrol: {enabled: true}, fallback: {replicas: 0}}",
@@ -271,6 +271,7 @@ func TestArgs(t *testing.T) {
 		"minRequestTimeout: 10m\n", "selfCheckInterval: 1m30s\n", "logLevel: debug\n",
 		"exclude:\n  - '*.cilium.io'\n  - leases.coordination.k8s.io\n",
 		"views:\n  - name: agents\n    drop:\n      - fields:\n          - metadata.managedFields\n", "labelSelector: a in (b, c)\n",
+		"clients:\n  - namespaces:\n      - team-a\n    percent: 10\n    mode: observe\n  - userAgents:\n      - kubectl/\n    mode: \"off\"\n",
 		"cacheAggregatedGroups:\n  - wardle.example.com/v1\n", "auditLogPath: '-'\n", "auditLogMode: blocking\n")
 }
 
@@ -314,6 +315,8 @@ func TestBadValues(t *testing.T) {
 	f("clientCertificates: {enabled: true}", "give clientCertificates.configMap")
 	f("views: [{name: a, drop: []}]", "/views/0/drop", "minItems")
 	f("views: [{name: a, drop: [{keep: [data]}]}]", "/views/0/drop/0", "additional properties")
+	f("clients: [{mode: off}]", "/clients/0/mode", "'off', 'observe', 'serve'") // YAML's false
+	f("clients: [{mode: observe, percent: 101}]", "/clients/0/percent", "100")
 	f("frontProxies: {enabled: true}", "give frontProxies.configMap")
 	f("frontProxies: {groupHeaders: ['X-A,X-B']}", "/frontProxies/groupHeaders/0", "does not match pattern")
 	f("anonymousAuth: 'no'", "/anonymousAuth", "want boolean")

@@ -392,6 +392,7 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	secret.Data["config.yaml"] = []byte(c.configuration(t))
 	for name, content := range secret.Data {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -404,6 +405,16 @@ func (c *cluster) watchfan(t *testing.T, upstream, upstreamCA, account string) *
 		secure: fan.Ports.Secure, admin: fan.Ports.Admin}
 	w.client = trusting(t, secret.Data["ca.crt"])
 	return w
+}
+
+// configuration returns the release's configuration file.
+func (c *cluster) configuration(t *testing.T) string {
+	t.Helper()
+	file, err := c.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file.Data["config.yaml"]
 }
 
 // trusting returns a client that trusts the release's CA.
@@ -468,7 +479,7 @@ func awaitReady(t *testing.T, url string) {
 // this machine.
 func (c *cluster) flags(t *testing.T, account, dir string) (flags []string) {
 	t.Helper()
-	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/client-ca/client-ca-file", c.Ready.CAFile,
+	here := strings.NewReplacer("/etc/watchfan/tls", dir, "/etc/watchfan/config", dir, "/etc/watchfan/client-ca/client-ca-file", c.Ready.CAFile,
 		"/etc/watchfan/front-proxy-ca/requestheader-client-ca-file", c.Ready.CAFile, "=8443", "=-1", "=8002", "=-1",
 		"=0.0.0.0", "=127.0.0.1", "$(POD_NAME)", "watchfan-fallback-1", "$(POD_UID)", "uid", "$(NODE_NAME)", "node-a", "$(POD_IPS)", "10.0.0.7,fd00::7")
 	var spec corev1.PodSpec

@@ -80,11 +80,12 @@ func TestContained(t *testing.T) {
 	const account, certificate, user = "/var/run/secrets/kubernetes.io/serviceaccount/", "/etc/watchfan/tls/", 4242
 	root := filepath.Join(t.TempDir(), "root")
 	for name, content := range map[string]string{
-		"/watchfan":             readFile(t, binary(t, "watchfan")),
-		account + "token":       c.token(t, namespace, "watchfan"),
-		account + "ca.crt":      readFile(t, c.Ready.CAFile),
-		certificate + "tls.crt": string(secret.Data["tls.crt"]),
-		certificate + "tls.key": string(secret.Data["tls.key"]),
+		"/watchfan":                 readFile(t, binary(t, "watchfan")),
+		account + "token":           c.token(t, namespace, "watchfan"),
+		account + "ca.crt":          readFile(t, c.Ready.CAFile),
+		certificate + "tls.crt":     string(secret.Data["tls.crt"]),
+		certificate + "tls.key":     string(secret.Data["tls.key"]),
+		certificate + "config.yaml": c.configuration(t),
 	} {
 		file := filepath.Join(root, name)
 		err := os.MkdirAll(filepath.Dir(file), 0o755)

@@ -49,9 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --insecure-port=0
 - --admin-port=8002
 - "--admin-bind-address={{ .Values.bindAddress }}"
-{{- if .Values.views }}
 - --config=/etc/watchfan/config/config.yaml
-{{- end }}
 - --secure-port=8443
 - "--bind-address={{ .Values.bindAddress }}"
 - --tls-cert-file=/etc/watchfan/tls/tls.crt
@@ -77,11 +75,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - name: tls
   mountPath: /etc/watchfan/tls
   readOnly: true
-{{- if .Values.views }}
 - name: config
   mountPath: /etc/watchfan/config
   readOnly: true
-{{- end }}
 {{- if .Values.clientCertificates.enabled }}
 - name: client-ca
   mountPath: /etc/watchfan/client-ca
@@ -102,11 +98,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     items:
       - {key: tls.crt, path: tls.crt}
       - {key: tls.key, path: tls.key}
-{{- if .Values.views }}
 - name: config
   configMap:
     name: {{ include "watchfan.name" . }}
-{{- end }}
 {{- if .Values.clientCertificates.enabled }}
 - name: client-ca
   configMap:

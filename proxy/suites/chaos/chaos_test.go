@@ -22,6 +22,7 @@ var (
 	keep     = flag.String("record", "", "file for everything that clients are told, which the program in judge reads")
 	only     = flag.String("only", "", "inject only faults whose names contain this text")
 	watches  = flag.Int("watches", 0, "watches of TestSoak; 0 skips it")
+	observed = flag.Int("observed", 8, "clients that another watchfan observes, each with one watch")
 	rate     = flag.Float64("rate", 20, "writes a second of TestSoak")
 )
 
@@ -38,6 +39,7 @@ func TestChaos(t *testing.T) {
 	s.sibling = s.startSibling()
 	s.enter(s.startWatchfan(s.relayed, "--idle-timeout=20s", "--client-buffer-frames=200", "--history-frames=400",
 		"--seed-from", s.sibling.address()))
+	s.observing = s.startWatchfan(s.relayed, "--config", s.observeAll())
 	s.watch()
 	clients, following, writers := s.startClients(), s.startInformers(), s.startWriters()
 	took, err := s.recover()
@@ -51,6 +53,7 @@ func TestChaos(t *testing.T) {
 	if err := s.compareInformers(following); err != nil {
 		s.violate("informers", err, "")
 	}
+	s.judgeObserved()
 	s.end(clients, r)
 	for what, least := range map[string]int{"events": 1000, "versions with kube-apiserver's bytes": 100,
 		"versions with these less managedFields": 100} {
@@ -291,6 +294,11 @@ func (s *suite) watch() {
 		add(ways[kind], f, everything, byWatchList, stalling)
 	}
 	s.wander(add)
+	for i, ways := 0, s.waysOf(s.observing); i < *observed && s.modern; i++ {
+		add(ways[i%4], allForms[i%3], allFilters[i%len(allFilters)], beginnings[i%5], steady)
+		w := s.watchers[len(s.watchers)-1]
+		w.at, w.cursor.relists = s.observing, s.observing.relists
+	}
 }
 
 // wander makes the watchers that go to and fro between watchfan and its sibling.

@@ -27,6 +27,7 @@ type suite struct {
 	straight  way // to kube-apiserver
 	watchfan  *watchfan
 	sibling   *sibling
+	observing *watchfan
 	replicas  []*watchfan      // all of them
 	lies      int              // told so far
 	relay     *proxytest.Relay // between watchfan and kube-apiserver

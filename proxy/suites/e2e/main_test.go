@@ -20,6 +20,7 @@ var (
 	writes    = flag.Int("writes", 0, "writes of the oracle and informer tests; by default 800, and 300 with -short")
 	watchers  = flag.Int("watchers", 0,
 		"watchers of the oracle, each with a twin at kube-apiserver; by default 60, and 24 with -short")
+	observed = flag.Int("observed", 0, "events that are observed beside faults; by default 20000, and 4000 with -short")
 )
 
 func TestMain(m *testing.M) {
@@ -29,6 +30,9 @@ func TestMain(m *testing.M) {
 	}
 	if *watchers == 0 {
 		*watchers = sized(60, 24)
+	}
+	if *observed == 0 {
+		*observed = sized(20_000, 4000)
 	}
 	klog.LogToStderr(false) // informers of this process log to it
 	klog.SetOutput(io.Discard)

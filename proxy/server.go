@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
@@ -171,7 +172,8 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	})
 	s.fallback = fallback.New(&s.opts.Fallback, up, s.conns, set, log)
 	s.admission = admission.New(&s.opts.Admission, s.memory, s.authorizer, set, log)
-	s.observer = observe.New(s.ctx, observe.Config{Options: &s.opts.Observe, Short: s.memory.Short, Metrics: set, Guard: guard})
+	s.observer = observe.New(s.ctx, observe.Config{
+		Options: &s.opts.Observe, Short: s.memory.Short, OnDifference: s.stepBack, Metrics: set, Guard: guard})
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
 		Lane:       &s.opts.Lane,
@@ -364,6 +366,14 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	return s.RunDetached(ctx)
+}
+
+// stepBack passes a resource through whose cache would have answered an observed client otherwise than
+// kube-apiserver. Other bytes of the same version are no reason: two kube-apiservers may write them.
+func (s *Server) stepBack(gvr schema.GroupVersionResource, k observe.Kind) {
+	if k != observe.Bytes {
+		s.cached.Lanes.Mistrust(gvr, "an observed client's answer differs: "+string(k))
+	}
 }
 
 // RunDetached is Run, but opens no port. Without Listen, requests come from callers of Handle only.

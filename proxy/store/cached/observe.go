@@ -172,7 +172,6 @@ func (b *beside) at(rv uint64) (r *read, s fanout.Snapshot, why string) {
 	return r, s, string(o.Why())
 }
 
-// List implements observe.Side.
 func (b *beside) List(rv uint64) (body [][]byte, why string) {
 	r, snapshot, why := b.at(rv)
 	defer r.seat.Give()
@@ -184,7 +183,6 @@ func (b *beside) List(rv uint64) (body [][]byte, why string) {
 	return append(append([][]byte{head}, items...), tail), ""
 }
 
-// State implements observe.Side.
 func (b *beside) State(rv uint64, f func(*framing.Object)) (why string) {
 	r, snapshot, why := b.at(rv)
 	defer r.seat.Give()

@@ -21,9 +21,9 @@ import (
 type Config struct {
 	Options *Options
 	Short   func() bool // reports whether memory is short; nil is never
-	// OnDifference is called with the resource of each difference; nil for nothing. It is called from
-	// any goroutine, and must not wait.
-	OnDifference func(schema.GroupVersionResource)
+	// OnDifference is called with the resource of each difference, and its kind; nil for nothing. It is
+	// called from any goroutine, and must not wait.
+	OnDifference func(schema.GroupVersionResource, Kind)
 	Metrics      *metrics.Set
 	Guard        *exchange.Guard
 }
@@ -301,7 +301,7 @@ func (ob *observation) differ(k Kind, key string, server, cache uint64) {
 			"verb", verb, "reason", k, "resourceVersion", server, "cacheResourceVersion", cache)
 	}
 	if o.OnDifference != nil {
-		o.OnDifference(ob.read.GVR)
+		o.OnDifference(ob.read.GVR, k)
 	}
 }
 

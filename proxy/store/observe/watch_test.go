@@ -56,7 +56,7 @@ func start(t *testing.T, tuning observe.Tuning, change func(*world)) *world {
 	w.cache.SetBookmarkForm(ev.Form)
 	w.observer = observe.New(ctx, observe.Config{
 		Options: &observe.Options{Tuning: tuning}, Metrics: set, Guard: proxytest.Guard(),
-		OnDifference: func(gvr schema.GroupVersionResource) { w.differed = append(w.differed, gvr) }})
+		OnDifference: func(gvr schema.GroupVersionResource, _ observe.Kind) { w.differed = append(w.differed, gvr) }})
 	t.Cleanup(func() { cancel(); w.observer.Wait(); <-done })
 	w.follower = w.follow(observe.Read{Watch: true, ResourceVersion: 100})
 	return w

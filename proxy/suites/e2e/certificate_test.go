@@ -303,6 +303,7 @@ func TestAuthorityRemoved(t *testing.T) {
 	const uri = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0"
 	gone, _ := s.ways(t, goes.client(t, "jane", "system:masters"))
 	kept, _ := s.ways(t, stays.client(t, "joe", "system:masters"))
+	kept.warmAs(t, "/api/v1/namespaces/default/configmaps", jsonType)
 	ends := gone.watch(t, uri)
 	goOn := []*recording{kept.watch(t, uri), p.secure(t, c.token(t, "reader")).watch(t, uri)}
 	write(stays.PEM())

@@ -67,6 +67,9 @@ func TestObserve(t *testing.T) {
 		ContentConfig: rest.ContentConfig{AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
 			ContentType: "application/vnd.kubernetes.protobuf"}}
 
+	for _, uri := range []string{"/api/v1/configmaps", "/api/v1/pods"} {
+		p.plain(t).warmAs(t, uri, jsonType, protoType)
+	}
 	work := &churn{target: direct, namespaces: []string{"observed", "observed-b"}, rate: 50, names: 24,
 		seed: steady.Rand(t).Uint64()}
 	endWrites := work.start(t)

@@ -91,7 +91,7 @@ type Cache struct {
 	index       index
 	filtersSize int                      // bytes in the groups' filters
 	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
-	members     int                      // of all groups
+	members     int                      // of all groups, that are sent to clients
 	changed     chan struct{}            // closed and replaced when progress moves; nil if nobody waits
 	epoch       uint64                   // number of calls of Replace and Reset
 	latestProof Proof                    // the proof with the latest AsOf that a client has seen

@@ -199,7 +199,9 @@ func (c *Cache) joinLocked(s *Subscription, gzip bool) {
 		s.gzip = &gzipMember{}
 		s.group.gzip++
 	}
-	c.members++
+	if !s.beside {
+		c.members++
+	}
 	s.cursor = s.group.tail.Load()
 }
 
@@ -211,7 +213,9 @@ func (c *Cache) leave(s *Subscription) {
 	if s.gzip != nil {
 		s.group.gzip--
 	}
-	c.members--
+	if !s.beside {
+		c.members--
+	}
 	delete(c.ahead, s)
 	if key := s.group.key(); s.group.members == 0 && c.groups[key] == s.group {
 		delete(c.groups, key)

@@ -54,6 +54,10 @@ func TestObserved(t *testing.T) {
 			d.Skipped["before"] != 2 {
 			t.Errorf("%+v", d)
 		}
+		var lanes diagnose.DebugState
+		if p.AdminJSON("/debug/lanes?format=json", &lanes); len(lanes.Lanes) != 1 || lanes.Lanes[0].Clients != 0 {
+			t.Errorf("%+v", lanes.Lanes)
+		}
 		p.Passed(3 + 5)
 		const verdict = "no difference; kube-apiserver would have had 1 watch in place of 3"
 		if _, text := p.Admin(diagnose.ObservedPath); !strings.Contains(text, verdict) {

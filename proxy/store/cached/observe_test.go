@@ -20,7 +20,7 @@ func observeAll(o *proxy.Options) { o.Observe.Clients = observe.Rules{{Mode: obs
 // observed returns what the proxy has observed.
 func observed(p *bubble.Proxy) (d diagnose.DebugObserved) {
 	p.T.Helper()
-	time.Sleep(2 * time.Second) // observers look each second
+	time.Sleep(5 * time.Second / 2) // observers look each second, and not at this instant
 	p.AdminJSON(diagnose.ObservedPath, &d)
 	return d
 }

@@ -187,6 +187,7 @@ func TestEarlyResponse(t *testing.T) {
 		if resp, _ := p.Send(bubble.Request{Method: "POST", Target: "/x", Upload: r, Length: -1}).Read(); resp.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("got %d", resp.StatusCode)
 		}
+		synctest.Wait() // the body is released behind the response
 		if _, err := w.Write([]byte("rest")); err != io.ErrClosedPipe {
 			t.Errorf("the rest of the body: %v", err)
 		}

@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // link is a pair of network interfaces, one of them in a network namespace in which the relay
@@ -32,8 +29,8 @@ func newLink(t *testing.T) (*link, error) {
 	subnet := l.address[:strings.LastIndexByte(l.address, '.')+1]
 	nearAddress := fmt.Sprintf("%s%d", subnet, pid<<2&255|1)
 	t.Cleanup(func() {
-		_ = ip("link", "delete", l.near)
-		_ = ip("netns", "delete", l.namespace)
+		_ = proxytest.IP("link", "delete", l.near)
+		_ = proxytest.IP("netns", "delete", l.namespace)
 	})
 	for _, args := range [][]string{
 		{"netns", "add", l.namespace},
@@ -43,41 +40,22 @@ func newLink(t *testing.T) (*link, error) {
 		{"-n", l.namespace, "address", "add", l.address + "/30", "dev", l.far},
 		{"-n", l.namespace, "link", "set", l.far, "up"},
 	} {
-		if err := ip(args...); err != nil {
+		if err := proxytest.IP(args...); err != nil {
 			return nil, err
 		}
 	}
 	return l, l.listen()
 }
 
-func ip(args ...string) error {
-	out, err := exec.Command("ip", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
-// listen listens in the namespace. A socket belongs to the namespace of the thread that made it.
-// The thread ends with the goroutine.
-func (l *link) listen() (err error) {
-	var listening sync.WaitGroup
-	listening.Go(func() {
-		runtime.LockOSThread() // and never unlocked
-		var ns *os.File
-		if ns, err = os.Open("/run/netns/" + l.namespace); err != nil {
-			return
-		}
-		defer ns.Close()
-		if err = os.NewSyscallError("setns", unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)); err == nil {
-			l.listener, err = net.Listen("tcp", l.address+":0")
-		}
+// listen listens in the namespace.
+func (l *link) listen() error {
+	return proxytest.InNamespace(l.namespace, func() (err error) {
+		l.listener, err = net.Listen("tcp", l.address+":0")
+		return err
 	})
-	listening.Wait()
-	return err
 }
 
 // set sets the far end up or down. While it is down, what is sent is lost, and neither end notices.
 func (l *link) set(state string) error {
-	return ip("-n", l.namespace, "link", "set", l.far, state)
+	return proxytest.IP("-n", l.namespace, "link", "set", l.far, state)
 }

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"runtime"
-	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // node is a network namespace that a link joins with this host. near are addresses of this host that
@@ -32,16 +29,9 @@ func newNode(t *testing.T) *node {
 	at := func(host int) string { return fmt.Sprintf("10.214.%d.%d", pid>>5&255, pid<<3&255|host) } // of 8 addresses
 	n.near, n.far = []string{at(1), at(2), at(3)}, at(4)
 	near, far := fmt.Sprintf("ee%da", pid), fmt.Sprintf("ee%db", pid)
-	run := func(args ...string) error {
-		out, err := exec.Command("ip", args...).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
-		}
-		return err
-	}
 	t.Cleanup(func() {
-		_ = run("link", "delete", near)
-		_ = run("netns", "delete", n.namespace)
+		_ = proxytest.IP("link", "delete", near)
+		_ = proxytest.IP("netns", "delete", n.namespace)
 	})
 	steps := [][]string{
 		{"netns", "add", n.namespace},
@@ -56,29 +46,18 @@ func newNode(t *testing.T) *node {
 		steps = append(steps, []string{"address", "add", address + "/29", "dev", near})
 	}
 	for _, step := range steps {
-		if err := run(step...); err != nil {
+		if err := proxytest.IP(step...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return n
 }
 
-// dial connects from the node. A socket belongs to the namespace of the thread that makes it, and the
-// thread ends with the goroutine.
+// dial connects from the node.
 func (n *node) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked
-		var ns *os.File
-		if ns, err = os.Open("/run/netns/" + n.namespace); err != nil {
-			return
-		}
-		defer ns.Close()
-		if err = os.NewSyscallError("setns", unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)); err == nil {
-			conn, err = new(net.Dialer).DialContext(ctx, network, address)
-		}
-	}()
-	<-done
+	err = proxytest.InNamespace(n.namespace, func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
 	return conn, err
 }

@@ -508,7 +508,7 @@ func (e *enrolment) create(t *testing.T, namespace string, pod *corev1.Pod) *cor
 }
 
 // network has the tier's and kube-apiserver's Services.
-func (e *enrolment) network(t *testing.T) (net *services, tier, server *service) {
+func (e *enrolment) network(t *testing.T) (net *services, tier, server *proxytest.Relay) {
 	t.Helper()
 	s, err := e.client.CoreV1().Services(namespace).Get(t.Context(), "watchfan", metav1.GetOptions{})
 	if err != nil {
@@ -526,14 +526,14 @@ func (e *enrolment) testUse(t *testing.T) {
 	own := []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "10.0.0.1"}}
 	pod := e.create(t, "shop", podOf("used", nil, corev1.Container{Name: "c", Image: "i"},
 		corev1.Container{Name: "own", Image: "i", Env: own}))
-	run := func(container string, want *service, command ...string) {
+	run := func(container string, want *proxytest.Relay, command ...string) {
 		t.Helper()
-		before := [2]int64{tier.opened.Load(), server.opened.Load()}
+		before := [2]int64{tier.Opened.Load(), server.Opened.Load()}
 		out, err := net.run(t, e.cluster, pod, container, command...)
 		if err != nil || !strings.Contains(out, "ConfigMaps\n") {
 			t.Fatalf("%v: %s", err, out)
 		}
-		used := [2]bool{tier.opened.Load() > before[0], server.opened.Load() > before[1]}
+		used := [2]bool{tier.Opened.Load() > before[0], server.Opened.Load() > before[1]}
 		if used != [2]bool{want == tier, want == server} {
 			t.Errorf("the tier and kube-apiserver were used: %v\n%s", used, out)
 		}
@@ -556,7 +556,7 @@ func (e *enrolment) testUse(t *testing.T) {
 		run("c", tier, c...)
 	}
 	address := e.Address()
-	tier.target.Store(&address)
+	tier.Redirect(address)
 	for _, c := range clients {
 		run("c", tier, c...)
 	}
@@ -576,9 +576,9 @@ func (e *enrolment) testCharts(t *testing.T) {
 		t.Run(pod.Name, func(t *testing.T) {
 			pod := e.create(t, "shop", pod)
 			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-				before := [2]int64{tier.opened.Load(), server.opened.Load()}
+				before := [2]int64{tier.Opened.Load(), server.Opened.Load()}
 				out, err := net.run(t, e.cluster, pod, c.Name, client("shop", "hello")...)
-				if err != nil || tier.opened.Load() == before[0] || server.opened.Load() != before[1] {
+				if err != nil || tier.Opened.Load() == before[0] || server.Opened.Load() != before[1] {
 					t.Errorf("container %s does not use the tier: %v\n%s", c.Name, err, out)
 				}
 			}
@@ -647,10 +647,10 @@ spec:
 			})
 		}
 		pod = e.create(t, "stall", pod)
-		used := tier.opened.Load()
+		used := tier.Opened.Load()
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			out, err := net.run(t, e.cluster, pod, c.Name, client("stall", "hello")...)
-			if err != nil || tier.opened.Load() == used {
+			if err != nil || tier.Opened.Load() == used {
 				t.Errorf("container %s does not use the tier: %v\n%s", c.Name, err, out)
 			}
 		}
@@ -778,7 +778,7 @@ func (e *enrolment) testUseAgain(t *testing.T) {
 	net, tier, _ := e.network(t)
 	pod := e.create(t, "shop", podOf("dual", nil, corev1.Container{Name: "c", Image: "i"}))
 	out, err := net.run(t, e.cluster, pod, "c", client("shop", "hello")...)
-	if err != nil || tier.opened.Load() == 0 {
+	if err != nil || tier.Opened.Load() == 0 {
 		t.Fatalf("%v: %s", err, out)
 	}
 }

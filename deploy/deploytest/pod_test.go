@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
 // inClusterClient is an argument of the test binary: it then is a client, see readInCluster.
@@ -28,51 +26,14 @@ const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 // services leads the addresses of Services to programs of this host.
 type services struct{ flags []string }
 
-// service counts the connections to its target.
-type service struct {
-	target atomic.Pointer[string] // host and port
-	opened atomic.Int64
-}
-
 // bind leads addresses to a program.
-func (s *services) bind(t *testing.T, target string, addresses ...string) *service {
+func (s *services) bind(t *testing.T, target string, addresses ...string) *proxytest.Relay {
 	t.Helper()
-	to := &service{}
-	to.target.Store(&target)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go to.forward(l)
+	to := proxytest.NewRelay(t, target)
 	for _, address := range addresses {
-		s.flags = append(s.flags, "--service", address+"="+l.Addr().String())
+		s.flags = append(s.flags, "--service", address+"="+to.Address())
 	}
 	return to
-}
-
-// forward copies what comes to a listener to the target, until the listener is closed.
-func (s *service) forward(from net.Listener) {
-	for {
-		near, err := from.Accept()
-		if err != nil {
-			return
-		}
-		s.opened.Add(1)
-		go func() {
-			defer near.Close()
-			far, err := net.Dial("tcp", *s.target.Load())
-			if err != nil {
-				return
-			}
-			defer far.Close()
-			var copying sync.WaitGroup
-			copying.Go(func() { _, _ = io.Copy(far, near); _ = far.SetDeadline(time.Now()) })
-			_, _ = io.Copy(near, far)
-			_ = near.SetDeadline(time.Now())
-			copying.Wait()
-		}()
-	}
 }
 
 // run runs a command in a container of a pod, and returns what it prints.

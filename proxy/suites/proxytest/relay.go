@@ -20,9 +20,10 @@ import (
 //	Forget   the open connections are closed at the backend alone
 //	Reset    the open connections are reset at both ends
 //
-// Held, Delayed and Lost prove that a fault has happened.
+// Held, Delayed and Lost prove that a fault has happened, and Opened that clients have come.
 type Relay struct {
 	Held, Delayed, Lost atomic.Int64 // bytes so far
+	Opened              atomic.Int64 // connections so far
 
 	listener net.Listener
 	running  sync.WaitGroup // every goroutine
@@ -69,6 +70,7 @@ func (r *Relay) accept() {
 		if err != nil {
 			return // closed
 		}
+		r.Opened.Add(1)
 		r.running.Go(func() { r.carry(conn.(*net.TCPConn)) })
 	}
 }

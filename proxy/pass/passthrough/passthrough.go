@@ -93,7 +93,6 @@ type passing struct {
 	watch   *Watch          // nil for other requests
 	recall  <-chan struct{} // see exchange.Exchange
 	moved   <-chan struct{} // see exchange.Follower
-	list    bool            // its client waits for the end of the initial events; see streamingLists
 
 	follower exchange.Follower // nil for none
 
@@ -156,7 +155,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 		r.req.Header.Set("Upgrade", upgrade)
 	}
 	if asked.IsWatch() {
-		r.watch, r.list = newWatch(x, id, asked, why), streamsList(x, asked)
+		r.watch = newWatch(x, id, asked, why)
 		if r.recall != nil {
 			r.req.Header.Del("Accept-Encoding") // compressed bytes do not show where an event ends
 		}
@@ -407,7 +406,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	to.OnGone(cancel)
 
 	send := p.send
-	if r.list {
+	if r.watch != nil && r.watch.list {
 		send = p.sendList
 	}
 	resp, err := send(r)

@@ -22,7 +22,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
-	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // streamingLists knows which servers behind kube-apiserver never end a streaming list: the section
@@ -57,15 +56,11 @@ const (
 // errEndless ends a streaming list to which the server would send no end.
 var errEndless = errors.New("the server does not end streaming lists")
 
-// streamsList reports whether x is a watch whose client waits for the end of the initial events, and
-// kube-apiserver may not be the one who answers. kube-apiserver itself sends the end, or refuses.
-func streamsList(x *exchange.Exchange, asked *request.Request) bool {
-	if !asked.IsWatch() || upstream.BuiltIn(asked.GVR.Group) {
-		return false
-	}
-	target, _ := exchange.CutTarget(x.Target)
-	query, _ := url.ParseQuery(target.Query)
-	return request.BoolParameter(query, "sendInitialEvents") && request.BoolParameter(query, "allowWatchBookmarks")
+// streamsList reports whether a watch of a resource with these parameters waits for the end of the initial
+// events, and kube-apiserver may not be the one who answers. kube-apiserver itself sends the end, or refuses.
+func streamsList(gvr schema.GroupVersionResource, query url.Values) bool {
+	return !upstream.BuiltIn(gvr.Group) &&
+		request.BoolParameter(query, "sendInitialEvents") && request.BoolParameter(query, "allowWatchBookmarks")
 }
 
 // sendList is send for a streaming list. The error is errEndless if the server would accept the list and

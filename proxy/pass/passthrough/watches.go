@@ -38,6 +38,7 @@ type Watch struct {
 
 	lasts   time.Duration // until kube-apiserver ends it; 0 if that is unknown
 	ordered bool          // it begins behind a resourceVersion, and not with initial events
+	list    bool          // its client waits for the end of the initial events; see streamingLists
 }
 
 // newWatch returns the watch that the request of x asks for.
@@ -58,6 +59,7 @@ func newWatch(x *exchange.Exchange, id auth.Identity, asked *request.Request, wh
 		TLS:           x.Conn.Secure(),
 		lasts:         time.Duration(seconds) * time.Second,
 		ordered:       strings.Trim(query.Get("resourceVersion"), "0") != "" && !query.Has("sendInitialEvents"),
+		list:          streamsList(asked.GVR, query),
 	}
 }
 

@@ -49,8 +49,11 @@ func (s *Server) followConfig() {
 			rules = now.Observe.Clients
 			s.cached.SetRules(rules)
 		}
+		if !changed {
+			continue
+		}
 		fields := slices.DeleteFunc(started.table().Changed(now.table()), func(f string) bool { return f == "clients" })
-		if changed && len(fields) > 0 {
+		if len(fields) > 0 {
 			s.log.Warn("The configuration file has changes that need a restart", "fields", strings.Join(fields, ", "))
 		}
 	}

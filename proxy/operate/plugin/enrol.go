@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/watchfan/watchfan/proxy/operate/enrol"
@@ -66,11 +67,7 @@ func (f *change) run(c *cobra.Command, argument string, leave bool) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := f.upstream.Config()
-	if err != nil {
-		return err
-	}
-	client, err := dynamic.NewForConfig(cfg)
+	_, client, err := f.connect()
 	if err != nil {
 		return err
 	}
@@ -95,6 +92,16 @@ func (f *change) run(c *cobra.Command, argument string, leave bool) error {
 		return nil
 	}
 	return sayRestart(c, client, target.Name)
+}
+
+// connect returns a client of the cluster, and its configuration.
+func (c *command) connect() (*rest.Config, dynamic.Interface, error) {
+	cfg, err := c.upstream.Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	return cfg, client, err
 }
 
 // sayRestart says which workloads of a namespace have pods from before.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
@@ -31,11 +30,7 @@ func (c *command) newEnrolled() *cobra.Command {
 		Use: "enrolled", Short: "Show which workloads use watchfan, since when, and what that saves",
 		Long: enrolledUsage, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := c.upstream.Config()
-			if err != nil {
-				return err
-			}
-			client, err := dynamic.NewForConfig(cfg)
+			cfg, client, err := c.connect()
 			if err != nil {
 				return err
 			}

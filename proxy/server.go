@@ -165,6 +165,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Upstream:   up,
 		Authorizer: authorizer,
 		Front:      &clients.Front,
+		Own:        func(gv schema.GroupVersion) bool { return s.cached.APIs.Own(gv) },
 		Ledger:     s.ledger,
 		Audit:      s.audit,
 		Metrics:    passthrough.NewMetrics(set),

@@ -51,7 +51,8 @@
 //	known
 //	200 or nothing, and it never ends them    422
 //
-// Whether a server ends lists is asked for each resource, because one server may have both kinds. The
+// Nothing is asked about a version that kube-apiserver is known to serve itself (Config.Own). Otherwise
+// whether a server ends lists is asked for each resource, because one server may have both kinds. The
 // question is a watch of nothing, in the client's name, after the response to the client's own watch has
 // begun, or has not come in headWait. If the bookmark does not come in probeTime, it never does: to list
 // is right in any doubt. The answer is used for half a minute. Later it is used too, and asked again

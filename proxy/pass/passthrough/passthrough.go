@@ -51,10 +51,12 @@ type Config struct {
 	Upstream   *upstream.Upstream
 	Authorizer *auth.Authorizer
 	Front      *auth.FrontProxies // the headers that they set are not forwarded
-	Ledger     *account.Ledger    // counts what is held for clients
-	Audit      *audit.Log         // nil for none
-	Metrics    *Metrics
-	Guard      *exchange.Guard
+	// Own reports whether kube-apiserver is known to answer for an API version itself, at once. nil is never.
+	Own     func(schema.GroupVersion) bool
+	Ledger  *account.Ledger // counts what is held for clients
+	Audit   *audit.Log      // nil for none
+	Metrics *Metrics
+	Guard   *exchange.Guard
 }
 
 // New returns a Forwarder. Ordinary requests end with requests; watches, logs and upgrades end with
@@ -156,6 +158,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	if asked.IsWatch() {
 		r.watch = newWatch(x, id, asked, why)
+		r.watch.list = r.watch.list && !(p.Own != nil && p.Own(asked.GVR.GroupVersion()))
 		if r.recall != nil {
 			r.req.Header.Del("Accept-Encoding") // compressed bytes do not show where an event ends
 		}

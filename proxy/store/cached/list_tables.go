@@ -43,7 +43,7 @@ func tablesQuestion(x *exchange.Exchange, r *read) auth.Question {
 // serveTables answers a list in Tables with an answer that it shares with other clients. The client
 // has been allowed to read.
 func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) request.Outcome {
-	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), false) != registry.ByItself {
+	if c.APIs.Served(ctx, r.GVR.GroupVersion(), false) != registry.ByItself {
 		return request.PassThrough(request.Aggregated)
 	}
 	r.decided = time.Now()

@@ -143,7 +143,7 @@ func (r *read) release() {
 // resolve determines the resource, representation and scope of r, if a lane can serve them. The
 // client must be allowed to read, because resolve may ask kube-apiserver in the proxy's own name.
 func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
-	if c.aggregation.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
+	if c.APIs.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
 		return request.PassThrough(request.Aggregated)
 	}
 	var ok bool

@@ -58,17 +58,17 @@ type Reads struct {
 	Flusher    *fanout.Flusher   // writes to the watches
 	Watchers   watchers.Register // of the open watches
 	Fairness   *fairness.Queue   // in which reads wait for seats
+	APIs       *registry.Aggregation
 
-	encodings   *upstream.SupportedEncodings
-	sharding    *upstream.Sharding
-	crds        *registry.CRDWatcher
-	aggregation *registry.Aggregation
-	passing     *passing
-	compressed  compressedLists
-	shared      *sharedLists // in Tables
-	residents   []*resident
-	log         *slog.Logger
-	ctx         context.Context // ends when serving ends
+	encodings  *upstream.SupportedEncodings
+	sharding   *upstream.Sharding
+	crds       *registry.CRDWatcher
+	passing    *passing
+	compressed compressedLists
+	shared     *sharedLists // in Tables
+	residents  []*resident
+	log        *slog.Logger
+	ctx        context.Context // ends when serving ends
 }
 
 // New returns a Reads that serves until ctx ends. The caller calls Run.
@@ -98,15 +98,15 @@ func New(ctx context.Context, cfg Config) *Reads {
 				cfg.Metrics.seatWaitSeconds.Add(d.Seconds())
 			},
 		}),
-		encodings:   upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
-		sharding:    upstream.NewSharding(cfg.Upstream, cfg.Guard),
-		crds:        registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
-		aggregation: registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
-		passing:     newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
-		compressed:  compressedLists{ledger: cfg.Ledger},
-		shared:      newSharedLists(lanes.Spawn),
-		log:         log,
-		ctx:         ctx,
+		encodings:  upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
+		sharding:   upstream.NewSharding(cfg.Upstream, cfg.Guard),
+		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
+		APIs:       registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
+		passing:    newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
+		compressed: compressedLists{ledger: cfg.Ledger},
+		shared:     newSharedLists(lanes.Spawn),
+		log:        log,
+		ctx:        ctx,
 	}
 	for _, name := range cfg.Options.ResidentResources {
 		c.residents = append(c.residents, &resident{name: name, reads: c})

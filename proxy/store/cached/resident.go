@@ -49,7 +49,7 @@ func (r *resident) keep() {
 			return
 		}
 		was := server
-		server = c.aggregation.Served(c.ctx, gvr.GroupVersion(), true)
+		server = c.APIs.Served(c.ctx, gvr.GroupVersion(), true)
 		r.outsourced.Store(server == registry.ByOthers)
 		if server == registry.ByItself {
 			r.start(gvr)

@@ -125,6 +125,12 @@ func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait b
 	return by
 }
 
+// Own reports whether kube-apiserver is known to answer for an API version itself. It does not wait.
+func (a *Aggregation) Own(gv schema.GroupVersion) bool {
+	by, _, _ := a.look(gv)
+	return by == ByItself
+}
+
 // look returns which server answers for a version, as far as it is known. changing reports whether
 // more may be known soon; scanned is closed when the APIServices have been looked at again.
 func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, scanned <-chan struct{}) {

@@ -159,7 +159,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	if asked.IsWatch() {
 		r.watch = newWatch(x, id, asked, why)
 		r.watch.list = r.watch.list && !(p.Own != nil && p.Own(asked.GVR.GroupVersion()))
-		if r.recall != nil {
+		if r.recall != nil || r.follower != nil {
 			r.req.Header.Del("Accept-Encoding") // compressed bytes do not show where an event ends
 		}
 	}

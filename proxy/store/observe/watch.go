@@ -377,7 +377,10 @@ func (w *watching) restart(why string) {
 		w.dropTheir()
 	}
 	for _, e := range events {
-		if v, err := w.parse(e); e.len() > 0 && err == nil {
+		if e.len() == 0 { // nothing has matched yet
+			continue
+		}
+		if v, err := w.parse(e); err == nil {
 			w.position = max(w.position, v.rv)
 		}
 	}

@@ -29,6 +29,7 @@ type world struct {
 	follower exchange.Follower
 	corrupt  func(line string) []string // what the cache sends in place of an event; nil changes nothing
 	broken   func()                     // called by each Write of the sink; nil for nothing
+	encoding framing.Encoding           // that the cache is said to have
 	differed []schema.GroupVersionResource
 	rv       uint64
 }
@@ -37,7 +38,7 @@ type world struct {
 func start(t *testing.T, tuning observe.Tuning, change func(*world)) *world {
 	set := metrics.NewSet()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &world{t: t, scanner: framing.NewScanner(framing.JSON, nil), rv: 100}
+	w := &world{t: t, scanner: framing.NewScanner(framing.JSON, nil), encoding: framing.JSON, rv: 100}
 	if change != nil {
 		change(w)
 	}
@@ -76,7 +77,7 @@ func (w *world) open(context.Context, string) (observe.Side, string) { return w,
 
 // w is the cache's side of the watch, with a sink that corrupts.
 
-func (w *world) Encoding() framing.Encoding     { return framing.JSON }
+func (w *world) Encoding() framing.Encoding     { return w.encoding }
 func (w *world) Cache() *fanout.Cache           { return w.cache }
 func (w *world) List(uint64) ([][]byte, string) { return nil, "no list" }
 func (w *world) Close()                         {}
@@ -281,6 +282,18 @@ func TestRelisted(t *testing.T) {
 		got := w.end()
 		if len(got.Recent) > 0 || got.Events != 4 || got.Skipped["relist"] != 2 {
 			t.Errorf("%s %v %v", got.Verdict, got.Recent, got.Skipped)
+		}
+	})
+}
+
+// A cache may end before it has sent anything, in each encoding.
+func TestCacheEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, observe.Tuning{}, func(w *world) { w.encoding = framing.Protobuf })
+		w.cache.Close(fanout.Ending{Reason: fanout.Gone})
+		time.Sleep(2 * time.Second)
+		if got := w.end(); len(got.Skipped) != 1 || got.Skipped["unserved"] != 1 {
+			t.Errorf("skipped %v", got.Skipped)
 		}
 	})
 }

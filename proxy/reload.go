@@ -11,7 +11,7 @@ import (
 )
 
 // rereadEvery is the time between two looks at the configuration file.
-const rereadEvery = time.Second
+const rereadEvery = time.Second / 4
 
 // readConfig returns what the configuration file sets, without flags.
 func (o *Options) readConfig() (Options, error) {

@@ -62,8 +62,9 @@ func (c *Reads) ruledAway(w *watchers.Watcher) bool {
 	}) != observe.Serve
 }
 
-// moveWithin is how long the ends of open watches are spread when rules have changed.
-const moveWithin = 10 * time.Second
+// movePace is the time between the ends of two open watches when rules have changed. 2,000 a second come
+// back at kube-apiserver, or here.
+const movePace = time.Second / 2000
 
 // SetRules makes rules count: at once for new reads, and for open watches at a graceful end. It returns
 // when these have been asked to end.
@@ -74,7 +75,7 @@ func (c *Reads) SetRules(rules observe.Rules) {
 		ends = append(ends, func() { w.Sub.End(moved) })
 	}
 	rand.Shuffle(len(ends), func(i, j int) { ends[i], ends[j] = ends[j], ends[i] })
-	spread(c.ctx, len(ends), moveWithin, func(i int) { ends[i]() })
+	spread(c.ctx, len(ends), time.Duration(len(ends))*movePace, func(i int) { ends[i]() })
 	c.log.Info("Applied the rules of clients", "clients", len(rules), "watches", len(ends))
 }
 

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
@@ -64,5 +67,64 @@ func TestObserveCost(t *testing.T) {
 		if err := p.Stop(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestFlip logs how long a thousand informers take from kube-apiserver to a cache and back, from the change
+// of the file on. None of them lists again.
+//
+//testlint:allow elapsed it is logged
+func TestFlip(t *testing.T) {
+	const clients = 1000
+	c := privateCluster(t)
+	createNamespaces(t, c.direct(t), "fallen")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	mode := func(mode string) {
+		t.Helper()
+		text := "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\nclients:\n- {mode: " + mode + "}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mode("observe")
+	p := runWatchfan(t, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan"), c.Ready.Kubeconfigs["admin"], "--config", file)
+	p.waitReady(t)
+	admin := p.admin(t)
+	var all []*witness
+	for i := range clients {
+		f := &witness{name: fmt.Sprintf("client %d", i)}
+		all = append(all, f)
+		f.inform(t, t.Context(), &rest.Config{Host: "https://" + p.Ports.Secure, BearerToken: c.token(t, "admin"),
+			TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: [][]string{{"h2"}, {"http/1.1"}}[i%2]}})
+	}
+	have := func(metric string) {
+		t.Helper()
+		steady.Until(t, metric, func() error {
+			if n := admin.metric(t, metric); n != clients {
+				return fmt.Errorf("%v of %d", n, clients)
+			}
+			return nil
+		})
+	}
+	have("watchfan_passthrough_streams")
+	work := &churn{target: c.direct(t), namespaces: []string{"fallen"}, rate: churnRate, names: 24, seed: steady.Rand(t).Uint64()}
+	endWork := work.start(t)
+	defer endWork()
+	for range 3 {
+		for _, to := range []string{"serve", "observe"} {
+			work.awaitMore(t, 10*churnRate) // a watch goes on for 3 s before it moves again
+			began := time.Now()
+			mode(to)
+			have(map[string]string{"serve": "watchfan_watchers", "observe": "watchfan_passthrough_streams"}[to])
+			t.Logf("%s: %d informers after %s", to, clients, time.Since(began).Round(time.Millisecond))
+		}
+	}
+	for _, f := range all {
+		if n := f.lists(); n != 1 {
+			t.Errorf("%s has listed %d times", f.name, n)
+		}
+	}
+	if o := observedBy(t, admin); o.Events == 0 || len(o.Differences) > 0 {
+		t.Errorf("%s", o.Verdict)
 	}
 }

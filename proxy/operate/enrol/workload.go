@@ -96,6 +96,9 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 		if err == nil && !e.DryRun {
 			_, err = e.awaitBundle(ctx, t.Name)
 		}
+		if err == nil && !e.DryRun {
+			e.awaitPolicy(ctx, t.Name, true)
+		}
 		return o, err
 	}
 	namespace, err := e.Client.Resource(Namespaces).Get(ctx, t.Namespace, metav1.GetOptions{})
@@ -122,7 +125,11 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 // Leave takes back what Enrol does, and returns t as it is then.
 func (e *Enroller) Leave(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
 	if t.Namespace == "" {
-		return e.label(ctx, t.Name, nil)
+		o, err := e.label(ctx, t.Name, nil)
+		if err == nil && !e.DryRun {
+			e.awaitPolicy(ctx, t.Name, false)
+		}
+		return o, err
 	}
 	namespace, err := e.Client.Resource(Namespaces).Get(ctx, t.Namespace, metav1.GetOptions{})
 	if err != nil {
@@ -187,6 +194,23 @@ func (e *Enroller) awaitBundle(ctx context.Context, namespace string) (addresses
 			"in the chart, and what does the keeper log?", namespace, BundleName, bundlePatience)
 	}
 	return addresses, err
+}
+
+// policyPatience is how long kube-apiserver may take to see a label and a bundle.
+const policyPatience = 5 * time.Second
+
+// awaitPolicy waits until a pod without a label of its own would be enrolled in a namespace, or would not.
+// It asks kube-apiserver, which sees a label and a bundle a little later. It does not wait where it may not
+// ask, or where something else forbids such a pod.
+func (e *Enroller) awaitPolicy(ctx context.Context, namespace string, want bool) {
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"generateName": "watchfan-enrol-"},
+		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}}}
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, policyPatience, true, func(ctx context.Context) (bool, error) {
+		o, err := e.Client.Resource(pods).Namespace(namespace).Create(ctx, pod.DeepCopy(),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && (o.GetLabels()[EnrolledLabel] == "true") == want, err
+	})
 }
 
 func (e *Enroller) podSpec(ctx context.Context, t Target) (*corev1.PodSpec, error) {

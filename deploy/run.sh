@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs watchfan in front of a cluster until Ctrl-C. It takes the kubeconfig's current context only if
 # that is a dev cluster, if CLUSTER=1 says so, or if the user agrees on the terminal. Otherwise, or
-# with WATCHFAN_DEV=1, it starts a dev cluster, and Ctrl-C stops that too.
+# with WATCHFAN_DEV=1, it starts a dev cluster, and Ctrl-C stops that too. With TRY=1 the dev cluster has
+# the chart: see try.sh and TRY.md.
 set -euo pipefail
 set -m # children have process groups of their own: only this script gets Ctrl-C, and it stops them in order
 cd "$(dirname "$0")/.."
@@ -61,10 +62,9 @@ ready() {
 	[ "$status" = 200 ]
 } 2>/dev/null
 
-# serve starts watchfan with the given flags and waits until it is ready.
+# serve starts watchfan with flags and waits until it is ready.
 serve() {
-	bin/watchfan --insecure-port "$insecure" --secure-port "$secure" --admin-port "$admin" \
-		--bind-address 127.0.0.1 --cert-dir "$state/certificates" "$@" &
+	bin/watchfan "$@" &
 	watchfan=$!
 	children+=("$watchfan")
 	for _ in $(seq 50); do
@@ -95,7 +95,7 @@ TRY
 choose() {
 	local found code=0
 	cluster=dev
-	[ "${WATCHFAN_DEV:-}" != 1 ] || return 0
+	[ "${WATCHFAN_DEV:-}" != 1 ] && [ -z "${TRY:-}" ] || return 0
 	found=$(bin/watchfan check 2>&1) || code=$?
 	case $code in
 	0) ;;
@@ -139,13 +139,15 @@ else
 fi
 build bin/watchfan
 choose
+on_host=(--insecure-port "$insecure" --secure-port "$secure" --admin-port "$admin" --bind-address 127.0.0.1
+	--cert-dir "$state/certificates")
 kubectl=kubectl
 flags=
 if [ "$cluster" = dev ]; then
 	[ -x bin/devcluster ] || meanwhile
-	build bin/devcluster bin/kubectl
+	build bin/devcluster bin/kubectl ${TRY:+bin/helm bin/pod}
 	echo "Starting etcd and kube-apiserver."
-	bin/devcluster up --dir "$state/cluster" --unsafe-no-fsync &
+	bin/devcluster up --dir "$state/cluster" --unsafe-no-fsync ${TRY:+--service-accounts} &
 	children+=($!)
 	until [ -e "$state/cluster/ready" ]; do
 		kill -0 "${children[0]}" 2>/dev/null || { echo "The dev cluster did not start."; exit 1; }
@@ -153,9 +155,25 @@ if [ "$cluster" = dev ]; then
 	done
 	kubectl=bin/kubectl
 	flags=" --kubeconfig $state/cluster/kubeconfig"
-	serve --kubeconfig "$state/cluster/kubeconfig"
+	if [ -n "${TRY:-}" ]; then
+		. deploy/try.sh
+		start_release
+	else
+		serve "${on_host[@]}" --kubeconfig "$state/cluster/kubeconfig"
+	fi
 else
-	serve
+	serve "${on_host[@]}"
+fi
+
+if [ -n "${TRY:-}" ]; then
+	cat <<TRY
+
+watchfan is ready, and nobody uses it. deploy/TRY.md goes on in other terminals, in $PWD. Stop: Ctrl-C
+
+TRY
+	wait "$watchfan" || true
+	echo "watchfan has ended, and its fall-back answers. Stop: Ctrl-C"
+	wait
 fi
 
 cat <<TRY

@@ -26,7 +26,7 @@ import (
 // lines. A last line "…" means that more output may follow: the command may continue, and gets a
 // Ctrl-C when its section of the document ends.
 //
-// A block after a comment "<!-- not run: REASON -->" is not run.
+// A block after a comment "<!-- not run: REASON -->" is not run. Of the kind text is what TestWalk reads.
 
 // TestDocuments runs every command of the documents as it is written, in a copy of the repository.
 func TestDocuments(t *testing.T) {
@@ -125,7 +125,7 @@ func TestLinks(t *testing.T) {
 // The pages that answer one question are short, and README.md leads to each. deploy/README.md stays one
 // evening's reading.
 func TestPages(t *testing.T) {
-	for page, most := range map[string]int{"CLOUDS.md": 500, "PODS-API.md": 500, "WHY-NOT-WAIT.md": 500, "WILL-NOT.md": 500,
+	for page, most := range map[string]int{"CLOUDS.md": 500, "PODS-API.md": 500, "TRY.md": 500, "WHY-NOT-WAIT.md": 500, "WILL-NOT.md": 500,
 		"README.md": 6000} {
 		if n := len(strings.Fields(readFile(t, "../"+page))); n > most {
 			t.Errorf("deploy/%s has %d words, and should have %d", page, n, most)
@@ -157,6 +157,7 @@ type block struct {
 	line     int
 	notRun   string // why; empty: it is run
 	commands []command
+	text     []string // of a block of the kind text
 }
 
 // command is a typed line and its output.
@@ -217,7 +218,9 @@ func readBlocks(t *testing.T, name string) (blocks []block) {
 			for n := range b.commands {
 				b.commands[n].compile()
 			}
-		case "text", "yaml":
+		case "text":
+			b.text = content
+		case "yaml":
 			continue
 		default:
 			t.Errorf("%s:%d: a block in %q: take sh, console, yaml or text", name, start, language)
@@ -279,7 +282,7 @@ func newWorkshop(t *testing.T) *workshop {
 	if err := os.Mkdir(filepath.Join(w.dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"watchfan", "devcluster", "kubectl", "bench", "helm"} {
+	for _, name := range []string{"watchfan", "devcluster", "kubectl", "bench", "helm", "pod"} {
 		copyFiles(t, root, filepath.Join(w.dir, "bin", name), "-T", binary(t, name))
 	}
 	for _, name := range []string{"helm", "kubectl"} {

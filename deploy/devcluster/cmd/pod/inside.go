@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,7 +41,7 @@ func namespaces() *syscall.SysProcAttr {
 	return attr
 }
 
-// runInside makes the namespaces those of the pod, and runs a command.
+// runInside makes the namespaces those of the pod, and runs a command, or an informer without one.
 func runInside(file string, command []string) error {
 	var in inside
 	content, err := os.ReadFile(file)
@@ -52,6 +53,11 @@ func runInside(file string, command []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if len(command) == 0 {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		return (&informer{out: os.Stdout}).run(ctx)
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -107,7 +113,7 @@ func forward(from net.Listener, network, to string) {
 		}
 		go func() {
 			defer near.Close()
-			far, err := net.Dial(network, to)
+			far, err := dial(network, to)
 			if err != nil {
 				return
 			}
@@ -119,6 +125,18 @@ func forward(from net.Listener, network, to string) {
 			copying.Wait()
 		}()
 	}
+}
+
+// dial waits for a second until something listens: kube-proxy would have another endpoint, and a client
+// must not take its connection for one that was broken.
+func dial(network, to string) (c net.Conn, err error) {
+	for range 100 {
+		if c, err = net.Dial(network, to); !errors.Is(err, syscall.ECONNREFUSED) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return c, err
 }
 
 // freely lets a socket have an IPv6 address that the kernel still makes sure of (ip(7), IP_FREEBIND).

@@ -4,6 +4,9 @@
 //
 //	pod --kubeconfig FILE --service 10.0.0.7=127.0.0.1:8443 NAMESPACE/POD -- kubectl get configmaps
 //
+// Services with the annotation devcluster lead to the address that it names. Without a command it runs an
+// informer of the namespace's ConfigMaps, which prints its requests.
+//
 // It needs Linux, and root or user namespaces.
 package main
 
@@ -26,6 +29,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 )
+
+// addressAnnotation of a Service is an address of this host, HOST:PORT.
+const addressAnnotation = "devcluster"
 
 // accountPath is where a token volume is mounted.
 const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -70,8 +76,8 @@ func run() error {
 	})
 	flag.Parse()
 	namespace, name, ok := strings.Cut(flag.Arg(0), "/")
-	if command := flag.Args(); !ok || len(command) < 2 {
-		return errors.New("usage: pod [flags] NAMESPACE/POD -- COMMAND")
+	if !ok {
+		return errors.New("usage: pod [flags] NAMESPACE/POD [-- COMMAND]")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -85,18 +91,34 @@ func run() error {
 	if c.pod, err = c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 		return err
 	}
-	server, err := c.client.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+	server, err := c.findServices(ctx, strings.TrimPrefix(config.Host, "https://"))
 	if err != nil {
 		return err
 	}
-	if _, ok := c.services[server.Spec.ClusterIP]; !ok {
-		c.services[server.Spec.ClusterIP] = strings.TrimPrefix(config.Host, "https://")
-	}
 	command := flag.Args()[1:]
-	if command[0] == "--" {
+	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
-	return c.run(ctx, server.Spec.ClusterIP, command)
+	return c.run(ctx, server, command)
+}
+
+// findServices adds the Services that no flag names: kube-apiserver's, which leads to its own address, and
+// those with the annotation. It returns kube-apiserver's.
+func (c *container) findServices(ctx context.Context, apiserver string) (server string, err error) {
+	list, err := c.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, s := range list.Items {
+		to := s.Annotations[addressAnnotation]
+		if s.Namespace == "default" && s.Name == "kubernetes" {
+			server, to = s.Spec.ClusterIP, apiserver
+		}
+		if _, ok := c.services[s.Spec.ClusterIP]; !ok && to != "" {
+			c.services[s.Spec.ClusterIP] = to
+		}
+	}
+	return server, nil
 }
 
 // run runs a command in namespaces of its own, and returns its error.

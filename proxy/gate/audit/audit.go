@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,6 +60,9 @@ func NewMetrics(set *metrics.Set) *Metrics {
 //	refused by the proxy     ResponseComplete: 403 and all others that kube-apiserver never sees; ResponseStarted alone: 401, as in kube-apiserver
 //
 // The reason why a read is allowed is that of the review that allows it, as kube-apiserver writes it.
+// The annotation watchfan.io/review-ids has the auditIDs of that review, and of those that let the client
+// act as another user, in kube-apiserver's audit log. A read that is allowed from memory has those of the
+// reviews that are remembered.
 // Both lines of a watch give the reason why it was allowed to begin. If the watch is revoked, the second
 // line gives the reason in watchfan.io/revoked-because.
 //
@@ -220,6 +224,9 @@ func (a *Log) read(x *exchange.Exchange, r Read, auditID string) *Event {
 	e := a.event(x, r.ID, r.Request, auditID)
 	e.RequestReceivedTimestamp = metav1.NewMicroTime(r.Arrived)
 	e.allowed, e.reason = r.Decision.Allowed(), r.Decision.Reason()
+	if id := r.Decision.ReviewID(); id != "" {
+		e.reviews = append(slices.Clip(e.reviews), id)
+	}
 	return e
 }
 
@@ -234,6 +241,7 @@ func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request
 		RequestURI:     x.URI(),
 		UserAgent:      strings.Clone(x.Header.Get("User-Agent")),
 		User:           id.User,
+		reviews:        id.Reviews,
 
 		remote:       x.Conn.RemoteAddr(),
 		forwardedFor: strings.Clone(x.Header.Get("X-Forwarded-For")),

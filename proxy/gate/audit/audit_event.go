@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -43,6 +44,7 @@ type Event struct {
 	endedBecause   fanout.Reason
 	revokedBecause string
 	reason         string      // why a read from a cache is allowed
+	reviews        []string    // auditIDs of the reviews that allow it, and the client to act as another
 	allowed        bool        // it is such a read
 	passed         bool        // passed through; kube-apiserver audits it too
 	owner          *auth.Owner // the user of a token, or the proxy's; nil if User is enough
@@ -58,6 +60,9 @@ func (e *Event) size() int {
 		len(e.revokedBecause) + len(e.reason) + e.User.Size() + e.ImpersonatedUser.Size()
 	if e.ObjectRef != nil {
 		n += len(e.ObjectRef.Namespace) + len(e.ObjectRef.Name)
+	}
+	for _, id := range e.reviews {
+		n += len(id)
 	}
 	return n
 }
@@ -111,6 +116,7 @@ func (e *Event) annotations(unknown string) map[string]string {
 	for name, value := range map[string]string{
 		"watchfan.io/ended-because":   string(e.endedBecause),
 		"watchfan.io/revoked-because": e.revokedBecause,
+		"watchfan.io/review-ids":      strings.Join(e.reviews, ","),
 		"watchfan.io/user-unknown":    unknown,
 	} {
 		if value != "" {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/selection"
@@ -20,6 +21,7 @@ const (
 	selfReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	reviewPath     = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 	maxReviewBytes = 1 << 20
+	maxReviewID    = 64
 )
 
 // accessReview holds the fields that the proxy sends of a SelfSubjectAccessReview or a
@@ -72,7 +74,8 @@ func reviewKind(id Identity) string {
 }
 
 // review asks kube-apiserver. A token that it does not accept (401), or whose owner may not even
-// ask (403), is denied. If the proxy itself may not ask about a user, the decision is unclear.
+// ask (403), is denied. If the proxy itself may not ask about a user, the decision is unclear. A yes
+// with conditions is a no: see reviewStatus.
 func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d Decision) {
 	as, path := id, selfReviewPath
 	if id.User != nil {
@@ -81,12 +84,9 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 	defer func() { a.metrics.reviews[d.outcome].Inc() }()
 	var reviewed struct {
 		Kind   string
-		Status struct {
-			Allowed, Denied bool
-			Reason          string
-		}
+		Status reviewStatus
 	}
-	code, warnings, err := postReview(ctx, a.server, as, path, review, maxReviewBytes, &reviewed)
+	code, header, err := postReview(ctx, a.server, as, path, review, maxReviewBytes, &reviewed)
 	switch {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		if as.Kind == KindOwn {
@@ -98,28 +98,67 @@ func (a *Authorizer) review(ctx context.Context, id Identity, review []byte) (d 
 		return Decision{}
 	}
 	d.outcome = denied
-	if reviewed.Status.Allowed && !reviewed.Status.Denied {
+	switch status := &reviewed.Status; {
+	case status.unknown != "":
+		a.metrics.conditional.Inc()
+		status.Reason = "the access review depends on " + status.unknown
+	case status.Allowed && !status.Denied:
 		d.outcome = allowed
 	}
 	if a.reasons {
-		d.reason = unique.Make(Truncated(reviewed.Status.Reason, maxReason))
+		d.reason, d.reviewID = unique.Make(Truncated(reviewed.Status.Reason, maxReason)), reviewID(header)
 	}
 	if id.User == nil {
-		d = d.warned(warnings)
+		d = d.warned(header.Values("Warning"))
 	}
 	return d
 }
 
+// reviewStatus is the status of an access review (k8s.io/api authorization/v1). A yes may depend on
+// conditions that kube-apiserver evaluates with the request (KEP-5681, in no API of 1.37 yet). A cache
+// cannot, and has no name for them, so any member that is not known here makes a yes none.
+type reviewStatus struct {
+	Allowed, Denied bool
+	Reason          string
+	unknown         string // a member that is not known; "" if there is none
+}
+
+func (s *reviewStatus) UnmarshalJSON(b []byte) error {
+	type known reviewStatus
+	var members map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(b, (*known)(s)), json.Unmarshal(b, &members)); err != nil {
+		return err
+	}
+	for name := range members {
+		switch name {
+		case "allowed", "denied", "reason", "evaluationError":
+		default:
+			s.unknown = name
+		}
+	}
+	return nil
+}
+
+// reviewID returns the auditID of the review that was answered with header, "" if it has none of the usual
+// length: kube-apiserver makes UUIDs.
+func reviewID(header http.Header) string {
+	id := header.Get("Audit-Id")
+	if len(id) > maxReviewID {
+		return ""
+	}
+	return strings.Clone(id)
+}
+
 // postReview sends a review as an identity, and decodes the first most bytes of the answer into reviewed.
-// err is not nil unless that is a good answer. code is 0 if there is no answer. warnings are its Warning
-// headers, which concern the credential alone.
+// err is not nil unless that is a good answer. code is 0 if there is no answer. The Warnings in header
+// concern the credential alone.
 //
 // It reads refusals too: an answer of HTTP/1.1 that is not read costs its connection, and the next
 // stranger a TLS handshake. kube-apiserver is told not to warn about fields that an old one does not
 // know, because that would be no concern of the client.
 func postReview(
 	ctx context.Context, server APIServer, as Identity, path string, review []byte, most int64, reviewed any,
-) (code int, warnings []string, err error) {
+) (code int, header http.Header, err error) {
 	to := server.URL(path, "fieldValidation=Ignore").String()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(review))
 	if err != nil {
@@ -139,7 +178,7 @@ func postReview(
 	case err == nil:
 		err = json.Unmarshal(body, reviewed)
 	}
-	return resp.StatusCode, resp.Header.Values("Warning"), err
+	return resp.StatusCode, resp.Header, err
 }
 
 // resourceAttributes say what a client wants to do, in an access review.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,6 +40,14 @@ func (r fakeReviews) answer(id Identity, path string, body []byte) (int, string,
 		return 201, status(`{"allowed":false}`), nil
 	case "contradictory":
 		return 201, status(`{"allowed":true,"denied":true}`), nil
+	case "conditional":
+		return 201, status(`{"allowed":true,"conditionSetChain":[{"authorizerName":"a","conditions":[]}]}`), nil
+	case "conditions alone":
+		return 201, status(`{"allowed":false,"denied":false,"conditionSetChain":[]}`), nil
+	case "unknown member":
+		return 201, status(`{"allowed":true,"evaluationError":"","Reason":""}`), nil
+	case "other types":
+		return 201, status(`{"allowed":"true"}`), nil
 	case "no status":
 		return 201, `{"kind":"SelfSubjectAccessReview"}`, nil
 	case "garbage":
@@ -87,12 +96,15 @@ func TestAllowed(t *testing.T) {
 		list := parse(t, "/api/v1/pods")
 		for answer, want := range map[string]bool{
 			"yes": true, "no": false, "contradictory": false, "no status": false, "garbage": false, "other kind": false,
-			"unreachable": false, "401": false, "403": false, "404": false, "422": false, "429": false,
+			"conditional": false, "conditions alone": false, "unknown member": false, "other types": false, "unreachable": false, "401": false, "403": false, "404": false, "422": false, "429": false,
 			"500": false, "301": false,
 		} {
 			a, _ := newTestAuthorizer(fakeReviews{"t": answer})
 			if got := a.allowed(t.Context(), byToken("t"), list); got != want {
 				t.Errorf("%s: got %v", answer, got)
+			}
+			if n := a.metrics.conditional.Get(); (n == 1) != slices.Contains([]string{"conditional", "conditions alone", "unknown member"}, answer) {
+				t.Errorf("%s: %d reviews with conditions", answer, n)
 			}
 		}
 		a, up := newTestAuthorizer(fakeReviews{})

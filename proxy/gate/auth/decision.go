@@ -30,6 +30,8 @@ type Decision struct {
 	// reason is zero if there is none, or if nobody reads it. Thousands of decisions share one
 	// reason, which is in memory once, for as long as one of them has it.
 	reason unique.Handle[string]
+	// reviewID is the auditID of the review in kube-apiserver's audit log; "" if nobody reads it.
+	reviewID string
 	// warnings are the Warning headers of the answer to a review with the client's own token, with
 	// "\n" between them; zero if there are none. As reason, they are in memory once.
 	warnings unique.Handle[string]
@@ -59,6 +61,10 @@ func (d Decision) Reason() string {
 	}
 	return d.reason.Value()
 }
+
+// ReviewID returns the auditID under which kube-apiserver's audit log has the review, "" if there was
+// none or nobody reads it.
+func (d Decision) ReviewID() string { return d.reviewID }
 
 // maxWarnings bounds what is kept of Warnings, in bytes. kube-apiserver's about a credential has 150.
 const maxWarnings = 1 << 10

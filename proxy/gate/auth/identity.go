@@ -41,10 +41,12 @@ func (k Kind) String() string {
 // Authorization header of requests to kube-apiserver and nowhere else.
 type Identity struct {
 	Kind  Kind
-	Token string       // of KindToken
-	User  *UserInfo    // of KindCertificate and KindFrontProxy, nil for the others; immutable
-	By    *UserInfo    // the user that acts as User, nil if it is the same; immutable
-	From  netip.Prefix // the client's address; it is used for fairness only
+	Token string    // of KindToken
+	User  *UserInfo // of KindCertificate and KindFrontProxy, nil for the others; immutable
+	By    *UserInfo // the user that acts as User, nil if it is the same; immutable
+	// Reviews are the auditIDs of the reviews that let By act as User; none without an audit log.
+	Reviews []string
+	From    netip.Prefix // the client's address; it is used for fairness only
 	// Warning is the Warning that kube-apiserver's answers have because of an Authorization header
 	// without a token; "" for none. That header is not sent on.
 	Warning string

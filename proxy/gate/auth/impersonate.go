@@ -65,9 +65,14 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 	case !wanted.expressible():
 		return Identity{}, apistatus.BadRequest("the user to impersonate cannot be passed on in a header")
 	}
+	var reviews []string
 	for _, attr := range impersonation(wanted) {
 		q, review := ReviewFor(id, attr)
-		switch a.decide(ctx, id, q, review).outcome {
+		d := a.decide(ctx, id, q, review)
+		if d.reviewID != "" {
+			reviews = append(reviews, d.reviewID)
+		}
+		switch d.outcome {
 		case denied:
 			return Identity{}, mayNotImpersonate(id.User, attr)
 		case busy:
@@ -76,7 +81,7 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 			return Identity{}, apistatus.ServiceUnavailable("kube-apiserver did not say whether this client may impersonate another")
 		}
 	}
-	return Identity{Kind: id.Kind, User: wanted, certificate: id.certificate, By: id.User, From: id.From}, nil
+	return Identity{Kind: id.Kind, User: wanted, certificate: id.certificate, By: id.User, Reviews: reviews, From: id.From}, nil
 }
 
 // impersonation returns everything that a client must be allowed to do to act as u.

@@ -16,6 +16,9 @@ var (
 	refusedReviews = exposition.Describe("counter", "watchfan_access_reviews_refused_total",
 		"Access reviews about users of certificates and front proxies that kube-apiserver did not permit this proxy. "+
 			"The users' reads are passed through.")
+	conditionalReviews = exposition.Describe("counter", "watchfan_access_reviews_conditional_total",
+		"Access reviews whose answer has conditions (KEP-5681), or anything else that this proxy does not know. "+
+			"They count as a no: the reads are passed through.")
 	waitingReviews = exposition.Describe("gauge", "watchfan_access_reviews_waiting",
 		"Access reviews that wait for their turn. The client known is one that kube-apiserver has accepted lately; stranger is one that is new to this proxy.")
 )
@@ -24,7 +27,7 @@ var (
 type Metrics struct {
 	fromMemory, fromUpstream *metrics.Counter    // decisions
 	reviews                  [3]*metrics.Counter // by outcome
-	refused                  *metrics.Counter    // reviews
+	refused, conditional     *metrics.Counter    // reviews
 	known, strangers         *metrics.Gauge      // reviews that wait
 	busy                     *metrics.Counter    // rejected requests
 }
@@ -39,9 +42,10 @@ func NewMetrics(set *metrics.Set) *Metrics {
 			denied:  set.NewCounter(accessReviews + `{verdict="no"}`),
 			allowed: set.NewCounter(accessReviews + `{verdict="yes"}`),
 		},
-		refused:   set.NewCounter(refusedReviews),
-		known:     set.NewGauge(waitingReviews+`{client="known"}`, nil),
-		strangers: set.NewGauge(waitingReviews+`{client="stranger"}`, nil),
-		busy:      apistatus.Rejections(set, "access_reviews"),
+		refused:     set.NewCounter(refusedReviews),
+		conditional: set.NewCounter(conditionalReviews),
+		known:       set.NewGauge(waitingReviews+`{client="known"}`, nil),
+		strangers:   set.NewGauge(waitingReviews+`{client="stranger"}`, nil),
+		busy:        apistatus.Rejections(set, "access_reviews"),
 	}
 }

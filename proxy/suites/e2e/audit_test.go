@@ -130,7 +130,8 @@ type auditTest struct {
 	theirLog, ourLog string // files
 	clients          map[string]auditClient
 	requests         []auditRequest
-	unnamed          string // auditID of a read without one
+	unnamed          []auditRequest            // reads and writes without an auditID of their own, with those of their answers
+	reviewed         map[string]map[string]any // kube-apiserver's events of reviews, by auditID
 }
 
 const auditedPath = "/api/v1/namespaces/audited"
@@ -138,6 +139,7 @@ const auditedPath = "/api/v1/namespaces/audited"
 // TestAudit: for each read that it serves, watchfan writes what kube-apiserver writes for the same
 // read. Neither writes the other's reads. A request that is passed through for the user of a certificate is
 // in both logs under one auditID, and watchfan's has the client's own name, whoever the client acts as.
+// A read from a cache names the reviews that allow it, which are in kube-apiserver's log under these auditIDs.
 func TestAudit(t *testing.T) {
 	needsPlain(t)
 	parallel(t)
@@ -214,7 +216,14 @@ func (s *auditTest) sendAll(t *testing.T) {
 	}
 	sending.Wait()
 	plain := s.clients["plain"]
-	s.unnamed = plain.ours.get(t, auditedPath+"/configmaps?resourceVersion=0").header.Get("Audit-Id")
+	for outcome, client := range map[string]string{"served": "reader", "passed": "admin", "named": "jane"} {
+		r := auditRequest{s.clients[client], row{uri: auditedPath + "/serviceaccounts"}, outcome, ""}
+		if outcome == "served" {
+			r.uri = auditedPath + "/configmaps?resourceVersion=0"
+		}
+		r.auditID = r.ours.get(t, r.uri).header.Get("Audit-Id")
+		s.unnamed = append(s.unnamed, r)
+	}
 	open := s.clients["agent"].ours.watch(t, auditedPath+"/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600")
 	plain.theirs.remove(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/audited/rolebindings/r")
 	open.finish(t)
@@ -242,6 +251,13 @@ func (s *auditTest) stop(t *testing.T) {
 func (s *auditTest) check(t *testing.T, ours, theirs map[string]map[string]any) {
 	t.Helper()
 	reasons := make(map[string]int)
+	s.reviewed = make(map[string]map[string]any)
+	for key, event := range theirs {
+		id, _, _ := strings.Cut(key, " ")
+		if uri := fmt.Sprint(event["requestURI"]); strings.HasPrefix(uri, "/apis/authorization.k8s.io/v1/") {
+			s.reviewed[id] = event
+		}
+	}
 	for _, r := range s.requests {
 		what, lines := r.outcome+" "+r.uri, 0
 		for _, stage := range []string{" ResponseStarted", " ResponseComplete"} {
@@ -280,7 +296,22 @@ func (s *auditTest) check(t *testing.T, ours, theirs map[string]map[string]any) 
 			t.Errorf("%d reads were allowed because %s; of all there are %v", reasons[reason], reason, reasons)
 		}
 	}
-	s.checkRest(t, ours)
+	s.checkRest(t, ours, theirs)
+}
+
+// checkReviews: the event of a read has the auditIDs of the reviews that allow it, each of which kube-apiserver's log has,
+// by the client itself if it has a token.
+func (s *auditTest) checkReviews(t *testing.T, r auditRequest, event map[string]any) {
+	t.Helper()
+	ids := annotation(event, "watchfan.io/review-ids")
+	if own := r.auditClient == s.clients["plain"]; (ids == "") != (own || r.outcome != "served") {
+		t.Errorf("%s: the auditIDs of its reviews are %q", r.uri, ids)
+	}
+	for id := range strings.SplitSeq(ids, ",") {
+		if review := s.reviewed[id]; ids != "" && (review == nil || r.ours.token != "" && user(review, "user") != user(event, "user")) {
+			t.Errorf("%s: kube-apiserver's event of the review %s is %v", r.uri, id, review)
+		}
+	}
 }
 
 // checkOwn compares an event of watchfan's with kube-apiserver's, and returns why the request was allowed.
@@ -292,6 +323,7 @@ func (s *auditTest) checkOwn(t *testing.T, r auditRequest, stage string, got, wa
 	if ended != (because == "timeout" || because == "expired" || left) || !ended && because != "" {
 		t.Errorf("%s%s: ended because %q", r.uri, stage, because)
 	}
+	s.checkReviews(t, r, got)
 	reason = annotation(got, "authorization.k8s.io/reason")
 	theirs := annotation(want, "authorization.k8s.io/reason")
 	if own := strings.Contains(reason, "the proxy's own identity"); own != (r.auditClient == s.clients["plain"]) || !own && reason != theirs {
@@ -320,12 +352,16 @@ func (r auditRequest) checkNamed(t *testing.T, got, want map[string]any) {
 	}
 }
 
-// checkRest checks the read without an auditID, the revoked watch, and that the log holds neither
+// checkRest checks the requests without an auditID, the revoked watch, and that the log holds neither
 // an object's content nor a token.
-func (s *auditTest) checkRest(t *testing.T, ours map[string]map[string]any) {
+func (s *auditTest) checkRest(t *testing.T, ours, theirs map[string]map[string]any) {
 	t.Helper()
-	if s.unnamed == "" || ours[s.unnamed+" ResponseComplete"] == nil {
-		t.Errorf("a request without an Audit-ID was told %q, and that is not in the log", s.unnamed)
+	for _, r := range s.unnamed {
+		key := r.auditID + " ResponseComplete"
+		if here, there := ours[key] != nil, theirs[key] != nil; r.auditID == "" || here == (r.outcome == "passed") || there == (r.outcome == "served") {
+			t.Errorf("a request that was %s without an Audit-ID was told %q; in watchfan's log: %v, in kube-apiserver's: %v",
+				r.outcome, r.auditID, here, there)
+		}
 	}
 	revoked := 0
 	for _, event := range ours {

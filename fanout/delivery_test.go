@@ -585,7 +585,7 @@ func TestExpired(t *testing.T) {
 		want := w.since(everything(t), 100)
 		overtaken := false
 		overtake := framing.NewTrim(framing.Drop{
-			Fields: [][]string{{"nothing"}},
+			Fields: []framing.Path{framing.Names("nothing")},
 			Selects: func(map[string]string) bool { // the first frame of the replay is being made
 				if !overtaken {
 					overtaken = true

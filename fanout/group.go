@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/watchfan/watchfan/framing"
 )
@@ -137,6 +138,8 @@ type Variant struct {
 	Trim *framing.Trim
 	// Account counts the subscriptions and what they are sent; nil for none.
 	Account *Account
+	// Namespaces selects the objects by their namespaces' labels; nil for all.
+	Namespaces labels.Selector
 }
 
 // Whole is the Variant of clients that are in no view and ask for whole objects.

@@ -105,8 +105,8 @@ func lean(line string) string { return managed.ReplaceAllString(line, "") }
 
 // dataless leaves out the data of things, and the annotations and managedFields that some have.
 var dataless = framing.NewTrim(
-	framing.Drop{Fields: [][]string{{"data"}}},
-	framing.Drop{Fields: [][]string{{"metadata", "managedFields"}}, Selects: func(map[string]string) bool { return true }})
+	framing.Drop{Fields: []framing.Path{framing.Names("data")}},
+	framing.Drop{Fields: []framing.Path{framing.Names("metadata", "managedFields")}, Selects: func(map[string]string) bool { return true }})
 
 // withoutData are the clients of dataless.
 var withoutData = &fanout.Variant{Trim: dataless}

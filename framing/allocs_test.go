@@ -62,7 +62,7 @@ func TestTrimmedItemAllocs(t *testing.T) {
 	}
 	o := scan(t, readTestdata(t)[1].events("all")[0]).Object
 	dst := make([][]byte, 0, 16)
-	for _, trim := range []*framing.Trim{framing.Lean, framing.NewTrim(framing.Drop{Fields: [][]string{{"spec"}, {"data"}, {"roleRef"}}})} {
+	for _, trim := range []*framing.Trim{framing.Lean, framing.NewTrim(dropping("spec", "data", "roleRef"))} {
 		o.AppendTrimmed(dst, trim) // which finds the fields
 		if n := testing.AllocsPerRun(100, func() { o.AppendTrimmed(dst, trim) }); n != 0 {
 			t.Errorf("%v allocations for an object, want 0", n)

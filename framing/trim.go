@@ -1,49 +1,110 @@
 package framing
 
 import (
-	"slices"
+	"bytes"
 	"sync/atomic"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Trim says which fields are left out of objects. Objects without them are spliced from the bytes
-// of the whole ones, as lean objects are: see [Lean]. A Trim is immutable and may be used from any
-// goroutine. Its address identifies it. nil leaves nothing out.
+// Trim is the form in which some clients get objects: without some fields, and without some objects. Its
+// objects are spliced from the bytes of the whole ones, as lean objects are: see [Lean]. A Trim is
+// immutable and may be used from any goroutine. Its address identifies it. nil is the form of whole
+// objects, of all of them.
 type Trim struct {
 	drops    []Drop
-	tree     tree[string] // its leaves are the indexes of drops
-	metadata bool         // all fields are of the metadata
+	where    Where
+	in       func(*Object) bool
+	quiet    bool
+	keeps    bool // only what Keep says stays
+	protobuf bool
+	mask     mask
+
+	annotations *mask
 }
 
-// Drop is some of the fields that a Trim leaves out.
+// Shape says what a Trim leaves of objects. Paths may be in any order.
+type Shape struct {
+	// Keep are paths to all that stays; none for everything. Always lead to what also stays: paths of
+	// an object's type, identity, labels and owners.
+	Keep []Path
+	// Drops are left out, of what Keep keeps too. They are at most MostDrops.
+	Drops []Drop
+	// Where selects objects by their values.
+	Where Where
+	// Protobuf is true if the paths are of protobuf.
+	Protobuf bool
+}
+
+// Drop is some of the fields that a Trim leaves out. An object that had no annotations but those
+// that are left out has none left.
 type Drop struct {
-	// Fields are paths of member names, as in JSON. A path of metadata has two names.
-	Fields [][]string
-	// Annotations are names. An object that had no others has no annotations left.
-	Annotations []string
+	Fields []Path
 	// Selects says from which objects the fields are left out, by their labels; nil for all. It
 	// must give the same answer each time.
 	Selects func(labels map[string]string) bool
 }
 
-// MostDrops is how many drops a Trim may have.
-const MostDrops = 64
+// Where selects objects by the values of some of their fields.
+type Where struct {
+	// Values are at most MostValues.
+	Values []Value
+	// Matches says for the values, in the same order, whether the object is selected. A value is a
+	// string, a number or a boolean of JSON without quotes; nil if there is none. They are valid until
+	// Matches returns. It must give the same answer each time.
+	Matches func(values [][]byte) bool
+}
 
-// NewTrim returns a Trim of at most MostDrops drops.
-func NewTrim(drops ...Drop) *Trim {
-	t := &Trim{drops: drops, metadata: true}
-	for i, d := range drops {
+// Value is a value that is read. In a list there is none.
+type Value struct {
+	Path Path
+	// Text returns a value in protobuf as text: a number of a varint, or the bytes of another field.
+	Text func(number uint64, bytes []byte) []byte
+}
+
+// MostDrops and MostValues are how many drops and values a Trim may have.
+const (
+	MostDrops  = 64
+	MostValues = 16
+)
+
+// NewTrim returns a Trim in JSON and CBOR that leaves drops out.
+func NewTrim(drops ...Drop) *Trim { return Shape{Drops: drops}.Trim() }
+
+// Trim returns the Trim of a shape.
+func (s Shape) Trim() *Trim {
+	t := &Trim{drops: s.Drops, where: s.Where, keeps: len(s.Keep) > 0, protobuf: s.Protobuf}
+	for _, path := range s.Keep {
+		t.mask.to(path, func(m *mask) { m.keeps = true }).keep = true
+	}
+	none := func(*mask) {}
+	for i, d := range s.Drops {
 		for _, path := range d.Fields {
-			t.tree.add(path, i)
-			t.metadata = t.metadata && path[0] == metadataName
-		}
-		for _, name := range d.Annotations {
-			t.tree.add([]string{metadataName, annotationsName, name}, i)
+			t.mask.to(path, none).drops |= 1 << i
 		}
 	}
+	for i, v := range s.Where.Values {
+		end := t.mask.to(v.Path, none)
+		end.value, end.text = i+1, v.Text
+	}
+	t.annotations = t.mask.named([]byte(metadataName)).named([]byte(annotationsName))
 	return t
 }
+
+// With returns t with a selection of objects, and quiet or not. in says whether an object may be in the
+// selection, beside [Where]; nil for all. It must give the same answer each time.
+func (t *Trim) With(in func(*Object) bool, quiet bool) *Trim {
+	with := *t
+	with.in, with.quiet = in, quiet
+	return &with
+}
+
+// Selects reports whether objects may be outside of the selection of t, which may be nil.
+func (t *Trim) Selects() bool { return t != nil && (t.in != nil || len(t.where.Values) > 0) }
+
+// Quiet reports whether clients are told of changes only if they see them. t may be nil.
+func (t *Trim) Quiet() bool { return t != nil && t.quiet }
+
+// owns reports whether the objects of t have bytes of their own.
+func (t *Trim) owns() bool { return t.keeps || t.quiet }
 
 // Lean leaves out metadata.managedFields, which may be half of an object's bytes. Clients ask for
 // it with drop=metadata.managedFields in their Accept header (KEP-5958). Objects know where it is,
@@ -55,7 +116,7 @@ func NewTrim(drops ...Drop) *Trim {
 //	└ Head                                              ┘   └ Body                ┘
 //
 // The metadata comes early in most objects, so a lean frame takes little memory of its own.
-var Lean = NewTrim(Drop{Fields: [][]string{{metadataName, managedFieldsName}}})
+var Lean = NewTrim(Drop{Fields: []Path{Names(metadataName, managedFieldsName)}})
 
 const (
 	metadataName      = "metadata"
@@ -63,14 +124,11 @@ const (
 	managedFieldsName = "managedFields"
 )
 
-// Fits reports whether objects in an encoding can be trimmed. metadata says that they are metadata
-// only. In protobuf a field has a number, and only those of metadata are known here.
-func (t *Trim) Fits(e Encoding, metadata bool) bool {
-	return t == nil || e != Protobuf || t.metadata || metadata
-}
-
 // splicedFrame makes a frame of the spliced object. It shares the bytes after the last splice.
 func (o *Object) splicedFrame(t EventType, splices []splice) Frame {
+	if len(splices) == 0 {
+		return o.Frame(t)
+	}
 	object := o.Bytes()
 	n := len(object) + grown(splices)
 	behind := len(object) - splices[len(splices)-1].old.end
@@ -86,24 +144,117 @@ func (o *Object) splicedFrame(t EventType, splices []splice) Frame {
 	return Frame{Head: head, Body: body[len(body)-len(frameTail(o.encoding))-behind:]}
 }
 
-// trimmed is an object's form without the fields of one Trim, made when it is first asked for.
+// trimmed is an object's form for one Trim, made when it is first asked for.
 type trimmed struct {
+	outside bool // of the selection
+	// Of a Trim whose objects have bytes of their own; nil of an object outside.
+	own *Object
+	// Of any other.
 	splices []splice // in their order; nil if the object has none of the fields
 	frames  keptFrames
 }
 
-// in returns the object's form for t.
-func (o *Object) in(t *Trim) *trimmed {
-	return o.forms.For(t, func() trimmed { return trimmed{splices: o.trim(t)} })
+// as returns the object's form for t, which is not nil and not Lean.
+func (o *Object) as(t *Trim) *trimmed {
+	return o.forms.For(t, func() trimmed {
+		if t.in != nil && !t.in(o) {
+			return trimmed{outside: true}
+		}
+		var buf [mostSplices]splice
+		splices, in := o.search(t, buf[:0])
+		switch {
+		case !in:
+			return trimmed{outside: true}
+		case t.owns():
+			return trimmed{own: o.cut(splices)}
+		}
+		return trimmed{splices: append([]splice(nil), splices...)}
+	})
 }
 
-// TrimmedFrame is Frame without the fields of t. A frame of type Added, or of the type with which
-// the object arrived, is made when it is first asked for, and kept as long as the object. It shares
-// the bytes behind the last of the fields. It may be called from any goroutine.
+// mostSplices is for how many splices a search allocates nothing.
+const mostSplices = 32
+
+// In reports whether the object is in the selection of t, which may be nil. The answer is kept as long
+// as the object. It may be called from any goroutine.
+func (o *Object) In(t *Trim) bool { return !t.Selects() || !o.as(t).outside }
+
+// SameIn reports whether the object differs from the version before in nothing that clients of t see,
+// but for its resourceVersion. Both are in the selection of t, which is quiet.
+func (o *Object) SameIn(t *Trim, before *Object) bool {
+	a, b := o.owned(t), before.owned(t)
+	if a.length != b.length { // so may be the resourceVersions, and in protobuf what counts their bytes
+		splices := b.layout.at(new(spliceBuffer)[:0], b.encoding, b.Bytes(), a.ResourceVersion)
+		return int(a.length) == int(b.length)+grown(splices) &&
+			bytes.Equal(a.Bytes(), bytes.Join(appendSpliced(new(spliced)[:0], b.Bytes(), 0, splices), nil))
+	}
+	x, y := a.Bytes(), b.Bytes()
+	return a.rvStart == b.rvStart && a.rvEnd == b.rvEnd &&
+		bytes.Equal(x[:a.rvStart], y[:b.rvStart]) && bytes.Equal(x[a.rvEnd:], y[b.rvEnd:])
+}
+
+// owned returns the object as clients of t get it, with bytes of its own.
+func (o *Object) owned(t *Trim) *Object {
+	if own := o.as(t).own; own != nil {
+		return own
+	}
+	splices, _ := o.search(t, nil)
+	return o.cut(splices)
+}
+
+// cut returns the spliced object, which is o itself without splices.
+func (o *Object) cut(splices []splice) *Object {
+	if len(splices) == 0 {
+		return o
+	}
+	d := o.described()
+	managed := o.managedMember()
+	l := o.layout
+	l.managedStart, l.managedEnd = int32(managed.start), int32(managed.end)
+	l = l.moved(splices...)
+	for _, s := range splices {
+		if s.old.start <= managed.start && managed.end <= s.old.end {
+			l.managedStart, l.managedEnd, l.metadata = 0, 0, 0
+		}
+	}
+	d.layout = l
+	var parts [2 * mostSplices][]byte
+	d.frame(o.born, appendSpliced(parts[:0], o.Bytes(), 0, splices)...)
+	if o.encoding == JSON {
+		managed = withComma(d.Bytes(), span{int(l.managedStart), int(l.managedEnd)})
+		d.managedStart, d.managedEnd = int32(managed.start), int32(managed.end)
+	}
+	return d
+}
+
+// managedMember returns the place of metadata.managedFields, in JSON without a comma.
+func (o *Object) managedMember() span {
+	at := span{int(o.managedStart), int(o.managedEnd)}
+	if o.encoding != JSON || at.len() == 0 {
+		return at
+	}
+	member := bytes.Trim(o.Bytes()[at.start:at.end], ","+space)
+	at.start = at.end - len(bytes.TrimLeft(o.Bytes()[at.start:at.end], ","+space))
+	return span{at.start, at.start + len(member)}
+}
+
+// TrimmedFrame is Frame for clients of t. A frame of type Added, or of the type with which the object
+// arrived, is made when it is first asked for, and kept as long as the object. It shares the bytes
+// behind the last of the fields, unless the object has bytes of its own for t. It may be called from
+// any goroutine.
 func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
-	frames := o.framesWithout(t)
-	if frames == nil {
+	switch {
+	case t == nil, t == Lean && o.managedEnd == 0:
 		return o.Frame(typ)
+	case t.owns():
+		return o.owned(t).Frame(typ)
+	}
+	frames := &o.lean
+	if t != Lean {
+		form := o.as(t)
+		if frames = &form.frames; len(form.splices) == 0 && !form.outside {
+			return o.Frame(typ)
+		}
 	}
 	kept := frames.of(o, typ)
 	if kept == nil {
@@ -116,40 +267,35 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 	return *kept.Load()
 }
 
-// framesWithout returns the kept frames without the fields of t; nil if the object has none of the
-// fields.
-func (o *Object) framesWithout(t *Trim) *keptFrames {
-	switch {
-	case t == nil, t == Lean && o.managedEnd == 0:
-		return nil
-	case t == Lean:
-		return &o.lean
-	}
-	form := o.in(t)
-	if form.splices == nil {
-		return nil
-	}
-	return &form.frames
-}
-
-// TrimmedLeft is Left without the fields of t.
+// TrimmedLeft is Left for clients of t.
 func (o *Object) TrimmedLeft(t *Trim, rv uint64) Frame {
-	if t == nil {
+	switch {
+	case t == nil:
 		return o.Left(rv)
+	case t.owns():
+		return o.owned(t).Left(rv)
 	}
 	return o.Deleted(rv).TrimmedFrame(t, Deleted)
 }
 
-// AppendTrimmed appends the parts of the object's bytes without the fields of t to dst. Read only.
+// AppendTrimmed appends the parts of the object's bytes as clients of t get them to dst. Read only.
 func (o *Object) AppendTrimmed(dst [][]byte, t *Trim) [][]byte {
+	if t != nil && t.owns() {
+		return append(dst, o.owned(t).Bytes())
+	}
 	return appendSpliced(dst, o.Bytes(), 0, o.splices(t, new(spliceBuffer)[:0]))
 }
 
-// AppendTrimmedItem appends the parts of one item of the list without the fields of t to dst, as
-// Item returns them. Read only.
+// AppendTrimmedItem appends the parts of one item of the list as clients of t get it to dst, as Item
+// returns them. Read only.
 func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool) [][]byte {
+	var splices []splice
+	if t != nil && t.owns() {
+		o = o.owned(t)
+	} else {
+		splices = o.splices(t, new(spliceBuffer)[:0])
+	}
 	open, item := f.Item(o, first)
-	splices := o.splices(t, new(spliceBuffer)[:0])
 	if f.encoding == CBOR && !f.typed() {
 		open = cborItemHead(o.Bytes(), splices)
 	}
@@ -160,7 +306,8 @@ func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool
 	return appendSpliced(dst, object, len(object)-len(item), splices)
 }
 
-// splices returns what makes the object trimmed, in buf if it fits.
+// splices returns what makes the object trimmed, in buf if it fits. The objects of t have no bytes of
+// their own.
 func (o *Object) splices(t *Trim, buf []splice) []splice {
 	switch {
 	case t == nil, t == Lean && o.managedEnd == 0:
@@ -169,134 +316,12 @@ func (o *Object) splices(t *Trim, buf []splice) []splice {
 		managed := span{int(o.managedStart), int(o.managedEnd)}
 		return o.without(buf, o.encoding, o.Bytes(), managed, int(o.metadata))
 	}
-	return o.in(t).splices
-}
-
-// trim searches for the fields of t.
-func (o *Object) trim(t *Trim) []splice {
-	c := trimmer{encoding: o.encoding, object: o.Bytes(), annotations: t.tree.at(metadataName).at(annotationsName)}
-	for i, d := range t.drops {
-		if d.Selects == nil || d.Selects(o.Labels) {
-			c.drops |= 1 << i
-		}
+	form := o.as(t)
+	if form.outside {
+		splices, _ := o.search(t, nil)
+		return splices
 	}
-	switch {
-	case c.drops == 0:
-		return nil
-	case o.encoding == Protobuf:
-		c.protobuf(o.layout, t.tree.at(metadataName))
-	default:
-		in := newValues(o.encoding, nil)
-		in.reset(c.object)
-		in.tag()
-		c.members(in, &t.tree)
-	}
-	return slices.Clip(c.splices)
-}
-
-// trimmer searches one object for fields that are left out.
-type trimmer struct {
-	encoding    Encoding
-	object      []byte
-	drops       uint64        // those that select the object
-	annotations *tree[string] // which are left out if all of them are
-	splices     []splice
-}
-
-// leaves reports whether the field at t is left out.
-func (c *trimmer) leaves(t *tree[string]) bool {
-	return t != nil && slices.ContainsFunc(t.leaves, func(drop int) bool { return c.drops&(1<<drop) != 0 })
-}
-
-// cut leaves out the bytes of at.
-func (c *trimmer) cut(at span) {
-	if n := len(c.splices); n > 0 && c.splices[n-1].old.end == at.start && c.splices[n-1].with == nil {
-		c.splices[n-1].old.end = at.end
-		return
-	}
-	c.splices = append(c.splices, splice{old: at})
-}
-
-// metadataFields are the numbers of the fields of ObjectMeta that have names in a [Drop]
-// (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto).
-var metadataFields = map[protowire.Number]string{
-	2: "generateName", 4: "selfLink", 7: "generation", 8: "creationTimestamp", 9: "deletionTimestamp",
-	10: "deletionGracePeriodSeconds", metaAnnotations: annotationsName, 13: "ownerReferences", 14: "finalizers",
-	metaManagedFields: managedFieldsName,
-}
-
-// protobuf searches the metadata, which t is for.
-func (c *trimmer) protobuf(l layout, t *tree[string]) {
-	raw := mustOpen(c.object, int(l.item), tagRaw)
-	fields := newCursor(c.object, mustOpen(c.object, raw.start, tagMetadata))
-	for fields.next() {
-		member := t.at(metadataFields[fields.number])
-		if fields.number == metaAnnotations && member != nil && !c.leaves(member) {
-			key, _ := mapEntry(&fields)
-			member = member.at(string(key))
-		}
-		if c.leaves(member) {
-			c.cut(fields.field)
-		}
-	}
-	if len(c.splices) > 0 {
-		c.splices = l.inMetadata(nil, c.object, c.splices...)
-	}
-}
-
-// members searches the object that is read next, in JSON or CBOR. A member is left out with the comma
-// behind it. Without a member behind it that stays, it is left out with the one before it:
-//
-//	{"a":1,"b":2,"c":3}  without b  {"a":1,"c":3}  without b, c  {"a":1}
-//	       └────┘                                      └───────────┘
-//
-// In CBOR there are no commas, and the head of a map counts its entries. members reports whether all
-// members are left out.
-func (c *trimmer) members(in values, t *tree[string]) (all bool) {
-	head, before, left := in.start(), len(c.splices), 0
-	stays := -1   // the end of the last member that stays
-	open := false // the last member was left out
-	for start, name := range members(in) {
-		mark := len(c.splices)
-		if open {
-			c.splices[mark-1].old.end = start
-		}
-		if open = c.member(in, t.members[string(name)]); !open {
-			stays = in.offset()
-			continue
-		}
-		c.splices = c.splices[:mark]
-		c.cut(span{start, in.offset()})
-		left++
-	}
-	if open && stays >= 0 {
-		last := &c.splices[len(c.splices)-1].old
-		last.start = min(last.start, stays)
-	}
-	if left > 0 && c.encoding == CBOR {
-		c.splices = slices.Insert(c.splices, before, fewerEntries(c.object, head, uint64(left)))
-	}
-	return left > 0 && stays < 0
-}
-
-// member reads the value of a member, and reports whether all of it is left out.
-func (c *trimmer) member(in values, t *tree[string]) bool {
-	if t == nil || c.leaves(t) || t.members == nil || in.kind() != '{' {
-		in.skip()
-		return c.leaves(t)
-	}
-	return c.members(in, t) && t == c.annotations
-}
-
-// cborItemHead returns the head of a list item without its type.
-func cborItemHead(object []byte, splices []splice) string {
-	at := len(selfDescribed)
-	_, entries, _, _ := itemHead(object[at:])
-	if len(splices) > 0 && splices[0].old.start == at {
-		_, entries, _, _ = itemHead(splices[0].with)
-	}
-	var head [9]byte
-	return string(appendItemHead(head[:0], majorMap, entries-2))
+	return form.splices
 }
 
 // keptFrames are the frames of one form that an object keeps; nil until somebody asks for them.

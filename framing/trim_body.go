@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Body returns the parts of an answer of kube-apiserver, an object or a list, without the fields of
-// t. ok is false if the answer is something else, or in an encoding other than JSON and protobuf.
-// It is in memory as a whole, so it should be small. The parts share its bytes. t is not nil, and
-// fits the encoding.
+// Body returns the parts of an answer of kube-apiserver, an object or a list, in the form of t: nil for
+// an object that is outside of the selection. ok is false if the answer is something else, or in an
+// encoding other than JSON and protobuf. It is in memory as a whole, so it should be small. The parts
+// share its bytes. t is not nil, and of the encoding.
 func (t *Trim) Body(e Encoding, body []byte) (parts [][]byte, ok bool) {
 	switch e {
 	case JSON:
@@ -22,12 +22,16 @@ func (t *Trim) Body(e Encoding, body []byte) (parts [][]byte, ok bool) {
 
 func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 	if o, err := NewScanner(JSON, nil).Item(body, nil); err == nil {
+		if !o.In(t) {
+			return nil, true
+		}
 		start := bytes.IndexByte(body, '{') // behind white space
 		parts = o.AppendTrimmed(append(parts, body[:start]), t)
 		return append(parts, body[start+len(o.Bytes()):]), true
 	}
-	in, items, rest := newValues(JSON, nil), NewScanner(JSON, nil), 0
+	in, items := newValues(JSON, nil), NewScanner(JSON, nil)
 	in.reset(body)
+	end, some := 0, false // of the last item; one stays
 	for _, name := range members(in) {
 		if string(name) != "items" || in.kind() != '[' {
 			in.skip()
@@ -35,16 +39,20 @@ func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 		}
 		for in.enterArray(); in.element(); {
 			item := in.raw()
-			start := in.offset() - len(item)
-			if o, err := items.Item(item, nil); err == nil {
-				parts = o.AppendTrimmed(append(parts, body[rest:start]), t)
-				rest = in.offset()
-			} else {
-				in.fail(err)
+			before := body[end : in.offset()-len(item)]
+			o, err := items.Item(item, nil)
+			if in.fail(err); err != nil {
+				break
+			}
+			if end == 0 || some && o.In(t) {
+				parts = append(parts, before)
+			}
+			if end = in.offset(); o.In(t) {
+				parts, some = o.AppendTrimmed(parts, t), true
 			}
 		}
 	}
-	return append(parts, body[rest:]), in.end("list") == nil && rest > 0
+	return append(parts, body[end:]), in.end("list") == nil && end > 0
 }
 
 func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
@@ -58,6 +66,9 @@ func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
 		if err != nil {
 			return nil, false
 		}
+		if !o.In(t) {
+			return nil, true
+		}
 		return o.AppendTrimmed(nil, t), true
 	}
 	c := newCursor(body, u.raw)
@@ -70,7 +81,9 @@ func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
 		if err != nil {
 			return nil, false
 		}
-		parts = ListForm{encoding: Protobuf}.AppendTrimmedItem(parts, t, o, false)
+		if o.In(t) {
+			parts = ListForm{encoding: Protobuf}.AppendTrimmedItem(parts, t, o, false)
+		}
 	}
 	head := appendHeader(bytes.Clone(body[:u.item]), tagRaw, lengthOf(parts))
 	return slices.Concat([][]byte{head}, parts, [][]byte{[]byte(unknownEnd)}), c.err == nil && len(parts) > 0

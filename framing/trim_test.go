@@ -18,46 +18,117 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// droppedPaths returns the paths of drops that select an object with these labels, those of
-// annotations too.
-func droppedPaths(drops []framing.Drop, labels map[string]string) (paths [][]string) {
-	for _, d := range drops {
-		if d.Selects != nil && !d.Selects(labels) {
-			continue
+// dropping leaves out the fields at paths, whose names have commas between them.
+func dropping(paths ...string) framing.Drop { return framing.Drop{Fields: pathsOf(paths)} }
+
+func pathsOf(texts []string) (paths []framing.Path) {
+	for _, text := range texts {
+		paths = append(paths, framing.Names(strings.Split(text, ",")...))
+	}
+	return paths
+}
+
+// identity are the paths that every Shape with Keep has.
+var identity = []string{"kind", "apiVersion", "metadata,name", "metadata,namespace", "metadata,uid", "metadata,resourceVersion", "metadata,labels"}
+
+// metadataNumbers are the numbers of the fields of metadata that tests leave out (k8s.io/apimachinery/pkg/apis/meta/v1,
+// generated.proto).
+var metadataNumbers = map[string]protowire.Number{"metadata": 1, "annotations": 12, "ownerReferences": 13, "finalizers": 14, "managedFields": 17}
+
+// trimOf returns the Trim of keep and drops in an encoding. It is Lean for what that leaves out.
+func trimOf(e framing.Encoding, keep []string, drops []framing.Drop) *framing.Trim {
+	if keep == nil && reflect.DeepEqual(drops, []framing.Drop{leanOnly}) {
+		return framing.Lean
+	}
+	s := framing.Shape{Drops: slices.Clone(drops), Protobuf: e == framing.Protobuf}
+	if keep != nil {
+		s.Keep = pathsOf(slices.Concat(identity, keep))
+	}
+	for i, d := range s.Drops {
+		for j, path := range d.Fields {
+			if e != framing.Protobuf {
+				break
+			}
+			if j == 0 {
+				s.Drops[i].Fields = slices.Clone(d.Fields)
+			}
+			path = slices.Clone(path)
+			for k := range path[:min(2, len(path))] {
+				path[k] = framing.Step{Number: metadataNumbers[path[k].Name]}
+			}
+			s.Drops[i].Fields[j] = path
 		}
-		paths = append(paths, d.Fields...)
-		for _, name := range d.Annotations {
-			paths = append(paths, []string{"metadata", "annotations", name})
+	}
+	return s.Trim()
+}
+
+// droppedPaths returns the paths of drops that select an object with these labels.
+func droppedPaths(drops []framing.Drop, labels map[string]string) (paths []framing.Path) {
+	for _, d := range drops {
+		if d.Selects == nil || d.Selects(labels) {
+			paths = append(paths, d.Fields...)
 		}
 	}
 	return paths
 }
 
-// trimmedJSON returns a JSON object without the members at the paths, member by member. Annotations
-// of which none is left are left out. at is the path of the object itself.
-func trimmedJSON(t testing.TB, object []byte, paths [][]string, at ...string) []byte {
+// below returns the paths that lead below a member, and whether one leads to it.
+func below(paths []framing.Path, name string) (rest []framing.Path, to bool) {
+	for _, path := range paths {
+		if path[0].Name == name && len(path) > 1 {
+			rest = append(rest, path[1:])
+		}
+		to = to || path[0].Name == name && len(path) == 1
+	}
+	return rest, to
+}
+
+// trimmedJSON returns a JSON object without the members at the paths of drop, and if keep is not nil with
+// only those at its paths, member by member. Annotations of which none is left are left out. at is the
+// path of the object itself.
+func trimmedJSON(t testing.TB, object []byte, keep, drop []framing.Path, at ...string) []byte {
 	t.Helper()
 	return rewritten(t, object, func(quoted string, value []byte) ([]byte, bool) {
 		var name string
 		if err := json.Unmarshal([]byte(quoted), &name); err != nil {
 			t.Fatal(err)
 		}
-		var below [][]string
-		for _, path := range paths {
-			if path[0] == name && len(path) == 1 {
-				return nil, false
-			}
-			if path[0] == name {
-				below = append(below, path[1:])
-			}
+		dropBelow, dropped := below(drop, name)
+		keepBelow, kept := below(keep, name)
+		if keep == nil || kept {
+			keepBelow, kept = nil, true
 		}
-		if len(below) == 0 || value[0] != '{' {
+		switch {
+		case dropped, !kept && len(keepBelow) == 0:
+			return nil, false
+		case len(dropBelow)+len(keepBelow) == 0:
 			return value, true
+		case value[0] == '[':
+			return trimmedElements(t, value, keepBelow, dropBelow), true
+		case value[0] != '{':
+			return value, kept
 		}
 		in := append(slices.Clone(at), name)
-		trimmed := trimmedJSON(t, value, below, in...)
+		trimmed := trimmedJSON(t, value, keepBelow, dropBelow, in...)
 		return trimmed, !slices.Equal(in, annotationsPath) || string(trimmed) != "{}" || string(bytes.Join(bytes.Fields(value), nil)) == "{}"
 	})
+}
+
+// trimmedElements is trimmedJSON for the objects in an array.
+func trimmedElements(t testing.TB, array []byte, keep, drop []framing.Path) []byte {
+	t.Helper()
+	var elements []json.RawMessage
+	if err := json.Unmarshal(array, &elements); err != nil {
+		t.Fatal(err)
+	}
+	var all [][]byte
+	for _, e := range elements {
+		if e[0] == '{' {
+			e = trimmedJSON(t, e, keep, drop, "in a list")
+		}
+		all = append(all, e)
+	}
+	return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]"))
 }
 
 var annotationsPath = []string{"metadata", "annotations"}
@@ -88,24 +159,40 @@ func rewritten(t testing.TB, object []byte, f func(name string, value []byte) ([
 }
 
 // trimmedMap removes the entries at the paths from a decoded object.
-func trimmedMap(object map[string]any, paths [][]string) {
-	for _, path := range paths {
-		at := object
-		for _, name := range path[:len(path)-1] {
-			at, _ = at[name].(map[string]any)
+func trimmedMap(object map[string]any, keep, drop []framing.Path, at ...string) {
+	for name, value := range object {
+		dropBelow, dropped := below(drop, name)
+		keepBelow, kept := below(keep, name)
+		if keep == nil || kept {
+			keepBelow, kept = nil, true
 		}
-		last := path[len(path)-1]
-		_, had := at[last]
-		delete(at, last)
-		if had && len(at) == 0 && slices.Equal(path[:len(path)-1], annotationsPath) {
-			delete(object["metadata"].(map[string]any), "annotations")
+		in := append(slices.Clone(at), name)
+		switch inner, isMap := value.(map[string]any); {
+		case dropped, !kept && len(keepBelow) == 0:
+			delete(object, name)
+		case len(dropBelow)+len(keepBelow) == 0:
+		case isMap:
+			before := len(inner)
+			if trimmedMap(inner, keepBelow, dropBelow, in...); len(inner) == 0 && before > 0 && slices.Equal(in, annotationsPath) {
+				delete(object, name)
+			}
+		default:
+			list, isList := value.([]any)
+			for _, element := range list {
+				if inner, ok := element.(map[string]any); ok {
+					trimmedMap(inner, keepBelow, dropBelow, "in a list")
+				}
+			}
+			if !isList && !kept {
+				delete(object, name)
+			}
 		}
 	}
 }
 
 // trimmedMessage returns an object in protobuf without fields of its metadata, which apimachinery's
 // types know.
-func trimmedMessage(t testing.TB, object []byte, paths [][]string) []byte {
+func trimmedMessage(t testing.TB, object []byte, paths []framing.Path) []byte {
 	t.Helper()
 	var u runtime.Unknown
 	if err := u.Unmarshal(bytes.TrimPrefix(object, []byte("k8s\x00"))); err != nil {
@@ -117,7 +204,7 @@ func trimmedMessage(t testing.TB, object []byte, paths [][]string) []byte {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		switch path[1] {
+		switch path[1].Name {
 		case "managedFields":
 			o.ManagedFields = nil
 		case "finalizers":
@@ -125,7 +212,7 @@ func trimmedMessage(t testing.TB, object []byte, paths [][]string) []byte {
 		case "ownerReferences":
 			o.OwnerReferences = nil
 		case "annotations":
-			delete(o.Annotations, path[2])
+			delete(o.Annotations, path[2].Name)
 		default:
 			t.Fatalf("%v", path)
 		}
@@ -142,23 +229,19 @@ func trimmedMessage(t testing.TB, object []byte, paths [][]string) []byte {
 	return append([]byte("k8s\x00"), b...)
 }
 
-// trimOf returns the Trim of drops, which is Lean for those of Lean.
-func trimOf(drops []framing.Drop) *framing.Trim {
-	if reflect.DeepEqual(drops, []framing.Drop{leanOnly}) {
-		return framing.Lean
-	}
-	return framing.NewTrim(drops...)
-}
-
 // checkTrim compares all forms of an object without fields with each other, and the object itself
 // with the paths that it must lack.
-func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Object, drops []framing.Drop) {
+func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Object, keep []string, drops []framing.Drop) {
 	t.Helper()
-	trim, paths := trimOf(drops), droppedPaths(drops, o.Labels)
+	trim, paths := trimOf(c.encoding, keep, drops), droppedPaths(drops, o.Labels)
+	var kept []framing.Path
+	if keep != nil {
+		kept = pathsOf(slices.Concat(identity, keep))
+	}
 	got := bytes.Join(o.AppendTrimmed(nil, trim), nil)
 	switch c.encoding {
 	case framing.JSON:
-		want := trimmedJSON(t, o.Bytes(), paths)
+		want := trimmedJSON(t, o.Bytes(), kept, paths)
 		if !bytes.Equal(got, want) && (c.file != "" || !bytes.Equal(compact(t, got), compact(t, want))) {
 			t.Fatalf("without %v:\n got %q\nwant %q", paths, got, want)
 		}
@@ -171,7 +254,7 @@ func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Objec
 		}
 	case framing.CBOR:
 		want := decodeCBOR(t, o.Bytes()).(map[string]any)
-		trimmedMap(want, paths)
+		trimmedMap(want, kept, paths)
 		if !reflect.DeepEqual(decodeCBOR(t, got), any(want)) {
 			t.Fatalf("without %v:\n got %q\nwant %v", paths, got, want)
 		}
@@ -213,16 +296,16 @@ func checkTrim(t testing.TB, c captured, form framing.ListForm, o *framing.Objec
 	}
 }
 
-var managedFieldsPath = [][]string{{"metadata", "managedFields"}}
-
 var (
-	leanOnly     = framing.Drop{Fields: managedFieldsPath}
-	bareMetadata = framing.Drop{Fields: [][]string{{"metadata", "managedFields"}, {"metadata", "finalizers"}, {"metadata", "ownerReferences"}},
-		Annotations: []string{"deprecated.daemonset.template.generation", "none"}}
-	ofOthers = framing.Drop{Fields: [][]string{{"metadata", "managedFields"}},
+	leanOnly     = dropping("metadata,managedFields")
+	bareMetadata = dropping("metadata,managedFields", "metadata,finalizers", "metadata,ownerReferences",
+		"metadata,annotations,deprecated.daemonset.template.generation", "metadata,annotations,none")
+	ofOthers = framing.Drop{Fields: leanOnly.Fields,
 		Selects: func(labels map[string]string) bool { return len(labels) == 0 }}
-	manyPaths = framing.Drop{Fields: [][]string{{"spec", "containers"}, {"spec", "template"}, {"status"}, {"data"}, {"status", "phase"},
-		{"spec", "replicas"}, {"spec", "template", "spec"}, {"subsets"}, {"none", "at", "all"}, {"spec", "c"}, {"roleRef"}}}
+	manyPaths = dropping("spec,containers", "spec,template", "status", "data", "status,phase",
+		"spec,replicas", "spec,template,spec", "subsets", "none,at,all", "spec,c", "roleRef", "spec,volumes,name", "endpoints,addresses", "spec,taints,key")
+	someKept = []string{"metadata,annotations,none", "metadata,ownerReferences,uid", "spec,nodeName", "spec,containers,image", "spec,template,spec,containers,ports",
+		"status,podIPs", "status,phase,x", "endpoints,addresses", "endpoints,conditions,ready", "data,a", "status,images,names", "none,at"}
 )
 
 // In every representation, events and lists without fields are what kube-apiserver wrote without
@@ -236,15 +319,17 @@ func TestGoldenTrim(t *testing.T) {
 				listed, _ = c.readList(t, form, body)
 			}
 			for _, drops := range [][]framing.Drop{{leanOnly}, {bareMetadata}, {ofOthers}, {bareMetadata, manyPaths}, {manyPaths, ofOthers}, {}} {
-				if !framing.NewTrim(drops...).Fits(c.encoding, false) {
-					continue
-				}
-				for _, o := range slices.Concat(objects, listed) {
-					checkTrim(t, c, form, o, drops)
-				}
-				checkTrimBody(t, c, form, objects[0].Bytes(), objects[:1], drops)
-				if len(body) > 0 {
-					checkTrimBody(t, c, form, body, listed, drops)
+				for _, keep := range [][]string{nil, someKept, {"metadata", "spec"}} {
+					if c.encoding == framing.Protobuf && (keep != nil || slices.ContainsFunc(drops, func(d framing.Drop) bool { return len(d.Fields) == len(manyPaths.Fields) })) {
+						continue
+					}
+					for _, o := range slices.Concat(objects, listed) {
+						checkTrim(t, c, form, o, keep, drops)
+					}
+					checkTrimBody(t, c, form, objects[0].Bytes(), objects[:1], keep, drops)
+					if len(body) > 0 {
+						checkTrimBody(t, c, form, body, listed, keep, drops)
+					}
 				}
 			}
 		})
@@ -277,11 +362,11 @@ func TestLeanProtobuf(t *testing.T) {
 func TestTrimShares(t *testing.T) {
 	const data = `{"type":"MODIFIED","object":{"metadata":{"name":"x","resourceVersion":"7"},"data":1,"spec":{}}}` + "\n"
 	o := scan(t, []byte(data)).Object
-	none := framing.NewTrim(framing.Drop{Fields: [][]string{{"status"}}})
+	none := framing.NewTrim(dropping("status"))
 	if o.TrimmedFrame(none, framing.Modified).Start() != o.Frame(framing.Modified).Start() {
 		t.Error("an object without the fields has a frame of its own")
 	}
-	trims := []*framing.Trim{framing.NewTrim(framing.Drop{Fields: [][]string{{"data"}}}), framing.NewTrim(framing.Drop{Fields: [][]string{{"spec"}}})}
+	trims := []*framing.Trim{framing.NewTrim(dropping("data")), framing.NewTrim(dropping("spec"))}
 	var starts [8][2]*byte
 	var wg sync.WaitGroup
 	for i := range starts {
@@ -321,30 +406,16 @@ func TestObjectSize(t *testing.T) {
 	}
 }
 
-// Protobuf has numbers for the fields of metadata only.
-func TestTrimFits(t *testing.T) {
-	names, paths := framing.NewTrim(bareMetadata, ofOthers), framing.NewTrim(bareMetadata, manyPaths)
-	for _, c := range []struct {
-		trim     *framing.Trim
-		encoding framing.Encoding
-		metadata bool
-		want     bool
-	}{
-		{nil, framing.Protobuf, false, true}, {names, framing.Protobuf, false, true}, {paths, framing.Protobuf, false, false},
-		{paths, framing.Protobuf, true, true}, {paths, framing.JSON, false, true}, {paths, framing.CBOR, false, true},
-	} {
-		if got := c.trim.Fits(c.encoding, c.metadata); got != c.want {
-			t.Errorf("%+v: got %v", c, got)
-		}
-	}
-}
-
 // fuzzDrops reads the drops of a fuzz target: paths with dots, between commas, and annotations
-// after @.
-func fuzzDrops(text string, metadataOnly bool) (drops []framing.Drop) {
+// after @. Paths after + are of what is kept, in JSON and CBOR.
+func fuzzDrops(text string, metadataOnly bool) (keep []string, drops []framing.Drop) {
 	for field := range strings.SplitSeq(text, ",") {
 		if name, ok := strings.CutPrefix(field, "@"); ok {
-			drops = append(drops, framing.Drop{Annotations: []string{name}})
+			drops = append(drops, framing.Drop{Fields: []framing.Path{framing.Names("metadata", "annotations", name)}})
+			continue
+		}
+		if kept, ok := strings.CutPrefix(field, "+"); ok && !metadataOnly {
+			keep = append(keep, strings.ReplaceAll(kept, ".", ","))
 			continue
 		}
 		path := strings.Split(field, ".")
@@ -352,18 +423,18 @@ func fuzzDrops(text string, metadataOnly bool) (drops []framing.Drop) {
 		if !inMetadata && (metadataOnly || slices.Contains([]string{"metadata", "kind", "apiVersion"}, path[0])) {
 			continue // which a Trim must keep
 		}
-		drops = append(drops, framing.Drop{Fields: [][]string{path}})
+		drops = append(drops, framing.Drop{Fields: []framing.Path{framing.Names(path...)}})
 	}
-	return drops[:min(len(drops), framing.MostDrops)]
+	return keep, drops[:min(len(drops), framing.MostDrops)]
 }
 
 // fuzzTrim is the body of fuzz targets.
-func fuzzTrim(t *testing.T, c captured, form framing.ListForm, event []byte, drops []framing.Drop) {
+func fuzzTrim(t *testing.T, c captured, form framing.ListForm, event []byte, keep []string, drops []framing.Drop) {
 	ev, err := framing.NewScanner(c.encoding, podFields).Event(event)
 	if err != nil || ev.Object == nil {
 		return
 	}
-	checkTrim(t, c, form, ev.Object, drops)
+	checkTrim(t, c, form, ev.Object, keep, drops)
 }
 
 // seedTrim adds the captured events of representations as seeds, without length prefixes.
@@ -426,7 +497,8 @@ func FuzzTrimJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte, paths string) {
 		if at := bytes.IndexByte(line, '\n'); at < 0 || at == len(line)-1 { // as a reader returns it
-			fuzzTrim(t, captured{representation: asJSON}, form, line, fuzzDrops(paths, false))
+			keep, drops := fuzzDrops(paths, false)
+			fuzzTrim(t, captured{representation: asJSON}, form, line, keep, drops)
 		}
 	})
 }
@@ -446,7 +518,8 @@ func FuzzTrimCBOR(f *testing.F) {
 	form := asCBOR.captured(f)[0].form(f)
 	f.Fuzz(func(t *testing.T, event []byte, paths string) {
 		if _, ok := cborTwin(event); ok {
-			fuzzTrim(t, captured{representation: asCBOR}, form, event, fuzzDrops(paths, false))
+			keep, drops := fuzzDrops(paths, false)
+			fuzzTrim(t, captured{representation: asCBOR}, form, event, keep, drops)
 		}
 	})
 }
@@ -468,7 +541,8 @@ func FuzzTrimProtobuf(f *testing.F) {
 		if tw, ok := protobufTwinOf(event); ok && tw.canonical {
 			c.file = "canonical"
 		}
-		fuzzTrim(t, c, form, event, fuzzDrops(paths, true))
+		keep, drops := fuzzDrops(paths, true)
+		fuzzTrim(t, c, form, event, keep, drops)
 	})
 }
 
@@ -494,9 +568,9 @@ func compact(t testing.TB, object []byte) []byte {
 
 // checkTrimBody compares a whole answer, an object or a list of the objects, with what a lane makes
 // of it.
-func checkTrimBody(t *testing.T, c captured, form framing.ListForm, body []byte, objects []*framing.Object, drops []framing.Drop) {
+func checkTrimBody(t *testing.T, c captured, form framing.ListForm, body []byte, objects []*framing.Object, keep []string, drops []framing.Drop) {
 	t.Helper()
-	trim := trimOf(drops)
+	trim := trimOf(c.encoding, keep, drops)
 	parts, ok := trim.Body(c.encoding, body)
 	if ok != (c.encoding != framing.CBOR) {
 		t.Fatalf("%s: read %v", c.encoding, ok)
@@ -540,7 +614,8 @@ func FuzzTrimBody(f *testing.F) {
 		if protobuf {
 			e = framing.Protobuf
 		}
-		trim := framing.NewTrim(fuzzDrops(paths, protobuf)...)
+		keep, drops := fuzzDrops(paths, protobuf)
+		trim := trimOf(e, keep, drops)
 		parts, ok := trim.Body(e, body)
 		if !ok {
 			return

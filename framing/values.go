@@ -10,22 +10,34 @@ import (
 // values reads JSON or CBOR value by value. It stops at the first error: after that it reads nothing,
 // and finds no more members and elements. What it returns is valid until the next call.
 type values interface {
+	walk
 	// reset begins with a document in memory.
 	reset(document []byte)
 	// tag reads what comes before an object that kube-apiserver encodes as a whole.
 	tag()
-	// kind returns the kind of the next value, which is 'n', '"', '{', '[', or any other for numbers
-	// and booleans.
-	kind() jsontext.Kind
-	// skip, raw and text read a value. A text is a string; null reads as "".
-	skip()
+	// raw reads a value.
 	raw() []byte
-	text() []byte
-	// scalar reads a value in the form of a field selector; "" for null.
-	scalar() string
 	// version reads an object's resourceVersion, the etcd revision that orders the events of one
 	// resource: a decimal uint64 in a string, greater than 0.
 	version() (rv uint64, digits span)
+	// decode makes a Go value of one that raw has returned.
+	decode(raw []byte, v any) error
+	fail(err error)
+	failed() error
+	// end returns the first error, or one if data follows what was read.
+	end(what string) error
+}
+
+// walk is what a walk over the members of an object needs of values.
+type walk interface {
+	// kind returns the kind of the next value, which is 'n', '"', '{', '[', or any other for numbers
+	// and booleans.
+	kind() jsontext.Kind
+	// skip, text and scalar read a value. A text is a string; null reads as "". A scalar is a value in
+	// the form of a field selector; "" for null.
+	skip()
+	text() []byte
+	scalar() string
 	// enter reads the beginning of an object, and next the name of its next member. The caller then
 	// reads or skips the member's value.
 	enter()
@@ -36,12 +48,6 @@ type values interface {
 	// start is the offset of the next value, and offset that of the byte after the last one.
 	start() int
 	offset() int
-	// decode makes a Go value of one that raw has returned.
-	decode(raw []byte, v any) error
-	fail(err error)
-	failed() error
-	// end returns the first error, or one if data follows what was read.
-	end(what string) error
 }
 
 // newValues returns the values of what is read from r, or nil for documents in memory.
@@ -54,7 +60,7 @@ func newValues(e Encoding, r io.Reader) values {
 
 // members reads an object. For each member it yields the offset and the name, and the caller then
 // reads or skips the value.
-func members(in values) iter.Seq2[int, []byte] {
+func members(in walk) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		in.enter()
 		for {

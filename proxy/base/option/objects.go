@@ -12,15 +12,15 @@ import (
 )
 
 // Objects adds a setting that only the configuration file has: a list of objects, empty by default.
-// T is a struct of strings, whole numbers, structs and lists of these, with tags of yaml. A value
+// T is a struct of strings, whole numbers, booleans, structs and lists of these, with tags of yaml. A value
 // whose type has a method Wrong is checked: Wrong says what is wrong with it, and "" for nothing. An
 // unknown field, a field that is given twice, and a value of the wrong type are errors too. An error
-// names the line.
+// names the line and the place: line 9: views[0].drop[1].fields[0].
 func Objects[T any, L interface {
 	~[]T
 	Wrong() string
 }](t *Table, p *L, name, text string) {
-	flag := &pflag.Flag{Name: name, Usage: text, Value: &objectsValue{reflect.ValueOf(p).Elem()}}
+	flag := &pflag.Flag{Name: name, Usage: text, Value: &objectsValue{fileField(name), reflect.ValueOf(p).Elem()}}
 	t.insert(bound(p, flag, nil, func() (facts []fact) {
 		visit(reflect.ValueOf(*p), func(v reflect.Value, wrong string) {
 			facts = append(facts, fact{shown(v.Interface()), wrong})
@@ -60,7 +60,10 @@ func visit(v reflect.Value, f func(v reflect.Value, wrong string)) {
 }
 
 // objectsValue is a list of objects. A flag can't set it.
-type objectsValue struct{ list reflect.Value }
+type objectsValue struct {
+	name string
+	list reflect.Value
+}
 
 func (v *objectsValue) Type() string     { return "objects" }
 func (v *objectsValue) String() string   { return "" }
@@ -68,32 +71,37 @@ func (v *objectsValue) Set(string) error { return errors.New("give it in the con
 
 func (v *objectsValue) read(node *yaml.Node) error {
 	v.list.SetZero()
-	return decode(node, v.list)
+	return decode(node, v.list, v.name)
 }
 
-// decode sets v to the value of node, and returns the first error.
-func decode(node *yaml.Node, v reflect.Value) error {
+// decode sets v, which is at a place in the file, to the value of node, and returns the first error.
+func decode(node *yaml.Node, v reflect.Value, place string) error {
 	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("line %d: %w", node.Line, fmt.Errorf(format, args...))
+		return fmt.Errorf("line %d: %s: %w", node.Line, place, fmt.Errorf(format, args...))
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		if node.Kind != yaml.MappingNode {
 			return wrong("give an object with %s", strings.Join(fieldNames(v), ", "))
 		}
-		if err := decodeFields(node, v); err != nil {
+		if err := decodeFields(node, v, place); err != nil {
 			return err
 		}
 	case reflect.Slice:
 		if node.Kind != yaml.SequenceNode {
 			return wrong("give a list")
 		}
-		for _, element := range node.Content {
+		for i, element := range node.Content {
 			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
-			if err := decode(element, v.Index(v.Len()-1)); err != nil {
+			if err := decode(element, v.Index(i), fmt.Sprintf("%s[%d]", place, i)); err != nil {
 				return err
 			}
 		}
+	case reflect.Bool:
+		if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!bool" {
+			return wrong("give true or false")
+		}
+		v.SetBool(strings.EqualFold(node.Value, "true"))
 	case reflect.Int:
 		n, err := strconv.Atoi(node.Value)
 		if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" || err != nil {
@@ -115,7 +123,7 @@ func decode(node *yaml.Node, v reflect.Value) error {
 }
 
 // decodeFields sets the fields of v to those of an object.
-func decodeFields(node *yaml.Node, v reflect.Value) error {
+func decodeFields(node *yaml.Node, v reflect.Value, place string) error {
 	names, seen := fieldNames(v), make(map[string]bool)
 	for i := 0; i < len(node.Content); i += 2 {
 		key := node.Content[i]
@@ -127,12 +135,12 @@ func decodeFields(node *yaml.Node, v reflect.Value) error {
 		}
 		switch {
 		case at < 0:
-			return fmt.Errorf("line %d: unknown field %.100q: give %s", key.Line, key.Value, strings.Join(names, ", "))
+			return fmt.Errorf("line %d: %s: unknown field %.100q: give %s", key.Line, place, key.Value, strings.Join(names, ", "))
 		case seen[key.Value]:
-			return fmt.Errorf("line %d: %s is given twice", key.Line, key.Value)
+			return fmt.Errorf("line %d: %s: %s is given twice", key.Line, place, key.Value)
 		}
 		seen[key.Value] = true
-		if err := decode(node.Content[i+1], v.Field(at)); err != nil {
+		if err := decode(node.Content[i+1], v.Field(at), place+"."+key.Value); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ func (w word) Wrong() string {
 type phrase struct {
 	Words []word `yaml:"words,omitempty"`
 	Of    word   `yaml:"of"`
+	Often bool   `yaml:"often,omitempty"`
 }
 
 func (p phrase) Wrong() string {
@@ -54,16 +55,17 @@ func TestObjects(t *testing.T) {
 			t.Error("there is a flag")
 		}
 	}
-	f("- {of: a}\n- {of: b, words: [c, d]}\n", "")
-	f("- {of: a}\n- of: long\n", `line 5: "long" is too long`)
-	f("- of: a\n  words:\n  - b\n  - 7\n", `line 7: give a string`)
-	f("- of: a\n  words: {}\n", `line 5: give a list`)
-	f("- words: [a]\n", `line 4: is of nobody`)
-	f("- {of: a}\n- {of: a}\n- {of: a}\n", `line 4: are too many`)
-	f("- of: a\n  off: b\n", `line 5: unknown field "off": give words, of`)
-	f("- of: a\n  of: b\n", `line 5: of is given twice`)
-	f("- [a]\n", `line 4: give an object with words, of`)
-	f("- of: &x a\n- of: *x\n", `line 5: give a string`)
+	f("- {of: a}\n- {of: b, words: [c, d], often: true}\n", "")
+	f("- {of: a, often: often}\n", `line 4: manyPhrases[0].often: give true or false`)
+	f("- {of: a}\n- of: long\n", `line 5: manyPhrases[1].of: "long" is too long`)
+	f("- of: a\n  words:\n  - b\n  - 7\n", `line 7: manyPhrases[0].words[1]: give a string`)
+	f("- of: a\n  words: {}\n", `line 5: manyPhrases[0].words: give a list`)
+	f("- words: [a]\n", `line 4: manyPhrases[0]: is of nobody`)
+	f("- {of: a}\n- {of: a}\n- {of: a}\n", `line 4: manyPhrases: are too many`)
+	f("- of: a\n  off: b\n", `line 5: manyPhrases[0]: unknown field "off": give words, of, often`)
+	f("- of: a\n  of: b\n", `line 5: manyPhrases[0]: of is given twice`)
+	f("- [a]\n", `line 4: manyPhrases[0]: give an object with words, of, often`)
+	f("- of: &x a\n- of: *x\n", `line 5: manyPhrases[1].of: give a string`)
 
 	set := phrases{{Of: "a", Words: []word{"b", "long"}}, {}}
 	table := &Table{}

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/base/option"
 )
 
@@ -19,16 +21,22 @@ type Options struct {
 
 // MostViews is how many views may be configured. Each that clients use has frames, compressed
 // blocks and lists of its own in each lane.
-const MostViews = 8
+const MostViews = 32
 
-// mostDrops is how many drops a view may have. Each has a bit in framing.
-const mostDrops = 32
+// Bounds of one view. Each drop has a bit in framing, and the paths of a resource are looked at in each
+// object.
+const (
+	mostDrops     = 32
+	mostResources = 64
+	mostPaths     = 64
+	mostNamed     = 1024 // namespaces
+)
 
 // AddTo adds the options to t.
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Serving")
-	option.Objects[Config](t, &o.Views, "views", "`VIEWS` of the API: read-only at /views/NAME, without some fields; "+
-		"read at the start, so a change needs a restart (default only lean, which leaves out metadata.managedFields)")
+	option.Objects[Config](t, &o.Views, "views", "`VIEWS` of the API: read-only at /views/NAME, without some fields, "+
+		"objects and events (default only lean, which leaves out metadata.managedFields)")
 }
 
 // Configs are configured views.
@@ -36,8 +44,35 @@ type Configs []Config
 
 // Config is a configured view.
 type Config struct {
-	Name Name   `yaml:"name"`
-	Drop []Drop `yaml:"drop"`
+	Name Name `yaml:"name"`
+	// Quiet is true if a client is told of a change only if the view shows it.
+	Quiet bool `yaml:"quiet,omitempty"`
+	// Resources say what the view has of some resources. Of any other it has all but what Drop says.
+	Resources []Part `yaml:"resources,omitempty"`
+	Drop      []Drop `yaml:"drop,omitempty"`
+}
+
+// Part is what a view has of one resource.
+type Part struct {
+	// Resource is the plural name, as pods or deployments.apps. The first part that names a resource
+	// counts.
+	Resource Resource `yaml:"resource"`
+	// Keep are all fields that objects have, beside their type, identity, labels and owners; empty for
+	// all fields. metadata is all of it but managedFields.
+	Keep []Kept `yaml:"keep,omitempty"`
+	// Drop are fields that objects lack.
+	Drop []Field `yaml:"drop,omitempty"`
+	// Where, LabelSelector and Namespaces select the objects that the view has; "" for all.
+	Where         Where      `yaml:"where,omitempty"`
+	LabelSelector Selector   `yaml:"labelSelector,omitempty"`
+	Namespaces    Namespaces `yaml:"namespaces,omitempty"`
+}
+
+// Namespaces are those with names, or those with labels; all if neither is given. An object without a
+// namespace is in none.
+type Namespaces struct {
+	Names  []Name   `yaml:"names,omitempty"`
+	Labels Selector `yaml:"labels,omitempty"`
 }
 
 // Drop is some fields that a view leaves out.
@@ -55,8 +90,10 @@ type Drop struct {
 // The words of the configuration. Their Wrong methods say what is wrong with a value; "" for
 // nothing.
 type (
-	Name       string // of a view
-	Field      string
+	Name       string // of a view or a namespace
+	Kept       string // a path
+	Field      string // a path to what may be left out
+	Where      string // conditions on values
 	Annotation string
 	Resource   string
 	Selector   string
@@ -64,7 +101,6 @@ type (
 
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	memberName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]{0,62}$`)
 	annotation = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?` +
 		`[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	resourceName = regexp.MustCompile(`^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$`)
@@ -72,47 +108,37 @@ var (
 
 // Wrong says what is wrong with a name.
 func (n Name) Wrong() string {
-	switch {
-	case !dnsLabel.MatchString(string(n)):
-		return "is no name of a view: give lower-case letters, digits and dashes, at most 63"
-	case n == Lean:
-		return "is the built-in view: give another name"
+	if !dnsLabel.MatchString(string(n)) {
+		return "is no name: give lower-case letters, digits and dashes, at most 63"
 	}
 	return ""
 }
 
-// mostNames is how many names a path may have.
-const mostNames = 8
+// Wrong says what is wrong with a path of Keep.
+func (k Kept) Wrong() string { return wrongPath(string(k)) }
 
-// kept are the fields of metadata by which objects are told apart and selected. ofMetadata are the
-// others.
-var kept = []string{"name", "namespace", "uid", "resourceVersion", "labels"}
-
-var ofMetadata = []string{"annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers",
-	"generateName", "generation", "managedFields", "ownerReferences", "selfLink"}
-
-// Wrong says what is wrong with a path.
+// Wrong says what is wrong with a path of what is left out.
 func (f Field) Wrong() string {
-	path := strings.Split(string(f), ".")
-	for _, name := range path {
-		if !memberName.MatchString(name) || len(path) > mostNames {
-			return fmt.Sprintf("is no path: give at most %d names with dots between them, for example status.images",
-				mostNames)
-		}
+	if wrong := wrongPath(string(f)); wrong != "" {
+		return wrong
 	}
-	switch {
-	case path[0] == "kind", path[0] == "apiVersion", f == "metadata",
-		path[0] == "metadata" && slices.Contains(kept, path[1]):
+	path := parsePath(string(f))
+	if path[0] == "kind" || path[0] == "apiVersion" ||
+		path[0] == "metadata" && (len(path) == 1 || slices.Contains(identity, path[1])) {
 		return "must stay: clients tell objects apart, and select them, by their type, name, namespace, uid, " +
 			"resourceVersion and labels"
-	case path[0] != "metadata":
-		return ""
-	case path[1] == "annotations" && len(path) > 2:
-		return "is no path: give the annotation's name under annotations"
-	case !slices.Contains(ofMetadata, path[1]):
-		return "is no field of metadata: give metadata with one of " + strings.Join(ofMetadata, ", ")
-	case len(path) > 2:
-		return "is too deep: a field of metadata is left out whole"
+	}
+	return ""
+}
+
+// Wrong says what is wrong with conditions.
+func (w Where) Wrong() string {
+	all, err := parseWhere(string(w))
+	switch {
+	case err != nil:
+		return fmt.Sprintf("is no condition: %v", err)
+	case len(all) > framing.MostValues:
+		return fmt.Sprintf("has %d conditions: give at most %d", len(all), framing.MostValues)
 	}
 	return ""
 }
@@ -149,15 +175,85 @@ func (d Drop) Wrong() string {
 	return ""
 }
 
+// Wrong says what is wrong with namespaces, apart from their parts.
+func (n Namespaces) Wrong() string {
+	switch {
+	case len(n.Names) > 0 && n.Labels != "":
+		return "has names and labels: give one of them"
+	case len(n.Names) > mostNamed:
+		return fmt.Sprintf("has too many names: give at most %d", mostNamed)
+	}
+	return ""
+}
+
+// Wrong says what is wrong with a part, apart from its parts.
+func (p Part) Wrong() string {
+	switch {
+	case p.Resource == "":
+		return "has no resource: give one, for example resource: pods"
+	case len(p.Keep)+len(p.Drop) > mostPaths:
+		return fmt.Sprintf("has too many paths: give at most %d", mostPaths)
+	case len(p.Keep)+len(p.Drop) == 0 && !p.selects():
+		return "changes nothing: give keep, drop, where, labelSelector or namespaces"
+	}
+	conditions, _ := parseWhere(string(p.Where))
+	for _, c := range conditions {
+		if wrong := p.Resource.wrongValue(c.path); wrong != "" {
+			return fmt.Sprintf("has where with %q, which %s", c.path, wrong)
+		}
+	}
+	return ""
+}
+
+// selects reports whether objects may be outside of the view.
+func (p Part) selects() bool {
+	return p.Where != "" || p.LabelSelector != "" || len(p.Namespaces.Names) > 0 || p.Namespaces.Labels != ""
+}
+
+// wrongValue says why a path to a known field of a resource is none to a value.
+func (r Resource) wrongValue(path string) string {
+	m := readMessages()
+	for key, message := range m.resources {
+		gv, plural := key[:strings.LastIndexByte(key, '/')], key[strings.LastIndexByte(key, '/')+1:]
+		group, _, grouped := strings.Cut(gv, "/")
+		if !grouped {
+			group = ""
+		}
+		if !r.names(schema.GroupResource{Group: group, Resource: plural}) {
+			continue
+		}
+		to, err := m.find(message, parsePath(path))
+		switch {
+		case err != nil: // a newer API server may know the field
+		case to.within != "":
+			return fmt.Sprintf("has no single value: %s is a list or a map", to.within)
+		case to.text() == nil:
+			return "is an object: give a path to a value"
+		}
+	}
+	return ""
+}
+
 // Wrong says what is wrong with a view, apart from its parts.
 func (c Config) Wrong() string {
 	switch {
 	case c.Name == "":
 		return "has no name: give one"
-	case len(c.Drop) == 0:
-		return "leaves nothing out: give drop"
+	case c.Name == Lean:
+		return "has the name of the built-in view: give another name"
+	case len(c.Resources)+len(c.Drop) == 0:
+		return "changes nothing: give resources or drop"
 	case len(c.Drop) > mostDrops:
 		return fmt.Sprintf("has too much to drop: give at most %d elements", mostDrops)
+	case len(c.Resources) > mostResources:
+		return fmt.Sprintf("has too many resources: give at most %d", mostResources)
+	}
+	seen := make(map[Resource]bool)
+	for _, p := range c.Resources {
+		if seen[p.Resource] {
+			return fmt.Sprintf("has the resource %s twice: give all about it in one place", p.Resource)
+		}
+		seen[p.Resource] = true
 	}
 	return ""
 }

@@ -123,22 +123,21 @@ func TestServedTrims(t *testing.T) {
 	})
 }
 
-// A view whose fields can't be left out of protobuf falls to the next clause. Without one, 406 says
-// so.
+// A view that can't be made in protobuf falls to the next clause. Without one, 406 says so.
 func TestServedEncodings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := bubble.Start(t, proxytest.NewBubbleServer(t), withDataless)
-		p.CMs.Put("ns", "a", "secret")
-		const protobuf = "application/vnd.kubernetes.protobuf"
+		custom := view.Config{Name: "custom", Resources: []view.Part{{Resource: "foos", Keep: []view.Kept{"data"}}}}
+		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) { o.View.Views = view.Configs{custom} })
+		const protobuf, foos = "application/vnd.kubernetes.protobuf", "/views/custom/apis/ex.io/v1/foos"
 		for _, accept := range []string{protobuf + ",application/json", protobuf + ", */*", "application/json;drop=metadata.managedFields"} {
-			resp, body := p.Get("/views/dataless"+bubble.CMs, "Accept", accept)
-			if resp.StatusCode != http.StatusOK || strings.Contains(body, "secret") || resp.Header.Get("Content-Type") != "application/json" {
+			resp, body := p.Get(foos, "Accept", accept)
+			if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" {
 				t.Errorf("%s: %s %s", accept, resp.Status, body)
 			}
 		}
-		resp, body := p.Get("/views/dataless"+bubble.CMs, "Accept", protobuf)
+		resp, body := p.Get(foos, "Accept", protobuf)
 		if st := statusOf(t, body); resp.StatusCode != http.StatusNotAcceptable || st.Reason != metav1.StatusReasonNotAcceptable ||
-			!strings.Contains(st.Message, "application/json") {
+			!strings.Contains(st.Message, "in protobuf") || !strings.Contains(st.Message, "application/json") {
 			t.Errorf("%s: %s", resp.Status, body)
 		}
 		p.Passed(0)

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -19,44 +20,53 @@ const Lean = "lean"
 // View is one view. It may be used from any goroutine.
 type View struct {
 	// Immutable.
-	name     string
-	drops    []Drop // at most mostDrops
+	config   Config
+	drops    []drop // at most mostDrops
+	parts    []part
 	account  fanout.Account
 	requests map[string]*metrics.Counter // by verb
 	writes   *metrics.Counter            // that were rejected
 
-	// The forms in which the view serves objects, one for each set of its drops that concern some
-	// resource. They are made when they are first wanted. Their number is bounded by that of the
-	// resources that have lanes.
+	// The forms in which the view serves objects. They are made when they are first wanted. Their number
+	// is bounded by that of the resources that have lanes.
 	mu   sync.Mutex
-	made map[drops]*fanout.Variant
+	made map[form]made
 }
 
-func newView(set *metrics.Set, name string, of ...Drop) *View {
-	label := fmt.Sprintf("view=%q", name)
+// newView returns the view of a valid configuration. set may have its metrics already.
+func newView(set *metrics.Set, c Config) *View {
+	label := fmt.Sprintf("view=%q", c.Name)
 	v := &View{
-		name:  name,
-		drops: of,
+		config: c,
 		account: fanout.Account{
-			Subscriptions: set.NewGauge(watchers+"{"+label+"}", nil),
-			Bytes:         set.NewCounter(sentBytes + "{" + label + "}"),
+			Subscriptions: set.GetOrCreateGauge(watchers+"{"+label+"}", nil),
+			Bytes:         set.GetOrCreateCounter(sentBytes + "{" + label + "}"),
 		},
 		requests: make(map[string]*metrics.Counter),
 		writes:   apistatus.Rejections(set, "view_read_only"),
-		made:     make(map[drops]*fanout.Variant),
+		made:     make(map[form]made),
+	}
+	for _, d := range c.Drop {
+		v.drops = append(v.drops, parseDrop(d))
+	}
+	for _, p := range c.Resources {
+		v.parts = append(v.parts, parsePart(p))
 	}
 	for _, verb := range []string{"get", "list", "watch", "other"} {
-		v.requests[verb] = set.NewCounter(fmt.Sprintf("%s{%s,verb=%q}", requests, label, verb))
+		v.requests[verb] = set.GetOrCreateCounter(fmt.Sprintf("%s{%s,verb=%q}", requests, label, verb))
 	}
 	return v
 }
+
+// Same reports whether both views are of the same configuration.
+func (v *View) Same(other *View) bool { return reflect.DeepEqual(v.config, other.config) }
 
 // Name returns the view's name; "" for none. v may be nil.
 func (v *View) Name() string {
 	if v == nil {
 		return ""
 	}
-	return v.name
+	return string(v.config.Name)
 }
 
 // Count counts a request of a verb in kube-apiserver's metrics: get, list, watch or other.
@@ -67,7 +77,7 @@ func (v *View) ReadOnly() *metav1.Status {
 	v.writes.Inc()
 	return apistatus.Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf(
 		"the view %s is read-only, because its objects lack fields: write to this server's URL without %s/%s",
-		v.name, root, v.name))
+		v.Name(), root, v.Name()))
 }
 
 var (

@@ -29,11 +29,11 @@ type Views struct {
 // their metrics.
 func New(opts *Options, set *metrics.Set) *Views {
 	vs := &Views{
-		byName:  map[string]*View{Lean: newView(set, Lean, Drop{Fields: []Field{managedFields}})},
+		byName:  map[string]*View{Lean: newView(set, Config{Name: Lean, Drop: []Drop{{Fields: []Field{managedFields}}}})},
 		unknown: apistatus.Rejections(set, "view_unknown"),
 	}
 	for _, c := range opts.Views {
-		vs.byName[string(c.Name)] = newView(set, string(c.Name), c.Drop...)
+		vs.byName[string(c.Name)] = newView(set, c)
 	}
 	vs.names = strings.Join(slices.Sorted(maps.Keys(vs.byName)), ", ")
 	return vs

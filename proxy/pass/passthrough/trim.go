@@ -30,8 +30,8 @@ func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) {
 	default:
 		return
 	}
-	without := asked.View.Variant(asked.GVR.GroupResource(), false).Trim
-	if without == nil || !without.Fits(encoding, false) {
+	variant, err := asked.View.Variant(asked.GVR, encoding, false, false)
+	if err != nil || variant.Trim == nil {
 		return
 	}
 	from := x.Response.Reader
@@ -40,7 +40,7 @@ func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) {
 		x.Response.Reader = collected{io.MultiReader(bytes.NewReader(body), from), from} // whose error comes again
 		return
 	}
-	if parts, ok := without.Body(encoding, body); ok {
+	if parts, ok := variant.Trim.Body(encoding, body); ok {
 		body = bytes.Join(parts, nil)
 	}
 	x.Response.Reader, x.Response.Length = collected{bytes.NewReader(body), from}, int64(len(body))

@@ -157,7 +157,7 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 	if !ok || r.indented(chosen) {
 		return request.PassThrough(request.Form)
 	}
-	r.variant = r.variantOf(chosen)
+	r.variant, _ = r.variantOf(chosen)
 	r.form = chosen.Representation
 	if !r.startsLane() && !c.Lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
 		c.passing.noteLane(r.GVR, false)
@@ -176,29 +176,34 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 
 // variantOf returns the variant of an answer in this form. It lacks what the client asks to leave
 // out in its Accept header, and what its view leaves out. Tables are whole.
-func (r *read) variantOf(form request.Clause) *fanout.Variant {
+func (r *read) variantOf(form request.Clause) (*fanout.Variant, error) {
 	if form.Table != "" {
-		return r.View.Whole()
+		return r.View.Whole(), nil
 	}
-	return r.View.Variant(r.GVR.GroupResource(), form.Lean)
+	return r.View.Variant(r.GVR, form.Encoding, form.Metadata != "", form.Lean)
 }
 
-// fitting returns the forms that the client accepts and in which the fields of its view can be left
-// out.
+// fitting returns the forms that the client accepts and in which its view can be made.
 func (r *read) fitting() []request.Clause {
 	if r.View == nil {
 		return r.Accepts
 	}
 	return slices.DeleteFunc(slices.Clone(r.Accepts), func(form request.Clause) bool {
-		return !r.variantOf(form).Trim.Fits(form.Encoding, form.Metadata != "")
+		_, err := r.variantOf(form)
+		return err != nil
 	})
 }
 
-// unfit returns the Status for a client of a view that accepts no form in which its fields can be
-// left out.
+// unfit returns the Status for a client of a view that accepts no form in which its view can be made.
 func (c *Reads) unfit(r *read) request.Outcome {
 	c.Metrics.unfitForm.Inc()
+	var why error
+	for _, form := range r.Accepts {
+		if _, err := r.variantOf(form); err != nil {
+			why = err
+		}
+	}
 	return request.Refuse(apistatus.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(
-		"the view %s leaves fields out of %s that can't be left out of protobuf: accept application/json too",
-		r.View.Name(), request.ResourceText(r.GVR))))
+		"the view %s of %s can't be made in what you accept: %v: accept application/json too",
+		r.View.Name(), request.ResourceText(r.GVR), why)))
 }

@@ -29,7 +29,7 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/operate/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
 DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' -not -path '*/cmd/pod/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
-.PHONY: help build devcluster run try demo test verify nightly format unit unit-again stress e2e e2e-nightly cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release rebuild race fuzz lint vulncheck microbench bench clean
+.PHONY: help build devcluster run try demo test verify nightly format unit unit-again stress e2e e2e-nightly observe fallback cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release rebuild race fuzz lint vulncheck microbench bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -77,7 +77,7 @@ verify: lint unit e2e cachesuite chaos deploytest statustest ## before a change 
 nightly: CHAOS_DURATION ?= 1h
 nightly: ATTACK_DURATION ?= 10m
 nightly: N ?= 5,5,2
-nightly: vulncheck rebuild unit-again e2e-nightly versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
+nightly: vulncheck rebuild unit-again e2e-nightly observe fallback versions chaos soak attack conformance hollow fuzz throughput bench stress ## before a release, on an idle machine: everything else (8 hours)
 
 unit: ## unit tests and fuzz seeds with the race detector, tests of allocations without (4 min)
 	@deploy/progress.sh unit "4 minutes" $(GO) test $(RACE) -timeout 20m $$($(GO) list $(PACKAGES) | $(NOT_SUITES))
@@ -105,8 +105,17 @@ e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/
 	cd deploy/devcluster && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster $(GO) test -timeout 10m -count=1 .
 
 # The tests of make e2e with a drawn seed and larger, those that run only at night, and all of them over HTTP/2.
+# make observe, make fallback and make oldest have the others.
 e2e-nightly:
-	@seed=$$RANDOM; for flags in "" -http2; do TEST_SEED=$$seed $(MAKE) --no-print-directory e2e E2EFLAGS="-tags nightly -skip ^TestUpgrade\$$ $$flags"; done
+	@seed=$$RANDOM; for flags in "" -http2; do TEST_SEED=$$seed $(MAKE) --no-print-directory e2e E2EFLAGS="-tags nightly -kills=1 -skip '^Test(Upgrade|ObserveFaults|ObserveCost|Flip)' $$flags"; done
+
+observe: bin/watchfan bin/devcluster ## observed events beside faults, of which none may differ; what observing costs; flips (20 min; OBSERVED=10000000)
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		$(GO) test -tags nightly -timeout 6h -count=1 -v ./proxy/suites/e2e -run '^Test(ObserveFaults|ObserveCost|Flip)$$' -observed=$(or $(OBSERVED),10000000)
+
+fallback: bin/watchfan bin/devcluster ## the tier is killed under 1,000 clients, and they resume at its fall-back and back (30 min; KILLS=10)
+	WATCHFAN_BIN=$(CURDIR)/bin/watchfan WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \
+		$(GO) test -tags nightly -timeout 3h -count=1 -v ./proxy/suites/e2e -run '^TestFallback$$' -kills=$(or $(KILLS),10)
 
 cachesuite: bin/watchfan-race bin/devcluster ## Kubernetes' own suite for watch caches, at kube-apiserver and through watchfan (3 min)
 	cd proxy/suites/e2e/cachesuite && WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster \

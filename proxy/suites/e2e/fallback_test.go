@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -47,9 +48,9 @@ const (
 //testlint:allow elapsed with -tags nightly, which is about time
 func TestFallback(t *testing.T) {
 	parallel(t)
-	clients, kills, between, program := 12, 2, 20, binary(t, "WATCHFAN_BIN", "watchfan")
+	clients, kills, between, program := 12, cmp.Or(*killsWanted, 2), 20, binary(t, "WATCHFAN_BIN", "watchfan")
 	if nightly {
-		clients, kills, between, program = 1000, 10, 2*60*churnRate, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
+		clients, kills, between, program = 1000, cmp.Or(*killsWanted, 10), 2*60*churnRate, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	}
 	c := privateCluster(t)
 	direct := c.direct(t)

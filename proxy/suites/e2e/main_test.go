@@ -20,7 +20,8 @@ var (
 	writes    = flag.Int("writes", 0, "writes of the oracle and informer tests; by default 800, and 300 with -short")
 	watchers  = flag.Int("watchers", 0,
 		"watchers of the oracle, each with a twin at kube-apiserver; by default 60, and 24 with -short")
-	observed = flag.Int("observed", 0, "events that are observed beside faults; by default 20000, and 4000 with -short")
+	observed    = flag.Int("observed", 0, "events that are observed beside faults; by default 20000, and 4000 with -short")
+	killsWanted = flag.Int("kills", 0, "kills of the tier; by default 2, and 10 of 1,000 clients with -tags nightly")
 )
 
 func TestMain(m *testing.M) {

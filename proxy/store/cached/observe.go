@@ -16,16 +16,20 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// clientOf returns what rules know of the client of r. A pod's token is one client, and so are all
+// clientOf returns what rules know of the client of r, which is found out once. A pod's token is one client, and so are all
 // requests with the same user and user agent. A user whose name is not known is told apart by address.
 func clientOf(x *exchange.Exchange, r *read) observe.Client {
+	if r.client != nil {
+		return *r.client
+	}
 	user, pod := r.id.Names()
 	agent, from := x.Header.Get("User-Agent"), ""
 	if strings.HasPrefix(user, "(") {
 		from = x.RemoteIP().String()
 	}
-	return observe.Client{
+	r.client = &observe.Client{
 		User: user, UserAgent: agent, Slot: observe.SlotOf(user, pod, agent, from), Resource: r.GVR.GroupResource()}
+	return *r.client
 }
 
 // ruledOut returns why a rule keeps r from the caches, "" for no reason. Such a read passes through

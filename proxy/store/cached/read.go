@@ -19,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
 	"github.com/watchfan/watchfan/proxy/store/registry"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -32,6 +33,7 @@ type read struct {
 	source  account.Source // zero until it is asked for
 	arrived time.Time
 	conn    exchange.Conn
+	client  *observe.Client // what rules know of the client; nil until it is asked for
 
 	// Set by resolve.
 	info      upstream.ResourceInfo

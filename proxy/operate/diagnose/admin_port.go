@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/watchfan/watchfan/proxy/store/watchers"
 )
 
 // adminPort is a client of a running watchfan's admin port.
@@ -45,6 +47,10 @@ func (a *adminPort) decode(path string, query url.Values, v any) error {
 // mostAnswer is the most that is read of an answer, in bytes.
 const mostAnswer = 64 << 20
 
+// client follows no redirection: whoever answers in an admin port's place chooses no other address.
+var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// get returns the answer of a page. It is safe for a terminal, whoever has answered.
 func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -56,7 +62,7 @@ func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--admin=%q is no URL: give one, for example http://127.0.0.1:8002", a.url)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	var body []byte
 	if err == nil {
 		defer resp.Body.Close()
@@ -76,10 +82,11 @@ func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 	}
 	if resp.Header.Get("Server") != serverName {
 		return nil, fmt.Errorf("the server at %s is not the admin port of a watchfan (it answers %s): "+
-			"give the URL of --admin-port with --admin", base, resp.Status)
+			"give the URL of --admin-port with --admin", base, watchers.Shown(resp.Status))
 	}
+	text := watchers.ShownLines(string(body))
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %.500s", resp.Status, strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("%s: %.500s", watchers.Shown(resp.Status), strings.TrimSpace(text))
 	}
-	return body, nil
+	return []byte(text), nil
 }

@@ -1,10 +1,12 @@
 package diagnose
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -121,6 +123,37 @@ func TestAnotherServer(t *testing.T) {
 	a := &adminPort{url: ln.Addr().String()}
 	if err := a.explain(new(strings.Builder), "", false); err == nil || !strings.Contains(err.Error(), "does not speak HTTP without TLS") {
 		t.Errorf("TLS: %v", err)
+	}
+}
+
+// What answers in an admin port's place writes no control character on a terminal, and sends nobody elsewhere.
+func TestHostileAdminPort(t *testing.T) {
+	const hostile = "\x1b]0;title\a\x9b2J\u202e\xff \tx\r\n"
+	const shown = "\ufffd]0;title\ufffd\ufffd2J\ufffd\ufffd \tx\ufffd\n"
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s was asked elsewhere", r.URL) }))
+	defer elsewhere.Close()
+	code := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", serverName)
+		w.Header().Set("Location", elsewhere.URL)
+		w.WriteHeader(code)
+		if r.URL.Path == "/debug/lanes" {
+			fmt.Fprint(w, `{"upstream":"\u001b[2J"}`)
+		} else {
+			fmt.Fprint(w, hostile)
+		}
+	}))
+	defer s.Close()
+	a := &adminPort{url: s.URL}
+	var out strings.Builder
+	text, err := a.top(make(url.Values))
+	if err = errors.Join(err, a.explain(&out, "7", false)); err != nil || text != "\ufffd[2J\n"+shown || out.String() != shown {
+		t.Errorf("%v, top says %q, explain %q", err, text, out.String())
+	}
+	for _, code = range []int{http.StatusFound, http.StatusInternalServerError} {
+		if err := a.explain(&out, "7", false); err == nil || strings.ContainsAny(err.Error(), "\x1b\a\r") {
+			t.Errorf("%d: %q", code, err)
+		}
 	}
 }
 

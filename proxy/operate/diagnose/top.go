@@ -105,11 +105,13 @@ func (a *adminPort) top(query url.Values) (string, error) {
 // headline names the cluster, and says how fast it is served. It is empty if that is not known.
 func (a *adminPort) headline() string {
 	var d DebugState
-	if a.decode("/debug/lanes", make(url.Values), &d) != nil || d.Now == nil {
-		return d.Upstream
+	err := a.decode("/debug/lanes", make(url.Values), &d)
+	cluster := watchers.Shown(d.Upstream)
+	if err != nil || d.Now == nil {
+		return cluster
 	}
 	n := d.Now
-	text := fmt.Sprintf("%s  in %.1f/s  out %.1f/s %s/s  p99 %s  CPU %.2f of %d  memory %s", d.Upstream, n.Upstream, n.Deliveries,
+	text := fmt.Sprintf("%s  in %.1f/s  out %.1f/s %s/s  p99 %s  CPU %.2f of %d  memory %s", cluster, n.Upstream, n.Deliveries,
 		size(uint64(n.Bytes)), watchers.Short(downstream.Seconds(n.Latency).Duration()), n.Processors, d.Processors, size(uint64(n.Memory)))
 	if held := d.Totals.HeldBytes; held > 0 {
 		text += "  held " + heldSize(held)

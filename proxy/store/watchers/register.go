@@ -91,8 +91,16 @@ func Shown(s string) string {
 	if len(s) > maxShown {
 		s = s[:maxShown-len("…")] + "…"
 	}
+	return safe(s, "")
+}
+
+// ShownLines returns s as lines, with tabs, that are safe for a terminal.
+func ShownLines(s string) string { return safe(s, "\n\t") }
+
+// safe replaces what is not safe for a terminal, but for some characters.
+func safe(s, keep string) string {
 	return strings.Map(func(c rune) rune {
-		if unsafeForTerminal(c) {
+		if unsafeForTerminal(c) && !strings.ContainsRune(keep, c) {
 			return '\ufffd'
 		}
 		return c

@@ -27,6 +27,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/operate/enrol"
 	"github.com/watchfan/watchfan/proxy/operate/logging"
 	"github.com/watchfan/watchfan/proxy/operate/plugin"
+	"github.com/watchfan/watchfan/proxy/operate/preview"
 )
 
 func main() {
@@ -49,17 +50,7 @@ func run(root *cobra.Command, args []string) int {
 	root.SetFlagErrorFunc(suggest)
 	root.SetArgs(args)
 	began := false
-	for _, c := range append(root.Commands(), root) {
-		if work := c.RunE; work != nil {
-			c.RunE = func(c *cobra.Command, args []string) error {
-				began = true
-				if c.HasParent() { // serving has stopContext
-					c.SetContext(untilInterrupted())
-				}
-				return work(c, args)
-			}
-		}
-	}
+	prepare(root, &began)
 	c, err := root.ExecuteC()
 	var code exitCode
 	switch {
@@ -73,6 +64,22 @@ func run(root *cobra.Command, args []string) int {
 	}
 	fmt.Fprintf(os.Stderr, "%v\nsee %s --help\n", err, c.CommandPath())
 	return 2
+}
+
+// prepare makes a command and those below it set began when they begin, and end when they are interrupted.
+func prepare(c *cobra.Command, began *bool) {
+	if work := c.RunE; work != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			*began = true
+			if c.HasParent() { // serving has stopContext
+				c.SetContext(untilInterrupted())
+			}
+			return work(c, args)
+		}
+	}
+	for _, below := range c.Commands() {
+		prepare(below, began)
+	}
 }
 
 // suggest names the flag that was probably meant by an unknown one.
@@ -112,7 +119,7 @@ func newRoot() *cobra.Command {
 			return flags.Validate()
 		}
 	}
-	root.AddCommand(diagnose.Top(), diagnose.Explain(), diagnose.Observed(), assess.Command(), enrol.Keeper(),
+	root.AddCommand(diagnose.Top(), diagnose.Explain(), diagnose.Observed(), assess.Command(), preview.Command(), enrol.Keeper(),
 		check, config, newVersion())
 	root.InitDefaultCompletionCmd() // for help
 	root.SetHelpCommand(newHelp(root, flags.Table))

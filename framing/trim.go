@@ -160,20 +160,17 @@ func (o *Object) as(t *Trim) *trimmed {
 		if t.in != nil && !t.in(o) {
 			return trimmed{outside: true}
 		}
-		var buf [mostSplices]splice
-		splices, in := o.search(t, buf[:0])
+		found, in := o.search(t)
+		defer found.release()
 		switch {
 		case !in:
 			return trimmed{outside: true}
 		case t.owns():
-			return trimmed{own: o.cut(splices)}
+			return trimmed{own: o.cut(found.splices)}
 		}
-		return trimmed{splices: append([]splice(nil), splices...)}
+		return trimmed{splices: append([]splice(nil), found.splices...)}
 	})
 }
-
-// mostSplices is for how many splices a search allocates nothing.
-const mostSplices = 32
 
 // In reports whether the object is in the selection of t, which may be nil. The answer is kept as long
 // as the object. It may be called from any goroutine.
@@ -198,8 +195,9 @@ func (o *Object) owned(t *Trim) *Object {
 	if own := o.as(t).own; own != nil {
 		return own
 	}
-	splices, _ := o.search(t, nil)
-	return o.cut(splices)
+	found, _ := o.search(t)
+	defer found.release()
+	return o.cut(found.splices)
 }
 
 // cut returns the spliced object, which is o itself without splices.
@@ -218,7 +216,7 @@ func (o *Object) cut(splices []splice) *Object {
 		}
 	}
 	d.layout = l
-	var parts [2 * mostSplices][]byte
+	var parts [64][]byte
 	d.frame(o.born, appendSpliced(parts[:0], o.Bytes(), 0, splices)...)
 	if o.encoding == JSON {
 		managed = withComma(d.Bytes(), span{int(l.managedStart), int(l.managedEnd)})
@@ -318,8 +316,9 @@ func (o *Object) splices(t *Trim, buf []splice) []splice {
 	}
 	form := o.as(t)
 	if form.outside {
-		splices, _ := o.search(t, nil)
-		return splices
+		found, _ := o.search(t)
+		defer found.release()
+		return append(buf, found.splices...)
 	}
 	return form.splices
 }

@@ -3,6 +3,7 @@ package framing
 import (
 	"bytes"
 	"slices"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -14,40 +15,49 @@ type trimmer struct {
 	drops       uint64 // those that select the object
 	annotations *mask  // which are left out if all of them are
 	splices     []splice
-	values      [][]byte
+	values      [MostValues][]byte
 	lists       int // that the walk is in
 
 	// In JSON, managedFields are not read: they have half of the bytes.
-	sent    *sentJSON
+	sent    sentJSON
 	managed span
 }
 
-// search appends what is left out of the object for t to splices. in is false if the object's values do
-// not match.
-func (o *Object) search(t *Trim, splices []splice) (_ []splice, in bool) {
-	var values [MostValues][]byte
-	c := trimmer{encoding: o.encoding, object: o.Bytes(), annotations: t.annotations, splices: splices,
-		values: values[:len(t.where.Values)]}
+// trimmers are kept, so a search allocates next to nothing.
+var trimmers = sync.Pool{New: func() any { return new(trimmer) }}
+
+// release ends the use of what the search has found.
+func (c *trimmer) release() {
+	clear(c.splices)
+	*c = trimmer{splices: c.splices[:0]}
+	trimmers.Put(c)
+}
+
+// search searches for what is left out of the object for t. in is false if the object's values do not
+// match. The caller then calls release.
+func (o *Object) search(t *Trim) (c *trimmer, in bool) {
+	c = trimmers.Get().(*trimmer)
+	c.encoding, c.object, c.annotations = o.encoding, o.Bytes(), t.annotations
 	for i, d := range t.drops {
 		if d.Selects == nil || d.Selects(o.Labels) {
 			c.drops |= 1 << i
 		}
 	}
 	switch {
-	case c.drops == 0 && !t.keeps && len(c.values) == 0:
+	case c.drops == 0 && !t.keeps && len(t.where.Values) == 0:
 	case o.encoding == Protobuf:
 		raw := mustOpen(c.object, int(o.item), tagRaw)
 		c.message(span{int(o.item), raw.start}, raw, &t.mask, t.keeps)
 	case o.encoding == JSON:
-		c.sent, c.managed = &sentJSON{document: c.object}, o.managedMember()
-		c.members(c.sent, &t.mask, t.keeps)
+		c.sent.document, c.managed = c.object, o.managedMember()
+		c.members(&c.sent, &t.mask, t.keeps)
 	default:
 		in := newValues(CBOR, nil)
 		in.reset(c.object)
 		in.tag()
 		c.members(in, &t.mask, t.keeps)
 	}
-	return c.splices, len(c.values) == 0 || t.where.Matches(c.values)
+	return c, len(t.where.Values) == 0 || t.where.Matches(c.values[:len(t.where.Values)])
 }
 
 // leaves reports whether all below m is left out. keeping says that only what Keep has stays.
@@ -79,7 +89,12 @@ func (c *trimmer) members(in walk, m *mask, keeping bool) (all bool) {
 	head, before, left := in.start(), len(c.splices), 0
 	stays := -1   // the end of the last member that stays
 	open := false // the last member was left out
-	for start, name := range members(in) {
+	in.enter()
+	for {
+		start, name, ok := in.next()
+		if !ok {
+			break
+		}
 		mark := len(c.splices)
 		if open {
 			c.splices[mark-1].old.end = start
@@ -162,14 +177,15 @@ func (c *trimmer) valueOf(in walk) []byte {
 func (c *trimmer) message(head, body span, m *mask, keeping bool) {
 	mark := len(c.splices)
 	c.splices = append(c.splices, splice{head, []byte{}}) // which cut does not extend
-	for in := newCursor(c.object, body); in.next(); {
+	in := newCursor(c.object, body)
+	for in.next() {
 		before := len(c.splices)
 		if c.field(&in, m.numbered(in.number), keeping) {
 			c.splices = c.splices[:before]
 			c.cut(in.field)
 		}
 	}
-	if len(c.splices) == mark+1 {
+	if len(c.splices) == mark+1 || in.err != nil { // what is no message stays
 		c.splices = c.splices[:mark]
 		return
 	}

@@ -484,6 +484,7 @@ func FuzzTrimJSON(f *testing.F) {
 		`{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`,
 	} {
 		f.Add([]byte(`{"type":"ADDED","object":`+object+"}\n"), "data,status.images,status.a.b,@x/y")
+		f.Add([]byte(`{"type":"ADDED","object":`+object+"}\n"), "+data,+status.images.data,+status.a,+metadata.annotations.z,status.a.b")
 	}
 	for _, event := range asJSON.captured(f)[0].events("all") {
 		f.Add(event, "status,spec.a,metadata.managedFields,@a")
@@ -626,4 +627,90 @@ func FuzzTrimBody(f *testing.F) {
 			t.Fatalf("%q became %q and then %q", body, once, twice)
 		}
 	})
+}
+
+// selecting returns a Trim that keeps data of objects with data=in, and counts how often it is asked.
+func selecting(e framing.Encoding, asked *int) *framing.Trim {
+	s := framing.Shape{Keep: pathsOf(append([]string{"data"}, identity...)), Where: framing.Where{
+		Values:  []framing.Value{{Path: framing.Names("spec", "a")}},
+		Matches: func(values [][]byte) bool { *asked++; return string(values[0]) == "in" }}}
+	if e == framing.Protobuf {
+		s.Protobuf = true
+		number := func(n ...protowire.Number) (p framing.Path) {
+			for _, n := range n {
+				p = append(p, framing.Step{Number: n})
+			}
+			return p
+		}
+		s.Keep = []framing.Path{number(1, 1), number(1, 6), number(3)}
+		s.Where.Values[0] = framing.Value{Path: number(2, 1), Text: func(_ uint64, b []byte) []byte { return b }}
+	}
+	return s.Trim().With(nil, true)
+}
+
+// An object is judged once. What is outside of the selection is left out of answers, and what clients see of
+// an object does not differ if only its resourceVersion does.
+func TestSelection(t *testing.T) {
+	object := func(e framing.Encoding, name, rv, a, data string) []byte {
+		if e == framing.Protobuf {
+			return slices.Concat(message(1, text(1, name), text(6, rv)), message(2, text(1, a), text(2, rv)), text(3, data))
+		}
+		return []byte(`{"kind":"K","apiVersion":"v1","metadata":{"name":"` + name + `","resourceVersion":"` + rv + `"},"spec":{"a":"` + a + `","b":` + rv + `},"data":"` + data + `"}`)
+	}
+	for _, e := range []framing.Encoding{framing.JSON, framing.Protobuf} {
+		var asked int
+		trim, none := selecting(e, &asked), (*framing.Trim)(nil)
+		item := func(name, rv, a, data string) *framing.Object {
+			o, err := framing.NewScanner(e, nil).Item(object(e, name, rv, a, data), message(1, text(1, "v1"), text(2, "K")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}
+		in, out := item("x", "9", "in", "1"), item("x", "9", "out", "1")
+		for range 3 {
+			if !in.In(trim) || out.In(trim) || !out.In(none) || !trim.Selects() || !trim.Quiet() || none.Selects() || none.Quiet() {
+				t.Fatalf("%s: the selection is wrong", e)
+			}
+		}
+		if asked != 2 {
+			t.Errorf("%s: two objects have been judged %d times", e, asked)
+		}
+		if got := string(payload(t, out.TrimmedFrame(trim, framing.Added))); strings.Contains(got, "out") {
+			t.Errorf("%s: outside of the selection: %q", e, got)
+		}
+		for rv, data := range map[string]string{"8": "1", "10": "1", "100000": "1", "11": "2", "7": "2"} {
+			if got := item("x", rv, "in", data).SameIn(trim, in); got != (data == "1") {
+				t.Errorf("%s: at %s with %s: the same %v", e, rv, data, got)
+			}
+		}
+		list := func(names ...string) []byte {
+			var items [][]byte
+			for _, name := range names {
+				a := strings.Repeat("in", min(1, strings.Count(name, "i")))
+				if items = append(items, object(e, name, "9", a, "1")); e == framing.Protobuf {
+					items[len(items)-1] = message(2, items[len(items)-1])
+				}
+			}
+			if e == framing.Protobuf {
+				raw := slices.Concat(message(1, text(2, "9")), bytes.Join(items, nil))
+				return slices.Concat([]byte("k8s\x00"), message(1, text(1, "v1"), text(2, "KList")), message(2, raw), []byte("\x1a\x00\x22\x00"))
+			}
+			return slices.Concat([]byte(`{"metadata":{},"items":[`), bytes.Join(items, []byte(",")), []byte("]}\n"))
+		}
+		for _, names := range [][]string{{"i1"}, {"i1", "i2"}, {"o"}, {"o", "i1"}, {"i1", "o"}, {"o", "i1", "o", "o", "i2", "o"}} {
+			kept := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "o" })
+			got, ok := trim.Body(e, list(names...))
+			want, _ := selecting(e, &asked).Body(e, list(kept...))
+			if len(kept) == 0 {
+				want = [][]byte{list()}
+			}
+			if !ok || !bytes.Equal(bytes.Join(got, nil), bytes.Join(want, nil)) {
+				t.Errorf("%s: %v became %q, want %q", e, names, bytes.Join(got, nil), bytes.Join(want, nil))
+			}
+		}
+		if parts, ok := trim.Body(e, out.Bytes()); !ok || parts != nil {
+			t.Errorf("%s: an object outside became %q", e, parts)
+		}
+	}
 }

@@ -14,7 +14,8 @@
 //	pass     the way to kube-apiserver            upstream, passthrough, fallback
 //	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, observe,
 //	                                              cached
-//	operate  what those who run it see            logging, diagnose, assess, enrol, plugin, admin
+//	operate  what those who run it see            logging, diagnose, assess, preview, enrol, plugin,
+//	                                              admin
 //
 // A wing's documentation says what it knows and never knows. suites has the tests of the whole.
 //

@@ -11,7 +11,7 @@ declare -A rooms=(
 	[gate]="remember apistatus view request fairness auth audit admission"
 	[pass]="upstream passthrough fallback"
 	[store]="seed reflector fresh lane watchers selfcheck registry observe cached"
-	[operate]="logging diagnose assess enrol plugin admin"
+	[operate]="logging diagnose assess preview enrol plugin admin"
 )
 suites="suites" # what tests share, and tests of the whole
 

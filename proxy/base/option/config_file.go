@@ -121,6 +121,9 @@ func (t *Table) Changed(other *Table) (fields []string) {
 type headerField struct{ field, want string }
 
 func (t *Table) header() []headerField {
+	if t.Partial {
+		return nil
+	}
 	return []headerField{{"apiVersion", t.APIVersion}, {"kind", t.Kind}}
 }
 
@@ -139,6 +142,9 @@ func (r *fileReader) field(key, value *yaml.Node) {
 	}
 	row := slices.IndexFunc(r.table.rows, func(x row) bool { return !x.flagOnly && fileField(x.flag.Name) == key.Value })
 	header := slices.IndexFunc(r.table.header(), func(h headerField) bool { return h.field == key.Value })
+	if t := r.table; t.Partial && row < 0 {
+		return
+	}
 	if key.Kind != yaml.ScalarNode || row < 0 && header < 0 {
 		wrong("unknown field; watchfan config prints all there are")
 		return

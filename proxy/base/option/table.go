@@ -17,6 +17,9 @@ import (
 type Table struct {
 	// APIVersion and Kind begin a configuration file.
 	APIVersion, Kind string
+	// Partial is true for a table with some of a configuration file's settings. Nothing is said about
+	// other fields of the file, nor about those that begin it.
+	Partial bool
 	// Titles are the titles of groups, in the order of the groups. Other groups follow in the order
 	// in which they are begun.
 	Titles []string

@@ -338,3 +338,79 @@ func TestFormsAreQuiet(t *testing.T) {
 		t.Error("the view is of pods alone")
 	}
 }
+
+// An event that is quiet for all clients of a view is a walk over the object, a copy of what is visible, and a comparison.
+func BenchmarkQuiet(b *testing.B) {
+	pod := objects()[0].(*corev1.Pod)
+	pod.Spec.Containers[0].Env = nil
+	for i := range 12 {
+		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprint("NAME_", i), Value: strings.Repeat("value ", 12)})
+	}
+	pod.ManagedFields[0].FieldsV1.Raw = []byte(`{"f:metadata":{` + strings.Repeat(`"f:labels":{".":{},"f:app":{}},`, 40) + `"f:annotations":{}}}`)
+	v := newView(metrics.NewSet(), Config{Name: "v", Quiet: true, Resources: []Part{{Resource: "pods",
+		Keep: []Kept{"spec.nodeName", "status.phase", "status.podIPs"}, Where: "status.phase notin (Succeeded, Failed)", Namespaces: Namespaces{Labels: "team=a"}}}})
+	inJSON, inProtobuf := inBoth(b, pod)
+	for e, before := range map[framing.Encoding]*framing.Object{framing.JSON: inJSON, framing.Protobuf: inProtobuf} {
+		b.Run(e.String(), func(b *testing.B) {
+			variant, err := v.Variant(pods, e, false, false)
+			if err != nil || !before.In(variant.Trim) {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.SetBytes(int64(len(before.Bytes())))
+			for b.Loop() {
+				if after := before.Repeated(7); !after.In(variant.Trim) || !after.SameIn(variant.Trim, before) {
+					b.Fatal("told")
+				}
+			}
+		})
+	}
+}
+
+// FuzzForms cuts any bytes that a scanner takes for a pod. What is left is an object without anything else to
+// leave out. If Go's types would have written the bytes, it is what is left of the decoded object.
+func FuzzForms(f *testing.F) {
+	for _, o := range objects()[:2] {
+		raw, err := o.(*corev1.Pod).Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	v := newView(metrics.NewSet(), Config{Name: "v", Quiet: true, Resources: []Part{{Resource: "pods", Where: "status.startTime!='2001-09-09T01:46:40Z',spec.hostNetwork!=x",
+		Keep: []Kept{"spec.nodeName", "spec.containers[*].resources.limits['cpu']", "spec.volumes[*].configMap.name", "status", "metadata.annotations['a/b']"},
+		Drop: []Field{"status.conditions.type", "status.containerStatuses"}}}})
+	variant, err := v.Variant(pods, framing.Protobuf, false, false)
+	if err != nil {
+		f.Fatal(err)
+	}
+	scanner, typeMeta := framing.NewScanner(framing.Protobuf, nil), []byte("\n\t\n\x02v1\x12\x03Pod")
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		o, err := scanner.Item(raw, typeMeta)
+		if err != nil {
+			return
+		}
+		left := bytes.Join(o.AppendTrimmed(nil, variant.Trim), nil)
+		_ = o.In(variant.Trim)
+		again, ok := variant.Trim.With(nil, false).Body(framing.Protobuf, left)
+		if twice := bytes.Join(again, nil); !ok || again != nil && !bytes.Equal(twice, left) {
+			t.Fatalf("%q became %q and then %q", raw, left, twice)
+		}
+		var pod corev1.Pod
+		if err := pod.Unmarshal(raw); err != nil {
+			return
+		}
+		if written, err := pod.Marshal(); err != nil || !bytes.Equal(written, raw) {
+			return
+		}
+		var keep [][]string
+		for _, name := range slices.Concat(identity, owners) {
+			keep = append(keep, []string{"metadata", name})
+		}
+		keep = append(append(keep, v.parts[0].keep...), []string{"kind"}, []string{"apiVersion"})
+		want := withoutEmpty(removed(decoded(t, o.Bytes()), keep, v.parts[0].drop))
+		if got := withoutEmpty(decoded(t, left)); !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %v\nwant %v", got, want)
+		}
+	})
+}

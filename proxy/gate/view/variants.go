@@ -167,3 +167,28 @@ func (p part) in() func(*framing.Object) bool {
 		return (len(names) == 0 || names[o.Namespace]) && selector.Matches(labels.Set(o.Labels))
 	}
 }
+
+// Unknown returns the paths of the view's part about a resource that lead to no field that is known of it:
+// those of a newer API server, and misspelt ones. Nothing is known of a custom resource.
+func (v *View) Unknown(of schema.GroupVersionResource) (paths []string) {
+	message, i := messageOf(of), v.partOf(of.GroupResource())
+	if message == "" || i < 0 {
+		return nil
+	}
+	p := v.parts[i]
+	var all []string
+	for _, k := range p.Keep {
+		all = append(all, string(k))
+	}
+	for _, f := range p.Drop {
+		all = append(all, string(f))
+	}
+	for _, c := range p.where {
+		all = append(all, c.path)
+	}
+	return slices.DeleteFunc(all, func(path string) bool {
+		names := parsePath(path)
+		_, err := readMessages().find(message, names)
+		return err == nil || isType(names)
+	})
+}

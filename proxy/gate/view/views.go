@@ -39,6 +39,9 @@ func New(opts *Options, set *metrics.Set) *Views {
 	return vs
 }
 
+// Get returns the view with a name; nil for none.
+func (vs *Views) Get(name string) *View { return vs.byName[name] }
+
 // Enter returns the view in which the request of x is made, and takes the view's prefix from x's
 // target. It returns nil for a request outside of all views. refused answers a path below /views
 // that is not served; x then keeps its target, which must not be passed through.

@@ -22,7 +22,7 @@
 //	(parts)  (children) (tables)   (clients) (instruments)
 //
 // Each command has a file of its name, and each part of `bench run` has one: traffic, stalled,
-// crowd, http2, storm, egress, nodes and resync. All parts use run and session.
+// crowd, http2, through, storm, egress, nodes and resync. All parts use run and session.
 package main
 
 import (

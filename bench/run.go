@@ -72,6 +72,8 @@ var parts = []part{
 		most: func(o *Options) int { return o.HTTP2Crowd/mostStreams + 1 }},
 	{name: "http2", section: http2Section, measure: (*program).http2, after: (*program).http2Floor,
 		most: func(o *Options) int { return o.HTTP2Clients }},
+	{name: "through", section: throughSection, measure: (*program).through, after: (*program).throughNginx,
+		most: func(*Options) int { return 1 }},
 	{name: "storm", section: stormSection, measure: (*program).storm,
 		most: func(o *Options) int { return o.StormClients + o.StormUntouched }},
 	{name: "egress", section: egressSection, object: func(o *Options) string { return o.Object }, measure: (*program).egress,

@@ -63,6 +63,7 @@ type Options struct {
 	ResyncClients  int             // clients that resync at once
 	ResyncDirect   int             // the same at kube-apiserver
 	ResyncScale    int             // clients to which the CPU time is scaled
+	Nginx          string          // path of nginx, for the part through; "" is none
 	StormClients   int             // watches that begin at once
 	StormUntouched int             // watchers that get events meanwhile
 }
@@ -181,6 +182,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	addList(fs, &o.Protocols, "egress-protocols", "versions of HTTP that they speak, as `name,…`; h2 is over TLS alone",
 		load.ParseProtocol)
 	addList(fs, &o.Lean, "lean", "`percentages` of them that ask for objects without managed fields", parseNumber(100))
+	fs.StringVar(&o.Nginx, "nginx", o.Nginx, "`path` of nginx, with which the part through compares; empty: without it")
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
 		func(string) error { o.quick(); return nil })
 	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour",

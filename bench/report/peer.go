@@ -26,6 +26,7 @@ var (
 	WatchfanBare = Peer{"watchfan", false}
 	FloorTLS     = Peer{"writev", true} // floor.go; it has no cluster, and its turn comes after the others
 	FloorBare    = Peer{"writev", false}
+	Nginx        = Peer{"nginx", true} // of the part through alone
 	Peers        = []Peer{Direct, WatchfanTLS, WatchfanBare}
 )
 

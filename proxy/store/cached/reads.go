@@ -243,8 +243,6 @@ func (c *Reads) finish(x *exchange.Exchange, r *read, o request.Outcome) {
 // prepare reviews r, and gives it a lane that may answer it. Then the outcome is open. The review comes
 // first: the package's documentation says why, and which reads pass through without one.
 func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
-	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
-	defer cancel()
 	if why := c.neverCached(r); why != "" {
 		return request.PassThrough(why)
 	}
@@ -254,6 +252,8 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	if c.passesUnasked(x, r) {
 		return request.PassThrough(request.Cheaper)
 	}
+	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), lane.Wait)
+	defer cancel()
 	if o = c.review(wait, r); !o.Open() {
 		return o
 	}

@@ -159,11 +159,15 @@ const longQueue = time.Second
 
 // read reads from conn. When bytes have come, it waits for a turn.
 func (a *Arrival) read(conn *net.TCPConn, p []byte) (int, error) {
+	socket, err := NewSocket(conn)
+	if err != nil {
+		return 0, err
+	}
 	if a.all == nil || a.over.Load() {
-		return conn.Read(p)
+		return socket.Read(p)
 	}
 	a.all.give(a)
-	n, err := conn.Read(p)
+	n, err := socket.Read(p)
 	if n == 0 {
 		return n, err
 	}

@@ -13,7 +13,7 @@ import (
 func readSocket(raw syscall.RawConn, p []byte, wait bool) (n int, err error) {
 	rerr := raw.Read(func(fd uintptr) bool {
 		for {
-			if n, err = syscall.Read(int(fd), p); err != syscall.EINTR {
+			if n, err = sysRead(fd, p); err != syscall.EINTR {
 				return !wait || err != syscall.EAGAIN
 			}
 		}
@@ -29,4 +29,25 @@ func readSocket(raw syscall.RawConn, p []byte, wait bool) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// writeSocket writes p to a socket, and waits for room.
+func writeSocket(raw syscall.RawConn, p []byte) (n int, err error) {
+	werr := raw.Write(func(fd uintptr) bool {
+		for n < len(p) {
+			var more int
+			if more, err = sysWrite(fd, p[n:]); err == syscall.EAGAIN {
+				return false
+			} else if err != nil && err != syscall.EINTR {
+				return true
+			}
+			n += more
+		}
+		err = nil
+		return true
+	})
+	if werr != nil {
+		err = werr
+	}
+	return n, err
 }

@@ -157,7 +157,10 @@ func (st *stream) copy(from io.Reader, length int64) error {
 		if length >= 0 && (total > length || last && total < length) {
 			return errLength
 		}
-		return st.send([][]byte{p}, last)
+		if length > 0 && last && len(p) == 0 {
+			return nil // END_STREAM has been sent
+		}
+		return st.send([][]byte{p}, last || total == length)
 	})
 }
 

@@ -3,7 +3,6 @@ package passthrough
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -261,6 +260,9 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	if h.lasts {
 		end = p.attend(h)
 	}
+	if isBrief(r.asked) && !h.lasts && body.whole() {
+		ctx = upstream.Brief(ctx)
+	}
 	resp, err := p.Upstream.Pass(r.id, h.source.Stranger, r.req.WithContext(ctx))
 	r.sent()
 	if err == nil {
@@ -277,8 +279,23 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	p.Metrics.count(r.asked, resp.StatusCode)
 	r.audit.Answered(resp.StatusCode)
 	r.begin(&x.Response, resp)
-	x.Response.Reader = &responseBody{resp.Body, p.Metrics, end}
+	from := &responseBody{resp.Body, p.Metrics, end}
+	x.Response.Reader = from
 	trim(x, r.asked, resp)
+	if whole, ok := resp.Body.(*upstream.Whole); ok && x.Response.Reader == from {
+		x.Response.Reader, x.Response.Body = nil, exchange.BodySlices{whole.Bytes}
+		_ = from.Close()
+	}
+}
+
+// isBrief reports whether kube-apiserver answers a request with one object, all at once.
+func isBrief(asked *request.Request) bool {
+	switch asked.Subresource {
+	case "", "status", "scale", "binding", "eviction", "token":
+		return asked.IsResource && (asked.Verb == "get" && asked.Method == http.MethodGet || asked.Verb == "create" ||
+			asked.Verb == "update" || asked.Verb == "patch" || asked.Verb == "delete")
+	}
+	return false
 }
 
 // leftEvery is the time between two looks whether the client of a request that may last has left.
@@ -355,7 +372,13 @@ func (r *passing) begin(answer *exchange.Response, resp *http.Response) {
 
 // addFields adds the fields of from, sorted by name.
 func addFields(to *exchange.Header, from http.Header) {
-	for _, name := range slices.Sorted(maps.Keys(from)) {
+	names := make([]string, 0, 16)
+	for name := range from {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	*to = slices.Grow(*to, len(names))
+	for _, name := range names {
 		for _, value := range from[name] {
 			to.Add(name, value)
 		}

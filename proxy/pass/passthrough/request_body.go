@@ -67,6 +67,16 @@ func (p *Forwarder) receive(x *exchange.Exchange, r *passing, body *requestBody)
 	return body.receive()
 }
 
+// whole reports whether the whole body has come, and is kept. b may be nil.
+func (b *requestBody) whole() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err == io.EOF && b.total <= b.keep
+}
+
 var errBodyNotKept = errors.New("request body is too long to be sent again")
 
 // receive waits until the whole body, or upstream.MaxKeptBody bytes of it, have come. It returns the

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -35,7 +36,8 @@ import (
 // and with every request that it answers with 401. A request on that connection that it has not
 // begun to answer has to be sent again, and a long body cannot be. It leaves connections of HTTP/1.1
 // open. So strangers' requests go over HTTP/1.1, one at a time on a connection. From its first
-// acceptance on, a token uses the shared HTTP/2 connection.
+// acceptance on, a token uses the shared HTTP/2 connection, and for brief requests the connections of
+// HTTP/1.1 that known clients share; see type direct.
 //
 // A stranger's request may say Expect: 100-continue; see package passthrough. If it is refused, it costs
 // that connection, because its body was not sent.
@@ -49,7 +51,7 @@ import (
 // link is dead or the process behind it is stopped. $HTTP2_READ_IDLE_TIMEOUT_SECONDS and
 // $HTTP2_PING_TIMEOUT_SECONDS, which client-go reads, change both times. Below HTTP/2, and for
 // HTTP/1, the kernel does the same for the link; see dialer. Only the reader of a response can
-// notice that an HTTP/1 server is stopped; see package lane's watchdog.
+// notice that an HTTP/1 server is stopped; see package lane's watchdog, and directConn.Read.
 //
 // Responses are never decompressed. There is no timeout but the context of the request.
 //
@@ -77,7 +79,11 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	if dials {
 		// With this dialer, client-go also makes separate transports. Otherwise it shares
 		// http.DefaultTransport, which decompresses.
-		cfg.Dial = dialer(endDeadPeer).DialContext
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dialer(endDeadPeer).DialContext(ctx, network, address)
+			noteTCP(ctx, c)
+			return c, err
+		}
 	}
 	if err := pingOften(); err != nil {
 		return nil, err
@@ -100,6 +106,11 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		}
 		return cfg
 	}
+	directly := func(cfg *rest.Config) *rest.Config {
+		cfg = rest.CopyConfig(cfg)
+		cfg.Wrap(func(below http.RoundTripper) http.RoundTripper { return &direct{below: below, silence: silence} })
+		return cfg
+	}
 	anonymous := rest.AnonymousClientConfig(cfg)
 	for _, t := range []struct {
 		rt  *http.RoundTripper
@@ -107,9 +118,9 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		set func(*http.Transport)
 	}{
 		{&u.own, cfg, nil},
-		{&u.naming, cfg, forClients},
+		{&u.naming, directly(cfg), forClients},
 		{&u.ownUpgrade, http1(cfg), nil},
-		{&u.known, anonymous, forClients},
+		{&u.known, directly(anonymous), forClients},
 		{&u.strangers, http1(anonymous), forStrangers},
 	} {
 		if *t.rt, err = rest.TransportFor(t.cfg); err == nil && t.set != nil {
@@ -158,17 +169,12 @@ func forStrangers(t *http.Transport) {
 // configure calls set for the transport that client-go has made, below its wrappers and before its
 // first use. When a CA certificate changes, client-go clones it with its settings.
 func configure(rt http.RoundTripper, set func(*http.Transport)) error {
-	for {
-		switch t := rt.(type) {
-		case *http.Transport:
-			set(t)
-			return nil
-		case utilnet.RoundTripperWrapper:
-			rt = t.WrappedRoundTripper()
-		default:
-			return fmt.Errorf("%T cannot be configured", rt)
-		}
+	t := httpTransport(rt)
+	if t == nil {
+		return fmt.Errorf("%T cannot be configured", rt)
 	}
+	set(t)
+	return nil
 }
 
 // deadPeer is how long a peer may leave data or probes unanswered.

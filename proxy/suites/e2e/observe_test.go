@@ -169,7 +169,7 @@ func TestObserveFaults(t *testing.T) {
 		clients.Go(func() { ways[i%3].drink(ctx, uri) })
 	}
 	report := observedBy(t, admin)
-	for fault, step := 0, min(*observed/8, 200_000); report.Events < *observed; fault++ {
+	for fault, step := 0, min(*observed/8, 50_000); report.Events < *observed; fault++ {
 		until := report.Events + step
 		steady.Until(t, fmt.Sprintf("event %d of %d", until, *observed), func() error {
 			if report = observedBy(t, admin); report.Events < until {

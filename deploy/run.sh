@@ -39,7 +39,7 @@ stop() {
 			wait "${children[i]}" 2>/dev/null || true # a trap ends it
 		done
 	done
-	rm -rf "$state"
+	rm -rf "$state" ${try:+"$try"}
 }
 trap 'stop; exit 0' INT TERM HUP
 trap stop EXIT

@@ -97,7 +97,7 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 			_, err = e.awaitBundle(ctx, t.Name)
 		}
 		if err == nil && !e.DryRun {
-			e.awaitPolicy(ctx, t.Name, true)
+			e.awaitPolicy(ctx, t.Name, nil, true)
 		}
 		return o, err
 	}
@@ -111,13 +111,14 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 		}
 	}
 	if policy && !e.Template {
+		asks := map[string]any{Label: "true"}
 		if !e.DryRun {
-			_, err = e.awaitBundle(ctx, t.Namespace)
+			if _, err = e.awaitBundle(ctx, t.Namespace); err != nil {
+				return nil, err
+			}
+			e.awaitPolicy(ctx, t.Namespace, asks, true)
 		}
-		if err != nil {
-			return nil, err
-		}
-		return e.patch(ctx, t, template(map[string]any{"metadata": map[string]any{"labels": map[string]any{Label: "true"}}}))
+		return e.patch(ctx, t, template(map[string]any{"metadata": map[string]any{"labels": asks}}))
 	}
 	return e.write(ctx, t)
 }
@@ -127,7 +128,7 @@ func (e *Enroller) Leave(ctx context.Context, t Target) (*unstructured.Unstructu
 	if t.Namespace == "" {
 		o, err := e.label(ctx, t.Name, nil)
 		if err == nil && !e.DryRun {
-			e.awaitPolicy(ctx, t.Name, false)
+			e.awaitPolicy(ctx, t.Name, nil, false)
 		}
 		return o, err
 	}
@@ -199,12 +200,12 @@ func (e *Enroller) awaitBundle(ctx context.Context, namespace string) (addresses
 // policyPatience is how long kube-apiserver may take to see a label and a bundle.
 const policyPatience = 5 * time.Second
 
-// awaitPolicy waits until a pod without a label of its own would be enrolled in a namespace, or would not.
-// It asks kube-apiserver, which sees a label and a bundle a little later. It does not wait where it may not
-// ask, or where something else forbids such a pod.
-func (e *Enroller) awaitPolicy(ctx context.Context, namespace string, want bool) {
+// awaitPolicy waits until a pod with labels would be enrolled in a namespace, or would not. It asks
+// kube-apiserver, which sees a label and a bundle a little later. It does not wait where it may not ask, or
+// where something else forbids such a pod.
+func (e *Enroller) awaitPolicy(ctx context.Context, namespace string, labels map[string]any, want bool) {
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
-		"metadata": map[string]any{"generateName": "watchfan-enrol-"},
+		"metadata": map[string]any{"generateName": "watchfan-enrol-", "labels": labels},
 		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}}}
 	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, policyPatience, true, func(ctx context.Context) (bool, error) {
 		o, err := e.Client.Resource(pods).Namespace(namespace).Create(ctx, pod.DeepCopy(),

@@ -13,7 +13,7 @@ for port in "INSECURE_PORT $insecure" "SECURE_PORT $secure" "ADMIN_PORT $admin";
 	read -r name number <<<"$port"
 	if (exec 3<>"/dev/tcp/127.0.0.1/$number") 2>/dev/null; then
 		echo "Port $number is taken by another program, perhaps kubectl proxy or another watchfan."
-		echo "Stop that, or choose another port: make run $name=$((number < 50000 ? number + 10000 : number - 10000))"
+		echo "Stop that, or choose another port: make $([ -z "${TRY:-}" ] && echo run || echo try) $name=$((number < 50000 ? number + 10000 : number - 10000))"
 		exit 1
 	fi
 done

@@ -36,7 +36,8 @@ background() {
 
 install_chart() {
 	rm -rf "$try"
-	mkdir -p "$try/tls" "$try/config"
+	mkdir -m 700 "$try"
+	mkdir "$try/tls" "$try/config"
 	cp "$state/cluster/kubeconfig" "$KUBECONFIG"
 	ln -s ../kubectl ../helm ../pod ../watchfan "$try"
 	ln -s ../watchfan "$try/kubectl-watchfan"

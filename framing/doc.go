@@ -126,7 +126,7 @@
 //   - bookmarks, in the form of the upstream's own ([BookmarkForm]);
 //   - the first event of a watch in Tables, with the column definitions ([Columns]);
 //   - list envelopes, in the form of the upstream's own ([ListForm]);
-//   - objects without some of their fields, for lean clients and views ([Object.TrimmedFrame]);
+//   - objects without some of their fields, for lean clients and views ([Trim]);
 //   - ERROR events, from a Status that the caller has encoded ([ErrorFrame]).
 //
 // # Bounds
@@ -134,7 +134,8 @@
 // An event or a list item has at most [MaxEvent] bytes, which is what client-go accepts for an
 // event. JSON nests at most 10,000 levels ([ErrTooDeep]). So do groups of protobuf, which
 // Kubernetes does not use. Protobuf messages and CBOR maps are entered only as deep as a selectable
-// field lies. Everything else in them is skipped without recursion, in time linear in its bytes.
+// field, or a path of a [Trim], leads. Everything else in them is skipped without recursion, in time
+// linear in its bytes.
 //
 // JSON has U+FFFD in place of bytes that are not UTF-8. An object whose namespace, name or uid
 // contains it is an error in JSON, because it may look like another object ([ErrReplaced]). In labels

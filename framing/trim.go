@@ -23,8 +23,8 @@ type Trim struct {
 
 // Shape says what a Trim leaves of objects. Paths may be in any order.
 type Shape struct {
-	// Keep are paths to all that stays; none for everything. Always lead to what also stays: paths of
-	// an object's type, identity, labels and owners.
+	// Keep are paths to all that stays; none for everything. An object's type, name, namespace, uid,
+	// resourceVersion and labels must be among it.
 	Keep []Path
 	// Drops are left out, of what Keep keeps too. They are at most MostDrops.
 	Drops []Drop

@@ -283,6 +283,10 @@ func TestFormErrors(t *testing.T) {
 	f("pods", "status.newer=x", "", framing.Protobuf, false, "in protobuf status.newer is not known")
 	f("pods", "", "spec.newer", framing.Protobuf, false, "in protobuf spec.newer is not known")
 	f("pods", "", "spec.nodeName.x", framing.Protobuf, false, "in protobuf spec.nodeName is no object")
+	ignored := newView(metrics.NewSet(), Config{Name: "v", Resources: []Part{{Resource: "pods", Drop: []Field{"spec.newer", "data", "spec.nodeName"}}}})
+	if variant, err := ignored.Variant(pods, framing.Protobuf, false, false); err != nil || variant.Trim == nil {
+		t.Errorf("a field to drop that is not known: %v", err)
+	}
 	f("foos", "", "spec", framing.Protobuf, false, "in protobuf custom resources are not known")
 	f("foos", "", "metadata.generation", framing.Protobuf, false, "<nil>")
 	f("foos", "metadata.name=x", "spec", framing.Protobuf, true, "<nil>")

@@ -76,35 +76,42 @@ func (s *shaper) path(paths []framing.Path, names []string) []framing.Path {
 	case s.message == "":
 		return append(paths, framing.Names(names...))
 	}
-	return append(paths, s.find(names).path)
+	to, err := s.find(names)
+	s.fail(err)
+	return append(paths, to.path)
 }
 
+var errCustom = errors.New("custom resources are not known")
+
 // find returns what a path leads to in the form's message.
-func (s *shaper) find(names []string) target {
+func (s *shaper) find(names []string) (target, error) {
 	of := s.message
 	if of != bare {
 		of = readMessages().resources[of]
 	}
 	if of == "" {
-		s.fail(errors.New("custom resources are not known"))
-		return target{}
+		return target{}, errCustom
 	}
-	to, err := readMessages().find(of, names)
-	if err != nil {
-		s.fail(err)
-	}
-	return to
+	return readMessages().find(of, names)
 }
 
+// fail notes the first error.
 func (s *shaper) fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
+// drop leaves out the fields at paths. A field that is not known in protobuf stays: few kinds have all the
+// fields of a drop for several.
 func (s *shaper) drop(paths [][]string, of Selector) {
 	d := framing.Drop{}
 	for _, names := range paths {
+		if s.message != "" {
+			if _, err := s.find(names); err != nil && err != errCustom {
+				continue
+			}
+		}
 		d.Fields = s.path(d.Fields, names)
 	}
 	if of != "" {
@@ -159,11 +166,12 @@ func (s *shaper) value(c condition, names []string) {
 	case s.message == "":
 		v.Path = framing.Names(names...)
 	default:
-		to := s.find(names)
+		to, err := s.find(names)
 		v.Path, v.Text = to.path, to.text()
-		if v.Text == nil || to.within != "" {
-			s.fail(fmt.Errorf("%s has no single value", c.path))
+		if err == nil && (v.Text == nil || to.within != "") {
+			err = fmt.Errorf("%s has no single value", c.path)
 		}
+		s.fail(err)
 	}
 	s.shape.Where.Values = append(s.shape.Where.Values, v)
 }

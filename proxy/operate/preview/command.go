@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -77,7 +79,11 @@ func (c *command) config(file string) (view.Config, error) {
 	var o view.Options
 	t := option.Table{Partial: true}
 	o.AddTo(&t)
-	if err := t.ReadFile("FILE", file); err != nil {
+	content, err := os.ReadFile(file)
+	if err == nil {
+		err = t.ReadConfig(filepath.Base(file), content)
+	}
+	if err != nil {
 		return view.Config{}, err
 	}
 	byName := make(map[string]view.Config)

@@ -88,7 +88,7 @@ func TestTry(t *testing.T) {
 	}
 	for _, want := range []string{"v1 pods of http", " in the view quiet\n", "objects                             4            2  50.0 %",
 		"\nevents in ", "                        5            2  40.0 %", "misspelt", "spec.nodename", "406: in protobuf spec.nodename is not known",
-		"1 namespaces had the labels", "views:\n", "          where: status.phase!=Failed\n"} {
+		"Namespaces with the labels at the start: 1.", "views:\n", "          where: status.phase!=Failed\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -114,4 +114,5 @@ func TestTryErrors(t *testing.T) {
 	f("a: b\n", "has no views", "--resource=pods")
 	f(strings.Replace(views, "!=Failed", " Failed", 1), `f.yaml:4: views: line 10: views[0].resources[0].where: "status.phase Failed" is no condition: column 14`, "--resource=pods")
 	f(views, `resolve "foos"`, "--resource=foos")
+	f("views: 1\n", "f.yaml:1: views: line 1: views: give a list", "--resource=pods")
 }

@@ -52,7 +52,7 @@ func (n *counting) printOdd(w io.Writer) {
 		fmt.Fprintf(w, "Clients that accept only protobuf get 406: %v.\n", n.protobuf)
 	}
 	if n.namespaces != nil {
-		fmt.Fprintf(w, "%d namespaces had the labels at the start. Later ones are not counted.\n", len(n.namespaces))
+		fmt.Fprintf(w, "Namespaces with the labels at the start: %d. Later ones are not counted.\n", len(n.namespaces))
 	}
 }
 

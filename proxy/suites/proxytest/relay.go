@@ -28,13 +28,14 @@ type Relay struct {
 	listener net.Listener
 	running  sync.WaitGroup // every goroutine
 
-	mu      sync.Mutex
-	backend string        // host:port of connections to come
-	delay   time.Duration // of each part that is read
-	held    chan struct{} // closed by Release; nil while nothing is held
-	drop    bool
-	closed  bool
-	pairs   map[*pair]struct{}
+	mu       sync.Mutex
+	backends []string      // host:port of connections to come, in turn
+	turn     int           // which is next
+	delay    time.Duration // of each part that is read
+	held     chan struct{} // closed by Release; nil while nothing is held
+	drop     bool
+	closed   bool
+	pairs    map[*pair]struct{}
 }
 
 // pair is a client's connection and the connection to the backend that belongs to it.
@@ -55,7 +56,7 @@ func NewRelay(t testing.TB, backend string) *Relay {
 
 // NewRelayAt is NewRelay with a TCP listener of the caller's, which the relay closes.
 func NewRelayAt(t testing.TB, l net.Listener, backend string) *Relay {
-	r := &Relay{listener: l, backend: backend, pairs: make(map[*pair]struct{})}
+	r := &Relay{listener: l, backends: []string{backend}, pairs: make(map[*pair]struct{})}
 	r.running.Go(r.accept)
 	t.Cleanup(r.close)
 	return r
@@ -88,7 +89,8 @@ func (r *Relay) close() {
 // carry relays one connection until it ends. A connection that the backend refuses is reset.
 func (r *Relay) carry(client *net.TCPConn) {
 	r.mu.Lock()
-	address := r.backend
+	address := r.backends[r.turn%len(r.backends)]
+	r.turn++
 	r.mu.Unlock()
 	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
@@ -174,11 +176,12 @@ func (p *pair) reset() {
 	p.close()
 }
 
-// Redirect sends connections to come to another backend.
-func (r *Relay) Redirect(backend string) {
+// Redirect sends connections to come to other backends. Of several, as behind a load balancer, each has
+// the next connection.
+func (r *Relay) Redirect(backends ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.backend = backend
+	r.backends = backends
 }
 
 // Delay holds back each part of at most 32 KiB for d before the next is read. The network is then

@@ -24,6 +24,7 @@ var connectionKinds = []kind{
 	{name: "slow readers of large lists", run: held(5, sip(crawler, allConfigMaps+"resourceVersion=0", 1024, 100*time.Millisecond))},
 	{name: "watchers that do not read", run: held(20, sip(crawler, allConfigMaps+"watch=1&resourceVersion=0", 0, longestRound))},
 	{name: "WebSockets that ping and do not read", run: held(20, deafPings)},
+	{name: "WebSocket messages without an end", run: held(20, endlessMessages)},
 	{name: "heads byte by byte", run: held(20, drip("", head("GET", allConfigMaps, "slow", strings.Repeat("A: b\r\n", 1000)), 100*time.Millisecond))},
 	{name: "half handshakes", run: func(ctx context.Context, a *attacker) {
 		a.hold(ctx, 50, a.Secure, "", drip("\x16\x03\x01\x02\x00", "", longestRound))
@@ -116,6 +117,20 @@ func deafPings(ctx context.Context, a *attacker, conn net.Conn) error {
 	_, err := proxytest.OpenWebSocket(conn, allConfigMaps+"watch=1&fieldSelector=metadata.name=none", nil, "Authorization: Bearer "+a.Hostile.Crawler)
 	for err == nil && proxytest.Sleep(ctx, 100*time.Millisecond) {
 		_, err = conn.Write(pings)
+	}
+	return err
+}
+
+// endlessMessages open watches over WebSockets, and send one message each of empty and of long fragments, with
+// pings in between, and read no answer.
+func endlessMessages(ctx context.Context, a *attacker, conn net.Conn) error {
+	part := bytes.Repeat(proxytest.ClientFrame(0x00, ""), 500)
+	part = append(part, proxytest.ClientFrame(0x00, strings.Repeat("f", 60_000))...)
+	part = append(part, proxytest.ClientFrame(proxytest.PingFrame, "between fragments")...)
+	_, err := proxytest.OpenWebSocket(conn, allConfigMaps+"watch=1&fieldSelector=metadata.name=none", proxytest.ClientFrame(0x01, "begins"),
+		"Authorization: Bearer "+a.Hostile.Crawler)
+	for err == nil && proxytest.Sleep(ctx, 100*time.Millisecond) {
+		_, err = conn.Write(part)
 	}
 	return err
 }

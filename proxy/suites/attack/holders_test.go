@@ -15,11 +15,12 @@ import (
 // holding is an attack that makes the server hold memory for its clients, or takes places that others
 // need, and stays.
 type holding struct {
-	name     string
-	stranger bool // no credential is needed
-	watchfan bool // it is about a port or a cache that kube-apiserver does not have
-	crowd    bool // it is about many connections or requests; see crowdsLimit
-	attack   assault
+	name      string
+	stranger  bool // no credential is needed
+	watchfan  bool // it is about a port or a cache that kube-apiserver does not have
+	crowd     bool // it is about many connections or requests; see crowdsLimit
+	contained bool // the limit is that of a control group, and no flag says it
+	attack    assault
 }
 
 const (
@@ -64,6 +65,10 @@ var holdings = []holding{
 	{name: "short heads of strangers", crowd: true, attack: held(2000, drip(longHead(60_000), endless, trickle))},
 	{name: "bytes ahead of a watch", crowd: true, attack: held(2000, bytesAhead)},
 	{name: "garbage tokens", stranger: true, attack: garbageTokens},
+	{name: "WebSocket messages without an end", crowd: true, attack: held(200, endlessMessages)},
+	// In a container, whose kernel ends a process beyond the limit.
+	{name: "unread answers in a container", contained: true, watchfan: true, attack: unread(3, mallory, openAPI)},
+	{name: "unread lists in a container", contained: true, watchfan: true, attack: unread(50, crawler, crawl)},
 	{name: "the admin port's connections", stranger: true, watchfan: true, attack: adminConnections},
 }
 

@@ -67,7 +67,12 @@ func (h holding) test(t *testing.T, w *world, without float64) (live float64) {
 	if h.crowd {
 		limit = crowdsLimit
 	}
-	s := startServer(t, w, fmt.Sprintf("--memory-limit=%d", limit), "--history-bytes=8Mi")
+	var s *server
+	if h.contained {
+		s = startContained(t, w, limit, "--history-bytes=8Mi")
+	} else {
+		s = startServer(t, w, fmt.Sprintf("--memory-limit=%d", limit), "--history-bytes=8Mi")
+	}
 	g := &guests{server: s, world: w, counts: make(map[string]int)}
 	start(t, g.run)
 	start(t, w.churn)

@@ -32,11 +32,17 @@ func startServer(t *testing.T, w *world, args ...string) *server {
 	if *target == "kube-apiserver" {
 		return &server{secure: w.cluster.Address(), pid: apiserver, apiserver: apiserver, metrics: newClient(w.admin)}
 	}
+	return startProgram(t, w, proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack"), args...)
+}
+
+// startProgram starts a watchfan by a program.
+func startProgram(t *testing.T, w *world, program string, args ...string) *server {
+	t.Helper()
+	apiserver := w.cluster.Ready.Pids["kube-apiserver"]
 	authority, err := w.cluster.Authority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := proxytest.Binary(t, "WATCHFAN_BIN", "watchfan", "attack")
 	// Lanes that only attackers read end soon after them, and are cold again for the next.
 	args = append(args, "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
 	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, args...)

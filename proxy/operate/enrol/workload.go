@@ -207,11 +207,12 @@ func (e *Enroller) awaitPolicy(ctx context.Context, namespace string, labels map
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"generateName": "watchfan-enrol-", "labels": labels},
 		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}}}
-	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, policyPatience, true, func(ctx context.Context) (bool, error) {
-		o, err := e.Client.Resource(pods).Namespace(namespace).Create(ctx, pod.DeepCopy(),
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	follows := func(ctx context.Context) (bool, error) {
+		o, err := e.Client.Resource(pods).Namespace(namespace).Create(ctx, pod.DeepCopy(), dry)
 		return err == nil && (o.GetLabels()[EnrolledLabel] == "true") == want, err
-	})
+	}
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, policyPatience, true, follows)
 }
 
 func (e *Enroller) podSpec(ctx context.Context, t Target) (*corev1.PodSpec, error) {

@@ -16,8 +16,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// clientOf returns what rules know of the client of r, which is found out once. A pod's token is one client, and so are all
-// requests with the same user and user agent. A user whose name is not known is told apart by address.
+// clientOf returns what rules know of the client of r, which is found out once. A pod's token is one
+// client, and so are all requests with the same user and user agent. A user whose name is not known is
+// told apart by address.
 func clientOf(x *exchange.Exchange, r *read) observe.Client {
 	if r.client != nil {
 		return *r.client

@@ -50,7 +50,8 @@ func TestFallback(t *testing.T) {
 	parallel(t)
 	clients, kills, between, program := 12, cmp.Or(*killsWanted, 2), 20, binary(t, "WATCHFAN_BIN", "watchfan")
 	if nightly {
-		clients, kills, between, program = 1000, cmp.Or(*killsWanted, 10), 2*60*churnRate, binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
+		clients, kills, between = 1000, cmp.Or(*killsWanted, 10), 2*60*churnRate
+		program = binary(t, "WATCHFAN_PLAIN_BIN", "watchfan")
 	}
 	c := privateCluster(t)
 	direct := c.direct(t)

@@ -107,7 +107,8 @@ func TestFlip(t *testing.T) {
 		})
 	}
 	have("watchfan_passthrough_streams")
-	work := &churn{target: c.direct(t), namespaces: []string{"fallen"}, rate: churnRate, names: 24, seed: steady.Rand(t).Uint64()}
+	work := &churn{target: c.direct(t), namespaces: []string{"fallen"}, rate: churnRate, names: 24,
+		seed: steady.Rand(t).Uint64()}
 	endWork := work.start(t)
 	defer endWork()
 	for range 3 {

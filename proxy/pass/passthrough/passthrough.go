@@ -50,7 +50,8 @@ type Config struct {
 	Upstream   *upstream.Upstream
 	Authorizer *auth.Authorizer
 	Front      *auth.FrontProxies // the headers that they set are not forwarded
-	// Own reports whether kube-apiserver is known to answer for an API version itself, at once. nil is never.
+	// Own reports whether kube-apiserver is known to answer for an API version itself, at once; nil is never.
+	// It is not asked before kube-apiserver has let a client read, unless that takes long.
 	Own     func(schema.GroupVersion) bool
 	Ledger  *account.Ledger // counts what is held for clients
 	Audit   *audit.Log      // nil for none
@@ -157,7 +158,6 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	if asked.IsWatch() {
 		r.watch = newWatch(x, id, asked, why)
-		r.watch.list = r.watch.list && !(p.Own != nil && p.Own(asked.GVR.GroupVersion()))
 		if r.recall != nil || r.follower != nil {
 			r.req.Header.Del("Accept-Encoding") // compressed bytes do not show where an event ends
 		}

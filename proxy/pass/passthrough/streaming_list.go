@@ -114,9 +114,13 @@ func newListProbe(r *passing) *listProbe {
 	return &listProbe{r.asked.GVR, r.id, r.holding.source, &http.Request{Method: http.MethodGet, URL: &to, Header: header}}
 }
 
-// endless reports whether the server is known not to end lists of a resource. If it is not known, probe is
-// sent, or the answer to another client's awaited. What has been known for long is used, and asked again.
+// endless reports whether the server is known not to end lists of a resource. kube-apiserver itself ends
+// them. If it is not known, probe is sent, or the answer to another client's awaited. What has been known
+// for long is used, and asked again.
 func (p *Forwarder) endless(ctx context.Context, probe *listProbe) bool {
+	if p.Own != nil && p.Own(probe.gvr.GroupVersion()) {
+		return false
+	}
 	ask := func(ctx context.Context) bool { return p.learnEnd(ctx, probe) }
 	known, ok := p.lists.known.Get(probe.gvr)
 	if !ok {

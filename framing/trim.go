@@ -10,15 +10,14 @@ import (
 // immutable and may be used from any goroutine. Its address identifies it. nil is the form of whole
 // objects, of all of them.
 type Trim struct {
-	drops    []Drop
-	where    Where
-	in       func(*Object) bool
-	quiet    bool
-	keeps    bool // only what Keep says stays
-	protobuf bool
-	mask     mask
+	drops []Drop
+	where Where
+	in    func(*Object) bool
+	quiet bool
+	keeps bool // only what Keep says stays
+	mask  mask
 
-	annotations *mask
+	annotations *mask // in mask
 }
 
 // Shape says what a Trim leaves of objects. Paths may be in any order.
@@ -30,8 +29,6 @@ type Shape struct {
 	Drops []Drop
 	// Where selects objects by their values.
 	Where Where
-	// Protobuf is true if the paths are of protobuf.
-	Protobuf bool
 }
 
 // Drop is some of the fields that a Trim leaves out. An object that had no annotations but those
@@ -45,7 +42,7 @@ type Drop struct {
 
 // Where selects objects by the values of some of their fields.
 type Where struct {
-	// Values are at most MostValues.
+	// Values are at most MostValues, of different paths.
 	Values []Value
 	// Matches says for the values, in the same order, whether the object is selected. A value is a
 	// string, a number or a boolean of JSON without quotes; nil if there is none. They are valid until
@@ -71,7 +68,7 @@ func NewTrim(drops ...Drop) *Trim { return Shape{Drops: drops}.Trim() }
 
 // Trim returns the Trim of a shape.
 func (s Shape) Trim() *Trim {
-	t := &Trim{drops: s.Drops, where: s.Where, keeps: len(s.Keep) > 0, protobuf: s.Protobuf}
+	t := &Trim{drops: s.Drops, where: s.Where, keeps: len(s.Keep) > 0}
 	for _, path := range s.Keep {
 		t.mask.to(path, func(m *mask) { m.keeps = true }).keep = true
 	}

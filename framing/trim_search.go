@@ -151,7 +151,11 @@ func (c *trimmer) inner(in walk, m *mask, keeping bool) bool {
 		c.lists--
 		return false
 	}
-	in.skip()
+	if m.value > 0 && c.lists == 0 {
+		c.values[m.value-1] = c.valueOf(in)
+	} else {
+		in.skip()
+	}
 	return keeping
 }
 

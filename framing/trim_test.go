@@ -40,7 +40,7 @@ func trimOf(e framing.Encoding, keep []string, drops []framing.Drop) *framing.Tr
 	if keep == nil && reflect.DeepEqual(drops, []framing.Drop{leanOnly}) {
 		return framing.Lean
 	}
-	s := framing.Shape{Drops: slices.Clone(drops), Protobuf: e == framing.Protobuf}
+	s := framing.Shape{Drops: slices.Clone(drops)}
 	if keep != nil {
 		s.Keep = pathsOf(slices.Concat(identity, keep))
 	}
@@ -631,11 +631,10 @@ func FuzzTrimBody(f *testing.F) {
 
 // selecting returns a Trim that keeps data of objects with data=in, and counts how often it is asked.
 func selecting(e framing.Encoding, asked *int) *framing.Trim {
-	s := framing.Shape{Keep: pathsOf(append([]string{"data"}, identity...)), Where: framing.Where{
+	s := framing.Shape{Keep: pathsOf(append([]string{"data", "spec,a,b"}, identity...)), Where: framing.Where{
 		Values:  []framing.Value{{Path: framing.Names("spec", "a")}},
 		Matches: func(values [][]byte) bool { *asked++; return string(values[0]) == "in" }}}
 	if e == framing.Protobuf {
-		s.Protobuf = true
 		number := func(n ...protowire.Number) (p framing.Path) {
 			for _, n := range n {
 				p = append(p, framing.Step{Number: n})

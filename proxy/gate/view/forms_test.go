@@ -257,6 +257,8 @@ func TestFormsSelect(t *testing.T) {
 	f(pod, "metadata.annotations['a/b']=1,metadata.annotations['z']!=1,!metadata.annotations['z']", true)
 	f(pod, "metadata.generation=3,metadata.uid=u,metadata.creationTimestamp='2001-09-09T01:46:40Z',!metadata.deletionTimestamp", true)
 	f(pod, "metadata.labels['a'] in (c, b)", true)
+	f(pod, "status.phase!=Failed,status.phase!=Succeeded,spec.nodeName,spec['nodeName']=n1", true)
+	f(pod, "status.phase!=Running,status.phase!=Failed", false)
 	f(empty, "spec.nodeName", false)
 	f(empty, "!spec.nodeName,!spec.hostNetwork,spec.nodeName!=x,!metadata.generation,!status.startTime,!status.phase", true)
 	f(empty, "spec.nodeName=", false)

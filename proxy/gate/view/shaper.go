@@ -141,16 +141,24 @@ func (s *shaper) keep(p part) {
 	}
 }
 
+// where selects objects by their values.
 func (s *shaper) where(all []condition) {
 	if len(all) == 0 {
 		return
 	}
-	for _, c := range all {
-		s.value(c, parsePath(c.path))
+	at := make([]int, len(all)) // the index of each condition's value
+	var paths [][]string
+	for i, c := range all {
+		names := parsePath(c.path)
+		if at[i] = slices.IndexFunc(paths, func(p []string) bool { return slices.Equal(p, names) }); at[i] < 0 {
+			at[i] = len(paths)
+			paths = append(paths, names)
+			s.value(c, names)
+		}
 	}
 	s.shape.Where.Matches = func(values [][]byte) bool {
 		for i, c := range all {
-			if !c.matches(values[i]) {
+			if !c.matches(values[at[i]]) {
 				return false
 			}
 		}
@@ -158,6 +166,7 @@ func (s *shaper) where(all []condition) {
 	}
 }
 
+// value has the value of a condition read.
 func (s *shaper) value(c condition, names []string) {
 	v := framing.Value{}
 	switch {
@@ -187,6 +196,5 @@ func (s *shaper) trim(in func(*framing.Object) bool, quiet bool) (*framing.Trim,
 	if len(s.shape.Keep)+len(s.shape.Drops)+len(s.shape.Where.Values) == 0 && in == nil {
 		return nil, nil // whatever changes is seen
 	}
-	s.shape.Protobuf = s.message != ""
 	return s.shape.Trim().With(in, quiet), nil
 }

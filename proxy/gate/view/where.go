@@ -79,7 +79,7 @@ func (p *whereParser) found() string {
 }
 
 func (p *whereParser) space() {
-	p.at += len(p.text[p.at:]) - len(strings.TrimLeft(p.text[p.at:], " \t\n"))
+	p.at += len(p.text[p.at:]) - len(strings.TrimLeft(p.text[p.at:], " \t\r\n"))
 }
 
 // take takes a token that comes next.
@@ -95,7 +95,7 @@ func (p *whereParser) take(token string) bool {
 // wordLen is the length of the word that comes next. A word has no white space and none of =!(),'.
 func (p *whereParser) wordLen() int {
 	rest := p.text[p.at:]
-	if n := strings.IndexAny(rest, " \t\n=!(),'"); n >= 0 {
+	if n := strings.IndexAny(rest, " \t\r\n=!(),'"); n >= 0 {
 		return n
 	}
 	return len(rest)

@@ -142,6 +142,23 @@ func TestWatchGzip(t *testing.T) {
 	}
 }
 
+// A watch of Secrets is not compressed: the lengths would tell what they have in common with others' objects.
+func TestSecretsAreNotCompressed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		secrets := up.Add(proxytest.Resource{Version: "v1", Name: "secrets", Kind: "Secret"})
+		p := bubble.Start(t, up, func(o *proxy.Options) { o.Lane.CompressWatches = true })
+		secrets.Put("ns", "a", "1")
+		for target, want := range map[string]string{secrets.Path(): "", bubble.CMs: "gzip"} {
+			c := p.Send(bubble.Request{Target: target + "?watch=1&resourceVersion=0", Token: "t", Header: []string{"Accept-Encoding", "gzip"}})
+			if got := c.Response().Header.Get("Content-Encoding"); got != want {
+				t.Errorf("%s: Content-Encoding is %q, want %q", target, got, want)
+			}
+		}
+		p.Passed(0)
+	})
+}
+
 // A client is served from the cache only if the cluster allows it to read. The Warnings of
 // kube-apiserver about the resource reach each client.
 func TestWatchIsAuthorized(t *testing.T) {

@@ -68,6 +68,7 @@ type Cache struct {
 	// groups. It is stored after those appends. So a goroutine that loads progress first, and then
 	// reads a group to its end, has read everything up to progress.
 	progress atomic.Uint64
+	told     atomic.Int64 // see Told
 	// bookmarkForm is how bookmarks are written; nil until known.
 	bookmarkForm atomic.Pointer[framing.BookmarkForm]
 	// columns are what the first event of each subscription has more; nil until known.
@@ -122,6 +123,10 @@ func NewCache(limits Limits, flusher *Flusher) *Cache {
 // Progress returns the resourceVersion up to which the cache holds every change; 0 before the first
 // Replace.
 func (c *Cache) Progress() uint64 { return c.progress.Load() }
+
+// Told returns when upstream has last said how far it is: with a list, an event, a bookmark or a proof that
+// the cache is current. It is zero before the first Replace.
+func (c *Cache) Told() MonotonicTime { return MonotonicTime(c.told.Load()) }
 
 // SetBookmarkForm sets how bookmarks are written. No bookmarks are sent before it is called.
 func (c *Cache) SetBookmarkForm(f framing.BookmarkForm) {
@@ -284,11 +289,14 @@ func (c *Cache) AdvanceFrom(epoch, at, rv uint64) bool {
 }
 
 func (c *Cache) advanceLocked(rv uint64) {
-	if rv <= c.Progress() {
+	if rv < c.Progress() {
 		return
 	}
-	c.progress.Store(rv)
-	c.notifyLocked()
+	c.told.Store(int64(MonotonicNow()))
+	if rv > c.Progress() {
+		c.progress.Store(rv)
+		c.notifyLocked()
+	}
 }
 
 func (c *Cache) notifyLocked() {
@@ -342,6 +350,7 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	}
 	c.history.reset(rv)
 	c.progress.Store(rv)
+	c.told.Store(int64(MonotonicNow()))
 	c.notifyLocked()
 }
 

@@ -218,3 +218,30 @@ func TestStats(t *testing.T) {
 		t.Errorf("got %+v after all have left", got)
 	}
 }
+
+// TestTold: what upstream says of how far it is counts, also if that is no news, and nothing older.
+func TestTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := fanout.NewCache(fanout.Limits{}, fanout.NewFlusher(1, 0, nil))
+		if c.Told() != 0 {
+			t.Errorf("told at %v before the first list", c.Told())
+		}
+		for _, tell := range []struct {
+			rv   uint64
+			tell func(rv uint64)
+			news bool
+		}{
+			{5, func(rv uint64) { c.Reset(nil, rv, fanout.Ending{}) }, true},
+			{7, c.Advance, true},
+			{7, c.Advance, true},
+			{6, c.Advance, false},
+		} {
+			before := c.Told()
+			time.Sleep(time.Second)
+			tell.tell(tell.rv)
+			if now := fanout.MonotonicNow(); (c.Told() == now) != tell.news || !tell.news && c.Told() != before {
+				t.Errorf("%d: told at %v, and it is %v", tell.rv, c.Told(), now)
+			}
+		}
+	})
+}

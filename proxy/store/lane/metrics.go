@@ -3,6 +3,7 @@ package lane
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -27,6 +28,10 @@ var (
 		"Bytes of events written to clients, after any compression and without TLS.")
 	cachedRequests = exposition.Describe("counter", "watchfan_cached_requests_total",
 		"Requests answered from the cache. Watches count when they begin.")
+	cacheVersion = exposition.Describe("gauge", "watchfan_cache_resource_version",
+		"Newest resourceVersion up to which the cache has all changes.")
+	cacheVersionAge = exposition.Describe("gauge", "watchfan_cache_resource_version_age_seconds",
+		"Time since kube-apiserver has last said how far it is: with a list, an event, a bookmark or a proof of freshness.")
 	cacheObjects = exposition.Describe("gauge", "watchfan_cache_objects",
 		"Objects in the cache.")
 	cacheBytes = exposition.Describe("gauge", "watchfan_cache_bytes",
@@ -90,6 +95,13 @@ func newLaneMetrics(l *Lane) laneMetrics {
 		m.Gauge(metric, func() float64 { return float64(value(l.Cache.Stats())) })
 	}
 	stats(laneWatchers, func(s fanout.Stats) int64 { return int64(s.Subscriptions) })
+	m.Gauge(cacheVersion, func() float64 { return float64(l.Cache.Progress()) })
+	m.Gauge(cacheVersionAge, func() float64 {
+		if told := l.Cache.Told(); told != 0 {
+			return time.Duration(fanout.MonotonicNow() - told).Seconds()
+		}
+		return 0
+	})
 	stats(cacheObjects, func(s fanout.Stats) int64 { return int64(s.Objects) })
 	stats(cacheBytes, func(s fanout.Stats) int64 { return s.Bytes })
 	stats(cacheHistoryEvents, func(s fanout.Stats) int64 { return int64(s.HistoryEvents) })

@@ -321,6 +321,21 @@ func startManager(t *testing.T, kubeconfig string, _ int) func() ([]string, erro
 	return linesOf(state)
 }
 
+// TestReadYourWrites: a controller whose client reads its own writes from its informers (controller-runtime's
+// EnableReadYourWritesConsistency) finds each of them, and no read waits for ever: watches of a cache bring
+// what was written through the same watchfan, deletions too.
+func TestReadYourWrites(t *testing.T) {
+	s := newStage(t, "read-writes")
+	theirs, ours := programWays(t, sharedCluster(t), sharedWatchfan(t))
+	for _, w := range []programWay{theirs, ours} {
+		out, err := exec.CommandContext(t.Context(), binary(t, "CONTROLLERS_BIN", "controllers"),
+			"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}), "--writes", "20", s.ns).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", w.base, err, out)
+		}
+	}
+}
+
 //go:embed testdata/follow.py
 var followPython []byte
 

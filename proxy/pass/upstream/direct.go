@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -28,8 +29,8 @@ const (
 	// is used: where several kube-apiservers share an address, those that have come back get clients.
 	directIdle, directAge = strangersIdle, 5 * time.Minute
 	// silence is how long a connection brings nothing before the server is asked whether it answers at
-	// all, and how long it has for that.
-	silence = 5 * time.Second
+	// all, and patience how long it has for that: as long as client-go gives a handshake.
+	silence, patience = 5 * time.Second, 10 * time.Second
 	// directPause is how long requests do without, after no connection could be made.
 	directPause = 5 * time.Second
 	// mostResponseHead bounds the head of a response; net/http's bound.
@@ -55,8 +56,8 @@ func Brief(ctx context.Context) context.Context { return context.WithValue(ctx, 
 // when the server closes an idle connection at the same moment. A connection is used again only if a
 // response has ended properly, and the server has not closed it.
 type direct struct {
-	below   http.RoundTripper // client-go's
-	silence time.Duration     // see silence
+	below             http.RoundTripper // client-go's
+	silence, patience time.Duration     // see the constants
 
 	mu     sync.Mutex
 	idle   []*directConn // the one that was used last at the end
@@ -92,7 +93,7 @@ func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case req.Context().Err() != nil:
 		return nil, req.Context().Err()
-	case req.Method == http.MethodGet && !answered:
+	case req.Method == http.MethodGet && !answered && !errors.Is(err, errStopped):
 		return d.below.RoundTrip(req)
 	}
 	return nil, err
@@ -149,7 +150,7 @@ var errNotDirect = errors.New("the server is reached in another way")
 // dial makes a connection to the server of a URL, as the transport below would.
 func (d *direct) dial(ctx context.Context, to *url.URL) (*directConn, error) {
 	t := httpTransport(d.below)
-	if t == nil || to.Scheme != "https" || t.TLSClientConfig == nil {
+	if t == nil || to.Scheme != "https" || t.TLSClientConfig == nil || t.DialContext == nil || t.Proxy == nil {
 		return nil, errNotDirect
 	}
 	if through, err := t.Proxy(&http.Request{URL: to}); err != nil || through != nil {
@@ -243,6 +244,9 @@ func (d *direct) end(c *directConn) {
 	d.open--
 }
 
+// errStopped says that the server answers nobody.
+var errStopped = errors.New("the server brings nothing, and makes no connection")
+
 // answers returns an error if the server at to does not answer anybody, although its host does: it
 // makes no TLS handshake. Connections that bring nothing share the answer.
 func (d *direct) answers(to *url.URL) error {
@@ -251,11 +255,13 @@ func (d *direct) answers(to *url.URL) error {
 	if time.Since(d.asked) < d.silence {
 		return d.alive
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), d.silence)
+	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
 	defer cancel()
 	c, err := d.dial(ctx, to)
 	if err == nil {
 		_ = c.Conn.Close()
+	} else {
+		err = fmt.Errorf("%w: %w", errStopped, err)
 	}
 	d.asked, d.alive = time.Now(), err
 	return err
@@ -288,13 +294,16 @@ type directConn struct {
 // Read is the TLS connection's. While the server sends nothing, it looks now and then whether the server
 // answers others.
 func (c *directConn) Read(p []byte) (int, error) {
+	if c.reader == nil { // it is within its handshake, which has a time limit of its own
+		return c.socket.Read(p)
+	}
 	for {
 		if now := time.Now(); c.until.Sub(now) < c.from.silence/2 {
 			c.until = now.Add(c.from.silence)
 			_ = c.Conn.SetReadDeadline(c.until)
 		}
 		n, err := c.socket.Read(p)
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.reader == nil { // nil: it is within its handshake
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
 		if err := c.from.answers(c.to); err != nil {

@@ -28,7 +28,7 @@ func newDirect(t *testing.T, handle func(w http.ResponseWriter, r *http.Request,
 		handle(w, r, fmt.Sprintf("HTTP/%d on %s", r.ProtoMajor, r.RemoteAddr))
 	}))
 	s.EnableHTTP2, s.Config.ErrorLog = true, log.New(io.Discard, "", 0)
-	d := &direct{silence: time.Hour}
+	d := &direct{silence: time.Hour, patience: time.Hour}
 	if configure != nil {
 		configure(s, d)
 	}
@@ -207,13 +207,14 @@ func TestDirectSilence(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}, func(s *httptest.Server, d *direct) {
-		d.silence = 20 * time.Millisecond
+		d.silence = time.Millisecond
 		s.Listener = &gatedListener{s.Listener, gate, dialled}
 	})
 	if _, _, err := ask(t.Context(), d, http.MethodPost, s.URL+"/wait", ""); err != nil {
 		t.Errorf("a request to a server that answers others: %v", err)
 	}
 	close(gate)
+	d.patience = time.Millisecond
 	if _, _, err := ask(t.Context(), d, http.MethodPost, s.URL+"/stopped", ""); err == nil {
 		t.Error("no error of a request to a server that answers nobody")
 	}

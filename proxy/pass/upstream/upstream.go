@@ -108,7 +108,9 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 	}
 	directly := func(cfg *rest.Config) *rest.Config {
 		cfg = rest.CopyConfig(cfg)
-		cfg.Wrap(func(below http.RoundTripper) http.RoundTripper { return &direct{below: below, silence: silence} })
+		cfg.Wrap(func(below http.RoundTripper) http.RoundTripper {
+			return &direct{below: below, silence: silence, patience: patience}
+		})
 		return cfg
 	}
 	anonymous := rest.AnonymousClientConfig(cfg)

@@ -45,6 +45,9 @@ var (
 	// ErrCostly: together with all other filters, the filter would make the writer do too much for
 	// each change, or take too much memory. The caller asks upstream.
 	ErrCostly = errors.New("filters cost too much")
+	// ErrOutdated: what a client has seen as of the requested resourceVersion may not be what its view
+	// had then: the view or a namespace has changed since. The client must list again.
+	ErrOutdated = errors.New("the view has changed since")
 	// ErrClosed: the cache has ended.
 	ErrClosed = errors.New("cache is closed")
 	// ErrReencoded: a list shows an object in other bytes at the resourceVersion that the cache
@@ -91,6 +94,8 @@ type Cache struct {
 	groups      map[groupKey]*group
 	index       index
 	filtersSize int                      // bytes in the groups' filters
+	viewed      bool                     // there has been a group whose view selects objects
+	spaces      spaces                   // the namespaces that views select by label
 	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
 	members     int                      // of all groups, that are sent to clients
 	changed     chan struct{}            // closed and replaced when progress moves; nil if nobody waits
@@ -369,8 +374,15 @@ func (c *Cache) Close(ending Ending) {
 
 // endAllLocked ends the subscriptions and drops their groups. The next subscription begins a new
 // group.
-func (c *Cache) endAllLocked(ending Ending) {
-	for _, g := range c.groups {
+func (c *Cache) endAllLocked(ending Ending) { c.endLocked(ending, func(*group) bool { return true }) }
+
+// endLocked is endAllLocked for the groups that ends reports true for.
+func (c *Cache) endLocked(ending Ending, ends func(*group) bool) {
+	for key, g := range c.groups {
+		if !ends(g) {
+			continue
+		}
+		delete(c.groups, key)
 		c.dropLocked(g)
 		g.ending.Store(&ending)
 		for i := range g.parts {
@@ -379,7 +391,6 @@ func (c *Cache) endAllLocked(ending Ending) {
 			}
 		}
 	}
-	c.groups = make(map[groupKey]*group)
 }
 
 // Snapshot returns the current collection.

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -41,13 +42,13 @@ const (
 	staying             // clients whose filters select this one
 )
 
-// frameFor returns what a client with filter f gets of the change, if anything, without the fields
-// of t. It follows kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go,
+// frameFor returns what a client with filter f gets of the change, if anything, in the form of t. It
+// follows kube-apiserver (k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go,
 // convertToWatchEvent).
 //
 //	matched before  matches now
 //	no              yes          ADDED     new version
-//	yes             yes          MODIFIED  new version
+//	yes             yes          MODIFIED  new version; nothing if t is quiet and the form is the same
 //	yes             no           DELETED   version before, with this resourceVersion
 //	yes             deleted      DELETED   last version, as upstream sent it
 //	no              no           nothing
@@ -58,8 +59,13 @@ func (e *change) frameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) {
 		// A deletion carries the version before; namespace and name never change.
 		old = f.Match(e.Object)
 	}
+	if e.Type == framing.Deleted && f.namespaces.unknown(e.Object.Namespace) {
+		old = f.matches(cmp.Or(e.Prev, e.Object))
+	}
 	switch {
 	case e.recipients == leaving && cur, e.recipients == staying && !cur:
+		return framing.Frame{}, false
+	case cur && old && t.Quiet() && e.Prev != nil && e.Object.SameIn(t, e.Prev):
 		return framing.Frame{}, false
 	case cur && old:
 		return e.Object.TrimmedFrame(t, framing.Modified), true

@@ -258,6 +258,21 @@
 // the same Trim share compressed events and runs like others. A lane without such clients pays
 // nothing.
 //
+// # Views
+//
+// A view may select objects by what they contain, and be quiet ([framing.Trim]). Its clients' filters
+// select in its name too ([Filter.In]), so all that is said of filters holds: an object that enters is
+// ADDED, and the history, whether the cache's own or fetched, says what a client that resumes has to be
+// told. An object keeps the verdict and its form, so both are found out once for each version. In a
+// quiet view a new version is sent unless its form is the same but for the resourceVersion. So a client
+// may hold an older resourceVersion of an object than its watch has passed, and bookmarks and resumes
+// are what they always are (TestViews).
+//
+// A view may select namespaces by labels. No event of the collection says that those have changed. If
+// objects enter or leave a view by that, its subscriptions end as [Expired], and nobody resumes from
+// before ([ErrOutdated]): [Cache.SetNamespaces]. At two caches that learn of it at different times, a
+// client may resume at one from what it has been sent by the other meanwhile. Its next list repairs that.
+//
 // # Memory
 //
 // An idle subscription takes 179 bytes, or 854 with a filter that no other subscription has

@@ -25,6 +25,7 @@ type Filter struct {
 	terms     []term // the rest of the field selector
 	labels    []requirement
 	part      HashRanges // see Within
+	view                 // see In
 	key       string
 	cost      int // see costOf
 	size      int // in bytes
@@ -174,7 +175,10 @@ func (t term) String(fieldLabels []string) string {
 }
 
 // Match reports whether the filter selects the object.
-func (f *Filter) Match(o *framing.Object) bool {
+func (f *Filter) Match(o *framing.Object) bool { return f.matches(o) && f.namespaces.has(o.Namespace) }
+
+// matches is Match in any namespace.
+func (f *Filter) matches(o *framing.Object) bool {
 	if !f.inScope(o) || !f.part.has(o) {
 		return false
 	}
@@ -188,7 +192,7 @@ func (f *Filter) Match(o *framing.Object) bool {
 			return false
 		}
 	}
-	return true
+	return o.In(f.form)
 }
 
 // inScope reports whether the object has the filter's namespace and name, which never change.

@@ -115,6 +115,7 @@ func (c *Cache) groupLocked(r Request) *group {
 		return nil
 	}
 	c.groups[key] = g
+	c.viewed = c.viewed || f.Selects()
 	c.filtersSize += f.size
 	c.flusher.metrics.filterBytes.Add(float64(f.size))
 	return g
@@ -134,7 +135,8 @@ func (c *Cache) dropLocked(g *group) {
 // Variant is what subscriptions with the same filter may differ in, and still share everything but
 // their group. Its address identifies it. It is immutable.
 type Variant struct {
-	// Trim leaves fields out of all objects; nil leaves them whole.
+	// Trim is the form of all objects; nil leaves them whole. If it selects objects or is quiet, the
+	// filters of its clients are made with [Filter.In].
 	Trim *framing.Trim
 	// Account counts the subscriptions and what they are sent; nil for none.
 	Account *Account

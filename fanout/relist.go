@@ -118,7 +118,7 @@ func (c *Cache) diffLocked(
 			removals = append(removals, &change{
 				Type: framing.Deleted, Object: o.Deleted(r.from), Prev: o, ResourceVersion: at, Received: received,
 			})
-		case e != nil && e.mayLeave():
+		case e != nil && (c.viewed || e.mayLeave()):
 			e.recipients = staying
 			removals = append(removals, &change{
 				Type: e.Type, Object: e.Object, Prev: o, recipients: leaving, ResourceVersion: at, Received: received,

@@ -60,7 +60,7 @@ func (f *Filter) indexable() bool { return len(f.places()) > 0 }
 
 // selective reports whether the filter may select only a part of its namespace.
 func (f *Filter) selective() bool {
-	return len(f.terms) > 0 || len(f.labels) > 0 || !f.part.whole()
+	return len(f.terms) > 0 || len(f.labels) > 0 || !f.part.whole() || f.Selects()
 }
 
 // mostCounted bounds the objects that are counted to find out which of several indexes is best.

@@ -113,7 +113,7 @@ type Subscription struct {
 // Subscribe begins a subscription. It covers all changes from now on, once it is given to
 // [Flusher.Start]. The caller must do that, or call Cancel.
 //
-// It returns [ErrExpired], [ErrRelistGap], [ErrPreviousUnknown], [ErrNotFresh], [ErrCostly],
+// It returns [ErrExpired], [ErrRelistGap], [ErrOutdated], [ErrPreviousUnknown], [ErrNotFresh], [ErrCostly],
 // [ErrClosed], [ErrEventsOnly] or [ErrStale].
 func (c *Cache) Subscribe(r Request) (*Subscription, error) {
 	now := MonotonicNow()
@@ -174,6 +174,8 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	case FromVersion:
 		s.startVersion = r.ResourceVersion
 		switch {
+		case r.Filter.since() > r.ResourceVersion:
+			return fmt.Errorf("%w: %d", ErrOutdated, r.ResourceVersion)
 		case r.ResourceVersion >= progress:
 			s.skipTo = r.ResourceVersion
 		case c.history.inGap(r.ResourceVersion):

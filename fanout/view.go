@@ -1,0 +1,215 @@
+package fanout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/watchfan/watchfan/framing"
+)
+
+// view is what a filter selects by besides what its client asks for. The zero value selects all.
+type view struct {
+	form       *framing.Trim // that selects objects or is quiet; nil for none
+	namespaces *Namespaces   // nil for all
+	from       uint64        // see since
+}
+
+// In returns a filter that selects of what f selects what a view has: the objects of form, which lie
+// in the namespaces, if those are not nil. The history says which objects a view has had, as it says
+// that of any selector; but not before resourceVersion from, because the view was another.
+func (f *Filter) In(form *framing.Trim, namespaces *Namespaces, from uint64) *Filter {
+	if !form.Selects() && !form.Quiet() && namespaces == nil && from == 0 {
+		return f
+	}
+	in := *f
+	in.view = view{form, namespaces, from}
+	in.fixed = in.fixed && !form.Selects() && !form.Quiet() && namespaces == nil
+	in.key += fmt.Sprintf(" view %p %p", form, namespaces)
+	if namespaces != nil { // what was found before they changed is of another filter
+		in.key += fmt.Sprintf(" %d", namespaces.version.Load())
+	}
+	in.cost++
+	in.size = in.sizeOf()
+	return &in
+}
+
+// Selects reports whether the view has a part of the objects only.
+func (v *view) Selects() bool { return v.form.Selects() || v.namespaces != nil }
+
+// since returns the resourceVersion from which on the history says what the view has had.
+func (v *view) since() uint64 {
+	if v.namespaces == nil {
+		return v.from
+	}
+	return max(v.from, v.namespaces.since.Load())
+}
+
+// Outdated reports whether a client that has seen the state as of resourceVersion rv may have seen
+// another one than the view had then.
+func (v *view) Outdated(rv uint64) bool { return rv < v.since() }
+
+// Namespaces are those that a label selector selects, as the filters of one cache see them.
+type Namespaces struct {
+	selector labels.Selector
+	// selected says of each namespace that there is whether it is selected. Immutable.
+	selected atomic.Pointer[map[string]bool]
+	// since is the resourceVersion from which on it has said so.
+	since atomic.Uint64
+	// version is how often selected has changed.
+	version atomic.Uint64
+}
+
+// has reports whether a namespace is selected. n may be nil, for all.
+func (n *Namespaces) has(namespace string) bool { return n == nil || (*n.selected.Load())[namespace] }
+
+// unknown reports whether it is not known if a namespace was selected, because it was deleted before the
+// cache began. The deletion of an object there is told: the client may have the object.
+func (n *Namespaces) unknown(namespace string) bool {
+	if n == nil {
+		return false
+	}
+	_, there := (*n.selected.Load())[namespace]
+	return !there
+}
+
+// mostDeleted bounds the deleted namespaces that Namespaces know.
+const mostDeleted = 4096
+
+// choose returns which namespaces the selector selects. It keeps those that have been deleted while
+// they were selected: their objects' deletions may still come, and another namespace of the name may
+// not be selected.
+func (n *Namespaces) choose(all map[string]labels.Set, before map[string]bool) map[string]bool {
+	selected, deleted := make(map[string]bool, len(all)), 0
+	for name, in := range before {
+		if _, there := all[name]; in && !there && deleted < mostDeleted {
+			selected[name] = true
+			deleted++
+		}
+	}
+	for name, set := range all {
+		selected[name] = n.selector.Matches(set)
+	}
+	return selected
+}
+
+// NamespaceLabels are the namespaces that there are. They are immutable.
+type NamespaceLabels struct {
+	ByName map[string]labels.Set
+	// Since is the resourceVersion after which no namespace that there was before has had other labels.
+	Since uint64
+	// Gap says that some may have had other labels in between.
+	Gap bool
+}
+
+// spaces is what a cache knows of namespaces. The cache's mutex guards it.
+type spaces struct {
+	known      *NamespaceLabels
+	bySelector map[string]*Namespaces // that filters use
+}
+
+// mostSelectors bounds the selectors that are kept although no filter uses them.
+const mostSelectors = 64
+
+// Namespaces returns the namespaces that a selector selects; nil for a nil selector. The cache keeps
+// them up to date. It has been told of the namespaces ([Cache.SetNamespaces]).
+func (c *Cache) Namespaces(selector labels.Selector) *Namespaces {
+	if selector == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.spaces.known == nil {
+		c.spaces.known = &NamespaceLabels{}
+	}
+	key := selector.String()
+	n := c.spaces.bySelector[key]
+	if n == nil {
+		n = &Namespaces{selector: selector}
+		selected := n.choose(c.spaces.known.ByName, nil)
+		n.selected.Store(&selected)
+		n.since.Store(c.spaces.known.Since)
+		if c.spaces.bySelector == nil {
+			c.spaces.bySelector = make(map[string]*Namespaces)
+		}
+		c.spaces.bySelector[key] = n
+	}
+	return n
+}
+
+// SelectsNamespaces reports whether a subscription's view selects namespaces by their labels.
+func (c *Cache) SelectsNamespaces() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.groups {
+		if g.filter.namespaces != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// SetNamespaces tells the cache which namespaces there are. Where objects enter or leave a view by
+// that, its subscriptions end with ending: no event of the collection says so, and no resourceVersion
+// of it says whether a client knows. Who resumes from a resourceVersion before gets [ErrOutdated]. One
+// goroutine at a time calls it.
+func (c *Cache) SetNamespaces(known *NamespaceLabels, ending Ending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.spaces.known == known {
+		return
+	}
+	c.spaces.known = known
+	used := make(map[*Namespaces]bool)
+	for _, g := range c.groups {
+		used[g.filter.namespaces] = true
+	}
+	for key, n := range c.spaces.bySelector {
+		if !used[n] && len(c.spaces.bySelector) > mostSelectors {
+			delete(c.spaces.bySelector, key)
+		} else if c.moveLocked(n) {
+			c.endLocked(ending, func(g *group) bool { return g.filter.namespaces == n })
+		}
+	}
+}
+
+// moveLocked makes n what its selector selects now. It reports whether objects have entered or left it.
+func (c *Cache) moveLocked(n *Namespaces) (moved bool) {
+	before := *n.selected.Load()
+	now := n.choose(c.spaces.known.ByName, before)
+	since := n.since.Load()
+	if c.spaces.known.Gap {
+		since = max(since, c.spaces.known.Since)
+	}
+	for name, in := range now {
+		was, there := before[name]
+		if in == was {
+			continue
+		}
+		if there { // a client that comes from before may hold objects, or lack them
+			since = max(since, c.spaces.known.Since)
+		}
+		if c.inhabitedLocked(name) {
+			since, moved = max(since, c.spaces.known.Since, c.Progress()), true
+		}
+	}
+	n.since.Store(since)
+	if !maps.Equal(before, now) {
+		n.selected.Store(&now)
+		n.version.Add(1)
+	}
+	return moved
+}
+
+// inhabitedLocked reports whether the cache holds an object of a namespace, or has a change of one.
+func (c *Cache) inhabitedLocked(namespace string) (has bool) {
+	first := &framing.Object{Key: namespace + "/"}
+	c.objects.tree.AscendGreaterOrEqual(first, func(o *framing.Object) bool {
+		has = o.Namespace == namespace
+		return false
+	})
+	return has || slices.ContainsFunc(c.history.changes, func(e *change) bool { return e.Object.Namespace == namespace })
+}

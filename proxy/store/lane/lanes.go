@@ -39,8 +39,9 @@ type Lanes struct {
 	givenUp     map[keptBy]time.Time                          // until when; see keepers.go
 	mistrusted  map[schema.GroupVersionResource]Mistrusted    // see mistrust.go
 
-	lastLane      uint64 // order of the last lane
-	lastSelection uint64 // number of the last lane with a selection
+	namespaces    *fanout.NamespaceLabels // nil until they are followed; see registry.Namespaces
+	lastLane      uint64                  // order of the last lane
+	lastSelection uint64                  // number of the last lane with a selection
 
 	// aggregated are the versions that another server answers for, with the zero time, and those
 	// that it answered for until just now, with the time before which they have no lanes. See
@@ -160,6 +161,7 @@ func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from u
 // startLocked starts a lane for a source. A lane of Tables begins at resourceVersion from.
 func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64, by account.Source) *Lane {
 	l := NewLane(ls, key, info)
+	l.setNamespaces(ls.namespaces)
 	l.from.Store(from)
 	ls.byKey[key] = l
 	ctx, cancel := context.WithCancel(ls.ctx)
@@ -370,6 +372,39 @@ func (ls *Lanes) Collections() map[schema.GroupVersionResource][]*Lane {
 		}
 	}
 	return collections
+}
+
+// SetNamespaces tells all lanes which namespaces there are. One goroutine at a time calls it.
+func (ls *Lanes) SetNamespaces(known *fanout.NamespaceLabels) {
+	ls.mu.Lock()
+	ls.namespaces = known
+	lanes := ls.allLocked()
+	ls.mu.Unlock()
+	for _, l := range lanes {
+		l.setNamespaces(known)
+	}
+}
+
+func (l *Lane) setNamespaces(known *fanout.NamespaceLabels) {
+	if known != nil {
+		rv := l.Cache.Progress()
+		l.Cache.SetNamespaces(known, fanout.Ending{Reason: fanout.Expired, Last: l.Expired(rv, rv+1)})
+	}
+}
+
+// Progress returns the latest resourceVersion that lanes have of each resource.
+func (ls *Lanes) Progress() map[schema.GroupResource]uint64 {
+	progress := make(map[schema.GroupResource]uint64)
+	for _, l := range ls.all() {
+		of := l.GVR.GroupResource()
+		progress[of] = max(progress[of], l.Cache.Progress())
+	}
+	return progress
+}
+
+// SelectNamespaces reports whether a view that selects namespaces by their labels has watches.
+func (ls *Lanes) SelectNamespaces() bool {
+	return slices.ContainsFunc(ls.all(), func(l *Lane) bool { return l.Cache.SelectsNamespaces() })
 }
 
 // MemoryShort reports whether memory is so short that no lane begins.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 )
@@ -60,5 +61,11 @@ func (ls *Lanes) Mistrusted() []Mistrusted {
 // mistrustedEnding ends the watches of a mistrusted lane.
 func (l *Lane) mistrustedEnding() fanout.Ending {
 	rv := l.Cache.Progress()
-	return fanout.Ending{Reason: fanout.Mistrusted, Last: apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, rv+1))}
+	return fanout.Ending{Reason: fanout.Mistrusted, Last: l.Expired(rv, rv+1)}
+}
+
+// Expired returns the event that ends a watch from resourceVersion rv, because nothing before oldest is
+// known.
+func (l *Lane) Expired(rv, oldest uint64) framing.Frame {
+	return apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, oldest))
 }

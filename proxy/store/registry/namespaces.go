@@ -1,0 +1,94 @@
+package registry
+
+import (
+	"context"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/lane"
+)
+
+// Namespaces follows the namespaces for views that select objects by the labels of their namespaces. It
+// tells all lanes of each change (fanout.Cache.SetNamespaces). It uses a lane like any other, with the
+// proxy's own identity, for as long as such views have watches, and for the idle timeout after that.
+//
+// A lane of another resource may have an event sooner than the lane of namespaces has the namespace. Its
+// view lacks the object until then.
+type Namespaces struct {
+	follower
+	asked atomic.Int64 // when they were last asked for, a fanout.MonotonicTime
+
+	// Guarded by mu.
+	known   fanout.NamespaceLabels // the last that the lanes were told
+	scanned *lane.Lane             // that has them
+	epoch   uint64                 // of its cache
+}
+
+var namespacesResource = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// NewNamespaces returns a Namespaces that follows nothing before the first question.
+func NewNamespaces(ls *lane.Lanes, discovery *upstream.Discovery) *Namespaces {
+	n := &Namespaces{}
+	n.follower = follower{lanes: ls, discovery: discovery, resource: namespacesResource, scan: n.scanLocked,
+		failed: func(error, time.Duration) {}, needed: n.needed, forget: func() bool { return true }}
+	return n
+}
+
+func (n *Namespaces) needed() bool {
+	return fanout.MonotonicNow()-fanout.MonotonicTime(n.asked.Load()) < fanout.MonotonicTime(followTick) || n.lanes.SelectNamespaces()
+}
+
+// Known waits until the lanes know the namespaces, and reports whether they do. If current is true, they
+// know each change that was acknowledged before the call.
+func (n *Namespaces) Known(ctx context.Context, current bool, patience time.Duration) bool {
+	n.asked.Store(int64(fanout.MonotonicNow()))
+	called := time.Now()
+	n.await(ctx)
+	n.mu.Lock()
+	l := n.lane
+	n.mu.Unlock()
+	if l == nil || !current || l.FilledAfter(called) {
+		return l != nil
+	}
+	proof, err := l.Freshness.Prove(ctx, patience)
+	if err != nil || l.Cache.WaitFor(ctx, proof.At) != nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lane != l {
+		return false // it has just ended
+	}
+	n.scanLocked(l.Cache.Snapshot())
+	return true
+}
+
+// scanLocked tells the lanes of the namespaces, if there are others or they have other labels.
+func (n *Namespaces) scanLocked(s fanout.Snapshot) {
+	before, epoch := n.known, n.lane.Cache.Epoch()
+	gap := n.scanned != n.lane || n.epoch != epoch
+	n.scanned, n.epoch = n.lane, epoch
+	now := &fanout.NamespaceLabels{ByName: make(map[string]labels.Set, s.Len()), Since: before.Since, Gap: gap}
+	same := !gap && s.Len() == len(before.ByName)
+	s.All(func(o *framing.Object) bool {
+		was, there := before.ByName[o.Name]
+		now.ByName[o.Name] = o.Labels
+		if there || before.ByName == nil {
+			now.Since = max(now.Since, o.ResourceVersion)
+		}
+		same = same && there && maps.Equal(was, labels.Set(o.Labels))
+		return true
+	})
+	if same {
+		return
+	}
+	n.known = *now
+	n.lanes.SetNamespaces(now)
+}

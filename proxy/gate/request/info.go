@@ -34,6 +34,8 @@ type Info struct {
 	Seed string     // of a sibling's request, see [SeedHeader]; "" for all others
 	View *view.View // in which the request is made, set behind Parse; nil for none
 
+	Ruled bool // a rule of the configuration names the view, and not the path
+
 	LegacyWatch    bool // the path has the deprecated /watch/ prefix
 	watchParameter bool
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,9 @@ type View struct {
 	// is bounded by that of the resources that have lanes.
 	mu   sync.Mutex
 	made map[form]made
+
+	outdated atomic.Bool // another view has its name now, or none
+	since    since       // see Since
 }
 
 // newView returns the view of a valid configuration. set may have its metrics already.

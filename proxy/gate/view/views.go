@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,29 +19,62 @@ import (
 // root is the path of all views.
 const root = "/views"
 
-// Views are the views of a server. They are immutable, and may be used from any goroutine.
+// Views are the views of a server. They may be used from any goroutine.
 type Views struct {
-	byName  map[string]*View
-	names   string           // for messages
+	set     *metrics.Set
 	unknown *metrics.Counter // requests for other names, rejected
+	now     atomic.Pointer[views]
+}
+
+// views are immutable.
+type views struct {
+	byName map[string]*View
+	names  string // for messages
 }
 
 // New returns the views of a server: the built-in one, and those of opts, which are valid. set gets
 // their metrics.
 func New(opts *Options, set *metrics.Set) *Views {
-	vs := &Views{
-		byName:  map[string]*View{Lean: newView(set, Config{Name: Lean, Drop: []Drop{{Fields: []Field{managedFields}}}})},
-		unknown: apistatus.Rejections(set, "view_unknown"),
-	}
-	for _, c := range opts.Views {
-		vs.byName[string(c.Name)] = newView(set, c)
-	}
-	vs.names = strings.Join(slices.Sorted(maps.Keys(vs.byName)), ", ")
+	vs := &Views{set: set, unknown: apistatus.Rejections(set, "view_unknown")}
+	vs.now.Store(&views{byName: map[string]*View{
+		Lean: newView(set, Config{Name: Lean, Drop: []Drop{{Fields: []Field{managedFields}}}})}})
+	vs.Replace(opts)
 	return vs
 }
 
+// Replace makes the views those of opts, which are valid, and the built-in one. A view of the same
+// configuration stays. It returns the others: those that are replaced or gone, with what replaces them,
+// nil for nothing. Watches in them must end, and then the caller calls Settle for what replaces them.
+func (vs *Views) Replace(opts *Options) (replaced map[*View]*View) {
+	before := vs.now.Load().byName
+	now := &views{byName: map[string]*View{Lean: before[Lean]}}
+	replaced = make(map[*View]*View)
+	for _, c := range opts.Views {
+		v, was := newView(vs.set, c), before[string(c.Name)]
+		switch {
+		case was != nil && was.Same(v):
+			v = was
+		case was != nil:
+			v.after(was)
+			replaced[was] = v
+		}
+		now.byName[string(c.Name)] = v
+	}
+	for name, was := range before {
+		if now.byName[name] == nil {
+			replaced[was] = nil
+		}
+	}
+	now.names = strings.Join(slices.Sorted(maps.Keys(now.byName)), ", ")
+	vs.now.Store(now)
+	for was := range replaced {
+		was.outdated.Store(true)
+	}
+	return replaced
+}
+
 // Get returns the view with a name; nil for none.
-func (vs *Views) Get(name string) *View { return vs.byName[name] }
+func (vs *Views) Get(name string) *View { return vs.now.Load().byName[name] }
 
 // Enter returns the view in which the request of x is made, and takes the view's prefix from x's
 // target. It returns nil for a request outside of all views. refused answers a path below /views
@@ -51,10 +85,11 @@ func (vs *Views) Enter(x *exchange.Exchange) (v *View, refused *metav1.Status) {
 		return nil, nil
 	}
 	name, rest, ok := cut(target.Path)
-	if v = vs.byName[name]; !ok || v == nil {
+	now := vs.now.Load()
+	if v = now.byName[name]; !ok || v == nil {
 		vs.unknown.Inc()
 		return nil, apistatus.Failure(http.StatusNotFound, metav1.StatusReasonNotFound,
-			"no such path in a view: the views of this server are "+vs.names+", and each serves the API below "+root+"/NAME")
+			"no such path in a view: the views of this server are "+now.names+", and each serves the API below "+root+"/NAME")
 	}
 	before := 0
 	if !strings.HasPrefix(x.Target, "/") {

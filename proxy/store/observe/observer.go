@@ -68,6 +68,9 @@ func (o *Observer) Report() Report { return o.results.all() }
 // Mode returns the mode of the reads of a client. Without rules it is Serve.
 func (o *Observer) Mode(c Client) Mode { return o.rules.Load().mode(c) }
 
+// View returns the name of the view in which a client reads; "" for none.
+func (o *Observer) View(c Client) string { return string(o.rules.Load().first(c).View) }
+
 // Ruled reports whether there is any rule.
 func (o *Observer) Ruled() bool { return len(*o.rules.Load()) > 0 }
 

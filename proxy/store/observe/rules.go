@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -30,8 +31,8 @@ type Tuning struct {
 // AddTo adds the options to t.
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Clients")
-	option.Objects[Rule](t, &o.Clients, "clients", "`RULES` that say whose reads are served, observed or off: the first "+
-		"that fits decides; the only field that is read again when the file changes (default all are served)")
+	option.Objects[Rule](t, &o.Clients, "clients", "`RULES` that say whose reads are served, observed or off, and in which "+
+		"view: the first that fits decides; with views the only field that is read again when the file changes (default all are served)")
 }
 
 // Mode says what becomes of the reads of a client.
@@ -51,6 +52,7 @@ type (
 	UserAgent string // a part of it
 	Resource  string // a plural name: pods or deployments.apps
 	Percent   int
+	View      string // the name of a view
 )
 
 // Rule gives a mode to the reads that fit all of its fields. An empty field fits all.
@@ -61,7 +63,10 @@ type Rule struct {
 	Resources  []Resource  `yaml:"resources,omitempty"`
 	// Percent is of the clients that fit otherwise: always the same ones, in each replica; 0 is all.
 	Percent Percent `yaml:"percent,omitempty"`
-	Mode    Mode    `yaml:"mode"`
+	// Mode is given, or View.
+	Mode Mode `yaml:"mode,omitempty"`
+	// View is the view in which the clients read; then Mode is Serve.
+	View View `yaml:"view,omitempty"`
 }
 
 // Rules are rules in their order.
@@ -98,8 +103,19 @@ func (r Resource) Wrong() string {
 
 // Wrong says what is wrong with a rule, apart from its parts.
 func (r Rule) Wrong() string {
-	if r.Mode == "" {
+	switch {
+	case r.Mode == "" && r.View == "":
 		return "has no mode: give off, observe or serve"
+	case r.Mode != "" && r.Mode != Serve && r.View != "":
+		return "has a view that nobody reads: give no mode, or serve"
+	}
+	return ""
+}
+
+// Wrong says what is wrong with the name of a view.
+func (v View) Wrong() string {
+	if !resourceName.MatchString(string(v)) {
+		return "is no name of a view: give lean, or one of views"
 	}
 	return ""
 }
@@ -145,12 +161,15 @@ func (r *Rule) fits(c Client) bool {
 		}))
 }
 
-// mode returns the mode of the reads of a client.
-func (rs Rules) mode(c Client) Mode {
+// first returns the rule about the reads of a client, or one that has them served.
+func (rs Rules) first(c Client) Rule {
 	for i := range rs {
 		if rs[i].fits(c) {
-			return rs[i].Mode
+			return rs[i]
 		}
 	}
-	return Serve
+	return Rule{}
 }
+
+// mode returns the mode of the reads of a client.
+func (rs Rules) mode(c Client) Mode { return cmp.Or(rs.first(c).Mode, Serve) }

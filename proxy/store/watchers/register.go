@@ -61,10 +61,13 @@ type Form struct{ Gzip, WebSocket bool }
 
 // Scope is the part of a resource that a watch asks for, as the client wrote it, and the view in
 // which it asks.
-type Scope struct{ Namespace, Name, Labels, Fields, Shard, View string }
+type Scope struct {
+	Namespace, Name, Labels, Fields, Shard, View string
+	Ruled                                        bool // a rule of the configuration names the view
+}
 
 // filters reports whether the watch wants a part of the objects only.
-func (s Scope) filters() bool { return s != Scope{View: s.View} }
+func (s Scope) filters() bool { return s != Scope{View: s.View, Ruled: s.Ruled} }
 
 // maxShown is the most that is kept of a client's user agent, of its name and of each selector, in
 // bytes.
@@ -82,7 +85,8 @@ func (w *Watcher) Describe(x *exchange.Exchange, l *lane.Lane, user string, scop
 	w.User = unique.Make(Shown(user))
 	w.UserAgent = unique.Make(Shown(x.Header.Get("User-Agent")))
 	w.Scope = unique.Make(Scope{
-		Shown(scope.Namespace), Shown(scope.Name), Shown(scope.Labels), Shown(scope.Fields), Shown(scope.Shard), scope.View})
+		Shown(scope.Namespace), Shown(scope.Name), Shown(scope.Labels), Shown(scope.Fields), Shown(scope.Shard), scope.View,
+		scope.Ruled})
 	w.Started, w.changes = fanout.MonotonicNow(), l.Changes()
 }
 

@@ -13,7 +13,7 @@
 //	                                              audit, admission
 //	pass     the way to kube-apiserver            upstream, passthrough, fallback
 //	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, observe,
-//	                                              cached
+//	                                              sharedlist, cached
 //	operate  what those who run it see            logging, diagnose, assess, preview, enrol, plugin,
 //	                                              admin
 //
@@ -47,7 +47,8 @@
 //
 //	lane            one resource in one representation, followed upstream and cached
 //	representation  JSON, protobuf or CBOR; whole objects, their metadata, or Tables
-//	view            a read-only part of the path space whose objects lack fields: /views/NAME
+//	view            a read-only part of the path space with fewer objects, fields and events: /views/NAME
+//	quiet           a view that tells of a change only what it shows
 //	lean            without metadata.managedFields, as a client or the view lean asks
 //	trimmed         without fields: lean, or what a view makes of an object
 //	filter          the whole condition of a watch or list: namespace, name, selectors
@@ -102,7 +103,7 @@
 //     options one that reads it again; one for each answer that is observed, until it is compared;
 //   - one for each lane: its reflector; while freshness is being proven one for each question, one for
 //     lists, and up to four for scouts; for all lanes, one that builds their indexes, one that follows
-//     CustomResourceDefinitions, and one that follows APIServices;
+//     CustomResourceDefinitions, one that follows APIServices, and one that follows namespaces;
 //   - one for each question to kube-apiserver that requests may share (remember.Coalescer), each
 //     lookup of a token's owner, and each list of Tables that clients share, for at most 10 s;
 //   - fanout's: one for each shard, and one more for each while watches are inspected;

@@ -2,13 +2,17 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -161,7 +165,14 @@ func (s *Server) actAs(h *handling) *metav1.Status {
 // checkView counts a request in its view, and refuses one that is not in a view that there is, or
 // that writes.
 func (s *Server) checkView(h *handling) *metav1.Status {
-	switch in := h.req.View; {
+	in := h.req.View
+	if in == nil && h.noView == nil {
+		var refused *metav1.Status
+		if in, refused = s.ruledView(h); refused != nil {
+			return refused
+		}
+	}
+	switch {
 	case h.noView != nil:
 		return h.noView
 	case in == nil:
@@ -169,10 +180,52 @@ func (s *Server) checkView(h *handling) *metav1.Status {
 	case !h.req.OnlyReads(h.Exchange):
 		h.warn = func() { h.Response.Header.Add("Allow", "GET, HEAD, OPTIONS") } // RFC 9110, section 15.5.6
 		return in.ReadOnly()
-	default:
-		in.Count(h.req.MetricVerb())
-		return nil
+	case in.Selects(h.req.GVR.GroupResource()) && h.req.MetricVerb() != "other":
+		if refused := h.withoutTables(); refused != nil {
+			return refused
+		}
 	}
+	in.Count(h.req.MetricVerb())
+	return nil
+}
+
+// ruledView returns the view in which a rule of the configuration has the client read, if this is a read of
+// objects. Its client knows nothing of the view, and writes at the same server. So a write is refused if
+// it would replace an object that the client may have read without all of its fields.
+func (s *Server) ruledView(h *handling) (in *view.View, refused *metav1.Status) {
+	if !h.req.IsResource {
+		return nil, nil
+	}
+	in = s.views.Get(s.cached.RuledView(h.Exchange, h.id, h.req))
+	switch {
+	case in == nil:
+		return nil, nil
+	case h.req.Verb == "update" && in.Changes(h.req.GVR.GroupResource()):
+		return nil, in.ReadOnly()
+	case h.req.MetricVerb() == "other":
+		return nil, nil
+	}
+	h.req.View, h.req.Ruled = in, true
+	return in, nil
+}
+
+// withoutTables makes the request one that a cache can answer whose view has a part of the objects: it
+// accepts no Tables, whose rows don't say which those are. kubectl accepts JSON too, and prints it itself.
+func (h *handling) withoutTables() *metav1.Status {
+	all := strings.Split(h.Header.Get("Accept"), ",")
+	accepted := slices.DeleteFunc(slices.Clone(all), func(clause string) bool { return strings.Contains(clause, "as=Table") })
+	switch len(accepted) {
+	case len(all):
+		return nil
+	case 0:
+		return apistatus.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(
+			"the view %s has no Tables of %s: accept application/json too", h.req.View.Name(), h.req.GVR.Resource))
+	}
+	in, ruled := h.req.View, h.req.Ruled
+	h.Header.Set("Accept", strings.Join(accepted, ","))
+	h.req, h.cacheable = request.Parse(h.Exchange)
+	h.req.View, h.req.Ruled = in, ruled
+	return nil
 }
 
 // admit counts a watch, and refuses reads beyond the limits.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/option"
@@ -188,11 +189,23 @@ func (o *Options) Validate() error {
 	return errors.Join(
 		t.Check(),
 		o.checkPorts(t),
+		o.checkViews(t),
 		o.Downstream.Check(t, o.SecurePort != 0),
 		o.Auth.Check(t),
 		o.Seed.Check(t, o.Downstream.TLSCertFile),
 		o.Fallback.Check(t, o.SecurePort, len(o.Cached.ResidentResources) > 0),
 		o.Cached.Check(t, o.SecurePort != 0))
+}
+
+// checkViews reports rules of clients with views that there are not.
+func (o *Options) checkViews(t *option.Table) error {
+	var errs []error
+	for _, r := range o.Observe.Clients {
+		if r.View != "" && r.View != view.Lean && !slices.ContainsFunc(o.View.Views, func(v view.Config) bool { return string(v.Name) == string(r.View) }) {
+			errs = append(errs, fmt.Errorf("%s: there is no view %q: give lean, or the name of one of views", t.Named("clients"), r.View))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // checkPorts reports ports with the same number. It also reports that both client ports are off.

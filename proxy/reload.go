@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,17 +20,17 @@ func (o *Options) readConfig() (Options, error) {
 	t := read.table()
 	err := t.ReadFile("config", o.configFile)
 	if err == nil {
-		err = t.Check()
+		err = errors.Join(t.Check(), read.checkViews(t))
 	}
 	return read, err
 }
 
-// followConfig reads the configuration file again whenever it changes, until serving ends. The rules of
-// clients count at once. The log names all else that has changed, because it needs a restart. A file
+// followConfig reads the configuration file again whenever it changes, until serving ends. The views and
+// the rules of clients count at once. The log names all else that has changed, because it needs a restart. A file
 // that is wrong changes nothing.
 func (s *Server) followConfig() {
 	file, err := files.Watch("configuration", s.opts.readConfig, s.log, s.opts.configFile)
-	started, rules, wrong := s.opts, s.opts.Observe.Clients, ""
+	started, rules, views, wrong := s.opts, s.opts.Observe.Clients, s.opts.View.Views, ""
 	if err == nil {
 		started = file.Current()
 	}
@@ -45,6 +46,10 @@ func (s *Server) followConfig() {
 		}
 		s.metrics.configRead.Set(1)
 		wrong = ""
+		if !reflect.DeepEqual(now.View.Views, views) {
+			views = now.View.Views
+			s.cached.ReplaceViews(s.views.Replace(&now.View))
+		}
 		if !reflect.DeepEqual(now.Observe.Clients, rules) {
 			rules = now.Observe.Clients
 			s.cached.SetRules(rules)
@@ -52,7 +57,7 @@ func (s *Server) followConfig() {
 		if !changed {
 			continue
 		}
-		fields := slices.DeleteFunc(started.table().Changed(now.table()), func(f string) bool { return f == "clients" })
+		fields := slices.DeleteFunc(started.table().Changed(now.table()), func(f string) bool { return f == "clients" || f == "views" })
 		if len(fields) > 0 {
 			s.log.Warn("The configuration file has changes that need a restart", "fields", strings.Join(fields, ", "))
 		}

@@ -87,3 +87,55 @@ func metric(p *bubble.Proxy) string {
 	_, text := p.Admin("/metrics")
 	return text
 }
+
+// Views count as soon as the file changes. Watches of a resource whose form is the same end gracefully,
+// and others have to list.
+func TestReloadViews(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write := func(keep string) {
+		t.Helper()
+		text := "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\nviews:\n- name: some\n  resources:\n" +
+			"  - {resource: foos, keep: [metadata]}\n  - {resource: configmaps, keep: [" + keep + "]}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("metadata")
+	flags := proxy.NewFlags()
+	if err := flags.Table.Flags().Parse([]string{"--config", file}); err != nil {
+		t.Fatal(err)
+	}
+	if err := flags.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		const foos = "/views/some/apis/ex.io/v1/foos?watch=1&allowWatchBookmarks=true&resourceVersion=0"
+		changed, same := p.Watch("/views/some"+bubble.AnyState), p.Watch(foos)
+		changed.Want("ADDED ns/a 101", "END 101")
+		same.Await(1)
+		write("metadata, data")
+		changed.WantEnd()
+		same.WantEnd()
+		if e := changed.Events(); e[len(e)-1].Type != "ERROR" || !strings.Contains(e[len(e)-1].Raw, "410") {
+			t.Errorf("got %v, want 410", changed.Strings())
+		}
+		if e := same.Events(); e[len(e)-1].Type != "BOOKMARK" {
+			t.Errorf("got %v, want a bookmark", same.Strings())
+		}
+		p.CMs.Put("ns", "b", "1")
+		if e := p.Watch("/views/some"+bubble.Since, 100).Await(1); e[0].Type != "ERROR" {
+			t.Errorf("got %v, want 410", e)
+		}
+		again := p.Watch("/views/some" + bubble.AnyState)
+		if e := again.Await(3); !strings.Contains(e[0].Raw, `"data"`) {
+			t.Errorf("got %v", again.Strings())
+		}
+		p.Watch("/views/some"+bubble.Since, 101).Want("ADDED ns/b 102")
+		p.Passed(0)
+	}, func(o *proxy.Options) {
+		ports, lane := o.InsecurePort, o.Lane
+		*o = flags.Options
+		o.InsecurePort, o.SecurePort, o.AdminPort, o.Lane = ports, 0, ports, lane
+	})
+}

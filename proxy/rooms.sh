@@ -10,7 +10,7 @@ declare -A rooms=(
 	[wire]="exchange websocket downstream http1 http2"
 	[gate]="remember apistatus view request fairness auth audit admission"
 	[pass]="upstream passthrough fallback"
-	[store]="seed reflector fresh lane watchers selfcheck registry observe cached"
+	[store]="seed reflector fresh lane watchers selfcheck registry observe sharedlist cached"
 	[operate]="logging diagnose assess preview enrol plugin admin"
 )
 suites="suites" # what tests share, and tests of the whole

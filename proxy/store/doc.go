@@ -9,8 +9,9 @@
 //	lane       one resource served from a cache: first list, history, use
 //	watchers   the register of open watches
 //	selfcheck  comparisons of lanes with kube-apiserver while they are served
-//	registry   definitions of custom resources and APIServices, followed
+//	registry   definitions of custom resources, APIServices and namespaces, followed
 //	observe    rules whose reads are cached, and comparisons of those that are not
+//	sharedlist lists that clients share who ask for the same at once
 //	cached     one read answered from a lane, or passed through
 //
 // # Herds

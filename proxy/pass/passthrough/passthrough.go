@@ -440,9 +440,15 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	if err == nil {
 		resp, err = p.begin(r, resp)
 	}
+	if err == nil && resp.StatusCode < http.StatusMultipleChoices && r.watch != nil && selects(r.asked) {
+		_ = resp.Body.Close()
+		err = errUnselected
+	}
 	if err != nil {
 		var st *metav1.Status
 		switch {
+		case errors.Is(err, errUnselected):
+			st = unselected(r.asked)
 		case errors.Is(err, errEndless):
 			st = p.Metrics.noWatchList()
 		case ctx.Err() != nil:

@@ -2,11 +2,15 @@ package passthrough
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -15,12 +19,47 @@ import (
 // the view's fields. kube-apiserver compresses larger ones anyway for clients that accept gzip.
 const trimmedAnswer = 256 << 10
 
-// trim leaves the fields of the request's view out of the answer in x, which has come with resp, if
-// it is a small object or list. Any other answer stays whole.
+// trim makes of the answer in x, which has come with resp, what the request's view has of it, if it is a
+// small object or list. Any other answer stays whole, unless the view has a part of the objects only: then
+// it is refused. So is a watch; see serveDetached.
 func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) {
-	if asked.View == nil || x.Method != http.MethodGet || asked.MetricVerb() == "other" || resp.StatusCode != http.StatusOK ||
-		resp.ContentLength <= 0 || resp.ContentLength > trimmedAnswer || resp.Header.Get("Content-Encoding") != "" {
+	if asked.View == nil || x.Method != http.MethodGet || asked.MetricVerb() == "other" || resp.StatusCode != http.StatusOK {
 		return
+	}
+	body, ok := trimmed(x, asked, resp, selects(asked))
+	switch {
+	case ok && body == nil:
+		replace(x, apistatus.NotFound(asked.GVR, asked.Name))
+	case ok:
+		x.Response.Reader, x.Response.Length = collected{bytes.NewReader(body), x.Response.Reader}, int64(len(body))
+	case selects(asked):
+		replace(x, unselected(asked))
+	}
+}
+
+// selects reports whether the view of a request has a part of the objects only.
+func selects(asked *request.Request) bool { return asked.View.Selects(asked.GVR.GroupResource()) }
+
+var errUnselected = errors.New("the view has a part of the objects only")
+
+// unselected is the answer to a request in such a view that kube-apiserver has answered with others too.
+func unselected(asked *request.Request) *metav1.Status {
+	return apistatus.ServiceUnavailable("the view " + asked.View.Name() + " has a part of the objects only, which " +
+		"this proxy can't tell from the others in this answer of kube-apiserver")
+}
+
+// replace answers x in the place of kube-apiserver.
+func replace(x *exchange.Exchange, st *metav1.Status) {
+	x.Response.Reset()
+	apistatus.Write(x, st)
+}
+
+// trimmed returns what the view has of an answer; nil for one object that it does not have. ok is false if
+// that can't be told. whole says that an answer whose length is not known may be waited for.
+func trimmed(x *exchange.Exchange, asked *request.Request, resp *http.Response, whole bool) (body []byte, ok bool) {
+	if resp.ContentLength == 0 || resp.ContentLength < 0 && !whole || resp.ContentLength > trimmedAnswer ||
+		resp.Header.Get("Content-Encoding") != "" || asked.IsWatch() {
+		return nil, false
 	}
 	encoding := framing.JSON
 	switch mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";"); mediaType {
@@ -28,22 +67,28 @@ func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) {
 	case "application/vnd.kubernetes.protobuf":
 		encoding = framing.Protobuf
 	default:
-		return
+		return nil, false
 	}
-	variant, err := asked.View.Variant(asked.GVR, encoding, false, false)
-	if err != nil || variant.Trim == nil {
-		return
+	metadata := strings.Contains(x.Header.Get("Accept"), "as=PartialObjectMetadata")
+	variant, err := asked.View.Variant(asked.GVR, encoding, metadata, false)
+	if err != nil || variant.Trim == nil || variant.Namespaces != nil {
+		return nil, false
 	}
 	from := x.Response.Reader
-	body, err := io.ReadAll(io.LimitReader(from, resp.ContentLength))
-	if err != nil || int64(len(body)) < resp.ContentLength {
+	body, err = io.ReadAll(io.LimitReader(from, trimmedAnswer+1))
+	if err != nil || int64(len(body)) < resp.ContentLength || len(body) > trimmedAnswer {
 		x.Response.Reader = collected{io.MultiReader(bytes.NewReader(body), from), from} // whose error comes again
-		return
+		return nil, false
 	}
-	if parts, ok := variant.Trim.Body(encoding, body); ok {
-		body = bytes.Join(parts, nil)
+	parts, ok := variant.Trim.Body(encoding, body)
+	switch {
+	case !ok:
+		x.Response.Reader = collected{bytes.NewReader(body), from}
+		return nil, false
+	case parts == nil:
+		return nil, true
 	}
-	x.Response.Reader, x.Response.Length = collected{bytes.NewReader(body), from}, int64(len(body))
+	return bytes.Join(parts, nil), true
 }
 
 // collected is a body that has been read, or its beginning.

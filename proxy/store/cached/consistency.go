@@ -61,7 +61,7 @@ func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, o request.Outcome) {
 	}
 	defer r.seat.Give()
 	s, ok := r.lane.Cache.SnapshotAt(rv)
-	if !ok {
+	if !ok || r.filter.Outdated(rv) {
 		o = request.PassThrough(request.History)
 	}
 	return s, o

@@ -9,8 +9,8 @@
 //	waiting.go           reads that wait for a lane to be filled
 //	consistency.go       the state that a resourceVersion asks for
 //	list.go              gets and lists; compressed_lists.go shares those with gzip
-//	list_tables.go       lists in Tables, shared by those who ask at the same instant
-//	shards.go            lists and watches with a shardSelector that a lane can't answer
+//	list_tables.go       lists in Tables (package sharedlist)
+//	shards.go            lists and watches, with a shardSelector or in a view, that must not pass through
 //	watch.go             watches; watch_subscribe.go chooses where they begin
 //	seeds.go             sibling replicas that ask for the content of a lane
 //	observe.go           reads that a rule keeps from the caches, and what would answer them (package observe)

@@ -35,8 +35,8 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) request.Outcome {
 		key = r.namespace + "/" + key
 	}
 	object, ok := snapshot.Get(key)
-	if !ok {
-		if first := r.Accepts[0]; first.Representation != (request.Representation{}) || first.Pretty {
+	if !ok || !r.filter.Match(object) {
+		if first := r.Accepts[0]; !r.selects() && first.Representation != (request.Representation{}) || first.Pretty {
 			return request.PassThrough(request.Form) // the Status's form is negotiated separately from the object's
 		}
 		apistatus.Write(x, apistatus.NotFound(r.GVR, r.Name))
@@ -250,7 +250,9 @@ func (r *read) behind(snapshot fanout.Snapshot, key listKey, last string, pause 
 
 // unselective reports whether the list has no selectors. Only then its continue token comes with
 // the number of remaining items.
-func (r *read) unselective() bool { return r.RawLabels == "" && r.RawFields == "" }
+func (r *read) unselective() bool {
+	return r.RawLabels == "" && r.RawFields == "" && !r.filter.Selects()
+}
 
 // envelope returns the bytes before and behind the items of a list.
 func (r *read) envelope(snapshot fanout.Snapshot, x extent) (head, tail []byte) {

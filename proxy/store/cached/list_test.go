@@ -40,7 +40,7 @@ func TestListWithoutSeat(t *testing.T) {
 		c := &Reads{ctx: t.Context(), Config: Config{Lane: &lane.Options{FreshnessTimeout: time.Second}}}
 		c.Fairness = fairness.New(t.Context(), 2, fairness.Purpose{Message: "no seat"})
 		for i := range c.Fairness.Seats() {
-			c.Fairness.Seat(userOf(byte(i)), time.Minute, nil, nil).Begin()
+			c.Fairness.Seat(fairness.Token(string(rune('a'+i))), time.Minute, nil, nil).Begin()
 		}
 		serve := func(line string) (served bool, code int32) {
 			o := c.serveFrom(&exchange.Exchange{Conn: proxytest.Conn{}}, readOf(t, l, line))

@@ -32,7 +32,7 @@ type Metrics struct {
 	seatWaitSeconds *metrics.FloatCounter
 
 	// Of rejected requests.
-	waitingReads, vain, unfitForm, invalidShard, withheldShard, held, unauthorized *metrics.Counter
+	waitingReads, vain, unfitForm, invalidShard, withheldShard, withheldView, held, unauthorized *metrics.Counter
 }
 
 // NewMetrics adds the metrics to a server's set.
@@ -52,6 +52,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		unfitForm:     apistatus.Rejections(set, "view_encoding"),
 		invalidShard:  apistatus.Rejections(set, "invalid_shard"),
 		withheldShard: apistatus.Rejections(set, "shard"),
+		withheldView:  apistatus.Rejections(set, "view"),
 		held:          apistatus.Rejections(set, "held_memory"),
 		unauthorized:  apistatus.Rejections(set, "unauthorized"),
 	}

@@ -50,7 +50,8 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 //	       that a cache can't answer                               no bound
 //	later  that have waited in vain, and lists and watches of a    lane.MostThrough at a time, in turns
 //	       resource that is mistrusted
-//	never  with a shardSelector that kube-apiserver would ignore   see shards.go
+//	never  with a shardSelector that kube-apiserver would ignore,  see shards.go
+//	       in a view that has a part of the objects
 func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
 	switch {
 	case c.withholds(r, why):
@@ -85,10 +86,10 @@ func (c *Reads) neverCached(r *read) request.Reason {
 // pass depends on the number of objects, but only those of clients that have been allowed the same list.
 func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	switch {
-	case r.indented(r.Accepts[0]):
+	case r.indented(r.Accepts[0]) && !r.selects():
 		return true
 	case r.listsTables():
-		return c.shared.first(tablesQuestion(x, r))
+		return c.shared.First(tablesQuestion(x, r))
 	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
 	case r.Verb == "get":

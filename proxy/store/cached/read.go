@@ -68,8 +68,14 @@ func (r *read) audited() audit.Read {
 // flow returns whose turns r takes.
 func (r *read) flow() fairness.Flow { return auth.FlowOf(r.id, r.conn.RemoteAddr()) }
 
-// startsLane reports whether the request starts a lane. A get of the current state does not.
-func (r *read) startsLane() bool { return r.Verb != "get" || r.ResourceVersion != "" }
+// startsLane reports whether the request starts a lane. A get of the current state does not, unless only
+// a lane can tell whether the view has the object.
+func (r *read) startsLane() bool {
+	return r.Verb != "get" || r.ResourceVersion != "" || r.variant.Namespaces != nil
+}
+
+// selects reports whether the view of r has a part of the objects only.
+func (r *read) selects() bool { return r.View.Selects(r.GVR.GroupResource()) }
 
 // acquire sets the lane, if there is one. It starts the lane if there is none and start is true.
 func (r *read) acquire(start bool) (o request.Outcome) {
@@ -92,6 +98,9 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 		return request.PassThrough(request.Selector)
 	}
 	r.filter = r.filter.Within(r.Shard.Part)
+	if r.View != nil {
+		r.filter = r.filter.In(r.variant.Trim, l.Cache.Namespaces(r.variant.Namespaces), r.View.Since(r.GVR.GroupResource()))
+	}
 	r.lane = l
 	return o
 }
@@ -156,10 +165,13 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 		return request.PassThrough(request.Resource)
 	}
 	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.fitting())
-	if !ok || r.indented(chosen) {
+	if !ok || r.indented(chosen) && !r.selects() {
 		return request.PassThrough(request.Form)
 	}
 	r.variant, _ = r.variantOf(chosen)
+	if r.variant.Namespaces != nil && !c.namespaces.Known(ctx, r.ResourceVersion == "", c.Lane.FreshnessTimeout) {
+		return request.PassThrough(request.Freshness)
+	}
 	r.form = chosen.Representation
 	if !r.startsLane() && !c.Lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
 		c.passing.noteLane(r.GVR, false)

@@ -23,6 +23,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/store/registry"
 	"github.com/watchfan/watchfan/proxy/store/seed"
 	"github.com/watchfan/watchfan/proxy/store/selfcheck"
+	"github.com/watchfan/watchfan/proxy/store/sharedlist"
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -63,9 +64,10 @@ type Reads struct {
 	encodings  *upstream.SupportedEncodings
 	sharding   *upstream.Sharding
 	crds       *registry.CRDWatcher
+	namespaces *registry.Namespaces
 	passing    *passing
 	compressed compressedLists
-	shared     *sharedLists // in Tables
+	shared     *sharedlist.Lists // in Tables
 	residents  []*resident
 	log        *slog.Logger
 	ctx        context.Context // ends when serving ends
@@ -101,10 +103,11 @@ func New(ctx context.Context, cfg Config) *Reads {
 		encodings:  upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
 		sharding:   upstream.NewSharding(cfg.Upstream, cfg.Guard),
 		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
+		namespaces: registry.NewNamespaces(lanes, cfg.Discovery),
 		APIs:       registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
 		passing:    newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
 		compressed: compressedLists{ledger: cfg.Ledger},
-		shared:     newSharedLists(lanes.Spawn),
+		shared:     sharedlist.New(lanes.Spawn),
 		log:        log,
 		ctx:        ctx,
 	}

@@ -24,10 +24,14 @@ func (c *Reads) unknownShard(ctx context.Context, r *read) request.Outcome {
 		"invalid shard selector: "+r.Shard.Err.Error()))
 }
 
-// withholds reports whether a list or watch with a shardSelector must not pass through. A lane answers
-// such reads, but not this one now. kube-apiserver ignores the parameter. It would send all other
-// objects too, to a client that may rely on earlier answers from here.
+// withholds reports whether a list or watch with a shardSelector, or in a view that has a part of the
+// objects, must not pass through. A lane answers such reads, but not this one now. kube-apiserver ignores
+// the parameter and knows no view. It would send all other objects too, to a client that may rely on
+// earlier answers from here. (Package passthrough takes care of gets, and of what no lane answers.)
 func (c *Reads) withholds(r *read, why request.Reason) bool {
+	if r.selects() && r.Verb != "get" {
+		return why == request.LaneFilling || why == request.LaneBound || why == request.NoLane || c.relies(r, why)
+	}
 	if !r.Sharded() || r.Shard.Err != nil || !c.relies(r, why) {
 		return false
 	}
@@ -43,7 +47,7 @@ func (c *Reads) relies(r *read, why request.Reason) bool {
 		return c.Discovery.Unclear(r.GVR)
 	}
 	if r.lane == nil || r.lane.Collection.Uncached() {
-		return false
+		return r.selects() && why == request.Freshness // of the namespaces that its view selects
 	}
 	switch why {
 	case request.LaneFilling:
@@ -62,7 +66,11 @@ func (c *Reads) relies(r *read, why request.Reason) bool {
 //	the lane is being filled or ends, a proof has failed, or filters cost too much     429
 //	discovery has not said whether there is such a resource                            429
 func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
-	c.Metrics.withheldShard.Inc()
+	if r.selects() {
+		c.Metrics.withheldView.Inc()
+	} else {
+		c.Metrics.withheldShard.Inc()
+	}
 	x.Recall = nil
 	watch := r.Verb == "watch"
 	switch past := why == request.History && (!watch || r.Resumes()); {
@@ -72,6 +80,10 @@ func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) requ
 		return request.Refuse(apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
 			"The resourceVersion for the provided list is too old."))
 	}
+	by := "by hash ranges"
+	if r.selects() {
+		by = "for the view " + r.View.Name()
+	}
 	return request.Refuse(apistatus.TooManyRequests("this proxy can't select " + request.ResourceText(r.GVR) +
-		" by hash ranges yet, and kube-apiserver can't at all"))
+		" " + by + " yet, and kube-apiserver can't at all"))
 }

@@ -44,6 +44,8 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 		r.kept = true
 		s.stream(x, want.Gzip)
 		return request.Answered()
+	case errors.Is(err, fanout.ErrOutdated), r.selects() && errors.Is(err, fanout.ErrRelistGap):
+		return c.serveExpired(x, r)
 	case errors.Is(err, fanout.ErrRelistGap):
 		slot, ok := r.lane.PassSkipped()
 		if !ok {
@@ -119,7 +121,7 @@ func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 	c, r := s.cached, s.read
 	scope := watchers.Scope{
 		Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields, Shard: r.Shard.Text,
-		View: r.View.Name()}
+		View: r.View.Name(), Ruled: r.Ruled}
 	client := clientOf(x, r)
 	s.watcher.Describe(x, r.lane, client.User, scope, watchers.Form{Gzip: gzip, WebSocket: r.WebSocket})
 	s.watcher.Slot = client.Slot
@@ -185,8 +187,10 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 	s.read = nil
 	c.Watchers.Add(&s.watcher)
 	c.Flusher.Start(&s.watcher.Sub, sink)
-	if c.ruledAway(&s.watcher) { // the rules have changed since it was asked for
-		s.watcher.Sub.End(moved)
+	if r.View.Outdated() { // since it was asked for
+		s.watcher.Sub.End(outdated(&s.watcher))
+	} else if e := c.ruledAway(&s.watcher); e != nil {
+		s.watcher.Sub.End(*e)
 	}
 }
 

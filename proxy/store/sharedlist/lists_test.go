@@ -1,4 +1,4 @@
-package cached
+package sharedlist
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
 )
 
-// sharing is sharedLists whose lists take a second each, and say when they began.
+// sharing is Lists whose lists take a second each, and say when they began.
 type sharing struct {
-	*sharedLists
+	*Lists
 	t       *testing.T
 	fails   bool
 	ending  bool // no list begins
@@ -28,7 +28,7 @@ const listTook = time.Second
 
 func newSharing(t *testing.T) *sharing {
 	s := &sharing{t: t}
-	s.sharedLists = newSharedLists(func(f func(context.Context)) bool {
+	s.Lists = New(func(f func(context.Context)) bool {
 		if s.ending {
 			return false
 		}
@@ -38,16 +38,16 @@ func newSharing(t *testing.T) *sharing {
 	return s
 }
 
-func (s *sharing) ask(context.Context) sharedAnswer {
+func (s *sharing) ask(context.Context) Answer {
 	s.mu.Lock()
 	s.asked++
 	s.mu.Unlock()
 	began := time.Now()
 	time.Sleep(listTook)
 	if s.fails {
-		return sharedAnswer{}
+		return Answer{}
 	}
-	return sharedAnswer{header: http.Header{}, body: []byte(began.Format(time.RFC3339Nano))}
+	return Answer{Header: http.Header{}, Body: []byte(began.Format(time.RFC3339Nano))}
 }
 
 // list is one client's list. It reports whether the client has an answer to share, and fails the
@@ -56,8 +56,8 @@ func (s *sharing) list(q byte) (done func(), ok bool) { return s.listOf(userOf(q
 
 func (s *sharing) listOf(user fairness.Flow, q byte) (done func(), ok bool) {
 	came := time.Now()
-	answer, done, ok := s.get(s.t.Context(), auth.Question{q}, user, s.ask)
-	if began, err := time.Parse(time.RFC3339Nano, string(answer.body)); ok && (err != nil || began.Before(came)) {
+	answer, done, ok := s.Get(s.t.Context(), auth.Question{q}, user, s.ask)
+	if began, err := time.Parse(time.RFC3339Nano, string(answer.Body)); ok && (err != nil || began.Before(came)) {
 		s.t.Errorf("a client that came at %s shares the list of %s", came, began)
 	}
 	if took := time.Since(came); took > 2*listTook {
@@ -71,13 +71,13 @@ func (s *sharing) listOf(user fairness.Flow, q byte) (done func(), ok bool) {
 func TestSharedLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSharing(t)
-		if !s.first(auth.Question{1}) || s.first(auth.Question{1}) || !s.first(auth.Question{2}) {
+		if !s.First(auth.Question{1}) || s.First(auth.Question{1}) || !s.First(auth.Question{2}) {
 			t.Fatal("not the first client alone is the first")
 		}
 		for i := range 300 {
 			s.clients.Go(func() {
 				time.Sleep(time.Duration(i) * listTook / 100)
-				if s.first(auth.Question{1}) {
+				if s.First(auth.Question{1}) {
 					t.Error("a client is the first while others wait")
 				}
 				if done, ok := s.list(1); ok {
@@ -95,7 +95,7 @@ func TestSharedLists(t *testing.T) {
 		if n := len(s.kept); n != 0 {
 			t.Errorf("%d lists are kept", n)
 		}
-		if !s.first(auth.Question{1}) {
+		if !s.First(auth.Question{1}) {
 			t.Error("a client long after others is not the first")
 		}
 	})
@@ -108,14 +108,14 @@ func TestSharedListsBounded(t *testing.T) {
 		s := newSharing(t)
 		var reading []func()
 		for q := range byte(mostSharedLists) {
-			s.first(auth.Question{q})
+			s.First(auth.Question{q})
 			done, ok := s.list(q)
 			if !ok {
 				t.Fatalf("list %d is not shared", q)
 			}
 			reading = append(reading, done)
 		}
-		s.first(auth.Question{100})
+		s.First(auth.Question{100})
 		if _, ok := s.list(100); ok {
 			t.Error("a list is shared beyond the bound")
 		}
@@ -127,7 +127,7 @@ func TestSharedListsBounded(t *testing.T) {
 		s.fails = false
 		ctx, cancel := context.WithTimeout(t.Context(), listTook/2)
 		defer cancel()
-		if _, _, ok := s.get(ctx, auth.Question{100}, userOf(100), s.ask); ok {
+		if _, _, ok := s.Get(ctx, auth.Question{100}, userOf(100), s.ask); ok {
 			t.Error("a client waits for longer than it wants to")
 		}
 		time.Sleep(listTook)
@@ -158,7 +158,7 @@ func TestSharedListsOfOne(t *testing.T) {
 		s := newSharing(t)
 		var reading []func()
 		for q := range byte(mostSharedLists) {
-			s.first(auth.Question{q})
+			s.First(auth.Question{q})
 			done, ok := s.listOf(userOf(1), q)
 			if ok != (q < mostSharedOfOne) {
 				t.Errorf("list %d of one user is shared: %t", q, ok)
@@ -185,17 +185,17 @@ func TestSharedListsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSharing(t)
 		for i := range mostAsked + 10 {
-			s.first(auth.Question{byte(i), byte(i >> 8)})
+			s.First(auth.Question{byte(i), byte(i >> 8)})
 		}
-		if n := len(s.sharedLists.asked); n != mostAsked {
+		if n := len(s.Lists.asked); n != mostAsked {
 			t.Errorf("%d lists are remembered, want %d", n, mostAsked)
 		}
-		if _, _, ok := s.get(t.Context(), auth.Question{7, 7, 7}, userOf(7), s.ask); ok {
+		if _, _, ok := s.Get(t.Context(), auth.Question{7, 7, 7}, userOf(7), s.ask); ok {
 			t.Error("a list that is not remembered is shared")
 		}
 		time.Sleep(listInstant)
-		s.first(auth.Question{7, 7, 7})
-		if n := len(s.sharedLists.asked); n != 1 {
+		s.First(auth.Question{7, 7, 7})
+		if n := len(s.Lists.asked); n != 1 {
 			t.Errorf("%d lists are remembered after their instant, want 1", n)
 		}
 	})

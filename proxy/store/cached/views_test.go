@@ -1,0 +1,176 @@
+package cached_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/gate/view"
+	"github.com/watchfan/watchfan/proxy/store/observe"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
+)
+
+// undone is a quiet view of the labels of ConfigMaps that are not done.
+func undone(namespaces view.Selector) view.Config {
+	return view.Config{Name: "undone", Quiet: true, Resources: []view.Part{{Resource: "configmaps", Keep: []view.Kept{"metadata.labels"},
+		Where: "data.v notin (done)", Namespaces: view.Namespaces{Labels: namespaces}}}}
+}
+
+func withViews(views ...view.Config) func(*proxy.Options) {
+	return func(o *proxy.Options) { o.View.Views = views }
+}
+
+const undonePath = "/views/undone"
+
+// A view that selects objects has those only: in watches, lists, pages and gets, from the cache and from
+// kube-apiserver. Its client is told of what it sees, and of bookmarks. What can't be selected is refused.
+func TestViews(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "b", "done")
+		p.CMs.Put("ns", "c", "1")
+		w := p.Watch(undonePath + bubble.AnyState)
+		w.Want("ADDED ns/a 101", "ADDED ns/c 103", "END 103")
+		p.CMs.Put("ns", "a", "2") // nobody sees that
+		p.CMs.Put("ns", "a", "2", "x", "1")
+		p.CMs.Put("ns", "c", "done")
+		p.CMs.Put("ns", "b", "3")
+		p.CMs.Put("ns", "b", "4")
+		p.CMs.Delete("ns", "a")
+		rest := []string{"MODIFIED ns/a 105", "DELETED ns/c 106", "ADDED ns/b 107", "DELETED ns/a 109"}
+		w.Want(append([]string{"ADDED ns/a 101", "ADDED ns/c 103", "END 103"}, rest...)...)
+		for _, e := range w.Events() {
+			if strings.Contains(e.Raw, `"data"`) {
+				t.Errorf("got %s", e.Raw)
+			}
+		}
+		p.Watch(undonePath+bubble.Since, 103).Want(rest...)
+		quiet := p.Watch(undonePath+bubble.Since, 109)
+		p.CMs.Put("ns", "b", "5")
+		time.Sleep(2 * time.Minute)
+		if events := quiet.Events(); len(events) == 0 || events[0].Type != "BOOKMARK" || events[0].RV != 110 {
+			t.Errorf("got %v", quiet.Strings())
+		}
+		p.CMs.Put("ns", "d", "1")
+		for _, path := range []string{"?resourceVersion=0", "", "?resourceVersion=0&pretty=1", "?limit=1"} {
+			resp, body := p.Get(undonePath + bubble.CMs + path)
+			if resp.StatusCode != http.StatusOK || strings.Contains(body, `"done"`) || strings.Contains(body, "ns/c") || strings.Contains(body, "remaining") ||
+				!strings.Contains(body, `"name":"b","namespace":"ns"`) {
+				t.Errorf("%s: %s %s", path, resp.Status, body)
+			}
+		}
+		const tables = "application/json;as=Table;v=v1;g=meta.k8s.io"
+		for accept, code := range map[string]int{tables + ",application/json": http.StatusOK, tables: http.StatusNotAcceptable} {
+			if resp, body := p.Get(undonePath+bubble.CMs, "Accept", accept); resp.StatusCode != code || strings.Contains(body, "Table;") {
+				t.Errorf("%s: %s %s", accept, resp.Status, body)
+			}
+		}
+		p.Passed(0)
+		for name, code := range map[string]int{"b": http.StatusOK, "c": http.StatusNotFound, "none": http.StatusNotFound} {
+			for _, query := range []string{"?resourceVersion=0", ""} {
+				resp, body := p.Get(undonePath + "/api/v1/namespaces/ns/configmaps/" + name + query)
+				if resp.StatusCode != code || strings.Contains(body, `"data"`) || code != http.StatusOK && !strings.Contains(body, "NotFound") {
+					t.Errorf("%s%s: %s %s", name, query, resp.Status, body)
+				}
+			}
+		}
+	}, withViews(undone("")), bubble.NoneAlone)
+}
+
+// What no cache answers is selected while it is small, and otherwise refused. A client with the rights of
+// its plain path is not told more in a view, and the path tells it no less.
+func TestViewsPassedThrough(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "c", "done")
+		get := func(path string) (int, string) {
+			resp, body := p.Get(undonePath + path)
+			return resp.StatusCode, body
+		}
+		if code, body := get(bubble.CMs); code != http.StatusOK || !strings.Contains(body, `"a"`) || strings.Contains(body, `"c"`) || strings.Contains(body, `"data"`) {
+			t.Errorf("%d %s", code, body)
+		}
+		if code, body := get(bubble.AnyState); code != http.StatusServiceUnavailable || strings.Contains(body, "ADDED") {
+			t.Errorf("a watch: %d %s", code, body)
+		}
+		p.CMs.Put("ns", "large", strings.Repeat("secret", 100_000))
+		if code, body := get(bubble.CMs); code != http.StatusServiceUnavailable || strings.Contains(body, "secret") {
+			t.Errorf("a large list: %d, %d bytes", code, len(body))
+		}
+		for i := range 1000 { // names that are no views
+			if resp, _ := p.Get(fmt.Sprintf("/views/v%d%s", i, bubble.CMs)); resp.StatusCode != http.StatusNotFound {
+				t.Errorf("v%d: %s", i, resp.Status)
+			}
+		}
+		if _, text := p.Admin("/metrics"); strings.Contains(text, `view="v`) {
+			t.Error("names of clients are in the metrics")
+		}
+	}, withViews(undone("")), func(o *proxy.Options) { o.Cached.Exclude = []string{"configmaps"} })
+}
+
+// A view may select namespaces by their labels. Watches end when objects enter or leave it in that way,
+// and nobody resumes from before.
+func TestViewsNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		p := bubble.Start(t, up, withViews(undone("team=a")), bubble.NoneAlone)
+		namespaces.Put("", "ns", "", "team", "a") // 101
+		namespaces.Put("", "other", "", "team", "b")
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("other", "b", "1")
+		w := p.Watch(undonePath + bubble.Fresh)
+		w.Want("ADDED ns/a 103", "END 104")
+		p.CMs.Put("other", "c", "1")
+		p.CMs.Put("ns", "c", "1")
+		w.Want("ADDED ns/a 103", "END 104", "ADDED ns/c 106")
+		namespaces.Put("", "new", "", "team", "a") // 107: it has no objects
+		synctest.Wait()
+		p.CMs.Put("new", "d", "1")
+		w.Want("ADDED ns/a 103", "END 104", "ADDED ns/c 106", "ADDED new/d 108")
+		namespaces.Put("", "other", "", "team", "a") // 109
+		if w.WantEnd(); !strings.Contains(w.Events()[len(w.Events())-1].Raw, "too old resource version") {
+			t.Errorf("got %v", w.Strings())
+		}
+		if e := p.Watch(undonePath+bubble.Since, 108).Await(1); e[0].Type != "ERROR" {
+			t.Errorf("got %v, want 410", e)
+		}
+		namespaces.Put("", "ns", "", "team", "b") // a list behind it knows, however soon it comes
+		resp, body := p.Get(undonePath + bubble.CMs)
+		if resp.StatusCode != http.StatusOK || strings.Contains(body, `"namespace":"ns"`) || strings.Count(body, `"namespace":"other"`) != 2 {
+			t.Errorf("%s %s", resp.Status, body)
+		}
+		resp, body = p.Get(undonePath + "/api/v1/namespaces/ns/configmaps/a")
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s %s", resp.Status, body)
+		}
+		p.Watch(undonePath+bubble.Fresh).Until("the state", func(events []proxytest.Event) bool { return len(events) >= 4 })
+		p.Passed(0)
+	})
+}
+
+// A rule has a client read in a view at the plain path. What it may have read without all fields it may
+// not replace; all else it may do.
+func TestViewsByRule(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "b", "done")
+		p.Watch(bubble.AnyState).Want("ADDED ns/a 101", "END 102")
+		for method, code := range map[string]int{http.MethodPut: http.StatusMethodNotAllowed, http.MethodDelete: http.StatusOK} {
+			resp, body := p.Send(bubble.Request{Method: method, Target: "/api/v1/namespaces/ns/configmaps/a", Body: "{}"}).Read()
+			if (resp.StatusCode == http.StatusMethodNotAllowed) != (code == http.StatusMethodNotAllowed) {
+				t.Errorf("%s: %s %s", method, resp.Status, body)
+			}
+		}
+		if resp, body := p.Get("/apis/ex.io/v1/foos?resourceVersion=0"); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s %s", resp.Status, body)
+		}
+	}, withViews(undone("")), func(o *proxy.Options) {
+		o.Observe.Clients = observe.Rules{{UserAgents: []observe.UserAgent{proxytest.ClientAgent}, View: "undone"}}
+	})
+}

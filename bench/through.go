@@ -37,7 +37,9 @@ func throughSection(o *Options) *report.Section {
 }
 
 // throughAsks are what the part asks, in its order.
-var throughAsks = []load.Ask{{Clients: 1}, {Clients: 16}, {Clients: 8, Write: true}, {Clients: 1, Write: true, Read: true}}
+var throughAsks = []load.Ask{
+	{Clients: 1}, {Clients: 16}, {Clients: 8, Write: true}, {Clients: 1, Write: true, Read: true},
+}
 
 // through measures one peer over TLS. Nothing is cached until the last case, because nobody has watched
 // ConfigMaps at this watchfan. nginx has no part in that: it gathers the events of a watch.
@@ -60,7 +62,8 @@ func (p *program) through(ctx context.Context, st *server.Stage) error {
 	return nil
 }
 
-func (p *program) measureThrough(ctx context.Context, st *server.Stage, askers *load.Askers, ask load.Ask) ([]report.Metric, error) {
+func (p *program) measureThrough(ctx context.Context, st *server.Stage, askers *load.Askers, ask load.Ask) (
+	[]report.Metric, error) {
 	if _, err := askers.Run(ctx, ask, p.opts.Warmup); err != nil {
 		return nil, err
 	}

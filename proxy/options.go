@@ -201,8 +201,10 @@ func (o *Options) Validate() error {
 func (o *Options) checkViews(t *option.Table) error {
 	var errs []error
 	for _, r := range o.Observe.Clients {
-		if r.View != "" && r.View != view.Lean && !slices.ContainsFunc(o.View.Views, func(v view.Config) bool { return string(v.Name) == string(r.View) }) {
-			errs = append(errs, fmt.Errorf("%s: there is no view %q: give lean, or the name of one of views", t.Named("clients"), r.View))
+		named := func(v view.Config) bool { return string(v.Name) == string(r.View) }
+		if r.View != "" && r.View != view.Lean && !slices.ContainsFunc(o.View.Views, named) {
+			errs = append(errs, fmt.Errorf("%s: there is no view %q: give lean, or the name of one of views",
+				t.Named("clients"), r.View))
 		}
 	}
 	return errors.Join(errs...)

@@ -117,6 +117,7 @@ func TestReloadViews(t *testing.T) {
 		write("metadata, data")
 		changed.WantEnd()
 		same.WantEnd()
+		synctest.Wait() // the change has settled
 		if e := changed.Events(); e[len(e)-1].Type != "ERROR" || !strings.Contains(e[len(e)-1].Raw, "410") {
 			t.Errorf("got %v, want 410", changed.Strings())
 		}

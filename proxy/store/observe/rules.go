@@ -32,7 +32,8 @@ type Tuning struct {
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Clients")
 	option.Objects[Rule](t, &o.Clients, "clients", "`RULES` that say whose reads are served, observed or off, and in which "+
-		"view: the first that fits decides; with views the only field that is read again when the file changes (default all are served)")
+		"view: the first that fits decides; with views the only field that is read again when the file changes "+
+		"(default all are served)")
 }
 
 // Mode says what becomes of the reads of a client.

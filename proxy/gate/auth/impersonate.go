@@ -81,7 +81,8 @@ func (a *Authorizer) ActAs(ctx context.Context, id Identity, h exchange.Header) 
 			return Identity{}, apistatus.ServiceUnavailable("kube-apiserver did not say whether this client may impersonate another")
 		}
 	}
-	return Identity{Kind: id.Kind, User: wanted, certificate: id.certificate, By: id.User, Reviews: reviews, From: id.From}, nil
+	as := Identity{Kind: id.Kind, User: wanted, By: id.User, Reviews: reviews, From: id.From, certificate: id.certificate}
+	return as, nil
 }
 
 // impersonation returns everything that a client must be allowed to do to act as u.

@@ -80,11 +80,3 @@ func (t *tree[K]) add(path []K, leaf int) {
 	}
 	t.leaves = append(t.leaves, leaf)
 }
-
-// at returns the tree for a member; nil for none. t may be nil.
-func (t *tree[K]) at(name K) *tree[K] {
-	if t == nil {
-		return nil
-	}
-	return t.members[name]
-}

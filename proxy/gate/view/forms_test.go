@@ -145,7 +145,7 @@ func objects() []runtime.Object {
 	meta := metav1.ObjectMeta{Name: "x", Namespace: "ns", UID: "u", ResourceVersion: "7", Generation: 3,
 		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"a/b": "1", "c": "2"}, CreationTimestamp: metav1.Unix(1e9, 0),
 		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", UID: "v"}}, Finalizers: []string{"f"},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}}}}
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)}}}
 	now, port := metav1.Unix(1.5e9, 0), intstr.FromString("http")
 	pod := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: "n1", HostNetwork: true, Containers: []corev1.Container{
 		{Name: "c", Image: "i:1", Env: []corev1.EnvVar{{Name: "e", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}}},
@@ -352,7 +352,7 @@ func BenchmarkQuiet(b *testing.B) {
 	for i := range 12 {
 		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprint("NAME_", i), Value: strings.Repeat("value ", 12)})
 	}
-	pod.ManagedFields[0].FieldsV1.Raw = []byte(`{"f:metadata":{` + strings.Repeat(`"f:labels":{".":{},"f:app":{}},`, 40) + `"f:annotations":{}}}`)
+	pod.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{` + strings.Repeat(`"f:labels":{".":{},"f:app":{}},`, 40) + `"f:annotations":{}}}`)
 	v := newView(metrics.NewSet(), Config{Name: "v", Quiet: true, Resources: []Part{{Resource: "pods",
 		Keep: []Kept{"spec.nodeName", "status.phase", "status.podIPs"}, Where: "status.phase notin (Succeeded, Failed)", Namespaces: Namespaces{Labels: "team=a"}}}})
 	inJSON, inProtobuf := inBoth(b, pod)

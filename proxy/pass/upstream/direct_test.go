@@ -143,8 +143,11 @@ func TestDirectBreaks(t *testing.T) {
 		{http.MethodPut, "/well", false, 1},
 	} {
 		_, body, err := ask(t.Context(), d, c.method, s.URL+c.path, "")
-		if (err != nil) != c.breaks || came[c.method+c.path] != c.times {
-			t.Errorf("%s %s: got %q, %v, and the server got it %d times", c.method, c.path, body, err, came[c.method+c.path])
+		mu.Lock()
+		n := came[c.method+c.path]
+		mu.Unlock()
+		if (err != nil) != c.breaks || n != c.times {
+			t.Errorf("%s %s: got %q, %v, and the server got it %d times", c.method, c.path, body, err, n)
 		}
 	}
 }

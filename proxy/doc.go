@@ -14,8 +14,7 @@
 //	pass     the way to kube-apiserver            upstream, passthrough, fallback
 //	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, observe,
 //	                                              sharedlist, cached
-//	operate  what those who run it see            logging, diagnose, assess, preview, enrol, plugin,
-//	                                              admin
+//	operate  what those who run it see            logging, diagnose, assess, preview, enrol, plugin, admin
 //
 // A wing's documentation says what it knows and never knows. suites has the tests of the whole.
 //
@@ -47,8 +46,7 @@
 //
 //	lane            one resource in one representation, followed upstream and cached
 //	representation  JSON, protobuf or CBOR; whole objects, their metadata, or Tables
-//	view            a read-only part of the path space with fewer objects, fields and events: /views/NAME
-//	quiet           a view that tells of a change only what it shows
+//	view            a read-only part of the path space with fewer objects, fields and, if quiet, events
 //	lean            without metadata.managedFields, as a client or the view lean asks
 //	trimmed         without fields: lean, or what a view makes of an object
 //	filter          the whole condition of a watch or list: namespace, name, selectors

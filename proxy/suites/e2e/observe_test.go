@@ -74,13 +74,14 @@ func TestObserve(t *testing.T) {
 	steady.UntilTrue(t, "lists that pass through", func() bool {
 		return !proxytest.FromCache(p.plain(t).get(t, "/api/v1/configmaps?resourceVersion=0").header)
 	})
-	work := &churn{target: direct, namespaces: []string{"observed", "observed-b"}, rate: 50, names: 24,
-		seed: steady.Rand(t).Uint64()}
-	endWrites := work.start(t)
 	sets := []*informerSet{startInformers(t, "plain", plain), startInformers(t, "secure", secure)}
 	for _, s := range sets {
 		s.waitSynced(t)
 	}
+	// Beside writes kube-apiserver ends initial events that a busy machine reads slowly.
+	work := &churn{target: direct, namespaces: []string{"observed", "observed-b"}, rate: 50, names: 24,
+		seed: steady.Rand(t).Uint64()}
+	endWrites := work.start(t)
 	begun := func(mode string) float64 {
 		reason := map[string]string{"serve": "-", "observe": "observed", `"off"`: "off"}[mode]
 		return admin.metric(t, "watchfan_passthrough_watches_total", `reason="`+reason+`"`)

@@ -16,22 +16,7 @@ import (
 // The rules of the configuration file count as soon as it changes: open watches end where their clients
 // resume without a loss, and a wrong file changes nothing.
 func TestReload(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	write := func(fields string) {
-		t.Helper()
-		text := "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\n" + fields
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("idleTimeout: 1h\n")
-	flags := proxy.NewFlags()
-	if err := flags.Table.Flags().Parse([]string{"--config", file}); err != nil {
-		t.Fatal(err)
-	}
-	if err := flags.Complete(); err != nil {
-		t.Fatal(err)
-	}
+	write, flags := reloaded(t, "idleTimeout: 1h\n")
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		time.Sleep(5 * time.Second)
 		p.CMs.Put("ns", "a", "1")
@@ -76,11 +61,38 @@ func TestReload(t *testing.T) {
 		}
 		proxytest.WantStrings(t, "events", lasts.Strings(), "ADDED ns/b 102", "ADDED ns/c 103")
 		synctest.Wait()
-	}, func(o *proxy.Options) {
+	}, withFlags(flags))
+}
+
+// reloaded returns a function that writes the fields of a configuration file, and the flags of a watchfan that
+// has read it with these fields.
+func reloaded(t *testing.T, fields string) (write func(fields string), flags *proxy.Flags) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write = func(fields string) {
+		t.Helper()
+		text := "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\n" + fields
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(fields)
+	flags = proxy.NewFlags()
+	if err := flags.Table.Flags().Parse([]string{"--config", file}); err != nil {
+		t.Fatal(err)
+	}
+	if err := flags.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	return write, flags
+}
+
+// withFlags gives a server the options of flags, but for what the bubble sets.
+func withFlags(flags *proxy.Flags) func(*proxy.Options) {
+	return func(o *proxy.Options) {
 		ports, lane := o.InsecurePort, o.Lane
 		*o = flags.Options
 		o.InsecurePort, o.SecurePort, o.AdminPort, o.Lane = ports, 0, ports, lane
-	})
+	}
 }
 
 func metric(p *bubble.Proxy) string {
@@ -91,30 +103,18 @@ func metric(p *bubble.Proxy) string {
 // Views count as soon as the file changes. Watches of a resource whose form is the same end gracefully,
 // and others have to list.
 func TestReloadViews(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	write := func(keep string) {
-		t.Helper()
-		text := "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\nviews:\n- name: some\n  resources:\n" +
+	views := func(keep string) string {
+		return "views:\n- name: some\n  resources:\n" +
 			"  - {resource: foos, keep: [metadata]}\n  - {resource: configmaps, keep: [" + keep + "]}\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
-	write("metadata")
-	flags := proxy.NewFlags()
-	if err := flags.Table.Flags().Parse([]string{"--config", file}); err != nil {
-		t.Fatal(err)
-	}
-	if err := flags.Complete(); err != nil {
-		t.Fatal(err)
-	}
+	write, flags := reloaded(t, views("metadata"))
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")
 		const foos = "/views/some/apis/ex.io/v1/foos?watch=1&allowWatchBookmarks=true&resourceVersion=0"
 		changed, same := p.Watch("/views/some"+bubble.AnyState), p.Watch(foos)
 		changed.Want("ADDED ns/a 101", "END 101")
 		same.Await(1)
-		write("metadata, data")
+		write(views("metadata, data"))
 		changed.WantEnd()
 		same.WantEnd()
 		synctest.Wait() // the change has settled
@@ -134,9 +134,5 @@ func TestReloadViews(t *testing.T) {
 		}
 		p.Watch("/views/some"+bubble.Since, 101).Want("ADDED ns/b 102")
 		p.Passed(0)
-	}, func(o *proxy.Options) {
-		ports, lane := o.InsecurePort, o.Lane
-		*o = flags.Options
-		o.InsecurePort, o.SecurePort, o.AdminPort, o.Lane = ports, 0, ports, lane
-	})
+	}, withFlags(flags))
 }

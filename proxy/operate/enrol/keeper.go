@@ -18,11 +18,13 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
 // Resources that enrolment reads.
 var (
-	Namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	Namespaces = upstream.NamespacesResource
 	ConfigMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	services   = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )

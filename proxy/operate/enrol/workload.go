@@ -94,10 +94,7 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 		}
 		o, err := e.label(ctx, t.Name, "true")
 		if err == nil && !e.DryRun {
-			_, err = e.awaitBundle(ctx, t.Name)
-		}
-		if err == nil && !e.DryRun {
-			e.awaitPolicy(ctx, t.Name, nil, true)
+			err = e.awaitEnrolment(ctx, t.Name, nil)
 		}
 		return o, err
 	}
@@ -113,10 +110,9 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 	if policy && !e.Template {
 		asks := map[string]any{Label: "true"}
 		if !e.DryRun {
-			if _, err = e.awaitBundle(ctx, t.Namespace); err != nil {
+			if err = e.awaitEnrolment(ctx, t.Namespace, asks); err != nil {
 				return nil, err
 			}
-			e.awaitPolicy(ctx, t.Namespace, asks, true)
 		}
 		return e.patch(ctx, t, template(map[string]any{"metadata": map[string]any{"labels": asks}}))
 	}
@@ -195,6 +191,15 @@ func (e *Enroller) awaitBundle(ctx context.Context, namespace string) (addresses
 			"in the chart, and what does the keeper log?", namespace, BundleName, bundlePatience)
 	}
 	return addresses, err
+}
+
+// awaitEnrolment waits until a pod with labels would be enrolled in a namespace: see awaitPolicy.
+func (e *Enroller) awaitEnrolment(ctx context.Context, namespace string, labels map[string]any) error {
+	_, err := e.awaitBundle(ctx, namespace)
+	if err == nil {
+		e.awaitPolicy(ctx, namespace, labels, true)
+	}
+	return err
 }
 
 // policyPatience is how long kube-apiserver may take to see a label and a bundle.

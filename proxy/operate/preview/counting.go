@@ -18,6 +18,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // pageSize is how many objects are asked for at a time.
@@ -62,8 +63,7 @@ func (n *counting) prepare(ctx context.Context) (err error) {
 		return nil
 	}
 	n.namespaces = make(map[string]bool)
-	namespaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	_, err = n.pages(ctx, namespaces, n.variant.Namespaces.String(), func(item []byte) error {
+	_, err = n.pages(ctx, upstream.NamespacesResource, n.variant.Namespaces.String(), func(item []byte) error {
 		o, err := n.scanner.Item(item, nil)
 		if err == nil {
 			n.namespaces[o.Name] = true
@@ -84,18 +84,11 @@ func (n *counting) list(ctx context.Context) (err error) {
 		n.objects[0].add(len(o.Bytes()))
 		if n.has(o) {
 			n.shown[o.Key] = o
-			n.objects[1].add(lengthOf(o.AppendTrimmed(nil, n.variant.Trim)))
+			n.objects[1].add(exchange.BodySlices(o.AppendTrimmed(nil, n.variant.Trim)).Size())
 		}
 		return nil
 	})
 	return err
-}
-
-func lengthOf(parts [][]byte) (n int) {
-	for _, part := range parts {
-		n += len(part)
-	}
-	return n
 }
 
 // has reports whether the view has an object.

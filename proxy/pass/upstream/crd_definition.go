@@ -137,8 +137,10 @@ var ownGroups = func() map[string]bool {
 // MayBeCustom reports whether a resource of the group may have a CustomResourceDefinition.
 func MayBeCustom(group string) bool { return strings.Contains(group, ".") && !ownGroups[group] }
 
-// The resources that define custom resources, and that name the server of each API group.
+// The resources that define custom resources, that name the server of each API group, and by whose labels
+// objects are chosen.
 var (
+	NamespacesResource  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	CRDResource         = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	APIServicesResource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 )

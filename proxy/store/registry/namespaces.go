@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
@@ -31,12 +30,10 @@ type Namespaces struct {
 	epoch   uint64                 // of its cache
 }
 
-var namespacesResource = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-
 // NewNamespaces returns a Namespaces that follows nothing before the first question.
 func NewNamespaces(ls *lane.Lanes, discovery *upstream.Discovery) *Namespaces {
 	n := &Namespaces{}
-	n.follower = follower{lanes: ls, discovery: discovery, resource: namespacesResource, scan: n.scanLocked,
+	n.follower = follower{lanes: ls, discovery: discovery, resource: upstream.NamespacesResource, scan: n.scanLocked,
 		failed: func(error, time.Duration) {}, needed: n.needed, forget: func() bool { return true }}
 	return n
 }

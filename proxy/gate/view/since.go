@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"reflect"
-	"slices"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,7 +70,7 @@ func (v *View) formOf(of schema.GroupResource) (c Config) {
 		c.Resources = v.config.Resources[i : i+1]
 	}
 	for _, d := range v.config.Drop {
-		if len(d.Resources) == 0 || slices.ContainsFunc(d.Resources, func(r Resource) bool { return r.names(of) }) {
+		if d.concerns(of) {
 			c.Drop = append(c.Drop, d)
 		}
 	}

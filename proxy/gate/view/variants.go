@@ -82,11 +82,16 @@ func (v *View) Changes(of schema.GroupResource) bool {
 // concerning returns the drops that concern a resource.
 func (v *View) concerning(of schema.GroupResource) (bits uint32) {
 	for i, d := range v.drops {
-		if len(d.Resources) == 0 || slices.ContainsFunc(d.Resources, func(r Resource) bool { return r.names(of) }) {
+		if d.concerns(of) {
 			bits |= 1 << i
 		}
 	}
 	return bits
+}
+
+// concerns reports whether a drop is about a resource.
+func (d Drop) concerns(of schema.GroupResource) bool {
+	return len(d.Resources) == 0 || slices.ContainsFunc(d.Resources, func(r Resource) bool { return r.names(of) })
 }
 
 // partOf returns the index of the part about a resource; -1 for none.

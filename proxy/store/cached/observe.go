@@ -40,7 +40,7 @@ func client(x *exchange.Exchange, id auth.Identity, req *request.Request) observ
 
 // RuledView returns the name of the view in which a rule has the client read; "" for none.
 func (c *Reads) RuledView(x *exchange.Exchange, id auth.Identity, req *request.Request) string {
-	if !c.Observer.Ruled() || req.Seed != "" {
+	if !c.Observer.NamesViews() || req.Seed != "" {
 		return ""
 	}
 	return c.Observer.View(client(x, id, req))
@@ -124,11 +124,15 @@ const movePace = time.Second / 2000
 // when these have been asked to end.
 func (c *Reads) SetRules(rules observe.Rules) {
 	ends := c.Observer.SetRules(rules)
-	served, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool { return c.ruledAway(w) != nil })
+	away := make(map[*watchers.Watcher]*fanout.Ending)
+	served, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool {
+		away[w] = c.ruledAway(w)
+		return away[w] != nil
+	})
 	for _, w := range served {
-		if e := c.ruledAway(w); e != nil && e.Graceful {
-			ends = append(ends, func() { w.Sub.End(moved) })
-		} else if e != nil {
+		if e := away[w]; e.Graceful {
+			ends = append(ends, func() { w.Sub.End(*e) })
+		} else {
 			w.Sub.End(*e)
 		}
 	}

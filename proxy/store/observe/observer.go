@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,11 @@ func (o *Observer) Mode(c Client) Mode { return o.rules.Load().mode(c) }
 
 // View returns the name of the view in which a client reads; "" for none.
 func (o *Observer) View(c Client) string { return string(o.rules.Load().first(c).View) }
+
+// NamesViews reports whether any rule names a view.
+func (o *Observer) NamesViews() bool {
+	return slices.ContainsFunc(*o.rules.Load(), func(r Rule) bool { return r.View != "" })
+}
 
 // Ruled reports whether there is any rule.
 func (o *Observer) Ruled() bool { return len(*o.rules.Load()) > 0 }

@@ -14,7 +14,7 @@ type place struct {
 	// ordered says that the events come in the order of their resourceVersions: the watch began behind
 	// one, or a bookmark has ended its initial events.
 	ordered bool
-	covered bool // the last event was a bookmark, or there was none
+	covered bool // the last event was a bookmark, or there was none behind the resourceVersion
 	alone   bool // the last event was a change that no other shares its resourceVersion with
 }
 
@@ -36,9 +36,9 @@ func (at *place) pass(start string) {
 	at.ordered = at.ordered || at.covered
 }
 
-// resumes reports whether a client that ends here resumes without a loss: behind a bookmark, where it
-// began, or behind a change that is alone. Initial events come in no order, so a client can't resume
-// within them.
+// resumes reports whether a client that ends here resumes without a loss: behind a bookmark, behind the
+// resourceVersion where it began, or behind a change that is alone. Initial events come in no order, so a
+// client can't resume within them.
 func (at *place) resumes() bool { return at.covered || at.ordered && at.alone }
 
 // boundary follows the bytes of a watch. It knows where the events end:
@@ -64,7 +64,7 @@ type boundary struct {
 // ordered says that it begins behind a resourceVersion.
 func newBoundary(h http.Header, ordered bool) boundary {
 	contentType := h.Get("Content-Type")
-	b := boundary{place: place{covered: true, ordered: ordered}}
+	b := boundary{place: place{covered: ordered, ordered: ordered}}
 	switch {
 	case h.Get("Content-Encoding") != "": // upstream is another watchfan
 	case strings.HasPrefix(contentType, "application/json"):

@@ -59,7 +59,10 @@ func resumes(events [][]byte, ordered bool) bool {
 	begins := func(event []byte, with []string) bool {
 		return slices.ContainsFunc(with, func(w string) bool { return bytes.HasPrefix(event, []byte(w)) })
 	}
-	if len(events) == 0 || begins(events[len(events)-1], bookmarks) {
+	if len(events) == 0 {
+		return ordered
+	}
+	if begins(events[len(events)-1], bookmarks) {
 		return true
 	}
 	ordered = ordered || slices.ContainsFunc(events, func(e []byte) bool { return begins(e, bookmarks) })

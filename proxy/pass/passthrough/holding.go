@@ -34,6 +34,8 @@ const (
 	// kube-apiserver's --request-timeout, at which kube-apiserver answers 504 or breaks the response
 	// off. answerGrace lets that answer come first.
 	requestTime, answerGrace = 60 * time.Second, 3 * time.Second
+	// leftEvery is the time between two looks whether the client of a request has left.
+	leftEvery = time.Second
 )
 
 // errCut ends a request whose source holds more than its share. net/http returns it too, over HTTP/1.1.
@@ -52,7 +54,8 @@ type holding struct {
 	ctx     context.Context // of the upstream request
 	cancel  context.CancelCauseFunc
 	lasts   bool        // the response may last; otherwise the request has requestTime
-	late    *time.Timer // ends the request in time; nil if it lasts
+	due     time.Time   // when a request ends that does not last
+	looking *time.Timer // looks after the client; nil if the request is detached
 
 	mu        sync.Mutex
 	source    account.Source
@@ -63,20 +66,50 @@ type holding struct {
 }
 
 // hold opens the account of a request. The upstream request ends with ends, and at its time if it
-// does not last.
-func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, ends context.Context, lasts bool) (*holding, *metav1.Status) {
+// does not last. If it is not detached, it ends when the client leaves, too.
+func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, lasts, detached bool) (*holding, *metav1.Status) {
 	h := &holding{ledger: p.Ledger, metrics: p.Metrics, client: x.Conn, source: source, lasts: lasts}
+	ends := p.requests
+	if detached {
+		ends = p.streams
+	}
 	h.ctx, h.cancel = context.WithCancelCause(ends)
 	h.answer = p.Ledger.Open(source, account.Answers, h.cut)
 	if st := p.room(x, source, h.answer, h.least()); st != nil {
 		h.close()
 		return nil, st
 	}
-	if !lasts {
-		due := time.Until(x.Received.Add(requestTime + answerGrace))
-		h.late = time.AfterFunc(due, func() { h.end(context.DeadlineExceeded) })
+	if !detached {
+		h.due = x.Received.Add(requestTime + answerGrace)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.looking = time.AfterFunc(h.wait(), h.look)
 	}
 	return h, nil
+}
+
+// wait returns the time until the next look.
+func (h *holding) wait() time.Duration {
+	if h.lasts {
+		return leftEvery
+	}
+	return min(leftEvery, time.Until(h.due))
+}
+
+// look ends the request if its time is over, or its client has left, which nothing else shows while
+// kube-apiserver sends nothing.
+func (h *holding) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+	case !h.lasts && !time.Now().Before(h.due):
+		h.endLocked(context.DeadlineExceeded)
+	case h.client.Left():
+		h.cancel(nil)
+	default:
+		h.looking.Reset(h.wait())
+	}
 }
 
 // room waits until entry, which is of source, may hold so many bytes. It returns the response to a
@@ -191,22 +224,23 @@ func held(length int64) int64 {
 }
 
 // cut ends the request because its account is cut.
-func (h *holding) cut() { h.end(errCut) }
-
-// end ends the request upstream, and breaks off the response that is being written.
-func (h *holding) end(cause error) {
+func (h *holding) cut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return
+	if !h.closed {
+		h.endLocked(errCut)
 	}
+}
+
+// endLocked ends the request upstream, and breaks off the response that is being written.
+func (h *holding) endLocked(cause error) {
 	h.cancel(cause)
 	if h.answering {
 		h.client.Break()
 	}
 }
 
-// failure returns the response to a request that has failed because of err, if end has ended it or its
+// failure returns the response to a request that has failed because of err, if it was ended here or its
 // response may not be held; nil for another one.
 func (h *holding) failure(method string, err error) *metav1.Status {
 	switch cause := context.Cause(h.ctx); {
@@ -231,8 +265,8 @@ func (h *holding) close() {
 	defer h.mu.Unlock()
 	h.closed = true
 	h.cancel(nil)
-	if h.late != nil {
-		h.late.Stop()
+	if h.looking != nil {
+		h.looking.Stop()
 	}
 	h.answer.Close()
 	if h.body != nil {

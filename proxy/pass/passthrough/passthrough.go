@@ -29,10 +29,10 @@ import (
 // Forwarder forwards every request that is not served here to kube-apiserver, and returns the
 // response. Both bodies are streamed, and bytes are sent on at once. An ordinary request is
 // answered before its handler returns. A request that may last (a watch, a log, an upgrade) is
-// detached before it goes upstream; see [exchange.Response]. A client that leaves is then noticed
-// even while nothing is sent, and its upstream request is cancelled. Such a request with a body is
-// not detached, but its client is noticed as well; see attend. If kube-apiserver breaks off a
-// response, the client's response is broken off too, never ended properly.
+// detached before it goes upstream, unless it has a body; see [exchange.Response]. A client that
+// leaves is noticed even while nothing is sent, within leftEvery if its request is not detached, and
+// its upstream request is cancelled. If kube-apiserver breaks off a response, the client's response
+// is broken off too, never ended properly.
 type Forwarder struct {
 	Config
 	long    *fairness.Queue // turns of long requests
@@ -127,12 +127,9 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 			"the server could not find the requested resource")
 	}
 	upgrade := request.UpgradeType(x)
-	lasts, ends := asked.MayLast() || upgrade != "", p.requests
+	lasts := asked.MayLast() || upgrade != ""
 	detached := lasts && x.ContentLength == 0
-	if detached {
-		ends = p.streams
-	}
-	holding, refused := p.hold(x, source, ends, lasts)
+	holding, refused := p.hold(x, source, lasts, detached)
 	if refused != nil {
 		return refused
 	}
@@ -250,15 +247,12 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 	defer r.sent()
 	p.Metrics.inFlight.Inc()
 	h := r.holding
-	ctx, end := h.ctx, h.close
+	ctx := h.ctx
 	if body != nil {
 		r.req.Body, r.req.ContentLength, r.req.GetBody = &bodyAttempt{body: body}, x.ContentLength, body.again
 		if h.source.Stranger {
 			ctx = p.expect(r, body)
 		}
-	}
-	if h.lasts {
-		end = p.attend(h)
 	}
 	if isBrief(r.asked) && !h.lasts && body.whole() {
 		ctx = upstream.Brief(ctx)
@@ -272,14 +266,14 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 		p.Metrics.inFlight.Dec()
 		left := ctx.Err() != nil && p.requests.Err() == nil
 		failed := h.failure(r.req.Method, err)
-		end()
+		h.close()
 		p.unanswered(x, r, body, err, left, failed)
 		return
 	}
 	p.Metrics.count(r.asked, resp.StatusCode)
 	r.audit.Answered(resp.StatusCode)
 	r.begin(&x.Response, resp)
-	from := &responseBody{resp.Body, p.Metrics, end}
+	from := &responseBody{resp.Body, p.Metrics, h.close}
 	x.Response.Reader = from
 	trim(x, r.asked, resp)
 	if whole, ok := resp.Body.(*upstream.Whole); ok && x.Response.Reader == from {
@@ -296,27 +290,6 @@ func isBrief(asked *request.Request) bool {
 			asked.Verb == "update" || asked.Verb == "patch" || asked.Verb == "delete")
 	}
 	return false
-}
-
-// leftEvery is the time between two looks whether the client of a request that may last has left.
-const leftEvery = time.Second
-
-// attend watches a request that may last and is not detached, because it has a body. The request ends
-// when the client leaves, which nothing else shows while kube-apiserver sends nothing. The caller
-// calls end when the response has ended.
-func (p *Forwarder) attend(h *holding) (end func()) {
-	var attending sync.WaitGroup
-	attending.Go(func() {
-		for exchange.Sleep(h.ctx, leftEvery) {
-			if h.client.Left() {
-				h.cancel(nil)
-			}
-		}
-	})
-	return func() {
-		h.close()
-		attending.Wait()
-	}
 }
 
 // begin counts the response to r whose head has come, and says who pays for it.

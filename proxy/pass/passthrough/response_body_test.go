@@ -15,7 +15,7 @@ import (
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
 // A watch that is recalled ends properly where its client resumes: behind a bookmark, or behind a change
-// if it began behind a resourceVersion. It ends at once if it is there or has not begun.
+// if it began behind a resourceVersion. It ends at once if it is there.
 func TestLastingBodyRecalled(t *testing.T) {
 	bookmark := bookmarks[0] + "}\n"
 	change, deletion := changes[1]+"}\n", `{"type":"DELETED"}`+"\n"
@@ -27,7 +27,8 @@ func TestLastingBodyRecalled(t *testing.T) {
 		"a deletion":              {change + deletion, deletion + change, change + deletion + deletion + change, true},
 		"initial events":          {change, change + bookmark, change + change + bookmark, false},
 		"behind the initial ones": {change + bookmark + change, "", change + bookmark + change, false},
-		"nothing":                 {"", "", "", false},
+		"nothing":                 {"", "", "", true},
+		"no initial events yet":   {"", change + bookmark, change + bookmark, false},
 		"a bookmark":              {"one\n" + bookmark, "", "one\n" + bookmark, false},
 		"an event":                {bookmark + "one\n", "two\n" + bookmark, bookmark + "one\ntwo\n" + bookmark, false},
 		"within an event":         {bookmark + "on", "e\n" + bookmark, bookmark + "one\n" + bookmark, false},

@@ -141,11 +141,15 @@ func TestUnreachable(t *testing.T) {
 }
 
 // A client that leaves ends its request upstream at once, even while nothing is sent, before and after
-// upstream's head. If the request has a body, short or long, that takes a second.
+// upstream's head. If the request does not last, or has a body, short or long, that takes a second.
 func TestClientLeaves(t *testing.T) {
-	for i := range 6 {
-		headFirst, body := i%2 == 0, strings.Repeat("x", []int{0, 2, upstream.MaxKeptBody + 2}[i/2])
-		bubble.Row(t, fmt.Sprintf("headFirst=%v,body=%d", headFirst, len(body)), func(t *testing.T, p *bubble.Proxy) {
+	for i := range 12 {
+		headFirst, body := i%2 == 0, strings.Repeat("x", []int{0, 2, upstream.MaxKeptBody + 2}[i/2%3])
+		ask := bubble.Request{Target: followLog, Body: body}
+		if i >= 6 {
+			ask.Method, ask.Target = "POST", "/api/v1/namespaces/default/pods"
+		}
+		bubble.Row(t, fmt.Sprintf("%s,headFirst=%v,body=%d", ask.Method, headFirst, len(body)), func(t *testing.T, p *bubble.Proxy) {
 			began, ended := make(chan struct{}), make(chan struct{})
 			p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body) // net/http notices no client's end before
@@ -156,13 +160,13 @@ func TestClientLeaves(t *testing.T) {
 				<-r.Context().Done()
 				close(ended)
 			})
-			c := p.Begin(bubble.Request{Target: followLog, Body: body})
+			c := p.Begin(ask)
 			<-began
 			if headFirst {
 				c.Response()
 			}
 			c.Leave()
-			if synctest.Wait(); body != "" {
+			if synctest.Wait(); body != "" || ask.Method != "" {
 				time.Sleep(time.Second)
 				synctest.Wait()
 			}

@@ -233,11 +233,13 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c.Audit.WatchEnded(s.event, reason, because)
 }
 
-// returnSoon limits a watch that is passed through to less than a minute, if its client resumes. The
-// watch is too old for the cache, and its client returns with a newer resourceVersion.
+// returnSoon limits a watch that is passed through to less than a minute, if its client resumes by
+// itself. The watch is too old for the cache, and its client returns with a newer resourceVersion. A
+// client that asks for no bookmarks may not: kubectl get --watch ends with its watch. A watch with
+// initial events would have to send them again if it ended among them.
 // kube-apiserver takes the first of two timeoutSeconds parameters.
 func returnSoon(x *exchange.Exchange, r *read) {
-	if !r.returns() {
+	if !r.Resumes() || !r.AllowWatchBookmarks {
 		return
 	}
 	seconds := 30 + rand.N(30)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
-	"github.com/watchfan/watchfan/proxy/store/watchers"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
 // AccountsPath is the page that says who makes the proxy hold most memory.
@@ -52,7 +52,7 @@ func accounts(l *account.Ledger, names bool) DebugAccounts {
 	for _, h := range l.Largest(mostHolders) {
 		shown := DebugHolder{Stranger: h.Source.Stranger, Bytes: h.Total(), Held: byKind(h.Held[:]), Things: h.Things}
 		if names {
-			shown.Source = watchers.Shown(h.Source.Name)
+			shown.Source = request.Shown(h.Source.Name)
 		}
 		d.Largest = append(d.Largest, shown)
 	}

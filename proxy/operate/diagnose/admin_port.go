@@ -11,9 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/watchfan/watchfan/proxy/store/watchers"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
 // adminPort is a client of a running watchfan's admin port.
@@ -42,6 +43,26 @@ func (a *adminPort) decode(path string, query url.Values, v any) error {
 			a.url, err)
 	}
 	return nil
+}
+
+// pageCommand returns a command that prints a page of a running watchfan.
+func pageCommand(name, short, long, path string) *cobra.Command {
+	var from adminPort
+	c := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.NoArgs}
+	from.addFlag(c.Flags())
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		format := "text"
+		if *asJSON {
+			format = "json"
+		}
+		body, err := from.get(path, url.Values{"format": {format}})
+		if err == nil {
+			_, err = c.OutOrStdout().Write(body)
+		}
+		return err
+	}
+	return c
 }
 
 // mostAnswer is the most that is read of an answer, in bytes.
@@ -82,11 +103,11 @@ func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 	}
 	if resp.Header.Get("Server") != serverName {
 		return nil, fmt.Errorf("the server at %s is not the admin port of a watchfan (it answers %s): "+
-			"give the URL of --admin-port with --admin", base, watchers.Shown(resp.Status))
+			"give the URL of --admin-port with --admin", base, request.Shown(resp.Status))
 	}
-	text := watchers.ShownLines(string(body))
+	text := request.ShownLines(string(body))
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %.500s", watchers.Shown(resp.Status), strings.TrimSpace(text))
+		return nil, fmt.Errorf("%s: %.500s", request.Shown(resp.Status), strings.TrimSpace(text))
 	}
 	return []byte(text), nil
 }

@@ -57,14 +57,14 @@ func passedStatus(w *passthrough.Watch, now time.Time) PassedStatus {
 	return PassedStatus{
 		Reason: w.Why,
 		Asker: Asker{
-			User:          watchers.Shown(w.User),
-			UserAgent:     watchers.Shown(w.UserAgent),
+			User:          request.Shown(w.User),
+			UserAgent:     request.Shown(w.UserAgent),
 			Client:        w.Client,
-			Resource:      watchers.Shown(w.Resource),
-			Namespace:     watchers.Shown(w.Namespace),
-			Name:          watchers.Shown(w.Name),
-			LabelSelector: watchers.Shown(w.LabelSelector),
-			FieldSelector: watchers.Shown(w.FieldSelector),
+			Resource:      request.Shown(w.Resource),
+			Namespace:     request.Shown(w.Namespace),
+			Name:          request.Shown(w.Name),
+			LabelSelector: request.Shown(w.LabelSelector),
+			FieldSelector: request.Shown(w.FieldSelector),
 		},
 		TLS:        w.TLS,
 		Started:    lane.ShownAt(now, w.Started),
@@ -126,7 +126,7 @@ const mostPassedCounts = 50
 func PassedCounts(open []*passthrough.Watch) []PassedCount {
 	watches := make(map[PassedCount]int)
 	for _, w := range open {
-		watches[PassedCount{Resource: watchers.Shown(w.Resource), Reason: w.Why, Message: passedBecause[w.Why]}]++
+		watches[PassedCount{Resource: request.Shown(w.Resource), Reason: w.Why, Message: passedBecause[w.Why]}]++
 	}
 	counts := make([]PassedCount, 0, len(watches))
 	for c, n := range watches {

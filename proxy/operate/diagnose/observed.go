@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
@@ -35,7 +35,7 @@ func ObservedPage(report func() observe.Report) func(w http.ResponseWriter, r *h
 			d := DebugObserved{time.Now(), report()}
 			for i := range d.Recent {
 				if key := &d.Recent[i].Key; names {
-					*key = watchers.Shown(*key)
+					*key = request.Shown(*key)
 				} else {
 					*key = ""
 				}
@@ -89,27 +89,7 @@ func signed(seconds float64) string {
 
 // Observed returns the command watchfan observed: it prints what a running watchfan has observed.
 func Observed() *cobra.Command {
-	var from adminPort
-	c := &cobra.Command{
-		Use:   "observed",
-		Short: "Say whether caches would have answered as kube-apiserver did",
-		Long:  observedUsage,
-		Args:  cobra.NoArgs,
-	}
-	from.addFlag(c.Flags())
-	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		format := "text"
-		if *asJSON {
-			format = "json"
-		}
-		body, err := from.get(ObservedPath, url.Values{"format": {format}})
-		if err == nil {
-			_, err = c.OutOrStdout().Write(body)
-		}
-		return err
-	}
-	return c
+	return pageCommand("observed", "Say whether caches would have answered as kube-apiserver did", observedUsage, ObservedPath)
 }
 
 const observedUsage = `watchfan observed prints what was compared for the clients whom the configuration file observes: lists

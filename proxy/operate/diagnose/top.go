@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
@@ -106,7 +107,7 @@ func (a *adminPort) top(query url.Values) (string, error) {
 func (a *adminPort) headline() string {
 	var d DebugState
 	err := a.decode("/debug/lanes", make(url.Values), &d)
-	cluster := watchers.Shown(d.Upstream)
+	cluster := request.Shown(d.Upstream)
 	if err != nil || d.Now == nil {
 		return cluster
 	}

@@ -3,7 +3,6 @@ package watchers
 import (
 	"cmp"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 	"unique"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -69,10 +69,6 @@ type Scope struct {
 // filters reports whether the watch wants a part of the objects only.
 func (s Scope) filters() bool { return s != Scope{View: s.View, Ruled: s.Ruled} }
 
-// maxShown is the most that is kept of a client's user agent, of its name and of each selector, in
-// bytes.
-const maxShown = 256
-
 // Describe sets w to the watch that the request of x begins on lane l, except for Sub. user is its
 // user's shown name.
 func (w *Watcher) Describe(x *exchange.Exchange, l *lane.Lane, user string, scope Scope, form Form) {
@@ -82,39 +78,12 @@ func (w *Watcher) Describe(x *exchange.Exchange, l *lane.Lane, user string, scop
 	} else if form.WebSocket {
 		w.Protocol = OverWebSocket
 	}
-	w.User = unique.Make(Shown(user))
-	w.UserAgent = unique.Make(Shown(x.Header.Get("User-Agent")))
+	w.User = unique.Make(request.Shown(user))
+	w.UserAgent = unique.Make(request.Shown(x.Header.Get("User-Agent")))
 	w.Scope = unique.Make(Scope{
-		Shown(scope.Namespace), Shown(scope.Name), Shown(scope.Labels), Shown(scope.Fields), Shown(scope.Shard), scope.View,
-		scope.Ruled})
+		request.Shown(scope.Namespace), request.Shown(scope.Name), request.Shown(scope.Labels), request.Shown(scope.Fields),
+		request.Shown(scope.Shard), scope.View, scope.Ruled})
 	w.Started, w.changes = fanout.MonotonicNow(), l.Changes()
-}
-
-// Shown returns s as one line that is safe for a terminal, of at most maxShown bytes.
-func Shown(s string) string {
-	if len(s) > maxShown {
-		s = s[:maxShown-len("…")] + "…"
-	}
-	return safe(s, "")
-}
-
-// ShownLines returns s as lines, with tabs, that are safe for a terminal.
-func ShownLines(s string) string { return safe(s, "\n\t") }
-
-// safe replaces what is not safe for a terminal, but for some characters.
-func safe(s, keep string) string {
-	return strings.Map(func(c rune) rune {
-		if unsafeForTerminal(c) && !strings.ContainsRune(keep, c) {
-			return '\ufffd'
-		}
-		return c
-	}, strings.ToValidUTF8(s, "\ufffd"))
-}
-
-// unsafeForTerminal reports whether c is a control character, ends a line, or changes the direction
-// of text.
-func unsafeForTerminal(c rune) bool {
-	return c < ' ' || c >= 0x7f && c < 0xa0 || c >= 0x2028 && c <= 0x202e || c >= 0x2066 && c <= 0x2069
 }
 
 func (ws *Register) Add(w *Watcher) {

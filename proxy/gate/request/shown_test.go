@@ -1,0 +1,21 @@
+package request
+
+import (
+	"strings"
+	"testing"
+)
+
+// Strings that clients send are shown as one short line of plain text.
+func TestShown(t *testing.T) {
+	for in, want := range map[string]string{
+		"kubelet/v1.37":             "kubelet/v1.37",
+		"a\x1b[2Jb\nc\td":           "a\ufffd[2Jb\ufffdc\ufffdd",
+		"\xff\u009b1m\u202eevil":    "\ufffd\ufffd1m\ufffdevil",
+		"ä":                         "ä",
+		strings.Repeat("ä", 10_000): strings.Repeat("ä", (maxShown-len("…"))/2) + "\ufffd…",
+	} {
+		if got := Shown(in); got != want {
+			t.Errorf("Shown(%.20q…) = %q, want %q", in, got, want)
+		}
+	}
+}

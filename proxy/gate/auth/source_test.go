@@ -42,3 +42,25 @@ func TestSource(t *testing.T) {
 		t.Errorf("a user that acts as another counts for %v", got)
 	}
 }
+
+// A user has the groups of its certificate, and an accepted token of a service account those that it implies.
+func TestHasGroup(t *testing.T) {
+	tokens := NewKnownTokens()
+	a := NewAuthorizer(nil, tokens, &Options{}, false, NewMetrics(metrics.NewSet()), proxytest.Guard())
+	admin := Identity{Kind: KindCertificate, User: &UserInfo{Name: "admin", Groups: []string{"system:masters"}}}
+	service := Identity{Kind: KindToken, Token: "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6YTpiIn0.c"}
+	f := func(id Identity, group string, want bool) {
+		t.Helper()
+		if got := a.HasGroup(id, []string{"none", group}); got != want {
+			t.Errorf("%s in %s: %t", id, group, got)
+		}
+	}
+	f(admin, "system:masters", true)
+	f(admin, "system:nodes", false)
+	f(service, "system:serviceaccounts:a", false)
+	tokens.Answered(service, http.MethodGet, http.StatusOK)
+	f(service, "system:serviceaccounts:a", true)
+	f(service, "system:serviceaccounts", true)
+	f(service, "system:serviceaccounts:b", false)
+	f(Identity{Kind: KindOwn}, "system:masters", false)
+}

@@ -52,7 +52,8 @@ type Bounds struct {
 // Pool is some seats that several Queues share, each within its own bounds. A free seat goes to the
 // first Queue that has somebody for it.
 type Pool struct {
-	seats int // immutable
+	seats   int          // immutable
+	waiting atomic.Int64 // waits; it can be read without the lock
 
 	mu     sync.Mutex
 	held   int
@@ -80,10 +81,17 @@ type Purpose struct {
 // New returns a Queue for reads with so many seats, and two at least. One flow has all but one. The
 // Queue ends all waits when ctx ends.
 func New(ctx context.Context, seats int, purpose Purpose) *Queue {
-	seats = max(2, seats)
-	q := NewPool(seats).Queue(Bounds{Seats: seats, SeatsEach: seats - 1, WaitsEach: maxSeatWaits}, purpose)
-	q.ctx = ctx
+	_, q := NewPair(ctx, seats, purpose)
 	return q
+}
+
+// NewPair returns a Queue as New does, and one in front of it that shares its seats.
+func NewPair(ctx context.Context, seats int, purpose Purpose) (first, q *Queue) {
+	seats = max(2, seats)
+	pool, bounds := NewPool(seats), Bounds{Seats: seats, SeatsEach: seats - 1, WaitsEach: maxSeatWaits}
+	first, q = pool.Queue(bounds, purpose), pool.Queue(bounds, purpose)
+	first.ctx, q.ctx = ctx, ctx
+	return first, q
 }
 
 // flow is one Flow's part of a Queue.
@@ -157,6 +165,7 @@ func (q *Queue) countLocked(f *flow, w *seatWait, n int) {
 		f.paused += n
 	}
 	q.waiting.Add(int64(n))
+	q.pool.waiting.Add(int64(n))
 	if g := q.purpose.Waiting; g != nil {
 		g.Add(float64(n))
 	}

@@ -293,6 +293,36 @@ func TestFairnessFirst(t *testing.T) {
 	})
 }
 
+// TestFairnessPair: a read of the first queue waits for one turn at most, although the other queue's long reads
+// have all seats, and others wait there.
+func TestFairnessPair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, q := NewPair(t.Context(), 2, Purpose{})
+		var lists sync.WaitGroup
+		for _, name := range []string{"a", "b", "c", "d"} {
+			lists.Go(func() {
+				s := q.of(name)
+				s.Begin()
+				s.work(time.Second)
+				s.Give()
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		for range 10 {
+			began := time.Now()
+			s := first.of("admin")
+			if !s.Begin() || time.Since(began) > seatTime {
+				t.Errorf("it has waited for %s", time.Since(began))
+			}
+			s.Give()
+			time.Sleep(time.Millisecond)
+		}
+		lists.Wait()
+		q.wantEmpty(t)
+		first.wantEmpty(t)
+	})
+}
+
 // TestFairnessRefuses: a wait beyond the bounds is refused at once. A wait that leaves makes room.
 func TestFairnessRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

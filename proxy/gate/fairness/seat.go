@@ -161,7 +161,7 @@ func (s *Seat) Give() {
 // begun is never refused. Pause does not look whether its client has left, because others may wait
 // for the same work.
 func (s *Seat) Pause() {
-	if s.held == nil || s.queue.waiting.Load() == 0 || time.Since(s.since) < seatTime {
+	if s.held == nil || s.queue.pool.waiting.Load() == 0 || time.Since(s.since) < seatTime {
 		return
 	}
 	q, f := s.queue, s.held

@@ -119,7 +119,7 @@ func newRoot() *cobra.Command {
 			return flags.Validate()
 		}
 	}
-	root.AddCommand(diagnose.Top(), diagnose.Explain(), diagnose.Observed(), assess.Command(), preview.Command(), enrol.Keeper(),
+	root.AddCommand(diagnose.Top(), diagnose.Explain(), diagnose.Observed(), diagnose.Consumers(), assess.Command(), preview.Command(), enrol.Keeper(),
 		check, config, newVersion())
 	root.InitDefaultCompletionCmd() // for help
 	root.SetHelpCommand(newHelp(root, flags.Table))

@@ -55,6 +55,10 @@ type Evictee interface {
 	Evicted(State)
 }
 
+// Delivered returns the events that its sink was given, and their bytes. It is called after the end of the
+// sink.
+func (s *Subscription) Delivered() (events, bytes uint64) { return s.events, s.bytes }
+
 // Deadline returns when the subscription will have lasted as long as it asked for. It may be called
 // from any goroutine.
 func (s *Subscription) Deadline() time.Time { return s.deadline.Time() }

@@ -36,6 +36,7 @@ func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		History:   s.history,
 		Accounts:  diagnose.AccountsPage(s.ledger),
+		Consumers: diagnose.ConsumersPage(s.consumers.Report),
 		Observed:  diagnose.ObservedPage(s.observer.Report),
 		Local:     localToAdmin,
 		Foreign:   s.metrics.foreignHost,

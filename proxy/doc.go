@@ -10,7 +10,7 @@
 //	base     settings, metrics, files, bounds     machine, semaphore, account, option, exposition, files
 //	wire     sockets, bytes and protocols         exchange, websocket, downstream, http1, http2
 //	gate     who asks for what, and may they now  remember, apistatus, view, request, fairness, auth,
-//	                                              audit, admission
+//	                                              audit, admission, consumers
 //	pass     the way to kube-apiserver            upstream, passthrough, fallback
 //	store    one resource, followed and served    seed, reflector, fresh, lane, watchers, selfcheck, registry, observe,
 //	                                              sharedlist, cached
@@ -70,6 +70,7 @@
 //	evicted         a watch that has ended because it was too far behind
 //	fall-back       a watchfan without caches, which answers while the others cannot
 //	dismissed       a connection whose client is told to use another, as a fall-back sends clients home
+//	consumer        an account and a program that uses it, as its user agent names it
 //	herd            clients that come at once and wait for the same
 //
 // # What a client may rely on
@@ -97,7 +98,7 @@
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the self-checks, the
 //     authorizer's reviews of open watches, the audit log, the renewal of a self-signed certificate,
-//     the history of the status page; with a memory limit one that reads the use, and with a file of
+//     the history of the status page, the attribution of processor time; with a memory limit one that reads the use, and with a file of
 //     options one that reads it again; one for each answer that is observed, until it is compared;
 //   - one for each lane: its reflector; while freshness is being proven one for each question, one for
 //     lists, and up to four for scouts; for all lanes, one that builds their indexes, one that follows

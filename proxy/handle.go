@@ -27,6 +27,7 @@ type handling struct {
 	client    auth.Identity   // who asks
 	id        auth.Identity   // in whose name
 	wait      context.Context // of the checks that ask kube-apiserver
+	opened    bool            // it is the first of a known client on its connection
 	warn      func()          // adds to the response that refuses it; nil adds nothing
 }
 
@@ -46,6 +47,8 @@ var checks = []func(*Server, *handling) *metav1.Status{
 func (s *Server) Handle(x *exchange.Exchange) {
 	nobody := auth.Identity{Kind: auth.KindNobody}
 	h := &handling{Exchange: x, client: nobody, id: nobody, wait: exchange.WithArrival(s.ctx, x.Conn)}
+	timing := s.consumers.Begin()
+	defer func() { s.consumers.Answered(timing, x, h.id, h.req, h.opened) }()
 	in, noView := s.views.Enter(x) // before anything else reads the target
 	h.req, h.cacheable = request.Parse(x)
 	h.req.View, h.noView = in, noView
@@ -94,7 +97,10 @@ func (s *Server) fallBack(h *handling) {
 func (s *Server) end(x *exchange.Exchange, id auth.Identity, req *request.Request, o request.Outcome) {
 	refused := o.Refusal()
 	if why := o.Why(); why != "" {
-		refused = s.passthrough.Serve(x, id, req, why)
+		if refused = s.consumers.Admit(s.ctx, x, id, req); refused == nil {
+			refused = s.passthrough.Serve(x, id, req, why)
+			x.Passed = refused == nil
+		}
 	}
 	if refused != nil {
 		apistatus.Write(x, refused)
@@ -146,6 +152,7 @@ func (s *Server) knowConnection(h *handling) {
 	}
 	if source := s.authorizer.ConnectionSource(h.client); !source.Stranger {
 		h.Conn.KnownAs(source)
+		h.opened = true
 	}
 }
 

@@ -25,12 +25,12 @@ import (
 // logKeys are the keys of all log lines.
 var logKeys = strings.Fields(`
 	address addresses bytes cacheResourceVersion certificate client clients connections connectionsCut
-	definition delay differences digest drain elapsed encoding err events fallbackFor fields file
+	definition delay differences digest drain elapsed encoding err events fallbackFor faults fields file
 	fromResourceVersion generation groupVersion handler holds id idleTimeout keys lag lagBytes lagEvents
 	lanesStopped limitBytes lines maxProcs memory memoryShort message method namespace objects panic parks
-	path pid queuedBytes reason relist relisted resentSegments resource resources resourceVersion retryIn rtt
+	path pid program queuedBytes reads reason relist relisted resentSegments resource resources resourceVersion retryIn rtt
 	selection served service signal source stack stranger timeout unackedSegments upstreamDigest usedBytes
-	userAgent verb version watches windowBytes`)
+	user userAgent verb version watches windowBytes`)
 
 // TestLogLines: each line of the log is a constant sentence without a period, and its keys are in
 // logKeys.

@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/admission"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/consumers"
 	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/pass/fallback"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
@@ -49,6 +50,7 @@ type Options struct {
 	View       view.Options
 	Observe    observe.Options
 	Admission  admission.Options
+	Consumers  consumers.Options
 
 	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
 	// identity, so every program on this host has the kubeconfig's rights. 0, the default, is off;
@@ -108,7 +110,7 @@ func (o *Options) table() *option.Table {
 	t := &option.Table{
 		APIVersion: "watchfan.io/v1alpha1",
 		Kind:       "WatchfanConfiguration",
-		Titles: []string{"Upstream", "Serving", "Clients", "Authentication", "Authorization", "Caching", "Siblings", "Fallback", "Connections", "Limits",
+		Titles: []string{"Upstream", "Serving", "Clients", "Authentication", "Authorization", "Caching", "Siblings", "Fallback", "Connections", "Limits", "Consumers",
 			"Observability", "Audit", "Shutdown"},
 		Places: o.places,
 	}
@@ -124,6 +126,7 @@ func (o *Options) table() *option.Table {
 	o.Downstream.AddTo(t)
 	o.HTTP2.AddTo(t)
 	o.Admission.AddTo(t)
+	o.Consumers.AddTo(t)
 	o.addObservability(t)
 	o.SelfCheck.AddTo(t)
 	o.Audit.AddTo(t)

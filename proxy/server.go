@@ -26,6 +26,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/consumers"
 	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/operate/admin"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
@@ -60,6 +61,7 @@ type Server struct {
 	fallback    *fallback.Fallback // nil if this watchfan is none
 	cached      *cached.Reads
 	admission   *admission.Admission
+	consumers   *consumers.Register
 	views       *view.Views
 	observer    *observe.Observer
 	memory      *admission.Memory
@@ -173,6 +175,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	})
 	s.fallback = fallback.New(&s.opts.Fallback, up, s.conns, set, log)
 	s.admission = admission.New(&s.opts.Admission, s.memory, s.authorizer, set, log)
+	s.consumers = consumers.New(&s.opts.Consumers, opts.Profiling, authorizer, set, log)
 	s.observer = observe.New(s.ctx, observe.Config{
 		Options: &s.opts.Observe, Short: s.memory.Short, OnDifference: s.stepBack, Metrics: set, Guard: guard})
 	s.cached = cached.New(s.ctx, cached.Config{
@@ -187,11 +190,13 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Ledger:     s.ledger,
 		Audit:      s.audit,
 		Observer:   s.observer,
+		Consumers:  s.consumers,
 		End:        s.end,
 		TooMany:    s.admission.TooManyWaiting,
 		Metrics:    cached.NewMetrics(set),
 		Guard:      guard,
 	})
+	s.consumers.Read(consumers.Sources{Watches: s.cached.OpenWatches, Followed: s.cached.Lanes.Changes})
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.history = diagnose.NewHistory(s.totals)
 	s.admin = newAdmin(s, guard)
@@ -405,6 +410,7 @@ func (s *Server) RunDetached(ctx context.Context) error {
 		background.Go(func() { s.fallback.Run(ctx, port) })
 	}
 	background.Go(s.cached.Run)
+	background.Go(func() { s.consumers.Run(s.ctx) })
 	if s.opts.configFile != "" {
 		background.Go(s.followConfig)
 	}

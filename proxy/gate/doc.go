@@ -12,4 +12,5 @@
 //	auth       clients' identities and permissions
 //	audit      the audit log
 //	admission  the limits on watches, and what is given back when memory is short
+//	consumers  who costs what, and the budgets of new programs
 package gate

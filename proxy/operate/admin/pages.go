@@ -67,6 +67,9 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 	case diagnose.AccountsPath:
 		p.config.Accounts(w, r, p.config.Profiling || p.fromHere(r))
 		return
+	case diagnose.ConsumersPath:
+		p.config.Consumers(w, r, p.config.Profiling || p.fromHere(r))
+		return
 	case diagnose.ObservedPath:
 		p.config.Observed(w, r, p.config.Profiling || p.fromHere(r))
 		return
@@ -76,7 +79,7 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	diagnose.WriteText(w, http.StatusNotFound,
-		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/observed, /debug/accounts and /debug/pprof/\n")
+		"404 page not found: see /statusz, /livez, /readyz, /metrics, /debug/lanes, /debug/history, /debug/watchers, /debug/observed, /debug/consumers, /debug/accounts and /debug/pprof/\n")
 }
 
 func (p *Port) showMetrics(w http.ResponseWriter, _ *http.Request) {

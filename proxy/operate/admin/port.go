@@ -38,6 +38,8 @@ type Config struct {
 
 	// Accounts answers /debug/accounts. It shows the names of clients only if names is true.
 	Accounts func(w http.ResponseWriter, r *http.Request, names bool)
+	// Consumers answers /debug/consumers. It shows the names of accounts only if names is true.
+	Consumers func(w http.ResponseWriter, r *http.Request, names bool)
 	// Observed answers /debug/observed. It shows the names of objects only if names is true.
 	Observed func(w http.ResponseWriter, r *http.Request, names bool)
 

@@ -21,7 +21,7 @@ import (
 // Name is the name of the program that kubectl looks for.
 const Name = "kubectl-watchfan"
 
-const usage = `kubectl watchfan runs watchfan top, explain and observed for the pods of watchfan in a cluster.
+const usage = `kubectl watchfan runs watchfan top, explain, observed and consumers for the pods of watchfan in a cluster.
 It also lets namespaces and workloads use watchfan, takes that back, and shows them.
 
 It finds watchfan's pods by their labels, and reaches their admin ports as kubectl port-forward does. Its user
@@ -49,7 +49,7 @@ func Command() *cobra.Command {
 	var cluster option.Table
 	c.upstream.AddTo(&cluster)
 	root.PersistentFlags().AddFlagSet(cluster.Flags())
-	for _, show := range []*cobra.Command{diagnose.Top(), diagnose.Explain(), diagnose.Observed()} {
+	for _, show := range []*cobra.Command{diagnose.Top(), diagnose.Explain(), diagnose.Observed(), diagnose.Consumers()} {
 		work := show.RunE
 		c.addPodFlags(show.Flags(), "n", "l")
 		_ = show.Flags().MarkHidden("admin")

@@ -93,7 +93,10 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
 	case r.Verb == "get":
-		return c.passing.hasNoLane(r.GVR) || r.passEasily()
+		if c.passing.hasNoLane(r.GVR) {
+			return r.eager()
+		}
+		return r.passEasily()
 	}
 	if !r.plain() || !c.passing.judged(r.easyKind()) {
 		return false
@@ -120,8 +123,17 @@ func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
 // passEasily reports whether r may be passed through as one of a few easy reads. r counts until
 // release.
 func (r *read) passEasily() bool {
-	r.easy = r.reads.passing.takeEasy(r.easyKind(), r.arrived)
+	r.easy = r.eager() && r.reads.passing.takeEasy(r.easyKind(), r.arrived)
 	return r.easy
+}
+
+// eager reports whether r may ask kube-apiserver at once: it passes through although a cache can answer it, or
+// has a proof made. If not, a cache answers, and a get begins one.
+func (r *read) eager() bool {
+	if !r.judged {
+		r.judged, r.patient = true, !r.first && !r.consumer.Eager()
+	}
+	return !r.patient
 }
 
 func (r *read) easyKind() easyKind { return easyKind{r.GVR, r.Verb} }

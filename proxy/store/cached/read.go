@@ -15,6 +15,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/consumers"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
@@ -28,12 +29,16 @@ import (
 // read is a request that a lane may answer.
 type read struct {
 	*request.Request
-	reads   *Reads
-	id      auth.Identity
-	source  account.Source // zero until it is asked for
-	arrived time.Time
-	conn    exchange.Conn
-	client  *observe.Client // what rules know of the client; nil until it is asked for
+	reads    *Reads
+	id       auth.Identity
+	source   account.Source // zero until it is asked for
+	arrived  time.Time
+	conn     exchange.Conn
+	consumer *consumers.Consumer // whom it counts for; nil is nobody
+	first    bool                // it is served before others, and without limits
+	judged   bool                // patient is set
+	client   *observe.Client     // what rules know of the client; nil until it is asked for
+	patient  bool                // too many reads of its consumer ask kube-apiserver
 
 	// Set by resolve.
 	info      upstream.ResourceInfo
@@ -69,9 +74,9 @@ func (r *read) audited() audit.Read {
 func (r *read) flow() fairness.Flow { return auth.FlowOf(r.id, r.conn.RemoteAddr()) }
 
 // startsLane reports whether the request starts a lane. A get of the current state does not, unless only
-// a lane can tell whether the view has the object.
+// a lane can tell whether the view has the object, or too many pass through.
 func (r *read) startsLane() bool {
-	return r.Verb != "get" || r.ResourceVersion != "" || r.variant.Namespaces != nil
+	return r.Verb != "get" || r.ResourceVersion != "" || r.variant.Namespaces != nil || r.patient
 }
 
 // selects reports whether the view of r has a part of the objects only.

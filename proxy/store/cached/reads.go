@@ -15,7 +15,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/consumers"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
@@ -41,6 +43,7 @@ type Config struct {
 	Ledger     *account.Ledger
 	Audit      *audit.Log
 	Observer   *observe.Observer
+	Consumers  *consumers.Register
 	// End writes the end of a read that no cache answers: it is refused, or passes through.
 	End func(*exchange.Exchange, auth.Identity, *request.Request, request.Outcome)
 	// TooMany returns the 429 for a client that has waited too long for a lane to be filled. message
@@ -60,12 +63,14 @@ type Reads struct {
 	Watchers   watchers.Register // of the open watches
 	Fairness   *fairness.Queue   // in which reads wait for seats
 	APIs       *registry.Aggregation
+	first      *fairness.Queue // as Fairness, for those who are served first
 
 	encodings  *upstream.SupportedEncodings
 	sharding   *upstream.Sharding
 	crds       *registry.CRDWatcher
 	namespaces *registry.Namespaces
 	passing    *passing
+	patient    patientProofs
 	compressed compressedLists
 	shared     *sharedlist.Lists // in Tables
 	residents  []*resident
@@ -92,25 +97,26 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Lanes:      lanes,
 		SelfChecks: selfcheck.New(lanes, cfg.SelfCheck),
 		Flusher:    flusher,
-		Fairness: fairness.New(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
-			Message: "this client's reads take more time than its share",
-			Refused: cfg.Metrics.waitingReads,
-			Waited: func(d time.Duration) {
-				cfg.Metrics.seatWaits.Inc()
-				cfg.Metrics.seatWaitSeconds.Add(d.Seconds())
-			},
-		}),
 		encodings:  upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
 		sharding:   upstream.NewSharding(cfg.Upstream, cfg.Guard),
 		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
 		namespaces: registry.NewNamespaces(lanes, cfg.Discovery),
 		APIs:       registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
+		patient:    patientProofs{remember.Coalescer[patientProof, proved]{Guard: cfg.Guard}},
 		passing:    newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
 		compressed: compressedLists{ledger: cfg.Ledger},
 		shared:     sharedlist.New(lanes.Spawn),
 		log:        log,
 		ctx:        ctx,
 	}
+	c.first, c.Fairness = fairness.NewPair(ctx, runtime.GOMAXPROCS(0), fairness.Purpose{
+		Message: "this client's reads take more time than its share",
+		Refused: cfg.Metrics.waitingReads,
+		Waited: func(d time.Duration) {
+			cfg.Metrics.seatWaits.Inc()
+			cfg.Metrics.seatWaitSeconds.Add(d.Seconds())
+		},
+	})
 	for _, name := range cfg.Options.ResidentResources {
 		c.residents = append(c.residents, &resident{name: name, reads: c})
 	}
@@ -131,6 +137,7 @@ func (c *Reads) Run() {
 	c.Discovery.End()
 	c.encodings.End()
 	c.sharding.End()
+	c.patient.End()
 	c.Siblings.End()
 	c.Observer.Wait()
 }
@@ -146,6 +153,11 @@ func (c *Reads) StopUnused() int { return c.Lanes.StopUnused() }
 
 // EndWatches ends all watches that are served from a cache. No other begins after that.
 func (c *Reads) EndWatches() { c.Lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
+
+// OpenWatches returns the open watches of each consumer.
+func (c *Reads) OpenWatches() map[consumers.Name]consumers.Watches {
+	return c.Watchers.ByConsumer(c.Flusher)
+}
 
 // drainPace is the longest time between the ends of two watches. It keeps the drain of a few
 // watches short, for any --drain-duration.
@@ -196,7 +208,8 @@ func (c *Reads) AwaitEnds(d time.Duration) {
 
 // newRead returns a read that has just arrived. The caller releases it.
 func (c *Reads) newRead(x *exchange.Exchange, id auth.Identity, req *request.Request) *read {
-	return &read{Request: req, reads: c, id: id, arrived: time.Now(), conn: x.Conn}
+	return &read{Request: req, reads: c, id: id, arrived: time.Now(), conn: x.Conn, consumer: c.Consumers.Of(x, id),
+		first: c.Authorizer.HasGroup(id, c.Consumers.Exempt())}
 }
 
 // Serve answers req from a cache if possible. Otherwise it ends req with Config.End, perhaps after it
@@ -282,8 +295,15 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	return o
 }
 
-// review asks whether the client may read. kube-apiserver words the denial itself.
+// review asks whether the client may read. kube-apiserver words the denial itself. For a patient get it asks
+// first for all names, which each get of the same client shares: without a name, a review means all (type
+// ResourceAttributes of authorization.k8s.io/v1).
 func (c *Reads) review(ctx context.Context, r *read) (o request.Outcome) {
+	if r.patient && r.Verb == "get" {
+		if r.decision = c.Authorizer.Authorize(ctx, r.id, r.OfAnyName()); r.decision.Allowed() {
+			return o
+		}
+	}
 	r.decision = c.Authorizer.Authorize(ctx, r.id, r.Request)
 	switch {
 	case r.decision.Allowed():
@@ -328,5 +348,9 @@ func (c *Reads) seat(r *read) *fairness.Seat {
 	if r.Timeout > 0 {
 		limit = max(1, r.Timeout-time.Since(r.arrived))
 	}
-	return c.Fairness.Seat(r.flow(), limit, r.conn.Left, r.conn.EndArrival)
+	queue := c.Fairness
+	if r.first {
+		queue = c.first
+	}
+	return queue.Seat(r.flow(), limit, r.conn.Left, r.conn.EndArrival)
 }

@@ -34,6 +34,8 @@ type Exchange struct {
 	// Response is the handler's response.
 	Response Response
 
+	// Passed says that kube-apiserver answers the request. A handler sets it.
+	Passed bool
 	// Slot is held until the response has ended; nil for none.
 	Slot Slot
 	// Until is closed when the response has been written, or when it runs on without the handler;

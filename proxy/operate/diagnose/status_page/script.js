@@ -1,6 +1,6 @@
 // The status page asks debug/lanes once a second. It shows the answer, and how fast its counters
 // grow. debug/history has the five minutes before the page was opened. debug/watchers has the slow
-// watches, and is asked more seldom, because each answer takes watchfan some work for each watch.
+// watches and debug/consumers who costs what; they are asked more seldom, because each answer takes watchfan some work for each watch.
 // Everything in an answer becomes text and never markup: only node() and svg() make nodes.
 "use strict";
 
@@ -666,6 +666,31 @@ function showObserved() {
     node("small", {}, sum(r.differences) > 0 ? of(sum(r.differences), "difference") : "no difference"))));
 }
 
+// ---- who costs what ----
+
+const consumersShown = 10;
+
+// askConsumers asks for the consumers. It returns the ms until the next request.
+async function askConsumers() {
+  const { content, time } = await ask("debug/consumers?format=json", 2 * slowEvery);
+  if (content?.consumers) showConsumers(content);
+  return Math.max(slowEvery, slowShare * (time ?? 0));
+}
+
+function showConsumers(answer) {
+  const shown = answer.consumers.filter((c) => c.total.requests > 0 || c.watches > 0).slice(0, consumersShown);
+  $("consumers-part").hidden = shown.length === 0;
+  setText($("consumers-count"), answer.suffers ? "kube-apiserver is slow, fails or refuses requests" : "");
+  $("consumers-list").replaceChildren(...shown.map((c) => node("li", {},
+    node("strong", {}, c.program), " · " + (c.account || "account shown on this host only") + " · " + (1000 * c.processors).toFixed(0) + "m CPU, alone " + (1000 * c.aloneProcessors).toFixed(0) + "m",
+    node("small", {}, [
+      count(c.requestsPerSecond) + " requests/s, " + count(c.passedPerSecond) + " of them to kube-apiserver",
+      bytes(c.bytesPerSecond) + "/s", of(c.watches, "watch", "es"), of(Math.round(c.clients), "client"),
+      c.limitedPerSecond > 0 && count(c.limitedPerSecond) + "/s rejected, at most " + count(c.readsPerSecond) + " may pass",
+    ].filter(Boolean).join(" · ")),
+    ...c.faults.map((fault) => node("small", {}, fault)))));
+}
+
 // ---- how watches reach their clients ----
 
 const ways = new Map(); // the value's element, by title
@@ -718,6 +743,14 @@ async function runSlow() {
   }
 }
 
+async function runConsumers() {
+  for (;;) {
+    const wait = paused || answered === 0 ? pollEvery : await askConsumers();
+    await new Promise((done) => setTimeout(done, wait));
+  }
+}
+
 setInterval(tick, 500);
 run();
 runSlow();
+runConsumers();

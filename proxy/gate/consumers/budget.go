@@ -1,0 +1,218 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/base/option"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+var limitedRequests = exposition.Describe("counter", "watchfan_consumers_limited_requests_total",
+	"Reads rejected with 429 because a new program had used up its --new-consumer-reads. The log names the program.")
+
+// Options are the budgets of consumers.
+type Options struct {
+	// EasyReads is how many reads a second of one consumer with many clients ask kube-apiserver at once,
+	// although a cache can answer them: they pass through, because kube-apiserver answers as easily, or have a
+	// proof made. The others share a few proofs. 0 is any number.
+	EasyReads int
+	// NewConsumerReads is how many reads a second that no cache can answer a new consumer may begin with. More are
+	// rejected with 429. 0 is any number.
+	NewConsumerReads int
+	// ExemptGroups are groups whose members have no budget, and whose reads get seats first.
+	ExemptGroups []string
+}
+
+// AddTo adds the options to a table.
+func (o *Options) AddTo(t *option.Table) {
+	t.Group("Consumers")
+	t.Int(&o.EasyReads, "easy-reads", 10, "`READS` a second of one account and program on many clients that ask "+
+		"kube-apiserver at once, although a cache can answer them; one that asks for more waits for up to 0.25 s and asks together with others; 0 is any number", option.AtLeast(0))
+	t.Int(&o.NewConsumerReads, "new-consumer-reads", 0, "`READS` a second that pass through, with which an account and program "+
+		"begin that were not seen in watchfan's first ten minutes; the number doubles each minute while kube-apiserver is well; "+
+		"more are rejected; 0 is any number", option.AtLeast(0))
+	t.Strings(&o.ExemptGroups, "exempt-groups", "`GROUPS` besides system:masters whose members have none of these limits, and "+
+		"are served first, such as system:nodes (default none)")
+}
+
+const (
+	// manyClients is the number of clients from which on a consumer's easy reads are counted. One client that
+	// reads one object after the other is not slowed down.
+	manyClients = 8
+	// burst is how many seconds' reads may come at once.
+	burst = 10
+	// learning is how long each consumer that is seen counts as known: after a start all are new.
+	learning = 10 * time.Minute
+	// growEvery is how often a budget doubles or is halved, and enough is when it is not counted any more.
+	growEvery = time.Minute
+	enough    = 1000
+	// sayEvery is the least time between two log lines about a consumer.
+	sayEvery = 10 * time.Minute
+)
+
+// bucket is a token bucket.
+type bucket struct {
+	tokens float64
+	at     time.Time
+}
+
+// take takes a token, and reports whether there was one. There are rate a second, and as many as burst seconds
+// bring at most. owes says that tokens that were not there are owed, as many at most: who always wants more
+// than there are gets none.
+func (b *bucket) take(now time.Time, rate float64, owes bool) (ok bool) {
+	most := burst * rate
+	if b.at.IsZero() {
+		b.tokens = most
+	}
+	b.tokens = min(most, b.tokens+rate*max(0, now.Sub(b.at).Seconds()))
+	b.at = now
+	ok = b.tokens >= 1
+	if ok || owes {
+		b.tokens = max(b.tokens-1, -most)
+	}
+	return ok
+}
+
+// budget is what a consumer may have pass through.
+type budget struct {
+	easy, new    bucket
+	least, reads float64 // a second, of new; 0 is any number
+	grown        time.Time
+	said         time.Time
+}
+
+// newBudget returns the budget of a consumer that is seen for the first time.
+func (r *Register) newBudget(n Name, now time.Time) budget {
+	if r.opts.NewConsumerReads == 0 || now.Sub(r.started) < learning || n == rest || n == own {
+		return budget{}
+	}
+	return budget{least: float64(r.opts.NewConsumerReads), reads: float64(r.opts.NewConsumerReads), grown: now}
+}
+
+// grow doubles the budget each minute, or halves it while kube-apiserver suffers.
+func (b *budget) grow(now time.Time, suffers bool) {
+	if b.reads == 0 || now.Sub(b.grown) < growEvery {
+		return
+	}
+	b.grown = now
+	if suffers {
+		b.reads = max(b.least, b.reads/2)
+	} else if b.reads *= 2; b.reads >= enough {
+		b.reads = 0
+	}
+}
+
+// Eager reports whether a read may ask kube-apiserver at once: because it passes through although a cache can
+// answer it, or for a proof. It may be called on nil, which is nobody.
+func (c *Consumer) Eager() bool {
+	if c == nil || c.register.opts.EasyReads == 0 || !c.droppable() {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if estimateClients(&c.clients[0], &c.clients[1]) < manyClients {
+		return true
+	}
+	// What it asks for beyond its rate is owed. So one that asks for more all the time has none at all.
+	return c.budget.easy.take(time.Now(), float64(c.register.opts.EasyReads), true)
+}
+
+// Admit returns the response to a read that would pass through and exceeds its consumer's budget; nil if it
+// may pass. Writes are never refused: a program that cannot renew its lease does worse than one that reads.
+func (r *Register) Admit(wait context.Context, x *exchange.Exchange, id auth.Identity, req *request.Request) *metav1.Status {
+	if r.opts.NewConsumerReads == 0 || req.MetricVerb() == "other" {
+		return nil
+	}
+	c := r.Of(x, id)
+	if c.pays(time.Now()) || r.auth.InGroups(wait, id, r.groups) {
+		return nil
+	}
+	return r.refuse(c)
+}
+
+// pays reports whether the budget has room for a read.
+func (c *Consumer) pays(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.budget.reads == 0 || c.budget.new.take(now, c.budget.reads, false)
+}
+
+// Exempt returns the groups whose members have no budget, and are served first.
+func (r *Register) Exempt() []string { return r.groups }
+
+// refuse counts a refusal, and logs one in a while.
+func (r *Register) refuse(c *Consumer) *metav1.Status {
+	r.limited.Inc()
+	now := time.Now()
+	c.mu.Lock()
+	c.counts.all.Limited++
+	reads := c.budget.reads
+	says := now.Sub(c.budget.said) >= sayEvery
+	if says {
+		c.budget.said = now
+	}
+	faults := c.faultsLocked(now)
+	c.mu.Unlock()
+	if says {
+		r.log.Warn("Limited a new program", "user", c.Account, "program", c.Program, "reads", reads, "faults", faults)
+	}
+	return apistatus.TooManyRequests(fmt.Sprintf("this account and program are new here, and may have %.3g reads a second "+
+		"pass through to kube-apiserver for now", reads))
+}
+
+// health is how kube-apiserver answers what passes through.
+type health struct {
+	mu     sync.Mutex
+	since  time.Time
+	counts [2]answers // of this window, and the one before
+}
+
+type answers struct{ all, bad int }
+
+const (
+	healthWindow = 10 * time.Second
+	// slowAnswer is how long an ordinary answer takes that is as bad as none.
+	slowAnswer = time.Second
+	// fewAnswers says nothing.
+	fewAnswers = 10
+)
+
+// note counts an answer.
+func (h *health) note(code int, took time.Duration, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turnLocked(now)
+	h.counts[0].all++
+	if code == http.StatusTooManyRequests || code >= http.StatusInternalServerError || took > slowAnswer {
+		h.counts[0].bad++
+	}
+}
+
+func (h *health) turnLocked(now time.Time) {
+	switch passed := now.Sub(h.since); {
+	case passed >= 2*healthWindow:
+		h.counts, h.since = [2]answers{}, now
+	case passed >= healthWindow:
+		h.counts, h.since = [2]answers{{}, h.counts[0]}, now
+	}
+}
+
+// suffers reports whether a tenth of the answers of the last ten to twenty seconds were refusals, failures
+// or slow.
+func (h *health) suffers(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turnLocked(now)
+	all, bad := h.counts[0].all+h.counts[1].all, h.counts[0].bad+h.counts[1].bad
+	return all >= fewAnswers && bad*10 >= all
+}

@@ -1,0 +1,219 @@
+package consumers
+
+import (
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+)
+
+func newRegister(o Options) *Register {
+	r := New(&o, true, nil, metrics.NewSet(), slog.New(slog.DiscardHandler))
+	r.rounds.cpu = 0
+	return r
+}
+
+// A program's name has no version, platform or commit, and is safe to show.
+func TestProgramOf(t *testing.T) {
+	for agent, want := range map[string]string{
+		"kubelet/v1.37.2 (linux/amd64) kubernetes/0a1b2c3":                                 "kubelet",
+		"kube-controller-manager/v1.37.2 (linux/amd64) kubernetes/0a1b2c3/leader-election": "kube-controller-manager/leader-election",
+		"manager/v0.0.0 (linux/amd64) kubernetes/$Format":                                  "manager",
+		"Go-http-client/2.0": "Go-http-client",
+		"curl":               "curl",
+		"":                   "(none)",
+		"/1":                 "(none)",
+		"a\x1b[2J/1":         "a\ufffd[2J",
+	} {
+		if got := ProgramOf(agent); got != want {
+			t.Errorf("%q: %q, want %q", agent, got, want)
+		}
+	}
+	if got := ProgramOf(strings.Repeat("x", 1000)); len(got) > maxProgram {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// Clients are counted within a tenth, up to thousands.
+func TestClients(t *testing.T) {
+	for _, n := range []int{0, 1, 10, 500, 5000} {
+		var now, before clients
+		for i := range n {
+			for range 3 {
+				now.add(maphash.Comparable(seed, i))
+			}
+			if i%2 == 0 {
+				before.add(maphash.Comparable(seed, i))
+			}
+		}
+		if got := estimateClients(&now, &before); math.Abs(got-float64(n)) > 0.1*float64(n)+1 {
+			t.Errorf("%d clients: %.0f", n, got)
+		}
+	}
+}
+
+// The habits of clients are named in words, and those of a good client are none.
+func TestFaults(t *testing.T) {
+	for name, test := range map[string]struct {
+		habit
+		clients float64
+		want    []string
+	}{
+		"5000 agents list": {habit{lists: 100_000, newest: 100_000, json: 100_000, whole: 100_000}, 5000, []string{
+			"lists pods every 15 s where a watch would do",
+			"no resourceVersion: 100000 of 100000 lists of pods ask for the newest state, which kube-apiserver must prove",
+			"decodes JSON of pods where protobuf is offered"}},
+		"informers":         {habit{lists: 5000, watches: 10_000, whole: 15_000}, 5000, nil},
+		"informers relist":  {habit{lists: 50_000, watches: 10_000, whole: 60_000}, 10_000, []string{"lists pods every 60 s beside its watch"}},
+		"gets":              {habit{gets: 270_000}, 90, []string{"gets single pods 900 times a second where a watch would do"}},
+		"a controller gets": {habit{gets: 100, watches: 1, whole: 1}, 1, nil},
+		"two caches":        {habit{watches: 2, whole: 1, metadata: 1}, 1, []string{"reads pods whole and their metadata too"}},
+		"kubectl":           {habit{lists: 2, newest: 2, gets: 4, whole: 2}, 1, nil},
+	} {
+		if got := test.faults("pods", habitWindow, test.clients); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// What a round attributes is what the process has used, in the proportions of the model. A watch that a round
+// does not see, because it has just ended, counts in the next.
+func TestAttribute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister(Options{})
+		a, b := Name{"a", "x"}, Name{"b", "y"}
+		used := func(of Name) float64 { return r.named(of).counts.all.CPU }
+		cpu := time.Duration(0)
+		round := func(open map[Name]Watches) {
+			time.Sleep(roundEvery)
+			cpu += time.Second
+			r.attribute(open, 0, cpu, time.Now())
+			if sum := used(a) + used(b) + used(own); math.Abs(sum-cpu.Seconds()) > 1e-9 {
+				t.Errorf("the sum is %v, want %v", sum, cpu)
+			}
+		}
+		list := &request.Request{Info: request.Info{IsResource: true, Method: http.MethodGet, Verb: "list"}}
+		for i := range 40 {
+			of := a
+			if i%4 == 0 {
+				of = b
+			}
+			r.named(of).answered(list, 1, lists, 1e8, 0, 0, time.Now())
+		}
+		round(nil)
+		if ratio := used(a) / used(b); math.Abs(ratio-3) > 1e-9 {
+			t.Errorf("a had three times as much work, and %v times the time", ratio)
+		}
+		watched := map[Name]Watches{a: {Open: 1, Sent: [2]Delivered{{Events: 100, Bytes: 1e5}}}}
+		before := used(b)
+		round(watched)
+		round(nil)
+		r.WatchEnded(a, Delivered{Events: 100, Bytes: 1e5}, false)
+		round(nil)
+		if c := r.named(a).counts.all; c.Events != 100 || c.Bytes != 1e5 || used(b) != before {
+			t.Errorf("%+v, and the other has %v more", c, used(b)-before)
+		}
+	})
+}
+
+// However many programs there are, few are kept, and a heavy one among them. What the others have cost is
+// not lost. One account has few programs.
+func TestBounded(t *testing.T) {
+	r := newRegister(Options{})
+	get := &request.Request{Info: request.Info{IsResource: true, Method: http.MethodGet, Verb: "get"}}
+	const all = 20 * mostKept
+	for i := range all {
+		r.named(Name{fmt.Sprint(i), "x"}).answered(get, 1, gets, 0, 0, 10, time.Now())
+		r.named(Name{"heavy", "x"}).answered(get, 1, gets, 0, 0, 1000, time.Now())
+	}
+	bytes := uint64(0)
+	for _, c := range r.all() {
+		bytes += c.counts.all.Bytes
+	}
+	if n := len(r.all()); n > mostKept+1 || r.named(Name{"heavy", "x"}).counts.all.Requests != all || bytes != 1010*all {
+		t.Errorf("%d are kept, %d bytes in all", n, bytes)
+	}
+	r, one := newRegister(Options{}), make(map[*Consumer]bool)
+	for i := range 1000 {
+		one[r.named(Name{"liar", fmt.Sprint(i)})] = true
+	}
+	if len(one) != mostPrograms+1 {
+		t.Errorf("one account has %d programs", len(one))
+	}
+}
+
+// A bucket that owes gives nothing to whoever always wants more than there is. The other gives its rate.
+func TestBucket(t *testing.T) {
+	for owes, want := range map[bool]int{true: 52, false: 50 + 5*100} {
+		var b bucket
+		now, got := time.Now(), 0
+		for range 100 * 100 {
+			if b.take(now, 5, owes) {
+				got++
+			}
+			now = now.Add(10 * time.Millisecond)
+		}
+		if math.Abs(float64(got-want)) > 2 {
+			t.Errorf("owes %t: %d, want %d", owes, got, want)
+		}
+		if now = now.Add(time.Minute); !b.take(now, 5, owes) {
+			t.Errorf("owes %t: nothing after a pause", owes)
+		}
+	}
+}
+
+// The budget of a new program grows until it has none, and shrinks while kube-apiserver suffers. Programs
+// that were seen soon after the start have none.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister(Options{NewConsumerReads: 100})
+		if b := r.named(Name{"old", "x"}).budget; b.reads != 0 {
+			t.Errorf("a program that is there at the start has %v", b.reads)
+		}
+		time.Sleep(learning)
+		c := r.named(Name{"new", "x"})
+		round := func(code int, want float64) {
+			t.Helper()
+			time.Sleep(growEvery)
+			for range fewAnswers {
+				r.health.note(code, time.Millisecond, time.Now())
+			}
+			r.attribute(nil, 0, 0, time.Now())
+			if c.budget.reads != want {
+				t.Errorf("after %d: %v a second, want %v", code, c.budget.reads, want)
+			}
+		}
+		round(http.StatusOK, 200)
+		round(http.StatusOK, 400)
+		round(http.StatusTooManyRequests, 200)
+		round(http.StatusOK, 400)
+		round(http.StatusOK, 800)
+		round(http.StatusOK, 0)
+		round(http.StatusTooManyRequests, 0)
+	})
+}
+
+// BenchmarkAnswered is what a request costs to be counted.
+func BenchmarkAnswered(b *testing.B) {
+	r := newRegister(Options{EasyReads: 10})
+	x := proxytest.MustRead(b, "/api/v1/namespaces/ns/pods/a", "User-Agent: kubelet/v1.37.2 (linux/amd64) kubernetes/0a1b2c3")
+	x.Conn = proxytest.Conn{}
+	req, _ := request.Parse(x)
+	id := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "system:node:a"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Answered(r.Begin(), x, id, req, false)
+	}
+}

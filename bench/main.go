@@ -7,6 +7,7 @@
 //	bench run      measures, prints tables and Go benchmark lines
 //	bench list     does the same for lists of all pods
 //	bench scale    compares joins and memory in clusters of several sizes
+//	bench guard      replays agents that ask too much
 //	bench demo     shows a thousand watchers live
 //
 // It starts the servers itself, on loopback, and stops them:
@@ -43,9 +44,10 @@ const usage = `bench measures the cost of fanning a Kubernetes watch out, next t
   bench run [flags]     measures, prints tables and Go benchmark lines
   bench list [flags]    does the same for lists of all pods
   bench scale [flags]   compares joins and memory in clusters of several sizes
+  bench guard [flags]   replays agents that ask too much
   bench demo [flags]    shows a thousand watchers live
 
-bench run -h, bench list -h, bench scale -h and bench demo -h list the flags.
+bench run -h, bench list -h, bench scale -h, bench guard -h and bench demo -h list the flags.
 `
 
 func main() {
@@ -60,7 +62,7 @@ func main() {
 }
 
 var commands = map[string]func(ctx context.Context, args []string, stdout, stderr io.Writer) error{
-	"run": runBench, "list": runList, "scale": runScale, "demo": runDemo,
+	"run": runBench, "list": runList, "scale": runScale, "guard": runGuard, "demo": runDemo,
 	"floor": server.RunFloorServer, stormFrontName: runStormFront, // internal: run starts them
 }
 

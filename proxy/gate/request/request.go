@@ -114,13 +114,6 @@ func (req *Request) At(rv uint64) *Request {
 	return &at
 }
 
-// OfAnyName returns the same request without a name.
-func (req *Request) OfAnyName() *Request {
-	all := *req
-	all.Name, all.SelectorName = "", ""
-	return &all
-}
-
 // Resumes reports whether the request is a watch that begins behind a resourceVersion, and not with
 // initial events.
 func (req *Request) Resumes() bool {

@@ -24,7 +24,7 @@ func TestManyClientsAsk(t *testing.T) {
 				t.Errorf("%s: %s", resp.Status, body)
 			}
 		}
-		const clients, seconds = 50, 20
+		const clients, seconds = 100, 20
 		asked := func(many bool) int {
 			before := len(p.Up.All())
 			for i := range seconds * clients {
@@ -39,7 +39,7 @@ func TestManyClientsAsk(t *testing.T) {
 			return len(p.Up.All()) - before
 		}
 		one, many := asked(false), asked(true)
-		if most := 8 + 10 + 10*seconds; many > most || one < seconds*clients {
+		if most := 64 + 10 + 10*seconds; many > most || one < seconds*clients {
 			t.Errorf("of %d lists of one client %d reached kube-apiserver, of many clients %d; want at most %d",
 				seconds*clients, one, many, most)
 		}

@@ -36,7 +36,7 @@ type Options struct {
 // AddTo adds the options to a table.
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Consumers")
-	t.Int(&o.EasyReads, "easy-reads", 10, "`READS` a second of one account and program on many clients that ask "+
+	t.Int(&o.EasyReads, "easy-reads", 10, "`READS` a second of one account and program on 64 or more clients that ask "+
 		"kube-apiserver at once, although a cache can answer them; one that asks for more waits for up to 0.25 s and asks together with others; 0 is any number", option.AtLeast(0))
 	t.Int(&o.NewConsumerReads, "new-consumer-reads", 0, "`READS` a second that pass through, with which an account and program "+
 		"begin that were not seen in watchfan's first ten minutes; the number doubles each minute while kube-apiserver is well; "+
@@ -46,9 +46,9 @@ func (o *Options) AddTo(t *option.Table) {
 }
 
 const (
-	// manyClients is the number of clients from which on a consumer's easy reads are counted. One client that
-	// reads one object after the other is not slowed down.
-	manyClients = 8
+	// manyClients is the number of clients from which on a consumer's easy reads are counted. A few clients that
+	// each read one object after the other are not slowed down.
+	manyClients = 64
 	// burst is how many seconds' reads may come at once.
 	burst = 10
 	// learning is how long each consumer that is seen counts as known: after a start all are new.

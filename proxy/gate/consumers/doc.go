@@ -46,11 +46,11 @@
 //
 //	easy  Reads that a cache can answer, and that ask kube-apiserver all the same: they pass through because it answers
 //	      them as easily as it proves that the cache is current, or they have that proof made. 900 gets a second do
-//	      so, one by one. A consumer with many clients has 10 a second, and none while it always asks for more. The others
-//	      wait for the next quarter of a second, share one or two proofs, and are answered by the cache, which begins if
-//	      there is none. This is
-//	      on by default, because nothing is refused. It is not for a consumer with few clients: one that reads one
-//	      object after the other would wait each time, and be better off without this proxy.
+//	      so, one by one. A consumer with 64 or more clients, as a DaemonSet has, gets 10 a second, and none while it
+//	      always asks for more. The others wait for the next quarter of a second, share one or two proofs, and are
+//	      answered by the cache, which begins if there is none. This is on by default, because nothing is refused. A
+//	      consumer with fewer clients has no such budget: clients that read one object after the other would wait
+//	      each time, and be better off without this proxy.
 //	new   Reads that no cache can answer, of a consumer that was not seen before. It begins with a few a second, and
 //	      the number doubles each minute, up to any number, or is halved while kube-apiserver suffers: a tenth of
 //	      its answers are refusals, failures or take a second. More get 429. This is off by default: kube-apiserver

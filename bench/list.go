@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -38,6 +39,9 @@ type listOptions struct {
 	Pods    int            // in the cluster
 	Clients int            // connections, each with one list at a time
 	Lean    bool           // lists without managed fields too
+	ByNode  bool           // each client lists the pods of a node
+	Writes  int            // updates a second meanwhile
+	Object  string         // what they update
 	Rounds  int            // turns of each case
 	Window  time.Duration  // time after which a client begins no other list
 	Warmup  time.Duration  // the same, before the window
@@ -48,7 +52,7 @@ func listDefaults() *listOptions {
 	return &listOptions{
 		binaries: builtBinaries,
 		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second,
-		Only: regexp.MustCompile(""),
+		Object: load.ObjectConfigMaps, Only: regexp.MustCompile(""),
 	}
 }
 
@@ -56,6 +60,7 @@ func (o *listOptions) knobs() knobs {
 	return knobs{
 		{"pods", &o.Pods, 1, math.MaxInt, "pods in the cluster"},
 		{"clients", &o.Clients, 1, math.MaxInt, "connections, each with one list at a time"},
+		{"writes", &o.Writes, 0, 1000, "updates per second meanwhile"},
 		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each case; results are medians of these rounds"},
 	}
 }
@@ -66,6 +71,8 @@ func (o *listOptions) AddFlags(fs *flag.FlagSet) {
 	o.output.addFlags(fs)
 	o.knobs().addFlags(fs)
 	fs.BoolVar(&o.Lean, "lean", o.Lean, "at watchfan, lists without managed fields too")
+	fs.BoolVar(&o.ByNode, "by-node", o.ByNode, "each client lists the pods of a node, of which there are 100")
+	fs.StringVar(&o.Object, "write-object", o.Object, "`resource` that is updated: configmaps or pods")
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
 	addPattern(fs, &o.Only, "measure only cases with names that match this `regexp`, as 'format=json/.*/rv=0'")
@@ -83,6 +90,8 @@ func (o *listOptions) Validate() error {
 	switch {
 	case o.Window < 100*time.Millisecond || o.Warmup < 0:
 		return errors.New("--window must be at least 100ms, --warmup not negative")
+	case o.Object != load.ObjectConfigMaps && o.Object != load.ObjectPods:
+		return fmt.Errorf("--write-object %q: want configmaps or pods", o.Object)
 	case len(o.cases()) == 0:
 		return fmt.Errorf("--only %s: no case has such a name", o.Only)
 	}
@@ -139,7 +148,9 @@ type listBench struct {
 	*program
 	opts      *listOptions
 	stage     *server.Stage
-	listBytes int // of a list in JSON
+	writer    *load.Writer
+	onNode    map[string]int // pods
+	listBytes int            // of a list of all in JSON
 }
 
 // runList is `bench list`. It lists all pods in all forms at every peer in each round, and reports
@@ -154,6 +165,8 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	c := o.knobs().conditions()
 	c.Add("list-bytes", fmt.Sprint(b.listBytes))
 	c.Add("window", o.Window.String())
+	c.Add("by-node", fmt.Sprint(o.ByNode))
+	c.Add("write-object", o.Object)
 	return b.report(stdout, o.Out, c, err)
 }
 
@@ -181,16 +194,28 @@ func (b *listBench) start(ctx context.Context) (err error) {
 	if b.stage.Cluster, err = server.StartCluster(ctx, b.opts.Devcluster); err != nil {
 		return err
 	}
-	w := load.NewWriter(b.stage.Cluster.Endpoint, &load.Collection{}, load.NewAcks(), 0, 0)
-	defer w.Client.CloseIdleConnections()
-	if err := load.CreatePods(ctx, w, 0, b.opts.Pods, load.NewPod, b.say); err != nil {
+	b.writer = load.NewWriter(b.stage.Cluster.Endpoint, load.NewCollection(b.opts.Object, writtenConfigMaps, b.opts.Pods),
+		load.NewAcks(), 1, 0)
+	if err := load.CreatePods(ctx, b.writer, 0, b.opts.Pods, load.NewPod, b.say); err != nil {
 		return err
+	}
+	if b.opts.Writes > 0 && b.opts.Object != load.ObjectPods {
+		if err := b.writer.Create(ctx, 0, b.say); err != nil {
+			return err
+		}
 	}
 	list, err := b.stage.Cluster.Get(ctx, load.PodsPath+"?resourceVersion=0")
 	if err != nil {
 		return err
 	}
-	b.listBytes = len(list)
+	pods, err := load.DecodePods(load.Form{}, bytes.NewReader(list))
+	if err != nil {
+		return err
+	}
+	b.listBytes, b.onNode = len(list), make(map[string]int)
+	for i := range pods.Items {
+		b.onNode[pods.Items[i].Spec.NodeName]++
+	}
 	b.stage.Proxy, err = server.StartProxy(ctx, b.opts.Watchfan, b.stage.Cluster)
 	return err
 }
@@ -199,8 +224,12 @@ func (b *listBench) start(ctx context.Context) (err error) {
 // in the window therefore belongs to whole lists.
 func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, error) {
 	var listers []*load.Lister
-	for range b.opts.Clients {
-		l, err := load.NewLister(b.stage.Endpoint(), f)
+	for i := range b.opts.Clients {
+		query := ""
+		if b.opts.ByNode {
+			query = load.FieldQuery("spec.nodeName", load.PodNode(i))
+		}
+		l, err := load.NewLister(b.stage.Endpoint(), f, query)
 		if err != nil {
 			return nil, err
 		}
@@ -210,6 +239,8 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 	if err := b.check(f, listers[0]); err != nil {
 		return nil, err
 	}
+	stop := b.write(ctx)
+	defer stop()
 	if _, err := load.ListFor(ctx, listers, b.opts.Warmup); err != nil {
 		return nil, err
 	}
@@ -223,7 +254,7 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 	}
 	got, err := load.ListFor(ctx, listers, b.opts.Window)
 	used, failed := meter.Read()
-	if err := errors.Join(err, failed); err != nil {
+	if err := errors.Join(err, failed, stop()); err != nil {
 		return nil, err
 	}
 	after, err := b.counts(ctx)
@@ -243,7 +274,33 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 	}, report.UsageMetrics(&used)...), err
 }
 
-// check makes one list and decodes it. It must have every pod, with the fields of each manager or
+// writtenConfigMaps is the number of ConfigMaps that are updated in turn.
+const writtenConfigMaps = 16
+
+// write begins the updates beside the lists. stop ends them, and returns what has failed.
+func (b *listBench) write(ctx context.Context) (stop func() error) {
+	if b.opts.Writes == 0 {
+		return func() error { return nil }
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	wrote := make(chan error, 1)
+	timetable := measure.Pace{Start: time.Now(), Rate: float64(b.opts.Writes)}
+	go func() {
+		for i := uint64(0); ; i++ {
+			if _, err := timetable.Wait(ctx, i); err != nil {
+				wrote <- nil
+				return
+			}
+			if err := b.writer.Update(int(i % uint64(len(b.writer.Seqs)))); err != nil {
+				wrote <- err
+				return
+			}
+		}
+	}()
+	return sync.OnceValue(func() error { cancel(); return <-wrote })
+}
+
+// check makes the first client's list and decodes it. It must have every pod, with the fields of each manager or
 // without.
 func (b *listBench) check(f load.Form, l *load.Lister) error {
 	var body bytes.Buffer
@@ -254,8 +311,12 @@ func (b *listBench) check(f load.Form, l *load.Lister) error {
 	if err != nil {
 		return fmt.Errorf("decode list: %w", err)
 	}
-	if len(list.Items) != b.opts.Pods {
-		return fmt.Errorf("list has %d pods, want %d", len(list.Items), b.opts.Pods)
+	want := b.opts.Pods
+	if b.opts.ByNode {
+		want = b.onNode[load.PodNode(0)]
+	}
+	if len(list.Items) != want {
+		return fmt.Errorf("list has %d pods, want %d", len(list.Items), want)
 	}
 	managers := 2
 	if f.Lean {

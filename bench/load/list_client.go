@@ -78,12 +78,15 @@ func accept(mediaType string, lean bool) string {
 // accept returns the type that is asked for.
 func (f Form) accept() string { return accept(f.mediaType(), f.Lean) }
 
-// target returns the request's target: all pods.
-func (f Form) target() string {
-	if f.Version == "" {
+// target returns the request's target: the pods that a query selects, as of [FieldQuery]; "" is all.
+func (f Form) target(query string) string {
+	if f.Version != "" {
+		query = "&resourceVersion=" + f.Version + query
+	}
+	if query == "" {
 		return PodsPath
 	}
-	return PodsPath + "?resourceVersion=" + f.Version
+	return PodsPath + "?" + query[1:]
 }
 
 // A Lister makes lists one after the other over one connection. It uses little CPU: it makes large
@@ -97,15 +100,15 @@ type Lister struct {
 	br      *bufio.Reader
 }
 
-// NewLister connects to e. It will list all pods in the form f.
-func NewLister(e Endpoint, f Form) (*Lister, error) {
+// NewLister connects to e. It will list the pods that a query selects in the form f.
+func NewLister(e Endpoint, f Form, query string) (*Lister, error) {
 	const readSize = 256 << 10
 	s, err := measure.Dialer{}.Dial(e.Addr, connectTimeout)
 	if err != nil {
 		return nil, err
 	}
 	l := &Lister{conn: conn{sock: s}, wire: &wire{Sock: s}, buf: make([]byte, readSize), form: f,
-		request: RequestHead(e, f.target(), f.accept(), f.Encoding == "gzip")}
+		request: RequestHead(e, f.target(query), f.accept(), f.Encoding == "gzip")}
 	l.rw = l.wire
 	if e.TLS != nil {
 		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time

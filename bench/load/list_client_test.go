@@ -36,7 +36,7 @@ func serve(t *testing.T, secure bool, handler http.HandlerFunc) Endpoint {
 
 func connectLister(t *testing.T, e Endpoint, f Form) *Lister {
 	t.Helper()
-	l, err := NewLister(e, f)
+	l, err := NewLister(e, f, "")
 	if err != nil {
 		t.Fatal(err)
 	}

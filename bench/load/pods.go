@@ -64,7 +64,7 @@ func NewPod(i int) Pod {
 		"$VERSION", fmt.Sprintf("v1.%d.%d", app.Uint64()%40, app.Uint64()%10),
 		"$CHECKSUM", hex(app, 32), "$DIGEST", hex(app, 32),
 		"$OWNER", fmt.Sprintf("%s-%s-4%s-8%s-%s", hex(app, 4), hex(app, 2), hex(app, 2)[1:], hex(app, 2)[1:], hex(app, 6)),
-		"$NODE", fmt.Sprintf("node-%03d", random.Uint64()%100), "$CONTAINER", hex(random, 32),
+		"$NODE", PodNode(int(random.Uint64()%podNodes)), "$CONTAINER", hex(random, 32),
 		"$A", fmt.Sprint(random.Uint64()%50), "$B", fmt.Sprint(random.Uint64()%250), "$C", fmt.Sprint(random.Uint64()%250),
 		"$TIME", time.Unix(1_790_000_000+int64(random.Uint64()%1_000_000), 0).UTC().Format(time.RFC3339),
 	).Replace(podForm)
@@ -80,6 +80,12 @@ func (p Pod) path() string { return "/api/v1/namespaces/" + p.namespace + "/pods
 func (p Pod) statusPath() string { return p.path() + "/status?fieldManager=" + statusManager }
 
 var podNode = regexp.MustCompile(`"nodeName":"[^"]*"`)
+
+// podNodes is the number of nodes that the pods of NewPod are on.
+const podNodes = 100
+
+// PodNode returns the name of node i of these, in turn.
+func PodNode(i int) string { return fmt.Sprintf("node-%03d", i%podNodes) }
 
 // On returns the pod with another node.
 func (p Pod) On(node string) Pod {

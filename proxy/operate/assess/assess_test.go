@@ -108,7 +108,7 @@ func TestAssess(t *testing.T) {
 			"CPU":                 {a.APIServer.CPU, 1.5},
 			"watches' CPU":        {a.APIServer.WatchCPU.Mid, 50_000 * deliveryCost.apiserver.Mid},
 			"never all of it":     {a.APIServer.WatchCPU.High, min(1.5, 50_000*deliveryCost.apiserver.High)},
-			"watches' memory":     {a.APIServer.WatchMemory.Mid, 1003 * 48 * kib},
+			"watches' memory":     {a.APIServer.WatchMemory.Mid, 1003 * watchMemory.apiserver.Mid},
 			"tier's CPU":          {a.Tier.CPU.Mid, 50_000 * deliveryCost.watchfan.Mid},
 			"reviews":             {a.APIServer.Reviews.High, 1003 / 63.0 * 0.85e-3},
 			"reviews of no token": {a.APIServer.Reviews.Low, 0},

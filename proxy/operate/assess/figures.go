@@ -29,20 +29,21 @@ var (
 	// events/s, less the cost of the writes. Low is when saturated. High is for kube-apiserver an event
 	// of twice the size, and for watchfan one of 100 watchers.
 	deliveryCost = cost{
-		apiserver: Range{8.8 * micro, 17.9 * micro, 26 * micro},
-		watchfan:  Range{2.5 * micro, 9.4 * micro, 12 * micro},
+		apiserver: Range{8.6 * micro, 17.3 * micro, 26 * micro},
+		watchfan:  Range{2.3 * micro, 8.7 * micro, 13 * micro},
 	}
 	// objectCost is the CPU time of an object that a client is sent at its start, in seconds. Low is a
-	// list that is compressed, Mid one that is not, High the initial events of a watch.
+	// list that is compressed. Mid and High are one that is not and the initial events of a watch; those
+	// cost watchfan less.
 	objectCost = cost{
-		apiserver: Range{203e-3 / 5000, 272e-3 / 5000, 392e-3 / 5000},
-		watchfan:  Range{0.59e-3 / 5000, 11.7e-3 / 5000, 15.7e-3 / 5000},
+		apiserver: Range{142e-3 / 5000, 156e-3 / 5000, 322e-3 / 5000},
+		watchfan:  Range{0.96e-3 / 5000, 8e-3 / 5000, 9.36e-3 / 5000},
 	}
 	// watchMemory is the memory of an idle watch, in bytes. High of watchfan is what deploy/SIZE.md
 	// reckons with.
 	watchMemory = cost{
-		apiserver: Range{42 * kib, 48 * kib, 53 * kib},
-		watchfan:  Range{12 * kib, 12 * kib, 16 * kib},
+		apiserver: Range{44 * kib, 74 * kib, 74 * kib},
+		watchfan:  Range{14 * kib, 14 * kib, 16 * kib},
 	}
 	// reviewCost is the CPU time of kube-apiserver for the review of an open watch, in seconds. A review
 	// is made each reviewInterval, once for all watches of one token, resource and selector.

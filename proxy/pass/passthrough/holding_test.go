@@ -38,7 +38,7 @@ func inBubble(t *testing.T, limits account.Limits, f func(t *testing.T, p *Forwa
 func heldFor(t *testing.T, p *Forwarder, source account.Source, lasts bool) (*holding, *breakable) {
 	t.Helper()
 	client := new(breakable)
-	h, st := p.hold(&exchange.Exchange{Conn: client, Received: time.Now()}, source, t.Context(), lasts)
+	h, st := p.hold(&exchange.Exchange{Conn: client, Received: time.Now()}, source, lasts, lasts)
 	if st != nil {
 		t.Fatalf("%+v", st)
 	}
@@ -52,7 +52,7 @@ func TestHoldingWaits(t *testing.T) {
 		first, _ := heldFor(t, p, known, true)
 		x := &exchange.Exchange{Conn: new(breakable), Received: time.Now()}
 		began := time.Now()
-		if _, st := p.hold(x, known, t.Context(), true); st == nil || st.Code != http.StatusTooManyRequests {
+		if _, st := p.hold(x, known, true, true); st == nil || st.Code != http.StatusTooManyRequests {
 			t.Errorf("got %+v, want 429", st)
 		}
 		if waited := time.Since(began); waited != roomWait {
@@ -75,7 +75,7 @@ func TestRoomWaits(t *testing.T) {
 		began := time.Now()
 		for range cap(refused) {
 			go func() {
-				_, _ = p.hold(x, known, t.Context(), true)
+				_, _ = p.hold(x, known, true, true)
 				refused <- time.Since(began)
 			}()
 		}

@@ -15,18 +15,17 @@ import (
 type view struct {
 	form       *framing.Trim // that selects objects or is quiet; nil for none
 	namespaces *Namespaces   // nil for all
-	from       uint64        // see since
 }
 
 // In returns a filter that selects of what f selects what a view has: the objects of form, which lie
 // in the namespaces, if those are not nil. The history says which objects a view has had, as it says
-// that of any selector; but not before resourceVersion from, because the view was another.
-func (f *Filter) In(form *framing.Trim, namespaces *Namespaces, from uint64) *Filter {
-	if !form.Selects() && !form.Quiet() && namespaces == nil && from == 0 {
+// that of any selector.
+func (f *Filter) In(form *framing.Trim, namespaces *Namespaces) *Filter {
+	if !form.Selects() && !form.Quiet() && namespaces == nil {
 		return f
 	}
 	in := *f
-	in.view = view{form, namespaces, from}
+	in.view = view{form, namespaces}
 	in.fixed = in.fixed && !form.Selects() && !form.Quiet() && namespaces == nil
 	in.key += fmt.Sprintf(" view %p %p", form, namespaces)
 	if namespaces != nil { // what was found before they changed is of another filter
@@ -43,9 +42,9 @@ func (v *view) Selects() bool { return v.form.Selects() || v.namespaces != nil }
 // since returns the resourceVersion from which on the history says what the view has had.
 func (v *view) since() uint64 {
 	if v.namespaces == nil {
-		return v.from
+		return 0
 	}
-	return max(v.from, v.namespaces.since.Load())
+	return v.namespaces.since.Load()
 }
 
 // Outdated reports whether a client that has seen the state as of resourceVersion rv may have seen

@@ -144,7 +144,7 @@ type viewer struct {
 }
 
 func (v *viewer) filter(t testing.TB) *fanout.Filter {
-	return v.selector.filter(t).In(v.variant.Trim, v.replica.cache.Namespaces(v.variant.Namespaces), 0)
+	return v.selector.filter(t).In(v.variant.Trim, v.replica.cache.Namespaces(v.variant.Namespaces))
 }
 
 // begin resumes at a replica, or lists there: what has been skipped, or is too old, is refused.
@@ -285,7 +285,7 @@ func TestNamespacesKey(t *testing.T) {
 	team, _ := labels.Parse("team=a")
 	key := func(all map[string]labels.Set) string {
 		w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: all}, ended)
-		return everything(t).filter(t).In(nil, w.cache.Namespaces(team), 0).Key()
+		return everything(t).filter(t).In(nil, w.cache.Namespaces(team)).Key()
 	}
 	a, b := labels.Set{"team": "a"}, labels.Set{"team": "b"}
 	first := key(map[string]labels.Set{"x": a, "y": b})

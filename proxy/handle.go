@@ -203,7 +203,7 @@ func (s *Server) ruledView(h *handling) (in *view.View, refused *metav1.Status) 
 	if !h.req.IsResource {
 		return nil, nil
 	}
-	in = s.views.Get(s.cached.RuledView(h.Exchange, h.id, h.req))
+	in = s.cached.RuledView(h.wait, h.Exchange, h.id, h.req)
 	switch {
 	case in == nil:
 		return nil, nil

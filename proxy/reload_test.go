@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,15 +125,64 @@ func TestReloadViews(t *testing.T) {
 		if e := same.Events(); e[len(e)-1].Type != "BOOKMARK" {
 			t.Errorf("got %v, want a bookmark", same.Strings())
 		}
-		p.CMs.Put("ns", "b", "1")
-		if e := p.Watch("/views/some"+bubble.Since, 100).Await(1); e[0].Type != "ERROR" {
-			t.Errorf("got %v, want 410", e)
+		for _, rv := range []int{100, 101} { // as of which a client may hold the old form
+			if e := p.Watch("/views/some"+bubble.Since, rv).Await(1); e[0].Type != "ERROR" {
+				t.Errorf("got %v, want 410", e)
+			}
 		}
+		if _, body := p.Get("/views/some" + bubble.CMs + "?resourceVersion=0"); !strings.Contains(body, `"data"`) {
+			t.Errorf("got %s", body)
+		}
+		p.CMs.Put("ns", "b", "1")
 		again := p.Watch("/views/some" + bubble.AnyState)
 		if e := again.Await(3); !strings.Contains(e[0].Raw, `"data"`) {
 			t.Errorf("got %v", again.Strings())
 		}
 		p.Watch("/views/some"+bubble.Since, 101).Want("ADDED ns/b 102")
+		p.Passed(0)
+	}, withFlags(flags))
+}
+
+// A client that was away while the rules gave it another view, or none, has to list: what it holds is of another
+// form. Then it resumes. A client whose view is the same resumes at once, and so does one of a resource that is
+// the same in both.
+func TestReloadRuledViews(t *testing.T) {
+	const view = "views:\n- name: some\n  resources:\n  - {resource: configmaps, where: data.v notin (done)}\n"
+	rule := view + "clients:\n- {view: some, userAgents: [" + proxytest.ClientAgent + "]}\n"
+	write, flags := reloaded(t, view)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "b", "done")
+		const other = "curl/1"
+		agent := func(agent string, target string) *proxytest.Watcher {
+			return p.Send(bubble.Request{Target: target, Header: []string{"User-Agent", agent}}).Watch()
+		}
+		since := fmt.Sprintf(bubble.Since, 102)
+		p.Watch(bubble.AnyState).Want("ADDED ns/a 101", "ADDED ns/b 102", "END 102") // and is away until it has the view
+		const foos = "/apis/ex.io/v1/foos?watch=1&allowWatchBookmarks=true&resourceVersion="
+		p.Watch(foos + "0").Await(1)
+		away := func(config string, want ...string) {
+			t.Helper()
+			write(config)
+			time.Sleep(time.Second)
+			if e := agent(proxytest.ClientAgent, since).Await(1); e[0].Type != "ERROR" || !strings.Contains(e[0].Raw, "410") {
+				t.Errorf("got %v, want 410", e)
+			}
+			_, body := p.Get(bubble.CMs + "?resourceVersion=0")
+			if has := strings.Contains(body, `"done"`); has != (config == view) {
+				t.Errorf("got %s", body)
+			}
+			for _, w := range []*proxytest.Watcher{agent(proxytest.ClientAgent, since), agent(other, since), p.Watch(foos + "100")} {
+				time.Sleep(time.Second)
+				if len(w.Events()) > 0 || !w.Open() {
+					t.Errorf("got %v", w.Strings())
+				}
+				w.Close()
+			}
+		}
+		away(rule)
+		away(view)
+		away(rule)
 		p.Passed(0)
 	}, withFlags(flags))
 }

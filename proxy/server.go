@@ -177,7 +177,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.admission = admission.New(&s.opts.Admission, s.memory, s.authorizer, set, log)
 	s.consumers = consumers.New(&s.opts.Consumers, opts.Profiling, authorizer, set, log)
 	s.observer = observe.New(s.ctx, observe.Config{
-		Options: &s.opts.Observe, Short: s.memory.Short, OnDifference: s.stepBack, Metrics: set, Guard: guard})
+		Options: &s.opts.Observe, Views: s.views, Short: s.memory.Short, OnDifference: s.stepBack, Metrics: set, Guard: guard})
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
 		Lane:       &s.opts.Lane,
@@ -190,6 +190,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Ledger:     s.ledger,
 		Audit:      s.audit,
 		Observer:   s.observer,
+		Views:      s.views,
 		Consumers:  s.consumers,
 		End:        s.end,
 		TooMany:    s.admission.TooManyWaiting,

@@ -18,6 +18,9 @@ import (
 // Lean is the name of the view that every server has. It leaves out metadata.managedFields.
 const Lean = "lean"
 
+// Label of a namespace names the view in which its service accounts read, where a rule of clients says so.
+const Label = "watchfan.io/view"
+
 // View is one view. It may be used from any goroutine.
 type View struct {
 	// Immutable.
@@ -34,7 +37,6 @@ type View struct {
 	made map[form]made
 
 	outdated atomic.Bool // another view has its name now, or none
-	since    since       // see Since
 }
 
 // newView returns the view of a valid configuration. set may have its metrics already.

@@ -44,7 +44,7 @@ func New(opts *Options, set *metrics.Set) *Views {
 
 // Replace makes the views those of opts, which are valid, and the built-in one. A view of the same
 // configuration stays. It returns the others: those that are replaced or gone, with what replaces them,
-// nil for nothing. Watches in them must end, and then the caller calls Settle for what replaces them.
+// nil for nothing. Watches in them must end.
 func (vs *Views) Replace(opts *Options) (replaced map[*View]*View) {
 	before := vs.now.Load().byName
 	now := &views{byName: map[string]*View{Lean: before[Lean]}}
@@ -55,7 +55,6 @@ func (vs *Views) Replace(opts *Options) (replaced map[*View]*View) {
 		case was != nil && was.Same(v):
 			v = was
 		case was != nil:
-			v.after(was)
 			replaced[was] = v
 		}
 		now.byName[string(c.Name)] = v
@@ -75,6 +74,14 @@ func (vs *Views) Replace(opts *Options) (replaced map[*View]*View) {
 
 // Get returns the view with a name; nil for none.
 func (vs *Views) Get(name string) *View { return vs.now.Load().byName[name] }
+
+// All returns the views by their names. Nobody may change them. vs may be nil, for none.
+func (vs *Views) All() map[string]*View {
+	if vs == nil {
+		return nil
+	}
+	return vs.now.Load().byName
+}
 
 // Enter returns the view in which the request of x is made, and takes the view's prefix from x's
 // target. It returns nil for a request outside of all views. refused answers a path below /views

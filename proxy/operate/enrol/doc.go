@@ -14,6 +14,9 @@
 //	             │                          ▲ parameter              │ mounts
 //	             └────▶ keeper ──────▶ ConfigMap watchfan-enrol ◀─────┘
 //
+// A namespace may also have the label watchfan.io/view, which names the view in which its clients read, for a
+// rule of clients with viewOf: namespace (package cached).
+//
 // The policy runs in kube-apiserver, so no webhook can be down. It sets KUBERNETES_SERVICE_HOST to
 // kubernetes.default.svc, a host alias that leads from this name to the tier's Service, and the
 // bundle in the place of kube-apiserver's CA. Both kube-apiserver's certificate and the tier's are

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
 // Workload is the pods of one controller, or one pod without a controller.
@@ -21,6 +23,7 @@ type Workload struct {
 	Pods, Enrolled  int
 	Since           time.Time // of the oldest enrolled pod; zero if none is
 	IPs             []string  // of the enrolled pods
+	View            string    // that the namespace names; "" for none
 }
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -48,7 +51,7 @@ func List(ctx context.Context, client dynamic.Interface, namespace string) ([]*W
 				return nil, err
 			}
 			for i := range list.Items {
-				add(found, &list.Items[i], n.GetLabels()[Label] == "true")
+				add(found, &list.Items[i], n.GetLabels())
 			}
 			page.Continue = list.GetContinue()
 		}
@@ -58,9 +61,10 @@ func List(ctx context.Context, client dynamic.Interface, namespace string) ([]*W
 	}), nil
 }
 
-// add counts a pod. Pods that are never enrolled and those that have ended do not count.
-func add(found map[string]*Workload, pod *unstructured.Unstructured, all bool) {
-	labels := pod.GetLabels()
+// add counts a pod of a namespace with labels. Pods that are never enrolled and those that have ended do not
+// count.
+func add(found map[string]*Workload, pod *unstructured.Unstructured, of map[string]string) {
+	labels, all := pod.GetLabels(), of[Label] == "true"
 	phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase")
 	ended := phase == "Succeeded" || phase == "Failed" || pod.GetDeletionTimestamp() != nil
 	if own, ok := labels[Label]; ended || own != "true" && (ok || !all || neverEnrolled(pod)) {
@@ -69,7 +73,7 @@ func add(found map[string]*Workload, pod *unstructured.Unstructured, all bool) {
 	name := workloadOf(pod)
 	w := found[pod.GetNamespace()+" "+name]
 	if w == nil {
-		w = &Workload{Namespace: pod.GetNamespace(), Name: name}
+		w = &Workload{Namespace: pod.GetNamespace(), Name: name, View: of[view.Label]}
 		found[pod.GetNamespace()+" "+name] = w
 	}
 	w.Pods++

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
 // Target is what is enrolled: a namespace, or a workload of one.
@@ -64,6 +66,8 @@ type Enroller struct {
 	DryRun bool
 	// Template writes all that the policy would change into the workload's template.
 	Template bool
+	// View is the view in which a namespace's clients read; "" leaves it as it is.
+	View string
 }
 
 var policies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1",
@@ -92,7 +96,11 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 			return nil, fmt.Errorf("this cluster has no policy %s: install the chart with enrol.enabled=true, which needs "+
 				"Kubernetes 1.36, or enrol workloads one by one", PolicyName)
 		}
-		o, err := e.label(ctx, t.Name, "true")
+		labels := map[string]any{Label: "true"}
+		if e.View != "" {
+			labels[view.Label] = e.View
+		}
+		o, err := e.label(ctx, t.Name, labels)
 		if err == nil && !e.DryRun {
 			err = e.awaitEnrolment(ctx, t.Name, nil)
 		}
@@ -103,7 +111,7 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 		return nil, err
 	}
 	if _, ok := namespace.GetLabels()[Label]; !ok && !e.DryRun {
-		if _, err := e.label(ctx, t.Namespace, "pods"); err != nil {
+		if _, err := e.label(ctx, t.Namespace, map[string]any{Label: "pods"}); err != nil {
 			return nil, fmt.Errorf("the namespace needs the label %s=pods: %w", Label, err)
 		}
 	}
@@ -122,7 +130,7 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 // Leave takes back what Enrol does, and returns t as it is then.
 func (e *Enroller) Leave(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
 	if t.Namespace == "" {
-		o, err := e.label(ctx, t.Name, nil)
+		o, err := e.label(ctx, t.Name, map[string]any{Label: nil, view.Label: nil})
 		if err == nil && !e.DryRun {
 			e.awaitPolicy(ctx, t.Name, nil, false)
 		}
@@ -143,10 +151,10 @@ func (e *Enroller) Leave(ctx context.Context, t Target) (*unstructured.Unstructu
 	return e.patch(ctx, t, template(map[string]any{"metadata": map[string]any{"labels": labels}, "spec": unwritten(spec)}))
 }
 
-// label gives a namespace a value of the label, nil for none.
-func (e *Enroller) label(ctx context.Context, namespace string, value any) (*unstructured.Unstructured, error) {
+// label gives a namespace labels; nil is the value of one that it must not have.
+func (e *Enroller) label(ctx context.Context, namespace string, labels map[string]any) (*unstructured.Unstructured, error) {
 	return e.patch(ctx, Target{Resource: Namespaces, Name: namespace},
-		map[string]any{"metadata": map[string]any{"labels": map[string]any{Label: value}}})
+		map[string]any{"metadata": map[string]any{"labels": labels}})
 }
 
 func template(content map[string]any) map[string]any {

@@ -226,7 +226,7 @@ func TestEnrolled(t *testing.T) {
 	const yes, no = `,"watchfan.io/enrolled":"true"`, `,"watchfan.io/enrol":"false"`
 	f.lists = map[string]string{
 		"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1","items":[` +
-			`{"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true"}}}]}`,
+			`{"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true","watchfan.io/view":"lean"}}}]}`,
 		"/api/v1/namespaces/shop/pods": `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join([]string{
 			fmt.Sprintf(pod, "a", yes, "false", "10.1.0.5", "Running"),
 			fmt.Sprintf(pod, "b", yes, "false", "fd00::5", "Running"),
@@ -236,13 +236,13 @@ func TestEnrolled(t *testing.T) {
 		}, ",") + `]}`,
 	}
 	stdout, err := f.try(t, "enrolled")
-	if want := `shop +deployment/web +2/3 +\d+y\S* +-\n$`; err != nil || !regexp.MustCompile(want).MatchString(stdout) {
+	if want := `shop +deployment/web +2/3 +\d+y\S* +lean +-\n$`; err != nil || !regexp.MustCompile(want).MatchString(stdout) {
 		t.Errorf("without a pod of watchfan: %v\n%s\nwant %s", err, stdout, want)
 	}
 	f.add(t, "watchfan", "watchfan-a", "Running", 9002)
 	f.add(t, "watchfan", "watchfan-b", "Running", 9002)
 	stdout, err = f.try(t, "enrolled", "-n", "shop")
-	want := `shop +deployment/web +2/3 +\d+y\S* +2 \(2 pass through\)\n\n` +
+	want := `shop +deployment/web +2/3 +\d+y\S* +lean +2 \(2 pass through\)\n\n` +
 		`kube-apiserver has 4 watches of watchfan in place of its clients' 14\.\n$`
 	if err != nil || !regexp.MustCompile(want).MatchString(stdout) {
 		t.Errorf("%v\n%s\nwant %s", err, stdout, want)
@@ -251,6 +251,8 @@ func TestEnrolled(t *testing.T) {
 		"enrol shop -n shop":             "give TYPE/NAME with -n",
 		"enrol deployment/web":           "give its namespace with -n",
 		"leave job/x -n shop":            "give deployment/NAME",
+		"enrol shop --view=A":            "--view=A is no name: give lower-case letters",
+		"enrol sts/x -n shop --view=a":   "sts/x: a namespace names a view",
 		"enrol shop --dry-run=client":    "--dry-run=client is unknown: give server or none",
 		"leave shop --output=json":       "--output=json is unknown: give name or yaml",
 		"enrol deployments/web -n a b c": "accepts 1 arg",

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/operate/enrol"
 )
 
@@ -19,7 +20,8 @@ const enrolUsage = `kubectl watchfan enrol lets pods use watchfan in place of ku
   kubectl watchfan enrol NAMESPACE              all pods of a namespace, from when they next start
   kubectl watchfan enrol TYPE/NAME -n NAMESPACE a Deployment, StatefulSet or DaemonSet, which is rolled out
 
-It sets the label ` + enrol.Label + `. In a cluster without the chart's policy it writes what the policy would
+It sets the label ` + enrol.Label + `, and with --view the label ` + view.Label + ` of a namespace: its clients then read in
+that view, if a rule of watchfan's configuration says so (viewOf: namespace). In a cluster without the chart's policy it writes what the policy would
 change into the workload's template. --dry-run=server -o yaml prints the result for a repository.
 kubectl watchfan leave takes it back.`
 
@@ -27,6 +29,7 @@ kubectl watchfan leave takes it back.`
 type change struct {
 	*command
 	namespace, dryRun, output string
+	view                      string
 	template                  bool
 }
 
@@ -47,6 +50,7 @@ func (c *command) newChange(leave bool) *cobra.Command {
 		changing.Use, changing.Short = "leave NAMESPACE|TYPE/NAME", "Let them use kube-apiserver again"
 		changing.Long = "kubectl watchfan leave takes back what enrol does. Pods change when they next start."
 	} else {
+		flags.StringVar(&f.view, "view", "", "`NAME` of the view in which clients of the namespace read (default as before)")
 		flags.BoolVar(&f.template, "template", false, "write all fields into the workload's template, without the policy")
 	}
 	return changing
@@ -58,6 +62,8 @@ func (f *change) check() error {
 		return fmt.Errorf("--dry-run=%s is unknown: give server or none", f.dryRun)
 	case f.output != "name" && f.output != "yaml":
 		return fmt.Errorf("--output=%s is unknown: give name or yaml", f.output)
+	case f.view != "" && view.Name(f.view).Wrong() != "":
+		return fmt.Errorf("--view=%s %s", f.view, view.Name(f.view).Wrong())
 	}
 	return nil
 }
@@ -67,11 +73,14 @@ func (f *change) run(c *cobra.Command, argument string, leave bool) error {
 	if err != nil {
 		return err
 	}
+	if f.view != "" && target.Namespace != "" {
+		return fmt.Errorf("%s: a namespace names a view: give --view with NAMESPACE", argument)
+	}
 	_, client, err := f.connect()
 	if err != nil {
 		return err
 	}
-	e := enrol.Enroller{Client: client, DryRun: f.dryRun == "server", Template: f.template}
+	e := enrol.Enroller{Client: client, DryRun: f.dryRun == "server", Template: f.template, View: f.view}
 	work, done := e.Enrol, "enrolled"
 	if leave {
 		work, done = e.Leave, "left"

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ import (
 
 const enrolledUsage = `kubectl watchfan enrolled shows which workloads use watchfan, since when, and their watches there.
 
-PODS are those that are enrolled, of all that would be after a restart. WATCHES are served from caches;
+PODS are those that are enrolled, of all that would be after a restart. VIEW is what the namespace names. WATCHES are served from caches;
 those that pass through to kube-apiserver are beside them. The last line has what that saves.`
 
 // newEnrolled returns the command enrolled.
@@ -102,7 +103,7 @@ func count(by map[string]int, client string) {
 
 func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Time) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NAMESPACE\tWORKLOAD\tPODS\tSINCE\tWATCHES")
+	fmt.Fprintln(table, "NAMESPACE\tWORKLOAD\tPODS\tSINCE\tVIEW\tWATCHES")
 	for _, l := range workloads {
 		since, watches := "-", "-"
 		if !l.Since.IsZero() {
@@ -117,7 +118,7 @@ func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Ti
 				watches += fmt.Sprintf(" (%d pass through)", passed)
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d/%d\t%s\t%s\n", l.Namespace, l.Name, l.Enrolled, l.Pods, since, watches)
+		fmt.Fprintf(table, "%s\t%s\t%d/%d\t%s\t%s\t%s\n", l.Namespace, l.Name, l.Enrolled, l.Pods, since, cmp.Or(l.View, "-"), watches)
 	}
 	if err := table.Flush(); err != nil || u == nil {
 		return err

@@ -13,6 +13,7 @@
 //	shards.go            lists and watches, with a shardSelector or in a view, that must not pass through
 //	watch.go             watches; watch_subscribe.go chooses where they begin
 //	seeds.go             sibling replicas that ask for the content of a lane
+//	rules.go             changes of rules and views, and of the views that namespaces name
 //	observe.go           reads that a rule keeps from the caches, and what would answer them (package observe)
 //
 // The package handles requests, identities, lanes and their caches. Protocols and ports are

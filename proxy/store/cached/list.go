@@ -68,6 +68,9 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) request.Outcome {
 	if !r.seat.Begin() {
 		return request.Refuse(r.seat.Refused)
 	}
+	if !c.mayList(x, r, snapshot.ResourceVersion) {
+		return request.Refuse(apistatus.ServiceUnavailable("the view of this client has just changed"))
+	}
 	key := r.listKey()
 	if r.Gzip {
 		if l := c.compressed.get(r.seat, key, snapshot.Identity()); l != nil {

@@ -2,7 +2,6 @@ package cached
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -11,10 +10,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
 	"github.com/watchfan/watchfan/proxy/gate/request"
-	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/store/observe"
-	"github.com/watchfan/watchfan/proxy/store/watchers"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -34,16 +31,12 @@ func client(x *exchange.Exchange, id auth.Identity, req *request.Request) observ
 	if strings.HasPrefix(user, "(") {
 		from = x.RemoteIP().String()
 	}
-	return observe.Client{
+	known := observe.Client{
 		User: user, UserAgent: agent, Slot: observe.SlotOf(user, pod, agent, from), Resource: req.GVR.GroupResource()}
-}
-
-// RuledView returns the name of the view in which a rule has the client read; "" for none.
-func (c *Reads) RuledView(x *exchange.Exchange, id auth.Identity, req *request.Request) string {
-	if !c.Observer.NamesViews() || req.Seed != "" {
-		return ""
+	if !req.Ruled {
+		known.In = req.View.Name()
 	}
-	return c.Observer.View(client(x, id, req))
+	return known
 }
 
 // ruledOut returns why a rule keeps r from the caches, "" for no reason. Such a read passes through
@@ -63,82 +56,6 @@ func (c *Reads) ruledOut(x *exchange.Exchange, r *read) request.Reason {
 		return request.Observed
 	}
 	return request.Off
-}
-
-// moved ends a watch whose client is to come back because of a rule.
-var moved = fanout.Ending{Reason: fanout.Moved, Graceful: true}
-
-// outdated ends a watch whose view has changed: what its client holds is of another form.
-func outdated(w *watchers.Watcher) fanout.Ending {
-	rv := w.Lane.Cache.Progress()
-	return fanout.Ending{Reason: fanout.Expired, Last: w.Lane.Expired(rv, rv+1)}
-}
-
-// ruledAway returns how an open watch ends whose client reads in another way by the rules: if they keep
-// it from the caches, and it can resume elsewhere, or if they name another view. nil is not at all.
-func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
-	scope := w.Scope.Value()
-	if scope.View != "" && !scope.Ruled || !c.Observer.Ruled() && !scope.Ruled {
-		return nil
-	}
-	client := observe.Client{
-		User: w.User.Value(), UserAgent: w.UserAgent.Value(), Slot: w.Slot, Resource: w.Lane.GVR.GroupResource()}
-	switch {
-	case c.Observer.View(client) != scope.View:
-		return new(outdated(w))
-	case w.Sub.Bookmarks() && scope.View == "" && scope.Shard == "" && c.Observer.Mode(client) != observe.Serve:
-		return &moved
-	}
-	return nil
-}
-
-// ReplaceViews ends the watches in views that have been replaced or are gone. Those whose form is the
-// same end gracefully, and their clients resume.
-func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
-	by := make(map[string][2]*view.View)
-	for was, now := range replaced {
-		by[was.Name()] = [2]*view.View{was, now}
-	}
-	open, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool { return by[w.Scope.Value().View][0] != nil })
-	for _, w := range open {
-		end, v := outdated(w), by[w.Scope.Value().View]
-		if v[1] != nil && v[0].SameFor(v[1], w.Lane.GVR.GroupResource()) {
-			end = moved
-		}
-		w.Sub.End(end)
-	}
-	progress := c.Lanes.Progress()
-	for _, now := range replaced {
-		if now != nil {
-			now.Settle(progress)
-		}
-	}
-	c.log.Info("Replaced views", "watches", len(open))
-}
-
-// movePace is the time between the ends of two open watches when rules have changed. 2,000 a second come
-// back at kube-apiserver, or here.
-const movePace = time.Second / 2000
-
-// SetRules makes rules count: at once for new reads, and for open watches at a graceful end. It returns
-// when these have been asked to end.
-func (c *Reads) SetRules(rules observe.Rules) {
-	ends := c.Observer.SetRules(rules)
-	away := make(map[*watchers.Watcher]*fanout.Ending)
-	served, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool {
-		away[w] = c.ruledAway(w)
-		return away[w] != nil
-	})
-	for _, w := range served {
-		if e := away[w]; e.Graceful {
-			ends = append(ends, func() { w.Sub.End(*e) })
-		} else {
-			w.Sub.End(*e)
-		}
-	}
-	rand.Shuffle(len(ends), func(i, j int) { ends[i], ends[j] = ends[j], ends[i] })
-	spread(c.ctx, len(ends), time.Duration(len(ends))*movePace, func(i int) { ends[i]() })
-	c.log.Info("Applied the rules of clients", "clients", len(rules), "watches", len(ends))
 }
 
 // observed describes r to its observer.

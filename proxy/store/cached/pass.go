@@ -52,8 +52,11 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 //	       resource that is mistrusted
 //	never  with a shardSelector that kube-apiserver would ignore,  see shards.go
 //	       in a view that has a part of the objects
+//	       from before the client's view changed
 func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
 	switch {
+	case c.outdated(x, r):
+		return request.Refuse(gone())
 	case c.withholds(r, why):
 		return c.withhold(x, r, why)
 	case r.inVain(why):

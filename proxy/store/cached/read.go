@@ -104,7 +104,7 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 	}
 	r.filter = r.filter.Within(r.Shard.Part)
 	if r.View != nil {
-		r.filter = r.filter.In(r.variant.Trim, l.Cache.Namespaces(r.variant.Namespaces), r.View.Since(r.GVR.GroupResource()))
+		r.filter = r.filter.In(r.variant.Trim, l.Cache.Namespaces(r.variant.Namespaces))
 	}
 	r.lane = l
 	return o

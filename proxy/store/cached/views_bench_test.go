@@ -75,7 +75,7 @@ func BenchmarkView(b *testing.B) {
 			if name == "whole" {
 				variant = fanout.Whole
 			}
-			filter = filter.In(variant.Trim, nil, 0)
+			filter = filter.In(variant.Trim, nil)
 			sinks := make([]counter, watches)
 			for i := range sinks {
 				sub, err := cache.Subscribe(fanout.Request{Filter: filter, Variant: variant, Timeout: time.Hour})
@@ -117,7 +117,7 @@ func BenchmarkView(b *testing.B) {
 			cache, flusher, variant := podCache(b, 20_000)
 			whole := heap() - before
 			filter, _ := fanout.NewFilter("", nil, nil, nil)
-			sub, err := cache.Subscribe(fanout.Request{Filter: filter.In(variant.Trim, nil, 0), Variant: variant, Start: fanout.FromSnapshot, Timeout: time.Hour})
+			sub, err := cache.Subscribe(fanout.Request{Filter: filter.In(variant.Trim, nil), Variant: variant, Start: fanout.FromSnapshot, Timeout: time.Hour})
 			if err != nil {
 				b.Fatal(err)
 			}

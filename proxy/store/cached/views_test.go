@@ -1,6 +1,7 @@
 package cached_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strings"
@@ -173,4 +174,72 @@ func TestViewsByRule(t *testing.T) {
 	}, withViews(undone("")), func(o *proxy.Options) {
 		o.Observe.Clients = observe.Rules{{UserAgents: []observe.UserAgent{proxytest.ClientAgent}, View: "undone"}}
 	})
+}
+
+// as returns a request of a service account of a namespace.
+func as(namespace, target string, args ...any) bubble.Request {
+	claims := fmt.Sprintf(`{"sub":"system:serviceaccount:%s:app"}`, namespace)
+	return bubble.Request{Token: "h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s", Target: fmt.Sprintf(target, args...)}
+}
+
+// A namespace names the view of its service accounts. When its label changes, their watches end, and who was
+// away has to list. Others read as before, and so does who has a rule of its own.
+func TestViewsByNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		namespaces.Put("", "shop", "")
+		namespaces.Put("", "own", "", view.Label, "undone")
+		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
+			o.Observe.Clients = observe.Rules{{Namespaces: []observe.Namespace{"own"}, Mode: observe.Serve}, {ViewOf: observe.OfNamespace}}
+		})
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "b", "done")
+		whole, part := []string{"ADDED ns/a 103", "ADDED ns/b 104", "END 104"}, []string{"ADDED ns/a 103", "END 104"}
+		began := func(namespace string, want []string) *proxytest.Watcher {
+			t.Helper()
+			w := p.Send(as(namespace, bubble.AnyState)).Watch()
+			w.Want(want...)
+			return w
+		}
+		own, other, user := began("own", whole), began("other", whole), p.Watch(bubble.AnyState)
+		user.Want(whole...)
+		label := func(w *proxytest.Watcher, name string, want []string) *proxytest.Watcher {
+			t.Helper()
+			namespaces.Put("", "shop", "", view.Label, name)
+			if w.WantEnd(); !strings.Contains(w.Events()[len(w.Events())-1].Raw, "too old resource version") {
+				t.Errorf("got %v", w.Strings())
+			}
+			if e := p.Send(as("shop", bubble.Since, 104)).Watch().Await(1); e[0].Type != "ERROR" {
+				t.Errorf("got %v, want 410", e)
+			}
+			return began("shop", want)
+		}
+		shop := label(began("shop", whole), "undone", part)
+		if resp, body := p.Send(as("shop", bubble.CMs+"?resourceVersion=0")).Read(); resp.StatusCode != http.StatusOK || strings.Contains(body, `"done"`) {
+			t.Errorf("%s %s", resp.Status, body)
+		}
+		again := p.Send(as("shop", bubble.Since, 104)).Watch() // it has listed
+		synctest.Wait()
+		if !again.Open() || len(again.Events()) > 0 {
+			t.Errorf("got %v", again.Strings())
+		}
+		shop = label(shop, "nothing", whole)
+		p.AwaitLog("names a view that there is not", "namespace=shop", "view=nothing")
+		namespaces.Put("", "shop", "") // nothing changes
+		p.CMs.Put("ns", "c", "1")
+		for _, w := range []*proxytest.Watcher{own, other, user, shop} {
+			w.Want(append(whole, "ADDED ns/c 108")...)
+		}
+		p.Passed(0)
+	})
+}
+
+// A server that can't follow namespaces says so, and serves.
+func TestViewsByNamespaceUnknown(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "done")
+		p.Send(as("shop", bubble.AnyState)).Watch().Want("ADDED ns/a 101", "END 101")
+		p.AwaitLog("Cannot follow namespaces")
+	}, withViews(undone("")), func(o *proxy.Options) { o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}} })
 }

@@ -30,6 +30,9 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 	if r.WebSocket && !websocket.Handshake(x) {
 		return c.refuseHandshake(x, r)
 	}
+	if c.outdated(x, r) {
+		return c.serveExpired(x, r)
+	}
 	if r.waited {
 		r.resume()
 	}
@@ -188,7 +191,7 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 	c.Watchers.Add(&s.watcher)
 	c.Flusher.Start(&s.watcher.Sub, sink)
 	if r.View.Outdated() { // since it was asked for
-		s.watcher.Sub.End(outdated(&s.watcher))
+		s.watcher.Sub.End(expired(&s.watcher))
 	} else if e := c.ruledAway(&s.watcher); e != nil {
 		s.watcher.Sub.End(*e)
 	}

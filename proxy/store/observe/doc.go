@@ -2,6 +2,7 @@
 // answers to others with what a cache would have answered.
 //
 //	rules.go     the rules: off, observe or serve, by client and resource
+//	ruling.go    the rules and views that are in force, and those before
 //	observer.go  what follows a read that passes through because of a rule; the bounds
 //	tee.go       the bytes of an answer on their way to the comparison
 //	list.go      a list beside the cache's list
@@ -25,6 +26,17 @@
 //	passed through      behind a bookmark, or an event that adds or modifies an object
 //
 // A watch without bookmarks goes on until its end, because its client may not resume.
+//
+// # Changes of views
+//
+// A rule may name a view, or have a label of the client's namespace name it. What a client holds of one view
+// is of no use in another, and no event says how they differ. So where the form in which a client reads a
+// resource changes, by the views, the rules or the label, its open watch ends with 410. So does a watch from
+// a resourceVersion up to which it may have been told in the form before ([Observer.Outdated]), unless it has
+// listed since then. How far clients have been told, a replica knows of the resources that it follows. It does
+// not know what a client has been told on the terms before by a replica that learns of the change later, by
+// kube-apiserver, or before a restart. So a view that is changed while no replica runs should get another
+// name.
 //
 // # A list
 //

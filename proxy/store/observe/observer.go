@@ -15,12 +15,14 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // Config holds the dependencies of an Observer.
 type Config struct {
 	Options *Options
+	Views   *view.Views // in which rules may have clients read; nil for none
 	Short   func() bool // reports whether memory is short; nil is never
 	// OnDifference is called with the resource of each difference, and its kind; nil for nothing. It is
 	// called from any goroutine, and must not wait.
@@ -35,7 +37,7 @@ type Observer struct {
 	Config
 	results *results
 	held    held
-	rules   atomic.Pointer[Rules]
+	ruling  atomic.Pointer[ruling]
 	seed    maphash.Seed
 	ctx     context.Context
 	running sync.WaitGroup // the observations
@@ -55,7 +57,7 @@ func New(ctx context.Context, cfg Config) *Observer {
 	if o.held.most = cfg.Options.Tuning.MostBytes; o.held.most == 0 {
 		o.held.most = 64 << 20
 	}
-	o.rules.Store(&cfg.Options.Clients)
+	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()}, listed: &listed{}})
 	o.results = newResults(cfg.Metrics, func() float64 { return float64(o.held.bytes.Load()) })
 	return o
 }
@@ -67,27 +69,37 @@ func (o *Observer) Wait() { o.running.Wait() }
 func (o *Observer) Report() Report { return o.results.all() }
 
 // Mode returns the mode of the reads of a client. Without rules it is Serve.
-func (o *Observer) Mode(c Client) Mode { return o.rules.Load().mode(c) }
+func (o *Observer) Mode(c Client) Mode { return o.ruling.Load().mode(c) }
 
-// View returns the name of the view in which a client reads; "" for none.
-func (o *Observer) View(c Client) string { return string(o.rules.Load().first(c).View) }
+// View returns the view in which a client reads; nil for none.
+func (o *Observer) View(c Client) *view.View { return o.ruling.Load().view(c) }
 
 // NamesViews reports whether any rule names a view.
-func (o *Observer) NamesViews() bool {
-	return slices.ContainsFunc(*o.rules.Load(), func(r Rule) bool { return r.View != "" })
+func (o *Observer) NamesViews() bool { return o.ruling.Load().viewed() }
+
+// Changed reports whether rules or views have ever changed.
+func (o *Observer) Changed() bool { return len(o.ruling.Load().past) > 0 }
+
+// AsksNamespaces reports whether any rule has the namespaces of clients name their views.
+func (o *Observer) AsksNamespaces() bool {
+	return slices.ContainsFunc(o.ruling.Load().rules, func(r Rule) bool { return r.ViewOf != "" })
 }
 
 // Ruled reports whether there is any rule.
-func (o *Observer) Ruled() bool { return len(*o.rules.Load()) > 0 }
+func (o *Observer) Ruled() bool { return len(o.ruling.Load().rules) > 0 }
 
-// SetRules makes rules count from now on. It returns how to end each open watch that passes through
-// and has another mode now.
-func (o *Observer) SetRules(rules Rules) (ends []func()) {
-	o.rules.Store(&rules)
+// SetRules makes rules, the views that namespaces name, and the views that there are, count from now on. It
+// returns how to end each open watch that passes through and has another mode now. progress returns up to
+// which resourceVersion clients may have been told of each resource. One goroutine at a time calls it.
+func (o *Observer) SetRules(rules Rules, named map[string]string, progress func() map[schema.GroupResource]uint64) (ends []func()) {
+	now, was := o.ruling.Load().next(terms{rules, named, o.Views.All()})
+	o.ruling.Store(now)
+	until := progress() // after the change, since which nobody is told more on the terms before
+	was.until.Store(&until)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for f := range o.moved {
-		if rules.mode(f.client) != f.mode {
+		if now.mode(f.client) != f.mode {
 			ends = append(ends, f.recall)
 		}
 	}

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"cmp"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -54,7 +53,11 @@ type (
 	Resource  string // a plural name: pods or deployments.apps
 	Percent   int
 	View      string // the name of a view
+	ViewOf    string // says who names the view
 )
+
+// OfNamespace is the view that the label view.Label of a service account's namespace names.
+const OfNamespace ViewOf = "namespace"
 
 // Rule gives a mode to the reads that fit all of its fields. An empty field fits all.
 type Rule struct {
@@ -68,6 +71,9 @@ type Rule struct {
 	Mode Mode `yaml:"mode,omitempty"`
 	// View is the view in which the clients read; then Mode is Serve.
 	View View `yaml:"view,omitempty"`
+	// ViewOf is OfNamespace, in the place of View. Then the rule fits only service accounts whose
+	// namespace names a view that there is.
+	ViewOf ViewOf `yaml:"viewOf,omitempty"`
 }
 
 // Rules are rules in their order.
@@ -105,18 +111,31 @@ func (r Resource) Wrong() string {
 // Wrong says what is wrong with a rule, apart from its parts.
 func (r Rule) Wrong() string {
 	switch {
-	case r.Mode == "" && r.View == "":
+	case r.Mode == "" && !r.viewed():
 		return "has no mode: give off, observe or serve"
-	case r.Mode != "" && r.Mode != Serve && r.View != "":
+	case r.Mode != "" && r.Mode != Serve && r.viewed():
 		return "has a view that nobody reads: give no mode, or serve"
+	case r.View != "" && r.ViewOf != "":
+		return "has view and viewOf: give one of them"
 	}
 	return ""
 }
+
+// viewed reports whether the rule has clients read in a view.
+func (r *Rule) viewed() bool { return r.View != "" || r.ViewOf != "" }
 
 // Wrong says what is wrong with the name of a view.
 func (v View) Wrong() string {
 	if !resourceName.MatchString(string(v)) {
 		return "is no name of a view: give lean, or one of views"
+	}
+	return ""
+}
+
+// Wrong says what is wrong with what names a view.
+func (v ViewOf) Wrong() string {
+	if v != OfNamespace {
+		return "names no view: give namespace"
 	}
 	return ""
 }
@@ -133,9 +152,22 @@ func (rs Rules) Wrong() string {
 type Client struct {
 	User      string
 	UserAgent string
-	Slot      uint8 // see SlotOf
+	Slot      uint8  // see SlotOf
+	In        string // the view whose path it has come by; "" for none
 	Resource  schema.GroupResource
 }
+
+// Namespace returns the namespace of a service account; "" for any other user.
+func (c Client) Namespace() string {
+	account, _ := strings.CutPrefix(c.User, serviceAccount)
+	namespace, _, isAccount := strings.Cut(account, ":")
+	if !isAccount || len(account) == len(c.User) {
+		return ""
+	}
+	return namespace
+}
+
+const serviceAccount = "system:serviceaccount:"
 
 // SlotOf returns which hundredth of all clients the one with these names is in. It is the same in
 // each replica and after each restart.
@@ -152,25 +184,12 @@ func (r *Rule) fits(c Client) bool {
 	if r.Percent > 0 && int(c.Slot) >= int(r.Percent) {
 		return false
 	}
-	account, isAccount := strings.CutPrefix(c.User, "system:serviceaccount:")
-	namespace, _, _ := strings.Cut(account, ":")
-	return (len(r.Namespaces) == 0 || isAccount && slices.Contains(r.Namespaces, Namespace(namespace))) &&
+	namespace := c.Namespace()
+	return (r.ViewOf == "" || namespace != "") &&
+		(len(r.Namespaces) == 0 || namespace != "" && slices.Contains(r.Namespaces, Namespace(namespace))) &&
 		(len(r.Users) == 0 || slices.Contains(r.Users, User(c.User))) &&
 		(len(r.Resources) == 0 || slices.Contains(r.Resources, Resource(c.Resource.String()))) &&
 		(len(r.UserAgents) == 0 || slices.ContainsFunc(r.UserAgents, func(part UserAgent) bool {
 			return strings.Contains(c.UserAgent, string(part))
 		}))
 }
-
-// first returns the rule about the reads of a client, or one that has them served.
-func (rs Rules) first(c Client) Rule {
-	for i := range rs {
-		if rs[i].fits(c) {
-			return rs[i]
-		}
-	}
-	return Rule{}
-}
-
-// mode returns the mode of the reads of a client.
-func (rs Rules) mode(c Client) Mode { return cmp.Or(rs.first(c).Mode, Serve) }

@@ -337,6 +337,7 @@ func TestEndsAlone(t *testing.T) {
 func TestSetRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, observe.Tuning{}, nil)
+		none := func() map[schema.GroupResource]uint64 { return nil }
 		client := observe.Client{User: "system:serviceaccount:team:app", UserAgent: "app/1 (linux)", Slot: 30,
 			Resource: schema.GroupResource{Group: "apps", Resource: "deployments"}}
 		for _, c := range []struct {
@@ -359,7 +360,7 @@ func TestSetRules(t *testing.T) {
 			f := w.observer.Follow(client, observe.Serve, observe.Read{Watch: true})
 			recall := f.Began(http.Header{})
 			c.rule.Mode = observe.Off
-			ends := w.observer.SetRules(observe.Rules{c.rule, {Mode: observe.Serve}})
+			ends := w.observer.SetRules(observe.Rules{c.rule, {Mode: observe.Serve}}, nil, none)
 			for _, end := range ends {
 				end()
 			}
@@ -373,7 +374,7 @@ func TestSetRules(t *testing.T) {
 				t.Errorf("%+v: ended %t, want %t", c.rule, moved, c.fits)
 			}
 			f.End(true)
-			w.observer.SetRules(nil)
+			w.observer.SetRules(nil, nil, none)
 		}
 	})
 }

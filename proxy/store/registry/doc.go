@@ -1,6 +1,6 @@
 // Package registry follows the resources that say how others are served: CustomResourceDefinitions,
 // which say how objects are stored and selected, APIServices, by which another server answers for a
-// group, and namespaces, by whose labels views select.
+// group, and namespaces, by whose labels views select, and which name views for their clients.
 //
 //	follower.go      how each is followed: by a lane like any other
 //	crd_watcher.go   what a definition means for the lanes of its resource

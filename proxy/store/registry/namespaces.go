@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -14,15 +15,18 @@ import (
 	"github.com/watchfan/watchfan/proxy/store/lane"
 )
 
-// Namespaces follows the namespaces for views that select objects by the labels of their namespaces. It
-// tells all lanes of each change (fanout.Cache.SetNamespaces). It uses a lane like any other, with the
-// proxy's own identity, for as long as such views have watches, and for the idle timeout after that.
+// Namespaces follows the namespaces for views that select objects by the labels of their namespaces, and for
+// clients whose namespaces name their views. It tells all lanes of each change (fanout.Cache.SetNamespaces).
+// It uses a lane like any other, with the proxy's own identity, for as long as such views have watches, or
+// such clients may come, and for the idle timeout after that.
 //
 // A lane of another resource may have an event sooner than the lane of namespaces has the namespace. Its
 // view lacks the object until then.
 type Namespaces struct {
 	follower
-	asked atomic.Int64 // when they were last asked for, a fanout.MonotonicTime
+	asked  atomic.Int64 // when they were last asked for, a fanout.MonotonicTime
+	always func() bool  // reports whether they are needed whoever asks
+	told   func(map[string]labels.Set)
 
 	// Guarded by mu.
 	known   fanout.NamespaceLabels // the last that the lanes were told
@@ -30,16 +34,25 @@ type Namespaces struct {
 	epoch   uint64                 // of its cache
 }
 
-// NewNamespaces returns a Namespaces that follows nothing before the first question.
-func NewNamespaces(ls *lane.Lanes, discovery *upstream.Discovery) *Namespaces {
-	n := &Namespaces{}
+// NewNamespaces returns a Namespaces that follows nothing before the first question. From then on it goes on
+// as long as always reports true. It calls told with the labels of all namespaces when they have changed, one
+// call at a time.
+func NewNamespaces(
+	ls *lane.Lanes, discovery *upstream.Discovery, always func() bool, told func(map[string]labels.Set), log *slog.Logger,
+) *Namespaces {
+	n := &Namespaces{always: always, told: told}
+	unknown := func(err error, retryIn time.Duration) {
+		log.Error("Cannot follow namespaces: clients read without the views that these name, and views that select by "+
+			"their labels are not served", "err", err, "retryIn", retryIn)
+	}
 	n.follower = follower{lanes: ls, discovery: discovery, resource: upstream.NamespacesResource, scan: n.scanLocked,
-		failed: func(error, time.Duration) {}, needed: n.needed, forget: func() bool { return true }}
+		failed: unknown, needed: n.needed, forget: func() bool { return true }}
 	return n
 }
 
 func (n *Namespaces) needed() bool {
-	return fanout.MonotonicNow()-fanout.MonotonicTime(n.asked.Load()) < fanout.MonotonicTime(followTick) || n.lanes.SelectNamespaces()
+	return fanout.MonotonicNow()-fanout.MonotonicTime(n.asked.Load()) < fanout.MonotonicTime(followTick) ||
+		n.always() || n.lanes.SelectNamespaces()
 }
 
 // Known waits until the lanes know the namespaces, and reports whether they do. If current is true, they
@@ -88,4 +101,5 @@ func (n *Namespaces) scanLocked(s fanout.Snapshot) {
 	}
 	n.known = *now
 	n.lanes.SetNamespaces(now)
+	n.told(now.ByName)
 }

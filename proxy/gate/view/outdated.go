@@ -1,0 +1,32 @@
+package view
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Outdated reports whether another view has the name of v now, or none. v may be nil, for no view.
+func (v *View) Outdated() bool { return v != nil && v.outdated.Load() }
+
+// SameFor reports whether both views have the same form of a resource. Either may be nil.
+func (v *View) SameFor(other *View, of schema.GroupResource) bool {
+	return reflect.DeepEqual(v.formOf(of), other.formOf(of))
+}
+
+// formOf returns the configuration of what the view has of a resource.
+func (v *View) formOf(of schema.GroupResource) (c Config) {
+	if v == nil {
+		return c
+	}
+	c.Quiet = v.config.Quiet
+	if i := v.partOf(of); i >= 0 {
+		c.Resources = v.config.Resources[i : i+1]
+	}
+	for _, d := range v.config.Drop {
+		if d.concerns(of) {
+			c.Drop = append(c.Drop, d)
+		}
+	}
+	return c
+}

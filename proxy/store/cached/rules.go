@@ -1,0 +1,186 @@
+package cached
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/gate/view"
+	"github.com/watchfan/watchfan/proxy/store/observe"
+	"github.com/watchfan/watchfan/proxy/store/watchers"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+// ruled is what says how clients read.
+type ruled struct {
+	mu    sync.Mutex
+	rules observe.Rules
+	named map[string]string // the views that namespaces name, by namespace
+}
+
+// RuledView returns the view in which a rule has the client read; nil for none. It waits until the namespaces
+// are known, if one of them may name it.
+func (c *Reads) RuledView(ctx context.Context, x *exchange.Exchange, id auth.Identity, req *request.Request) *view.View {
+	if !c.Observer.NamesViews() || req.Seed != "" {
+		return nil
+	}
+	client := client(x, id, req)
+	if client.Namespace() != "" && c.Observer.AsksNamespaces() {
+		c.namespaces.Known(ctx, false, 0)
+	}
+	return c.Observer.View(client)
+}
+
+// scopeText returns what r reads of its resource.
+func (r *read) scopeText() string {
+	return fmt.Sprintf("%q %q %q %q", r.NamespacePrefix(), r.Name, r.RawLabels, r.RawFields)
+}
+
+// outdated reports whether r resumes from what its client may know in another form than that of its view now.
+func (c *Reads) outdated(x *exchange.Exchange, r *read) bool {
+	if !r.Resumes() || !c.Observer.Changed() {
+		return false
+	}
+	from, err := parseVersion(r.ResourceVersion)
+	return err == nil && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), from)
+}
+
+// mayList reports whether r may be sent a list as of rv: its client's view is still the same.
+func (c *Reads) mayList(x *exchange.Exchange, r *read, rv uint64) bool {
+	return !c.Observer.Changed() || c.Observer.List(clientOf(x, r), r.View, r.scopeText(), rv)
+}
+
+// gone is the Status for a read that is outdated.
+func gone() *metav1.Status {
+	return apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
+		"The provided resource version is from before this client's view changed: list again.")
+}
+
+// moved ends a watch whose client is to come back because of a rule.
+var moved = fanout.Ending{Reason: fanout.Moved, Graceful: true}
+
+// expired ends a watch whose view has changed: what its client holds is of another form.
+func expired(w *watchers.Watcher) fanout.Ending {
+	rv := w.Lane.Cache.Progress()
+	return fanout.Ending{Reason: fanout.Expired, Last: w.Lane.Expired(rv, rv+1)}
+}
+
+// ruledAway returns how an open watch ends whose client reads in another way by the rules: if they keep
+// it from the caches, and it can resume elsewhere, or if they name another view. nil is not at all.
+func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
+	scope := w.Scope.Value()
+	if scope.View != "" && !scope.Ruled || !c.Observer.Ruled() && !scope.Ruled {
+		return nil
+	}
+	client := observe.Client{
+		User: w.User.Value(), UserAgent: w.UserAgent.Value(), Slot: w.Slot, Resource: w.Lane.GVR.GroupResource()}
+	switch {
+	case c.Observer.View(client).Name() != scope.View:
+		return new(expired(w))
+	case w.Sub.Bookmarks() && scope.View == "" && scope.Shard == "" && c.Observer.Mode(client) != observe.Serve:
+		return &moved
+	}
+	return nil
+}
+
+// ReplaceViews makes the views that there are now count: it ends the watches in those that have been replaced
+// or are gone. Those whose form is the same end gracefully, and their clients resume.
+func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
+	ends := c.apply(func(*ruled) {})
+	by := make(map[string][2]*view.View)
+	for was, now := range replaced {
+		by[was.Name()] = [2]*view.View{was, now}
+	}
+	open, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool { return by[w.Scope.Value().View][0] != nil })
+	for _, w := range open {
+		end, v := expired(w), by[w.Scope.Value().View]
+		if v[1] != nil && v[0].SameFor(v[1], w.Lane.GVR.GroupResource()) {
+			end = moved
+		}
+		w.Sub.End(end)
+	}
+	c.spreadEnds(ends)
+	c.log.Info("Replaced views", "watches", len(open)+len(ends))
+}
+
+// movePace is the time between the ends of two open watches when rules have changed. 2,000 a second come
+// back at kube-apiserver, or here.
+const movePace = time.Second / 2000
+
+// SetRules makes rules count: at once for new reads, and for open watches at a graceful end. It returns
+// when these have been asked to end.
+func (c *Reads) SetRules(rules observe.Rules) {
+	ends := c.apply(func(r *ruled) { r.rules = rules })
+	c.spreadEnds(ends)
+	c.log.Info("Applied the rules of clients", "clients", len(rules), "watches", len(ends))
+}
+
+// setNamespaces makes the views that namespaces name count. Names of no view are logged once.
+func (c *Reads) setNamespaces(all map[string]labels.Set) {
+	named := make(map[string]string)
+	for namespace, set := range all {
+		if name := set[view.Label]; name != "" {
+			named[namespace] = name
+		}
+	}
+	c.ruled.mu.Lock()
+	before := c.ruled.named
+	c.ruled.mu.Unlock()
+	if maps.Equal(named, before) {
+		return
+	}
+	said := make(map[string]bool)
+	for _, name := range before {
+		said[name] = true
+	}
+	for namespace, name := range named {
+		if !said[name] && c.Views.Get(name) == nil && c.Observer.AsksNamespaces() {
+			c.log.Warn("A namespace names a view that there is not: its clients read without", "namespace", namespace, "view", name)
+		}
+		said[name] = true
+	}
+	ends := c.apply(func(r *ruled) { r.named = named })
+	if len(ends) > 0 {
+		c.Lanes.Spawn(func(context.Context) { c.spreadEnds(ends) })
+	}
+	c.log.Info("Applied the views that namespaces name", "namespaces", len(named), "watches", len(ends))
+}
+
+// apply changes what says how clients read. It ends the open watches whose view is another, and returns how
+// to end those that move.
+func (c *Reads) apply(change func(*ruled)) (ends []func()) {
+	c.ruled.mu.Lock()
+	defer c.ruled.mu.Unlock()
+	change(&c.ruled)
+	ends = c.Observer.SetRules(c.ruled.rules, c.ruled.named, c.Lanes.Progress)
+	away := make(map[*watchers.Watcher]*fanout.Ending)
+	served, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool {
+		away[w] = c.ruledAway(w)
+		return away[w] != nil
+	})
+	for _, w := range served {
+		if e := away[w]; e.Graceful {
+			ends = append(ends, func() { w.Sub.End(*e) })
+		} else {
+			w.Sub.End(*e)
+		}
+	}
+	return ends
+}
+
+// spreadEnds ends watches at movePace.
+func (c *Reads) spreadEnds(ends []func()) {
+	rand.Shuffle(len(ends), func(i, j int) { ends[i], ends[j] = ends[j], ends[i] })
+	spread(c.ctx, len(ends), time.Duration(len(ends))*movePace, func(i int) { ends[i]() })
+}

@@ -1,0 +1,164 @@
+package observe
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/gate/view"
+)
+
+// terms say how each client reads. They are immutable.
+type terms struct {
+	rules Rules
+	named map[string]string     // the views that namespaces name, by namespace
+	views map[string]*view.View // that there are, by name
+}
+
+// first returns the rule about the reads of a client, or one that has them served. It has the view that the
+// client's namespace names.
+func (t *terms) first(c Client) Rule {
+	for i := range t.rules {
+		if !t.rules[i].fits(c) {
+			continue
+		}
+		found := t.rules[i]
+		if found.ViewOf != "" {
+			found.View = View(t.named[c.Namespace()])
+		}
+		if found.ViewOf == "" || t.views[string(found.View)] != nil {
+			return found
+		}
+	}
+	return Rule{}
+}
+
+// mode returns the mode of the reads of a client.
+func (t *terms) mode(c Client) Mode { return cmp.Or(t.first(c).Mode, Serve) }
+
+// view returns the view in which a client reads; nil for none.
+func (t *terms) view(c Client) *view.View {
+	if c.In != "" {
+		return t.views[c.In]
+	}
+	return t.views[string(t.first(c).View)]
+}
+
+// mayView reports whether any rule might have a client read in a view.
+func (t *terms) mayView(c Client) bool {
+	return slices.ContainsFunc(t.rules, func(r Rule) bool { return r.viewed() && r.fits(c) })
+}
+
+// viewed reports whether any rule has clients read in a view.
+func (t *terms) viewed() bool {
+	return slices.ContainsFunc(t.rules, func(r Rule) bool { return r.viewed() })
+}
+
+// ruling is the terms that are in force, and those before.
+type ruling struct {
+	terms
+	past      []*past // the latest last, at most mostPast
+	forgotten *past   // the latest of those that are not known any more; nil for none
+	listed    *listed
+}
+
+// past is terms that were in force. Clients were told of each resource up to a resourceVersion at most while
+// they were. until is nil before that is known, and lacks a resource that was not followed.
+type past struct {
+	terms
+	until atomic.Pointer[map[schema.GroupResource]uint64]
+}
+
+// mostPast bounds the past terms that are known.
+const mostPast = 64
+
+// covers reports whether a client may have been told of a resource up to rv while the terms were in force, or
+// before.
+func (p *past) covers(of schema.GroupResource, rv uint64) bool {
+	until := p.until.Load()
+	return until == nil || rv <= (*until)[of]
+}
+
+// next returns the ruling after g, and what g has become.
+func (g *ruling) next(t terms) (next *ruling, was *past) {
+	was = &past{terms: g.terms}
+	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten, listed: &listed{}}
+	if len(next.past) > mostPast {
+		next.forgotten, next.past = next.past[0], next.past[1:]
+	}
+	return next, was
+}
+
+// mayKnowOther reports whether a client that knows its resource as of rv may have been told so in another form
+// than that of its view now.
+func (g *ruling) mayKnowOther(c Client, now *view.View, rv uint64) bool {
+	other := func(p *past) bool { return p.covers(c.Resource, rv) && !now.SameFor(p.view(c), c.Resource) }
+	if slices.ContainsFunc(g.past, other) {
+		return true
+	}
+	return g.forgotten != nil && g.forgotten.covers(c.Resource, rv) && (now != nil || g.mayView(c) || g.forgotten.mayView(c))
+}
+
+// listed is which clients have listed since a ruling, although they might know as much from before.
+type listed struct {
+	mu sync.Mutex
+	at map[uint64]uint64 // the resourceVersion of the list, by a hash of the client and what it reads
+}
+
+// mostListed bounds them. More have to list again until there is something new.
+const mostListed = 1 << 16
+
+func (l *listed) put(who, rv uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == nil {
+		l.at = make(map[uint64]uint64)
+	}
+	if len(l.at) < mostListed {
+		l.at[who] = rv
+	}
+}
+
+// since reports whether a client has listed, at rv or before.
+func (l *listed) since(who, rv uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.at[who]
+	return ok && at <= rv
+}
+
+// readBy identifies a client and what it reads of its resource.
+type readBy struct {
+	Client
+	scope string
+}
+
+func (o *Observer) who(c Client, scope string) uint64 {
+	return maphash.Comparable(o.seed, readBy{c, scope})
+}
+
+// Outdated reports whether what a client, which reads in view v, knows as of rv may be of another form than it
+// would be told from there on. Then it has to list. scope is what it reads of its resource.
+func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) bool {
+	g := o.ruling.Load()
+	if now := g.view(c); now != v {
+		return true // the rules have just changed
+	}
+	return g.mayKnowOther(c, v, rv) && !g.listed.since(o.who(c, scope), rv)
+}
+
+// List notes that a client is sent a list as of rv in view v. It reports whether that is its view still.
+func (o *Observer) List(c Client, v *view.View, scope string, rv uint64) bool {
+	g := o.ruling.Load()
+	if g.view(c) != v {
+		return false
+	}
+	if g.mayKnowOther(c, v, rv) {
+		g.listed.put(o.who(c, scope), rv)
+	}
+	return true
+}

@@ -250,9 +250,12 @@ func (c *Cache) commitLocked(e *change) {
 	c.history.append(e)
 	var shared gzipFrames
 	c.index.concerned(e, func(g *group) {
-		if f, ok := e.frameFor(g.filter, g.variant.Trim); ok {
+		f, ok, quiet := e.frameFor(g.filter, g.variant.Trim)
+		if ok {
 			g.append(f, &shared, e.ResourceVersion, e.Received)
 			g.wake()
+		} else if quiet && g.variant.Account != nil {
+			g.variant.Account.Quiet.Add(g.members)
 		}
 	})
 }

@@ -52,7 +52,9 @@ const (
 //	yes             no           DELETED   version before, with this resourceVersion
 //	yes             deleted      DELETED   last version, as upstream sent it
 //	no              no           nothing
-func (e *change) frameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) {
+//
+// quiet says that it gets nothing because t is quiet.
+func (e *change) frameFor(f *Filter, t *framing.Trim) (frame framing.Frame, ok, quiet bool) {
 	cur := e.Type != framing.Deleted && f.Match(e.Object)
 	old := e.Prev != nil && f.Match(e.Prev)
 	if e.PrevUnknown && (e.Type == framing.Deleted || f.fixed) {
@@ -64,19 +66,19 @@ func (e *change) frameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) {
 	}
 	switch {
 	case e.recipients == leaving && cur, e.recipients == staying && !cur:
-		return framing.Frame{}, false
+		return frame, false, false
 	case cur && old && t.Quiet() && e.Prev != nil && e.Object.SameIn(t, e.Prev):
-		return framing.Frame{}, false
+		return frame, false, true
 	case cur && old:
-		return e.Object.TrimmedFrame(t, framing.Modified), true
+		return e.Object.TrimmedFrame(t, framing.Modified), true, false
 	case cur:
-		return e.Object.TrimmedFrame(t, framing.Added), true
+		return e.Object.TrimmedFrame(t, framing.Added), true, false
 	case old && e.Type == framing.Deleted:
-		return e.Object.TrimmedFrame(t, framing.Deleted), true
+		return e.Object.TrimmedFrame(t, framing.Deleted), true, false
 	case old:
-		return e.leftFrame(t), true
+		return e.leftFrame(t), true, false
 	}
-	return framing.Frame{}, false
+	return frame, false, false
 }
 
 // leftFrame returns the DELETED frame for clients whose selector the object leaves, without the

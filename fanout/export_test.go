@@ -42,7 +42,10 @@ const (
 type Change = change
 
 // FrameFor returns the frame of the change for a filter's clients with a Trim, or with none.
-func (e *change) FrameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) { return e.frameFor(f, t) }
+func (e *change) FrameFor(f *Filter, t *framing.Trim) (framing.Frame, bool) {
+	frame, ok, _ := e.frameFor(f, t)
+	return frame, ok
+}
 
 // Index is the index of groups, with the groups by filter.
 type Index struct {

@@ -150,9 +150,10 @@ var Whole = &Variant{}
 // Lean is the Variant of clients that ask for objects without metadata.managedFields (KEP-5958).
 var Lean = &Variant{Trim: framing.Lean}
 
-// Account counts subscriptions that belong together, such as those of a view, and the bytes that
-// are written to them. Both fields are set.
+// Account counts subscriptions that belong together, such as those of a view, the bytes that are written
+// to them, and the events that they are not sent because their Trim is quiet. All fields are set.
 type Account struct {
 	Subscriptions *metrics.Gauge
 	Bytes         *metrics.Counter
+	Quiet         *metrics.Counter
 }

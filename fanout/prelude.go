@@ -84,7 +84,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			}
 			budget.spend(2 * s.group.filter.cost) // the version before, and this one
 			s.prelude.from = e.ResourceVersion
-			if f, ok := e.frameFor(s.group.filter, s.group.variant.Trim); ok {
+			if f, ok, _ := e.frameFor(s.group.filter, s.group.variant.Trim); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
 				s.startVersion = e.sentVersion()
 			} else {

@@ -82,7 +82,7 @@ func TestTrimSharesFrames(t *testing.T) {
 }
 
 func newAccount(name string) *fanout.Account {
-	return &fanout.Account{Subscriptions: metrics.NewSet().NewGauge(name, nil), Bytes: metrics.NewSet().NewCounter(name)}
+	return &fanout.Account{Subscriptions: metrics.NewSet().NewGauge(name, nil), Bytes: metrics.NewSet().NewCounter(name), Quiet: metrics.NewSet().NewCounter(name)}
 }
 
 // An account counts its subscriptions while they are open, and what is written to them.

@@ -47,6 +47,7 @@ func newView(set *metrics.Set, c Config) *View {
 		account: fanout.Account{
 			Subscriptions: set.GetOrCreateGauge(watchers+"{"+label+"}", nil),
 			Bytes:         set.GetOrCreateCounter(sentBytes + "{" + label + "}"),
+			Quiet:         set.GetOrCreateCounter(quietEvents + "{" + label + "}"),
 		},
 		requests: make(map[string]*metrics.Counter),
 		writes:   apistatus.Rejections(set, "view_read_only"),
@@ -91,6 +92,8 @@ var (
 		"Requests in a view, by verb, served from a cache or passed through.")
 	watchers = exposition.Describe("gauge", "watchfan_view_watchers",
 		"Watches in a view that are served from the cache.")
+	quietEvents = exposition.Describe("counter", "watchfan_view_quiet_events_total",
+		"Events that watches in a quiet view were not sent, because the view shows nothing of them.")
 	sentBytes = exposition.Describe("counter", "watchfan_view_sent_bytes_total",
 		"Bytes of answers from caches to clients in a view, compressed if they are sent as gzip.")
 )

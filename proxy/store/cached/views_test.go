@@ -57,6 +57,9 @@ func TestViews(t *testing.T) {
 		if events := quiet.Events(); len(events) == 0 || events[0].Type != "BOOKMARK" || events[0].RV != 110 {
 			t.Errorf("got %v", quiet.Strings())
 		}
+		if _, text := p.Admin("/metrics"); !strings.Contains(text, `watchfan_view_quiet_events_total{view="undone"} 5`+"\n") {
+			t.Error("the metrics don't say how many events were quiet")
+		}
 		p.CMs.Put("ns", "d", "1")
 		for _, path := range []string{"?resourceVersion=0", "", "?resourceVersion=0&pretty=1", "?limit=1"} {
 			resp, body := p.Get(undonePath + bubble.CMs + path)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
@@ -19,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
@@ -62,9 +66,66 @@ func quietState(t *testing.T, theirs *target) []string {
 	return state
 }
 
-// TestQuietViews: unmodified informers, in JSON and in protobuf, and kubectl hold in a view that selects and is
-// quiet what the view has of kube-apiserver's state, whatever is written and however namespaces are labelled. An
-// informer is told of no update in which it sees nothing new.
+// quietSocket holds what the messages of a WebSocket say.
+type quietSocket struct {
+	mu      sync.Mutex
+	objects map[string]string // by key
+	synced  bool
+}
+
+func (s *quietSocket) state() ([]string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.objects)), s.synced
+}
+
+// run watches until ctx ends. Each watch begins with the state.
+func (s *quietSocket) run(ctx context.Context, d *target) {
+	header := http.Header{}
+	asked := &http.Request{Header: header}
+	asked.URL, _ = asked.URL.Parse(d.base)
+	proxytest.AskForWebSocket(asked)
+	for proxytest.Sleep(ctx, 10*time.Millisecond) {
+		s.mu.Lock()
+		s.objects, s.synced = make(map[string]string), false
+		s.mu.Unlock()
+		resp, err := d.open(ctx, http.MethodGet,
+			"/api/v1/configmaps?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", header, "")
+		if err != nil {
+			continue
+		}
+		done := context.AfterFunc(ctx, func() { _ = resp.Body.Close() })
+		in := proxytest.NewEventReader(proxytest.NewMessageReader(resp.Body, false), false)
+		for line, err := in.Next(); err == nil; line, err = in.Next() {
+			s.take(line)
+		}
+		done()
+		resp.Body.Close()
+	}
+}
+
+func (s *quietSocket) take(line []byte) {
+	var event struct {
+		Type   string
+		Object corev1.ConfigMap
+	}
+	_ = json.Unmarshal(line, &event) // what is no event changes nothing
+	o, key := &event.Object, event.Object.Namespace+"/"+event.Object.Name
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch event.Type {
+	case "ADDED", "MODIFIED":
+		s.objects[key] = visible(o)
+	case "DELETED":
+		delete(s.objects, key)
+	case "BOOKMARK":
+		s.synced = true
+	}
+}
+
+// TestQuietViews: unmodified informers, in JSON over HTTP/2 and in protobuf over HTTP/1.1, a WebSocket and kubectl
+// hold in a view that selects and is quiet what the view has of kube-apiserver's state, whatever is written and
+// however namespaces are labelled. An informer is told of no update in which it sees nothing new.
 func TestQuietViews(t *testing.T) {
 	parallel(t)
 	c := sharedCluster(t)
@@ -89,13 +150,15 @@ func TestQuietViews(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var vain atomic.Int64
-	var stores []cache.SharedIndexInformer
-	for _, contentType := range []string{jsonType, protoType} {
+	socket := &quietSocket{}
+	running.Go(func() { socket.run(ctx, ours.target) })
+	stores := []func() ([]string, bool){socket.state}
+	for contentType, protocols := range map[string][]string{jsonType: {"h2"}, protoType: {"http/1.1"}} {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err != nil {
 			t.Fatal(err)
 		}
-		config.ContentType = contentType
+		config.ContentType, config.NextProtos = contentType, protocols
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			t.Fatal(err)
@@ -109,19 +172,21 @@ func TestQuietViews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stores = append(stores, informer)
+		stores = append(stores, func() (state []string, synced bool) {
+			for _, o := range informer.GetStore().List() {
+				state = append(state, visible(o.(*corev1.ConfigMap)))
+			}
+			return state, informer.HasSynced()
+		})
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	same := func() {
 		t.Helper()
-		for _, informer := range stores {
+		for _, state := range stores {
 			steady.Until(t, "informer's state", func() error {
-				var got []string
-				for _, o := range informer.GetStore().List() {
-					got = append(got, visible(o.(*corev1.ConfigMap)))
-				}
+				got, synced := state()
 				slices.Sort(got)
-				if want := quietState(t, theirs); !informer.HasSynced() || !slices.Equal(got, want) {
+				if want := quietState(t, theirs); !synced || !slices.Equal(got, want) {
 					return fmt.Errorf("got %q, want %q", got, want)
 				}
 				return nil

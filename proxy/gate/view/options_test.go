@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/base/option"
 )
 
@@ -154,4 +157,37 @@ func TestOptionsErrors(t *testing.T) {
 	if err := tableOf(&o).Check(); err == nil || !strings.Contains(err.Error(), "built-in") || !strings.Contains(err.Error(), "must stay") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// FuzzViews reads any text as the file. What is accepted stays within the bounds, is written as it was read, and
+// its forms can be made, and cut any object.
+func FuzzViews(f *testing.F) {
+	f.Add(strings.TrimPrefix(agents, "apiVersion: v\nkind: K\n"))
+	f.Add("views: [{name: a, quiet: true, resources: [{resource: pods, keep: [a[*].b, c], where: '!a,b in (c)'}]}]")
+	f.Add("views: [{name: a, drop: [{fields: [" + strings.Repeat("a.", 500) + "b]}]}]")
+	raw := []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b","resourceVersion":"7"},"spec":{"a":[{"b":1}]}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		var read Options
+		if err := tableOf(&read).ReadConfig("f", []byte("apiVersion: v\nkind: K\n"+text)); err != nil {
+			return
+		}
+		if len(read.Views) > MostViews {
+			t.Fatalf("%d views", len(read.Views))
+		}
+		for _, v := range New(&read, metrics.NewSet()).All() {
+			for _, e := range []framing.Encoding{framing.JSON, framing.Protobuf, framing.CBOR} {
+				variant, err := v.Variant(pods, e, false, false)
+				if err != nil || e != framing.JSON {
+					continue
+				}
+				o, err := framing.NewScanner(e, nil).Item(raw, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if left := bytes.Join(o.AppendTrimmed(nil, variant.Trim), nil); o.In(variant.Trim) && !bytes.Contains(left, []byte(`"resourceVersion":"7"`)) {
+					t.Fatalf("left %s", left)
+				}
+			}
+		}
+	})
 }

@@ -57,6 +57,8 @@ var holdings = []holding{
 	{name: "stopped watches of one namespace", watchfan: true, attack: stoppedWatches(mallory, ofOne)},
 	{name: "stopped watches of everything", attack: stoppedWatches(crawler, crawl+"&watch=1")},
 	{name: "one right in every representation", watchfan: true, attack: everyRepresentation},
+	{name: "every view and form of one right", watchfan: true, attack: everyView},
+	{name: "watches in views that stop", watchfan: true, attack: stoppedWatches(crawler, "/views/v1"+crawl+"&watch=1")},
 	{name: "unread lists from a cache, HTTP/2", attack: unread(50, crawler, crawl)},
 	{name: "unread lists from a cache, HTTP/1.1", attack: held(1000, sip(crawler, crawl, 1, trickle))},
 	{name: "unread compressed lists", attack: unread(10, crawler, crawl+"&labelSelector=app!=SERIAL", "accept-encoding", "gzip")},

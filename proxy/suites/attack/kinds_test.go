@@ -54,6 +54,7 @@ var requestKinds = []kind{
 		return request{uri: fmt.Sprintf("/api/v1/%s?resourceVersion=0&labelSelector=app!=none-%d", resource, a.rng.Uint32()), gzip: true}
 	})},
 	{name: "cold lanes", run: coldLanes, most: 2},
+	{name: "anything in views", most: 3, run: requests(mallory, 20, patient, inViews)},
 	{name: "passed-through reads", most: 2, run: requests(mallory, 5, patient, func(a *attacker) request {
 		return request{uri: a.own() + "?limit=50", accept: "application/json;as=Table;g=meta.k8s.io;v=v1"}
 	})},

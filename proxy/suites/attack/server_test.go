@@ -44,7 +44,7 @@ func startProgram(t *testing.T, w *world, program string, args ...string) *serve
 		t.Fatal(err)
 	}
 	// Lanes that only attackers read end soon after them, and are cold again for the next.
-	args = append(args, "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
+	args = append(args, "--config", viewsConfig(t), "--log-level=warn", "--idle-timeout=1m", "--client-ca-file", authority.File)
 	p, err := proxytest.StartWatchfan(program, t.TempDir(), w.cluster.Ready.Kubeconfigs["admin"], patience, args...)
 	if err != nil {
 		t.Fatal(err)

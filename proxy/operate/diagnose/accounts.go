@@ -16,7 +16,6 @@ import (
 // AccountsPath is the page that says who makes the proxy hold most memory.
 const AccountsPath = "/debug/accounts"
 
-// mostHolders is how many sources the page shows.
 const mostHolders = 20
 
 // DebugAccounts is the answer of /debug/accounts. All bytes are by kind; see package account. What is
@@ -32,7 +31,6 @@ type DebugAccounts struct {
 	Largest   []DebugHolder    `json:"largest"` // at most 20, the largest first
 }
 
-// DebugHolder is what one source holds.
 type DebugHolder struct {
 	Source   string           `json:"source,omitempty"` // only for clients on this host
 	Stranger bool             `json:"stranger"`         // then the source is an address
@@ -41,7 +39,6 @@ type DebugHolder struct {
 	Things   int              `json:"things"` // bodies, answers, watches, connections, caches
 }
 
-// accounts describes what a ledger holds now.
 func accounts(l *account.Ledger, names bool) DebugAccounts {
 	totals := l.Totals()
 	d := DebugAccounts{
@@ -74,7 +71,6 @@ func AccountsPage(l *account.Ledger) func(w http.ResponseWriter, r *http.Request
 	}
 }
 
-// writeText writes d as tables.
 func (d DebugAccounts) writeText(w io.Writer) {
 	fmt.Fprintf(w, "Held for %d sources; %s of it for strangers.\n\n", d.Sources, heldSize(d.Strangers))
 	kinds := account.Kinds()
@@ -101,7 +97,6 @@ func (d DebugAccounts) writeText(w io.Writer) {
 	table.Flush()
 }
 
-// name is the source's name as the table shows it.
 func (h *DebugHolder) name() string {
 	name := h.Source
 	if name == "" {

@@ -20,7 +20,6 @@ import (
 // adminPort is a client of a running watchfan's admin port.
 type adminPort struct{ url string }
 
-// addFlag adds the flag --admin, the URL of the port.
 func (a *adminPort) addFlag(flags *pflag.FlagSet) {
 	flags.StringVar(&a.url, "admin", "http://127.0.0.1:8002",
 		"`URL` of watchfan's admin port; for a pod, run kubectl port-forward POD 8002")
@@ -31,7 +30,6 @@ func Ask(admin, path string, query url.Values, v any) error {
 	return (&adminPort{admin}).decode(path, query, v)
 }
 
-// decode reads an answer in JSON into v.
 func (a *adminPort) decode(path string, query url.Values, v any) error {
 	query.Set("format", "json")
 	body, err := a.get(path, query)
@@ -45,7 +43,6 @@ func (a *adminPort) decode(path string, query url.Values, v any) error {
 	return nil
 }
 
-// pageCommand returns a command that prints a page of a running watchfan.
 func pageCommand(name, short, long, path string) *cobra.Command {
 	var from adminPort
 	c := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.NoArgs}

@@ -17,10 +17,8 @@ import (
 // ConsumersPath is the page that says who costs what.
 const ConsumersPath = "/debug/consumers"
 
-// mostConsumers is how many consumers the page shows.
 const mostConsumers = 100
 
-// DebugConsumers is the answer of /debug/consumers.
 type DebugConsumers struct{ consumers.Report }
 
 // ConsumersPage answers /debug/consumers. Without names it leaves the accounts out.
@@ -38,7 +36,6 @@ func ConsumersPage(report func(most int) consumers.Report) func(w http.ResponseW
 	}
 }
 
-// writeText writes d as a table, and the faults below it.
 func (d DebugConsumers) writeText(w io.Writer) {
 	if d.Suffers {
 		fmt.Fprint(w, "kube-apiserver is slow, fails or refuses requests now.\n\n")
@@ -67,7 +64,6 @@ func (d DebugConsumers) writeText(w io.Writer) {
 
 func accountOf(c consumers.Row) string { return cmp.Or(c.Account, "(shown on this host only)") }
 
-// perSecond writes a rate in a few characters.
 func perSecond(rate float64) string {
 	if rate >= 100 {
 		return fmt.Sprintf("%.0f", rate)
@@ -78,7 +74,6 @@ func perSecond(rate float64) string {
 // millis writes processors in thousandths, as Kubernetes does.
 func millis(processors float64) string { return fmt.Sprintf("%.0fm", processors*1000) }
 
-// Consumers returns the command watchfan consumers: it prints who costs a running watchfan what.
 func Consumers() *cobra.Command {
 	return pageCommand("consumers", "Say which accounts and programs cost what, and their faults", consumersUsage, ConsumersPath)
 }

@@ -77,7 +77,6 @@ func onlyReads(w http.ResponseWriter, r *http.Request, refusal string) bool {
 	return false
 }
 
-// parameter is one parameter of a query.
 type parameter struct{ key, value string }
 
 // parameters returns the query's parameters, sorted. Each must be one of known, and given once.

@@ -71,7 +71,6 @@ type DebugCheck struct {
 	Error string `json:"error,omitempty"` // "" is ok
 }
 
-// RunChecks returns the outcomes of checks, in their order.
 func RunChecks(checks []Check) (outcomes []DebugCheck) {
 	for _, check := range checks {
 		outcome := DebugCheck{Name: check.Name}
@@ -126,12 +125,10 @@ type DebugBucket struct {
 	Count uint64  `json:"count"`
 }
 
-// LanesPage answers /debug/lanes with what state returns.
 func LanesPage(state func() DebugState) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { page(w, r, state) }
 }
 
-// age returns the time since t as kubectl shows it.
 func (d *DebugState) age(t *time.Time) string {
 	if t == nil {
 		return "-"
@@ -139,7 +136,6 @@ func (d *DebugState) age(t *time.Time) string {
 	return duration.HumanDuration(d.Time.Sub(*t))
 }
 
-// writeText writes d as tables.
 func (d DebugState) writeText(w io.Writer) {
 	fmt.Fprintf(w, "watchfan %s, up %s, in front of %s\n\n", d.Version, d.age(&d.StartTime), d.Upstream)
 	for _, check := range d.Checks {

@@ -72,7 +72,6 @@ func passedStatus(w *passthrough.Watch, now time.Time) PassedStatus {
 	}
 }
 
-// matchesPassed reports whether q selects a passed-through watch.
 func (q *watchersQuery) matchesPassed(s PassedStatus, now time.Time) bool {
 	return q.state == "" && q.reason == "" && q.minLagEvents == 0 && q.minLagBytes == 0 &&
 		(q.user == "" || q.user == s.User) &&

@@ -1,7 +1,6 @@
 package diagnose
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -106,9 +105,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 		return st.LagEvents < q.minLagEvents || st.LagBytes < q.minLagBytes ||
 			q.reason != "" && string(w.why) != q.reason || q.state != "" && stateName(st) != q.state
 	})
-	slices.SortFunc(found, func(a, b watched) int {
-		return cmp.Or(compareWatched(q.sort, a, b), cmp.Compare(a.w.ID, b.w.ID))
-	})
+	slices.SortFunc(found, func(a, b watched) int { return compareWatched(q.sort, a, b) })
 	list := &WatcherList{Total: total, Matching: len(found), Reasons: make(map[watchers.Cause]int), Watchers: []WatcherStatus{}}
 	for _, w := range found {
 		list.Reasons[w.why]++

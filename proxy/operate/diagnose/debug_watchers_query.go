@@ -15,7 +15,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 )
 
-// Bounds of a list of watches.
 const (
 	defaultShown = 100
 	mostShown    = 10_000
@@ -33,85 +32,97 @@ type watchersQuery struct {
 	minAge                                         time.Duration
 }
 
-// watcherParameters are the parameters of a list, in the order in which messages name them. A single
+// A watcherParameter is a parameter of a list, and the flag of watchfan top that sets it.
+type watcherParameter struct {
+	key, flag, usage string
+	set              func(value string) error
+}
+
+// parameters returns the parameters, which set q, in the order in which messages name them. A single
 // watch has only the first.
-var watcherParameters = []string{"format", "limit", "sort",
-	"user", "userAgent", "resource", "namespace", "selector", "state", "reason",
-	"minLagEvents", "minLagBytes", "minAge"}
+func (q *watchersQuery) parameters() []watcherParameter {
+	text := func(to *string, known ...string) func(string) error {
+		return func(value string) error {
+			if *to = value; len(known) == 0 {
+				return nil
+			}
+			return oneOf(value, known)
+		}
+	}
+	var causes []string
+	for _, c := range watchers.Causes {
+		causes = append(causes, string(c))
+	}
+	return []watcherParameter{
+		{"format", "", "", func(value string) (err error) { q.json, err = parseFormat(value); return err }},
+		{"limit", "limit", "print at most so many `WATCHES` (default 100, on a terminal what fits)", q.setLimit},
+		{"sort", "sort", "`ORDER` of the watches: " + strings.Join(watcherSorts, ", ") + " (default slowest)", text(&q.sort, watcherSorts...)},
+		{"user", "user", "only watches of the user `NAME`", text(&q.user)},
+		{"userAgent", "user-agent", "only watches whose user agent contains `TEXT`", text(&q.userAgent)},
+		{"resource", "resource", "only watches of `RESOURCE`: pods, v1/pods, apps/v1/deployments", text(&q.resource)},
+		{"namespace", "namespace", "only watches of `NAMESPACE`", text(&q.namespace)},
+		{"selector", "selector", "only watches whose label or field selector contains `TEXT`", text(&q.selector)},
+		{"state", "state", "only watches in `STATE`: " + strings.Join(watcherStates, ", "), text(&q.state, watcherStates...)},
+		{"reason", "reason", "only watches with the verdict `REASON`: top shows the reasons", text(&q.reason, causes...)},
+		{"minLagEvents", "min-lag-events", "only watches that are at least `EVENTS` behind", q.setMinLagEvents},
+		{"minLagBytes", "min-lag-bytes", "only watches that are at least `BYTES` behind, for example 1Mi", q.setMinLagBytes},
+		{"minAge", "min-age", "only watches that are at least `DURATION` old, for example 10m", q.setMinAge},
+	}
+}
 
 // parseWatchersQuery reads the query of r, which asks for one watch or for a list.
 func parseWatchersQuery(r *http.Request, one bool) (q watchersQuery, err error) {
-	known := watcherParameters
+	q = watchersQuery{limit: defaultShown, sort: "slowest", json: acceptsJSON(r)}
+	known := q.parameters()
 	if one {
 		known = known[:1]
 	}
-	q = watchersQuery{limit: defaultShown, sort: "slowest", json: acceptsJSON(r)}
-	query, err := parameters(r, known)
+	var keys []string
+	for _, p := range known {
+		keys = append(keys, p.key)
+	}
+	query, err := parameters(r, keys)
 	if err != nil {
 		return q, err
 	}
 	for _, p := range query {
-		if err := q.set(p.key, p.value); err != nil {
+		if err := known[slices.Index(keys, p.key)].set(p.value); err != nil {
 			return q, fmt.Errorf("%s=%.50q: %w", p.key, p.value, err)
 		}
 	}
 	return q, nil
 }
 
-func (q *watchersQuery) set(key, value string) (err error) {
-	switch key {
-	case "format":
-		q.json, err = parseFormat(value)
-	case "limit":
-		q.limit, err = strconv.Atoi(value)
-		if err != nil || q.limit < 1 || q.limit > mostShown {
-			err = fmt.Errorf("give a number from 1 to %d", mostShown)
-		}
-	case "sort":
-		q.sort = value
-		err = oneOf(value, watcherSorts)
-	case "user":
-		q.user = value
-	case "userAgent":
-		q.userAgent = value
-	case "resource":
-		q.resource = value
-	case "namespace":
-		q.namespace = value
-	case "selector":
-		q.selector = value
-	case "state":
-		q.state = value
-		err = oneOf(value, watcherStates)
-	case "reason":
-		q.reason = value
-		err = oneOf(value, causeNames())
-	case "minLagEvents":
-		if q.minLagEvents, err = strconv.ParseUint(value, 10, 64); err != nil {
-			err = errors.New("give a number")
-		}
-	case "minLagBytes":
-		var size int64
-		if size, err = option.ParseSize(value); err != nil || size < 0 {
-			err = errors.New("give a number of bytes, for example 1048576 or 1Mi")
-		}
-		q.minLagBytes = uint64(size)
-	case "minAge":
-		if q.minAge, err = time.ParseDuration(value); err != nil {
-			err = errors.New("give a duration as 30s or 10m")
-		}
+func (q *watchersQuery) setLimit(value string) (err error) {
+	if q.limit, err = strconv.Atoi(value); err != nil || q.limit < 1 || q.limit > mostShown {
+		return fmt.Errorf("give a number from 1 to %d", mostShown)
 	}
-	return err
+	return nil
 }
 
-func causeNames() (names []string) {
-	for _, c := range watchers.Causes {
-		names = append(names, string(c))
+func (q *watchersQuery) setMinLagEvents(value string) (err error) {
+	if q.minLagEvents, err = strconv.ParseUint(value, 10, 64); err != nil {
+		return errors.New("give a number")
 	}
-	return names
+	return nil
 }
 
-// watcherStates are the states of watches.
+func (q *watchersQuery) setMinLagBytes(value string) error {
+	size, err := option.ParseSize(value)
+	if err != nil || size < 0 {
+		return errors.New("give a number of bytes, for example 1048576 or 1Mi")
+	}
+	q.minLagBytes = uint64(size)
+	return nil
+}
+
+func (q *watchersQuery) setMinAge(value string) (err error) {
+	if q.minAge, err = time.ParseDuration(value); err != nil {
+		return errors.New("give a duration as 30s or 10m")
+	}
+	return nil
+}
+
 var watcherStates = []string{"InitialEvents", "Replaying", "Live", "Parked", "Ending", "Unknown"}
 
 func stateName(st *fanout.State) string {
@@ -148,35 +159,32 @@ func (q *watchersQuery) matches(w *watchers.Watcher, now time.Time) bool {
 var watcherSorts = []string{"slowest", "lag", "lagBytes", "age", "events", "bytes",
 	"user", "userAgent", "resource", "selector", "state", "id"}
 
-func compareWatched(by string, a, b watched) int {
-	switch by {
-	case "slowest":
+// watcherOrders compare watches by each of watcherSorts but id.
+var watcherOrders = map[string]func(a, b watched) int{
+	"slowest": func(a, b watched) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(watchers.Causes, a.why), slices.Index(watchers.Causes, b.why)),
 			cmp.Compare(b.e.Lag(), a.e.Lag()),
 			cmp.Compare(b.e.Queued(), a.e.Queued()))
-	case "lag":
-		return cmp.Compare(b.e.State.LagEvents, a.e.State.LagEvents)
-	case "lagBytes":
-		return cmp.Compare(b.e.State.LagBytes, a.e.State.LagBytes)
-	case "age":
-		return cmp.Compare(a.w.Started, b.w.Started)
-	case "events":
-		return cmp.Compare(b.e.State.Events, a.e.State.Events)
-	case "bytes":
-		return cmp.Compare(b.e.State.Bytes, a.e.State.Bytes)
-	case "user":
-		return strings.Compare(a.w.User.Value(), b.w.User.Value())
-	case "userAgent":
-		return strings.Compare(a.w.UserAgent.Value(), b.w.UserAgent.Value())
-	case "resource":
-		return strings.Compare(a.e.Lane.Resource, b.e.Lane.Resource)
-	case "selector":
-		a, b := a.w.Scope.Value(), b.w.Scope.Value()
-		return cmp.Or(strings.Compare(a.Labels, b.Labels), strings.Compare(a.Fields, b.Fields),
-			strings.Compare(a.Shard, b.Shard))
-	case "state":
-		return strings.Compare(stateName(&a.e.State), stateName(&b.e.State))
+	},
+	"lag":       func(a, b watched) int { return cmp.Compare(b.e.State.LagEvents, a.e.State.LagEvents) },
+	"lagBytes":  func(a, b watched) int { return cmp.Compare(b.e.State.LagBytes, a.e.State.LagBytes) },
+	"age":       func(a, b watched) int { return cmp.Compare(a.w.Started, b.w.Started) },
+	"events":    func(a, b watched) int { return cmp.Compare(b.e.State.Events, a.e.State.Events) },
+	"bytes":     func(a, b watched) int { return cmp.Compare(b.e.State.Bytes, a.e.State.Bytes) },
+	"user":      func(a, b watched) int { return cmp.Compare(a.w.User.Value(), b.w.User.Value()) },
+	"userAgent": func(a, b watched) int { return cmp.Compare(a.w.UserAgent.Value(), b.w.UserAgent.Value()) },
+	"resource":  func(a, b watched) int { return cmp.Compare(a.e.Lane.Resource, b.e.Lane.Resource) },
+	"selector": func(a, b watched) int {
+		x, y := a.w.Scope.Value(), b.w.Scope.Value()
+		return cmp.Or(cmp.Compare(x.Labels, y.Labels), cmp.Compare(x.Fields, y.Fields), cmp.Compare(x.Shard, y.Shard))
+	},
+	"state": func(a, b watched) int { return cmp.Compare(stateName(&a.e.State), stateName(&b.e.State)) },
+}
+
+func compareWatched(by string, a, b watched) int {
+	if order := watcherOrders[by]; order != nil {
+		return cmp.Or(order(a, b), cmp.Compare(a.w.ID, b.w.ID))
 	}
-	return 0 // by id
+	return cmp.Compare(a.w.ID, b.w.ID)
 }

@@ -29,13 +29,13 @@ func FuzzWatchersQuery(f *testing.F) {
 func TestWatchersQueryBytes(t *testing.T) {
 	for value, want := range map[string]uint64{"0": 0, "1Mi": 1 << 20, "1e3": 1000, "2E": 2e18} {
 		var q watchersQuery
-		if err := q.set("minLagBytes", value); err != nil || q.minLagBytes != want {
+		if err := q.setMinLagBytes(value); err != nil || q.minLagBytes != want {
 			t.Errorf("%s: got %d, %v", value, q.minLagBytes, err)
 		}
 	}
 	for _, value := range []string{"", "-1", "1e99", "1e-10000000", "1E+10000000", "0e2147483647"} {
 		var q watchersQuery
-		if q.set("minLagBytes", value) == nil {
+		if q.setMinLagBytes(value) == nil {
 			t.Errorf("%s is accepted", value)
 		}
 	}

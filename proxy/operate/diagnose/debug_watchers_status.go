@@ -14,7 +14,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// WatcherList answers /debug/watchers.
 type WatcherList struct {
 	Total    int                    `json:"total"`    // watches that are served from caches
 	Matching int                    `json:"matching"` // watches that match the query
@@ -32,7 +31,6 @@ type SlowCause struct {
 	Watches int            `json:"watches"`
 }
 
-// slowCauses returns the causes in counts for which watches are slow.
 func slowCauses(counts map[watchers.Cause]int) []SlowCause {
 	slow := []SlowCause{}
 	for _, c := range watchers.Causes {
@@ -189,7 +187,6 @@ func (s *WatcherStatus) at() string {
 	return fmt.Sprintf("%s/%d", s.Client, s.Stream)
 }
 
-// wire says how the watch is written.
 func (s *WatcherStatus) wire() string {
 	how := s.Encoding
 	if s.View != "" {

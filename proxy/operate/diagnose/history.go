@@ -30,7 +30,6 @@ type History struct {
 	recent  []reading // the last latencyOver+1, oldest first
 }
 
-// reading is what a sample is made of.
 type reading struct {
 	at     time.Time
 	totals DebugTotals
@@ -58,7 +57,6 @@ type Sample struct {
 // NewHistory returns a History of the figures that read returns. The caller calls Run.
 func NewHistory(read func() DebugTotals) *History { return &History{read: read} }
 
-// Run takes samples until ctx ends.
 func (h *History) Run(ctx context.Context) {
 	h.take(reading{time.Now(), h.read()})
 	for exchange.Sleep(ctx, sampleEvery) {
@@ -144,7 +142,6 @@ func (h *History) Latest(now time.Time) *Sample {
 	return nil
 }
 
-// HistoryPage answers /debug/history with the samples, in JSON.
 func HistoryPage(h *History) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !onlyReads(w, r, "the history can only be read") {

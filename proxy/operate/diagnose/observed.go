@@ -22,7 +22,6 @@ import (
 // ObservedPath is the page that says what was observed.
 const ObservedPath = "/debug/observed"
 
-// DebugObserved is the answer of /debug/observed.
 type DebugObserved struct {
 	Time time.Time `json:"time"`
 	observe.Report
@@ -45,7 +44,6 @@ func ObservedPage(report func() observe.Report) func(w http.ResponseWriter, r *h
 	}
 }
 
-// writeText writes d as tables.
 func (d DebugObserved) writeText(w io.Writer) {
 	fmt.Fprintln(w, d.Verdict)
 	if d.Since.IsZero() {
@@ -87,7 +85,6 @@ func signed(seconds float64) string {
 	return watchers.Short(downstream.Seconds(seconds).Duration())
 }
 
-// Observed returns the command watchfan observed: it prints what a running watchfan has observed.
 func Observed() *cobra.Command {
 	return pageCommand("observed", "Say whether caches would have answered as kube-apiserver did", observedUsage, ObservedPath)
 }

@@ -28,7 +28,6 @@ func StatusPages() map[string]http.HandlerFunc {
 const statusPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
-// statusFile serves one of the page's files.
 func statusFile(name, mediaType string) http.HandlerFunc {
 	content, err := statusFiles.ReadFile("status_page/" + name)
 	if err != nil {

@@ -47,7 +47,6 @@ func Top() *cobra.Command {
 	return c
 }
 
-// reasons lists the causes with their meanings, worst first.
 func reasons() string {
 	var b strings.Builder
 	for _, c := range watchers.Causes {
@@ -73,24 +72,10 @@ Reasons, worst first:
 // the query that it returns. A value that /debug/watchers would reject is an error of the flag.
 func queryFlags(flags *pflag.FlagSet) url.Values {
 	query := make(url.Values)
-	var known watchersQuery
-	for _, p := range []struct{ flag, parameter, usage string }{
-		{"sort", "sort", "`ORDER` of the watches: " + strings.Join(watcherSorts, ", ") + " (default slowest)"},
-		{"limit", "limit", "print at most so many `WATCHES` (default 100, on a terminal what fits)"},
-		{"user", "user", "only watches of the user `NAME`"},
-		{"user-agent", "userAgent", "only watches whose user agent contains `TEXT`"},
-		{"resource", "resource", "only watches of `RESOURCE`: pods, v1/pods, apps/v1/deployments"},
-		{"namespace", "namespace", "only watches of `NAMESPACE`"},
-		{"selector", "selector", "only watches whose label or field selector contains `TEXT`"},
-		{"state", "state", "only watches in `STATE`: " + strings.Join(watcherStates, ", ")},
-		{"reason", "reason", "only watches with the verdict `REASON`: top shows the reasons"},
-		{"min-lag-events", "minLagEvents", "only watches that are at least `EVENTS` behind"},
-		{"min-lag-bytes", "minLagBytes", "only watches that are at least `BYTES` behind, for example 1Mi"},
-		{"min-age", "minAge", "only watches that are at least `DURATION` old, for example 10m"},
-	} {
+	for _, p := range new(watchersQuery).parameters()[1:] {
 		flags.Func(p.flag, p.usage, func(value string) error {
-			query.Set(p.parameter, value)
-			return known.set(p.parameter, value)
+			query.Set(p.key, value)
+			return p.set(value)
 		})
 	}
 	return query
@@ -120,7 +105,6 @@ func (a *adminPort) headline() string {
 	return text
 }
 
-// refresh is the time between two pictures of top.
 const refresh = time.Second
 
 // topLive draws on a terminal until ctx ends (ECMA-48).

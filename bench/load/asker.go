@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -109,20 +108,12 @@ func (s *Askers) Run(ctx context.Context, a Ask, d time.Duration) (*measure.Dist
 
 // ask sends request n of client i, and waits until f has brought what it wrote.
 func (s *Askers) ask(ctx context.Context, a Ask, f *following, i, n int) error {
-	method, body := http.MethodGet, io.Reader(nil)
+	method, body, header := http.MethodGet, "", s.header()
 	if a.Write {
-		method = http.MethodPatch
-		body = strings.NewReader(fmt.Sprintf(`{"data":{"turn":"%d-%d"}}`, time.Now().UnixNano(), n))
+		method, body = http.MethodPatch, fmt.Sprintf(`{"data":{"turn":"%d-%d"}}`, time.Now().UnixNano(), n)
+		header.Set("Content-Type", "application/merge-patch+json")
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.at.URL()+s.coll.objectPath(i), body)
-	if err != nil {
-		return err
-	}
-	req.Header = s.header()
-	if a.Write {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	answer, err := s.do(req)
+	answer, err := s.at.send(ctx, s.client, method, s.coll.objectPath(i), body, header)
 	if err != nil || !a.Read {
 		return err
 	}
@@ -139,20 +130,6 @@ func (s *Askers) ask(ctx context.Context, a Ask, f *following, i, n int) error {
 
 func (s *Askers) header() http.Header {
 	return http.Header{"User-Agent": {Name}, "Accept": {"application/json"}, "Authorization": {"Bearer " + s.at.Token}}
-}
-
-// do sends a request and returns the body of the answer.
-func (s *Askers) do(req *http.Request) ([]byte, error) {
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", req.Method, resp.Status)
-	}
-	return answer, err
 }
 
 var versionField = regexp.MustCompile(`"resourceVersion":"([0-9]+)"`)

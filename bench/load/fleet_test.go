@@ -164,7 +164,7 @@ func TestFleetFails(t *testing.T) {
 	f("not asked for", "which the filter", event(7))
 	f("ended", "the server ended the stream", event(4), "")
 	f("error", "unexpected event", `{"type":"ERROR","object":{"code":410}}`+"\n")
-	f("garbage", "invalid character", "garbage\n")
+	f("garbage", "unexpected event", "garbage\n")
 	f("missing", "5 deliveries still missing", event(4))
 }
 

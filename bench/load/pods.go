@@ -15,9 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // podNamespaces is the number of namespaces that share the pods.
@@ -146,12 +144,6 @@ func (p Pod) create(ctx context.Context, w *Writer) error {
 // podsPath lists all pods.
 const PodsPath = "/api/v1/pods"
 
-var codecs = func() serializer.CodecFactory {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(corev1.AddToScheme(scheme))
-	return serializer.NewCodecFactory(scheme)
-}()
-
 // DecodePods decodes a list of pods in the form f.
 func DecodePods(f Form, body io.Reader) (*corev1.PodList, error) {
 	if f.Encoding == "gzip" {
@@ -166,6 +158,6 @@ func DecodePods(f Form, body io.Reader) (*corev1.PodList, error) {
 		return nil, err
 	}
 	list := new(corev1.PodList)
-	_, _, err = codecs.UniversalDeserializer().Decode(data, nil, list)
+	_, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, list)
 	return list, err
 }

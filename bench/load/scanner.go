@@ -4,7 +4,6 @@ package load
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -145,51 +144,19 @@ const (
 	SeqMark       = `"` + seqAnnotation + `":"`
 )
 
-// seqOf returns the number of an event's write. ok is false for a bookmark, which has none. It
-// searches for the mark, and decodes only an event that is not spelled as kube-apiserver spells it.
+// seqOf returns the number of an event's write. ok is false for a bookmark, which has none. Nothing is
+// created or deleted during a watch: ADDED and DELETED are as wrong as ERROR.
 func seqOf(line []byte) (seq uint64, ok bool, err error) {
-	const modified = `{"type":"MODIFIED"`
-	if !bytes.HasPrefix(line, []byte(modified)) {
-		return seqOfUnusual(line)
-	}
-	i := bytes.Index(line, []byte(SeqMark))
-	if i < 0 {
-		return seqOfUnusual(line)
-	}
-	digits := line[i+len(SeqMark):]
-	for j, c := range digits {
-		if c == '"' && j > 0 {
-			return seq, true, nil
-		}
-		if c < '0' || c > '9' || j > 18 {
-			break
-		}
-		seq = seq*10 + uint64(c-'0')
-	}
-	return seqOfUnusual(line)
-}
-
-// seqOfUnusual is seqOf with encoding/json.
-func seqOfUnusual(line []byte) (uint64, bool, error) {
-	var event struct {
-		Type   string
-		Object struct {
-			Metadata struct{ Annotations map[string]string }
-		}
-	}
-	if err := json.Unmarshal(line, &event); err != nil {
-		return 0, false, fmt.Errorf("event %.80q: %w", line, err)
-	}
-	switch event.Type {
-	case "BOOKMARK":
+	switch {
+	case bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)):
 		return 0, false, nil
-	case "MODIFIED":
-		seq, err := strconv.ParseUint(event.Object.Metadata.Annotations[seqAnnotation], 10, 64)
-		if err != nil {
-			return 0, false, fmt.Errorf("event without a number: %.80q", line)
-		}
-		return seq, true, nil
+	case !bytes.HasPrefix(line, []byte(`{"type":"MODIFIED"`)):
+		return 0, false, fmt.Errorf("unexpected event: %.300q", line)
 	}
-	// Nothing is created or deleted during a watch: ADDED and DELETED are as wrong as ERROR.
-	return 0, false, fmt.Errorf("unexpected event: %.300q", line)
+	_, number, _ := bytes.Cut(line, []byte(SeqMark))
+	digits, _, whole := bytes.Cut(number, []byte{'"'})
+	if seq, err = strconv.ParseUint(string(digits), 10, 64); err != nil || !whole {
+		return 0, false, fmt.Errorf("event without a number: %.80q", line)
+	}
+	return seq, true, nil
 }

@@ -87,8 +87,9 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, f.lists[r.URL.Path])
 	case strings.Contains(r.URL.Path, "/forbidden/"):
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, `{"kind":"Status","message":"pods is forbidden: User \"eve\" cannot list it"}`)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"pods is forbidden: User \"eve\" cannot list it"}`)
 	case r.URL.Path == "/api/v1/pods" || strings.HasSuffix(r.URL.Path, "/pods"):
 		items := slices.DeleteFunc(slices.Clone(f.items), func(s string) bool {
 			namespace := strings.Split(r.URL.Path, "/")
@@ -96,7 +97,8 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return r.URL.Path != "/api/v1/pods" && !strings.Contains(s, `"namespace":"`+namespace[4]+`"`) ||
 				named && !strings.Contains(s, `"name":"`+name+`"`) || r.URL.Query().Get("labelSelector") != everyPod
 		})
-		fmt.Fprintf(w, `{"kind":"PodList","items":[%s]}`, strings.Join(items, ","))
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","items":[%s]}`, strings.Join(items, ","))
 	default:
 		http.NotFound(w, r)
 	}

@@ -2,20 +2,15 @@ package plugin
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-
-	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
 // everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
@@ -27,10 +22,7 @@ const adminPort = 8002
 // mostPods is how many pods are asked one after another.
 const mostPods = 50
 
-const (
-	lookupTimeout = 10 * time.Second
-	maxPodsBytes  = 64 << 20 // of an answer
-)
+const lookupTimeout = 10 * time.Second
 
 // A pod of watchfan.
 type pod struct {
@@ -51,17 +43,16 @@ func names(pods []pod) string {
 // findPods returns the running pods of a namespace, "" for all, that a selector matches, and that
 // have a name, if it is given. The error says where it has looked.
 func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector string) ([]pod, error) {
-	path, where := "/api/v1/pods", "any namespace"
+	where, choice := "any namespace", metav1.ListOptions{LabelSelector: selector}
 	if namespace != "" {
-		path, where = "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods", "namespace "+namespace
+		where = "namespace " + namespace
 	}
-	query := url.Values{"labelSelector": {selector}}
 	if name != "" {
-		query.Set("fieldSelector", "metadata.name="+name)
+		choice.FieldSelector = "metadata.name=" + name
 		where += " with the name " + name
 	}
-	var list corev1.PodList
-	if err := get(ctx, cfg, path, query, &list); err != nil {
+	list, err := listPods(ctx, cfg, namespace, choice)
+	if err != nil {
 		if namespace == "" {
 			err = fmt.Errorf("%w; -n looks in one namespace", err)
 		}
@@ -93,33 +84,16 @@ func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector s
 	return pods, nil
 }
 
-// get decodes an answer of kube-apiserver. An error has kube-apiserver's own words.
-func get(ctx context.Context, cfg *rest.Config, path string, query url.Values, v any) error {
-	server, err := upstream.NewUpstream(cfg)
+func listPods(ctx context.Context, cfg *rest.Config, namespace string, choice metav1.ListOptions) (pods corev1.PodList, err error) {
+	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
-		return err
+		return pods, err
 	}
-	defer server.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	resp, err := upstream.GetOwn(ctx, server, path, query.Encode(), "application/json")
-	if err != nil {
-		return fmt.Errorf("%s does not answer: %w", server.Address(), err)
+	found, err := client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(namespace).List(ctx, choice)
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &pods)
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPodsBytes))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		var status metav1.Status
-		if json.Unmarshal(body, &status) == nil && status.Message != "" {
-			return errors.New(status.Message)
-		}
-		return fmt.Errorf("%s answers %s", server.Address(), resp.Status)
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s is no kube-apiserver: %w", server.Address(), err)
-	}
-	return nil
+	return pods, err
 }

@@ -35,11 +35,13 @@ func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 		Watchers:  diagnose.NewWatchersPage(&s.cached.Watchers, s.passthrough.Watches(), s.cached.Flusher, s.check.OK),
 		State:     func() diagnose.DebugState { return s.debugState(checks) },
 		History:   s.history,
-		Accounts:  diagnose.AccountsPage(s.ledger),
-		Consumers: diagnose.ConsumersPage(s.consumers.Report),
-		Observed:  diagnose.ObservedPage(s.observer.Report),
-		Local:     localToAdmin,
-		Foreign:   s.metrics.foreignHost,
+		Named: map[string]diagnose.NamedPage{
+			diagnose.AccountsPath:  diagnose.AccountsPage(s.ledger),
+			diagnose.ConsumersPath: diagnose.ConsumersPage(s.consumers.Report),
+			diagnose.ObservedPath:  diagnose.ObservedPage(s.observer.Report),
+		},
+		Local:   localToAdmin,
+		Foreign: s.metrics.foreignHost,
 	}, guard)
 }
 

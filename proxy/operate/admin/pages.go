@@ -63,15 +63,8 @@ func (p *Port) answer(w http.ResponseWriter, r *http.Request) {
 		p.showWatchers(w, r, id)
 		return
 	}
-	switch path {
-	case diagnose.AccountsPath:
-		p.config.Accounts(w, r, p.config.Profiling || p.fromHere(r))
-		return
-	case diagnose.ConsumersPath:
-		p.config.Consumers(w, r, p.config.Profiling || p.fromHere(r))
-		return
-	case diagnose.ObservedPath:
-		p.config.Observed(w, r, p.config.Profiling || p.fromHere(r))
+	if page := p.config.Named[path]; page != nil {
+		page(w, r, p.config.Profiling || p.fromHere(r))
 		return
 	}
 	if name, ok := below(profilesPath, path); ok && p.config.Profiling {

@@ -36,12 +36,8 @@ type Config struct {
 	State    func() diagnose.DebugState // /debug/lanes; may be called from any goroutine
 	History  *diagnose.History          // /debug/history
 
-	// Accounts answers /debug/accounts. It shows the names of clients only if names is true.
-	Accounts func(w http.ResponseWriter, r *http.Request, names bool)
-	// Consumers answers /debug/consumers. It shows the names of accounts only if names is true.
-	Consumers func(w http.ResponseWriter, r *http.Request, names bool)
-	// Observed answers /debug/observed. It shows the names of objects only if names is true.
-	Observed func(w http.ResponseWriter, r *http.Request, names bool)
+	// Named are pages, by path, that show names to clients on this host only, or with Profiling.
+	Named map[string]diagnose.NamedPage
 
 	// Local reports whether a request comes from a program on this host, or from one of the port's
 	// own pages, and not from another web page. It is about headers, not about the client's address.

@@ -3,7 +3,6 @@ package diagnose
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -65,10 +64,8 @@ func byKind(values []int64) map[string]int64 {
 }
 
 // AccountsPage answers /debug/accounts. Without names it leaves the sources' names out.
-func AccountsPage(l *account.Ledger) func(w http.ResponseWriter, r *http.Request, names bool) {
-	return func(w http.ResponseWriter, r *http.Request, names bool) {
-		page(w, r, func() DebugAccounts { return accounts(l, names) })
-	}
+func AccountsPage(l *account.Ledger) NamedPage {
+	return named(func(names bool) DebugAccounts { return accounts(l, names) })
 }
 
 func (d DebugAccounts) writeText(w io.Writer) {

@@ -48,18 +48,21 @@ func pageCommand(name, short, long, path string) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.NoArgs}
 	from.addFlag(c.Flags())
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		format := "text"
-		if *asJSON {
-			format = "json"
-		}
-		body, err := from.get(path, url.Values{"format": {format}})
-		if err == nil {
-			_, err = c.OutOrStdout().Write(body)
-		}
-		return err
-	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return from.print(c.OutOrStdout(), path, *asJSON) }
 	return c
+}
+
+// print writes a page.
+func (a *adminPort) print(w io.Writer, path string, asJSON bool) error {
+	format := "text"
+	if asJSON {
+		format = "json"
+	}
+	body, err := a.get(path, url.Values{"format": {format}})
+	if err == nil {
+		_, err = w.Write(body)
+	}
+	return err
 }
 
 // mostAnswer is the most that is read of an answer, in bytes.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"text/tabwriter"
 	"time"
 
@@ -22,18 +21,16 @@ const mostConsumers = 100
 type DebugConsumers struct{ consumers.Report }
 
 // ConsumersPage answers /debug/consumers. Without names it leaves the accounts out.
-func ConsumersPage(report func(most int) consumers.Report) func(w http.ResponseWriter, r *http.Request, names bool) {
-	return func(w http.ResponseWriter, r *http.Request, names bool) {
-		page(w, r, func() DebugConsumers {
-			d := DebugConsumers{report(mostConsumers)}
-			for i := range d.Consumers {
-				if !names {
-					d.Consumers[i].Account = ""
-				}
+func ConsumersPage(report func(most int) consumers.Report) NamedPage {
+	return named(func(names bool) DebugConsumers {
+		d := DebugConsumers{report(mostConsumers)}
+		for i := range d.Consumers {
+			if !names {
+				d.Consumers[i].Account = ""
 			}
-			return d
-		})
-	}
+		}
+		return d
+	})
 }
 
 func (d DebugConsumers) writeText(w io.Writer) {

@@ -67,6 +67,13 @@ func page[T interface{ writeText(io.Writer) }](w http.ResponseWriter, r *http.Re
 	respond(w, asJSON, answer, answer.writeText)
 }
 
+// NamedPage answers with names of clients and objects only if names is true.
+type NamedPage func(w http.ResponseWriter, r *http.Request, names bool)
+
+func named[T interface{ writeText(io.Writer) }](state func(names bool) T) NamedPage {
+	return func(w http.ResponseWriter, r *http.Request, names bool) { page(w, r, func() T { return state(names) }) }
+}
+
 // onlyReads reports whether r is a GET or HEAD. Other requests are answered with refusal.
 func onlyReads(w http.ResponseWriter, r *http.Request, refusal string) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

@@ -45,14 +45,5 @@ func (a *adminPort) explain(w io.Writer, id string, asJSON bool) error {
 		}
 		id = strconv.FormatUint(list.Watchers[0].ID, 10)
 	}
-	format := "text"
-	if asJSON {
-		format = "json"
-	}
-	body, err := a.get(WatchersPath+"/"+url.PathEscape(id), url.Values{"format": {format}})
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(body)
-	return err
+	return a.print(w, WatchersPath+"/"+url.PathEscape(id), asJSON)
 }

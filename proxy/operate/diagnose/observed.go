@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -28,20 +27,18 @@ type DebugObserved struct {
 }
 
 // ObservedPage answers /debug/observed. Without names it leaves the objects' names out.
-func ObservedPage(report func() observe.Report) func(w http.ResponseWriter, r *http.Request, names bool) {
-	return func(w http.ResponseWriter, r *http.Request, names bool) {
-		page(w, r, func() DebugObserved {
-			d := DebugObserved{time.Now(), report()}
-			for i := range d.Recent {
-				if key := &d.Recent[i].Key; names {
-					*key = request.Shown(*key)
-				} else {
-					*key = ""
-				}
+func ObservedPage(report func() observe.Report) NamedPage {
+	return named(func(names bool) DebugObserved {
+		d := DebugObserved{time.Now(), report()}
+		for i := range d.Recent {
+			if key := &d.Recent[i].Key; names {
+				*key = request.Shown(*key)
+			} else {
+				*key = ""
 			}
-			return d
-		})
-	}
+		}
+		return d
+	})
 }
 
 func (d DebugObserved) writeText(w io.Writer) {

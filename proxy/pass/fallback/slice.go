@@ -39,13 +39,9 @@ func slicesPath(namespace string) string {
 // cache. An endpoint without the condition is ready, as for kube-proxy.
 func (f *Fallback) serviceReady(ctx context.Context) (bool, error) {
 	namespace, name := f.service()
-	body, err := upstream.ReadOwn(ctx, f.upstream, slicesPath(namespace),
-		upstream.Query("labelSelector", discoveryv1.LabelServiceName+"="+name, "resourceVersion", "0"))
-	if err != nil {
-		return false, err
-	}
 	var list discoveryv1.EndpointSliceList
-	if err := json.Unmarshal(body, &list); err != nil {
+	if err := upstream.ReadOwn(ctx, f.upstream, slicesPath(namespace),
+		upstream.Query("labelSelector", discoveryv1.LabelServiceName+"="+name, "resourceVersion", "0"), &list); err != nil {
 		return false, err
 	}
 	for _, s := range list.Items {

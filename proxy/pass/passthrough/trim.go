@@ -12,6 +12,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -31,7 +32,7 @@ func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) {
 	case ok && body == nil:
 		replace(x, apistatus.NotFound(asked.GVR, asked.Name))
 	case ok:
-		x.Response.Reader, x.Response.Length = collected{bytes.NewReader(body), x.Response.Reader}, int64(len(body))
+		x.Response.Reader, x.Response.Length = upstream.ReadCloser(bytes.NewReader(body), x.Response.Reader), int64(len(body))
 	case selects(asked):
 		replace(x, unselected(asked))
 	}
@@ -77,22 +78,16 @@ func trimmed(x *exchange.Exchange, asked *request.Request, resp *http.Response, 
 	from := x.Response.Reader
 	body, err = io.ReadAll(io.LimitReader(from, trimmedAnswer+1))
 	if err != nil || int64(len(body)) < resp.ContentLength || len(body) > trimmedAnswer {
-		x.Response.Reader = collected{io.MultiReader(bytes.NewReader(body), from), from} // whose error comes again
+		x.Response.Reader = upstream.ReadCloser(io.MultiReader(bytes.NewReader(body), from), from) // whose error comes again
 		return nil, false
 	}
 	parts, ok := variant.Trim.Body(encoding, body)
 	switch {
 	case !ok:
-		x.Response.Reader = collected{bytes.NewReader(body), from}
+		x.Response.Reader = upstream.ReadCloser(bytes.NewReader(body), from)
 		return nil, false
 	case parts == nil:
 		return nil, true
 	}
 	return bytes.Join(parts, nil), true
-}
-
-// collected is a body that has been read, or its beginning.
-type collected struct {
-	io.Reader
-	io.Closer // of the body that it was read from
 }

@@ -75,7 +75,8 @@ func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
 func (b *Builds) End() { b.calls.End() }
 
 func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
-	if version, err := ReadOwn(ctx, b.upstream, "/version", ""); err == nil {
+	var version json.RawMessage
+	if ReadOwn(ctx, b.upstream, "/version", "", &version) == nil {
 		answer.version = string(version)
 	}
 	var index struct {
@@ -83,8 +84,7 @@ func (b *Builds) ask(ctx context.Context) (answer buildAnswer) {
 			ServerRelativeURL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	content, err := ReadOwn(ctx, b.upstream, "/openapi/v3", "")
-	if err != nil || json.Unmarshal(content, &index) != nil {
+	if ReadOwn(ctx, b.upstream, "/openapi/v3", "", &index) != nil {
 		return answer
 	}
 	answer.schemas = make(map[string]string, len(index.Paths))

@@ -395,6 +395,9 @@ type readCloser struct {
 	io.Closer
 }
 
+// ReadCloser reads from one place and closes another, as for a body of which a part has been read.
+func ReadCloser(r io.Reader, c io.Closer) io.ReadCloser { return readCloser{r, c} }
+
 func (b *directBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && b.conn != nil {

@@ -3,7 +3,6 @@ package upstream
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -230,14 +229,7 @@ func (d *Discovery) get(ctx context.Context, path string, v any) error {
 		return err
 	}
 	defer d.asking.Release()
-	body, err := ReadOwn(ctx, d.upstream, path, "")
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("get %s: %w", path, err)
-	}
-	return nil
+	return ReadOwn(ctx, d.upstream, path, "", v)
 }
 
 // Resolve returns the resource that an operator names s. It must be possible to list and watch the

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -37,26 +38,29 @@ func GetOwn(ctx context.Context, upstream auth.APIServer, path, query, accept st
 // mostRead is how many bytes of an answer are read.
 const mostRead = 16 << 20
 
-// ReadOwn returns the body of the answer to a GET of JSON with the proxy's own credentials. The error is
+// ReadOwn decodes the answer to a GET of JSON with the proxy's own credentials into v. The error is
 // ErrNotFound if there is nothing at path.
-func ReadOwn(ctx context.Context, upstream auth.APIServer, path, query string) ([]byte, error) {
+func ReadOwn(ctx context.Context, upstream auth.APIServer, path, query string, v any) error {
 	resp, err := GetOwn(ctx, upstream, path, query, "application/json")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound:
-		return nil, fmt.Errorf("get %s: %w", path, ErrNotFound)
+		return fmt.Errorf("get %s: %w", path, ErrNotFound)
 	default:
-		return nil, fmt.Errorf("get %s: %s", path, resp.Status)
+		return fmt.Errorf("get %s: %s", path, resp.Status)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, mostRead))
-	if err != nil {
-		return nil, fmt.Errorf("get %s: %w", path, err)
+	if err == nil {
+		err = json.Unmarshal(body, v)
 	}
-	return body, nil
+	if err != nil {
+		return fmt.Errorf("get %s: %w", path, err)
+	}
+	return nil
 }
 
 // Query builds the query of an upstream request from pairs of key and value.

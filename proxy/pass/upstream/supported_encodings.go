@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -158,8 +157,7 @@ func (s *Sharding) ask(ctx context.Context) (served bool, believed time.Duration
 	var list struct {
 		Metadata struct{ ShardInfo *struct{} }
 	}
-	body, err := ReadOwn(ctx, s.upstream, "/api/v1/namespaces", query)
-	if err != nil || json.Unmarshal(body, &list) != nil {
+	if ReadOwn(ctx, s.upstream, "/api/v1/namespaces", query, &list) != nil {
 		return false, shardingRetry
 	}
 	return list.Metadata.ShardInfo != nil, DiscoveryTTL

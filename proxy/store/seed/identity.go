@@ -3,7 +3,6 @@ package seed
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -65,10 +64,7 @@ func (s *Siblings) askUID(ctx context.Context) (answer uidAnswer, believed time.
 			UID string `json:"uid"`
 		} `json:"metadata"`
 	}
-	body, err := upstream.ReadOwn(ctx, s.upstream, "/api/v1/namespaces/kube-system", "")
-	if err == nil {
-		err = json.Unmarshal(body, &namespace)
-	}
+	err := upstream.ReadOwn(ctx, s.upstream, "/api/v1/namespaces/kube-system", "", &namespace)
 	if err == nil && namespace.Metadata.UID == "" {
 		err = errors.New("it has no uid")
 	}

@@ -38,7 +38,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("seed %d, %s", *seed, *duration)
 	s.sibling = s.startSibling()
 	s.enter(s.startWatchfan(s.relayed, "--idle-timeout=20s", "--client-buffer-frames=200", "--history-frames=400",
-		"--seed-from", s.sibling.address()))
+		"--config", s.quietConfig(), "--seed-from", s.sibling.address()))
 	s.observing = s.startWatchfan(s.relayed, "--config", s.observeAll())
 	s.watch()
 	clients, following, writers := s.startClients(), s.startInformers(), s.startWriters()
@@ -56,7 +56,7 @@ func TestChaos(t *testing.T) {
 	s.judgeObserved()
 	s.end(clients, r)
 	for what, least := range map[string]int{"events": 1000, "versions with kube-apiserver's bytes": 100,
-		"versions with these less managedFields": 100} {
+		"versions with these less managedFields": 100, "versions in a quiet view": 100} {
 		if n := s.oracle.counts.of(what); n < least {
 			t.Errorf("%d %s: this is too little to show anything", n, what)
 		}
@@ -169,6 +169,9 @@ func (s *suite) startClients() *running {
 		s.clients.add(w.client.way.name + " " + w.manner.name)
 		if w.cursor.form.lean {
 			s.clients.add("of these, without managedFields")
+		}
+		if w.cursor.form.quiet {
+			s.clients.add("of these, in a quiet view")
 		}
 		if h := w.cursor.filter.half; h != bothHalves {
 			s.clients.add("of these, of the " + h.String())
@@ -294,6 +297,7 @@ func (s *suite) watch() {
 		add(ways[kind], f, everything, byWatchList, stalling)
 	}
 	s.wander(add)
+	s.beQuiet(add)
 	for i, ways := 0, s.waysOf(s.observing); i < *observed && s.modern; i++ {
 		add(ways[i%4], allForms[i%3], allFilters[i%len(allFilters)], beginnings[i%5], steady)
 		w := s.watchers[len(s.watchers)-1]

@@ -30,7 +30,8 @@
 // The clients are watchers (watcher_test.go) with every filter, form and manner of reading,
 // readers that get and list (reader_test.go), and client-go's informers in three releases
 // (informer_test.go). Some ask for objects without metadata.managedFields (less_test.go), and some
-// pairs of watchers for one half of the objects each (half_test.go). They speak HTTP/1.1, each
+// pairs of watchers for one half of the objects each (half_test.go). Some are in a quiet view
+// (quiet_test.go). They speak HTTP/1.1, each
 // over its own connection, or HTTP/2: watches that are read, and watches that are not, share
 // connections there. Informers over TLS choose HTTP/2 by themselves. Some watches are messages of
 // WebSockets. Some watchers go to and fro between watchfan and its sibling, and resume there what
@@ -57,6 +58,11 @@
 //   - Halves: exactly the events of the objects in whose range the hash of the uid is, which is
 //     computed here. No request for a half passes through to a kube-apiserver that would send both,
 //     except while watchfan can't ask kube-apiserver about the resource or the client: see suite.kept.
+//   - In the quiet view: exactly the changes that it shows. An object that enters its selection is ADDED, and
+//     one that leaves it DELETED. A change in which its form of an object is the same, but for the
+//     resourceVersion, must not come, so a client may hold an older resourceVersion, until it lists. All
+//     else is as without: order, bookmarks behind every event, resumes, lists with current
+//     resourceVersions, the differences of lists, and in the end the view of what etcd has.
 //   - Lists, pages together, and initial events: exactly the state as of their resourceVersion.
 //   - Consistent reads and watch-lists: at least as new as the last write that was acknowledged
 //     before the request.

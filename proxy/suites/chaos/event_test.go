@@ -19,6 +19,7 @@ type form struct {
 	name   string // as watchfan's log has it
 	accept string
 	lean   bool // without metadata.managedFields
+	quiet  bool // in the quiet view
 }
 
 func (f form) protobuf() bool { return strings.HasPrefix(f.name, "protobuf") }
@@ -31,7 +32,7 @@ func (f form) lists() form {
 
 func (f form) metadata() bool { return strings.Contains(f.name, "metadata") }
 
-// of returns the digest that a client in form f is shown.
+// of returns the digest that a client in form f is shown, unless the view leaves something out.
 func (f form) of(d digests) digest {
 	if f.metadata() {
 		return d.meta

@@ -271,12 +271,16 @@ func (o *oracle) state(f form, sel filter, events []event, rv uint64, ours bool)
 // same compares the content of e with etcd's, and its bytes with those that other clients received.
 func (o *oracle) same(f form, resource string, e event, want told, ours bool) error {
 	o.counts.add("objects compared with etcd")
-	if e.content != f.of(want.as.shown(e.inLean)) {
+	if e.content != f.wants(want.as, e.inLean) {
 		return fmt.Errorf("%s is not what etcd has (without managedFields: %t)", e, e.inLean)
 	}
 	form := f.name
 	if e.typ == "" {
 		form += " items"
+	}
+	if f.quiet {
+		form += " quiet"
+		o.counts.add("versions in a quiet view")
 	}
 	v := version{form, resource, e.key, want.as.rv, e.rv}
 	o.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type line struct {
 	Meta   string     `json:"meta,omitempty"`
 	Lean   string     `json:"lean,omitempty"`
 	Scant  string     `json:"scant,omitempty"`
+	Quiet  string     `json:"quiet,omitempty"`
 	Half   half       `json:"half,omitempty"`
 	Labels labels.Set `json:"labels,omitempty"`
 
@@ -62,6 +64,7 @@ type scope struct {
 	Metadata  bool   `json:"metadata,omitempty"` // without the rest of the objects
 	Lean      bool   `json:"lean,omitempty"`     // without metadata.managedFields
 	Half      half   `json:"half,omitempty"`
+	Quiet     bool   `json:"quiet,omitempty"` // in the quiet view, whose selector is one of Labels
 }
 
 // objectShown is an item of a list, or the object of a get.
@@ -120,7 +123,7 @@ func (r *record) change(rv uint64, resource, key string, o *object) {
 	}
 	if o.name != "" {
 		l.Value, l.Meta, l.Labels, l.Half = o.whole.full.String(), o.whole.meta.String(), o.labels, o.half
-		l.Lean, l.Scant = o.lean.full.String(), o.lean.meta.String()
+		l.Lean, l.Scant, l.Quiet = o.lean.full.String(), o.lean.meta.String(), o.quiet.String()
 	}
 	r.add(l)
 }
@@ -165,6 +168,10 @@ func (d digest) String() string { return hex.EncodeToString(d[:]) }
 
 // scope is the form of a request with f.
 func (f filter) scope(as form) *scope {
-	return &scope{Resource: f.resource, Namespace: f.namespace, Labels: f.labels.String(), Fields: f.fields.String(),
-		Metadata: as.metadata(), Lean: as.lean, Half: f.half}
+	s := &scope{Resource: f.resource, Namespace: f.namespace, Labels: f.labels.String(), Fields: f.fields.String(),
+		Metadata: as.metadata(), Lean: as.lean, Half: f.half, Quiet: f.quiet}
+	if f.quiet {
+		s.Labels = strings.Trim(s.Labels+","+quietSelector.String(), ",")
+	}
+	return s
 }

@@ -86,7 +86,8 @@ func later(line string) string {
 // startSibling starts a sibling that is straight at kube-apiserver.
 func (s *suite) startSibling() *sibling {
 	s.t.Helper()
-	b := &sibling{watchfan: s.startWatchfan(s.cluster.Ready.Kubeconfigs["admin"], "--resident-resources=configmaps,widgets.example.com")}
+	b := &sibling{watchfan: s.startWatchfan(s.cluster.Ready.Kubeconfigs["admin"], "--resident-resources=configmaps,widgets.example.com",
+		"--config", s.quietConfig())}
 	b.lie.Store(truthful)
 	pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
 	if err != nil {

@@ -189,7 +189,7 @@ func (s *suite) recover() (time.Duration, error) {
 		late = ""
 		for _, w := range s.watchers {
 			if f := w.cursor.filter; w.manner == steady && w.cursor.leaps && f.resource == "configmaps" &&
-				f.half == bothHalves && f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
+				f.half == bothHalves && !f.quiet && f.namespace == "" && f.labels.Empty() && f.fields.Empty() && !w.reached(rv) {
 				late = w.name + ", " + w.story()
 			}
 		}

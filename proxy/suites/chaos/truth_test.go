@@ -57,6 +57,7 @@ type object struct {
 	labels          labels.Set
 	half            half    // the one that has the object
 	whole, lean     digests // with metadata.managedFields and without
+	quiet           digest  // in the quiet view
 }
 
 // digests are of an object and of its metadata.
@@ -247,6 +248,7 @@ func readObject(content []byte) (*object, error) {
 		delete(metadata, "managedFields")
 		o.lean = digests{digestOf(fields), digestOf(metadata)}
 	}
+	o.quiet = digestOf(map[string]any{"metadata": metadata})
 	return o, nil
 }
 
@@ -292,6 +294,7 @@ type filter struct {
 	fields    fields.Selector
 	name      string // the only one that fields select; "": any
 	half      half
+	quiet     bool // in the quiet view
 }
 
 func newFilter(resource, namespace, labelSelector, fieldSelector string) filter {
@@ -311,7 +314,11 @@ func (f filter) of(h half) filter {
 }
 
 func (f filter) String() string {
-	return fmt.Sprintf("%s in %q, labels %q, fields %q, %s", f.resource, f.namespace, f.labels, f.fields, f.half)
+	text := fmt.Sprintf("%s in %q, labels %q, fields %q, %s", f.resource, f.namespace, f.labels, f.fields, f.half)
+	if f.quiet {
+		text += ", in the quiet view"
+	}
+	return text
 }
 
 // ask adds f's selectors to a query.
@@ -328,7 +335,7 @@ func (f filter) ask(query url.Values) {
 func (f filter) match(o *object) bool {
 	return o != nil && o.name != "" && (f.name == "" || f.name == o.name) &&
 		(f.half == bothHalves || f.half == o.half) && (f.namespace == "" || f.namespace == o.namespace) &&
-		f.labels.Matches(o.labels) &&
+		f.labels.Matches(o.labels) && (!f.quiet || quietSelector.Matches(o.labels)) &&
 		(f.fields.Empty() || f.fields.Matches(fields.Set{"metadata.name": o.name, "metadata.namespace": o.namespace}))
 }
 
@@ -345,6 +352,7 @@ func (e told) String() string { return fmt.Sprintf("%s %s@%d", e.typ, e.key, e.r
 // tell returns the event that c is for a watch with f, if any.
 func (f filter) tell(c change) (told, bool) {
 	switch old, cur := f.match(c.old), f.match(c.cur); {
+	case old && cur && f.unseen(c.old, c.cur):
 	case old && cur:
 		return told{"MODIFIED", c.rv, c.key, c.cur}, true
 	case cur:
@@ -424,7 +432,7 @@ func (tr *truth) differences(f filter, from, to uint64) (removals, versions []to
 		switch old := before[key]; {
 		case old == nil:
 			versions = append(versions, told{"ADDED", o.rv, key, o})
-		case old.rv != o.rv:
+		case old.rv != o.rv && !f.unseen(old, o):
 			versions = append(versions, told{"MODIFIED", o.rv, key, o})
 		}
 	}

@@ -122,6 +122,9 @@ func (s *suite) newWatcher(n int, c *client, f form, sel filter, b beginning, m 
 	if f.lean {
 		also += ", lean"
 	}
+	if f.quiet {
+		also += ", in the quiet view"
+	}
 	return &watcher{suite: s, client: c, at: s.watchfan, begin: b, manner: m,
 		name:   fmt.Sprintf("watcher %d (%s, %s, %s%s)", n, c.way.name, f.name, m.name, also),
 		rng:    rand.New(rand.NewPCG(*seed, uint64(100+n))),
@@ -290,6 +293,7 @@ func (w *watcher) list(ctx context.Context) error {
 	if w.cursor.form.lean {
 		as = as.dropping()
 	}
+	as.quiet = w.cursor.form.quiet
 	if w.begin == byStaleList {
 		rv = "0"
 	}

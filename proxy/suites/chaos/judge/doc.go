@@ -20,8 +20,8 @@
 //	change  a revision of etcd (rv), and when the suite's own watch of etcd brought it: the new
 //	        version of an object (key, labels, half), no value if it was deleted, no key if no
 //	        client follows it. Its values are of all content (value), of metadata (meta), and of
-//	        these without metadata.managedFields (lean, scant). half is 1 or 2, by the hash of
-//	        the uid
+//	        these without metadata.managedFields (lean, scant), and of what the quiet view shows
+//	        (quiet). half is 1 or 2, by the hash of the uid
 //	write   an acknowledged write: when it was called and answered, and its revision. A write that
 //	        may have found the object as it is has no call
 //	read    a list or a get: scope, the resourceVersion that was asked for ("": as new as the
@@ -36,7 +36,9 @@
 //
 // Each selector, half and form has a world of its own (world.go): an etcd that stores what the
 // selector selects, with the revisions of the real one. An object that begins to match is created there. An
-// object that no longer matches is deleted. Namespaces and names are prefixes of keys, as in etcd.
+// object that no longer matches is deleted. Namespaces and names are prefixes of keys, as in etcd. In the
+// world of the quiet view an object is written only where the view shows another one, and an object that a
+// client is shown is the latest that was written.
 //
 //	resourceVersion     revision; an object's is its mod revision
 //	ADDED               put that creates

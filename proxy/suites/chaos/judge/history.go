@@ -25,6 +25,7 @@ type change struct {
 	key         string // in etcd: /resource/namespace/name
 	full, meta  string // digests; "" if the object is absent
 	lean, scant string // the same without managedFields
+	quiet       string // in the quiet view
 	labels      map[string]string
 	half        int // of all objects, by the hash of the uid; 1 or 2
 }
@@ -32,6 +33,8 @@ type change struct {
 // value returns the digest that a selection shows.
 func (c change) value(s selection) string {
 	switch {
+	case s.quiet:
+		return c.quiet
 	case s.metadata && s.lean:
 		return c.scant
 	case s.metadata:
@@ -94,7 +97,7 @@ func (h *history) add(l line) error {
 	r := &h.revisions[len(h.revisions)-1]
 	r.until = min(r.until, l.At)
 	if l.Key != "" {
-		r.changes = append(r.changes, change{"/" + l.Key, l.Value, l.Meta, l.Lean, l.Scant, l.Labels, l.Half})
+		r.changes = append(r.changes, change{"/" + l.Key, l.Value, l.Meta, l.Lean, l.Scant, l.Quiet, l.Labels, l.Half})
 	}
 	return nil
 }

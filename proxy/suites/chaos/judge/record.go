@@ -21,6 +21,7 @@ type line struct {
 	Meta   string            `json:"meta"`
 	Lean   string            `json:"lean"`
 	Scant  string            `json:"scant"`
+	Quiet  string            `json:"quiet"`
 	Half   int               `json:"half"`
 	Labels map[string]string `json:"labels"`
 
@@ -47,6 +48,7 @@ type scope struct {
 	Metadata  bool   `json:"metadata"` // without the rest of the objects
 	Lean      bool   `json:"lean"`     // without metadata.managedFields
 	Half      int    `json:"half"`     // 0 for both halves
+	Quiet     bool   `json:"quiet"`    // in the quiet view, whose selector is one of Labels
 }
 
 // prefix is how the keys begin in etcd. A get's is the whole key.

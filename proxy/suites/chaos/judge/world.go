@@ -14,7 +14,7 @@ import (
 // world is an etcd that stores what one selector selects, in one form: with all content or metadata
 // only, with managedFields or without. It has the revisions of the real one. An object that begins to match is created
 // there, and one that no longer matches is deleted. A revision that changes nothing of the
-// selection writes to the key elsewhere.
+// selection writes to the key elsewhere. So does one of which the quiet view shows nothing.
 type world struct {
 	selection
 	requests []model.EtcdRequest  // by revision, from the second on
@@ -25,7 +25,7 @@ type world struct {
 // of keys in it, as in etcd.
 type selection struct {
 	resource, labels, fields string
-	metadata, lean           bool
+	metadata, lean, quiet    bool
 	half                     int // 0 for both
 }
 
@@ -40,7 +40,7 @@ type version struct {
 const elsewhere = "/elsewhere"
 
 func (s scope) selection() selection {
-	return selection{s.Resource, s.Labels, s.Fields, s.Metadata, s.Lean, s.Half}
+	return selection{s.Resource, s.Labels, s.Fields, s.Metadata, s.Lean, s.Quiet, s.Half}
 }
 
 func (s selection) String() string {
@@ -50,6 +50,9 @@ func (s selection) String() string {
 	}
 	if s.lean {
 		form = "lean " + form
+	}
+	if s.quiet {
+		form += " in the quiet view"
 	}
 	if s.half != 0 {
 		form = fmt.Sprintf("half %d of %s", s.half, form)
@@ -93,9 +96,10 @@ func newWorld(h *history, s selection) (*world, error) {
 // do.
 func (w *world) apply(rv int64, c change, selected bool) (op model.EtcdOperation, changed bool) {
 	old := w.version(c.key, rv)
+	value := c.value(w.selection)
 	switch {
+	case selected && w.quiet && value == old.value:
 	case selected:
-		value := c.value(w.selection)
 		w.versions[c.key] = append(w.versions[c.key], version{rv, value, old.number + 1})
 		return put(c.key, value), true
 	case old.value != "":
@@ -137,12 +141,13 @@ func (w *world) absence(key string, rv int64) int64 {
 }
 
 // stored is an object that a client was shown, as etcd would return it. No client is told how often
-// it was written: that comes from the history, if the history has this version.
+// it was written: that comes from the history, if the history has this version. In the quiet view it is the
+// latest version of which something is shown.
 func (w *world) stored(o shown) model.KeyValue {
 	kv := model.KeyValue{Key: "/" + w.resource + "/" + o.Key}
 	kv.Value, kv.ModRevision = model.ValueOrHash{Value: o.Value}, o.RV
-	if v := w.version(kv.Key, o.RV); v.rv == o.RV {
-		kv.Version = v.number
+	if v := w.version(kv.Key, o.RV); v.rv == o.RV || w.quiet && v.value != "" {
+		kv.ModRevision, kv.Version = v.rv, v.number
 	}
 	return kv
 }

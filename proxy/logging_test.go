@@ -30,7 +30,7 @@ var logKeys = strings.Fields(`
 	lanesStopped limitBytes lines maxProcs memory memoryShort message method namespace objects panic parks
 	path pid program queuedBytes reads reason relist relisted resentSegments resource resources resourceVersion retryIn rtt
 	selection served service signal source stack stranger timeout unackedSegments upstreamDigest usedBytes
-	user userAgent verb version watches windowBytes`)
+	user userAgent verb version view watches windowBytes`)
 
 // TestLogLines: each line of the log is a constant sentence without a period, and its keys are in
 // logKeys.

@@ -154,7 +154,7 @@ func (c *Reads) setNamespaces(all map[string]labels.Set) {
 	if len(ends) > 0 {
 		c.Lanes.Spawn(func(context.Context) { c.spreadEnds(ends) })
 	}
-	c.log.Info("Applied the views that namespaces name", "namespaces", len(named), "watches", len(ends))
+	c.log.Info("Applied the views that namespaces name", "objects", len(named), "watches", len(ends))
 }
 
 // apply changes what says how clients read. It ends the open watches whose view is another, and returns how

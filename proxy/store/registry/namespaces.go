@@ -42,8 +42,7 @@ func NewNamespaces(
 ) *Namespaces {
 	n := &Namespaces{always: always, told: told}
 	unknown := func(err error, retryIn time.Duration) {
-		log.Error("Cannot follow namespaces: clients read without the views that these name, and views that select by "+
-			"their labels are not served", "err", err, "retryIn", retryIn)
+		log.Error("Cannot follow namespaces, so no view selects by their labels, and they name none", "err", err, "retryIn", retryIn)
 	}
 	n.follower = follower{lanes: ls, discovery: discovery, resource: upstream.NamespacesResource, scan: n.scanLocked,
 		failed: unknown, needed: n.needed, forget: func() bool { return true }}

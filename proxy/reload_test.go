@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -184,5 +185,24 @@ func TestReloadRuledViews(t *testing.T) {
 		away(view)
 		away(rule)
 		p.Passed(0)
+		write(view + "clients:\n- {mode: observe, userAgents: [" + proxytest.ClientAgent + "]}\n")
+		time.Sleep(time.Second)
+		passed := p.Watch(bubble.AnyState) // it goes on for a while behind the change
+		passed.Await(3)
+		write(rule)
+		time.Sleep(time.Second)
+		p.CMs.Put("ns", "b", "2")
+		p.CMs.Put("ns", "c", "done")
+		passed.WantEnd()
+		last := passed.Events()[len(passed.Events())-1].RV
+		if e := p.Watch(bubble.Since, last).Await(1); last != 104 || e[0].Type != "ERROR" {
+			t.Errorf("got %v behind %d, want 410", e, last)
+		}
+		if resp, body := p.Get(bubble.CMs + "?resourceVersion=0"); resp.StatusCode != http.StatusOK || strings.Contains(body, `"done"`) {
+			t.Errorf("%s %s", resp.Status, body)
+		}
+		back := p.Watch(bubble.Since, last)
+		p.CMs.Put("ns", "d", "1")
+		back.Want("ADDED ns/d 105")
 	}, withFlags(flags))
 }

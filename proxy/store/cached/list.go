@@ -69,7 +69,7 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) request.Outcome {
 		return request.Refuse(r.seat.Refused)
 	}
 	if !c.mayList(x, r, snapshot.ResourceVersion) {
-		return request.Refuse(apistatus.ServiceUnavailable("the view of this client has just changed"))
+		return request.Refuse(apistatus.ServiceUnavailable(justChanged))
 	}
 	key := r.listKey()
 	if r.Gzip {

@@ -17,6 +17,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -63,6 +64,10 @@ func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.
 		if o := c.passing.awaitTurn(x, r, c.patience(r)-time.Since(r.arrived)); !o.Open() {
 			return o
 		}
+	}
+	if r.Verb == "watch" && x.Follower == nil && (r.View == nil || r.Ruled) && c.Observer.NamesViews() {
+		read := observe.Read{GVR: r.GVR, Watch: true, View: r.View}
+		x.Follower = c.Observer.Follow(clientOf(x, r), observe.Serve, read)
 	}
 	return request.PassThrough(why)
 }

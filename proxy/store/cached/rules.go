@@ -56,7 +56,10 @@ func (c *Reads) outdated(x *exchange.Exchange, r *read) bool {
 	return err == nil && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), from)
 }
 
-// mayList reports whether r may be sent a list as of rv: its client's view is still the same.
+const justChanged = "the view of this client has just changed"
+
+// mayList reports whether r may be sent a list, or initial events, as of rv or later: its client's view is still
+// the same.
 func (c *Reads) mayList(x *exchange.Exchange, r *read, rv uint64) bool {
 	return !c.Observer.Changed() || c.Observer.List(clientOf(x, r), r.View, r.scopeText(), rv)
 }

@@ -41,8 +41,13 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 	want.Into = &s.watcher.Sub
 	wait, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
+	from := r.lane.Cache.Progress()
 	_, err := c.subscribe(wait, r, want)
 	switch {
+	case err == nil && !r.Resumes() && !c.mayList(x, r, from):
+		s.watcher.Sub.Cancel()
+		x.Response.Reset()
+		return request.Refuse(apistatus.ServiceUnavailable(justChanged))
 	case err == nil:
 		r.kept = true
 		s.stream(x, want.Gzip)

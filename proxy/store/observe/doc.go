@@ -33,9 +33,9 @@
 // is of no use in another, and no event says how they differ. So where the form in which a client reads a
 // resource changes, by the views, the rules or the label, its open watch ends with 410. So does a watch from
 // a resourceVersion up to which it may have been told in the form before ([Observer.Outdated]), unless it has
-// listed since then. How far clients have been told, a replica knows of the resources that it follows. It does
-// not know what a client has been told on the terms before by a replica that learns of the change later, by
-// kube-apiserver, or before a restart. So a view that is changed while no replica runs should get another
+// listed since then, and one behind a watch that passed through meanwhile. How far clients have been told, a
+// replica knows of the resources that it follows. It does not know what a client has been told on the terms
+// before by a replica that learns of the change later, by a list of kube-apiserver, or before a restart. So a view that is changed while no replica runs should get another
 // name.
 //
 // # A list

@@ -57,7 +57,8 @@ func New(ctx context.Context, cfg Config) *Observer {
 	if o.held.most = cfg.Options.Tuning.MostBytes; o.held.most == 0 {
 		o.held.most = 64 << 20
 	}
-	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()}, listed: &listed{}})
+	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()},
+		listed: &listed{at: make(map[uint64]uint64), late: make(map[uint64]struct{})}})
 	o.results = newResults(cfg.Metrics, func() float64 { return float64(o.held.bytes.Load()) })
 	return o
 }
@@ -92,18 +93,28 @@ func (o *Observer) Ruled() bool { return len(o.ruling.Load().rules) > 0 }
 // returns how to end each open watch that passes through and has another mode now. progress returns up to
 // which resourceVersion clients may have been told of each resource. One goroutine at a time calls it.
 func (o *Observer) SetRules(rules Rules, named map[string]string, progress func() map[schema.GroupResource]uint64) (ends []func()) {
-	now, was := o.ruling.Load().next(terms{rules, named, o.Views.All()})
-	o.ruling.Store(now)
-	until := progress() // after the change, since which nobody is told more on the terms before
-	was.until.Store(&until)
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	now, was := o.ruling.Load().next(terms{rules, named, o.Views.All()})
 	for f := range o.moved {
-		if now.mode(f.client) != f.mode {
+		if f.isMoved(now) {
 			ends = append(ends, f.recall)
 		}
 	}
+	o.ruling.Store(now)
+	o.mu.Unlock()
+	until := progress() // after the change, since which nobody is told more on the terms before
+	was.until.Store(&until)
 	return ends
+}
+
+// isMoved reports whether a watch that passes through has to end, because its client reads in another way now.
+// It goes on for a while, and what it tells its client is not of the client's view.
+func (f *following) isMoved(now *ruling) bool {
+	other := now.view(f.client) != f.read.View
+	if other {
+		now.listed.tellLate(f.observer.who(f.client, ""))
+	}
+	return other || now.mode(f.client) != f.mode
 }
 
 // held counts the bytes that observations hold.
@@ -161,6 +172,7 @@ type Read struct {
 	Resource string // as in logs
 	Watch    bool
 	Unlike   string // why it can't be compared; "" if it can
+	View     *view.View
 
 	// Initial says that the watch begins with initial events, which a bookmark ends. Otherwise it
 	// begins behind ResourceVersion.
@@ -221,7 +233,7 @@ func (f *following) Began(h http.Header) (recall <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.moved[f] = struct{}{}
-	if o.Mode(f.client) != f.mode { // the rules have changed since the read was sent
+	if f.isMoved(o.ruling.Load()) { // the rules have changed since the read was sent
 		f.recall()
 	}
 	return f.moved

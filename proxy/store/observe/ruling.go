@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -86,7 +87,7 @@ func (p *past) covers(of schema.GroupResource, rv uint64) bool {
 // next returns the ruling after g, and what g has become.
 func (g *ruling) next(t terms) (next *ruling, was *past) {
 	was = &past{terms: g.terms}
-	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten, listed: &listed{}}
+	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten, listed: g.listed.next()}
 	if len(next.past) > mostPast {
 		next.forgotten, next.past = next.past[0], next.past[1:]
 	}
@@ -105,22 +106,43 @@ func (g *ruling) mayKnowOther(c Client, now *view.View, rv uint64) bool {
 
 // listed is which clients have listed since a ruling, although they might know as much from before.
 type listed struct {
-	mu sync.Mutex
-	at map[uint64]uint64 // the resourceVersion of the list, by a hash of the client and what it reads
+	mu   sync.Mutex
+	at   map[uint64]uint64   // the resourceVersion of the list, by a hash of the client and what it reads
+	late map[uint64]struct{} // clients that kube-apiserver has told more, after a ruling, in the form before
 }
 
-// mostListed bounds them. More have to list again until there is something new.
+// mostListed bounds each. More have to list again until there is something new.
 const mostListed = 1 << 16
+
+// next returns what is known of clients with the next ruling.
+func (l *listed) next() *listed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &listed{at: make(map[uint64]uint64), late: maps.Clone(l.late)}
+}
 
 func (l *listed) put(who, rv uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.at == nil {
-		l.at = make(map[uint64]uint64)
-	}
 	if len(l.at) < mostListed {
 		l.at[who] = rv
 	}
+}
+
+// tellLate says that a client is told more by kube-apiserver.
+func (l *listed) tellLate(client uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.late) < mostListed {
+		l.late[client] = struct{}{}
+	}
+}
+
+func (l *listed) isLate(client uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, late := l.late[client]
+	return late
 }
 
 // since reports whether a client has listed, at rv or before.
@@ -141,6 +163,11 @@ func (o *Observer) who(c Client, scope string) uint64 {
 	return maphash.Comparable(o.seed, readBy{c, scope})
 }
 
+// mayKnowOther is ruling.mayKnowOther, of a client that kube-apiserver may have told more too.
+func (o *Observer) mayKnowOther(g *ruling, c Client, now *view.View, rv uint64) bool {
+	return g.mayKnowOther(c, now, rv) || g.listed.isLate(o.who(c, ""))
+}
+
 // Outdated reports whether what a client, which reads in view v, knows as of rv may be of another form than it
 // would be told from there on. Then it has to list. scope is what it reads of its resource.
 func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) bool {
@@ -148,16 +175,16 @@ func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) boo
 	if now := g.view(c); now != v {
 		return true // the rules have just changed
 	}
-	return g.mayKnowOther(c, v, rv) && !g.listed.since(o.who(c, scope), rv)
+	return o.mayKnowOther(g, c, v, rv) && !g.listed.since(o.who(c, scope), rv)
 }
 
-// List notes that a client is sent a list as of rv in view v. It reports whether that is its view still.
+// List notes that a client is sent a list as of rv or later in view v. It reports whether that is its view still.
 func (o *Observer) List(c Client, v *view.View, scope string, rv uint64) bool {
 	g := o.ruling.Load()
 	if g.view(c) != v {
 		return false
 	}
-	if g.mayKnowOther(c, v, rv) {
+	if o.mayKnowOther(g, c, v, rv) {
 		g.listed.put(o.who(c, scope), rv)
 	}
 	return true

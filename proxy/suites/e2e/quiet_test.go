@@ -85,7 +85,7 @@ func (s *quietSocket) run(ctx context.Context, d *target) {
 	asked := &http.Request{Header: header}
 	asked.URL, _ = asked.URL.Parse(d.base)
 	proxytest.AskForWebSocket(asked)
-	for proxytest.Sleep(ctx, 10*time.Millisecond) {
+	for proxytest.Sleep(ctx, 10*time.Millisecond) { //testlint:allow timer a pace, which nothing asserts
 		s.mu.Lock()
 		s.objects, s.synced = make(map[string]string), false
 		s.mu.Unlock()

@@ -138,79 +138,53 @@
 //
 // An index is a second B-tree with the same objects, in the order of an attribute's values and,
 // within a value, of the objects' keys. The attribute is a label, a selectable field or the name. So
-// objects are found in the order of their keys, as without the index, and clients are sent the same
-// bytes. Hash ranges have no index, because a client with them is sent half or a tenth of all
-// objects. The trees of a collection are changed together, by the writer, and cloned together for a
-// snapshot, which costs the same for any number of objects. So each snapshot has the indexes of its
-// own instant for as long as it is held. The history has the numbers of the changes with each value.
+// clients are sent the same bytes as without the index. Hash ranges have none: their clients are sent
+// half or a tenth of all objects. The trees of a collection are changed and cloned together, so each
+// snapshot has the indexes of its own instant. The history has the numbers of the changes with each
+// value.
 //
 // Clients decide which indexes there are. A search adds up what it looks at in vain, for each
-// attribute that would have spared it that. Once that is twice the number of objects, the index has
-// cost more by its absence than by being built, and the [Indexer] builds it from a snapshot, in
-// steps. The changes since are applied, and the index is used from then on, under one lock of the
-// cache's mutex. Searches that began before use it from their next turn on, with the changes since
-// their snapshot taken back.
+// attribute that would have spared it that. Once that is twice the number of objects, the [Indexer]
+// builds the index from a snapshot, in steps, and applies the changes since. Searches that began
+// before use it from their next turn on. An index is given up after five minutes without a search,
+// and when memory is short ([Indexer.Shed]). It takes 40 bytes for each object that has the attribute
+// (TestIndexMemory), and in the history 16 bytes for a change, and 96 for a value. Number and memory
+// are bounded.
 //
-// An index is given up after five minutes without a search, and when memory is short
-// ([Indexer.Shed]). It takes 40 bytes for each object that has the attribute (TestIndexMemory), and
-// in the history 16 bytes for a change, and 96 for a value. Number and memory are bounded.
-//
-// A client's initial events, 20 of them, up to the write (BenchmarkSearch), beside the same without
-// an index:
-//
-//	objects         10,000              100,000
-//	by a field      5 µs     0.2 ms     9 µs     10 ms
-//	by a label      5 µs     0.4 ms     7 µs     34 ms
-//	by !label       2 µs     0.4 ms     2 µs     38 ms      (nothing is found; after the first)
-//
-// Building an index takes 0.6 µs for each object (BenchmarkIndexBuild). A change costs the writer
-// 0.5 to 1.5 µs more for each index, and 4 µs more if somebody has joined since the change before
-// (BenchmarkIndexedApply). Without indexes it costs the same as ever.
+// With 100,000 objects, a client's 20 initial events take 9 µs by an indexed field and 10 ms without
+// the index (BenchmarkSearch). Building an index takes 0.6 µs for each object (BenchmarkIndexBuild). A
+// change costs the writer 0.5 to 1.5 µs more for each index, and 4 µs more if somebody has joined since
+// the change before (BenchmarkIndexedApply).
 // (But for BenchmarkApply, the benchmarks that this package's comments name are in commit 4ba589e.)
 //
 // # Why a list for each filter
 //
-// Other servers keep one ring of changes and let each client filter what it reads, or copy each
-// change into a queue for each client. With a ring, 5,000 kubelets that each watch the Pods of
-// their node all wake for every change, and 4,999 of them throw it away. With queues, each change
-// is stored as often as it is delivered, and one bound must fit both fast and slow clients.
+// With one ring of changes that each client filters, 5,000 kubelets that each watch the Pods of their
+// node all wake for every change, and 4,999 of them throw it away. With a queue for each client, each
+// change is stored as often as it is delivered, and one bound must fit both fast and slow clients.
 //
-// With a list for each filter, an event costs only what it concerns: see type index. With 4,096
-// groups of hash ranges an event takes 2.5 µs to its client, and with one 2.1 µs (BenchmarkShards).
-// A group appends one node however many members it has. An event takes two allocations, for one
-// client and for 2,000 clients of one filter (TestDeliveryAllocs). Nodes only point forwards, so the
-// list needs no fixed length, and holds exactly what its slowest member still needs. The price is
-// one pointer to follow for each frame, about 5 ns where many are read at once (BenchmarkApply).
+// With a list for each filter, an event costs only what it concerns: see type index. A group appends
+// one node however many members it has. An event takes two allocations, for one client and for 2,000
+// clients of one filter (TestDeliveryAllocs). Nodes only point forwards, so the list needs no fixed
+// length, and holds exactly what its slowest member still needs. The price is one pointer to follow
+// for each frame, about 5 ns where many are read at once (BenchmarkApply).
 //
 // Clients choose their selectors, and the writer evaluates those that the index can't place. So the
 // work for one change is bounded, and the memory of a cache's filters is too. Subscribe refuses a
 // filter that would exceed a bound ([ErrCostly]), and the proxy passes its watch through. A filter's
 // cost is the number of its requirements, and a little more if it lists many values. The bound holds
-// for the filters of each namespace, and for those of all namespaces. So one tenant's filters cost
-// nothing for the changes of another tenant (TestScopeCost). At the bound, one version of an object
-// takes the writer 0.08 to 0.3 ms, more if more of the filters select it (BenchmarkScope), and a
-// change, with two versions and two bounds, 1 ms at worst. So a tenant that makes 20 changes a
-// second takes 2% of the writer of one resource, whatever its selectors. The shards would do the
-// same work, on the same processors.
+// for the filters of each namespace, and for those of all namespaces, so one tenant's filters cost
+// nothing for the changes of another tenant (TestScopeCost). At the bound, a change takes the writer
+// 1 ms at worst (BenchmarkScope).
 //
 // # Why shards
 //
-// Three writers were compared, which write the same list to sockets on loopback: shards; one
-// goroutine for each client, which waits for the list to grow; and event loops with their own epoll
-// that write to bare file descriptors (commit 1d32f50: go test -run '^$' -bench Writers -benchtime 1x
-// ./fanout).
-//
-//	                       CPU µs/delivery                p99 ms
-//	clients  events/s      goroutines  shards  epoll      goroutines  shards  epoll
-//	1,000    50            8.7         7.0     7.8        11          8.2     11
-//	1,000    all           1.09        0.96    0.79       21          20      17
-//	5,000    50            5.4         5.0     4.9        79          77      74
-//	RSS/idle client        6.6 KiB     1.7 KiB 0.4 KiB
-//
-// A goroutine for each client has to be woken where events come one by one. Our own epoll gains up to
-// a seventh over [syscall.RawConn], mostly under saturation. It would lose what net.Conn provides:
-// TLS, deadlines, and connections that return to the HTTP server after the watch. Of a write that
-// takes 7 µs, writev takes nine tenths. So shards write, and an epoll beside them waits.
+// A goroutine for each client has to be woken where events come one by one: with 1,000 clients and 50
+// events a second, a delivery takes a quarter more CPU time, and an idle client 6.6 KiB in place of 1.7.
+// Our own epoll that writes to bare file descriptors gains up to a seventh over [syscall.RawConn],
+// mostly under saturation, and would lose what net.Conn provides: TLS, deadlines, and connections that
+// return to the HTTP server after the watch (commit 1d32f50: go test -run '^$' -bench Writers
+// -benchtime 1x ./fanout). So shards write, and an epoll beside them waits.
 //
 // # Compression
 //
@@ -230,23 +204,16 @@
 //	  - What only one client is sent, such as a bookmark, is stored uncompressed.
 //
 // The list keeps the checksums: the trailer's share of a stretch follows from the checksums at its
-// two ends. So an event costs a client nothing but its slice. That is 20 to 40 ns, with the
-// compression shared by 1,000 clients, and a write that is 3.5 KB shorter saves 3 µs. A list whose
-// members don't take gzip costs nothing extra.
-//
-// A compressor for each list could refer back further than one event. Then a client would need every
-// event of the list since it joined, with nothing in between, and pods don't compress better with two
-// events to refer to than with one.
+// two ends. So an event costs a client nothing but its slice, and a list whose members don't take
+// gzip costs nothing extra.
 //
 // Events of one list refer to each other, even those of different namespaces. So a client that may
 // write objects, and that can see the lengths of another client's TLS records, can find out whether
 // neighbouring objects have something in common with its own. kube-apiserver's compressed lists
 // have the same property.
 //
-// Why not zstd? An event of 3,753 bytes, compressed after the previous one, takes 249 bytes with
-// zstd and 282 with gzip, and about as much time (BenchmarkZstd of commit c792f78). Kubernetes
-// clients ask for gzip. A zstd stream for each client takes 149 bytes, but 9 MB and 8 µs for each
-// client.
+// Kubernetes clients ask for gzip. zstd would take an eighth less for an event (BenchmarkZstd of commit
+// c792f78).
 //
 // # Trimmed objects
 //

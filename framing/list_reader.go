@@ -26,6 +26,24 @@ func NewListReader(e Encoding, r io.Reader) *ListReader {
 	return &ListReader{list: l}
 }
 
+// ReadList calls f for each item of the list in r, and returns the list's metadata. An item is valid
+// until f returns. The first error of f ends the call, and is returned.
+func ReadList(e Encoding, r io.Reader, f func(item []byte) error) (ListMeta, error) {
+	list := NewListReader(e, r)
+	for {
+		item, err := list.Next()
+		if err == io.EOF {
+			return list.Metadata()
+		}
+		if err == nil {
+			err = f(item)
+		}
+		if err != nil {
+			return ListMeta{}, err
+		}
+	}
+}
+
 // Next returns the next item, which is valid until the next call. It returns io.EOF after the last
 // item, if the whole list was well formed.
 func (l *ListReader) Next() (item []byte, err error) {

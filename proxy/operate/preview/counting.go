@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,29 +102,13 @@ func (n *counting) pages(ctx context.Context, of schema.GroupVersionResource, la
 		if err != nil {
 			return 0, err
 		}
-		meta, err := readPage(body, each)
+		meta, err := framing.ReadList(framing.JSON, body, each)
 		body.Close()
 		if err != nil {
 			return 0, fmt.Errorf("list %s: %w", of.Resource, err)
 		}
 		if next = meta.Continue; next == "" {
 			return meta.ResourceVersion, nil
-		}
-	}
-}
-
-func readPage(body io.Reader, each func(item []byte) error) (framing.ListMeta, error) {
-	list := framing.NewListReader(framing.JSON, body)
-	for {
-		item, err := list.Next()
-		if err == io.EOF {
-			return list.Metadata()
-		}
-		if err == nil {
-			err = each(bytes.Clone(item))
-		}
-		if err != nil {
-			return framing.ListMeta{}, err
 		}
 	}
 }

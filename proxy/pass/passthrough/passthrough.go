@@ -3,6 +3,7 @@ package passthrough
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -345,10 +346,7 @@ func (r *passing) begin(answer *exchange.Response, resp *http.Response) {
 
 // addFields adds the fields of from, sorted by name.
 func addFields(to *exchange.Header, from http.Header) {
-	names := make([]string, 0, 16)
-	for name := range from {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq(make([]string, 0, 16), maps.Keys(from))
 	slices.Sort(names)
 	*to = slices.Grow(*to, len(names))
 	for _, name := range names {

@@ -52,28 +52,22 @@ func (o *Observer) summarize(e framing.Encoding, r io.Reader) (s summary, err er
 	var whole maphash.Hash
 	whole.SetSeed(o.seed)
 	all := io.TeeReader(r, &whole)
-	list, ids := framing.NewListReader(e, all), framing.NewIdentityScanner(e)
-	for {
-		raw, err := list.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return s, err
-		}
+	ids := framing.NewIdentityScanner(e)
+	s.meta, err = framing.ReadList(e, all, func(raw []byte) error {
 		id, err := ids.Item(raw)
 		if err != nil {
-			return s, err
+			return err
 		}
 		i := item{key: string(id.AppendKey(nil)), version: id.ResourceVersion, sum: maphash.Bytes(o.seed, raw)}
 		size := itemBytes + len(i.key)
 		if !o.held.take(size) {
-			return s, errMemory
+			return errMemory
 		}
 		s.held += size
 		s.items = append(s.items, i)
-	}
-	if s.meta, err = list.Metadata(); err == nil {
+		return nil
+	})
+	if err == nil {
 		_, err = io.Copy(io.Discard, all)
 	}
 	s.sum = whole.Sum64()

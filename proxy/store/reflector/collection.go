@@ -139,7 +139,7 @@ func (c *Collection) items(ctx context.Context, path, query string, f func(raw [
 		return framing.ListMeta{}, err
 	}
 	defer resp.Body.Close()
-	return readList(c.Encoding, resp.Body, f)
+	return framing.ReadList(c.Encoding, resp.Body, f)
 }
 
 // watch requests a watch of the collection, with these parameters besides the usual ones.
@@ -228,7 +228,7 @@ func (c *Collection) ListIdentities(
 		encoding = framing.Protobuf
 	}
 	scanner, last := framing.NewIdentityScanner(encoding), []byte(nil)
-	meta, err := readList(encoding, resp.Body, func(raw []byte) error {
+	meta, err := framing.ReadList(encoding, resp.Body, func(raw []byte) error {
 		id, err := scanner.Item(raw)
 		if err != nil {
 			return err
@@ -332,23 +332,6 @@ func checkNext[T string | []byte](meta framing.ListMeta, last T) error {
 		return fmt.Errorf("a page ends with a %w", framing.ErrReplaced)
 	}
 	return nil
-}
-
-// readList calls f for each item of a list. It returns the first error of f.
-func readList(encoding framing.Encoding, body io.Reader, f func(raw []byte) error) (framing.ListMeta, error) {
-	list := framing.NewListReader(encoding, body)
-	for {
-		raw, err := list.Next()
-		if err == io.EOF {
-			return list.Metadata()
-		}
-		if err == nil {
-			err = f(raw)
-		}
-		if err != nil {
-			return framing.ListMeta{}, err
-		}
-	}
 }
 
 // ReadWatch calls f for each event of a short watch from resourceVersion rv, until f returns false

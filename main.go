@@ -119,8 +119,8 @@ func newRoot() *cobra.Command {
 			return flags.Validate()
 		}
 	}
-	root.AddCommand(diagnose.Top(), diagnose.Explain(), diagnose.Observed(), diagnose.Consumers(), assess.Command(), preview.Command(), enrol.Keeper(),
-		check, config, newVersion())
+	root.AddCommand(diagnose.Top(), diagnose.Explain(), diagnose.Observed(), diagnose.Consumers(), assess.Command(),
+		preview.Command(), enrol.Keeper(), check, config, newVersion())
 	root.InitDefaultCompletionCmd() // for help
 	root.SetHelpCommand(newHelp(root, flags.Table))
 

@@ -73,7 +73,7 @@ func (o *guardOptions) Validate() error {
 	if err := o.knobs().validate(); err != nil {
 		return err
 	}
-	if o.Window < time.Second || len(o.patterns(""))+len(o.costs("")) == 0 {
+	if o.Window < time.Second || len(o.patterns("")) == 0 && len((&guardBench{opts: o}).costs()) == 0 {
 		return errors.New("--window must be at least 1s, and --only must match a pattern")
 	}
 	return errors.Join(o.output.validate(), o.binaries.validate(true), load.RaiseFileLimit(4*5000/o.Scale))
@@ -174,8 +174,12 @@ func (b *guardBench) start(ctx context.Context) (err error) {
 	if b.stage.Cluster, err = server.StartCluster(ctx, b.opts.Devcluster); err != nil {
 		return err
 	}
-	w := load.NewWriter(b.stage.Cluster.Endpoint, &load.Collection{}, load.NewAcks(), 0, 0)
-	defer w.Client.CloseIdleConnections()
+	b.stage.Coll = load.NewCollection(load.ObjectConfigMaps, 96, 0)
+	w := load.NewWriter(b.stage.Cluster.Endpoint, b.stage.Coll, load.NewAcks(), 16, 8)
+	b.stage.Writer = w
+	if err = w.Create(ctx, 1860, b.say); err != nil {
+		return err
+	}
 	if err = load.CreatePods(ctx, w, 0, b.opts.Pods, load.NewPod, b.say); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -16,7 +17,7 @@ import (
 
 // Units of the attribution of watchfan's CPU.
 const (
-	unitAlone      = "cpu-ns/request"        // of watchfan, while it has only these requests
+	unitAlone      = "cpu-ns/request"        // of watchfan, while it has only these requests, less that without any
 	unitAttributed = "attributed-ns/request" // of watchfan by its model, beside another program
 	unitOfMeasured = "x-measured"            // the program's share by the model, as a multiple of the one by unitAlone
 )
@@ -24,7 +25,8 @@ const (
 func attributionSection() *report.Section {
 	return &report.Section{
 		Bench: "Attribution", Title: "Whose CPU",
-		Note: "Two programs at a time: what watchfan attributes to the first, and what it costs alone.",
+		Note: "What watchfan attributes to a program beside one that gets what passes through, and what both cost alone. " +
+			"Requests of watches are events.",
 		Columns: []report.Column{
 			report.Col("requests/s", unitGot, 1), report.Col("CPU µs/request alone", unitAlone, 1e-3),
 			report.Col("attributed", unitAttributed, 1e-3), report.Col("of measured", unitOfMeasured, 1),
@@ -32,35 +34,78 @@ func attributionSection() *report.Section {
 	}
 }
 
-// costs returns the programs whose CPU is attributed.
-func (o *guardOptions) costs(token string) (all []pattern) {
-	add := func(name string, agents int, period time.Duration, target string, change func(*load.Habit)) {
-		h := load.Habit{UserAgent: name + "/v1.0", Token: token, Agents: agents, Period: period, Accept: "application/json",
-			Target: func(int, int) string { return target }}
-		if change != nil {
-			change(&h)
+// A costly program asks watchfan for something until it is stopped. done returns how often it has got it.
+type costly struct {
+	name, agent string
+	start       func(context.Context) (done func() int64, stop func(), err error)
+}
+
+func (b *guardBench) habit(name string, h load.Habit) costly {
+	return costly{name, h.UserAgent, func(ctx context.Context) (func() int64, func(), error) {
+		a := h.Start(ctx, b.stage.Endpoint())
+		return a.Done.Load, func() { a.Stop() }, nil
+	}}
+}
+
+// Of the programs that watch.
+const (
+	costlyWatches = 200
+	costlyWrites  = 20 // a second
+)
+
+// watches is a program with watches, while their objects change. They have a connection each, or share them.
+func (b *guardBench) watches(name string, over *load.Multiplex) costly {
+	return costly{name, load.Name, func(ctx context.Context) (func() int64, func(), error) {
+		f, err := b.stage.NewFleet([]load.Filter{load.Everything}, 0)
+		if err != nil {
+			return nil, nil, err
 		}
-		if name = "cost-" + name; o.Only.MatchString(name) {
-			all = append(all, pattern{name, h})
+		f.H2 = over
+		if err = f.Grow(ctx, costlyWatches, b.stage.Book().Seqs); err != nil {
+			f.Close()
+			return nil, nil, err
+		}
+		writing, end := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- b.stage.Writer.Run(writing, f, costlyWrites) }()
+		return func() int64 { return int64(f.Read().Deliveries) }, func() { end(); <-ended; f.Close() }, nil
+	}}
+}
+
+// costs returns the programs whose CPU is attributed.
+func (b *guardBench) costs() (all []costly) {
+	add := func(c costly) {
+		if b.opts.Only.MatchString(c.name) {
+			all = append(all, c)
 		}
 	}
+	habit := func(name string, agents int, period time.Duration, target string, change func(*load.Habit)) {
+		h := load.Habit{UserAgent: name + "/v1.0", Token: b.agent, Agents: agents, Period: period, Accept: "application/json",
+			Target: func(int, int) string { return target }}
+		change(&h)
+		add(b.habit("cost-"+name, h))
+	}
+	plain := func(*load.Habit) {}
 	const anyState = "?resourceVersion=0"
-	add("get", 5, 20*time.Millisecond, load.PodPath(0)+anyState, nil)
-	add("connect", 5, 100*time.Millisecond, load.PodPath(0)+anyState, func(h *load.Habit) { h.Fresh = true })
-	add("list", 2, 200*time.Millisecond, load.PodsPath+anyState, func(h *load.Habit) { h.Identity = true })
-	add("list-gzip", 4, 100*time.Millisecond, load.PodsPath+anyState, nil)
-	add("select", 2, 50*time.Millisecond, load.PodsPath+anyState+load.LabelQuery("app=none"), nil)
-	add("pass", 5, 20*time.Millisecond, "/api/v1/nodes/node-1/status", nil)
+	habit("get", 5, 20*time.Millisecond, load.PodPath(0)+anyState, plain)
+	habit("connect", 5, 100*time.Millisecond, load.PodPath(0)+anyState, func(h *load.Habit) { h.Fresh = true })
+	habit("list", 2, 200*time.Millisecond, load.PodsPath+anyState, func(h *load.Habit) { h.Identity = true })
+	habit("list-gzip", 4, 100*time.Millisecond, load.PodsPath+anyState, plain)
+	habit("select", 2, 50*time.Millisecond, load.PodsPath+anyState+load.LabelQuery("app=none"), plain)
+	habit("pass", 5, 20*time.Millisecond, "/api/v1/nodes/node-1/status", plain)
+	habit("write", 5, 50*time.Millisecond, "/api/v1/nodes/node-2", func(h *load.Habit) { h.Patch = true })
+	add(b.watches("cost-watch", nil))
+	add(b.watches("cost-watch-http2", &load.Multiplex{Streams: 50, Flow: load.ClientGoSteps}))
 	return all
 }
 
 // attribution compares watchfan's model of what programs cost with what they cost.
 func (b *guardBench) attribution(ctx context.Context) error {
 	b.stage.Peer = report.WatchfanTLS
-	for _, p := range b.opts.costs(b.agent) {
-		x := report.Sample{Peer: b.stage.Peer, Axes: report.Axes("program", p.name)}
+	for _, c := range b.costs() {
+		x := report.Sample{Peer: b.stage.Peer, Axes: report.Axes("program", c.name)}
 		x.Err = b.stage.Behind(ctx, b.opts.Watchfan, b.opts.Flags, func() (err error) {
-			x.Metrics, err = b.attribute(ctx, p)
+			x.Metrics, err = b.attribute(ctx, c)
 			return err
 		})
 		if err := b.note(ctx, b.stage, "Attribution", x); err != nil {
@@ -70,24 +115,25 @@ func (b *guardBench) attribution(ctx context.Context) error {
 	return nil
 }
 
-// attribute measures a program alone, another one alone, and both together.
-func (b *guardBench) attribute(ctx context.Context, p pattern) ([]report.Metric, error) {
-	_, other := b.others()
-	other.Agents, other.Period = 5, 50*time.Millisecond
-	var uses [3]use
-	for i, habits := range [][]load.Habit{{p.Habit}, {other}, {p.Habit, other}} {
+// attribute measures nothing, a program alone, another one alone, and both together.
+func (b *guardBench) attribute(ctx context.Context, c costly) ([]report.Metric, error) {
+	_, h := b.others()
+	h.Agents, h.Period = 5, 20*time.Millisecond
+	other := b.habit("other", h)
+	var uses [4]use
+	for i, all := range [][]costly{{}, {c}, {other}, {c, other}} {
 		var err error
-		if uses[i], err = b.use(ctx, habits); err != nil {
+		if uses[i], err = b.use(ctx, all); err != nil {
 			return nil, err
 		}
 	}
-	each := func(u use) float64 { return u.cpu / float64(max(u.requests[0], 1)) }
-	both := uses[2]
-	first, second := float64(both.requests[0])*each(uses[0]), float64(both.requests[1])*each(uses[1])
+	idle, both := uses[0].cpu, uses[3]
+	each := func(u use) float64 { return max(u.cpu-idle, 0) / float64(max(u.requests[0], 1)) }
+	first, second := float64(both.requests[0])*each(uses[1]), float64(both.requests[1])*each(uses[2])
 	return []report.Metric{
-		report.M(unitGot, float64(both.requests[0])/b.opts.Window.Seconds()), report.M(unitAlone, 1e9*each(uses[0])),
+		report.M(unitGot, float64(both.requests[0])/b.opts.Window.Seconds()), report.M(unitAlone, 1e9*each(uses[1])),
 		report.M(unitAttributed, 1e9*both.attributed/float64(max(both.requests[0], 1))),
-		report.M(unitOfMeasured, both.attributed/(both.cpu*first/(first+second))),
+		report.M(unitOfMeasured, both.attributed/((both.cpu-idle)*first/(first+second))),
 	}, nil
 }
 
@@ -98,44 +144,41 @@ type use struct {
 	attributed float64 // of that, to the first program
 }
 
-func (b *guardBench) use(ctx context.Context, habits []load.Habit) (u use, err error) {
-	var all []*load.Agents
-	for _, h := range habits {
-		a := h.Start(ctx, b.stage.Endpoint())
-		defer a.Stop()
-		all = append(all, a)
-	}
-	read := func() (requests []int64, attributed float64, err error) {
-		for _, a := range all {
-			requests = append(requests, a.Done.Load())
+func (b *guardBench) use(ctx context.Context, all []costly) (u use, err error) {
+	agent, counts := "", []func() int64{}
+	for _, c := range all {
+		done, stop, err := c.start(ctx)
+		if err != nil {
+			return u, err
 		}
-		attributed, err = b.attributed(ctx, habits[0].UserAgent)
-		return requests, attributed, err
+		defer stop()
+		counts = append(counts, done)
+		agent = all[0].agent
 	}
 	if err = load.Sleep(ctx, 3*time.Second); err != nil {
 		return u, err
 	}
-	before, attributed, err := read()
-	if err != nil {
+	attributed, err := b.attributed(ctx, agent)
+	meter, failed := measure.StartMeter([]measure.Process{b.stage.Proxy.Process})
+	if err = errors.Join(err, failed); err != nil {
 		return u, err
 	}
-	meter, err := measure.StartMeter([]measure.Process{b.stage.Proxy.Process})
-	if err == nil {
-		err = load.Sleep(ctx, b.opts.Window)
+	for _, done := range counts {
+		u.requests = append(u.requests, -done())
 	}
-	if err != nil {
+	if err = load.Sleep(ctx, b.opts.Window); err != nil {
 		return u, err
+	}
+	for i, done := range counts {
+		u.requests[i] += done()
 	}
 	used, err := meter.Read()
 	if err != nil {
 		return u, err
 	}
-	u.requests, u.attributed, err = read()
-	for i := range before {
-		u.requests[i] -= before[i]
-	}
-	u.attributed -= attributed
 	u.cpu = used.CPU[b.stage.Proxy.Process.Name].Seconds()
+	u.attributed, err = b.attributed(ctx, agent)
+	u.attributed -= attributed
 	return u, err
 }
 

@@ -28,8 +28,9 @@ const (
 type State struct {
 	Phase Phase
 	// Events and Bytes are what its sink was given, including initial events and bookmarks. Bytes
-	// are compressed bytes if the client takes gzip.
+	// are compressed bytes if the client takes gzip. Writes is in how many writes, modulo 2³².
 	Events, Bytes uint64
+	Writes        uint32
 	// ResourceVersion is that of the last change that its sink was given, or where it began.
 	ResourceVersion uint64
 	// LagEvents and LagBytes are the changes in its list that its sink has not been given. Oldest
@@ -40,7 +41,7 @@ type State struct {
 	// subscription began.
 	Selected time.Time
 	// ParkedSince is when its sink became blocked; zero if it is not blocked. Parks is how often it
-	// has been.
+	// has been, 65,535 times at most.
 	ParkedSince time.Time
 	Parks       int
 	// Waited is how long its shard took to answer. At is when it answered; zero if it did not.
@@ -55,9 +56,10 @@ type Evictee interface {
 	Evicted(State)
 }
 
-// Delivered returns the events that its sink was given, and their bytes. It is called after the end of the
-// sink.
-func (s *Subscription) Delivered() (events, bytes uint64) { return s.events, s.bytes }
+// Delivered returns the Events, Bytes and Writes of the State of a subscription. Its sink calls it, at its End.
+func (s *Subscription) Delivered() (events, bytes uint64, writes uint32) {
+	return s.events, s.bytes, s.writes
+}
 
 // Deadline returns when the subscription will have lasted as long as it asked for. It may be called
 // from any goroutine.
@@ -131,6 +133,7 @@ func (s *Subscription) state() State {
 	st := State{
 		Events:          s.events,
 		Bytes:           s.bytes,
+		Writes:          s.writes,
 		ResourceVersion: max(s.startVersion, s.lastVersion),
 		Selected:        s.group.tail.Load().received.Time(),
 		Parks:           int(s.parks),

@@ -369,6 +369,7 @@ func (sh *shard) write(s *Subscription) bool {
 	}
 	s.events += uint64(sh.batch.frames)
 	s.bytes += uint64(sh.batch.bytes)
+	s.writes++
 	sh.tally.note(s, &sh.batch)
 	sh.noteDue(s, sh.batch.bytes)
 	if sh.batch.oldest != 0 && sh.firstWrite.IsZero() {
@@ -385,7 +386,7 @@ func (sh *shard) write(s *Subscription) bool {
 // park leaves a subscription aside until its sink has drained.
 func (sh *shard) park(s *Subscription) {
 	s.blocked = true
-	s.parks++
+	s.parks = max(s.parks, s.parks+1) // it stays at the most that it can be
 	s.parkedAt = MonotonicNow()
 	sh.flusher.metrics.parks.Inc()
 	sh.flusher.metrics.parked.Inc()

@@ -95,9 +95,10 @@ type Subscription struct {
 	events       uint64        // given to the sink
 	bytes        uint64        // in them, compressed if the client takes gzip
 	parkedAt     MonotonicTime // when it was last blocked
-	parks        uint32        // how often the sink was blocked
+	writes       uint32        // to the sink
 	inPart       int32         // index in its part's members
 	inShard      int32         // index in the shard's subscriptions, plus 1; 0 = not yet owned
+	parks        uint16        // how often the sink was blocked, at least
 
 	bookmarks bool // immutable, as aging is
 	aging     bool // at its deadline it ends as Aged

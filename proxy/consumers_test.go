@@ -83,7 +83,7 @@ func TestNewProgram(t *testing.T) {
 		var d diagnose.DebugConsumers
 		p.AdminJSON(diagnose.ConsumersPath, &d)
 		for _, c := range d.Consumers {
-			if c.Program == "new" && (c.Limited == 0 || c.Budget != 4) {
+			if c.Program == "new" && (c.Rejected == 0 || c.Budget != 4) {
 				t.Errorf("the page shows %+v", c)
 			}
 		}

@@ -70,7 +70,7 @@
 //	evicted         a watch that has ended because it was too far behind
 //	fall-back       a watchfan without caches, which answers while the others cannot
 //	dismissed       a connection whose client is told to use another, as a fall-back sends clients home
-//	consumer        an account and a program that uses it, as its user agent names it
+//	consumer        a user and a program that acts in its name, as the user agent says
 //	herd            clients that come at once and wait for the same
 //
 // # What a client may rely on
@@ -98,8 +98,9 @@
 //
 //   - the server: one for each listener, the upstream check, the lanes' keeper, the self-checks, the
 //     authorizer's reviews of open watches, the audit log, the renewal of a self-signed certificate,
-//     the history of the status page, the attribution of processor time; with a memory limit one that reads the use, and with a file of
-//     options one that reads it again; one for each answer that is observed, until it is compared;
+//     the history of the status page, the attribution of processor time; with a memory limit one that
+//     reads the use, and with a file of options one that reads it again; one for each answer that is
+//     observed, until it is compared;
 //   - one for each lane: its reflector; while freshness is being proven one for each question, one for
 //     lists, and up to four for scouts; for all lanes, one that builds their indexes, one that follows
 //     CustomResourceDefinitions, one that follows APIServices, and one that follows namespaces;

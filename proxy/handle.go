@@ -47,8 +47,7 @@ var checks = []func(*Server, *handling) *metav1.Status{
 func (s *Server) Handle(x *exchange.Exchange) {
 	nobody := auth.Identity{Kind: auth.KindNobody}
 	h := &handling{Exchange: x, client: nobody, id: nobody, wait: exchange.WithArrival(s.ctx, x.Conn)}
-	timing := s.consumers.Begin()
-	defer func() { s.consumers.Answered(timing, x, h.id, h.req, h.opened) }()
+	defer func() { s.consumers.Answered(x, h.id, h.req, h.opened) }()
 	in, noView := s.views.Enter(x) // before anything else reads the target
 	h.req, h.cacheable = request.Parse(x)
 	h.req.View, h.noView = in, noView

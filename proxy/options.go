@@ -110,8 +110,8 @@ func (o *Options) table() *option.Table {
 	t := &option.Table{
 		APIVersion: "watchfan.io/v1alpha1",
 		Kind:       "WatchfanConfiguration",
-		Titles: []string{"Upstream", "Serving", "Clients", "Authentication", "Authorization", "Caching", "Siblings", "Fallback", "Connections", "Limits", "Consumers",
-			"Observability", "Audit", "Shutdown"},
+		Titles: []string{"Upstream", "Serving", "Clients", "Authentication", "Authorization", "Caching", "Siblings", "Fallback",
+			"Connections", "Limits", "Consumers", "Observability", "Audit", "Shutdown"},
 		Places: o.places,
 	}
 	o.Upstream.AddTo(t)

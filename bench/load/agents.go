@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ type Habit struct {
 	Accept    string
 	Identity  bool // no compression; otherwise gzip, as client-go asks for
 	Fresh     bool // each request has a new connection
+	Patch     bool // a request changes a label of its target
 	Target    func(agent, n int) string
 }
 
@@ -101,12 +103,19 @@ func (a *Agents) work(ctx context.Context, h Habit, e Endpoint, agent int) {
 }
 
 // ask makes one request, and reads the whole answer. wait is how long the agent is told to wait.
-func (a *Agents) ask(ctx context.Context, client *http.Client, h Habit, e Endpoint, target string) (wait time.Duration, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL()+target, nil)
+func (a *Agents) ask(
+	ctx context.Context, client *http.Client, h Habit, e Endpoint, target string,
+) (wait time.Duration, err error) {
+	method, body := http.MethodGet, io.Reader(nil)
+	if h.Patch {
+		method, body = http.MethodPatch, strings.NewReader(fmt.Sprintf(`{"metadata":{"labels":{"at":"%d"}}}`, time.Now().UnixNano()))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, e.URL()+target, body)
 	if err != nil {
 		return 0, err
 	}
-	req.Header = http.Header{"User-Agent": {h.UserAgent}, "Accept": {h.Accept}, "Authorization": {"Bearer " + e.Token}}
+	req.Header = http.Header{"User-Agent": {h.UserAgent}, "Accept": {h.Accept}, "Authorization": {"Bearer " + e.Token},
+		"Content-Type": {"application/merge-patch+json"}}
 	if !h.Identity {
 		req.Header.Set("Accept-Encoding", "gzip")
 	}
@@ -128,7 +137,7 @@ func (a *Agents) ask(ctx context.Context, client *http.Client, h Habit, e Endpoi
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return time.Duration(max(seconds, 1)) * time.Second, nil
 	}
-	return 0, fmt.Errorf("GET %s: %s", target, resp.Status)
+	return 0, fmt.Errorf("%s %s: %s", method, target, resp.Status)
 }
 
 var copies = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}

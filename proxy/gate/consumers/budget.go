@@ -9,16 +9,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/base/option"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
-
-var limitedRequests = exposition.Describe("counter", "watchfan_consumers_limited_requests_total",
-	"Reads rejected with 429 because a new program had used up its --new-consumer-reads. The log names the program.")
 
 // Options are the budgets of consumers.
 type Options struct {
@@ -36,19 +32,22 @@ type Options struct {
 // AddTo adds the options to a table.
 func (o *Options) AddTo(t *option.Table) {
 	t.Group("Consumers")
-	t.Int(&o.EasyReads, "easy-reads", 10, "`READS` a second of one account and program on 64 or more clients that ask "+
-		"kube-apiserver at once, although a cache can answer them; one that asks for more waits for up to 0.25 s and asks together with others; 0 is any number", option.AtLeast(0))
-	t.Int(&o.NewConsumerReads, "new-consumer-reads", 0, "`READS` a second that pass through, with which an account and program "+
-		"begin that were not seen in watchfan's first ten minutes; the number doubles each minute while kube-apiserver is well; "+
-		"more are rejected; 0 is any number", option.AtLeast(0))
+	t.Int(&o.EasyReads, "easy-reads", EasyReads, "`READS` a second of one user and program on 64 or more clients that ask "+
+		"kube-apiserver at once, although a cache can answer them; one that asks for more waits for up to 0.25 s and asks "+
+		"together with others; 0 is any number", option.AtLeast(0))
+	t.Int(&o.NewConsumerReads, "new-consumer-reads", 0, "`READS` a second that pass through, with which a user and program "+
+		"begin that were not seen in watchfan's first ten minutes; the number doubles each minute while kube-apiserver is "+
+		"well; more are rejected; 0 is any number", option.AtLeast(0))
 	t.Strings(&o.ExemptGroups, "exempt-groups", "`GROUPS` besides system:masters whose members have none of these limits, and "+
 		"are served first, such as system:nodes (default none)")
 }
 
 const (
-	// manyClients is the number of clients from which on a consumer's easy reads are counted. A few clients that
+	// ManyClients is the number of clients from which on a consumer's easy reads are counted. A few clients that
 	// each read one object after the other are not slowed down.
-	manyClients = 64
+	ManyClients = 64
+	// EasyReads is the default of --easy-reads.
+	EasyReads = 10
 	// burst is how many seconds' reads may come at once.
 	burst = 10
 	// learning is how long each consumer that is seen counts as known: after a start all are new.
@@ -93,7 +92,7 @@ type budget struct {
 
 // newBudget returns the budget of a consumer that is seen for the first time.
 func (r *Register) newBudget(n Name, now time.Time) budget {
-	if r.opts.NewConsumerReads == 0 || now.Sub(r.started) < learning || n == rest || n == own {
+	if r.opts.NewConsumerReads == 0 || now.Sub(r.started) < learning || !n.single() {
 		return budget{}
 	}
 	return budget{least: float64(r.opts.NewConsumerReads), reads: float64(r.opts.NewConsumerReads), grown: now}
@@ -115,12 +114,12 @@ func (b *budget) grow(now time.Time, suffers bool) {
 // Eager reports whether a read may ask kube-apiserver at once: because it passes through although a cache can
 // answer it, or for a proof. It may be called on nil, which is nobody.
 func (c *Consumer) Eager() bool {
-	if c == nil || c.register.opts.EasyReads == 0 || !c.droppable() {
+	if c == nil || c.register.opts.EasyReads == 0 || !c.single() {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if estimateClients(&c.clients[0], &c.clients[1]) < manyClients {
+	if estimateClients(&c.clients[0], &c.clients[1]) < ManyClients {
 		return true
 	}
 	// What it asks for beyond its rate is owed. So one that asks for more all the time has none at all.
@@ -129,12 +128,14 @@ func (c *Consumer) Eager() bool {
 
 // Admit returns the response to a read that would pass through and exceeds its consumer's budget; nil if it
 // may pass. Writes are never refused: a program that cannot renew its lease does worse than one that reads.
-func (r *Register) Admit(wait context.Context, x *exchange.Exchange, id auth.Identity, req *request.Request) *metav1.Status {
+func (r *Register) Admit(
+	wait context.Context, x *exchange.Exchange, id auth.Identity, req *request.Request,
+) *metav1.Status {
 	if r.opts.NewConsumerReads == 0 || req.MetricVerb() == "other" {
 		return nil
 	}
-	c := r.Of(x, id)
-	if c.pays(time.Now()) || r.auth.InGroups(wait, id, r.groups) {
+	c, exempt := r.Of(x, id)
+	if exempt || c.pays(time.Now()) || r.auth.InGroups(wait, id, r.exempt) {
 		return nil
 	}
 	return r.refuse(c)
@@ -147,15 +148,12 @@ func (c *Consumer) pays(now time.Time) bool {
 	return c.budget.reads == 0 || c.budget.new.take(now, c.budget.reads, false)
 }
 
-// Exempt returns the groups whose members have no budget, and are served first.
-func (r *Register) Exempt() []string { return r.groups }
-
 // refuse counts a refusal, and logs one in a while.
 func (r *Register) refuse(c *Consumer) *metav1.Status {
-	r.limited.Inc()
+	r.rejected.Inc()
 	now := time.Now()
 	c.mu.Lock()
-	c.counts.all.Limited++
+	c.counts.all.Rejected++
 	reads := c.budget.reads
 	says := now.Sub(c.budget.said) >= sayEvery
 	if says {
@@ -164,9 +162,9 @@ func (r *Register) refuse(c *Consumer) *metav1.Status {
 	faults := c.faultsLocked(now)
 	c.mu.Unlock()
 	if says {
-		r.log.Warn("Limited a new program", "user", c.Account, "program", c.Program, "reads", reads, "faults", faults)
+		r.log.Warn("Limited a new program", "user", c.User, "program", c.Program, "reads", reads, "faults", faults)
 	}
-	return apistatus.TooManyRequests(fmt.Sprintf("this account and program are new here, and may have %.3g reads a second "+
+	return apistatus.TooManyRequests(fmt.Sprintf("this user and program are new here, and may have %.3g reads a second "+
 		"pass through to kube-apiserver for now", reads))
 }
 

@@ -6,26 +6,27 @@ import (
 	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
-// Name is who consumes: an account, and a program that uses it. Both are safe to show.
-type Name struct{ Account, Program string }
+// Name is who consumes: a user, and a program that acts in its name. Both are safe to show.
+type Name struct{ User, Program string }
 
-// Consumer is what is known of an account and a program. Its methods may be called from any goroutine.
+// Consumer is what is known of a user and a program. Its methods may be called from any goroutine.
 type Consumer struct {
 	Name
 	register *Register
 
 	mu      sync.Mutex
 	first   time.Time // request
-	last    time.Time // request
 	counts  recent[Counts]
-	work    float64 // by the model since the last round, in nanoseconds
-	handler [ways]estimate
-	ended   [2]Delivered // to watches that have ended; the second over HTTP/2
+	work    float64      // since the last round, in nanoseconds
+	ended   [2]Delivered // to watches that have ended; the second to those that shared a connection
 	seen    [2]Delivered // to all watches at the last round
 	open    int          // watches at the last round
-	crowded []string     // resources that it watches more than once on one connection; see Watch.Copies
+	turned  bool         // a round has seen it
+	crowded []string     // resources that it watches more than once on one connection; see Watches.Copies
 	habits  map[string]*recent[habit]
 	clients [2]clients       // of this window, and the one before
 	window  recent[struct{}] // of clients
@@ -36,7 +37,7 @@ type Consumer struct {
 type Counts struct {
 	Requests uint64  // that have been answered
 	Passed   uint64  // of these by kube-apiserver
-	Limited  uint64  // of these with 429, because of the consumer's budget
+	Rejected uint64  // of these with 429, because of the consumer's budget
 	Bytes    uint64  // of bodies, and of the events of watches; compressed if they were sent so
 	Events   uint64  // of watches
 	CPU      float64 // processor time here, in seconds
@@ -44,13 +45,100 @@ type Counts struct {
 }
 
 func (c Counts) minus(d Counts) Counts {
-	return Counts{c.Requests - d.Requests, c.Passed - d.Passed, c.Limited - d.Limited, c.Bytes - d.Bytes,
+	return Counts{c.Requests - d.Requests, c.Passed - d.Passed, c.Rejected - d.Rejected, c.Bytes - d.Bytes,
 		c.Events - d.Events, c.CPU - d.CPU, c.Alone - d.Alone}
 }
 
 func (c Counts) plus(d Counts) Counts {
-	return Counts{c.Requests + d.Requests, c.Passed + d.Passed, c.Limited + d.Limited, c.Bytes + d.Bytes, c.Events + d.Events,
-		c.CPU + d.CPU, c.Alone + d.Alone}
+	return Counts{c.Requests + d.Requests, c.Passed + d.Passed, c.Rejected + d.Rejected, c.Bytes + d.Bytes,
+		c.Events + d.Events, c.CPU + d.CPU, c.Alone + d.Alone}
+}
+
+// answered counts a request, and work beside that for its kind.
+func (c *Consumer) answered(req *request.Request, client uint64, k kind, work float64, bytes uint64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts.all.Requests++
+	if k.passed() {
+		c.counts.all.Passed++
+	}
+	c.counts.all.Alone += aloneRequest
+	c.work += requestCost[k] + work
+	if k.passed() {
+		c.sentLocked(bytes, passedByteCost)
+	} else {
+		c.sentLocked(bytes, byteCost)
+	}
+	c.clients[0].add(client)
+	c.noteLocked(req, now)
+}
+
+func (c *Consumer) sentLocked(bytes uint64, each float64) {
+	c.counts.all.Bytes += bytes
+	c.counts.all.Alone += aloneByte * float64(bytes)
+	c.work += each * float64(bytes)
+}
+
+// sent counts bytes of a body that passes through.
+func (c *Consumer) sent(bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sentLocked(uint64(bytes), passedByteCost)
+}
+
+// Worked counts processor time that was measured.
+func (c *Consumer) Worked(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.work += float64(d)
+}
+
+// recentCost orders consumers by what they have cost in the last minute.
+func (c *Consumer) recentCost() float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.counts.all.minus(c.counts.before[1])
+	return d.CPU + c.work/1e9 + d.Alone/10
+}
+
+// round takes what the consumer has done since the last round.
+func (c *Consumer) round(open Watches, now time.Time) (work float64) {
+	suffers := c.register.health.suffers(now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open, c.crowded = open.Open, open.Copies
+	for i := range c.seen {
+		if all := c.ended[i].plus(open.Sent[i]); !c.turned && c.register.full {
+			c.seen[i] = all // its watches may have begun while it was not told apart
+		} else {
+			c.deliveredLocked(i, all)
+		}
+	}
+	c.turned = true
+	for _, h := range c.habits {
+		h.turn(now, habitWindow)
+	}
+	if c.window.turn(now, habitWindow) {
+		c.clients = [2]clients{{}, c.clients[0]}
+	}
+	c.budget.grow(now, suffers)
+	work, c.work = c.work, 0
+	return work
+}
+
+// deliveredLocked counts what watches were sent since the last round. A watch that has just ended may be
+// missing in one round.
+func (c *Consumer) deliveredLocked(shared int, all Delivered) {
+	seen := c.seen[shared]
+	if all.Events < seen.Events || all.Bytes < seen.Bytes || all.Writes < seen.Writes {
+		return
+	}
+	d := all.minus(seen)
+	c.seen[shared] = all
+	c.counts.all.Events += d.Events
+	c.counts.all.Bytes += d.Bytes
+	c.counts.all.Alone += aloneEvent * float64(d.Events)
+	c.work += deliveryWork(d, shared)
 }
 
 // recent is a sum that grows, and what it was one and two windows ago.

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"encoding/base64"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
@@ -110,17 +113,18 @@ func TestAttribute(t *testing.T) {
 			if i%4 == 0 {
 				of = b
 			}
-			r.named(of).answered(list, 1, lists, 1e8, 0, 0, time.Now())
+			r.named(of).answered(list, 1, lists, 1e8, 0, time.Now())
 		}
 		round(nil)
 		if ratio := used(a) / used(b); math.Abs(ratio-3) > 1e-9 {
 			t.Errorf("a had three times as much work, and %v times the time", ratio)
 		}
-		watched := map[Name]Watches{a: {Open: 1, Sent: [2]Delivered{{Events: 100, Bytes: 1e5}}}}
+		sent := Delivered{Events: 100, Bytes: 1e5, Writes: 50}
+		watched := map[Name]Watches{a: {Open: 1, Sent: [2]Delivered{sent}}}
 		before := used(b)
 		round(watched)
 		round(nil)
-		r.WatchEnded(a, Delivered{Events: 100, Bytes: 1e5}, false)
+		r.WatchEnded(a, sent, 0)
 		round(nil)
 		if c := r.named(a).counts.all; c.Events != 100 || c.Bytes != 1e5 || used(b) != before {
 			t.Errorf("%+v, and the other has %v more", c, used(b)-before)
@@ -129,14 +133,17 @@ func TestAttribute(t *testing.T) {
 }
 
 // However many programs there are, few are kept, and a heavy one among them. What the others have cost is
-// not lost. One account has few programs.
+// not lost. One user has few programs.
 func TestBounded(t *testing.T) {
 	r := newRegister(Options{})
 	get := &request.Request{Info: request.Info{IsResource: true, Method: http.MethodGet, Verb: "get"}}
 	const all = 20 * mostKept
 	for i := range all {
-		r.named(Name{fmt.Sprint(i), "x"}).answered(get, 1, gets, 0, 0, 10, time.Now())
-		r.named(Name{"heavy", "x"}).answered(get, 1, gets, 0, 0, 1000, time.Now())
+		r.named(Name{fmt.Sprint(i), "x"}).answered(get, 1, gets, 0, 10, time.Now())
+		r.named(Name{"heavy", "x"}).answered(get, 1, gets, 0, 1000, time.Now())
+		if i%mostKept == 0 {
+			r.makeRoom()
+		}
 	}
 	bytes := uint64(0)
 	for _, c := range r.all() {
@@ -150,7 +157,59 @@ func TestBounded(t *testing.T) {
 		one[r.named(Name{"liar", fmt.Sprint(i)})] = true
 	}
 	if len(one) != mostPrograms+1 {
-		t.Errorf("one account has %d programs", len(one))
+		t.Errorf("one user has %d programs", len(one))
+	}
+}
+
+// A client with 10,000 user agents and 10,000 tokens, accepted or not, costs little memory, and its names do not
+// spoil the metrics, which have at most 50 series. Its nodes are one user.
+func TestHostile(t *testing.T) {
+	const many = 10_000
+	tokens := auth.NewKnownTokens()
+	guard := proxytest.Guard()
+	r := newRegister(Options{EasyReads: 10, NewConsumerReads: 10})
+	r.auth = auth.NewAuthorizer(nil, tokens, &auth.Options{}, false, auth.NewMetrics(metrics.NewSet()), guard)
+	r.sources = Sources{func() map[Name]Watches { return nil }, func() uint64 { return 0 }}
+	x := proxytest.MustRead(t, "/api/v1/namespaces/ns/pods/a", "User-Agent: x")
+	x.Conn = proxytest.Conn{}
+	req, _ := request.Parse(x)
+	ask := func(agent string, id auth.Identity) {
+		x.Header.Set("User-Agent", agent)
+		r.Answered(x, id, req, false)
+	}
+	for i := range many {
+		subject := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"sub":"system:serviceaccount:ns:a%d"}`, i))
+		known, unknown := "e30."+subject+".c", fmt.Sprintf("garbage-%d", i)
+		tokens.Answered(auth.Identity{Kind: auth.KindToken, Token: known}, http.MethodGet, http.StatusOK)
+		agent := fmt.Sprintf("a%d\"\\\u200b\xff\n}/1", i)
+		ask(agent, auth.Identity{Kind: auth.KindToken, Token: unknown})
+		ask(agent, auth.Identity{Kind: auth.KindToken, Token: known})
+		ask(agent, auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "mallory\u202e"}})
+		ask("kubelet/v1", auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: fmt.Sprintf("system:node:%d", i)}})
+		if i%1000 == 0 {
+			r.round(0)
+		}
+	}
+	requests, nodes := uint64(0), r.named(Name{"system:nodes", "kubelet"}).counts.all.Requests
+	for _, c := range r.all() {
+		requests += c.counts.all.Requests
+		if len(c.habits) > mostHabits {
+			t.Errorf("%v has %d habits", c.Name, len(c.habits))
+		}
+	}
+	if kept, aliases := len(r.kept), len(r.aliases); kept > mostKept+3 || aliases > mostAliases || requests != 4*many || nodes != many {
+		t.Errorf("%d consumers, %d aliases, %d requests, %d of nodes", kept, aliases, requests, nodes)
+	}
+	var text strings.Builder
+	r.writeMetrics(&text)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text.String()))
+	series := 0
+	for _, f := range families {
+		series += len(f.Metric)
+	}
+	if err != nil || series < mostSeries || series > 50 {
+		t.Errorf("%d series, %v:\n%s", series, err, text.String())
 	}
 }
 
@@ -207,13 +266,25 @@ func TestBudget(t *testing.T) {
 
 // BenchmarkAnswered is what a request costs to be counted.
 func BenchmarkAnswered(b *testing.B) {
+	tokens := auth.NewKnownTokens()
 	r := newRegister(Options{EasyReads: 10})
+	r.auth = auth.NewAuthorizer(nil, tokens, &auth.Options{}, false, auth.NewMetrics(metrics.NewSet()), proxytest.Guard())
 	x := proxytest.MustRead(b, "/api/v1/namespaces/ns/pods/a", "User-Agent: kubelet/v1.37.2 (linux/amd64) kubernetes/0a1b2c3")
 	x.Conn = proxytest.Conn{}
 	req, _ := request.Parse(x)
-	id := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "system:node:a"}}
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Answered(r.Begin(), x, id, req, false)
+	subject := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"system:serviceaccount:ns:a"}`))
+	token := auth.Identity{Kind: auth.KindToken, Token: "e30." + subject + strings.Repeat("x", 800) + ".c"}
+	for name, id := range map[string]auth.Identity{
+		"certificate": {Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "system:node:a", Groups: []string{"system:nodes"}}},
+		"token":       token,
+	} {
+		tokens.Answered(id, http.MethodGet, http.StatusOK)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Of(x, id) // as a cached read
+				r.Answered(x, id, req, false)
+			}
+		})
 	}
 }

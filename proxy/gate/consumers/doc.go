@@ -1,10 +1,10 @@
-// Package consumers knows who costs what. A consumer ([Name]) is an account and a program: the user whom a
-// credential names, and the user agent without versions. It also bounds what consumers may pass through.
+// Package consumers knows who costs what. A consumer ([Name]) is a user and a program: the user whom a credential
+// names, and the user agent without versions. It also bounds what consumers may pass through.
 //
 //	program.go   user agents, shortened
 //	register.go  the consumers: a bounded table, filled where each request ends
 //	consumer.go  one consumer, and counts over windows of time
-//	cost.go      the model of processor time, and the timing of handlers
+//	cost.go      the model of processor time
 //	habit.go     what a consumer reads again and again, and which faults that has
 //	budget.go    what may pass through, and whether kube-apiserver suffers
 //	report.go    what operators see
@@ -19,18 +19,19 @@
 // and when it ends; so events cost nothing more on their way. A connection that has changed its protocol, as
 // for kubectl exec, counts as one request. Clients whose token kube-apiserver has not accepted are strangers,
 // and count together: their names are what they like. So do all owners of tokens that are no service
-// accounts', for each program, because nobody else knows who they are.
+// accounts', for each program, because nobody else knows who they are. All nodes are one user.
 //
-// There are 512 consumers at most, and 32 programs of one account. The one that has cost least in the last minute
-// makes way for a new one, and counts among the others.
+// There are 512 consumers at most, and 32 programs of one user. When there are as many, a quarter of them count
+// among the others from then on: those without watches that have cost least in the last minute. A new one counts
+// there until there is room. So no client can fill the table with names, nor slow it down.
 //
 // # Processor time
 //
-// A model says what each consumer's requests and events take (cost.go): the time of its handlers, of which a
-// few are timed by the clock of their thread, and fixed costs for the work elsewhere. Each round divides the
-// time that the process has used in these proportions. So the sum is what was measured, with garbage collection
-// and all. Following kube-apiserver is a share of its own. `bench guard` compares the shares with what the
-// process uses for one consumer alone (bench/README.md has how far they are off).
+// A model says what each consumer's requests and events take (cost.go). What a read does in its seat is not
+// modelled but measured, by the clock of the thread that it keeps there. Each round divides the time that the
+// process has used in these proportions. So the sum is what was measured, with garbage collection and all.
+// Following kube-apiserver is a share of its own. `bench guard` compares the shares with what the process uses for
+// one consumer alone (bench/README.md has how far they are off).
 //
 // # Faults
 //

@@ -95,9 +95,9 @@ func (c *Consumer) habitLocked(resource string, now time.Time) *recent[habit] {
 // built-in ones. A group with a dot that is not among these may be of custom resources, which have none.
 func offersProtobuf(group string) bool {
 	name, isKubernetes := strings.CutSuffix(group, ".k8s.io")
-	return !strings.Contains(group, ".") || isKubernetes && slices.Contains([]string{"admissionregistration", "apiextensions",
-		"authentication", "authorization", "certificates", "coordination", "discovery", "events", "flowcontrol.apiserver", "networking",
-		"node", "rbac.authorization", "resource", "scheduling", "storage"}, name)
+	return !strings.Contains(group, ".") || isKubernetes && slices.Contains([]string{"admissionregistration",
+		"apiextensions", "authentication", "authorization", "certificates", "coordination", "discovery", "events",
+		"flowcontrol.apiserver", "networking", "node", "rbac.authorization", "resource", "scheduling", "storage"}, name)
 }
 
 const (
@@ -146,7 +146,8 @@ func (h habit) faults(resource string, window time.Duration, clients float64) (f
 		}
 	}
 	if h.lists >= leastRepeats && h.newest*2 > h.lists {
-		add("no resourceVersion: %d of %d lists of %s ask for the newest state, which kube-apiserver must prove", h.newest, h.lists, resource)
+		add("no resourceVersion: %d of %d lists of %s ask for the newest state, which kube-apiserver must prove",
+			h.newest, h.lists, resource)
 	}
 	if minutes := window.Minutes(); h.watches == 0 && float64(h.gets)/clients >= manyGets*max(1, minutes) {
 		add("gets single %s %.3g times a second where a watch would do", resource, float64(h.gets)/window.Seconds())

@@ -8,13 +8,14 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/watchfan/watchfan/proxy/base/machine"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -23,7 +24,7 @@ import (
 const (
 	// mostKept bounds the consumers that are told apart. A consumer takes about 2 KiB.
 	mostKept = 512
-	// mostPrograms bounds those of one account: a user agent is whatever a client says.
+	// mostPrograms bounds those of one user: a user agent is whatever a client says.
 	mostPrograms = 32
 	// mostAliases bounds the credentials and user agents whose consumer is remembered.
 	mostAliases = 16 << 10
@@ -37,34 +38,34 @@ const (
 
 var (
 	strangers = Name{"(strangers)", "(any)"}      // whose token kube-apiserver has not accepted, or who have none
-	rest      = Name{"(others)", "(any)"}         // those that are not kept any more
-	program   = "(others)"                        // programs of an account that are not told apart
+	rest      = Name{"(others)", "(any)"}         // those that are not told apart
+	program   = "(others)"                        // programs of a user that are not told apart
 	own       = Name{"(watchfan)", "(following)"} // following kube-apiserver, and doing nothing
 )
 
+// single reports whether the name is of one user.
+func (n Name) single() bool { return n != rest && n != strangers && n != own }
+
 // Register knows the consumers. Its methods may be called from any goroutine.
 type Register struct {
-	auth    *auth.Authorizer
-	opts    *Options
-	groups  []string // exempt
-	names   bool
-	log     *slog.Logger
-	started time.Time
-	limited *metrics.Counter
-	sources Sources
-
-	handlers atomic.Uint64
-	timed    atomic.Int64 // handlers that are timed now
-	sampled  atomic.Int64 // when a handler was timed last, as a fanout.MonotonicTime
+	auth     *auth.Authorizer
+	opts     *Options
+	exempt   []string // groups
+	names    bool
+	log      *slog.Logger
+	started  time.Time
+	rejected *metrics.Counter
+	sources  Sources
 
 	mu       sync.RWMutex
-	aliases  map[alias]*Consumer
+	aliases  map[alias]known
 	kept     map[Name]*Consumer
-	programs map[string]int // kept, by account
+	programs map[string]int // kept, by user
 	health   health
 
 	roundMu sync.Mutex // held by a round
 	rounds  rounds
+	full    bool // consumers have made way
 }
 
 // Sources are where a Register finds what it does not see itself. Both may be called from any goroutine.
@@ -79,44 +80,64 @@ func (r *Register) Read(from Sources) { r.sources = from }
 // alias is a credential and a user agent, by their hashes.
 type alias struct{ who, agent uint64 }
 
-// New returns a Register without consumers. names says that the metrics may name accounts. The caller calls Read
+// known is what an alias stands for.
+type known struct {
+	*Consumer
+	exempt bool
+}
+
+// New returns a Register without consumers. names says that the metrics may name users. The caller calls Read
 // and Run.
 func New(o *Options, names bool, a *auth.Authorizer, set *metrics.Set, log *slog.Logger) *Register {
-	r := &Register{auth: a, opts: o, names: names, groups: append([]string{"system:masters"}, o.ExemptGroups...), log: log, started: time.Now(), limited: set.NewCounter(limitedRequests),
-		aliases: make(map[alias]*Consumer), kept: make(map[Name]*Consumer), programs: make(map[string]int)}
+	r := &Register{auth: a, opts: o, names: names, exempt: append([]string{"system:masters"}, o.ExemptGroups...),
+		log: log, started: time.Now(), rejected: apistatus.Rejections(set, "new_consumer"),
+		aliases: make(map[alias]known), kept: make(map[Name]*Consumer), programs: make(map[string]int)}
 	r.rounds.cpu = machine.ProcessorTime()
 	r.rounds.at = r.started
 	set.RegisterMetricsWriter(r.writeMetrics)
 	return r
 }
 
-// Of returns the consumer that a request of id is from.
-func (r *Register) Of(x *exchange.Exchange, id auth.Identity) *Consumer {
+// Of returns the consumer that a request of id is from. exempt says that it is known to be in an exempt group.
+// Nobody is asked.
+func (r *Register) Of(x *exchange.Exchange, id auth.Identity) (c *Consumer, exempt bool) {
 	agent := x.Header.Get("User-Agent")
 	key := alias{identityHash(id), maphash.String(seed, agent)}
 	r.mu.RLock()
-	c := r.aliases[key]
+	k, ok := r.aliases[key]
 	r.mu.RUnlock()
-	if c != nil {
-		return c
+	if !ok {
+		k = r.learn(key, id, agent)
 	}
-	if id.Kind == auth.KindNobody || id.Kind == auth.KindAnonymous || id.Kind == auth.KindToken && r.auth.Source(id).Stranger {
-		return r.named(strangers)
+	return k.Consumer, k.exempt || id.User != nil && r.auth.HasGroup(id, r.exempt)
+}
+
+// learn finds out what an alias stands for, and remembers it. A token has to be known.
+func (r *Register) learn(key alias, id auth.Identity, agent string) known {
+	switch nobody := id.Kind == auth.KindNobody || id.Kind == auth.KindAnonymous; {
+	case nobody, id.Kind == auth.KindToken && r.auth.Source(id).Stranger:
+		return known{Consumer: r.named(strangers)}
 	}
-	c = r.named(NameOf(id.ShownName(), agent))
+	k := known{r.named(NameOf(id.ShownName(), agent)), id.User == nil && r.auth.HasGroup(id, r.exempt)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.aliases) >= mostAliases {
 		clear(r.aliases)
 	}
-	if r.kept[c.Name] == c {
-		r.aliases[key] = c
+	if r.kept[k.Name] == k.Consumer {
+		r.aliases[key] = k
 	}
-	return c
+	return k
 }
 
-// NameOf returns the name of the consumer with an account and a user agent.
-func NameOf(account, agent string) Name { return Name{request.Shown(account), ProgramOf(agent)} }
+// NameOf returns the name of the consumer with a user and a user agent. All nodes are one user: a large cluster has
+// more of them than are told apart.
+func NameOf(user, agent string) Name {
+	if strings.HasPrefix(user, "system:node:") {
+		user = "system:nodes"
+	}
+	return Name{request.Shown(user), ProgramOf(agent)}
+}
 
 // identityHash tells identities apart.
 func identityHash(id auth.Identity) uint64 {
@@ -129,7 +150,8 @@ func identityHash(id auth.Identity) uint64 {
 	return uint64(id.Kind)
 }
 
-// named returns the consumer with a name, which it may have to begin to keep.
+// named returns the consumer with a name, which it may have to begin to keep. If too many are kept, it is that of
+// the others.
 func (r *Register) named(n Name) *Consumer {
 	r.mu.RLock()
 	c := r.kept[n]
@@ -143,78 +165,72 @@ func (r *Register) named(n Name) *Consumer {
 }
 
 func (r *Register) keepLocked(n Name) *Consumer {
-	if n.Program != program && r.programs[n.Account] >= mostPrograms && r.kept[n] == nil {
+	if r.programs[n.User] >= mostPrograms && r.kept[n] == nil {
 		n.Program = program
 	}
 	if c := r.kept[n]; c != nil {
 		return c
 	}
-	if len(r.kept) >= mostKept {
-		r.dropLocked()
+	if len(r.kept) >= mostKept && n.single() {
+		return r.keepLocked(rest)
 	}
 	now := time.Now()
 	c := &Consumer{Name: n, register: r, first: now, budget: r.newBudget(n, now)}
 	c.counts.turn(now, rateWindow)
 	c.window.turn(now, habitWindow)
 	r.kept[n] = c
-	r.programs[n.Account]++
+	r.programs[n.User]++
 	return c
 }
 
-// dropLocked makes room: the consumer that has cost least in the last minute is counted among the others
-// from now on. So a heavy one stays, however many light ones come.
-func (r *Register) dropLocked() {
-	var least *Consumer
-	var cost float64
-	now := time.Now()
-	for _, c := range r.kept {
-		if of := c.recentCost(now); c.droppable() && (least == nil || of < cost) {
-			least, cost = c, of
-		}
-	}
-	if least == nil {
+// makeRoom lets a quarter of the consumers count among the others if no more can be kept: those that have cost
+// least in the last minute. So a heavy one stays, however many light ones come. Those with open watches stay too.
+func (r *Register) makeRoom() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.kept) < mostKept {
 		return
 	}
-	delete(r.kept, least.Name)
-	if r.programs[least.Account]--; r.programs[least.Account] == 0 {
-		delete(r.programs, least.Account)
+	r.full = true
+	costs := make(map[*Consumer]float64)
+	for _, c := range r.kept {
+		if c.single() && c.open == 0 {
+			costs[c] = c.recentCost()
+		}
 	}
-	maps.DeleteFunc(r.aliases, func(_ alias, c *Consumer) bool { return c == least })
+	light := slices.SortedFunc(maps.Keys(costs), func(a, b *Consumer) int { return cmp.Compare(costs[a], costs[b]) })
+	for _, c := range light[:min(mostKept/4, len(light))] {
+		r.dropLocked(c)
+	}
 	others := r.keepLocked(rest)
-	least.mu.Lock()
-	counts := least.counts.all
-	work := least.work
-	least.mu.Unlock()
-	others.mu.Lock()
-	others.counts.all, others.work = others.counts.all.plus(counts), others.work+work
-	others.mu.Unlock()
+	maps.DeleteFunc(r.aliases, func(_ alias, k known) bool { return k.Consumer == others || r.kept[k.Name] != k.Consumer })
 }
 
-func (c *Consumer) droppable() bool { return c.Name != rest && c.Name != strangers && c.Name != own }
-
-// recentCost orders consumers by what they cost in the last minute.
-func (c *Consumer) recentCost(now time.Time) float64 {
+func (r *Register) dropLocked(c *Consumer) {
+	delete(r.kept, c.Name)
+	if r.programs[c.User]--; r.programs[c.User] == 0 {
+		delete(r.programs, c.User)
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	then, _ := c.counts.over(now)
-	d := c.counts.all.minus(then)
-	return d.CPU + c.work/1e9 + d.Alone/10
+	counts, work := c.counts.all, c.work
+	c.mu.Unlock()
+	others := r.keepLocked(rest)
+	others.mu.Lock()
+	defer others.mu.Unlock()
+	others.counts.all, others.work = others.counts.all.plus(counts), others.work+work
 }
 
-// Answered counts a request of id whose handler h has just returned, or whose response goes on without it.
-// opened says
-// that it was the first on its connection. It is called on the handler's goroutine.
-func (r *Register) Answered(h Handler, x *exchange.Exchange, id auth.Identity, req *request.Request, opened bool) {
-	sample := r.end(h)
+// Answered counts a request of id whose handler has just returned, or whose response goes on without it. opened
+// says that it was the first on its connection. It is called on the handler's goroutine.
+func (r *Register) Answered(x *exchange.Exchange, id auth.Identity, req *request.Request, opened bool) {
 	if later := x.Response.Later; later != nil {
 		x.Response.Later = func(x *exchange.Exchange) {
-			h := r.Begin()
-			defer func() { r.Answered(h, x, id, req, opened) }()
+			defer func() { r.Answered(x, id, req, opened) }()
 			later(x)
 		}
 		return
 	}
-	c, now := r.Of(x, id), time.Now()
+	now := time.Now()
 	if x.Passed && x.Response.Detached == nil {
 		r.health.note(x.Response.Code(), now.Sub(x.Received), now)
 	}
@@ -226,7 +242,8 @@ func (r *Register) Answered(h Handler, x *exchange.Exchange, id auth.Identity, r
 	if opened {
 		work = connectionWork(x.Conn.Secure())
 	}
-	c.answered(req, clientHash(x, id), wayOf(req, x.Passed), sample, work, bytes, now)
+	c, _ := r.Of(x, id)
+	c.answered(req, clientHash(x, id), kindOf(req, x), work, bytes, now)
 	switch resp := &x.Response; {
 	case resp.Detached != nil:
 		answer := resp.Detached
@@ -240,33 +257,6 @@ func (r *Register) Answered(h Handler, x *exchange.Exchange, id auth.Identity, r
 // has one of its own.
 func clientHash(x *exchange.Exchange, id auth.Identity) uint64 {
 	return identityHash(id) ^ maphash.Comparable(seed, auth.SourceOf(x))
-}
-
-// answered counts a request, and other work that it has caused.
-func (c *Consumer) answered(
-	req *request.Request, client uint64, by way, sample, work float64, bytes uint64, now time.Time,
-) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = now
-	c.counts.all.Requests++
-	if by == passed {
-		c.counts.all.Passed++
-	}
-	c.counts.all.Bytes += bytes
-	c.counts.all.Alone += aloneRequest + aloneByte*float64(bytes)
-	c.work += c.requestWorkLocked(by, sample, bytes) + work
-	c.clients[0].add(client)
-	c.noteLocked(req, now)
-}
-
-// sent counts bytes of a body.
-func (c *Consumer) sent(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.counts.all.Bytes += uint64(n)
-	c.counts.all.Alone += aloneByte * float64(n)
-	c.work += passedByteCost * float64(n)
 }
 
 // countedBody counts the bytes of a body whose length is not known.
@@ -298,23 +288,22 @@ func (r countedResponder) Respond(resp *exchange.Response) {
 }
 
 // Delivered is what watches from caches were sent.
-type Delivered struct{ Events, Bytes uint64 }
+type Delivered struct{ Events, Bytes, Writes uint64 }
 
 func (d Delivered) plus(e Delivered) Delivered {
-	return Delivered{d.Events + e.Events, d.Bytes + e.Bytes}
+	return Delivered{d.Events + e.Events, d.Bytes + e.Bytes, d.Writes + e.Writes}
 }
 
-// WatchEnded counts a watch from a cache that has ended. streams says that it was one of several on its
-// connection.
-func (r *Register) WatchEnded(n Name, d Delivered, streams bool) {
+func (d Delivered) minus(e Delivered) Delivered {
+	return Delivered{d.Events - e.Events, d.Bytes - e.Bytes, d.Writes - e.Writes}
+}
+
+// WatchEnded counts a watch from a cache that has ended. shared is 1 if others shared its connection.
+func (r *Register) WatchEnded(n Name, d Delivered, shared int) {
 	c := r.named(n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := 0
-	if streams {
-		i = 1
-	}
-	c.ended[i] = c.ended[i].plus(d)
+	c.ended[shared] = c.ended[shared].plus(d)
 }
 
 // Watches are a consumer's open watches from caches.
@@ -347,18 +336,16 @@ func (r *Register) round(least time.Duration) time.Duration {
 		return 0
 	}
 	r.attribute(r.sources.Watches(), r.sources.Followed(), machine.ProcessorTime(), time.Now())
+	r.makeRoom()
 	return time.Since(began)
 }
 
 // attribute divides the processor time since the last round among the consumers, in the proportions of the
 // model. So their sum is what was measured.
 func (r *Register) attribute(open map[Name]Watches, followed uint64, cpu time.Duration, now time.Time) {
-	for n := range open {
-		r.named(n)
-	}
 	base := r.named(own)
 	last := r.rounds
-	r.rounds.at, r.rounds.cpu, r.rounds.events = now, cpu, followed
+	r.rounds = rounds{now, cpu, followed}
 	all := r.all()
 	work := make([]float64, len(all))
 	sum := 0.
@@ -384,43 +371,7 @@ func (r *Register) attribute(open map[Name]Watches, followed uint64, cpu time.Du
 func (r *Register) all() []*Consumer {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	all := slices.Collect(maps.Values(r.kept))
-	slices.SortFunc(all, func(a, b *Consumer) int {
-		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Program, b.Program))
+	return slices.SortedFunc(maps.Values(r.kept), func(a, b *Consumer) int {
+		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Program, b.Program))
 	})
-	return all
-}
-
-// round takes what the consumer has done since the last round.
-func (c *Consumer) round(open Watches, now time.Time) (work float64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open, c.crowded = open.Open, open.Copies
-	for i := range c.seen {
-		c.deliveredLocked(i, c.ended[i].plus(open.Sent[i]))
-	}
-	for _, h := range c.habits {
-		h.turn(now, habitWindow)
-	}
-	if c.window.turn(now, habitWindow) {
-		c.clients = [2]clients{{}, c.clients[0]}
-	}
-	c.budget.grow(now, c.register.health.suffers(now))
-	work, c.work = c.work, 0
-	return work
-}
-
-// deliveredLocked counts what watches were sent since the last round. A watch that has just ended may be
-// missing in one round.
-func (c *Consumer) deliveredLocked(i int, all Delivered) {
-	seen := c.seen[i]
-	if all.Events < seen.Events || all.Bytes < seen.Bytes {
-		return
-	}
-	d := Delivered{all.Events - seen.Events, all.Bytes - seen.Bytes}
-	c.seen[i] = all
-	c.counts.all.Events += d.Events
-	c.counts.all.Bytes += d.Bytes
-	c.counts.all.Alone += aloneEvent * float64(d.Events)
-	c.work += deliveryWork(d, i == 1)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/exposition"
@@ -20,21 +21,21 @@ type Report struct {
 
 // Row is one consumer.
 type Row struct {
-	Account    string    `json:"account,omitempty"` // only for clients on this host
-	Program    string    `json:"program"`
-	First      time.Time `json:"first"`
-	Clients    float64   `json:"clients"` // an estimate, of those of the last five to ten minutes
-	Watches    int       `json:"watches"` // open ones that caches serve
-	Requests   float64   `json:"requestsPerSecond"`
-	Passed     float64   `json:"passedPerSecond"`  // of these to kube-apiserver
-	Limited    float64   `json:"limitedPerSecond"` // of these rejected
-	Bytes      float64   `json:"bytesPerSecond"`
-	Events     float64   `json:"eventsPerSecond"` // to watches
-	Processors float64   `json:"processors"`
-	Alone      float64   `json:"aloneProcessors"`          // an estimate of kube-apiserver's without this proxy
-	Budget     float64   `json:"readsPerSecond,omitempty"` // that may pass; 0 is any number
-	Total      Total     `json:"total"`
-	Faults     []string  `json:"faults"`
+	User     string    `json:"user,omitempty"` // only for clients on this host
+	Program  string    `json:"program"`
+	First    time.Time `json:"first"`
+	Clients  float64   `json:"clients"` // an estimate, of those of the last five to ten minutes
+	Watches  int       `json:"watches"` // open ones that caches serve
+	Requests float64   `json:"requestsPerSecond"`
+	Passed   float64   `json:"passedPerSecond"`   // of these to kube-apiserver
+	Rejected float64   `json:"rejectedPerSecond"` // of these, because of the budget
+	Bytes    float64   `json:"bytesPerSecond"`
+	Events   float64   `json:"eventsPerSecond"` // to watches
+	CPU      float64   `json:"cpu"`             // in cores
+	Alone    float64   `json:"cpuAlone"`        // an estimate of kube-apiserver's without this proxy, in cores
+	Budget   float64   `json:"budget"`          // reads a second that may pass; 0 is any number
+	Total    Total     `json:"total"`
+	Faults   []string  `json:"faults"`
 }
 
 // Total is what a consumer has used in all.
@@ -56,7 +57,7 @@ func (r *Register) Report(most int) Report {
 		}
 	}
 	slices.SortStableFunc(report.Consumers, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.Processors, a.Processors), cmp.Compare(b.Total.CPUSeconds, a.Total.CPUSeconds))
+		return cmp.Or(cmp.Compare(b.CPU, a.CPU), cmp.Compare(b.Total.CPUSeconds, a.Total.CPUSeconds))
 	})
 	report.Consumers = report.Consumers[:min(most, len(report.Consumers))]
 	return report
@@ -68,11 +69,11 @@ func (c *Consumer) row(now time.Time) Row {
 	then, passed := c.counts.over(now)
 	d, seconds, all := c.counts.all.minus(then), max(passed, time.Second).Seconds(), c.counts.all
 	return Row{
-		Account: c.Account, Program: c.Program, First: c.first, Watches: c.open,
+		User: c.User, Program: c.Program, First: c.first, Watches: c.open,
 		Clients:  estimateClients(&c.clients[0], &c.clients[1]),
-		Requests: float64(d.Requests) / seconds, Passed: float64(d.Passed) / seconds, Limited: float64(d.Limited) / seconds,
+		Requests: float64(d.Requests) / seconds, Passed: float64(d.Passed) / seconds, Rejected: float64(d.Rejected) / seconds,
 		Bytes: float64(d.Bytes) / seconds, Events: float64(d.Events) / seconds,
-		Processors: d.CPU / seconds, Alone: d.Alone / seconds, Budget: c.budget.reads,
+		CPU: d.CPU / seconds, Alone: d.Alone / seconds, Budget: c.budget.reads,
 		Total:  Total{all.Requests, all.Passed, all.Bytes, all.CPU},
 		Faults: append([]string{}, c.faultsLocked(now)...),
 	}
@@ -80,17 +81,20 @@ func (c *Consumer) row(now time.Time) Row {
 
 var (
 	consumerRequests = exposition.Describe("counter", "watchfan_consumer_requests_total",
-		"Requests of an account and program. Only the ten that have cost most have series; watchfan consumers shows the others.")
-	consumerPassed = exposition.Describe("counter", "watchfan_consumer_passed_through_total",
-		"Requests of an account and program that kube-apiserver has answered. The difference to all is what it has been spared.")
+		"Requests of a user and program. Only the ten that have cost most have series; watchfan consumers shows the others.")
+	consumerPassed = exposition.Describe("counter", "watchfan_consumer_passthrough_requests_total",
+		"Requests of a user and program that kube-apiserver has answered. The difference to all is what it has been spared.")
 	consumerBytes = exposition.Describe("counter", "watchfan_consumer_bytes_total",
-		"Bytes sent to an account and program, compressed if they were sent so.")
-	consumerCPU = exposition.Describe("counter", "watchfan_consumer_cpu_seconds_total",
-		"Processor time that an account and program have cost, by a model whose sum is the process's. watchfan's own is that of following kube-apiserver.")
+		"Bytes sent to a user and program, compressed if they were sent so.")
+	consumerCPU = exposition.Describe("counter", "watchfan_consumer_cpu_seconds_total", "Processor time that a user and "+
+		"program have cost, by a model whose sum is the process's. watchfan's own is that of following kube-apiserver.")
 )
 
 // mostSeries is how many consumers have series.
 const mostSeries = 10
+
+// escaped is a label's value in Prometheus' text format.
+var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // writeMetrics writes the series of the consumers that have cost most. Without names it writes none.
 func (r *Register) writeMetrics(w io.Writer) {
@@ -109,8 +113,8 @@ func (r *Register) writeMetrics(w io.Writer) {
 	}
 	slices.SortStableFunc(all, func(a, b consumer) int { return cmp.Compare(b.CPU, a.CPU) })
 	for _, c := range all[:min(mostSeries, len(all))] {
-		labels := fmt.Sprintf("{account=%q,program=%q}", c.Account, c.Program)
-		fmt.Fprintf(w, "%s%s %d\n%s%s %d\n%s%s %d\n%s%s %g\n", consumerRequests, labels, c.Requests, consumerPassed, labels, c.Passed,
-			consumerBytes, labels, c.Bytes, consumerCPU, labels, c.CPU)
+		labels := fmt.Sprintf(`{user="%s",program="%s"}`, escaped.Replace(c.User), escaped.Replace(c.Program))
+		fmt.Fprintf(w, "%s%s %d\n%s%s %d\n%s%s %d\n%s%s %g\n", consumerRequests, labels, c.Requests, consumerPassed, labels,
+			c.Passed, consumerBytes, labels, c.Bytes, consumerCPU, labels, c.CPU)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/base/machine"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 )
 
@@ -34,9 +36,33 @@ type Seat struct {
 	left  func() bool   // reports whether the client has left; may be nil
 	limit time.Duration // of the wait to begin
 
+	Worker  Worker         // is told the processor time; nil is nobody
 	Refused *metav1.Status // the answer to the client if Begin reports false
 	held    *flow          // while the seat is held
 	since   time.Time      // when it was taken
+	timed   bool           // while Worker's time runs, on one thread
+	began   time.Duration  // by the clock of that thread
+}
+
+// Worker is told how much processor time the work between Begin and Give has taken.
+type Worker interface{ Worked(time.Duration) }
+
+// start starts Worker's time. Until stop, the goroutine keeps its thread, which costs nothing as long as it does
+// not wait.
+func (s *Seat) start() {
+	if s.Worker != nil {
+		runtime.LockOSThread()
+		s.timed, s.began = true, machine.ThreadTime()
+	}
+}
+
+// stop tells Worker the time since start. It reports whether that ran.
+func (s *Seat) stop() (ran bool) {
+	if ran, s.timed = s.timed, false; ran {
+		s.Worker.Worked(machine.ThreadTime() - s.began)
+		runtime.UnlockOSThread()
+	}
+	return ran
 }
 
 // Seat returns a seat of a user, not yet taken. Its read waits to begin for at most limit and
@@ -57,6 +83,7 @@ func (s *Seat) Begin() bool {
 	s.Refused = nil
 	switch s.take(s.queue.ctx, fresh, s.limit, s.left) {
 	case nil:
+		s.start()
 		return true
 	case ErrRefused:
 		if c := s.queue.purpose.Refused; c != nil {
@@ -151,6 +178,7 @@ func (w *seatWait) await(ctx context.Context, limit time.Duration, left func() b
 
 // Give gives the seat up, if it is held.
 func (s *Seat) Give() {
+	s.stop()
 	if s.held != nil {
 		s.queue.release(s.held)
 		s.held = nil
@@ -164,13 +192,16 @@ func (s *Seat) Pause() {
 	if s.held == nil || s.queue.pool.waiting.Load() == 0 || time.Since(s.since) < seatTime {
 		return
 	}
-	q, f := s.queue, s.held
+	q, f, timed := s.queue, s.held, s.stop()
 	s.held = nil
 	q.pool.mu.Lock()
 	q.holdLocked(f, -1)
 	w := q.waitLocked(f, paused) // before others begin in its place
 	q.pool.mu.Unlock()
 	_ = s.wait(q.ctx, f, w, 0, nil) // fails if the server is stopping; then the work goes on without a seat
+	if timed {
+		s.start()
+	}
 }
 
 // piece is the number of bytes that are compressed or sealed between two calls of Pause. It takes a

@@ -239,3 +239,63 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+// Agents that are not there yet cost what a cluster's objects and events make of them, and through watchfan a few
+// requests a second.
+func TestWhatIf(t *testing.T) {
+	var samples [2]*sample
+	for i, seconds := range []float64{100, 110} {
+		families, err := scrape(strings.NewReader(load{pods: 1000, events: 50, cpu: 1}.after(seconds)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples[i] = newSample(families, time.Unix(int64(seconds), 0))
+	}
+	const lists, object = 5000 / 15., 2000
+	for given, want := range map[string]WhatIf{
+		"agents=5000 list=pods every=15s": {
+			Straight: Load{exactly(lists), exactly(lists * 5000 * object), requestCost.apiserver.times(lists).plus(objectCost.apiserver.times(lists * 5000))},
+			Through: Load{Range{30, 30 + lists/2, 30 + lists}, exactly(30 * object),
+				requestCost.apiserver.times(30).plus(Range{0, reviewCost.Mid * lists / 2, reviewCost.High * lists})}},
+		"agents=5000 list=pods every=15s resourceVersion=0": {
+			Straight: Load{exactly(lists), exactly(lists * 5000 * object), requestCost.apiserver.times(lists).plus(objectCost.apiserver.times(lists * 5000))},
+			Through:  Load{Range{0, lists / 2, lists}, Range{}, Range{0, reviewCost.Mid * lists / 2, reviewCost.High * lists}}},
+		"agents=20 get=pods every=1s": {
+			Straight: Load{exactly(20), exactly(20 * object), requestCost.apiserver.times(20)},
+			Through: Load{Range{20, 21, 22}, exactly(20 * object),
+				requestCost.apiserver.times(20).plus(Range{0, reviewCost.Mid, reviewCost.High * 2})}},
+		"agents=900 watch=pods": {
+			Straight: Load{exactly(2), exactly(900 * 50 * object), requestCost.apiserver.times(2).plus(deliveryCost.apiserver.times(900 * 50))},
+			Through: Load{Range{0, 450. / reviewInterval, 900. / reviewInterval}, Range{},
+				Range{0, reviewCost.Mid * 450 / reviewInterval, reviewCost.High * 900 / reviewInterval}}},
+	} {
+		pairs := make(map[string]string)
+		for field := range strings.FieldsSeq(given) {
+			key, value, _ := strings.Cut(field, "=")
+			pairs[key] = value
+		}
+		a, err := parseAgents(pairs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.estimate(samples[0], samples[1], 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at, loads := range map[string][2]Load{"straight": {got.Straight, want.Straight}, "through": {got.Through, want.Through}} {
+			for what, r := range map[string][2]Range{"requests": {loads[0].Requests, loads[1].Requests},
+				"bytes": {loads[0].Bytes, loads[1].Bytes}, "CPU": {loads[0].CPU, loads[1].CPU}} {
+				if !near(r[0].Low, r[1].Low) || !near(r[0].Mid, r[1].Mid) || !near(r[0].High, r[1].High) {
+					t.Errorf("%s, %s, %s: got %v, want %v", given, at, what, r[0], r[1])
+				}
+			}
+		}
+		if got.Watchfan.CPU.Mid <= 0 || got.Watchfan.CPU.Mid >= got.Straight.CPU.Mid {
+			t.Errorf("%s: watchfan takes %v", given, got.Watchfan.CPU)
+		}
+	}
+	missing := &Agents{Agents: 1, Verb: "get", Resource: "things.example.com", Every: 1}
+	if _, err := missing.estimate(samples[0], samples[1], 3); err == nil || !strings.Contains(err.Error(), "things.example.com") {
+		t.Errorf("an unknown resource: %v", err)
+	}
+}

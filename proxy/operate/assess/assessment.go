@@ -25,6 +25,7 @@ type Assessment struct {
 	Storm     Storm      `json:"storm"`
 	Total     Resource   `json:"total"`
 	Resources []Resource `json:"resources"` // those that profit most first
+	WhatIf    *WhatIf    `json:"whatIf,omitempty"`
 
 	Missing []string `json:"missing"` // what is not known, and what that means
 }
@@ -178,7 +179,7 @@ func (a *Assessment) estimate() {
 	a.Tier.CPU = cpuOf(deliveryCost.watchfan, objectCost.watchfan, t.Deliveries, t.Objects)
 	objects, busy := 0.0, 0.0
 	for _, r := range a.Resources {
-		objects += r.Stored * cmp.Or(r.eventBytes, defaultObjectBytes)
+		objects += r.Stored * r.objectBytes()
 		if r.Events >= 1 {
 			busy++
 		}
@@ -192,3 +193,5 @@ func (a *Assessment) estimate() {
 
 // defaultObjectBytes is the size of objects of which no event has been seen.
 const defaultObjectBytes = 2000
+
+func (r *Resource) objectBytes() float64 { return cmp.Or(r.eventBytes, defaultObjectBytes) }

@@ -31,17 +31,24 @@ type command struct {
 	pause    time.Duration
 	replicas int
 	output   string
+	given    map[string]string // --what-if
+	agents   *Agents           // nil for none
 }
 
 // Command returns the command watchfan assess. It ends early when its context ends.
 func Command() *cobra.Command {
 	var c command
 	assess := &cobra.Command{
-		Use:     "assess",
-		Short:   "Estimate what watchfan would change for a cluster",
-		Long:    usage,
-		Args:    cobra.NoArgs,
-		PreRunE: func(*cobra.Command, []string) error { return c.check() },
+		Use:   "assess",
+		Short: "Estimate what watchfan would change for a cluster",
+		Long:  usage,
+		Args:  cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			if len(c.given) > 0 {
+				c.agents, err = parseAgents(c.given)
+			}
+			return errors.Join(err, c.check())
+		},
 		RunE: func(assess *cobra.Command, _ []string) error {
 			err := c.run(assess.Context(), assess.OutOrStdout(), assess.ErrOrStderr())
 			if assess.Context().Err() != nil {
@@ -56,6 +63,7 @@ func Command() *cobra.Command {
 	flags.AddFlagSet(server.Flags())
 	flags.DurationVar(&c.pause, "for", 30*time.Second, "`DURATION` between the two readings, 1s to 1h: a longer one averages more")
 	flags.IntVar(&c.replicas, "replicas", 3, "`NUMBER` of replicas of watchfan to reckon with, 1 to 100")
+	flags.StringToStringVar(&c.given, "what-if", nil, whatIfUsage)
 	flags.StringVarP(&c.output, "output", "o", "text", "`FORMAT`: text or json")
 	return assess
 }
@@ -101,6 +109,11 @@ func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {
 	a, err := assess(before, after, c.replicas)
 	if err != nil {
 		return err
+	}
+	if c.agents != nil {
+		if a.WhatIf, err = c.agents.estimate(before, after, c.replicas); err != nil {
+			return err
+		}
 	}
 	a.Server = server.Address()
 	if c.output == "text" {

@@ -50,12 +50,12 @@ func TestRun(t *testing.T) {
 	}))
 	defer server.Close()
 	kubeconfig := kubeconfigOf(t, server.URL)
-	stdout, stderr, err := try(t, "--kubeconfig", kubeconfig, "--for=1s")
+	stdout, stderr, err := try(t, "--kubeconfig", kubeconfig, "--for=1s", "--what-if=agents=100,watch=pods")
 	if err != nil || reads.Load() != 2 {
 		t.Fatalf("%v after %d reads: %s", err, reads.Load(), stderr)
 	}
 	for _, want := range []string{server.URL + ", kube-apiserver v1.36.3, ", " s, with 3 replicas of watchfan", "You need it",
-		"the clients of pods profit most", "  pods\n", "  total\n", "watchfan, 3 replicas together"} {
+		"the clients of pods profit most", "  pods\n", "  total\n", "watchfan, 3 replicas together", "If 100 agents watch pods every 450 s:", "kube-apiserver, through watchfan"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -64,11 +64,13 @@ func TestRun(t *testing.T) {
 		t.Error(stdout)
 	}
 
-	if stdout, stderr, err = try(t, "--kubeconfig", kubeconfig, "--for=1s", "-o", "json", "--replicas=5"); err != nil {
+	if stdout, stderr, err = try(t, "--kubeconfig", kubeconfig, "--for=1s", "-o", "json", "--replicas=5",
+		"--what-if=agents=100,list=pods,every=10s"); err != nil {
 		t.Fatal(err, stderr)
 	}
 	var a Assessment
-	if err := json.Unmarshal([]byte(stdout), &a); err != nil || a.Replicas != 5 || a.Verdict != Needed || a.Resources[0].Resource != "pods" {
+	if err := json.Unmarshal([]byte(stdout), &a); err != nil || a.Replicas != 5 || a.Verdict != Needed || a.Resources[0].Resource != "pods" ||
+		a.WhatIf.Straight.Requests.Mid != 10 {
 		t.Errorf("%v, %+v", err, a)
 	}
 }
@@ -85,6 +87,10 @@ func TestErrors(t *testing.T) {
 	f("--replicas=0: give 1 to 100", "--replicas=0")
 	f("--output=xml is unknown: give text or json", "-o", "xml")
 	f(`"x"`, "x")
+	f("give agents=NUMBER, get, list or watch=RESOURCE", "--what-if=agents=5,list=pods")
+	f("has get= and list=: give one", "--what-if=agents=5,list=pods,get=pods,every=1s")
+	f("has resourceVersion=5: give 0", "--what-if=agents=5,list=pods,every=1s,resourceVersion=5")
+	f("has rate=: give agents", "--what-if=rate=5")
 	f("--kubeconfig=/no/such does not exist", "--kubeconfig=/no/such")
 	f("connection refused", "--kubeconfig", kubeconfigOf(t, "http://127.0.0.1:1"))
 	for code, want := range map[int]string{

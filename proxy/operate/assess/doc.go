@@ -8,6 +8,7 @@
 //	sample.go      one scrape, by resource
 //	figures.go     what a delivery, an object and a watch cost, as bench has measured it
 //	assessment.go  two samples and the figures, to an Assessment
+//	what_if.go     what a program would cost that is not there yet
 //	verdict.go     whether the cluster needs watchfan, and why
 //	text.go        the Assessment as a table
 //

@@ -43,7 +43,7 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s does not say %q", c.file, c.says)
 		}
 	}
-	for _, r := range []Range{k, w, objectCost.apiserver, objectCost.watchfan, watchMemory.apiserver, watchMemory.watchfan, reviewCost} {
+	for _, r := range []Range{k, w, objectCost.apiserver, objectCost.watchfan, watchMemory.apiserver, watchMemory.watchfan, reviewCost, requestCost.apiserver, requestCost.watchfan} {
 		if !(0 < r.Low && r.Low <= r.Mid && r.Mid <= r.High) {
 			t.Errorf("%+v is no range", r)
 		}

@@ -25,6 +25,9 @@ func (a *Assessment) writeText(w io.Writer) {
 	fmt.Fprintln(w)
 	a.writeResources(w)
 	a.writeCosts(w)
+	if a.WhatIf != nil {
+		a.WhatIf.writeText(w)
+	}
 	for _, m := range a.Missing {
 		fmt.Fprintf(w, "Missing: %s\n", m)
 	}

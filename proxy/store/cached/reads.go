@@ -212,8 +212,9 @@ func (c *Reads) AwaitEnds(d time.Duration) {
 
 // newRead returns a read that has just arrived. The caller releases it.
 func (c *Reads) newRead(x *exchange.Exchange, id auth.Identity, req *request.Request) *read {
-	return &read{Request: req, reads: c, id: id, arrived: time.Now(), conn: x.Conn, consumer: c.Consumers.Of(x, id),
-		first: c.Authorizer.HasGroup(id, c.Consumers.Exempt())}
+	r := &read{Request: req, reads: c, id: id, arrived: time.Now(), conn: x.Conn}
+	r.consumer, r.first = c.Consumers.Of(x, id)
+	return r
 }
 
 // Serve answers req from a cache if possible. Otherwise it ends req with Config.End, perhaps after it
@@ -349,5 +350,7 @@ func (c *Reads) seat(r *read) *fairness.Seat {
 	if r.first {
 		queue = c.first
 	}
-	return queue.Seat(r.flow(), limit, r.conn.Left, r.conn.EndArrival)
+	seat := queue.Seat(r.flow(), limit, r.conn.Left, r.conn.EndArrival)
+	seat.Worker = r.consumer
+	return seat
 }

@@ -234,7 +234,7 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	if s.account != nil {
 		s.account.Close()
 	}
-	c.Consumers.WatchEnded(s.watcher.Consumer(), s.watcher.Delivered(), s.watcher.Protocol == watchers.OverHTTP2)
+	c.Consumers.WatchEnded(s.watcher.Consumer(), s.watcher.Delivered(), s.watcher.Shared())
 	if reason == fanout.Evicted && s.evicted != nil {
 		s.watcher.LogEvicted(s.evicted, c.Metrics.watchers, c.log)
 	}

@@ -15,8 +15,16 @@ func (w *Watcher) Consumer() consumers.Name {
 
 // Delivered returns what the watch was sent. It is called after its end.
 func (w *Watcher) Delivered() consumers.Delivered {
-	events, bytes := w.Sub.Delivered()
-	return consumers.Delivered{Events: events, Bytes: bytes}
+	events, bytes, writes := w.Sub.Delivered()
+	return consumers.Delivered{Events: events, Bytes: bytes, Writes: uint64(writes)}
+}
+
+// Shared is 1 if others may share the connection of the watch.
+func (w *Watcher) Shared() int {
+	if w.Protocol == OverHTTP2 {
+		return 1
+	}
+	return 0
 }
 
 // patience is how long a shard may take to say what it has delivered.
@@ -42,17 +50,16 @@ func (ws *Register) ByConsumer(flusher *fanout.Flusher) map[consumers.Name]consu
 	all, same := make(map[consumers.Name]consumers.Watches), make(map[copies]int)
 	for i, st := range flusher.Inspect(subs, patience) {
 		w := open[i]
-		name, shares := w.Consumer(), 0
-		if w.Protocol == OverHTTP2 {
-			shares = 1
+		name, shared := w.Consumer(), w.Shared()
+		if shared == 1 {
 			scope := w.Scope.Value()
 			same[copies{name, w.Conn.RemoteAddr().String(), w.Lane.GVR.GroupResource().String(), scope.Labels,
 				scope.Fields, scope.Namespace + "/" + scope.Name}]++
 		}
 		of := all[name]
 		of.Open++
-		of.Sent[shares].Events += st.Events
-		of.Sent[shares].Bytes += st.Bytes
+		sent := &of.Sent[shared]
+		sent.Events, sent.Bytes, sent.Writes = sent.Events+st.Events, sent.Bytes+st.Bytes, sent.Writes+uint64(st.Writes)
 		all[name] = of
 	}
 	addCopies(all, same)
@@ -73,7 +80,8 @@ func addCopies(all map[consumers.Name]consumers.Watches, same map[copies]int) {
 	}
 	for o, n := range worst {
 		w := all[o.consumer]
-		w.Copies = append(w.Copies, fmt.Sprintf("%d informers for %s: one connection has as many watches of the same", n, o.what))
+		w.Copies = append(w.Copies,
+			fmt.Sprintf("%d informers for %s: one connection has as many watches of the same", n, o.what))
 		all[o.consumer] = w
 	}
 }

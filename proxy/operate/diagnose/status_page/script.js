@@ -679,14 +679,15 @@ async function askConsumers() {
 
 function showConsumers(answer) {
   const shown = answer.consumers.filter((c) => c.total.requests > 0 || c.watches > 0).slice(0, consumersShown);
+  const cores = (n) => (1000 * n).toFixed(0) + "m";
   $("consumers-part").hidden = shown.length === 0;
   setText($("consumers-count"), answer.suffers ? "kube-apiserver is slow, fails or refuses requests" : "");
   $("consumers-list").replaceChildren(...shown.map((c) => node("li", {},
-    node("strong", {}, c.program), " · " + (c.account || "account shown on this host only") + " · " + (1000 * c.processors).toFixed(0) + "m CPU, alone " + (1000 * c.aloneProcessors).toFixed(0) + "m",
+    node("strong", {}, c.program), " · " + (c.user || "user shown on this host only") + " · " + cores(c.cpu) + " CPU, alone " + cores(c.cpuAlone),
     node("small", {}, [
       count(c.requestsPerSecond) + " requests/s, " + count(c.passedPerSecond) + " of them to kube-apiserver",
       bytes(c.bytesPerSecond) + "/s", of(c.watches, "watch", "es"), of(Math.round(c.clients), "client"),
-      c.limitedPerSecond > 0 && count(c.limitedPerSecond) + "/s rejected, at most " + count(c.readsPerSecond) + " may pass",
+      c.rejectedPerSecond > 0 && count(c.rejectedPerSecond) + "/s rejected, at most " + count(c.budget) + " may pass",
     ].filter(Boolean).join(" · ")),
     ...c.faults.map((fault) => node("small", {}, fault)))));
 }

@@ -30,6 +30,7 @@ type DebugAccounts struct {
 	Largest   []DebugHolder    `json:"largest"` // at most 20, the largest first
 }
 
+// DebugHolder is what one source holds.
 type DebugHolder struct {
 	Source   string           `json:"source,omitempty"` // only for clients on this host
 	Stranger bool             `json:"stranger"`         // then the source is an address

@@ -71,6 +71,7 @@ type DebugCheck struct {
 	Error string `json:"error,omitempty"` // "" is ok
 }
 
+// RunChecks returns the outcomes of checks, in their order.
 func RunChecks(checks []Check) (outcomes []DebugCheck) {
 	for _, check := range checks {
 		outcome := DebugCheck{Name: check.Name}
@@ -125,6 +126,7 @@ type DebugBucket struct {
 	Count uint64  `json:"count"`
 }
 
+// LanesPage answers /debug/lanes with what state returns.
 func LanesPage(state func() DebugState) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { page(w, r, state) }
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
+// WatcherList answers /debug/watchers.
 type WatcherList struct {
 	Total    int                    `json:"total"`    // watches that are served from caches
 	Matching int                    `json:"matching"` // watches that match the query

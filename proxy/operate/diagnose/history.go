@@ -57,6 +57,7 @@ type Sample struct {
 // NewHistory returns a History of the figures that read returns. The caller calls Run.
 func NewHistory(read func() DebugTotals) *History { return &History{read: read} }
 
+// Run takes samples until ctx ends.
 func (h *History) Run(ctx context.Context) {
 	h.take(reading{time.Now(), h.read()})
 	for exchange.Sleep(ctx, sampleEvery) {
@@ -142,6 +143,7 @@ func (h *History) Latest(now time.Time) *Sample {
 	return nil
 }
 
+// HistoryPage answers /debug/history with the samples, in JSON.
 func HistoryPage(h *History) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !onlyReads(w, r, "the history can only be read") {

@@ -21,6 +21,7 @@ import (
 // ObservedPath is the page that says what was observed.
 const ObservedPath = "/debug/observed"
 
+// DebugObserved is the answer of /debug/observed.
 type DebugObserved struct {
 	Time time.Time `json:"time"`
 	observe.Report

@@ -38,6 +38,7 @@ type Observer struct {
 	results *results
 	held    held
 	ruling  atomic.Pointer[ruling]
+	listed  listed
 	seed    maphash.Seed
 	ctx     context.Context
 	running sync.WaitGroup // the observations
@@ -50,15 +51,15 @@ type Observer struct {
 
 // New returns an Observer whose observations end with ctx. Wait returns after them.
 func New(ctx context.Context, cfg Config) *Observer {
-	o := &Observer{Config: cfg, ctx: ctx, seed: maphash.MakeSeed(), moved: make(map[*following]struct{})}
+	o := &Observer{Config: cfg, ctx: ctx, seed: maphash.MakeSeed(), moved: make(map[*following]struct{}),
+		listed: listed{at: make(map[uint64]list), late: make(map[uint64]struct{})}}
 	if cfg.Options.Tuning.MostWatches == 0 {
 		cfg.Options.Tuning.MostWatches = 1000
 	}
 	if o.held.most = cfg.Options.Tuning.MostBytes; o.held.most == 0 {
 		o.held.most = 64 << 20
 	}
-	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()},
-		listed: &listed{at: make(map[uint64]uint64), late: make(map[uint64]struct{})}})
+	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()}})
 	o.results = newResults(cfg.Metrics, func() float64 { return float64(o.held.bytes.Load()) })
 	return o
 }
@@ -101,6 +102,7 @@ func (o *Observer) SetRules(rules Rules, named map[string]string, progress func(
 		}
 	}
 	o.ruling.Store(now)
+	o.listed.forget()
 	o.mu.Unlock()
 	until := progress() // after the change, since which nobody is told more on the terms before
 	was.until.Store(&until)
@@ -112,7 +114,7 @@ func (o *Observer) SetRules(rules Rules, named map[string]string, progress func(
 func (f *following) isMoved(now *ruling) bool {
 	other := now.view(f.client) != f.read.View
 	if other {
-		now.listed.tellLate(f.observer.who(f.client, ""))
+		f.observer.listed.tellLate(f.observer.who(f.client, ""))
 	}
 	return other || now.mode(f.client) != f.mode
 }

@@ -3,7 +3,6 @@ package observe
 import (
 	"cmp"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,7 +63,6 @@ type ruling struct {
 	terms
 	past      []*past // the latest last, at most mostPast
 	forgotten *past   // the latest of those that are not known any more; nil for none
-	listed    *listed
 }
 
 // past is terms that were in force. Clients were told of each resource up to a resourceVersion at most while
@@ -87,7 +85,7 @@ func (p *past) covers(of schema.GroupResource, rv uint64) bool {
 // next returns the ruling after g, and what g has become.
 func (g *ruling) next(t terms) (next *ruling, was *past) {
 	was = &past{terms: g.terms}
-	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten, listed: g.listed.next()}
+	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten}
 	if len(next.past) > mostPast {
 		next.forgotten, next.past = next.past[0], next.past[1:]
 	}
@@ -104,29 +102,41 @@ func (g *ruling) mayKnowOther(c Client, now *view.View, rv uint64) bool {
 	return g.forgotten != nil && g.forgotten.covers(c.Resource, rv) && (now != nil || g.mayView(c) || g.forgotten.mayView(c))
 }
 
-// listed is which clients have listed since a ruling, although they might know as much from before.
+// listed is which clients have listed since the last ruling, although they might know as much in another form,
+// and who has been told late.
 type listed struct {
 	mu   sync.Mutex
-	at   map[uint64]uint64   // the resourceVersion of the list, by a hash of the client and what it reads
+	at   map[uint64]list     // by a hash of the client and what it reads
 	late map[uint64]struct{} // clients that kube-apiserver has told more, after a ruling, in the form before
 }
 
-// mostListed bounds each. More have to list again until there is something new.
-const mostListed = 1 << 16
-
-// next returns what is known of clients with the next ruling.
-func (l *listed) next() *listed {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return &listed{at: make(map[uint64]uint64), late: maps.Clone(l.late)}
+// list is the first of a client: as of a resourceVersion or later, in a view.
+type list struct {
+	rv   uint64
+	view *view.View
 }
 
-func (l *listed) put(who, rv uint64) {
+// mostListed bounds each. Beyond it, clients have to list more often, or may be told late unnoticed.
+const mostListed = 1 << 16
+
+// note notes a list. Without a doubt about what the client knows otherwise, nothing has to be known of it.
+func (l *listed) note(who uint64, now list, doubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.at) < mostListed {
-		l.at[who] = rv
+	if first, ok := l.at[who]; !doubt || ok && first.view == now.view && first.rv <= now.rv {
+		return
 	}
+	if len(l.at) >= mostListed {
+		clear(l.at)
+	}
+	l.at[who] = now
+}
+
+// forget forgets the lists: clients may have been told in another form since.
+func (l *listed) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.at)
 }
 
 // tellLate says that a client is told more by kube-apiserver.
@@ -145,12 +155,12 @@ func (l *listed) isLate(client uint64) bool {
 	return late
 }
 
-// since reports whether a client has listed, at rv or before.
-func (l *listed) since(who, rv uint64) bool {
+// since reports whether a client has listed at rv or before, in the form of the view now.
+func (l *listed) since(who uint64, now list, of schema.GroupResource) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, ok := l.at[who]
-	return ok && at <= rv
+	last, ok := l.at[who]
+	return ok && last.rv <= now.rv && last.view.SameFor(now.view, of)
 }
 
 // readBy identifies a client and what it reads of its resource.
@@ -165,7 +175,7 @@ func (o *Observer) who(c Client, scope string) uint64 {
 
 // mayKnowOther is ruling.mayKnowOther, of a client that kube-apiserver may have told more too.
 func (o *Observer) mayKnowOther(g *ruling, c Client, now *view.View, rv uint64) bool {
-	return g.mayKnowOther(c, now, rv) || g.listed.isLate(o.who(c, ""))
+	return g.mayKnowOther(c, now, rv) || o.listed.isLate(o.who(c, ""))
 }
 
 // Outdated reports whether what a client, which reads in view v, knows as of rv may be of another form than it
@@ -175,7 +185,7 @@ func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) boo
 	if now := g.view(c); now != v {
 		return true // the rules have just changed
 	}
-	return o.mayKnowOther(g, c, v, rv) && !g.listed.since(o.who(c, scope), rv)
+	return o.mayKnowOther(g, c, v, rv) && !o.listed.since(o.who(c, scope), list{rv, v}, c.Resource)
 }
 
 // List notes that a client is sent a list as of rv or later in view v. It reports whether that is its view still.
@@ -184,8 +194,6 @@ func (o *Observer) List(c Client, v *view.View, scope string, rv uint64) bool {
 	if g.view(c) != v {
 		return false
 	}
-	if o.mayKnowOther(g, c, v, rv) {
-		g.listed.put(o.who(c, scope), rv)
-	}
+	o.listed.note(o.who(c, scope), list{rv, v}, o.mayKnowOther(g, c, v, rv))
 	return true
 }

@@ -1,0 +1,85 @@
+package observe_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/watchfan/watchfan/proxy/gate/view"
+	"github.com/watchfan/watchfan/proxy/store/observe"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+)
+
+// A client that resumes from what it was told in another view has to list, however often rules, labels and views
+// have changed meanwhile. One that knows more than others were told before does not have to, and nobody
+// has to twice.
+func TestOutdated(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	config := func(name, keep string) view.Config {
+		return view.Config{Name: view.Name(name), Resources: []view.Part{{Resource: "pods", Keep: []view.Kept{view.Kept(keep)}}}}
+	}
+	lists, resumes := 0, 0
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		views := view.New(&view.Options{Views: view.Configs{config("a", "x"), config("b", "x")}}, metrics.NewSet())
+		o := observe.New(t.Context(), observe.Config{Options: &observe.Options{}, Views: views, Metrics: metrics.NewSet(), Guard: proxytest.Guard()})
+		rv := uint64(1)
+		progress := func() map[schema.GroupResource]uint64 { return map[schema.GroupResource]uint64{pods: rv} }
+		type informer struct {
+			observe.Client
+			rv    uint64     // as of which it knows its resource; 0 for nothing
+			in    *view.View // in which it has been told so
+			moved uint64     // up to which it may have been told in another form than now
+		}
+		var all []*informer
+		for i := range 6 {
+			c := observe.Client{User: fmt.Sprintf("system:serviceaccount:n%d:app", i%3), UserAgent: fmt.Sprint(i), Resource: pods}
+			if i > 2 {
+				c.In = []string{"", "a", "b"}[i%3]
+			}
+			all = append(all, &informer{Client: c})
+		}
+		for range 400 {
+			switch rv += uint64(rng.IntN(2)); rng.IntN(4) {
+			case 0:
+				before := make([]*view.View, len(all))
+				for i, c := range all {
+					before[i] = o.View(c.Client)
+				}
+				if rng.IntN(4) == 0 {
+					views.Replace(&view.Options{Views: view.Configs{config("a", []string{"x", "y"}[rng.IntN(2)]), config("b", "x")}})
+				}
+				rules := observe.Rules{{Namespaces: []observe.Namespace{"n1"}, Mode: observe.Serve}, {ViewOf: observe.OfNamespace}}
+				named := map[string]string{"n0": []string{"a", "b", "none"}[rng.IntN(3)], "n1": "a", "n2": "b"}
+				o.SetRules(rules[rng.IntN(2):], named, progress)
+				for i, c := range all {
+					if !before[i].SameFor(o.View(c.Client), pods) {
+						c.moved = rv
+					}
+				}
+			default:
+				c := all[rng.IntN(len(all))]
+				now := o.View(c.Client)
+				outdated := c.rv != 0 && o.Outdated(c.Client, now, "scope", c.rv)
+				if c.rv != 0 && (!outdated && !c.in.SameFor(now, pods) || outdated && c.rv > c.moved) {
+					t.Fatalf("seed %d: %+v at %d: outdated %v", seed, c, rv, outdated)
+				}
+				if c.rv == 0 || outdated {
+					lists++
+					if !o.List(c.Client, now, "scope", rv) || o.Outdated(c.Client, now, "scope", rv) {
+						t.Fatalf("seed %d: %+v has to list again", seed, c)
+					}
+				} else {
+					resumes++
+				}
+				c.rv, c.in = rv, now
+			}
+		}
+	}
+	if lists < 500 || resumes < 500 {
+		t.Errorf("%d lists, %d resumes: this shows little", lists, resumes)
+	}
+}

@@ -190,7 +190,6 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Ledger:     s.ledger,
 		Audit:      s.audit,
 		Observer:   s.observer,
-		Views:      s.views,
 		Consumers:  s.consumers,
 		End:        s.end,
 		TooMany:    s.admission.TooManyWaiting,

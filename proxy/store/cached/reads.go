@@ -19,7 +19,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
-	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/store/observe"
@@ -44,7 +43,6 @@ type Config struct {
 	Ledger     *account.Ledger
 	Audit      *audit.Log
 	Observer   *observe.Observer
-	Views      *view.Views
 	Consumers  *consumers.Register
 	// End writes the end of a read that no cache answers: it is refused, or passes through.
 	End func(*exchange.Exchange, auth.Identity, *request.Request, request.Outcome)
@@ -71,7 +69,6 @@ type Reads struct {
 	sharding   *upstream.Sharding
 	crds       *registry.CRDWatcher
 	namespaces *registry.Namespaces
-	ruled      ruled
 	passing    *passing
 	patient    patientProofs
 	compressed compressedLists
@@ -103,7 +100,6 @@ func New(ctx context.Context, cfg Config) *Reads {
 		encodings:  upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
 		sharding:   upstream.NewSharding(cfg.Upstream, cfg.Guard),
 		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
-		ruled:      ruled{rules: cfg.Observer.Options.Clients},
 		APIs:       registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
 		patient:    patientProofs{remember.Coalescer[patientProof, proved]{Guard: cfg.Guard}},
 		passing:    newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),

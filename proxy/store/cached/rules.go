@@ -3,10 +3,8 @@ package cached
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,13 +19,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
-
-// ruled is what says how clients read.
-type ruled struct {
-	mu    sync.Mutex
-	rules observe.Rules
-	named map[string]string // the views that namespaces name, by namespace
-}
 
 // RuledView returns the view in which a rule has the client read; nil for none. It waits until the namespaces
 // are known, if one of them may name it.
@@ -100,7 +91,7 @@ func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
 // ReplaceViews makes the views that there are now count: it ends the watches in those that have been replaced
 // or are gone. Those whose form is the same end gracefully, and their clients resume.
 func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
-	ends := c.apply(func(*ruled) {})
+	ends := c.move(c.Observer.SetViews(c.Lanes.Progress))
 	by := make(map[string][2]*view.View)
 	for was, now := range replaced {
 		by[was.Name()] = [2]*view.View{was, now}
@@ -124,49 +115,25 @@ const movePace = time.Second / 2000
 // SetRules makes rules count: at once for new reads, and for open watches at a graceful end. It returns
 // when these have been asked to end.
 func (c *Reads) SetRules(rules observe.Rules) {
-	ends := c.apply(func(r *ruled) { r.rules = rules })
+	ends := c.move(c.Observer.SetRules(rules, c.Lanes.Progress))
 	c.spreadEnds(ends)
 	c.log.Info("Applied the rules of clients", "clients", len(rules), "watches", len(ends))
 }
 
-// setNamespaces makes the views that namespaces name count. Names of no view are logged once.
+// setNamespaces makes the views that namespaces name count.
 func (c *Reads) setNamespaces(all map[string]labels.Set) {
-	named := make(map[string]string)
-	for namespace, set := range all {
-		if name := set[view.Label]; name != "" {
-			named[namespace] = name
-		}
-	}
-	c.ruled.mu.Lock()
-	before := c.ruled.named
-	c.ruled.mu.Unlock()
-	if maps.Equal(named, before) {
+	changed, ends := c.Observer.SetNamespaces(all, c.Lanes.Progress)
+	if !changed {
 		return
 	}
-	said := make(map[string]bool)
-	for _, name := range before {
-		said[name] = true
-	}
-	for namespace, name := range named {
-		if !said[name] && c.Views.Get(name) == nil && c.Observer.AsksNamespaces() {
-			c.log.Warn("A namespace names a view that there is not: its clients read without", "namespace", namespace, "view", name)
-		}
-		said[name] = true
-	}
-	ends := c.apply(func(r *ruled) { r.named = named })
-	if len(ends) > 0 {
+	if ends = c.move(ends); len(ends) > 0 {
 		c.Lanes.Spawn(func(context.Context) { c.spreadEnds(ends) })
 	}
-	c.log.Info("Applied the views that namespaces name", "objects", len(named), "watches", len(ends))
+	c.log.Info("Applied the views that namespaces name", "watches", len(ends))
 }
 
-// apply changes what says how clients read. It ends the open watches whose view is another, and returns how
-// to end those that move.
-func (c *Reads) apply(change func(*ruled)) (ends []func()) {
-	c.ruled.mu.Lock()
-	defer c.ruled.mu.Unlock()
-	change(&c.ruled)
-	ends = c.Observer.SetRules(c.ruled.rules, c.ruled.named, c.Lanes.Progress)
+// move ends the open watches whose view is another, and adds to ends how to end those that move.
+func (c *Reads) move(ends []func()) []func() {
 	away := make(map[*watchers.Watcher]*fanout.Ending)
 	served, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool {
 		away[w] = c.ruledAway(w)

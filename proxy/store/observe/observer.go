@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -90,12 +92,53 @@ func (o *Observer) AsksNamespaces() bool {
 // Ruled reports whether there is any rule.
 func (o *Observer) Ruled() bool { return len(o.ruling.Load().rules) > 0 }
 
-// SetRules makes rules, the views that namespaces name, and the views that there are, count from now on. It
-// returns how to end each open watch that passes through and has another mode now. progress returns up to
-// which resourceVersion clients may have been told of each resource. One goroutine at a time calls it.
-func (o *Observer) SetRules(rules Rules, named map[string]string, progress func() map[schema.GroupResource]uint64) (ends []func()) {
+// Progress returns up to which resourceVersion clients may have been told of each resource.
+type Progress func() map[schema.GroupResource]uint64
+
+// SetRules makes rules count from now on. It returns how to end each open watch that passes through and whose
+// client reads in another way now.
+func (o *Observer) SetRules(rules Rules, progress Progress) (ends []func()) {
+	return o.set(func(t *terms) { t.rules = rules }, progress)
+}
+
+// SetViews makes the views that there are now count, as SetRules.
+func (o *Observer) SetViews(progress Progress) (ends []func()) {
+	return o.set(func(*terms) {}, progress)
+}
+
+// SetNamespaces makes the views that namespaces name by their labels count, as SetRules. It reports whether
+// they name others than before. A name of no view is logged once. One goroutine at a time calls it.
+func (o *Observer) SetNamespaces(all map[string]labels.Set, progress Progress) (changed bool, ends []func()) {
+	named, before := make(map[string]string), o.ruling.Load().named
+	for namespace, set := range all {
+		if name := set[view.Label]; name != "" {
+			named[namespace] = name
+		}
+	}
+	if maps.Equal(named, before) {
+		return false, nil
+	}
+	said := make(map[string]bool)
+	for _, name := range before {
+		said[name] = true
+	}
+	for namespace, name := range named {
+		if !said[name] && o.Views.Get(name) == nil && o.AsksNamespaces() {
+			o.Guard.Log.Warn("A namespace names a view that there is not: its clients read without", "namespace", namespace, "view", name)
+		}
+		said[name] = true
+	}
+	return true, o.set(func(t *terms) { t.named = named }, progress)
+}
+
+// set changes the terms.
+func (o *Observer) set(change func(*terms), progress Progress) (ends []func()) {
 	o.mu.Lock()
-	now, was := o.ruling.Load().next(terms{rules, named, o.Views.All()})
+	before := o.ruling.Load()
+	t := before.terms
+	change(&t)
+	t.views = o.Views.All()
+	now, was := before.next(t)
 	for f := range o.moved {
 		if f.isMoved(now) {
 			ends = append(ends, f.recall)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/gate/view"
@@ -53,8 +54,9 @@ func TestOutdated(t *testing.T) {
 					views.Replace(&view.Options{Views: view.Configs{config("a", []string{"x", "y"}[rng.IntN(2)]), config("b", "x")}})
 				}
 				rules := observe.Rules{{Namespaces: []observe.Namespace{"n1"}, Mode: observe.Serve}, {ViewOf: observe.OfNamespace}}
-				named := map[string]string{"n0": []string{"a", "b", "none"}[rng.IntN(3)], "n1": "a", "n2": "b"}
-				o.SetRules(rules[rng.IntN(2):], named, progress)
+				names := map[string]labels.Set{"n0": {view.Label: []string{"a", "b", "none"}[rng.IntN(3)]}, "n1": {view.Label: "a"}, "n2": {view.Label: "b"}}
+				o.SetNamespaces(names, progress)
+				o.SetRules(rules[rng.IntN(2):], progress)
 				for i, c := range all {
 					if !before[i].SameFor(o.View(c.Client), pods) {
 						c.moved = rv

@@ -360,7 +360,7 @@ func TestSetRules(t *testing.T) {
 			f := w.observer.Follow(client, observe.Serve, observe.Read{Watch: true})
 			recall := f.Began(http.Header{})
 			c.rule.Mode = observe.Off
-			ends := w.observer.SetRules(observe.Rules{c.rule, {Mode: observe.Serve}}, nil, none)
+			ends := w.observer.SetRules(observe.Rules{c.rule, {Mode: observe.Serve}}, none)
 			for _, end := range ends {
 				end()
 			}
@@ -374,7 +374,7 @@ func TestSetRules(t *testing.T) {
 				t.Errorf("%+v: ended %t, want %t", c.rule, moved, c.fits)
 			}
 			f.End(true)
-			w.observer.SetRules(nil, nil, none)
+			w.observer.SetRules(nil, none)
 		}
 	})
 }

@@ -6,10 +6,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 )
@@ -25,6 +27,7 @@ const (
 	recheckInterval = time.Minute
 	maxGrantAge     = 6
 	grantReviews    = 16
+	ticks           = 60 // of Run in an interval
 	maxStanding     = remember.Most
 )
 
@@ -77,11 +80,7 @@ func (a *Authorizer) WatchGrant(w *OpenWatch, id Identity, req *request.Request,
 			question: q, id: id, review: review, resource: req.GVR,
 			yes: yes, next: a.nextReview(yes.asked),
 		}
-		// A remembered yes may be older than six short intervals. The review that is due then has
-		// one interval.
-		if oldest := now.Add(-(maxGrantAge - 1) * a.interval); g.yes.asked.Before(oldest) {
-			g.yes.asked = oldest
-		}
+		g.yes.asked = a.latest(yes.asked, now)
 		if a.deniedSince(q, yes) {
 			g.next = now
 		}
@@ -200,35 +199,65 @@ func (a *Authorizer) Run(ctx context.Context) error {
 	defer a.calls.End()
 	var reviews sync.WaitGroup
 	defer reviews.Wait()
-	free := make(chan struct{}, grantReviews)
-	tick := time.NewTicker(a.interval / 60)
+	free := semaphore.New(grantReviews)
+	var pending atomic.Int64 // reviews that are under way, or wait for a place
+	tick := time.NewTicker(a.interval / ticks)
 	defer tick.Stop()
-	for {
+	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		a.recheckCertificates(time.Now())
-		due, expired := a.dueGrants(time.Now(), cap(free)-len(free))
+		now := time.Now()
+		if now.Sub(last) > a.interval {
+			a.resumeGrants(now)
+		}
+		last = now
+		a.recheckCertificates(now)
+		due, expired := a.dueGrants(now, int(pending.Load()))
 		for _, g := range expired {
 			a.revokeGrant(g, "kube-apiserver has not said for too long whether the client may read", "")
 		}
+		pending.Add(int64(len(due)))
 		for _, g := range due {
-			free <- struct{}{} // never blocks: only this loop adds, and due is no longer than what was free
 			reviews.Go(func() {
-				defer func() { <-free }()
-				a.renew(ctx, g)
+				defer pending.Add(-1)
+				if free.Acquire(ctx) == nil {
+					defer free.Release()
+					a.renew(ctx, g)
+				}
 			})
 		}
 	}
 }
 
-// dueGrants returns at most n of the grants whose next review is due, those that have waited
-// longest first. It also returns all grants that have had no yes for too long.
-func (a *Authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
+// resumeGrants gives each grant an interval for its next review, because this process has stood still and
+// could not ask: nobody has been sent anything meanwhile either.
+func (a *Authorizer) resumeGrants(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, g := range a.grants {
+		g.yes.asked = a.latest(g.yes.asked, now)
+	}
+}
+
+// latest returns when a yes was asked for that may be older than six intervals, as with short ones. The
+// review that is due then has one interval.
+func (a *Authorizer) latest(asked, now time.Time) time.Time {
+	if oldest := now.Add(-(maxGrantAge - 1) * a.interval); asked.Before(oldest) {
+		return oldest
+	}
+	return asked
+}
+
+// dueGrants returns grants whose next review is due, those that have waited longest first. There are no more
+// than a tick may begin, so that all that are due at the same time, as after a halt, take half an interval.
+// It also returns all grants that have had no yes for too long.
+func (a *Authorizer) dueGrants(now time.Time, pending int) (due, expired []*grant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	most := max(0, grantReviews+len(a.grants)/(ticks/2)-pending)
 	for _, g := range a.grants {
 		switch {
 		case len(g.watches) == 0:
@@ -242,7 +271,7 @@ func (a *Authorizer) dueGrants(now time.Time, n int) (due, expired []*grant) {
 		}
 	}
 	slices.SortFunc(due, func(g, h *grant) int { return g.next.Compare(h.next) })
-	due = due[:min(n, len(due))]
+	due = due[:min(most, len(due))]
 	for _, g := range due {
 		g.next = a.nextReview(now)
 	}

@@ -192,6 +192,57 @@ func TestWatchGrantsFailClosedWhenSlow(t *testing.T) {
 	})
 }
 
+// All watches are reviewed in time, however many questions they ask.
+func TestWatchGrantsOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := authorizerOf(&proxytest.FakeUpstream[Identity]{Delay: time.Millisecond, Answer: func(Identity, string, []byte) (int, string, error) {
+			return 201, `{"kind":"SelfSubjectAccessReview","status":{"allowed":true}}`, nil
+		}})
+		go a.Run(t.Context())
+		var counts []func() int
+		for i := range 200 * grantReviews {
+			revoked, _ := watches(t, a, fmt.Sprint(i), "/api/v1/pods?watch=1", 1)
+			counts = append(counts, revoked)
+		}
+		time.Sleep(3 * recheckInterval)
+		oldest := time.Now()
+		a.mu.Lock()
+		for _, g := range a.grants {
+			if g.yes.asked.Before(oldest) {
+				oldest = g.yes.asked
+			}
+		}
+		a.mu.Unlock()
+		if age := time.Since(oldest); age > 2*recheckInterval {
+			t.Errorf("a yes is %s old", age)
+		}
+		for i, revoked := range counts {
+			if revoked() > 0 {
+				t.Fatalf("watch %d is revoked", i)
+			}
+		}
+	})
+}
+
+// A process that has stood still for longer than a yes is believed asks again, a few at a time, and revokes
+// no watch before that.
+func TestWatchGrantsAfterAHalt(t *testing.T) {
+	a, _ := newTestAuthorizer(fakeReviews{})
+	const n = 50 * grantReviews
+	for i := range n {
+		watches(t, a, fmt.Sprint(i), "/api/v1/pods?watch=1", 1)
+	}
+	now := time.Now().Add(time.Hour)
+	a.resumeGrants(now)
+	due, expired := a.dueGrants(now, 0)
+	if len(expired) > 0 || len(due) == 0 || len(due) > n/10 {
+		t.Errorf("%d of %d reviews begin, and %d watches end", len(due), n, len(expired))
+	}
+	if _, expired := a.dueGrants(now.Add(a.interval), 0); len(expired) != n {
+		t.Errorf("%d of %d watches without an answer end an interval later", len(expired), n)
+	}
+}
+
 // TestRunAwaitsReviews: Run returns when the last review of a request has ended, and leaves no
 // goroutine behind.
 func TestRunAwaitsReviews(t *testing.T) {

@@ -23,7 +23,8 @@ type body struct {
 	// Guarded by conn.mu.
 	length   int64     // as the head says; -1 if it does not
 	total    int64     // bytes so far
-	data     []byte    // not yet read
+	data     [][]byte  // not yet read; none is empty
+	unread   int       // bytes in data
 	room     int64     // of the stream's window: what the client may still send
 	due      time.Time // by when the whole body must have come; zero for never
 	expects  bool      // the client waits for 100 Continue
@@ -78,16 +79,41 @@ func (b *body) Read(p []byte) (int, error) {
 	if err := b.awaitLocked(); err != nil {
 		return 0, err
 	}
-	n := copy(p, b.data)
-	if b.data = b.data[n:]; len(b.data) == 0 {
-		b.data = nil
-	}
+	n := b.take(p)
 	if !b.owned {
 		b.entry.Add(-int64(n))
 	}
 	b.returnLocked(n)
 	c.sendLocked()
 	return n, nil
+}
+
+// leastKept is the least memory that is taken for what has come.
+const leastKept = 512
+
+// keep keeps what has come. It takes no more memory than the account says, but for leastKept: a slice that
+// grows would take up to twice as much.
+func (b *body) keep(data []byte) {
+	b.unread += len(data)
+	if last := len(b.data) - 1; last >= 0 && cap(b.data[last])-len(b.data[last]) >= len(data) {
+		b.data[last] = append(b.data[last], data...)
+	} else if len(data) > 0 {
+		b.data = append(b.data, append(make([]byte, 0, max(leastKept, len(data))), data...))
+	}
+}
+
+// take moves what was kept to p.
+func (b *body) take(p []byte) (n int) {
+	for n < len(p) && len(b.data) > 0 {
+		some := copy(p[n:], b.data[0])
+		n += some
+		if b.data[0] = b.data[0][some:]; len(b.data[0]) == 0 {
+			b.data[0] = nil
+			b.data = b.data[1:]
+		}
+	}
+	b.unread -= n
+	return n
 }
 
 // awaitLocked waits until there are bytes to read, or returns why there are none. It gives the lock
@@ -154,8 +180,8 @@ func (b *body) breakLocked() {
 
 // dropLocked drops what has not been read.
 func (b *body) dropLocked() {
-	b.stream.conn.returnLocked(len(b.data))
-	b.data = nil
+	b.stream.conn.returnLocked(b.unread)
+	b.data, b.unread = nil, 0
 	b.entry.Close()
 	b.wake()
 }
@@ -177,7 +203,7 @@ func (b *body) returnLocked(n int) {
 	if st.remoteEnd || st.closed || b.released {
 		return
 	}
-	if free := streamWindow - b.room - int64(len(b.data)); free >= streamWindow/4 {
+	if free := streamWindow - b.room - int64(b.unread); free >= streamWindow/4 {
 		b.room += free
 		_ = c.framer.WriteWindowUpdate(st.id, uint32(free))
 	}
@@ -267,7 +293,7 @@ func (c *conn) dataLocked(f *wire.DataFrame, counted bool) error {
 		c.server.Held.Inc()
 		return c.refuseLocked(st.id, wire.ErrCodeEnhanceYourCalm)
 	default:
-		b.data = append(b.data, f.Data()...)
+		b.keep(f.Data())
 		b.returnLocked(int(f.Length) - len(f.Data()))
 		b.wake()
 	}

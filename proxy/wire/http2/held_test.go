@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"bytes"
 	"testing"
 
 	wire "golang.org/x/net/http2"
@@ -101,5 +102,30 @@ func TestUnreadResponses(t *testing.T) {
 		reset()
 		reset()
 		p.ping()
+	}
+}
+
+// A body takes no more memory than is counted, in whatever pieces it comes, and is read as it came.
+func TestBodiesTakeWhatIsCounted(t *testing.T) {
+	for _, frame := range []int{1, crumb, 700, 1023, maxFrame - 100, maxFrame} {
+		b, taken, frames := &body{}, 0, (65_500+frame-1)/frame
+		for i := range frames {
+			b.keep(bytes.Repeat([]byte{byte(i)}, frame))
+		}
+		b.keep(nil)
+		for _, piece := range b.data {
+			taken += cap(piece)
+		}
+		if b.unread != frames*frame || taken > b.unread*9/8+leastKept {
+			t.Errorf("frames of %d bytes: %d of %d bytes take %d", frame, b.unread, frames*frame, taken)
+		}
+		for i, p := 0, make([]byte, 1000); b.unread > 0; {
+			for _, got := range p[:b.take(p)] {
+				if got != byte(i/frame) {
+					t.Fatalf("frames of %d bytes: byte %d is %d", frame, i, got)
+				}
+				i++
+			}
+		}
 	}
 }

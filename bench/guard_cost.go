@@ -93,6 +93,7 @@ func (b *guardBench) costs() (all []costly) {
 	habit("list-gzip", 4, 100*time.Millisecond, load.PodsPath+anyState, plain)
 	habit("select", 2, 50*time.Millisecond, load.PodsPath+anyState+load.LabelQuery("app=none"), plain)
 	habit("pass", 5, 20*time.Millisecond, "/api/v1/nodes/node-1/status", plain)
+	habit("newest", 5, 20*time.Millisecond, load.PodPath(0), plain)
 	habit("write", 5, 50*time.Millisecond, "/api/v1/nodes/node-2", func(h *load.Habit) { h.Patch = true })
 	add(b.watches("cost-watch", nil))
 	add(b.watches("cost-watch-http2", &load.Multiplex{Streams: 50, Flow: load.ClientGoSteps}))

@@ -70,6 +70,7 @@ func TestStatusPage(t *testing.T) {
 		{"rates", testRates},
 		{"history", testHistory},
 		{"self-checks", testSelfChecks},
+		{"consumers", testConsumers},
 		{"keyboard", testKeyboard},
 		{"light and dark", testThemes},
 		{"narrow", testNarrow},
@@ -158,6 +159,19 @@ func testCounts(t *testing.T, v *visit) {
 			t.Errorf("got %q, want %q", ways, want)
 		}
 	}
+}
+
+// testConsumers: the page shows who costs what, with as many watches as there are.
+func testConsumers(t *testing.T, v *visit) {
+	eventually(t, "consumers", func() error {
+		shown := eval[[]string](v.tab, `[...document.querySelectorAll("#consumers-part:not([hidden]) li")].map((l) => l.innerText)`)
+		for _, c := range shown {
+			if regexp.MustCompile(`^.+ · .+ · \d+m CPU, alone \d+m\n.* requests/s, .* of them to kube-apiserver · .*/s · 25 watches · `).MatchString(c) {
+				return nil
+			}
+		}
+		return fmt.Errorf("the page shows %q", shown)
+	})
 }
 
 // points returns the number of points on a plot's line.

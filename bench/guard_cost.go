@@ -88,13 +88,13 @@ func (b *guardBench) costs() (all []costly) {
 	plain := func(*load.Habit) {}
 	const anyState = "?resourceVersion=0"
 	habit("get", 5, 20*time.Millisecond, load.PodPath(0)+anyState, plain)
-	habit("connect", 5, 100*time.Millisecond, load.PodPath(0)+anyState, func(h *load.Habit) { h.Fresh = true })
+	habit("connect", 5, 20*time.Millisecond, load.PodPath(0)+anyState, func(h *load.Habit) { h.Fresh = true })
 	habit("list", 2, 200*time.Millisecond, load.PodsPath+anyState, func(h *load.Habit) { h.Identity = true })
-	habit("list-gzip", 4, 100*time.Millisecond, load.PodsPath+anyState, plain)
-	habit("select", 2, 50*time.Millisecond, load.PodsPath+anyState+load.LabelQuery("app=none"), plain)
+	habit("list-gzip", 5, 20*time.Millisecond, load.PodsPath+anyState, plain)
+	habit("select", 5, 20*time.Millisecond, load.PodsPath+anyState+load.LabelQuery("app=none"), plain)
 	habit("pass", 5, 20*time.Millisecond, "/api/v1/nodes/node-1/status", plain)
 	habit("newest", 5, 20*time.Millisecond, load.PodPath(0), plain)
-	habit("write", 5, 50*time.Millisecond, "/api/v1/nodes/node-2", func(h *load.Habit) { h.Patch = true })
+	habit("write", 5, 20*time.Millisecond, "/api/v1/nodes/node-2", func(h *load.Habit) { h.Patch = true })
 	add(b.watches("cost-watch", nil))
 	add(b.watches("cost-watch-http2", &load.Multiplex{Streams: 50, Flow: load.ClientGoSteps}))
 	return all

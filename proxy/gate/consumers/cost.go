@@ -41,8 +41,8 @@ func kindOf(req *request.Request, x *exchange.Exchange) kind {
 }
 
 // The model of processor time, in nanoseconds. It was fitted to the processor time of the process while it served
-// one kind of request alone over TLS (`bench guard --only cost-`, whose table is in bench/README.md), on 2 cores
-// of an AMD EPYC. Only the proportions count.
+// one kind of request alone over TLS and HTTP/2, 250 a second, on 2 busy cores of an AMD EPYC: `bench guard --only
+// cost-`. Only the proportions count. What a request costs falls with their number, and more so on idle cores.
 //
 //	requestCost     of a request: reading it, finding out whether its client may, and writing an answer
 //	byteCost        of a byte of a body or an event: encrypting and writing it; and passedByteCost: reading it too
@@ -53,14 +53,14 @@ func kindOf(req *request.Request, x *exchange.Exchange) kind {
 //
 // What a list takes that searches, collects or compresses is not modelled. It is measured, in the read's seat.
 var (
-	requestCost = [kinds]float64{gets: 100_000, lists: 115_000, watches: 140_000, others: 90_000,
-		passedReads: 130_000, passedWrites: 255_000}
-	writeCost = [2]float64{5_300, 1_400}
+	requestCost = [kinds]float64{gets: 144_000, lists: 188_000, watches: 200_000, others: 130_000,
+		passedReads: 240_000, passedWrites: 290_000}
+	writeCost = [2]float64{8_800, 1_900}
 )
 
 const (
-	byteCost, passedByteCost      = 0.42, 0.84
-	connectionCost, handshakeCost = 60_000, 390_000
+	byteCost, passedByteCost      = 0.65, 1.3
+	connectionCost, handshakeCost = 100_000, 540_000
 	followCost                    = 30_000
 	idleCost                      = 2e6
 )

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -102,49 +101,13 @@ func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, er
 	}
 	prove := l.Freshness.Prove
 	if r.Verb != "watch" && !r.eager() {
-		prove = c.patient.of(l)
+		prove = l.Freshness.ProveLater
 	}
 	proof, err := prove(ctx, c.Lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}
 	return proof, err
-}
-
-// patience is how often the reads of a lane that must be patient have a proof made, which they share, however
-// many they are and however quickly upstream would answer.
-const patience = 250 * time.Millisecond
-
-// patientProofs are the proofs that patient reads wait for.
-type patientProofs struct {
-	remember.Coalescer[patientProof, proved]
-}
-
-// patientProof is the proof of a lane that begins at a time.
-type patientProof struct {
-	lane *lane.Lane
-	at   time.Time
-}
-
-type proved struct {
-	fanout.Proof
-	err error
-}
-
-// of returns what proves that l is current, like [fresh.Prover.Prove].
-func (p *patientProofs) of(l *lane.Lane) func(context.Context, time.Duration) (fanout.Proof, error) {
-	return func(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
-		at := time.Now().Truncate(patience).Add(patience) // later than the reads that wait for it
-		shared, ok := p.Do(ctx, patientProof{l, at}, patience+timeout, func(ctx context.Context) proved {
-			exchange.Sleep(ctx, time.Until(at))
-			proof, err := l.Freshness.Prove(ctx, timeout)
-			return proved{proof, err}
-		})
-		if !ok {
-			shared.err = errUnproven
-		}
-		return shared.Proof, shared.err
-	}
 }
 
 var errUnproven = errors.New("not known to be as new as asked")

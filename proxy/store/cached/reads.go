@@ -17,7 +17,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/consumers"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
-	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
@@ -70,7 +69,6 @@ type Reads struct {
 	crds       *registry.CRDWatcher
 	namespaces *registry.Namespaces
 	passing    *passing
-	patient    patientProofs
 	compressed compressedLists
 	shared     *sharedlist.Lists // in Tables
 	residents  []*resident
@@ -101,7 +99,6 @@ func New(ctx context.Context, cfg Config) *Reads {
 		sharding:   upstream.NewSharding(cfg.Upstream, cfg.Guard),
 		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
 		APIs:       registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
-		patient:    patientProofs{remember.Coalescer[patientProof, proved]{Guard: cfg.Guard}},
 		passing:    newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
 		compressed: compressedLists{ledger: cfg.Ledger},
 		shared:     sharedlist.New(lanes.Spawn),
@@ -137,7 +134,6 @@ func (c *Reads) Run() {
 	c.Discovery.End()
 	c.encodings.End()
 	c.sharding.End()
-	c.patient.End()
 	c.Siblings.End()
 	c.Observer.Wait()
 }

@@ -54,6 +54,7 @@ type Prover struct {
 	quiet   bool          // so did one quietFor before
 	probed  time.Time     // when Worth last asked
 	latest  fanout.Proof  // by a list
+	later   *batch        // that reads may join; nil for none
 
 	scouts   int       // under way
 	scouted  time.Time // when the last scout began
@@ -89,7 +90,16 @@ type question struct {
 	err    error
 }
 
+// batch is reads that share a proof.
+type batch struct {
+	donec chan struct{} // closed when proof and err are set; never sent on
+	proof fanout.Proof
+	err   error
+}
+
 const (
+	// gatherFor is how long reads gather that share a proof, however quickly upstream would answer.
+	gatherFor = 250 * time.Millisecond
 	// questionEvery is the least time between the beginnings of two questions, unless upstream is quiet.
 	// It is how often kube-apiserver asks etcd (progressRequestPeriod in
 	// k8s.io/apiserver/pkg/storage/cacher). An easy one costs kube-apiserver a quarter of a
@@ -109,6 +119,43 @@ const (
 	// may take 50 ms.
 	slowCollection = 16 << 20
 )
+
+// ProveLater is Prove for reads of which there are too many: those of a quarter of a second share one proof.
+func (p *Prover) ProveLater(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+	b := p.gather(timeout)
+	if b == nil {
+		return fanout.Proof{}, fanout.ErrClosed
+	}
+	exchange.Waits(ctx)
+	select {
+	case <-b.donec:
+		return b.proof, b.err
+	case <-ctx.Done():
+		return fanout.Proof{}, context.Cause(ctx)
+	}
+}
+
+// gather returns the batch that reads may join now; nil once the server stops.
+func (p *Prover) gather(timeout time.Duration) *batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.later != nil {
+		return p.later
+	}
+	b := &batch{donec: make(chan struct{})}
+	if !p.spawn(func(ctx context.Context) {
+		defer close(b.donec)
+		exchange.Sleep(ctx, gatherFor)
+		p.mu.Lock()
+		p.later = nil
+		p.mu.Unlock()
+		b.proof, b.err = p.Prove(ctx, timeout)
+	}) {
+		return nil
+	}
+	p.later = b
+	return b
+}
 
 // errProved ends the wait of a question that a list has answered.
 var errProved = errors.New("proved by a list")

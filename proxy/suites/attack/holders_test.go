@@ -16,10 +16,11 @@ import (
 // need, and stays.
 type holding struct {
 	name      string
-	stranger  bool // no credential is needed
-	watchfan  bool // it is about a port or a cache that kube-apiserver does not have
-	crowd     bool // it is about many connections or requests; see crowdsLimit
-	contained bool // the limit is that of a control group, and no flag says it
+	stranger  bool  // no credential is needed
+	watchfan  bool  // it is about a port or a cache that kube-apiserver does not have
+	crowd     bool  // it is about many connections or requests; see crowdsLimit
+	contained int64 // the limit is that of a control group, and no flag says it; 0 for none
+	args      []string
 	attack    assault
 }
 
@@ -36,6 +37,11 @@ var (
 	ofOne   = "/api/v1/namespaces/x0/configmaps?watch=1&resourceVersion=0"
 	crawl   = allConfigMaps + "resourceVersion=0"
 )
+
+// nodeLimit and onNodes are the limit and the flags of watchfan in deploy/sidecar/daemonset.yaml.
+const nodeLimit = 256 << 20
+
+var onNodes = []string{"--idle-timeout=1m", "--history-frames=1024", "--history-bytes=4Mi"}
 
 var holdings = []holding{
 	// Answers that pass through, which are taken byte by byte.
@@ -69,8 +75,12 @@ var holdings = []holding{
 	{name: "garbage tokens", stranger: true, attack: garbageTokens},
 	{name: "WebSocket messages without an end", crowd: true, attack: held(200, endlessMessages)},
 	// In a container, whose kernel ends a process beyond the limit.
-	{name: "unread answers in a container", contained: true, watchfan: true, attack: unread(3, mallory, openAPI)},
-	{name: "unread lists in a container", contained: true, watchfan: true, attack: unread(50, crawler, crawl)},
+	{name: "unread answers in a container", contained: memoryLimit, watchfan: true, attack: unread(3, mallory, openAPI)},
+	{name: "unread lists in a container", contained: memoryLimit, watchfan: true, attack: unread(50, crawler, crawl)},
+	// What pods of a node can do to the DaemonSet's container, which is smaller.
+	{name: "unread lists in a node's container", contained: nodeLimit, watchfan: true, args: onNodes, attack: unread(50, crawler, crawl)},
+	{name: "short heads in a node's container", contained: nodeLimit, watchfan: true, args: onNodes,
+		attack: held(2000, drip(longHead(60_000), endless, trickle))},
 	{name: "the admin port's connections", stranger: true, watchfan: true, attack: adminConnections},
 }
 

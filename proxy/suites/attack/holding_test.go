@@ -68,8 +68,9 @@ func (h holding) test(t *testing.T, w *world, without float64) (live float64) {
 		limit = crowdsLimit
 	}
 	var s *server
-	if h.contained {
-		s = startContained(t, w, limit, "--history-bytes=8Mi")
+	if h.contained > 0 {
+		limit = h.contained
+		s = startContained(t, w, limit, append([]string{"--history-bytes=8Mi"}, h.args...)...)
 	} else {
 		s = startServer(t, w, fmt.Sprintf("--memory-limit=%d", limit), "--history-bytes=8Mi")
 	}

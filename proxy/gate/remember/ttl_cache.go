@@ -13,7 +13,7 @@ import (
 // 2 MB.
 const Most = 8192
 
-// TTLCache remembers answers to questions, each for a time. When it is full, it forgets the least
+// TTLCache remembers answers to questions, each for a time, which passes also while the machine is suspended. When it is full, it forgets the least
 // recently used answer. The zero value is empty. Its methods may be called from any goroutine.
 type TTLCache[K comparable, V any] struct {
 	// Immutable.
@@ -50,7 +50,7 @@ func (c *TTLCache[K, V]) get(q K, use bool) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.knownLocked(q)
-	if known == nil || !time.Now().Before(known.expires) {
+	if now := time.Now(); known == nil || known.over(now, now.Round(0)) {
 		return value, false
 	}
 	if use {
@@ -58,6 +58,12 @@ func (c *TTLCache[K, V]) get(q K, use bool) (value V, ok bool) {
 		known.used = true
 	}
 	return known.value, true
+}
+
+// over reports whether an answer has expired by the monotonic clock, or by the wall clock. The first does not
+// go on while the machine is suspended, and the second can be set back.
+func (a *answer[K, V]) over(now, wall time.Time) bool {
+	return !now.Before(a.expires) || !wall.Before(a.expires.Round(0))
 }
 
 // knownLocked returns the answer to a question, expired or not; nil if there is none.

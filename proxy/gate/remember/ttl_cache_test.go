@@ -28,6 +28,27 @@ func TestAnswersInOrder(t *testing.T) {
 	})
 }
 
+// An answer expires by the clock that goes on while the machine is suspended, and by the one that is never set
+// back.
+func TestSuspension(t *testing.T) {
+	now := time.Now()
+	wall := now.Round(0)
+	a := &answer[int, string]{expires: now.Add(10 * time.Second)}
+	for _, c := range []struct {
+		now, wall time.Time
+		over      bool
+	}{
+		{now, wall, false},
+		{now, wall.Add(time.Hour), true},
+		{now, wall.Add(-time.Hour), false},
+		{now.Add(time.Minute), wall.Add(-time.Hour), true},
+	} {
+		if a.over(c.now, c.wall) != c.over {
+			t.Errorf("monotonic %s, wall %s later: not %v", c.now.Sub(now), c.wall.Sub(wall), c.over)
+		}
+	}
+}
+
 // A source that fills the cache makes room among its own answers, and others' stay.
 func TestShareOfACache(t *testing.T) {
 	c := TTLCache[string, int]{Most: 80}

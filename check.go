@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
@@ -24,7 +25,7 @@ const (
 const checkUsage = `watchfan check says which cluster watchfan would serve, and with whose rights. It asks kube-apiserver
 for its version, for the user of the kubeconfig (SelfSubjectReview) and for the rights of that user to
 impersonate others (SelfSubjectRulesReview), and changes nothing. It says which of these rights are
-wider than needed: see deploy/THREATS.md.
+wider than needed: see deploy/ACCOUNT.md.
 
 --kubeconfig and --context matter.
 The exit code is 0 if the cluster answers, 1 if it does not, 2 if the flags or the kubeconfig are wrong,
@@ -49,11 +50,11 @@ func check(ctx context.Context, opts *proxy.Options, stdout, stderr io.Writer) e
 		fmt.Fprintf(stdout, "context: %s\nserver:  %s\n", cmp.Or(c.Context, "none, the pod's service account"), c.Server)
 	}
 	if err == nil {
-		fmt.Fprintf(stdout, "version: %s\nuser:    %s\n", c.Version, cmp.Or(c.User, "kube-apiserver does not say"))
-		fmt.Fprintf(stdout, "acts as: %s\n", cmp.Or(strings.Join(c.ActsAs, "\n         "), "itself alone"))
+		fmt.Fprintf(stdout, "version: %s\nuser:    %s\n", request.Shown(c.Version), cmp.Or(request.Shown(c.User), "kube-apiserver does not say"))
+		fmt.Fprintf(stdout, "acts as: %s\n", cmp.Or(request.ShownLines(strings.Join(c.ActsAs, "\n         ")), "itself alone"))
 		return nil
 	}
-	fmt.Fprintln(stderr, err)
+	fmt.Fprintln(stderr, request.ShownLines(err.Error()))
 	switch {
 	case errors.Is(err, upstream.ErrNoCluster):
 		return clusterNotNamed

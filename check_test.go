@@ -82,6 +82,9 @@ func TestCheck(t *testing.T) {
 	delete(answers, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews")
 	f(0, head+"version: v1.36.0\nuser:    kube-apiserver does not say\nacts as: unknown: "+
 		server.URL+" answers 404 Not Found to "+rulesReviews+"\n", "")
+	answers["GET /version"] = `{"gitVersion":"\u001b[2J"}`
+	f(0, head+"version: \ufffd[2J\nuser:    kube-apiserver does not say\nacts as: unknown: "+
+		server.URL+" answers 404 Not Found to "+rulesReviews+"\n", "")
 	answers["GET /version"] = "<html>"
 	f(clusterSilent, head, "is no kube-apiserver: GET /version")
 	delete(answers, "GET /version")

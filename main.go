@@ -22,6 +22,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/base/option"
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/operate/assess"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
 	"github.com/watchfan/watchfan/proxy/operate/enrol"
@@ -59,7 +60,7 @@ func run(root *cobra.Command, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	case began:
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, request.ShownLines(err.Error())) // it may have a server's words
 		return 1
 	}
 	fmt.Fprintf(os.Stderr, "%v\nsee %s --help\n", err, c.CommandPath())

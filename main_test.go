@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,11 +11,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
 
-// try runs a command line. It returns the exit code, standard output and standard error.
+// try runs a command line of watchfan. It returns the exit code, standard output and standard error.
 func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return tryRoot(t, newRoot, args...)
+}
+
+func tryRoot(t *testing.T, root func() *cobra.Command, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	files := make([]*os.File, 2)
 	for i, std := range []**os.File{&os.Stdout, &os.Stderr} {
@@ -27,7 +34,7 @@ func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 		defer func() { *std = before }()
 		*std, files[i] = f, f
 	}
-	code = run(newRoot(), args)
+	code = run(root(), args)
 	var said [2]string
 	for i, f := range files {
 		content, err := os.ReadFile(f.Name())
@@ -37,6 +44,16 @@ func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
 		said[i] = string(content)
 	}
 	return code, said[0], said[1]
+}
+
+// An error may have the words of a server that somebody else runs.
+func TestErrorsOnATerminal(t *testing.T) {
+	root := func() *cobra.Command {
+		return &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return errors.New("it says\n\t\x1b[2J") }}
+	}
+	if code, out, err := tryRoot(t, root); code != 1 || out != "" || err != "it says\n\t\ufffd[2J\n" {
+		t.Errorf("%d %q %q", code, out, err)
+	}
 }
 
 func TestCommands(t *testing.T) {

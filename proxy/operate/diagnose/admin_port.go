@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,9 @@ func (a *adminPort) decode(path string, query url.Values, v any) error {
 	if err != nil {
 		return err
 	}
+	if bytes.Count(body, []byte("{")) > mostObjects { // which take far more than "{}"
+		return fmt.Errorf("watchfan at %s answers with more than %d objects", a.url, mostObjects)
+	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("watchfan at %s answers in a form that is not known here (%w): is it of this version?",
 			a.url, err)
@@ -65,8 +69,9 @@ func (a *adminPort) print(w io.Writer, path string, asJSON bool) error {
 	return err
 }
 
-// mostAnswer is the most that is read of an answer, in bytes.
-const mostAnswer = 64 << 20
+// mostAnswer is the most that is read of an answer, in bytes. mostObjects is how many objects of JSON it may
+// have: ten for each of 10,000 watches.
+const mostAnswer, mostObjects = 64 << 20, 100_000
 
 // client follows no redirection: whoever answers in an admin port's place chooses no other address.
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

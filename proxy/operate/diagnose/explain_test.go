@@ -139,6 +139,8 @@ func TestHostileAdminPort(t *testing.T) {
 		w.WriteHeader(code)
 		if r.URL.Path == "/debug/lanes" {
 			fmt.Fprint(w, `{"upstream":"\u001b[2J"}`)
+		} else if r.URL.Path == WatchersPath && r.URL.Query().Get("format") == "json" {
+			fmt.Fprintf(w, `{"watchers":[{}%s]}`, strings.Repeat(",{}", mostObjects))
 		} else {
 			fmt.Fprint(w, hostile)
 		}
@@ -154,6 +156,10 @@ func TestHostileAdminPort(t *testing.T) {
 		if err := a.explain(&out, "7", false); err == nil || strings.ContainsAny(err.Error(), "\x1b\a\r") {
 			t.Errorf("%d: %q", code, err)
 		}
+	}
+	code = http.StatusOK
+	if err := a.explain(&out, "", false); err == nil || !strings.Contains(err.Error(), "more than 100000 objects") {
+		t.Errorf("many objects: %v", err)
 	}
 }
 

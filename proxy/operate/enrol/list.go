@@ -3,6 +3,7 @@ package enrol
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,8 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
@@ -28,8 +31,8 @@ type Workload struct {
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// pageSize is how many pods are listed at a time.
-const pageSize = 500
+// pageSize is how many pods are listed at a time, and mostPages how many times. No cluster has so many pods.
+const pageSize, mostPages = 500, 1000
 
 // List returns the workloads that are enrolled, or could be, of namespaces with the label, or of one
 // namespace. They are in order of namespace and name.
@@ -45,7 +48,10 @@ func List(ctx context.Context, client dynamic.Interface, namespace string) ([]*W
 	found := make(map[string]*Workload) // by namespace and name
 	for _, n := range namespaces.Items {
 		page := metav1.ListOptions{Limit: pageSize}
-		for first := true; first || page.Continue != ""; first = false {
+		for pages := 0; pages == 0 || page.Continue != ""; pages++ {
+			if pages == mostPages {
+				return nil, errors.New("the list of pods does not end")
+			}
 			list, err := client.Resource(pods).Namespace(n.GetName()).List(ctx, page)
 			if err != nil {
 				return nil, err
@@ -97,11 +103,12 @@ func neverEnrolled(pod *unstructured.Unstructured) bool {
 		strings.HasPrefix(pod.GetLabels()["app.kubernetes.io/name"], "watchfan")
 }
 
-// workloadOf names the controller of a pod. A ReplicaSet's is its Deployment.
+// workloadOf names the controller of a pod. A ReplicaSet's is its Deployment. Who creates a pod may write any
+// text in the place of its owner: that is none.
 func workloadOf(pod *unstructured.Unstructured) string {
 	owner := metav1.GetControllerOf(pod)
-	if owner == nil {
-		return "pod/" + pod.GetName()
+	if owner == nil || len(validation.IsDNS1123Label(strings.ToLower(owner.Kind)))+len(validation.IsDNS1123Subdomain(owner.Name)) > 0 {
+		return "pod/" + request.Shown(pod.GetName())
 	}
 	kind, name := strings.ToLower(owner.Kind), owner.Name
 	if hash := pod.GetLabels()["pod-template-hash"]; kind == "replicaset" && hash != "" {

@@ -285,6 +285,76 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A kube-apiserver that is hostile gets a clear error: it sends the plugin nowhere else, has it read no answer
+// without an end, and keeps no more of one than a list of pods needs.
+func TestHostileCluster(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s was asked elsewhere", r.URL) }))
+	defer elsewhere.Close()
+	redirect := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", elsewhere.URL)
+			w.WriteHeader(code)
+		}
+	}
+	repeat := func(head, body string, bytes int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, head)
+			for part := strings.Repeat(body, 1<<20/len(body)); bytes > 0; bytes -= len(part) {
+				_, _ = io.WriteString(w, part)
+			}
+		}
+	}
+	say := func(answer string) http.HandlerFunc { return repeat(answer, " ", 0) }
+	running := func(metadata string) http.HandlerFunc {
+		return say(`{"items":[{"metadata":` + metadata + `,"status":{"phase":"Running"}}]}`)
+	}
+	tunnel := http.NewServeMux()
+	tunnel.Handle("/api/v1/pods", running(`{"name":"w","namespace":"n"}`))
+	tunnel.Handle("/", redirect(http.StatusTemporaryRedirect))
+	endless := say(`{"kind":"List","apiVersion":"v1","metadata":{"continue":"more"},"items":[{"metadata":{"name":"n"}}]}`)
+	for _, c := range []struct {
+		args    string
+		cluster http.Handler
+		want    string
+	}{
+		{"top", redirect(http.StatusFound), "answers 302 Found"},
+		{"top", repeat("", " ", maxAnswer+1), "the answer has more than 64 MiB"},
+		{"top", repeat(`{"items":[{}`, ",{}", 3*mostObjects+1), "the answer has more than 2097152 objects of JSON"},
+		{"top", say(`{"items":"none"}`), "does not answer as kube-apiserver does"},
+		{"top", say("<html>"), "does not answer as kube-apiserver does"},
+		{"top", running(`{"name":"../../../x","namespace":"n"}`), `no pod can have the name "../../../x" in a namespace "n"`},
+		{"top", running(`{"name":"w\u001b[2J","namespace":"n"}`), `no pod can have the name "w\x1b[2J"`},
+		{"top", tunnel, "reach port 8002 of pod n/w"},
+		{"enrol n", redirect(http.StatusFound), "302"},
+		{"enrol n", repeat("", " ", maxAnswer+1), "the answer has more than 64 MiB"},
+		{"enrol deployment/web -n n", say("[]"), "cannot unmarshal array"},
+		{"enrolled", endless, "the list of pods does not end"},
+	} {
+		server := httptest.NewServer(c.cluster)
+		f := &fakeCluster{Server: server}
+		if out, err := f.try(t, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %.300q, %.300v, want %s", c.args, out, err, c.want)
+		}
+		server.Close()
+	}
+}
+
+// Who creates a pod may write any text in the place of its owner. It reaches no terminal and no command line.
+func TestHostileOwner(t *testing.T) {
+	f := newFakeCluster(t)
+	f.lists = map[string]string{
+		"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true"}}}]}`,
+	}
+	for _, owner := range []string{`"kind":"Deployment","name":"web; reboot"`, `"kind":"Deployment","name":"\u001b[2J"`, `"kind":"$(reboot)","name":"web"`} {
+		f.lists["/api/v1/namespaces/shop/pods"] = `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","namespace":"shop",` +
+			`"ownerReferences":[{"apiVersion":"apps/v1","uid":"u","controller":true,` + owner + `}]}}]}`
+		if out, err := f.try(t, "enrolled"); err != nil || !strings.Contains(out, "shop        pod/a      0/1 ") {
+			t.Errorf("%s: %v, %q", owner, err, out)
+		}
+	}
+}
+
 // The plugin's flags and those of package diagnose have different names.
 func TestFlagsAreApart(t *testing.T) {
 	for _, c := range Command().Commands() {

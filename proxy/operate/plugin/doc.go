@@ -7,6 +7,10 @@
 //	enrol.go    enrol and leave: the command lines of package enrol
 //	enrolled.go which workloads are enrolled, beside what the pods of watchfan serve
 //	forward.go  a local port for the admin port of a pod, through kube-apiserver
+//	bounded.go  a client for client-go that reads no endless answer and follows no redirection
+//
+// What a cluster answers is bounded, and safe for a terminal and a shell. A kubeconfig may name programs to
+// run, as for kubectl: whose it is must be trusted.
 //
 // top and explain need a kubeconfig whose user may list pods and create pods/portforward. The admin
 // port sees the request come from its own pod, so it answers as on loopback. The local port is open on

@@ -109,7 +109,12 @@ func (c *command) connect() (*rest.Config, dynamic.Interface, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := dynamic.NewForConfig(cfg)
+	bounded, err := boundedClient(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.QPS = -1 // one request after another, and kube-apiserver knows itself what is too much
+	client, err := dynamic.NewForConfigAndClient(cfg, bounded)
 	return cfg, client, err
 }
 

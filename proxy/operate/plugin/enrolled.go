@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/rest"
 
+	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
 	"github.com/watchfan/watchfan/proxy/operate/enrol"
 )
@@ -41,7 +42,7 @@ func (c *command) newEnrolled() *cobra.Command {
 			}
 			u, err := c.use(cmd.Context(), cfg)
 			if err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "watches are unknown: %v\n", err)
+				fmt.Fprintf(cmd.ErrOrStderr(), "watches are unknown: %s\n", request.ShownLines(err.Error()))
 			}
 			return writeEnrolled(cmd.OutOrStdout(), workloads, u, time.Now())
 		},
@@ -118,7 +119,7 @@ func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Ti
 				watches += fmt.Sprintf(" (%d pass through)", passed)
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d/%d\t%s\t%s\t%s\n", l.Namespace, l.Name, l.Enrolled, l.Pods, since, cmp.Or(l.View, "-"), watches)
+		fmt.Fprintf(table, "%s\t%s\t%d/%d\t%s\t%s\t%s\n", request.Shown(l.Namespace), l.Name, l.Enrolled, l.Pods, since, cmp.Or(l.View, "-"), watches)
 	}
 	if err := table.Flush(); err != nil || u == nil {
 		return err

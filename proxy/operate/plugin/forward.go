@@ -37,7 +37,7 @@ func forward(ctx context.Context, cfg *rest.Config, p pod) (*tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: transport, CheckRedirect: noRedirect}, http.MethodPost, url)
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(url, cfg)
 	if err != nil {
 		return nil, err

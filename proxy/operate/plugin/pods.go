@@ -1,16 +1,23 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
 // everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
@@ -22,7 +29,11 @@ const adminPort = 8002
 // mostPods is how many pods are asked one after another.
 const mostPods = 50
 
-const lookupTimeout = 10 * time.Second
+const (
+	lookupTimeout = 10 * time.Second
+	maxAnswer     = 64 << 20 // bytes of an answer
+	mostObjects   = 2 << 20  // objects of JSON in it; 5,000 pods have less
+)
 
 // A pod of watchfan.
 type pod struct {
@@ -43,16 +54,17 @@ func names(pods []pod) string {
 // findPods returns the running pods of a namespace, "" for all, that a selector matches, and that
 // have a name, if it is given. The error says where it has looked.
 func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector string) ([]pod, error) {
-	where, choice := "any namespace", metav1.ListOptions{LabelSelector: selector}
+	path, where := "/api/v1/pods", "any namespace"
 	if namespace != "" {
-		where = "namespace " + namespace
+		path, where = "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods", "namespace "+namespace
 	}
+	query := url.Values{"labelSelector": {selector}}
 	if name != "" {
-		choice.FieldSelector = "metadata.name=" + name
+		query.Set("fieldSelector", "metadata.name="+name)
 		where += " with the name " + name
 	}
-	list, err := listPods(ctx, cfg, namespace, choice)
-	if err != nil {
+	var list podList
+	if err := get(ctx, cfg, path, query, &list); err != nil {
 		if namespace == "" {
 			err = fmt.Errorf("%w; -n looks in one namespace", err)
 		}
@@ -60,10 +72,13 @@ func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector s
 	}
 	var pods []pod
 	for _, item := range list.Items {
-		if item.Status.Phase != corev1.PodRunning || item.DeletionTimestamp != nil {
+		if item.Status.Phase != corev1.PodRunning || item.Metadata.DeletionTimestamp != nil {
 			continue
 		}
-		p := pod{item.Namespace, item.Name, adminPort}
+		p := pod{item.Metadata.Namespace, item.Metadata.Name, adminPort}
+		if len(validation.IsDNS1123Subdomain(p.name))+len(validation.IsDNS1123Label(p.namespace)) > 0 {
+			return nil, fmt.Errorf("list the pods of watchfan: no pod can have the name %q in a namespace %q", p.name, p.namespace)
+		}
 		for _, c := range item.Spec.Containers {
 			for _, port := range c.Ports {
 				if port.Name == "admin" {
@@ -84,16 +99,55 @@ func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector s
 	return pods, nil
 }
 
-func listPods(ctx context.Context, cfg *rest.Config, namespace string, choice metav1.ListOptions) (pods corev1.PodList, err error) {
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return pods, err
+// podList is what is read of a list of pods: of "{}" no more than it needs.
+type podList struct {
+	Items []struct {
+		Metadata struct {
+			Name, Namespace   string
+			DeletionTimestamp *string
+		}
+		Spec struct {
+			Containers []struct {
+				Ports []struct {
+					Name          string
+					ContainerPort uint16
+				}
+			}
+		}
+		Status struct{ Phase corev1.PodPhase }
 	}
+}
+
+// get decodes an answer of kube-apiserver. An error has kube-apiserver's own words.
+func get(ctx context.Context, cfg *rest.Config, path string, query url.Values, v any) error {
+	server, err := upstream.NewUpstream(cfg)
+	if err != nil {
+		return err
+	}
+	defer server.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	found, err := client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(namespace).List(ctx, choice)
-	if err == nil {
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &pods)
+	resp, err := upstream.GetOwn(ctx, server, path, query.Encode(), "application/json")
+	if err != nil {
+		return fmt.Errorf("%s does not answer: %w", server.Address(), err)
 	}
-	return pods, err
+	defer resp.Body.Close()
+	body, err := io.ReadAll(&bounded{ReadCloser: resp.Body, left: maxAnswer})
+	if err != nil {
+		return fmt.Errorf("%s: %w", server.Address(), err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		var status metav1.Status
+		if json.Unmarshal(body, &status) == nil && status.Message != "" {
+			return errors.New(status.Message)
+		}
+		return fmt.Errorf("%s answers %s", server.Address(), resp.Status)
+	}
+	if bytes.Count(body, []byte("{")) > mostObjects {
+		return fmt.Errorf("%s: the answer has more than %d objects of JSON", server.Address(), mostObjects)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s does not answer as kube-apiserver does: %w", server.Address(), err)
+	}
+	return nil
 }

@@ -86,7 +86,7 @@ func TestTokenAlone(t *testing.T) {
 	})
 }
 
-// checkTable: the table of the threat model has all rights of a token that not every token has.
+// checkTable: the table of deploy/ACCOUNT.md has all rights of a token that not every token has.
 func (c *cluster) checkTable(t *testing.T, owner *rest.Config) {
 	anyone := rest.AnonymousClientConfig(owner)
 	anyone.BearerToken = c.token(t, "apps", "client")
@@ -116,8 +116,8 @@ func (c *cluster) checkTable(t *testing.T, owner *rest.Config) {
 	}
 	slices.Sort(rows)
 	table := "| verbs | on |\n|---|---|\n" + strings.Join(rows, "")
-	if !strings.Contains(readFile(t, "../THREATS.md"), "\n"+table+"\n") {
-		t.Errorf("deploy/THREATS.md does not have\n%s", table)
+	if !strings.Contains(readFile(t, "../ACCOUNT.md"), "\n"+table+"\n") {
+		t.Errorf("deploy/ACCOUNT.md does not have\n%s", table)
 	}
 }
 

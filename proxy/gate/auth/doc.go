@@ -82,7 +82,7 @@
 //
 // So an account must not be asked to be a node by name alone while it may name the group
 // system:nodes in the old mode. Package upstream asks for that right; see [UserInfo.Impersonate].
-// deploy/THREATS.md says what an account may do with the chart's rules. In the old mode, an account
+// deploy/ACCOUNT.md says what an account may do with the chart's rules. In the old mode, an account
 // that may impersonate every user or group is as good as cluster-admin, and so is every certificate
 // that one of the CAs signs.
 //

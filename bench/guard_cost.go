@@ -120,6 +120,7 @@ func (b *guardBench) attribution(ctx context.Context) error {
 func (b *guardBench) attribute(ctx context.Context, c costly) ([]report.Metric, error) {
 	_, h := b.others()
 	h.Agents, h.Period = 5, 20*time.Millisecond
+	h.Target = func(int, int) string { return load.PodPath(1) } // another pod may take a review
 	other := b.habit("other", h)
 	var uses [4]use
 	for i, all := range [][]costly{{}, {c}, {other}, {c, other}} {

@@ -60,6 +60,7 @@
 //
 // Consumers that are seen in the first ten minutes are known: after a restart all are new, and none of them is to
 // blame. So a program that began during a restart has no budget. A client's rights are reviewed for each of its
-// tokens, whatever its budget. Writes have none. Members of system:masters, and
+// tokens, and of gets for each name, whatever its budget: gets of ever other names cost kube-apiserver reviews in place
+// of gets. Writes have none. Members of system:masters, and
 // of groups that the operator chooses, have none, and are first when seats for cached reads are short.
 package consumers

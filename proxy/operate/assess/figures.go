@@ -43,7 +43,7 @@ var (
 	// request beside its objects.
 	requestCost = cost{
 		apiserver: Range{213 * micro, 248 * micro, 480 * micro},
-		watchfan:  Range{60 * micro, 75 * micro, 110 * micro},
+		watchfan:  Range{75 * micro, 144 * micro, 243 * micro},
 	}
 	// watchMemory is the memory of an idle watch, in bytes. High of watchfan is what deploy/SIZE.md
 	// reckons with.

@@ -13,8 +13,9 @@ import (
 // 2 MB.
 const Most = 8192
 
-// TTLCache remembers answers to questions, each for a time, which passes also while the machine is suspended. When it is full, it forgets the least
-// recently used answer. The zero value is empty. Its methods may be called from any goroutine.
+// TTLCache remembers answers to questions, each for a time, which passes also while the machine is
+// suspended. When it is full, it forgets the least recently used answer. The zero value is empty. Its
+// methods may be called from any goroutine.
 type TTLCache[K comparable, V any] struct {
 	// Immutable.
 	Most      int         // answers at a time; 0 is the constant Most

@@ -213,6 +213,21 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// Metrics name service accounts and nobody else: all other users of a program are one.
+func TestMetricsNameNobody(t *testing.T) {
+	r := newRegister(Options{})
+	for i, user := range []string{"jane", "joe", "system:serviceaccount:ns:agent"} {
+		r.named(Name{user, "kubectl"}).counts.all.Requests = uint64(i + 1)
+	}
+	var text strings.Builder
+	r.writeMetrics(&text)
+	for _, line := range []string{`requests_total{user="(user)",program="kubectl"} 3`, `requests_total{user="system:serviceaccount:ns:agent",program="kubectl"} 3`} {
+		if s := text.String(); !strings.Contains(s, line) || strings.Contains(s, "jane") {
+			t.Errorf("the metrics lack %s:\n%s", line, s)
+		}
+	}
+}
+
 // A bucket that owes gives nothing to whoever always wants more than there is. The other gives its rate.
 func TestBucket(t *testing.T) {
 	for owes, want := range map[bool]int{true: 52, false: 50 + 5*100} {

@@ -86,7 +86,7 @@ type known struct {
 	exempt bool
 }
 
-// New returns a Register without consumers. names says that the metrics may name users. The caller calls Read
+// New returns a Register without consumers. names says that the metrics may name service accounts. The caller calls Read
 // and Run.
 func New(o *Options, names bool, a *auth.Authorizer, set *metrics.Set, log *slog.Logger) *Register {
 	r := &Register{auth: a, opts: o, names: names, exempt: append([]string{"system:masters"}, o.ExemptGroups...),

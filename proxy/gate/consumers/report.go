@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -96,24 +97,31 @@ const mostSeries = 10
 // escaped is a label's value in Prometheus' text format.
 var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
+// public is the consumer as metrics name it, which more people read than may know who uses a cluster: by name
+// only if it is part of it, as service accounts are.
+func (n Name) public() Name {
+	if !strings.HasPrefix(n.User, "system:") && !strings.HasPrefix(n.User, "(") {
+		n.User = "(user)"
+	}
+	return n
+}
+
 // writeMetrics writes the series of the consumers that have cost most. Without names it writes none.
 func (r *Register) writeMetrics(w io.Writer) {
 	if !r.names {
 		return
 	}
-	type consumer struct {
-		Name
-		Counts
-	}
-	var all []consumer
+	counts := make(map[Name]Counts)
 	for _, c := range r.all() {
 		c.mu.Lock()
-		all = append(all, consumer{c.Name, c.counts.all})
+		counts[c.public()] = counts[c.public()].plus(c.counts.all)
 		c.mu.Unlock()
 	}
-	slices.SortStableFunc(all, func(a, b consumer) int { return cmp.Compare(b.CPU, a.CPU) })
-	for _, c := range all[:min(mostSeries, len(all))] {
-		labels := fmt.Sprintf(`{user="%s",program="%s"}`, escaped.Replace(c.User), escaped.Replace(c.Program))
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b Name) int {
+		return cmp.Or(cmp.Compare(counts[b].CPU, counts[a].CPU), strings.Compare(a.User, b.User), strings.Compare(a.Program, b.Program))
+	})
+	for _, n := range names[:min(mostSeries, len(names))] {
+		c, labels := counts[n], fmt.Sprintf(`{user="%s",program="%s"}`, escaped.Replace(n.User), escaped.Replace(n.Program))
 		fmt.Fprintf(w, "%s%s %d\n%s%s %d\n%s%s %d\n%s%s %g\n", consumerRequests, labels, c.Requests, consumerPassed, labels,
 			c.Passed, consumerBytes, labels, c.Bytes, consumerCPU, labels, c.CPU)
 	}

@@ -39,8 +39,8 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	case lane.FillPassed:
 		r.few = true
 	}
-	if r.Verb == "watch" && r.AllowWatchBookmarks {
-		x.Recall = r.lane.Filled() // where its client resumes: behind its initial events, if it has any
+	if r.Resumes() && r.AllowWatchBookmarks {
+		x.Recall = r.lane.Filled()
 	}
 	return request.PassThrough(request.LaneFilling)
 }

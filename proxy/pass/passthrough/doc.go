@@ -64,7 +64,7 @@
 //
 // # Ends
 //
-// A watch is recalled when its lane has been filled, if its client asks for bookmarks, when its
+// A watch is recalled when its lane has been filled, if its client is known to resume, when its
 // connection is dismissed (exchange.Conn), or when a rule that keeps it from the caches has changed
 // (exchange.Follower). It ends soon afterwards where its client resumes without a loss, also as a
 // WebSocket, which gets a CLOSE frame then. When the proxy stops, the client of a

@@ -39,7 +39,7 @@ func (c *Reads) awaitLane(x *exchange.Exchange, r *read) (o request.Outcome) {
 	case lane.FillPassed:
 		r.few = true
 	}
-	if r.Resumes() && r.AllowWatchBookmarks {
+	if r.returns() {
 		x.Recall = r.lane.Filled()
 	}
 	return request.PassThrough(request.LaneFilling)
@@ -53,6 +53,11 @@ func (c *Reads) patience(r *read) time.Duration {
 	}
 	return r.Patience(lane.AnswerWait)
 }
+
+// returns reports whether the request is a watch whose client resumes it by itself. A client that
+// asks for no bookmarks may not: kubectl get --watch ends with its watch. A watch with initial
+// events would have to send them again if it ended among them.
+func (r *read) returns() bool { return r.Resumes() && r.AllowWatchBookmarks }
 
 // reviewTries is how often the review of a read that has waited for its lane is asked for, if
 // kube-apiserver does not answer in time. All that have waited ask at once.

@@ -242,13 +242,11 @@ func (s *servedWatch) End(reason fanout.Reason, _ bool) {
 	c.Audit.WatchEnded(s.event, reason, because)
 }
 
-// returnSoon limits a watch that is passed through to less than a minute, if its client resumes by
-// itself. The watch is too old for the cache, and its client returns with a newer resourceVersion. A
-// client that asks for no bookmarks may not: kubectl get --watch ends with its watch. A watch with
-// initial events would have to send them again if it ended among them.
+// returnSoon limits a watch that is passed through to less than a minute, if its client resumes. The
+// watch is too old for the cache, and its client returns with a newer resourceVersion.
 // kube-apiserver takes the first of two timeoutSeconds parameters.
 func returnSoon(x *exchange.Exchange, r *read) {
-	if !r.Resumes() || !r.AllowWatchBookmarks {
+	if !r.returns() {
 		return
 	}
 	seconds := 30 + rand.N(30)

@@ -18,6 +18,10 @@ type place struct {
 	alone   bool // the last event was a change that no other shares its resourceVersion with
 }
 
+// beginning returns the place before the first event of a watch. ordered says that the watch begins behind a
+// resourceVersion, where its client resumes.
+func beginning(ordered bool) place { return place{ordered: ordered, covered: ordered} }
+
 // How bookmarks and changes begin, in JSON and in protobuf. Deletions are not there, because several of
 // them may share a resourceVersion, as when a lease of etcd ends.
 var (
@@ -64,7 +68,7 @@ type boundary struct {
 // ordered says that it begins behind a resourceVersion.
 func newBoundary(h http.Header, ordered bool) boundary {
 	contentType := h.Get("Content-Type")
-	b := boundary{place: place{covered: ordered, ordered: ordered}}
+	b := boundary{place: beginning(ordered)}
 	switch {
 	case h.Get("Content-Encoding") != "": // upstream is another watchfan
 	case strings.HasPrefix(contentType, "application/json"):

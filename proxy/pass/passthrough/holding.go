@@ -65,8 +65,8 @@ type holding struct {
 	closed    bool
 }
 
-// hold opens the account of a request. The upstream request ends with ends, and at its time if it
-// does not last. If it is not detached, it ends when the client leaves, too.
+// hold opens the account of a request. The upstream request ends with the streams if it is detached, and
+// otherwise with the requests and when the client leaves. If it does not last, it ends at its time.
 func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, lasts, detached bool) (*holding, *metav1.Status) {
 	h := &holding{ledger: p.Ledger, metrics: p.Metrics, client: x.Conn, source: source, lasts: lasts}
 	ends := p.requests

@@ -49,7 +49,7 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passin
 	}
 	t := &tunnel{client: client, up: up, ended: make(chan error, 2), answered: make(chan struct{}), donec: make(chan struct{})}
 	if frames {
-		t.frames = &followed{Upgraded: client, at: place{covered: true, ordered: r.watch != nil && r.watch.ordered}}
+		t.frames = &followed{Upgraded: client, at: beginning(r.watch != nil && r.watch.ordered)}
 		t.client = t.frames
 	}
 	defer close(t.donec)

@@ -54,7 +54,7 @@ type Prover struct {
 	quiet   bool          // so did one quietFor before
 	probed  time.Time     // when Worth last asked
 	latest  fanout.Proof  // by a list
-	later   *batch        // that reads may join; nil for none
+	later   *question     // that reads join which gather; nil if none does
 
 	scouts   int       // under way
 	scouted  time.Time // when the last scout began
@@ -90,13 +90,6 @@ type question struct {
 	err    error
 }
 
-// batch is reads that share a proof.
-type batch struct {
-	donec chan struct{} // closed when proof and err are set; never sent on
-	proof fanout.Proof
-	err   error
-}
-
 const (
 	// gatherFor is how long reads gather that share a proof, however quickly upstream would answer.
 	gatherFor = 250 * time.Millisecond
@@ -120,50 +113,22 @@ const (
 	slowCollection = 16 << 20
 )
 
-// ProveLater is Prove for reads of which there are too many: those of a quarter of a second share one proof.
-func (p *Prover) ProveLater(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
-	b := p.gather(timeout)
-	if b == nil {
-		return fanout.Proof{}, fanout.ErrClosed
-	}
-	exchange.Waits(ctx)
-	select {
-	case <-b.donec:
-		return b.proof, b.err
-	case <-ctx.Done():
-		return fanout.Proof{}, context.Cause(ctx)
-	}
-}
-
-// gather returns the batch that reads may join now; nil once the server stops.
-func (p *Prover) gather(timeout time.Duration) *batch {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.later != nil {
-		return p.later
-	}
-	b := &batch{donec: make(chan struct{})}
-	if !p.spawn(func(ctx context.Context) {
-		defer close(b.donec)
-		exchange.Sleep(ctx, gatherFor)
-		p.mu.Lock()
-		p.later = nil
-		p.mu.Unlock()
-		b.proof, b.err = p.Prove(ctx, timeout)
-	}) {
-		return nil
-	}
-	p.later = b
-	return b
-}
-
 // errProved ends the wait of a question that a list has answered.
 var errProved = errors.New("proved by a list")
 
 // Prove returns a proof of a state at or after the call, made within the time that ctx and timeout
 // allow.
 func (p *Prover) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
-	q := p.join(timeout)
+	return p.join(timeout).await(ctx)
+}
+
+// ProveLater is Prove for reads of which there are too many: those of a quarter of a second share one proof.
+func (p *Prover) ProveLater(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+	return p.gather(timeout).await(ctx)
+}
+
+// await waits for the answer. q is nil once the server stops.
+func (q *question) await(ctx context.Context) (fanout.Proof, error) {
 	if q == nil {
 		return fanout.Proof{}, fanout.ErrClosed
 	}
@@ -174,6 +139,29 @@ func (p *Prover) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof
 	case <-ctx.Done():
 		return fanout.Proof{}, context.Cause(ctx)
 	}
+}
+
+// gather returns the question of the reads that gather now, which is asked when they have. It returns nil
+// once the server stops.
+func (p *Prover) gather(timeout time.Duration) *question {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.later != nil {
+		return p.later
+	}
+	q := &question{donec: make(chan struct{})}
+	if !p.spawn(func(ctx context.Context) {
+		defer close(q.donec)
+		exchange.Sleep(ctx, gatherFor)
+		p.mu.Lock()
+		p.later = nil
+		p.mu.Unlock()
+		q.result, q.err = p.Prove(ctx, timeout)
+	}) {
+		return nil
+	}
+	p.later = q
+	return q
 }
 
 // join returns the question that is asked next, and sees to that. It returns nil once the server

@@ -212,10 +212,10 @@ func (b *guardBench) measure(ctx context.Context, p pattern) ([]report.Metric, s
 	if err != nil {
 		return nil, "", err
 	}
-	p.Token = b.agent
 	agents := p.Start(ctx, b.stage.Endpoint())
 	defer agents.Stop()
-	if err := load.Sleep(ctx, max(3*time.Second, min(p.Period, 15*time.Second))); err != nil { // until each has asked once
+	before := max(3*time.Second, min(p.Period, 15*time.Second)) // until each has asked once
+	if err := load.Sleep(ctx, before); err != nil {
 		return nil, "", err
 	}
 	refused := agents.Refused.Load()
@@ -229,9 +229,8 @@ func (b *guardBench) measure(ctx context.Context, p pattern) ([]report.Metric, s
 		remark = fmt.Sprintf("%d failed: %.80s", agents.Failed.Load(), (*first).Error())
 	}
 	seconds := b.opts.Window.Seconds()
-	total := seconds + max(3*time.Second, min(p.Period, 15*time.Second)).Seconds()
 	return []report.Metric{
-		report.M(unitAsked, float64(p.Agents)/p.Period.Seconds()), report.M(unitGot, float64(got.Count)/total),
+		report.M(unitAsked, float64(p.Agents)/p.Period.Seconds()), report.M(unitGot, float64(got.Count)/(before+b.opts.Window).Seconds()),
 		report.M(unitRefused, float64(agents.Refused.Load()-refused)/seconds),
 		report.M(unitReached, max(0, busy.reached-quiet.reached)/seconds),
 		report.M(unitGuardCPU, busy.used.Percent(busy.used.CPU["watchfan"])),

@@ -284,19 +284,7 @@ func (b *listBench) write(ctx context.Context) (stop func() error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	wrote := make(chan error, 1)
-	timetable := measure.Pace{Start: time.Now(), Rate: float64(b.opts.Writes)}
-	go func() {
-		for i := uint64(0); ; i++ {
-			if _, err := timetable.Wait(ctx, i); err != nil {
-				wrote <- nil
-				return
-			}
-			if err := b.writer.Update(int(i % uint64(len(b.writer.Seqs)))); err != nil {
-				wrote <- err
-				return
-			}
-		}
-	}()
+	go func() { wrote <- b.writer.Run(ctx, nil, float64(b.opts.Writes)) }()
 	return sync.OnceValue(func() error { cancel(); return <-wrote })
 }
 

@@ -87,8 +87,8 @@ func (w *Writer) Send(ctx context.Context, method, path, body string, onAck ...f
 }
 
 // Run updates objects in turn until ctx ends. It keeps to rate updates a second. With a rate of 0
-// it is as fast as the server answers and the watchers of f keep up. It returns after the answer to
-// every write. The first failed write stops it.
+// it is as fast as the server answers and the watchers of f keep up; f may be nil, for none, at any other
+// rate. It returns after the answer to every write. The first failed write stops it.
 func (w *Writer) Run(ctx context.Context, f *Fleet, rate float64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -121,7 +121,9 @@ func (w *Writer) work(ctx context.Context, f *Fleet, timetable measure.Pace, k i
 			return nil
 		}
 		w.NoteLate(late)
-		f.Expect(object)
+		if f != nil {
+			f.Expect(object)
+		}
 		if err := w.Update(object); err != nil {
 			return err
 		}

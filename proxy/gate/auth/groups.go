@@ -16,7 +16,12 @@ func (a *Authorizer) HasGroup(id Identity, groups []string) bool {
 	} else if namespace, _, ok := serviceAccount(id.ShownName()); ok && a.queue.tokens.Known(id) {
 		of = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
 	}
-	return slices.ContainsFunc(of, func(g string) bool { return slices.Contains(groups, g) })
+	return share(of, groups)
+}
+
+// share reports whether two lists of groups have one in common.
+func share(a, b []string) bool {
+	return slices.ContainsFunc(a, func(group string) bool { return slices.Contains(b, group) })
 }
 
 // InGroups is HasGroup that asks kube-apiserver for the owner of a token, until ctx ends.
@@ -31,7 +36,7 @@ func (a *Authorizer) InGroups(ctx context.Context, id Identity, groups []string)
 	exchange.Waits(ctx)
 	select {
 	case <-w.donec:
-		return w.user != nil && slices.ContainsFunc(w.user.Groups, func(g string) bool { return slices.Contains(groups, g) })
+		return w.user != nil && share(w.user.Groups, groups)
 	case <-ctx.Done():
 		return false
 	}

@@ -108,7 +108,7 @@ func (c *Consumer) round(open Watches, now time.Time) (work float64) {
 	defer c.mu.Unlock()
 	c.open, c.crowded = open.Open, open.Copies
 	for i := range c.seen {
-		if all := c.ended[i].plus(open.Sent[i]); !c.turned && c.register.full {
+		if all := c.ended[i].Plus(open.Sent[i]); !c.turned && c.register.full {
 			c.seen[i] = all // its watches may have begun while it was not told apart
 		} else {
 			c.deliveredLocked(i, all)

@@ -86,8 +86,8 @@ type known struct {
 	exempt bool
 }
 
-// New returns a Register without consumers. names says that the metrics may name service accounts. The caller calls Read
-// and Run.
+// New returns a Register without consumers. names says that the metrics may name service accounts. The
+// caller calls Read and Run.
 func New(o *Options, names bool, a *auth.Authorizer, set *metrics.Set, log *slog.Logger) *Register {
 	r := &Register{auth: a, opts: o, names: names, exempt: append([]string{"system:masters"}, o.ExemptGroups...),
 		log: log, started: time.Now(), rejected: apistatus.Rejections(set, "new_consumer"),
@@ -290,7 +290,8 @@ func (r countedResponder) Respond(resp *exchange.Response) {
 // Delivered is what watches from caches were sent.
 type Delivered struct{ Events, Bytes, Writes uint64 }
 
-func (d Delivered) plus(e Delivered) Delivered {
+// Plus returns the sum of both.
+func (d Delivered) Plus(e Delivered) Delivered {
 	return Delivered{d.Events + e.Events, d.Bytes + e.Bytes, d.Writes + e.Writes}
 }
 
@@ -303,7 +304,7 @@ func (r *Register) WatchEnded(n Name, d Delivered, shared int) {
 	c := r.named(n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ended[shared] = c.ended[shared].plus(d)
+	c.ended[shared] = c.ended[shared].Plus(d)
 }
 
 // Watches are a consumer's open watches from caches.

@@ -37,8 +37,8 @@ type read struct {
 	consumer *consumers.Consumer // whom it counts for; nil is nobody
 	first    bool                // it is served before others, and without limits
 	judged   bool                // patient is set
-	client   *observe.Client     // what rules know of the client; nil until it is asked for
 	patient  bool                // too many reads of its consumer ask kube-apiserver
+	client   *observe.Client     // what rules know of the client; nil until it is asked for
 
 	// Set by resolve.
 	info      upstream.ResourceInfo

@@ -35,8 +35,8 @@
 // a resourceVersion up to which it may have been told in the form before ([Observer.Outdated]), unless it has
 // listed since then, and one behind a watch that passed through meanwhile. How far clients have been told, a
 // replica knows of the resources that it follows. It does not know what a client has been told on the terms
-// before by a replica that learns of the change later, by a list of kube-apiserver, or before a restart. So a view that is changed while no replica runs should get another
-// name.
+// before by a replica that learns of the change later, by a list of kube-apiserver, or before a restart. So a
+// view that is changed while no replica runs should get another name.
 //
 // # A list
 //

@@ -15,7 +15,10 @@ func (w *Watcher) Consumer() consumers.Name {
 
 // Delivered returns what the watch was sent. It is called after its end.
 func (w *Watcher) Delivered() consumers.Delivered {
-	events, bytes, writes := w.Sub.Delivered()
+	return delivered(w.Sub.Delivered())
+}
+
+func delivered(events, bytes uint64, writes uint32) consumers.Delivered {
 	return consumers.Delivered{Events: events, Bytes: bytes, Writes: uint64(writes)}
 }
 
@@ -58,8 +61,7 @@ func (ws *Register) ByConsumer(flusher *fanout.Flusher) map[consumers.Name]consu
 		}
 		of := all[name]
 		of.Open++
-		sent := &of.Sent[shared]
-		sent.Events, sent.Bytes, sent.Writes = sent.Events+st.Events, sent.Bytes+st.Bytes, sent.Writes+uint64(st.Writes)
+		of.Sent[shared] = of.Sent[shared].Plus(delivered(st.Events, st.Bytes, st.Writes))
 		all[name] = of
 	}
 	addCopies(all, same)

@@ -31,7 +31,8 @@ import (
 
 const (
 	fallen    = "/api/v1/namespaces/fallen/configmaps"
-	churnRate = 20 // writes a second
+	posted    = "/api/v1/namespaces/posted/configmaps" // which nobody watches: they are as many as the test is long
+	churnRate = 20                                     // writes a second
 )
 
 // TestFallback: a watchfan is killed again and again under informers over HTTP/2 and HTTP/1.1, under watches
@@ -55,7 +56,7 @@ func TestFallback(t *testing.T) {
 	}
 	c := privateCluster(t)
 	direct := c.direct(t)
-	createNamespaces(t, direct, "fallen")
+	createNamespaces(t, direct, "fallen", "posted")
 	secure, admin := reservedPort(t), reservedPort(t)
 	tierArgs := []string{"--permit-port-sharing", "--secure-port=" + secure, "--admin-port=" + admin, "--insecure-port=0"}
 	tier := mortalWatchfan(t, program, c, tierArgs...)
@@ -370,7 +371,7 @@ func startPosts(t *testing.T, d *target) *posts {
 	go func() {
 		defer close(done)
 		for pace(stop, 20*time.Millisecond) {
-			_, err := d.write(http.MethodPost, fallen, "application/json",
+			_, err := d.write(http.MethodPost, posted, "application/json",
 				fmt.Sprintf(`{"metadata":{"generateName":"post-","labels":{"post":"%d"}}}`, len(p.acknowledged)))
 			p.acknowledged = append(p.acknowledged, err == nil)
 		}
@@ -383,7 +384,7 @@ func (p *posts) check(t *testing.T, direct *target) {
 	t.Helper()
 	p.stop()
 	var list corev1.ConfigMapList
-	if err := json.Unmarshal(direct.get(t, fallen+"?labelSelector=post").body, &list); err != nil {
+	if err := json.Unmarshal(direct.get(t, posted).body, &list); err != nil {
 		t.Fatal(err)
 	}
 	made := make([]int, len(p.acknowledged))

@@ -16,12 +16,15 @@ import (
 const (
 	// againAfter is how long after the end of one comparison the next of the same watch begins.
 	againAfter = time.Second
-	// lastWait is how long the cache's last events may come after the end of the client's watch.
-	lastWait = 5 * time.Second
+	// tickEvery is the time between two ticks, by which waits are counted: while the process stands still the
+	// cache can't send anything either, and the halt counts as one tick.
+	tickEvery = time.Second
+	// lastWait is for how many ticks the cache's last events may come after the end of the client's watch.
+	lastWait = 5
 	// lateBy and lateAfter say when an event counts as lost that the cache has passed over: that
-	// many events or that long afterwards.
+	// many events or ticks afterwards.
 	lateBy    = 64
-	lateAfter = 10 * time.Second
+	lateAfter = 10
 	// mostMissing bounds the events that may still come.
 	mostMissing = 256
 	// heldByWatch is what an observed watch takes beside its events.
@@ -53,6 +56,7 @@ type watching struct {
 	last         event   // matched last; the cache's
 	missing      []missing
 
+	ticks            int           // in all
 	matched, counted int           // in all; of these, in the results
 	later            time.Duration // sum for those that are not counted
 	over, refused    bool          // kube-apiserver's stream has ended; the cache can't be followed
@@ -61,8 +65,8 @@ type watching struct {
 // missing is an event that kube-apiserver has sent and the cache has passed over.
 type missing struct {
 	version
-	at       time.Time
-	matched  int
+	ticks    int  // before
+	matched  int  // before
 	promised bool // the cache has sent a bookmark that says that it came before
 }
 
@@ -113,9 +117,9 @@ func (w *watching) close() {
 
 // run takes from both streams until kube-apiserver's has ended.
 func (w *watching) run() error {
-	tick := time.NewTicker(againAfter)
+	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	var ended time.Time
+	ended := 0 // ticks before the end
 	for {
 		w.subscribe()
 		next, over, err := w.tee.take()
@@ -127,12 +131,12 @@ func (w *watching) run() error {
 			return err
 		}
 		if next == nil && over && !w.over {
-			w.over, ended = true, time.Now()
+			w.over, ended = true, w.ticks
 		}
 		w.takeOurs()
 		w.flush(false)
 		w.count()
-		if w.over && (w.sub == nil || len(w.theirs) == 0 || time.Since(ended) >= lastWait) {
+		if w.over && (w.sub == nil || len(w.theirs) == 0 || w.ticks-ended > lastWait) {
 			w.flush(true)
 			w.skip(behind, len(w.theirs))
 			return nil
@@ -143,6 +147,7 @@ func (w *watching) run() error {
 		select {
 		case <-w.tee.arrived:
 		case <-tick.C:
+			w.ticks++
 		case <-w.ctx.Done():
 			return nil
 		}
@@ -446,7 +451,7 @@ func (w *watching) passOver(v version, promised bool) {
 		w.lost(w.missing[0])
 		w.missing = w.missing[1:]
 	}
-	w.missing = append(w.missing, missing{v, time.Now(), w.matched, promised})
+	w.missing = append(w.missing, missing{v, w.ticks, w.matched, promised})
 }
 
 // promise notes a bookmark of the cache.
@@ -479,7 +484,7 @@ func (w *watching) lost(m missing) { w.verdict(Lost, m.key, m.rv, 0) }
 func (w *watching) flush(all bool) {
 	for len(w.missing) > 0 {
 		m := w.missing[0]
-		if !all && w.matched-m.matched < lateBy && time.Since(m.at) < lateAfter {
+		if !all && w.matched-m.matched < lateBy && w.ticks-m.ticks <= lateAfter {
 			return
 		}
 		w.missing = w.missing[1:]

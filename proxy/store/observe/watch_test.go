@@ -30,6 +30,7 @@ type world struct {
 	corrupt  func(line string) []string // what the cache sends in place of an event; nil changes nothing
 	broken   func()                     // called by each Write of the sink; nil for nothing
 	encoding framing.Encoding           // that the cache is said to have
+	halts    chan time.Duration         // that the observer stands still when it looks at an event; nil for none
 	differed []schema.GroupVersionResource
 	rv       uint64
 }
@@ -77,7 +78,15 @@ func (w *world) open(context.Context, string) (observe.Side, string) { return w,
 
 // w is the cache's side of the watch, with a sink that corrupts.
 
-func (w *world) Encoding() framing.Encoding     { return w.encoding }
+func (w *world) Encoding() framing.Encoding {
+	select {
+	case halt := <-w.halts:
+		time.Sleep(halt)
+	default:
+	}
+	return w.encoding
+}
+
 func (w *world) Cache() *fanout.Cache           { return w.cache }
 func (w *world) List(uint64) ([][]byte, string) { return nil, "no list" }
 func (w *world) Close()                         {}
@@ -211,6 +220,40 @@ func TestDifferences(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process that stands still loses no event: what the cache has not sent then, it may still send.
+func TestHalt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const halt = time.Hour
+		held, halted := "", false
+		w := start(t, observe.Tuning{}, func(w *world) {
+			w.halts = make(chan time.Duration, 1)
+			w.corrupt = func(l string) []string {
+				switch eventVersion(l) {
+				case 101:
+					held = l
+					return nil
+				case 103: // the cache stands still for a little longer
+					halted = true
+					time.Sleep(halt + 2*time.Second)
+					return []string{held, l}
+				}
+				return []string{l}
+			}
+		})
+		w.put("a")
+		w.put("b")
+		synctest.Wait()
+		time.Sleep(2 * time.Second)
+		w.halts <- halt
+		w.put("c")
+		time.Sleep(2 * halt)
+		got := w.end()
+		if len(got.Recent) != 1 || got.Recent[0].Kind != observe.Reordered || !halted || len(w.halts) > 0 {
+			t.Errorf("want one event that is reordered: %s %v", got.Verdict, got.Recent)
+		}
+	})
 }
 
 func replace(old, with string) func(string) []string {

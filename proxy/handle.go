@@ -84,7 +84,7 @@ func (s *Server) fallBack(h *handling) {
 	if h.req.IsWatch() {
 		h.Conn.EndArrival()
 		h.Recall = h.Conn.Dismissed()
-		if refused := s.fallback.AwaitStart(h.wait); refused != nil {
+		if refused := s.fallback.AwaitStart(h.wait, s.authorizer.Source(h.id)); refused != nil {
 			o = request.Refuse(refused)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // adminPort is a client of a running watchfan's admin port.
@@ -73,8 +74,7 @@ func (a *adminPort) print(w io.Writer, path string, asJSON bool) error {
 // have: ten for each of 10,000 watches.
 const mostAnswer, mostObjects = 64 << 20, 100_000
 
-// client follows no redirection: whoever answers in an admin port's place chooses no other address.
-var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+var client = &http.Client{CheckRedirect: exchange.NoRedirect}
 
 // get returns the answer of a page. It is safe for a terminal, whoever has answered.
 func (a *adminPort) get(path string, query url.Values) ([]byte, error) {

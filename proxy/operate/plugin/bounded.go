@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // changeTimeout is longer than kube-apiserver takes for any answer.
@@ -20,10 +22,8 @@ func boundedClient(cfg *rest.Config) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: boundedAnswers{transport}, CheckRedirect: noRedirect, Timeout: changeTimeout}, nil
+	return &http.Client{Transport: boundedAnswers{transport}, CheckRedirect: exchange.NoRedirect, Timeout: changeTimeout}, nil
 }
-
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // boundedAnswers bounds the answers of a transport.
 type boundedAnswers struct{ http.RoundTripper }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // A tunnel is a local port that leads to a pod's admin port.
@@ -37,7 +39,7 @@ func forward(ctx context.Context, cfg *rest.Config, p pod) (*tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: transport, CheckRedirect: noRedirect}, http.MethodPost, url)
+	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: transport, CheckRedirect: exchange.NoRedirect}, http.MethodPost, url)
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(url, cfg)
 	if err != nil {
 		return nil, err

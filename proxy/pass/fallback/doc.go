@@ -41,8 +41,9 @@
 // # What kube-apiserver gets
 //
 // The watches of all clients come at once, with their own resourceVersions. They are started at
-// --fallback-watch-rate, in the order in which they come. Watches that would wait for longer than
-// mostWait get 429, after which client-go tries again by itself, and does not list. Nothing else is
+// --fallback-watch-rate. Their sources (package account) take turns, so that nobody who asks again and
+// again keeps others waiting. Watches that would wait for longer than mostWait get 429, after which
+// client-go tries again by itself, and does not list. Nothing else is
 // paced: clients that resume do not list, and kube-apiserver's own priority and fairness bounds the
 // others. Its 429 passes through, with its Retry-After.
 package fallback

@@ -16,9 +16,11 @@ import (
 	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/fairness"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -59,6 +61,7 @@ type Fallback struct {
 	// ready says whether the others are ready.
 	ready  func(context.Context) (bool, error)
 	starts *rate.Limiter
+	turns  *fairness.Queue // of the sources whose watches wait for starts
 	// upstream is for the slices; they are published once published is set.
 	upstream  auth.APIServer
 	published atomic.Bool
@@ -72,6 +75,7 @@ type Fallback struct {
 func New(opts *Options, up auth.APIServer, conns Connections, set *metrics.Set, log *slog.Logger) *Fallback {
 	f := &Fallback{opts: opts, conns: conns, log: log, upstream: up,
 		starts:    rate.NewLimiter(rate.Limit(opts.FallbackWatchRate), max(1, opts.FallbackWatchRate/10)),
+		turns:     fairness.NewPool(2).Queue(fairness.Bounds{Seats: 2, SeatsEach: 1}, fairness.Purpose{}),
 		dismissed: set.NewCounter(dismissed),
 		refused:   apistatus.Rejections(set, "fallback_watch_rate"),
 	}
@@ -102,13 +106,19 @@ func (f *Fallback) OK() error {
 	return nil
 }
 
-// AwaitStart waits until a watch may start. It returns the response to one that may not.
-func (f *Fallback) AwaitStart(ctx context.Context) *metav1.Status {
+// AwaitStart waits until a watch of a source may start. Sources take turns, so that one that asks for very many
+// delays no other. It returns the response to a watch that may not start.
+func (f *Fallback) AwaitStart(ctx context.Context, of account.Source) *metav1.Status {
 	f.waiting.Add(1)
 	defer f.waiting.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, mostWait)
 	defer cancel()
-	if f.starts.Wait(ctx) != nil {
+	end, err := f.turns.Take(ctx, fairness.User(of.Name))
+	if err == nil {
+		err = f.starts.Wait(ctx)
+		end()
+	}
+	if err != nil {
 		f.refused.Inc()
 		return apistatus.TooManyRequests("too many watches start while watchfan's caches are away")
 	}
@@ -172,13 +182,16 @@ func (h *homing) look(ctx context.Context) {
 	}
 }
 
+// neighbour is the client of the watchfan on this host.
+var neighbour = &http.Client{CheckRedirect: exchange.NoRedirect}
+
 // neighbourReady asks the watchfan on this host.
 func (f *Fallback) neighbourReady(ctx context.Context) (bool, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.opts.FallbackFor, nil)
 	if err != nil {
 		return false, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := neighbour.Do(req)
 	if err != nil {
 		return false, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/base/option"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
@@ -197,7 +198,8 @@ func TestSlices(t *testing.T) {
 	})
 }
 
-// Watches start at the rate, and those that would wait too long are told to try again.
+// Watches start at the rate, and those that would wait too long are told to try again. Another source's watch does
+// not wait for them.
 func TestAwaitStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(&inService, newCluster(t), new(crowd), metrics.NewSet(), slog.New(slog.DiscardHandler))
@@ -208,7 +210,7 @@ func TestAwaitStart(t *testing.T) {
 		var watches sync.WaitGroup
 		for range 5000 {
 			watches.Go(func() {
-				st := f.AwaitStart(t.Context())
+				st := f.AwaitStart(t.Context(), account.Source{Name: "many"})
 				mu.Lock()
 				defer mu.Unlock()
 				if st == nil {
@@ -218,8 +220,18 @@ func TestAwaitStart(t *testing.T) {
 				}
 			})
 		}
+		time.Sleep(time.Second)
+		for range 10 {
+			if st := f.AwaitStart(t.Context(), account.Source{Name: "few"}); st != nil {
+				t.Errorf("got %v beside many", st)
+			}
+		}
+		if waited := time.Since(began) - time.Second; waited > 200*time.Millisecond {
+			t.Errorf("ten watches of another source have waited for %s", waited)
+		}
 		watches.Wait()
-		if starts < 2000 || starts > 2021 || starts+refused != 5000 || last > mostWait {
+		starts += 10
+		if starts < 2000 || starts > 2021 || starts+refused != 5010 || last > mostWait {
 			t.Errorf("%d started within %s, %d refused", starts, last, refused)
 		}
 	})

@@ -31,13 +31,13 @@ func running(t *testing.T, f *Fallback) (end func()) {
 // the other is ready again. Neither is in the way of the other.
 func TestTakeover(t *testing.T) {
 	var ready atomic.Bool
-	readyz := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !ready.Load() {
-			w.WriteHeader(http.StatusInternalServerError)
+	readyz := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !ready.Load() && r.URL.Path == "/" { // another program in its place
+			http.Redirect(w, r, "/ready", http.StatusFound)
 		}
 	}))
 	defer readyz.Close()
-	defer http.DefaultClient.CloseIdleConnections()
+	defer neighbour.CloseIdleConnections()
 	serve := func(ln net.Listener, name string) {
 		for {
 			c, err := ln.Accept()

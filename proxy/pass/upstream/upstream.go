@@ -163,6 +163,7 @@ func forStrangers(t *http.Transport) {
 	t.ExpectContinueTimeout = continueWait
 	t.IdleConnTimeout = strangersIdle
 	t.MaxIdleConnsPerHost = mostStrangersIdle
+	boundDials(t)
 	if t.TLSClientConfig != nil {
 		t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	}

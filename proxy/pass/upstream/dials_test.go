@@ -1,0 +1,81 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/watchfan/watchfan/proxy/gate/auth"
+)
+
+// Strangers that come and go while kube-apiserver answers no handshake have a bounded number of dials, which end by
+// themselves. Then a stranger's request dials again.
+func TestDialsOfStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		open, most, all := 0, 0, 0
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			open += n
+			most, all = max(most, open), all+max(0, n)
+		}
+		u, err := NewUpstream(&rest.Config{Host: "https://localhost", TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				count(1)
+				go func() {
+					_, _ = io.Copy(io.Discard, theirs)
+					theirs.Close()
+					count(-1)
+				}()
+				return ours, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(patience time.Duration) error {
+			ctx, leave := context.WithTimeout(t.Context(), patience)
+			defer leave()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.URL("/version", "").String(), nil)
+			if err != nil {
+				return err
+			}
+			resp, err := u.Pass(auth.Identity{Kind: auth.KindToken, Token: "unknown"}, true, req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}
+		var asking sync.WaitGroup
+		for range 3 * mostDialsWaiting {
+			asking.Go(func() { _ = ask(time.Millisecond) })
+		}
+		asking.Wait()
+		synctest.Wait()
+		if most != mostDials {
+			t.Errorf("%d dials at a time, want %d", most, mostDials)
+		}
+		if err := ask(time.Hour); !errors.Is(err, errDials) {
+			t.Errorf("got %v, want %v", err, errDials)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if open != 0 || all != mostDials+mostDialsWaiting {
+			t.Errorf("%d dials are open, of %d, want %d", open, all, mostDials+mostDialsWaiting)
+		}
+		err = ask(time.Hour)
+		synctest.Wait()
+		if err == nil || errors.Is(err, errDials) || all != mostDials+mostDialsWaiting+1 {
+			t.Errorf("got %v from dial %d", err, all)
+		}
+	})
+}

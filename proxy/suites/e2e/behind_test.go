@@ -27,7 +27,7 @@ func (c *cluster) second(t *testing.T, program, etcd string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := reservedPort(t)
+	port := proxytest.ReservedPort(t)
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
 	for i, arg := range args {
 		switch name, _, _ := strings.Cut(arg, "="); name {

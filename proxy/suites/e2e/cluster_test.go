@@ -1,14 +1,10 @@
 package e2e_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
@@ -71,27 +67,6 @@ func (c *cluster) through(t testing.TB, r *proxytest.Relay) string {
 
 // direct returns the admin's way straight to kube-apiserver.
 func (c *cluster) direct(t testing.TB) *target { t.Helper(); return c.as(t, "admin") }
-
-// reservedPort returns a port of loopback that nobody else is given until the test ends. Programs may listen
-// on it, because its socket does not.
-func reservedPort(t *testing.T) string {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
-			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-			unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strconv.Itoa(address.(*unix.SockaddrInet4).Port)
-}
 
 // createNamespaces creates namespaces. They end with the cluster.
 func createNamespaces(t testing.TB, d *target, names ...string) {

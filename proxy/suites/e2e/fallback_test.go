@@ -57,7 +57,7 @@ func TestFallback(t *testing.T) {
 	c := privateCluster(t)
 	direct := c.direct(t)
 	createNamespaces(t, direct, "fallen", "posted")
-	secure, admin := reservedPort(t), reservedPort(t)
+	secure, admin := proxytest.ReservedPort(t), proxytest.ReservedPort(t)
 	tierArgs := []string{"--permit-port-sharing", "--secure-port=" + secure, "--admin-port=" + admin, "--insecure-port=0"}
 	tier := mortalWatchfan(t, program, c, tierArgs...)
 	tier.waitReady(t)

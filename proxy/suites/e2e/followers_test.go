@@ -280,7 +280,7 @@ func startPrometheus(t *testing.T, kubeconfig string, _ int) func() ([]string, e
 }
 
 func startCoreDNS(t *testing.T, kubeconfig string, _ int) func() ([]string, error) {
-	port := reservedPort(t)
+	port := proxytest.ReservedPort(t)
 	file := filepath.Join(t.TempDir(), "Corefile")
 	config := fmt.Sprintf("cluster.local:%s {\n  bind 127.0.0.1\n  kubernetes {\n    kubeconfig %s context\n    ttl 0\n  }\n}\n", port, kubeconfig)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -1,11 +1,37 @@
 package proxytest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+// ReservedPort returns a port of loopback that nobody else is given until the test ends. Programs that share
+// their port may listen on it, because its socket does not.
+func ReservedPort(t testing.TB) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fd)
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+			unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(address.(*unix.SockaddrInet4).Port)
+}
 
 // FreePort returns a port of loopback on which nobody listens.
 //

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // memoryGroups are where control groups for memory are made, with the names of their files, in versions 1
@@ -65,4 +66,32 @@ func startContained(t *testing.T, w *world, limit int64, args ...string) *server
 		}
 	})
 	return s
+}
+
+// startFallback starts a node's fall-back in a container of its own, while the node's cache is away. home starts
+// the cache in another, at the same port.
+func startFallback(t *testing.T, w *world) (s *server, home func()) {
+	t.Helper()
+	port, admin := proxytest.ReservedPort(t), proxytest.ReservedPort(t)
+	s = startContained(t, w, fallbackLimit, "--fallback-for=http://127.0.0.1:"+admin+"/readyz", "--secure-port="+port,
+		"--insecure-port=0")
+	return s, func() {
+		startContained(t, w, nodeLimit, append([]string{"--permit-port-sharing", "--secure-port=" + port, "--admin-port=" + admin,
+			"--insecure-port=0"}, onNodes...)...)
+	}
+}
+
+// awaitCache waits until a new connection reaches a cache.
+func (s *server) awaitCache(t *testing.T, w *world) {
+	t.Helper()
+	user := w.honest[0]
+	steady.Until(t, "answer from a cache over a new connection", func() error {
+		c := newClient(s.way(user))
+		defer c.close()
+		code, header, _, err := c.send(t.Context(), request{method: "GET", uri: "/api/v1/namespaces/" + user.tenant + "/configmaps?resourceVersion=0"})
+		if err == nil && !proxytest.FromCache(header) {
+			err = fmt.Errorf("%d", code)
+		}
+		return err
+	})
 }

@@ -20,6 +20,7 @@ type holding struct {
 	watchfan  bool  // it is about a port or a cache that kube-apiserver does not have
 	crowd     bool  // it is about many connections or requests; see crowdsLimit
 	contained int64 // the limit is that of a control group, and no flag says it; 0 for none
+	fallback  bool  // it is about a node's fall-back: first alone, and then beside the cache
 	args      []string
 	attack    assault
 }
@@ -38,8 +39,9 @@ var (
 	crawl   = allConfigMaps + "resourceVersion=0"
 )
 
-// nodeLimit and onNodes are the limit and the flags of watchfan in deploy/sidecar/daemonset.yaml.
-const nodeLimit = 256 << 20
+// nodeLimit and onNodes are the limit and the flags of watchfan in deploy/sidecar/daemonset.yaml, and
+// fallbackLimit is the limit of its fall-back.
+const nodeLimit, fallbackLimit = 256 << 20, 128 << 20
 
 var onNodes = []string{"--idle-timeout=1m", "--history-frames=1024", "--history-bytes=4Mi"}
 
@@ -81,6 +83,11 @@ var holdings = []holding{
 	{name: "unread lists in a node's container", contained: nodeLimit, watchfan: true, args: onNodes, attack: unread(50, crawler, crawl)},
 	{name: "short heads in a node's container", contained: nodeLimit, watchfan: true, args: onNodes,
 		attack: held(2000, drip(longHead(60_000), endless, trickle))},
+	// And to the fall-back beside it, which has no cache. Its watches start at a rate that all share.
+	{name: "unread answers at a node's fall-back", fallback: true, watchfan: true, attack: unread(3, mallory, openAPI)},
+	{name: "stalled bodies at a node's fall-back", fallback: true, watchfan: true, attack: stalledBodies(49, anybody)},
+	{name: "short heads at a node's fall-back", fallback: true, watchfan: true, attack: held(2000, drip(longHead(60_000), endless, trickle))},
+	{name: "watches at a node's fall-back", fallback: true, watchfan: true, attack: unread(30, mallory, ofOne)},
 	{name: "the admin port's connections", stranger: true, watchfan: true, attack: adminConnections},
 }
 

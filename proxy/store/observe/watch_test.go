@@ -81,7 +81,7 @@ func (w *world) open(context.Context, string) (observe.Side, string) { return w,
 func (w *world) Encoding() framing.Encoding {
 	select {
 	case halt := <-w.halts:
-		time.Sleep(halt)
+		time.Sleep(halt) //testlint:allow timer each test is in a bubble
 	default:
 	}
 	return w.encoding

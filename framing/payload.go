@@ -53,3 +53,11 @@ func cutSize(chunk []byte) (size int, rest []byte, ok bool) {
 func endsChunk(p []byte, size int) bool {
 	return len(p) == size+len(crlf) && string(p[size:]) == crlf
 }
+
+// IsBookmark reports whether an event of a watch in JSON or protobuf, with its prefix, is a bookmark.
+func IsBookmark(e Encoding, event []byte) bool {
+	if e == Protobuf {
+		return bytes.HasPrefix(event[e.LengthPrefix():], []byte("\x0a\x08BOOKMARK"))
+	}
+	return bytes.HasPrefix(event, []byte(`{"type":"BOOKMARK"`))
+}

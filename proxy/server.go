@@ -178,13 +178,23 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.consumers = consumers.New(&s.opts.Consumers, opts.Profiling, authorizer, set, log)
 	s.observer = observe.New(s.ctx, observe.Config{
 		Options: &s.opts.Observe, Views: s.views, Short: s.memory.Short, OnDifference: s.stepBack, Metrics: set, Guard: guard})
+	disk, err := seed.NewDisk(&opts.Seed, func() ([]byte, error) {
+		_, key, err := opts.Downstream.Files()
+		if err != nil {
+			return nil, err
+		}
+		return os.ReadFile(key)
+	})
+	if err != nil {
+		return nil, err
+	}
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
 		Lane:       &s.opts.Lane,
 		SelfCheck:  &s.opts.SelfCheck,
 		Memory:     lane.Memory{Short: s.memory.Short, Full: s.memory.Full, Ledger: s.ledger},
 		Upstream:   up,
-		Siblings:   seed.New(&s.opts.Seed, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, set, guard),
+		Siblings:   seed.New(&s.opts.Seed, disk, opts.Downstream.TLSCertFile, cfg, up, up.Via.Mark, set, guard),
 		Discovery:  s.discovery,
 		Authorizer: authorizer,
 		Ledger:     s.ledger,
@@ -248,11 +258,9 @@ func (s *Server) listen() error {
 	}
 	var err error
 	if s.opts.SecurePort != 0 {
-		certFile, keyFile := s.opts.Downstream.TLSCertFile, s.opts.Downstream.TLSPrivateKeyFile
-		if certFile == "" {
-			if certFile, keyFile, err = downstream.SelfSigned(s.opts.Downstream.CertDir); err != nil {
-				return err
-			}
+		certFile, keyFile, err := s.opts.Downstream.Files()
+		if err != nil {
+			return err
 		}
 		if s.certificate, err = downstream.NewCertificate(certFile, keyFile, s.log); err != nil {
 			return fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w: give PEM files that watchfan may read, "+

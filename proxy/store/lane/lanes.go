@@ -173,6 +173,9 @@ func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64, b
 		ls.follow(ctx, l)
 		ls.remove(l)
 	})
+	if l.Collection.File() != "" {
+		ls.running.Go(func() { l.keepOnDisk(ctx) })
+	}
 	return l
 }
 

@@ -219,7 +219,7 @@ func (w *watching) their(whole []byte, now time.Time) error {
 		}
 		w.skip(before, 1)
 		return nil
-	case isBookmark(w.side.Encoding(), whole):
+	case framing.IsBookmark(w.side.Encoding(), whole):
 		return nil
 	}
 	if len(w.theirs) == 0 {
@@ -229,14 +229,6 @@ func (w *watching) their(whole []byte, now time.Time) error {
 		}
 	}
 	return w.keep(whole, now)
-}
-
-// isBookmark reports whether an event is a bookmark. Any else is an error of its stream.
-func isBookmark(e framing.Encoding, whole []byte) bool {
-	if e == framing.Protobuf {
-		return bytes.HasPrefix(whole[e.LengthPrefix():], []byte("\x0a\x08BOOKMARK"))
-	}
-	return bytes.HasPrefix(whole, []byte(`{"type":"BOOKMARK"`))
 }
 
 // match reports whether the cache's next event is the same.

@@ -68,6 +68,15 @@ func (c *Collection) String() string {
 	return request.ResourceText(c.info.GVR) + " (" + c.Representation.String() + ")"
 }
 
+// File names the collection in --cache-dir; "" if it is not kept there, as Tables and CBOR are not.
+func (c *Collection) File() string {
+	resource := request.ResourceText(c.info.GVR)
+	if c.source.siblings == nil || !c.source.siblings.Disk.Keeps(resource) || c.Table != "" || c.Encoding == framing.CBOR {
+		return ""
+	}
+	return resource + "_" + c.Representation.String()
+}
+
 // Form returns how upstream writes lists of the collection; nil until a reflector has learned it.
 func (c *Collection) Form() *framing.ListForm {
 	if s := c.style.Load(); s != nil {

@@ -38,7 +38,7 @@ type Break struct {
 
 // Filled says how a cache was filled for the first time. It does not change.
 type Filled struct {
-	Source    string      `json:"source"`              // upstream, or sibling
+	Source    string      `json:"source"`              // upstream, sibling or disk
 	Address   string      `json:"address,omitempty"`   // of the sibling
 	NoSibling seed.Reason `json:"noSibling,omitempty"` // why upstream was asked after siblings had been
 	Time      time.Time   `json:"time"`
@@ -46,10 +46,13 @@ type Filled struct {
 	Objects   int         `json:"objects"`
 }
 
-// From names the source: kube-apiserver, or the sibling's address.
+// From names the source: kube-apiserver, the sibling's address, or --cache-dir.
 func (f *Filled) From() string {
-	if f.Address != "" {
+	switch {
+	case f.Address != "":
 		return "sibling " + f.Address
+	case f.Source == fromDisk:
+		return "--cache-dir"
 	}
 	return "kube-apiserver"
 }

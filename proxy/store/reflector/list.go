@@ -131,8 +131,7 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	if relisted {
 		r.metrics.relists.Inc()
 	} else {
-		r.source.filledUpstream.Inc()
-		r.firstFilled("", len(objects))
+		r.firstFilled(&Filled{Source: fromUpstream, NoSibling: r.unseeded, Objects: len(objects)})
 		r.Filling.End(r.began)
 	}
 	r.Log.Info("Listed", "objects", len(objects), "resourceVersion", rv,

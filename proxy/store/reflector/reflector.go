@@ -40,6 +40,7 @@ type Reflector struct {
 	unseen  int           // bytes listed since memory was last looked at
 	accept  func()        // called with each event of a watch that upstream may refuse at once; nil for others
 
+	diskRead bool        // the file of --cache-dir has been read, or there is none
 	unseeded seed.Reason // why no sibling has filled the cache; "" if none was asked
 
 	// See reencoded.

@@ -30,8 +30,8 @@ type Source struct {
 	siblings    *seed.Siblings // nil for none
 	reconnected pace           // of reconnect
 
-	filledUpstream, filledSibling *metrics.Counter
-	changes                       atomic.Uint64 // that upstream has sent to all reflectors
+	filled  map[string]*metrics.Counter // by source
+	changes atomic.Uint64               // that upstream has sent to all reflectors
 }
 
 // NewSource returns the source that up leads to. siblings may have what it would list; nil for
@@ -48,10 +48,20 @@ func NewSource(
 		builds:   upstream.NewBuilds(up, guard),
 		siblings: siblings,
 
-		filledUpstream: set.NewCounter(lanesFilled + `{source="upstream"}`),
-		filledSibling:  set.NewCounter(lanesFilled + `{source="sibling"}`),
+		filled: map[string]*metrics.Counter{
+			fromUpstream: set.NewCounter(lanesFilled + `{source="upstream"}`),
+			fromSibling:  set.NewCounter(lanesFilled + `{source="sibling"}`),
+			fromDisk:     set.NewCounter(lanesFilled + `{source="disk"}`),
+		},
 	}
 }
+
+// The sources of a lane's first content.
+const (
+	fromUpstream = "upstream"
+	fromSibling  = "sibling"
+	fromDisk     = "disk"
+)
 
 // End ends the questions about builds that are under way, and waits for them. It is called once the
 // reflectors have ended.

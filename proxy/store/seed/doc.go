@@ -1,12 +1,14 @@
 // Package seed asks sibling replicas for what they have cached, so that a replica that starts costs
 // kube-apiserver no list. The reflector of a lane that is filled for the first time asks here. It
-// reads a sibling's objects, and goes on watching kube-apiserver from their resourceVersion.
+// reads a sibling's objects, and goes on watching kube-apiserver from their resourceVersion. A file of
+// what the replica itself had before it was started again is as good as a sibling.
 //
 //	options.go    --seed-from and who is trusted
 //	siblings.go   the siblings' addresses, their certificates, and the credential
 //	search.go     going from sibling to sibling until one has filled a lane
 //	identity.go   what a seed is of: cluster, build of kube-apiserver, version of this protocol
 //	failure.go    why there was no seed: counted, and logged once with what to do
+//	disk.go       the files of --cache-dir
 //
 // It knows the siblings' names, their certificates, and the proxy's own credential. It does not
 // know lanes, caches and the form of objects. Package reflector reads the answer, and package
@@ -47,6 +49,11 @@
 // since then is still there. A seed does not count as the state at any time. A read that must be
 // current is proved at kube-apiserver, as always; a proof that compares objects also finds a seed
 // that is wrong.
+//
+// A file is believed no more than a sibling, and checked in the same way. It is sealed with a key from the
+// private key by which clients trust this replica. Somebody who can write into the directory can put an
+// older file of the same lane back, or cut its end off: then the lane goes on from an earlier time, or is
+// listed because kube-apiserver does not have the history since then.
 //
 // The cluster's identity is the uid of its namespace kube-system. A clone of a cluster, from a
 // backup of its etcd, has the same: its replicas need another certificate.

@@ -20,7 +20,7 @@ func siblingsOf(t *testing.T, opts *Options, code int, text string) (*Siblings, 
 	up := &proxytest.FakeUpstream[auth.Identity]{Answer: func(auth.Identity, string, []byte) (int, string, error) {
 		return code, text, nil
 	}}
-	s := New(opts, "", nil, up, func(http.Header) {}, metrics.NewSet(), proxytest.Guard())
+	s := New(opts, nil, "", nil, up, func(http.Header) {}, metrics.NewSet(), proxytest.Guard())
 	t.Cleanup(s.End)
 	return s, up
 }

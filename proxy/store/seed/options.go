@@ -9,7 +9,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/option"
 )
 
-// Options say where the siblings are and how they are trusted.
+// Options say where the siblings are and how they are trusted, and where caches are kept.
 type Options struct {
 	// SeedFrom are the siblings: host names, each of which may have several addresses, and
 	// HOST:PORT. Empty: no sibling is asked.
@@ -20,6 +20,12 @@ type Options struct {
 	// SeedTLSServerName is the host name that the siblings' certificate must have. Empty: the name
 	// in SeedFrom.
 	SeedTLSServerName string
+
+	// CacheDir is the directory that keeps what lanes hold, for the next start; see [Disk]. Empty: none
+	// does.
+	CacheDir string
+	// CacheDirSecrets keeps Secrets there too.
+	CacheDirSecrets bool
 }
 
 // usualPort is the port of a sibling that is named without one. It is the default of --secure-port.
@@ -34,6 +40,11 @@ func (o *Options) AddTo(t *option.Table) {
 		"`FILE` with the authorities of the siblings' certificates (default: they must have that of --tls-cert-file)")
 	t.String(&o.SeedTLSServerName, "seed-tls-server-name", "",
 		"host `NAME` that the siblings' certificates must have (default that in --seed-from)")
+
+	t.Group("Caching")
+	t.String(&o.CacheDir, "cache-dir", "", "`DIRECTORY` that keeps caches, sealed with the serving certificate's private key, "+
+		"so that after a restart nothing is listed; empty is none")
+	t.Bool(&o.CacheDirSecrets, "cache-dir-secrets", false, "keep Secrets in --cache-dir too")
 }
 
 // sibling is the check of a sibling's name.

@@ -138,7 +138,7 @@ func TestFill(t *testing.T) {
 		if got := anyList(two); got != want {
 			t.Errorf("the second replica lists %d bytes, the first %d", len(got), len(want))
 		}
-		two.AwaitLog("Filled from a sibling", "objects=250")
+		two.AwaitLog("Filled without a list", "objects=250")
 		if got := filledOf(two); got.Source != "sibling" || got.Address != first || got.Objects != 250 || got.NoSibling != "" {
 			t.Errorf("the second replica's lane: filled %+v", got)
 		}
@@ -152,7 +152,7 @@ func TestFill(t *testing.T) {
 		x.up.WantCount(proxytest.Watch, 1)
 		three := x.replica([]string{second})
 		anyList(three)
-		three.AwaitLog("Filled from a sibling", "objects=249")
+		three.AwaitLog("Filled without a list", "objects=249")
 		three.Passed(0)
 		alone := x.replica([]string{nobody})
 		anyList(alone)
@@ -180,7 +180,7 @@ func TestSeedIsNoProof(t *testing.T) {
 		if body := anyList(p); strings.Contains(body, `"name":"new"`) {
 			t.Fatalf("the sibling had it: %s", body)
 		}
-		p.AwaitLog("Filled from a sibling")
+		p.AwaitLog("Filled without a list")
 		if _, body := p.Get(bubble.CMs); !strings.Contains(body, `"name":"new"`) {
 			t.Errorf("a consistent list is as old as the seed: %s", body)
 		}
@@ -354,7 +354,7 @@ func TestNext(t *testing.T) {
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
 			x, p := seeded(t, []string{first, second}, prepare, nil)
-			p.AwaitLog("Filled from a sibling", "objects=2")
+			p.AwaitLog("Filled without a list", "objects=2")
 			p.Watch(bubble.AnyState).AwaitVersion(x.cms.Put("ns", "c", "1"))
 			x.wantLists(0)
 			if lines := append(p.Log.With("No sibling has filled"), p.Log.With("went back in time")...); len(lines) != 0 {
@@ -379,7 +379,7 @@ func TestSlow(t *testing.T) {
 			c.Hang()
 		})
 		x.scripted(first, source, nil)
-		x.replica([]string{first}, resident).AwaitLog("Filled from a sibling", "objects=4")
+		x.replica([]string{first}, resident).AwaitLog("Filled without a list", "objects=4")
 	})
 }
 
@@ -413,7 +413,7 @@ func TestRelists(t *testing.T) {
 			t.Fatalf("the sibling listed again too late: %q", lines)
 		}
 		seed.Unstall()
-		two.AwaitLog("Filled from a sibling", "objects=100")
+		two.AwaitLog("Filled without a list", "objects=100")
 		list := fmt.Sprintf("%s?resourceVersion=%d", bubble.CMs, x.cms.Put("ns", "e", "1"))
 		_, want := one.Get(list)
 		if _, got := two.Get(list); got != want {

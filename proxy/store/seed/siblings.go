@@ -23,6 +23,8 @@ import (
 
 // Siblings are the other replicas. Its methods may be called from any goroutine.
 type Siblings struct {
+	Disk *Disk // what this replica itself has kept; nil for nothing
+
 	// Immutable.
 	opts     *Options
 	certFile string       // the replica's own serving certificate; "" for none in common
@@ -41,10 +43,11 @@ type Siblings struct {
 // cfg has the credential for upstream, which siblings get too. via adds the proxy's name to a
 // request. set gets the metrics.
 func New(
-	opts *Options, certFile string, cfg *rest.Config, up auth.APIServer, via func(http.Header),
+	opts *Options, disk *Disk, certFile string, cfg *rest.Config, up auth.APIServer, via func(http.Header),
 	set *metrics.Set, guard *exchange.Guard,
 ) *Siblings {
 	s := &Siblings{
+		Disk: disk,
 		opts: opts, certFile: certFile, config: cfg, via: via, upstream: up,
 		uids:   upstream.NewAnswers[struct{}, uidAnswer](guard),
 		silent: make(map[string]time.Time),

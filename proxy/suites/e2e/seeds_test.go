@@ -83,6 +83,56 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestCacheDir: a watchfan that is killed goes on where its files end. It lists nothing at kube-apiserver, and
+// what has been written meanwhile is not missing.
+func TestCacheDir(t *testing.T) {
+	parallel(t)
+	c := sharedCluster(t)
+	direct := c.direct(t)
+	createNamespaces(t, direct, "kept")
+	createCRD(t, direct, "kept.example.com", "Keeping", "Namespaced") // only this test asks for it
+	const uri = "/apis/kept.example.com/v1/namespaces/kept/keepings"
+	object := func(n int) string {
+		return fmt.Sprintf(`{"apiVersion":"kept.example.com/v1","kind":"Keeping","metadata":{"name":"k%03d"},"spec":{"n":%d}}`, n, n)
+	}
+	for i := range 300 {
+		direct.create(t, uri, object(i))
+	}
+	certFile, keyFile, err := downstream.SelfSigned(filepath.Join(t.TempDir(), "tier"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	start := func() *watchfan {
+		p := mortalWatchfan(t, binary(t, "WATCHFAN_BIN", "watchfan"), c, "--cache-dir="+dir, "--tls-cert-file="+certFile,
+			"--tls-private-key-file="+keyFile)
+		p.waitReady(t)
+		sameLists(t, p, direct, uri, "k000", jsonType, partials)
+		return p
+	}
+	p := start()
+	steady.Until(t, "files of both lanes", func() error {
+		files, err := filepath.Glob(filepath.Join(dir, "kept*.watch"))
+		if err == nil && len(files) != 2 {
+			err = fmt.Errorf("there are %q", files)
+		}
+		return err
+	})
+	p.kill()
+	direct.create(t, uri, object(300))
+	direct.remove(t, uri+"/k001")
+	before := direct.metric(t, "apiserver_request_total", `resource="keepings"`, `verb="WATCHLIST"`)
+	admin := start().admin(t)
+	if n := direct.metric(t, "apiserver_request_total", `resource="keepings"`, `verb="WATCHLIST"`) - before; n != 0 {
+		t.Errorf("watchfan listed %v times", n)
+	}
+	for source, want := range map[string]float64{"disk": 2, "upstream": 0} {
+		if n := admin.metric(t, "watchfan_lanes_filled_total", `source="`+source+`"`); n < want || want == 0 && n > 0 {
+			t.Errorf("%v lanes were filled from %s", n, source)
+		}
+	}
+}
+
 const partialsProto = protoType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 // sameLists compares lists of p's caches with kube-apiserver's, in several forms, after a write to

@@ -64,6 +64,14 @@ func (o *Options) Check(t *option.Table, secure bool) error {
 	return nil
 }
 
+// Files returns the files of the serving certificate. A self-signed one is made if there is none.
+func (o *Options) Files() (certFile, keyFile string, err error) {
+	if o.TLSCertFile != "" {
+		return o.TLSCertFile, o.TLSPrivateKeyFile, nil
+	}
+	return SelfSigned(o.CertDir)
+}
+
 func defaultCertDir() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {

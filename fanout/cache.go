@@ -88,8 +88,9 @@ type Cache struct {
 
 	mu          sync.Mutex
 	objects     collection
-	shared      *instant // clone of objects, for snapshots; nil until needed
-	bytes       int64    // of the objects
+	shared      *instant       // clone of objects, for snapshots; nil until needed
+	bytes       int64          // of the objects
+	forms       *framing.Forms // of objects here and in the history
 	history     history
 	groups      map[groupKey]*group
 	index       index
@@ -120,6 +121,7 @@ func NewCache(limits Limits, flusher *Flusher) *Cache {
 		limits:  limits,
 		flusher: flusher,
 		objects: newCollection(),
+		forms:   new(framing.Forms),
 		history: newHistory(limits),
 		groups:  make(map[groupKey]*group),
 	}
@@ -154,6 +156,7 @@ type Stats struct {
 	Bytes           int64 // of the objects
 	HistoryEvents   int
 	HistoryBytes    int64
+	FormBytes       int64  // of the forms in which views, and clients without managedFields, have all of those
 	Oldest          uint64 // clients can resume from here on
 	Groups          int
 	Subscriptions   int
@@ -172,6 +175,7 @@ func (c *Cache) Stats() Stats {
 		Bytes:           c.bytes,
 		HistoryEvents:   len(c.history.changes),
 		HistoryBytes:    c.history.bytes,
+		FormBytes:       c.forms.Bytes(),
 		Oldest:          c.history.after,
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
@@ -180,11 +184,11 @@ func (c *Cache) Stats() Stats {
 	}
 }
 
-// Bytes returns how many bytes of memory the objects, the history and the indexes take.
+// Bytes returns how many bytes of memory the objects, their forms, the history and the indexes take.
 func (c *Cache) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.bytes + c.history.bytes + c.indexBytesLocked()
+	return c.bytes + c.forms.Bytes() + c.history.bytes + c.indexBytesLocked()
 }
 
 // Delivered returns how much has been written to all subscriptions together since NewCache,
@@ -245,6 +249,7 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 // commitLocked adds a change to the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *change) {
 	if !c.eventsOnly {
+		e.Object.CountForms(c.forms)
 		c.storeLocked(e)
 	}
 	c.history.append(e)
@@ -352,8 +357,10 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	c.wantAgainLocked()
 	c.givenUp.Add(uint64(c.bytes))
 	c.objects, c.shared, c.bytes, c.build = newCollection(), nil, 0, nil
+	c.forms = new(framing.Forms)
 	for _, o := range objects {
 		c.objects.tree.ReplaceOrInsert(o)
+		o.CountForms(c.forms)
 		c.bytes += int64(o.Size())
 	}
 	c.history.reset(rv)

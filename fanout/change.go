@@ -55,14 +55,14 @@ const (
 //
 // quiet says that it gets nothing because t is quiet.
 func (e *change) frameFor(f *Filter, t *framing.Trim) (frame framing.Frame, ok, quiet bool) {
-	cur := e.Type != framing.Deleted && f.Match(e.Object)
 	old := e.Prev != nil && f.Match(e.Prev)
+	cur := e.Type != framing.Deleted && f.follows(e.Object, e.Prev)
 	if e.PrevUnknown && (e.Type == framing.Deleted || f.fixed) {
 		// A deletion carries the version before; namespace and name never change.
 		old = f.Match(e.Object)
 	}
 	if e.Type == framing.Deleted && f.namespaces.unknown(e.Object.Namespace) {
-		old = f.matches(cmp.Or(e.Prev, e.Object))
+		old = f.matches(cmp.Or(e.Prev, e.Object), nil)
 	}
 	switch {
 	case e.recipients == leaving && cur, e.recipients == staying && !cur:
@@ -104,5 +104,16 @@ func (e *change) mayLeave() bool {
 // unresolved reports whether what clients with selectors get of the change depends on an unknown
 // version.
 func (e *change) unresolved() bool { return e.PrevUnknown && e.Type != framing.Deleted }
+
+// forget says that the history does not keep the change any more, and so not the version before. What
+// has been deleted is in no snapshot.
+func (e *change) forget() {
+	if e.Prev != nil {
+		e.Prev.ForgetForms()
+	}
+	if e.Type == framing.Deleted {
+		e.Object.ForgetForms()
+	}
+}
 
 func (e *change) size() int64 { return int64(e.Object.Size()) }

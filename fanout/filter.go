@@ -175,10 +175,15 @@ func (t term) String(fieldLabels []string) string {
 }
 
 // Match reports whether the filter selects the object.
-func (f *Filter) Match(o *framing.Object) bool { return f.matches(o) && f.namespaces.has(o.Namespace) }
+func (f *Filter) Match(o *framing.Object) bool { return f.follows(o, nil) }
 
-// matches is Match in any namespace.
-func (f *Filter) matches(o *framing.Object) bool {
+// follows is Match. It takes less work if before, which may be nil, is the version before.
+func (f *Filter) follows(o, before *framing.Object) bool {
+	return f.matches(o, before) && f.namespaces.has(o.Namespace)
+}
+
+// matches is follows in any namespace.
+func (f *Filter) matches(o, before *framing.Object) bool {
 	if !f.inScope(o) || !f.part.has(o) {
 		return false
 	}
@@ -192,7 +197,7 @@ func (f *Filter) matches(o *framing.Object) bool {
 			return false
 		}
 	}
-	return o.In(f.form)
+	return o.In(f.form, before)
 }
 
 // inScope reports whether the object has the filter's namespace and name, which never change.

@@ -117,6 +117,7 @@ func (h *history) beginAfter(after uint64) {
 	gone := h.replayed()
 	for _, e := range gone {
 		h.bytes -= e.size()
+		e.forget()
 	}
 	h.changes = h.changes[len(gone):]
 	clear(gone)

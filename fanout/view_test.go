@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -292,6 +293,44 @@ func TestNamespacesKey(t *testing.T) {
 	same, other := key(map[string]labels.Set{"x": {"team": "a", "l": "1"}, "y": b}), key(map[string]labels.Set{"x": b, "y": b})
 	if same != first || other == first {
 		t.Errorf("keys are %q, %q, %q", first, same, other)
+	}
+}
+
+// What the forms of objects take is counted while the snapshot or the history has the objects, once for all
+// versions that share a form.
+func TestFormBytes(t *testing.T) {
+	w := newWorld(t, fanout.Limits{HistoryEvents: 16, HistoryBytes: 1 << 30, ClientFrames: 1 << 20, ClientBytes: 1 << 30})
+	before := int64(0)
+	for i, form := range []*framing.Trim{dataless.With(nil, true), dataless} {
+		v := &fanout.Variant{Trim: form}
+		filter := everything(t).filter(t).In(form, nil)
+		if _, err := w.cache.Subscribe(fanout.Request{Filter: filter, Variant: v, Timeout: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		round := func() (at []int64) {
+			w.put(managedThing("x"))
+			for range 100 {
+				x := managedThing("x")
+				x.data = strings.Repeat("quiet", int(w.rv%3))
+				w.put(x)
+				at = append(at, w.cache.Stats().FormBytes)
+			}
+			w.del("a/x")
+			return at
+		}
+		round()
+		first, again := round(), round()
+		if !slices.Equal(first[20:], again[20:]) || slices.Min(first) < 100 || slices.Max(first)-before > 16*1000 {
+			t.Errorf("%d: forms take %v bytes, and then %v", i, first, again)
+		}
+		if stats := w.cache.Stats(); w.cache.Bytes() != stats.Bytes+stats.HistoryBytes+stats.FormBytes {
+			t.Errorf("%d bytes of %+v", w.cache.Bytes(), stats)
+		}
+		before = again[99]
+	}
+	w.cache.Reset(nil, w.rv, ended)
+	if n := w.cache.Stats().FormBytes; n != 0 {
+		t.Errorf("forms of no objects take %d bytes", n)
 	}
 }
 

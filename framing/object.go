@@ -17,35 +17,39 @@ type Object struct {
 	// Read only.
 	Fields []string
 
-	uidHash  uint64 // see UIDHash
-	encoding Encoding
-	born     EventType // the event type of live
-	added    Frame     // the object as an ADDED event
-	live     Frame     // the object as an event of type born
-
-	length int32 // of the object's bytes, which end before the tail
+	uidHash uint64 // see UIDHash
+	// frames has the object as an ADDED event, and as one of type born, as the package comment draws
+	// them. The first begins with frames[:live], and goes on with frames[body:]. The other is frames[live:].
+	frames     []byte
+	live, body int32
+	length     int32 // of the object's bytes, which end before the tail
 	layout
+	encoding Encoding
+	born     EventType
+
 	lean  keptFrames
 	forms PerTrim[trimmed] // but for Lean
+	formsCounted
 }
 
 // Bytes returns the object as it is in a watch event. Read only.
 func (o *Object) Bytes() []byte {
-	end := len(o.added.Body) - len(frameTail(o.encoding))
-	return o.added.Body[end-int(o.length) : end : end]
+	end := len(o.frames) - len(frameTail(o.encoding))
+	return o.frames[end-int(o.length) : end : end]
 }
 
-// Size is the number of bytes that the object and its frames hold in memory.
-func (o *Object) Size() int { return len(o.added.Head) + len(o.live.Head) + len(o.live.Body) }
+// Size is the number of bytes that the object and its frames hold in memory, without its forms: see
+// [Forms].
+func (o *Object) Size() int { return len(o.frames) }
 
 // Frame returns the object as an event of type t, which is Added, Modified or Deleted. It costs
 // nothing for Added and for the type with which the object arrived, and one copy otherwise.
 func (o *Object) Frame(t EventType) Frame {
 	switch t {
 	case o.born:
-		return o.live
+		return Frame{Body: o.frames[o.live:]}
 	case Added:
-		return o.added
+		return Frame{Head: o.frames[:o.live:o.live], Body: o.frames[o.body:]}
 	}
 	return newFrame(o.encoding, t, o.Bytes())
 }
@@ -68,14 +72,9 @@ func (o *Object) frame(t EventType, object ...[]byte) {
 	if t != Added {
 		head = appendHead(head, o.encoding, t, int(o.length))
 	}
-	whole := layOut(o.encoding, head, object)
-	if t == Added {
-		o.added = Frame{Body: whole}
-		o.live = o.added
-		return
+	if o.frames = layOut(o.encoding, head, object); t != Added {
+		o.live, o.body = int32(added), int32(len(head))
 	}
-	o.live = Frame{Body: whole[added:]}
-	o.added = Frame{Head: whole[:added:added], Body: whole[len(head):]}
 }
 
 // As returns the object with the frame of an event of type t prepared, and all clients that get it
@@ -105,7 +104,7 @@ func (o *Object) Deleted(rv uint64) *Object {
 func (o *Object) Repeated(rv uint64) *Object {
 	r := o.described()
 	r.ResourceVersion = rv
-	r.born, r.added, r.live, r.length = o.born, o.added, o.live, o.length
+	r.born, r.frames, r.live, r.body, r.length = o.born, o.frames, o.live, o.body, o.length
 	return r
 }
 

@@ -17,6 +17,16 @@ type trimEntry[T any] struct {
 	next  *trimEntry[T]
 }
 
+// find returns the value for t in the list from e on, which may be nil; nil if there is none.
+func (e *trimEntry[T]) find(t *Trim) *T {
+	for ; e != nil; e = e.next {
+		if e.trim == t {
+			return &e.value
+		}
+	}
+	return nil
+}
+
 // For returns the value for t, which may be nil. create makes it when it is first asked for. If
 // several goroutines have it made at once, all get the one that came first into the list: an entry
 // comes only in front of entries that have been searched, so no Trim has two.
@@ -24,10 +34,8 @@ func (p *PerTrim[T]) For(t *Trim, create func() T) *T {
 	var made *trimEntry[T]
 	for {
 		first := p.first.Load()
-		for e := first; e != nil; e = e.next {
-			if e.trim == t {
-				return &e.value
-			}
+		if v := first.find(t); v != nil {
+			return v
 		}
 		if made == nil {
 			made = &trimEntry[T]{trim: t, value: create()}

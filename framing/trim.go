@@ -2,6 +2,7 @@ package framing
 
 import (
 	"bytes"
+	"slices"
 	"sync/atomic"
 )
 
@@ -137,45 +138,113 @@ func (o *Object) splicedFrame(t EventType, splices []splice) Frame {
 		head = append(append(head, object[at:s.old.start]...), s.with...)
 		at = s.old.end
 	}
-	body := o.added.Body
-	return Frame{Head: head, Body: body[len(body)-len(frameTail(o.encoding))-behind:]}
+	return Frame{Head: head, Body: o.frames[len(o.frames)-len(frameTail(o.encoding))-behind:]}
 }
 
 // trimmed is an object's form for one Trim, made when it is first asked for.
 type trimmed struct {
 	outside bool // of the selection
-	// Of a Trim whose objects have bytes of their own; nil of an object outside.
-	own *Object
+	counted bool // in Forms, whose mutex guards it
+	// Of a Trim whose objects have bytes of their own; nil of an object outside. shown has them, but
+	// perhaps with the resourceVersion of an earlier version that is otherwise the same for clients of
+	// t. Then exact has the object's own, once somebody asks for them.
+	shown   *Object
+	exact   atomic.Pointer[Object]
+	skipped []skipped
 	// Of any other.
 	splices []splice // in their order; nil if the object has none of the fields
 	frames  keptFrames
 }
 
-// as returns the object's form for t, which is not nil and not Lean.
-func (o *Object) as(t *Trim) *trimmed {
-	return o.forms.For(t, func() trimmed {
-		if t.in != nil && !t.in(o) {
-			return trimmed{outside: true}
-		}
-		found, in := o.search(t)
-		defer found.release()
-		switch {
-		case !in:
-			return trimmed{outside: true}
-		case t.owns():
-			return trimmed{own: o.cut(found.splices)}
-		}
-		return trimmed{splices: append([]splice(nil), found.splices...)}
+// as returns the object's form for t, which is not nil and not Lean. It takes less work if before, which
+// may be nil, is the version before and has such a form.
+func (o *Object) as(t *Trim, before *Object) *trimmed {
+	made := false
+	form := o.forms.For(t, func() trimmed {
+		made = true
+		return o.form(t, before)
 	})
+	if made {
+		o.count(form, 0)
+	}
+	return form
+}
+
+func (o *Object) form(t *Trim, before *Object) trimmed {
+	if t.in != nil && !t.in(o) {
+		return trimmed{outside: true}
+	}
+	last := before.quiet(t)
+	found, in := o.search(t, before, last)
+	defer found.release()
+	switch {
+	case !in:
+		return trimmed{outside: true}
+	case !t.owns():
+		found.heads = nil // they stay
+		return trimmed{splices: slices.Clone(found.splices)}
+	case last == nil || !found.shows(last.shown, o):
+		return trimmed{shown: o.cut(found.splices), skipped: slices.Clone(found.skipped)}
+	case slices.Equal(found.skipped, last.skipped):
+		return trimmed{shown: last.shown, skipped: last.skipped}
+	}
+	return trimmed{shown: last.shown, skipped: slices.Clone(found.skipped)}
+}
+
+// quiet returns the form of the object, which may be nil, that the next version is compared with; nil if
+// it is not quiet, has not been made, or shares its bytes with the object.
+func (o *Object) quiet(t *Trim) *trimmed {
+	if o == nil || !t.quiet {
+		return nil
+	}
+	form := o.forms.first.Load().find(t)
+	if form == nil || form.shown == nil || form.shown == o {
+		return nil
+	}
+	return form
+}
+
+// shows reports whether clients who have been shown another version see no difference to the object that
+// has been searched, but for its resourceVersion. If that takes another number of bytes, it need not say
+// so.
+func (c *trimmer) shows(shown, o *Object) bool {
+	want, from := shown.Bytes(), 0
+	goesOn := func(part []byte) bool {
+		has := bytes.HasPrefix(want, part)
+		if has {
+			want = want[len(part):]
+		}
+		return has
+	}
+	keeps := func(to int) bool { // what stays, up to an offset
+		if rv := (span{int(o.rvStart), int(o.rvEnd)}); from <= rv.start && rv.end <= to {
+			if rv.len() != int(shown.rvEnd-shown.rvStart) || !goesOn(c.object[from:rv.start]) {
+				return false
+			}
+			from, want = rv.end, want[rv.len():]
+		}
+		return goesOn(c.object[from:to])
+	}
+	for _, s := range c.splices {
+		if !keeps(s.old.start) || !goesOn(s.with) {
+			return false
+		}
+		from = s.old.end
+	}
+	return keeps(len(c.object)) && len(want) == 0
 }
 
 // In reports whether the object is in the selection of t, which may be nil. The answer is kept as long
-// as the object. It may be called from any goroutine.
-func (o *Object) In(t *Trim) bool { return !t.Selects() || !o.as(t).outside }
+// as the object. It takes less work if before, which may be nil, is the version before. It may be called
+// from any goroutine.
+func (o *Object) In(t *Trim, before *Object) bool { return !t.Selects() || !o.as(t, before).outside }
 
 // SameIn reports whether the object differs from the version before in nothing that clients of t see,
 // but for its resourceVersion. Both are in the selection of t, which is quiet.
 func (o *Object) SameIn(t *Trim, before *Object) bool {
+	if last := before.as(t, nil); last.shown != nil && o.as(t, before).shown == last.shown {
+		return true
+	}
 	a, b := o.owned(t), before.owned(t)
 	if a.length != b.length { // so may be the resourceVersions, and in protobuf what counts their bytes
 		splices := b.layout.at(new(spliceBuffer)[:0], b.encoding, b.Bytes(), a.ResourceVersion)
@@ -189,12 +258,20 @@ func (o *Object) SameIn(t *Trim, before *Object) bool {
 
 // owned returns the object as clients of t get it, with bytes of its own.
 func (o *Object) owned(t *Trim) *Object {
-	if own := o.as(t).own; own != nil {
-		return own
+	form := o.as(t, nil)
+	if form.shown != nil && form.shown.ResourceVersion == o.ResourceVersion {
+		return form.shown
 	}
-	found, _ := o.search(t)
+	if exact := form.exact.Load(); exact != nil {
+		return exact
+	}
+	found, _ := o.search(t, nil, nil)
 	defer found.release()
-	return o.cut(found.splices)
+	own := o.cut(found.splices)
+	if form.shown != nil && form.exact.CompareAndSwap(nil, own) { // else it is outside, or another goroutine was faster
+		o.count(form, own.formSize())
+	}
+	return own
 }
 
 // cut returns the spliced object, which is o itself without splices.
@@ -246,7 +323,7 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 	}
 	frames := &o.lean
 	if t != Lean {
-		form := o.as(t)
+		form := o.as(t, nil)
 		if frames = &form.frames; len(form.splices) == 0 && !form.outside {
 			return o.Frame(typ)
 		}
@@ -257,7 +334,9 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 	}
 	if kept.Load() == nil {
 		f := o.splicedFrame(typ, o.splices(t, new(spliceBuffer)[:0]))
-		kept.CompareAndSwap(nil, &f) // unless another goroutine has made an equal one meanwhile
+		if kept.CompareAndSwap(nil, &f) { // unless another goroutine has made an equal one meanwhile
+			o.count(nil, len(f.Head)+frameSize)
+		}
 	}
 	return *kept.Load()
 }
@@ -311,10 +390,11 @@ func (o *Object) splices(t *Trim, buf []splice) []splice {
 		managed := span{int(o.managedStart), int(o.managedEnd)}
 		return o.without(buf, o.encoding, o.Bytes(), managed, int(o.metadata))
 	}
-	form := o.as(t)
+	form := o.as(t, nil)
 	if form.outside {
-		found, _ := o.search(t)
+		found, _ := o.search(t, nil, nil)
 		defer found.release()
+		found.heads = nil // they stay
 		return append(buf, found.splices...)
 	}
 	return form.splices

@@ -22,7 +22,7 @@ func (t *Trim) Body(e Encoding, body []byte) (parts [][]byte, ok bool) {
 
 func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 	if o, err := NewScanner(JSON, nil).Item(body, nil); err == nil {
-		if !o.In(t) {
+		if !o.In(t, nil) {
 			return nil, true
 		}
 		start := bytes.IndexByte(body, '{') // behind white space
@@ -44,10 +44,10 @@ func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 			if in.fail(err); err != nil {
 				break
 			}
-			if end == 0 || some && o.In(t) {
+			if end == 0 || some && o.In(t, nil) {
 				parts = append(parts, before)
 			}
-			if end = in.offset(); o.In(t) {
+			if end = in.offset(); o.In(t, nil) {
 				parts, some = o.AppendTrimmed(parts, t), true
 			}
 		}
@@ -66,7 +66,7 @@ func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
 		if err != nil {
 			return nil, false
 		}
-		if !o.In(t) {
+		if !o.In(t, nil) {
 			return nil, true
 		}
 		return o.AppendTrimmed(nil, t), true
@@ -81,7 +81,7 @@ func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
 		if err != nil {
 			return nil, false
 		}
-		if o.In(t) {
+		if o.In(t, nil) {
 			parts = ListForm{encoding: Protobuf}.AppendTrimmedItem(parts, t, o, false)
 		}
 	}

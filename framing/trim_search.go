@@ -15,12 +15,52 @@ type trimmer struct {
 	drops       uint64 // those that select the object
 	annotations *mask  // which are left out if all of them are
 	splices     []splice
+	heads       []byte // of messages, which are in splices
 	values      [MostValues][]byte
 	lists       int // that the walk is in
 
-	// In JSON, managedFields are not read: they have half of the bytes.
+	// In JSON, managedFields are not read: they have half of the bytes. Other long values are not read if
+	// they are as in the version before.
 	sent    sentJSON
 	managed span
+	before  []byte    // the version before; nil if it is not known
+	known   []skipped // of before, those that come next
+	noted   bool      // what is skipped is noted
+	skipped []skipped
+}
+
+// skipped is the place of a long value that was not looked into. Most changes leave most of those as
+// they are.
+type skipped struct{ start, end int32 }
+
+// A value of leastSkipped bytes is long. A search looks for a value among the next mostKnown ones: some of
+// before may be there no longer.
+const (
+	leastSkipped = 64
+	mostKnown    = 4
+)
+
+// skip reads a value that nothing is to be found in.
+func (c *trimmer) skip(in walk) {
+	start := in.start()
+	if !c.noted || jsonClasses[c.object[start]] == 0 {
+		in.skip()
+		return
+	}
+	for i, k := range c.known[:min(mostKnown, len(c.known))] {
+		if bytes.HasPrefix(c.object[start:], c.before[k.start:k.end]) {
+			c.known = c.known[i:]
+			c.sent.at = start + int(k.end-k.start)
+			break
+		}
+	}
+	if c.sent.at == start {
+		in.skip()
+	}
+	if c.sent.at-start >= leastSkipped {
+		c.skipped = append(c.skipped, skipped{int32(start), int32(c.sent.at)})
+		c.known = c.known[min(1, len(c.known)):]
+	}
 }
 
 // trimmers are kept, so a search allocates next to nothing.
@@ -29,13 +69,16 @@ var trimmers = sync.Pool{New: func() any { return new(trimmer) }}
 // release ends the use of what the search has found.
 func (c *trimmer) release() {
 	clear(c.splices)
-	*c = trimmer{splices: c.splices[:0]}
+	clear(c.values[:])
+	c.splices, c.heads, c.skipped = c.splices[:0], c.heads[:0], c.skipped[:0]
+	c.object, c.drops, c.annotations, c.lists = nil, 0, nil, 0
+	c.sent, c.managed, c.before, c.known, c.noted = sentJSON{}, span{}, nil, nil, false
 	trimmers.Put(c)
 }
 
 // search searches for what is left out of the object for t. in is false if the object's values do not
-// match. The caller then calls release.
-func (o *Object) search(t *Trim) (c *trimmer, in bool) {
+// match. The caller then calls release. It takes less work if last is the form of the version before.
+func (o *Object) search(t *Trim, before *Object, last *trimmed) (c *trimmer, in bool) {
 	c = trimmers.Get().(*trimmer)
 	c.encoding, c.object, c.annotations = o.encoding, o.Bytes(), t.annotations
 	for i, d := range t.drops {
@@ -49,7 +92,10 @@ func (o *Object) search(t *Trim) (c *trimmer, in bool) {
 		raw := mustOpen(c.object, int(o.item), tagRaw)
 		c.message(span{int(o.item), raw.start}, raw, &t.mask, t.keeps)
 	case o.encoding == JSON:
-		c.sent.document, c.managed = c.object, o.managedMember()
+		c.sent.document, c.managed, c.noted = c.object, o.managedMember(), t.quiet
+		if last != nil {
+			c.before, c.known = before.Bytes(), last.skipped
+		}
 		c.members(&c.sent, &t.mask, t.keeps)
 	default:
 		in := newValues(CBOR, nil)
@@ -128,7 +174,7 @@ func (c *trimmer) member(in walk, start int, m *mask, keeping bool) bool {
 	case start == c.managed.start && c.managed.len() > 0:
 		c.sent.at = c.managed.end
 	default:
-		in.skip()
+		c.skip(in)
 	}
 	return leaves
 }
@@ -194,8 +240,10 @@ func (c *trimmer) message(head, body span, m *mask, keeping bool) {
 		return
 	}
 	_, _, tag := protowire.ConsumeTag(c.object[head.start:])
-	with := slices.Clone(c.object[head.start : head.start+tag])
-	c.splices[mark].with = protowire.AppendVarint(with, uint64(body.len()+grown(c.splices[mark+1:])))
+	begin := len(c.heads)
+	c.heads = append(c.heads, c.object[head.start:head.start+tag]...)
+	c.heads = protowire.AppendVarint(c.heads, uint64(body.len()+grown(c.splices[mark+1:])))
+	c.splices[mark].with = c.heads[begin:len(c.heads):len(c.heads)]
 }
 
 // field reads a field, and reports whether all of it is left out.

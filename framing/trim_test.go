@@ -647,6 +647,38 @@ func selecting(e framing.Encoding, asked *int) *framing.Trim {
 	return s.Trim().With(nil, true)
 }
 
+// The forms of versions are counted once if they are one, as long as one of the versions is kept.
+func TestFormsCount(t *testing.T) {
+	var asked int
+	var forms framing.Forms
+	trim := selecting(framing.JSON, &asked)
+	version := func(rv string) *framing.Object {
+		o, err := framing.NewScanner(framing.JSON, nil).Item([]byte(`{"kind":"K","apiVersion":"v1","metadata":{"name":"x","resourceVersion":"`+rv+
+			`"},"spec":{"a":"in","b":`+rv+`},"data":"`+strings.Repeat("d", 500)+`"}`), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.CountForms(&forms)
+		return o
+	}
+	a, b := version("8"), version("9")
+	_ = a.In(trim, nil)
+	one := forms.Bytes()
+	if !b.SameIn(trim, a) {
+		t.Fatal("the versions differ")
+	}
+	two := forms.Bytes()
+	a.ForgetForms()
+	left := forms.Bytes()
+	b.TrimmedFrame(trim, framing.Added) // has a resourceVersion of its own
+	exact := forms.Bytes()
+	b.ForgetForms()
+	_ = a.In(selecting(framing.JSON, &asked), nil)
+	if one < 700 || two-one > 200 || left <= one-200 || left >= two || exact-left < 700 || forms.Bytes() != 0 {
+		t.Errorf("counted %d, %d, %d, %d and %d bytes", one, two, left, exact, forms.Bytes())
+	}
+}
+
 // An object is judged once. What is outside of the selection is left out of answers, and what clients see of
 // an object does not differ if only its resourceVersion does.
 func TestSelection(t *testing.T) {
@@ -668,7 +700,7 @@ func TestSelection(t *testing.T) {
 		}
 		in, out := item("x", "9", "in", "1"), item("x", "9", "out", "1")
 		for range 3 {
-			if !in.In(trim) || out.In(trim) || !out.In(none) || !trim.Selects() || !trim.Quiet() || none.Selects() || none.Quiet() {
+			if !in.In(trim, nil) || out.In(trim, nil) || !out.In(none, nil) || !trim.Selects() || !trim.Quiet() || none.Selects() || none.Quiet() {
 				t.Fatalf("%s: the selection is wrong", e)
 			}
 		}

@@ -243,7 +243,7 @@ func TestFormsSelect(t *testing.T) {
 			if err != nil {
 				t.Fatal(where, err)
 			}
-			if got := o.In(variant.Trim); got != want || !variant.Trim.Selects() {
+			if got := o.In(variant.Trim, nil); got != want || !variant.Trim.Selects() {
 				t.Errorf("%s in %s: %v", where, e, got)
 			}
 		}
@@ -332,7 +332,7 @@ func TestFormsAreQuiet(t *testing.T) {
 				_, before = inBoth(t, pod)
 				o = wire
 			}
-			if got := o.In(variant.Trim); got != c.in {
+			if got := o.In(variant.Trim, nil); got != c.in {
 				t.Errorf("case %d in %s: in the view %v", i, e, got)
 			}
 			if got := c.in && o.SameIn(variant.Trim, before); got != c.same {
@@ -345,7 +345,82 @@ func TestFormsAreQuiet(t *testing.T) {
 	}
 }
 
-// An event that is quiet for all clients of a view is a walk over the object, a copy of what is visible, and a comparison.
+// The form of a version is the same whether the version before has one, which spares work, or not, and so is
+// what is told of the change.
+func TestFormsFollow(t *testing.T) {
+	long := func(random *rand.Rand) string {
+		return strings.Repeat("0123456789"[random.IntN(10):], 8+random.IntN(3))
+	}
+	v := newView(metrics.NewSet(), Config{Name: "v", Quiet: true, Resources: []Part{{Resource: "pods", Where: "status.phase!=Failed",
+		Keep: []Kept{"spec.nodeName", "spec.containers.image", "status.podIPs", "metadata.annotations['kept']"}, Drop: []Field{"metadata.ownerReferences"}}}})
+	changes := []func(*corev1.Pod, *rand.Rand){
+		func(p *corev1.Pod, r *rand.Rand) { p.Spec.Containers[r.IntN(2)].Image = long(r) },
+		func(p *corev1.Pod, r *rand.Rand) {
+			p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args[r.IntN(1+len(p.Spec.Containers[0].Args)):], long(r), "]}\"")
+		},
+		func(p *corev1.Pod, r *rand.Rand) { p.Spec.Containers[1].Env[0].Value = long(r) },
+		func(p *corev1.Pod, r *rand.Rand) { p.Status.PodIPs[0].IP = "10.0.0." + fmt.Sprint(r.IntN(3)) },
+		func(p *corev1.Pod, r *rand.Rand) {
+			p.Annotations = map[string]string{[]string{"kept", "other"}[r.IntN(2)]: long(r)}
+		},
+		func(p *corev1.Pod, r *rand.Rand) {
+			p.Status.Phase = []corev1.PodPhase{"Running", "Running", "Failed"}[r.IntN(3)]
+		},
+		func(p *corev1.Pod, r *rand.Rand) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: "Ready", Message: long(r)}, {Type: "Other", Message: long(r)}}[:r.IntN(3)]
+		},
+		func(p *corev1.Pod, r *rand.Rand) {
+			p.ManagedFields[0].Time = &metav1.Time{Time: time.Unix(int64(r.IntN(1e9)), 0)}
+		},
+		func(p *corev1.Pod, r *rand.Rand) { p.Status.QOSClass = corev1.PodQOSClass(long(r)) },
+	}
+	var said [2]int
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		pod := objects()[0].(*corev1.Pod)
+		pod.Spec.Containers[1].Env, pod.OwnerReferences = []corev1.EnvVar{{Name: "e"}}, nil
+		pod.ResourceVersion = "95"
+		var last [2]*framing.Object
+		last[0], last[1] = inBoth(t, pod)
+		for rv := range 20 {
+			before := pod
+			pod = pod.DeepCopy()
+			pod.ResourceVersion = fmt.Sprint(96 + rv)
+			for range random.IntN(3) {
+				changes[random.IntN(len(changes))](pod, random)
+			}
+			before.ResourceVersion = pod.ResourceVersion
+			var now, alone, older [2]*framing.Object
+			now[0], now[1] = inBoth(t, pod)
+			alone[0], alone[1] = inBoth(t, pod)
+			older[0], older[1] = inBoth(t, before)
+			for i, e := range []framing.Encoding{framing.JSON, framing.Protobuf} {
+				variant, _ := v.Variant(pods, e, false, false)
+				of := func(o *framing.Object) string { return string(bytes.Join(o.AppendTrimmed(nil, variant.Trim), nil)) }
+				in := now[i].In(variant.Trim, last[i])
+				if want := alone[i].In(variant.Trim, nil); in != want {
+					t.Fatalf("seed %d, %s: in the view %v, want %v", seed, e, in, want)
+				}
+				if in && last[i].In(variant.Trim, nil) {
+					same := now[i].SameIn(variant.Trim, last[i])
+					if same != (of(alone[i]) == of(older[i])) {
+						t.Fatalf("seed %d, %s: the same %v:\n%q\n%q", seed, e, same, of(older[i]), of(alone[i]))
+					}
+					said[len(fmt.Sprint(same))-4]++
+				}
+				if random.IntN(2) == 0 && of(now[i]) != of(alone[i]) {
+					t.Fatalf("seed %d, %s: got %q, want %q", seed, e, of(now[i]), of(alone[i]))
+				}
+			}
+			last = now
+		}
+	}
+	if min(said[0], said[1]) < 200 {
+		t.Errorf("%d changes are quiet, and %d are told", said[0], said[1])
+	}
+}
+
+// An event that is quiet for all clients of a view is a walk over what may have changed, and a comparison of what is visible.
 func BenchmarkQuiet(b *testing.B) {
 	pod := objects()[0].(*corev1.Pod)
 	pod.Spec.Containers[0].Env = nil
@@ -359,13 +434,13 @@ func BenchmarkQuiet(b *testing.B) {
 	for e, before := range map[framing.Encoding]*framing.Object{framing.JSON: inJSON, framing.Protobuf: inProtobuf} {
 		b.Run(e.String(), func(b *testing.B) {
 			variant, err := v.Variant(pods, e, false, false)
-			if err != nil || !before.In(variant.Trim) {
+			if err != nil || !before.In(variant.Trim, nil) {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
 			b.SetBytes(int64(len(before.Bytes())))
 			for b.Loop() {
-				if after := before.Repeated(7); !after.In(variant.Trim) || !after.SameIn(variant.Trim, before) {
+				if after := before.Repeated(7); !after.In(variant.Trim, before) || !after.SameIn(variant.Trim, before) {
 					b.Fatal("told")
 				}
 			}
@@ -397,7 +472,7 @@ func FuzzForms(f *testing.F) {
 			return
 		}
 		left := bytes.Join(o.AppendTrimmed(nil, variant.Trim), nil)
-		_ = o.In(variant.Trim)
+		_ = o.In(variant.Trim, nil)
 		again, ok := variant.Trim.With(nil, false).Body(framing.Protobuf, left)
 		if twice := bytes.Join(again, nil); !ok || again != nil && !bytes.Equal(twice, left) {
 			t.Fatalf("%q became %q and then %q", raw, left, twice)

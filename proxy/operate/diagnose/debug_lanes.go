@@ -184,7 +184,7 @@ func (d *DebugState) writeLanes(w io.Writer) {
 	age := d.age
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tENCODING\tSTATE\tSINCE\tCLIENTS\tFILTERS\tOBJECTS\tBYTES\tVERSION\tOLDEST\t"+
-		"HISTORY\tHISTORY BYTES\tLAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tFILLED FROM\tSELF-CHECK\tNEXT\tKEPT AS\tLAST ERROR")
+		"HISTORY\tHISTORY BYTES\tFORM BYTES\tLAST CHANGE\tLAST HEARD\tWATCH\tEVENTS\tSERVED\tBREAKS\tRELISTS\tPROOFS\tUNPROVEN\tFILLED FROM\tSELF-CHECK\tNEXT\tKEPT AS\tLAST ERROR")
 	for _, l := range d.Lanes {
 		lastError := "-"
 		if l.LastError != nil {
@@ -201,10 +201,10 @@ func (d *DebugState) writeLanes(w io.Writer) {
 		if l.SelfCheckDue != nil {
 			next = "in " + duration.HumanDuration(max(l.SelfCheckDue.Sub(d.Time), 0))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n",
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n",
 			strings.TrimPrefix(l.Group+"/"+l.Version+"/"+l.Resource, "/"), l.Encoding, l.State, age(&l.Since),
 			l.Clients, l.Filters, l.Objects, l.Bytes, l.ResourceVersion, l.OldestResourceVersion,
-			l.HistoryEvents, l.HistoryBytes, age(l.LastChange), age(l.LastHeard), age(l.WatchBegan),
+			l.HistoryEvents, l.HistoryBytes, l.FormBytes, age(l.LastChange), age(l.LastHeard), age(l.WatchBegan),
 			l.Events, l.Served, l.Breaks, l.Relists, l.Proofs, l.Unproven, from, selfCheck, next, cmp.Or(l.KeptAs, "-"), lastError)
 	}
 	table.Flush()

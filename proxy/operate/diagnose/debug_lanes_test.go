@@ -67,7 +67,7 @@ func TestDebugLanes(t *testing.T) {
 		l := inState(p, "Synced", "")
 		if l.Group != "" || l.Version != "v1" || l.Resource != "configmaps" || l.Encoding != "json" ||
 			l.ResourceVersion != fmt.Sprint(rv) || l.OldestResourceVersion != fmt.Sprint(rv-1) ||
-			l.Bytes < 300 || l.HistoryBytes < 100 || l.HistoryBytes > l.Bytes {
+			l.Bytes < 300 || l.HistoryBytes < 100 || l.HistoryBytes > l.Bytes || l.FormBytes != 0 {
 			t.Errorf("got lane %+v at %d", l, rv)
 		}
 		counts := func(l diagnose.DebugLane, want string) {

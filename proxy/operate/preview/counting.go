@@ -92,7 +92,7 @@ func (n *counting) list(ctx context.Context) (err error) {
 
 // has reports whether the view has an object.
 func (n *counting) has(o *framing.Object) bool {
-	return (n.namespaces == nil || n.namespaces[o.Namespace]) && o.In(n.variant.Trim)
+	return (n.namespaces == nil || n.namespaces[o.Namespace]) && o.In(n.variant.Trim, nil)
 }
 
 // pages lists a resource, and returns the list's resourceVersion.

@@ -40,6 +40,8 @@ var (
 		"Past events that are kept for clients to resume from. At most --history-frames.")
 	cacheHistoryBytes = exposition.Describe("gauge", "watchfan_cache_history_bytes",
 		"Bytes of the past events that are kept for clients to resume from. At most --history-bytes.")
+	cacheFormBytes = exposition.Describe("gauge", "watchfan_cache_form_bytes",
+		"Memory for the forms in which views, and clients without managedFields, get the objects and the past events.")
 	cacheIndexes = exposition.Describe("gauge", "watchfan_cache_indexes",
 		"Indexes of the cache: labels, fields and names that clients select by, and whose objects are found without a search.")
 	cacheIndexBytes = exposition.Describe("gauge", "watchfan_cache_index_bytes",
@@ -106,6 +108,7 @@ func newLaneMetrics(l *Lane) laneMetrics {
 	stats(cacheBytes, func(s fanout.Stats) int64 { return s.Bytes })
 	stats(cacheHistoryEvents, func(s fanout.Stats) int64 { return int64(s.HistoryEvents) })
 	stats(cacheHistoryBytes, func(s fanout.Stats) int64 { return s.HistoryBytes })
+	stats(cacheFormBytes, func(s fanout.Stats) int64 { return s.FormBytes })
 	stats(cacheIndexes, func(s fanout.Stats) int64 { return int64(s.Indexes) })
 	stats(cacheIndexBytes, func(s fanout.Stats) int64 { return s.IndexBytes })
 	m.Gauge(deliveredEvents, func() float64 { events, _ := l.Cache.Delivered(); return float64(events) })

@@ -38,6 +38,7 @@ type Status struct {
 	Bytes                 int64  `json:"bytes"`
 	HistoryEvents         int    `json:"historyEvents"`
 	HistoryBytes          int64  `json:"historyBytes"`
+	FormBytes             int64  `json:"formBytes"` // of objects and history, as views and clients without managedFields get them
 	Clients               int    `json:"clients"`
 	Filters               int    `json:"filters"`          // of the clients, each counted once
 	KeptAs                string `json:"keptAs,omitempty"` // "lane" or "copy" if it counts for one source, which alone uses it
@@ -104,6 +105,7 @@ func (l *Lane) status() Status {
 		Bytes:                 s.Bytes,
 		HistoryEvents:         s.HistoryEvents,
 		HistoryBytes:          s.HistoryBytes,
+		FormBytes:             s.FormBytes,
 		Clients:               s.Subscriptions,
 		Filters:               s.Groups,
 		KeptAs:                kept,

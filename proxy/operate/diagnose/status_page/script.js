@@ -443,6 +443,7 @@ const details = [
   ["Requests answered", (l) => exact(l.served)],
   ["Objects", (l) => exact(l.objects) + ", " + bytes(l.bytes)],
   ["History", (l) => exact(l.historyEvents) + " events, " + bytes(l.historyBytes)],
+  ["Forms of views", (l) => bytes(l.formBytes)],
   ["resourceVersion", (l) => l.resourceVersion],
   ["Oldest version to resume from", (l) => l.oldestResourceVersion],
   ["Upstream events", (l) => exact(l.events) + ", " + count(l.rate) + "/s"],

@@ -79,6 +79,6 @@
 //
 // # Mutants
 //
-// TestMutants makes one mistake at a time in testdata/good.jsonl.gz, a part of a recorded run. Each
-// has to be noticed by the right validator.
+// TestMutants makes one mistake at a time in testdata/good.jsonl.gz, a part of a recorded run, and TestQuiet
+// those of a view in a history of its own. Each has to be noticed by the right validator.
 package main

@@ -152,6 +152,74 @@ func TestSelections(t *testing.T) {
 	}
 }
 
+// TestQuiet: in the world of the quiet view each mistake of a view is noticed: whoever is told too much,
+// too little, or something else.
+func TestQuiet(t *testing.T) {
+	view, in, out := &scope{Resource: "widgets", Quiet: true, Labels: "app!=c"}, map[string]string{"app": "a"}, map[string]string{"app": "c"}
+	history := []line{
+		{RV: 2, Key: "widgets/ns/a", Value: "a2", Quiet: "a", Labels: in},
+		{RV: 3, Key: "widgets/ns/b", Value: "b3", Quiet: "b", Labels: in},
+		{RV: 4, Key: "widgets/ns/a", Value: "a4", Quiet: "a", Labels: in}, // is quiet
+		{RV: 5, Key: "widgets/ns/a", Value: "a5", Quiet: "A", Labels: in},
+		{RV: 6, Key: "widgets/ns/b", Value: "b6", Quiet: "B", Labels: out}, // leaves
+		{RV: 7, Key: "widgets/ns/a", Value: "a7", Quiet: "A", Labels: in},  // is quiet
+		{RV: 8, Key: "widgets/ns/b", Value: "b8", Quiet: "b", Labels: in},  // enters
+		{RV: 9, Key: "widgets/ns/a"},
+		{RV: 10, Key: "widgets/ns/b", Value: "b10", Quiet: "C", Labels: in},
+	}
+	for i := range history {
+		history[i].Kind, history[i].At = "change", int64(10+i)
+	}
+	told := []line{
+		{Type: "MODIFIED", RV: 5, Key: "ns/a", Value: "A"}, {Type: "DELETED", RV: 6, Key: "ns/b", Value: "b"},
+		{Type: "ADDED", RV: 8, Key: "ns/b", Value: "b"}, {Type: "DELETED", RV: 9, Key: "ns/a", Value: "A"},
+		{Type: "MODIFIED", RV: 10, Key: "ns/b", Value: "C"}, {Type: "BOOKMARK", RV: 10},
+	}
+	changed := func(i int, to line) []line { return slices.Replace(slices.Clone(told), i, i+1, to) }
+	without := func(i int) []line { return slices.Delete(slices.Clone(told), i, i+1) }
+	before := func(i int, l line) []line { return slices.Insert(slices.Clone(told), i, l) }
+	for name, c := range map[string]struct {
+		events []line
+		held   []shown // as of 4, when the client begins
+		says   string
+	}{
+		"what is right":                     {told, []shown{{"ns/a", 4, "a"}, {"ns/b", 3, "b"}}, ""},
+		"an older resourceVersion is right": {told, []shown{{"ns/a", 2, "a"}, {"ns/b", 3, "b"}}, ""},
+		"a change is not told":              {without(0), nil, "broke Reliable|broke Resumable"},
+		"a quiet one is told":               {before(2, line{Type: "MODIFIED", RV: 7, Key: "ns/a", Value: "A"}), nil, "broke|incorrect event"},
+		"one is told with a later version":  {slices.Insert(without(0), 1, line{Type: "MODIFIED", RV: 7, Key: "ns/a", Value: "A"}), nil, "broke|incorrect event"},
+		"one is told behind a later one":    {swap(slices.Clone(told), []int{0, 1}), nil, "broke Ordered"},
+		"one is told twice":                 {before(0, told[0]), nil, "broke Unique"},
+		"one is told behind a bookmark":     {before(0, line{Type: "BOOKMARK", RV: 5}), nil, "broke Bookmarkable"},
+		"one that leaves is not told":       {without(1), nil, "broke"},
+		"one that leaves is modified":       {changed(1, line{Type: "MODIFIED", RV: 6, Key: "ns/b", Value: "B"}), nil, "broke|incorrect event"},
+		"one that leaves is as it is now":   {changed(1, line{Type: "DELETED", RV: 6, Key: "ns/b", Value: "B"}), nil, "incorrect event prevValue"},
+		"one that enters is not told":       {without(2), nil, "broke"},
+		"one that enters is modified":       {changed(2, line{Type: "MODIFIED", RV: 8, Key: "ns/b", Value: "b"}), nil, "broke|incorrect event"},
+		"a deletion is not told":            {without(3), nil, "broke"},
+		"a deletion has the whole object":   {changed(3, line{Type: "DELETED", RV: 9, Key: "ns/a", Value: "a7"}), nil, "incorrect event prevValue"},
+		"a change shows the whole object":   {changed(0, line{Type: "MODIFIED", RV: 5, Key: "ns/a", Value: "a5"}), nil, "broke"},
+		"a list shows what is not visible":  {told, []shown{{"ns/a", 4, "a4"}, {"ns/b", 3, "b"}}, "serializable"},
+		"a list shows a later state":        {told, []shown{{"ns/a", 4, "A"}, {"ns/b", 3, "b"}}, "serializable"},
+		"a list lacks one":                  {told, []shown{{"ns/a", 4, "a"}}, "serializable"},
+	} {
+		if c.held == nil {
+			c.held = []shown{{"ns/a", 4, "a"}, {"ns/b", 3, "b"}}
+		}
+		lines := append(slices.Clone(history), line{Kind: "read", Client: "w", At: 30, Until: 31, RV: 4, Asked: "0", Scope: view, Objects: c.held},
+			line{Kind: "watch", Client: "w", At: 32, Scope: view, Asked: "4"})
+		for _, e := range c.events {
+			e.Kind, e.Client, e.At = "event", "w", int64(33+len(lines))
+			lines = append(lines, e)
+		}
+		findings := judged(t, append(lines, line{Kind: "end", Client: "w", At: 100}))
+		says := regexp.MustCompile(c.says)
+		if c.says == "" && len(findings) > 0 || c.says != "" && !slices.ContainsFunc(findings, func(f finding) bool { return says.MatchString(f.err.Error()) }) {
+			t.Errorf("%s: got %v, want %q", name, findings, c.says)
+		}
+	}
+}
+
 // stretch is a stream in a record, as places of lines.
 type stretch struct {
 	watch   int

@@ -6,9 +6,13 @@ import "slices"
 // resourceVersion. What the cache held at resourceVersion At of epoch Epoch is what upstream held
 // as of AsOf. AsOf may be later than At, because there were no changes in between or they undid
 // each other.
+//
+// A proof in part is about what one filter selects, and nothing else. It is for a read with that filter
+// or a narrower one, and no other read is shown what it says.
 type Proof struct {
 	Epoch    uint64
 	At, AsOf uint64
+	Part     bool
 }
 
 // holds reports whether the proof is about the cache as it is now, or about a state that the cache
@@ -29,8 +33,10 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	s := c.snapshotLocked()
 	if p.AsOf > progress {
 		s.ResourceVersion = p.AsOf
-		c.noteShownLocked(p)
-		c.noteProofLocked(p)
+		if !p.Part {
+			c.noteShownLocked(p)
+			c.noteProofLocked(p)
+		}
 	}
 	return s, nil
 }
@@ -76,13 +82,13 @@ func (c *Cache) noteProofLocked(p Proof) {
 }
 
 // noteAheadLocked notes a subscription that begins ahead of the cache: at a requested
-// resourceVersion, or with a proof. A relist in between ends it, unless the proof says how the
-// list's differences relate to its start.
+// resourceVersion, or with a proof. A relist in between ends it, unless the proof is of the whole, and
+// says how the list's differences relate to its start.
 func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
 	if c.ahead == nil {
 		c.ahead = make(map[*Subscription]uint64)
 	}
-	if r.Start == FromVersion {
+	if r.Start == FromVersion || r.Proof.Part {
 		c.ahead[s] = 0
 		return
 	}

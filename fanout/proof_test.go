@@ -109,3 +109,22 @@ func TestSnapshotShown(t *testing.T) {
 	w.cache.Reset(nil, at+30, fanout.Ending{Reason: fanout.Backwards})
 	f("after a reset", at+30)
 }
+
+// A proof in part says nothing about other reads, and a list in place of events ends what began with it.
+func TestProofInPart(t *testing.T) {
+	w := newWorld(t, roomy)
+	at := w.put(named("x"))
+	p := fanout.Proof{Epoch: w.cache.Epoch(), At: at, AsOf: at + 5, Part: true}
+	if s, err := w.cache.SnapshotProved(p); err != nil || s.ResourceVersion != at+5 {
+		t.Errorf("proved as of %d, %v", s.ResourceVersion, err)
+	}
+	if s := w.cache.SnapshotShown(); s.ResourceVersion != at {
+		t.Errorf("another read is shown %d", s.ResourceVersion)
+	}
+	if _, ok := w.cache.SnapshotAt(at + 5); ok {
+		t.Error("another read is served as of what was proved in part")
+	}
+	_, r := w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Proof: p})
+	w.relist(func(things map[string]*thing, rv uint64) uint64 { return at + 10 })
+	r.wantEnd(t, fanout.Expired, true)
+}

@@ -119,7 +119,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		cfg *rest.Config
 		set func(*http.Transport)
 	}{
-		{&u.own, cfg, nil},
+		{&u.own, directly(cfg), nil},
 		{&u.naming, directly(cfg), forClients},
 		{&u.ownUpgrade, http1(cfg), nil},
 		{&u.known, directly(anonymous), forClients},

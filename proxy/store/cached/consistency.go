@@ -8,7 +8,9 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/store/fresh"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/reflector"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -83,6 +85,9 @@ func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (s fanout.
 	}
 	for {
 		proof, err := c.prove(ctx, r, rv)
+		if errors.Is(err, fresh.ErrAhead) {
+			return s, request.PassThrough(request.Cheaper)
+		}
 		if err != nil {
 			r.lane.Log.Debug("Passed read through", "err", err)
 			return s, request.PassThrough(request.Freshness)
@@ -99,15 +104,32 @@ func (c *Reads) prove(ctx context.Context, r *read, rv uint64) (fanout.Proof, er
 	if l.Collection.Uncached() {
 		return fanout.Proof{}, errUnproven
 	}
-	prove := l.Freshness.Prove
-	if r.Verb != "watch" && !r.eager() {
-		prove = l.Freshness.ProveLater
+	var proof fanout.Proof
+	var err error
+	switch timeout := c.Lane.FreshnessTimeout; {
+	case r.Verb != "watch" && !r.eager():
+		proof, err = l.Freshness.ProveLater(ctx, timeout)
+	case r.Verb == "get" && r.current() && r.View == nil:
+		proof, err = l.Freshness.ProveEasily(ctx, timeout)
+	default:
+		proof, err = l.Freshness.Prove(ctx, timeout, r.need())
 	}
-	proof, err := prove(ctx, c.Lane.FreshnessTimeout)
 	if err == nil && proof.AsOf < rv {
 		err = errUnproven
 	}
 	return proof, err
+}
+
+// need returns what a list or watch needs a proof of.
+func (r *read) need() (n fresh.Need) {
+	switch {
+	case r.Limit > 0:
+		n.Little = r.Limit < int64(r.lane.Cache.Stats().Objects)
+	case r.base != nil && (r.namespace != "" || r.RawLabels != "" || r.RawFields != ""):
+		n.Filter = r.base
+		n.Selection = reflector.Selection{Namespace: r.namespace, Labels: r.Labels.String(), Fields: r.Fields.String()}
+	}
+	return n
 }
 
 var errUnproven = errors.New("not known to be as new as asked")

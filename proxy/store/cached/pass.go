@@ -44,8 +44,8 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 // later waits for its turn here.
 //
 //	when   which reads                                             how many of a resource
-//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time, and of lists as
-//	       proves that a cache is current                          many as cost it no more than one proof
+//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time; and gets beyond
+//	       proves that a cache is current                          those while other resources are written
 //	       of a resource that has no lane, gets only               no bound, for laneless
 //	       of a lane that is being filled, or has skipped history  few; see package lane
 //	       that a cache can't answer                               no bound
@@ -106,7 +106,7 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 		}
 		return r.passEasily()
 	}
-	if !r.plain() || !c.passing.judged(r.easyKind()) {
+	if !r.plain() {
 		return false
 	}
 	_, small := c.passing.small.Get(r.sizeQuestion())
@@ -124,7 +124,6 @@ func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
 	if r.Limit == 0 && r.plain() {
 		c.passing.small.Put(r.sizeQuestion(), struct{}{}, time.Now(), smallFor)
 	}
-	c.passing.judge(r.easyKind(), r.lane.Freshness.Worth())
 	return r.passEasily()
 }
 
@@ -166,10 +165,6 @@ type easyKind struct {
 type easyReads struct {
 	passing int       // now
 	crowded time.Time // when there last were too many
-	// worth is how many cost kube-apiserver no more than a proof would, at worthAt. Gets have none,
-	// because they are let through before the review.
-	worth   int
-	worthAt time.Time
 	// laneless is the end of the time in which gets are passed through because an allowed client has
 	// found that the resource has no lane. Lists have none.
 	laneless time.Time
@@ -179,10 +174,6 @@ const (
 	// crowd is how long a crowd of reads is expected to last. Reads that arrive meanwhile share
 	// proofs.
 	crowd = time.Second
-	// mostWorth bounds the small lists that pass at a time because a proof would cost more, and
-	// worthFor is how long it is believed that it would: upstream may be quiet, or the resource busy.
-	mostWorth = 256
-	worthFor  = time.Second
 	// lanelessFor is how long all gets of a resource without a lane are passed through without a
 	// review. It equals the default TTL of a review's answer. The start of a lane ends it.
 	lanelessFor = 10 * time.Second
@@ -190,23 +181,6 @@ const (
 	// has a few hundred.
 	mostCounted = 1024
 )
-
-// judge notes how many easy reads are worth a proof now.
-func (p *passing) judge(kind easyKind, worth int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if e := p.easyLocked(kind); e != nil {
-		e.worth, e.worthAt = min(worth, mostWorth), time.Now()
-	}
-}
-
-// judged reports whether no more than mostEasy reads may pass, or that has been judged within worthFor.
-func (p *passing) judged(kind easyKind) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := p.easy[kind]
-	return e == nil || e.worth <= p.mostEasy || time.Since(e.worthAt) < worthFor
-}
 
 // takeEasy reports whether an easy read that arrived at this time may pass. It counts until giveEasy is
 // called.
@@ -217,7 +191,7 @@ func (p *passing) takeEasy(kind easyKind, arrived time.Time) bool {
 	if e == nil || arrived.Sub(e.crowded) < crowd {
 		return false
 	}
-	if e.passing >= max(p.mostEasy, e.worth) {
+	if e.passing >= p.mostEasy {
 		e.crowded = arrived
 		return false
 	}

@@ -57,7 +57,8 @@ type read struct {
 	// Set by acquire.
 	lane   *lane.Lane
 	filter *fanout.Filter
-	kept   bool // release leaves the lane to the watch
+	base   *fanout.Filter // what kube-apiserver would select, of which filter selects all or, in a view or a shard, a part
+	kept   bool           // release leaves the lane to the watch
 
 	turn func() // gives the turn at the processors back; nil without one
 
@@ -102,6 +103,7 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 		r.reads.Lanes.Release(l)
 		return request.PassThrough(request.Selector)
 	}
+	r.base = r.filter
 	r.filter = r.filter.Within(r.Shard.Part)
 	if r.View != nil {
 		r.filter = r.filter.In(r.variant.Trim, l.Cache.Namespaces(r.variant.Namespaces))

@@ -3,6 +3,7 @@ package fresh
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -21,8 +22,10 @@ const (
 	// listedPerRead is how many objects' metadata cost kube-apiserver as much as a small read: 7 µs each,
 	// and 0.25 to 0.6 ms.
 	listedPerRead = 50
-	// Lists take at most 1/listShare of the time, to spare kube-apiserver. If the wait for the next
-	// list and the list take listWait or more together, scouts are sooner.
+	// A list that its reads don't pay for begins listEvery after the last or later, and such lists take at
+	// most 1/listShare of the time, to spare kube-apiserver. If the wait for the next list and the list take
+	// listWait or more together, scouts are sooner.
+	listEvery = 100 * time.Millisecond
 	listShare = 4
 	listWait  = time.Second
 )
@@ -38,12 +41,15 @@ func (p *Prover) startLists(timeout time.Duration) {
 
 // nextListLocked returns the time until the next list. ok is false if none would be of use.
 func (p *Prover) nextListLocked() (wait time.Duration, ok bool) {
-	wait = max(0, time.Until(p.listAgain))
+	seeking := p.seekingLocked()
+	if p.listFails || !slices.ContainsFunc(seeking, func(q *question) bool { return q.pays }) {
+		wait = max(0, time.Until(p.listAgain))
+	}
 	s, took := p.Cache.Stats(), p.listTook
 	if time.Since(p.listed) >= listBelieved {
 		took = time.Duration(s.Objects) * perListed
 	}
-	return wait, !p.spareLists && s.Bytes <= mostListed && wait+took < listWait && len(p.seekingLocked()) > 0
+	return wait, !p.spareLists && s.Bytes <= mostListed && wait+took < listWait && len(seeking) > 0
 }
 
 // listAll lists for as long as a question waits that a list may soon answer.
@@ -71,14 +77,14 @@ func (p *Prover) list(ctx context.Context, timeout time.Duration, waiting []*que
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
-	result, err := p.proveByList(ctx)
+	result, err := p.proveByList(ctx, Need{})
 	took := time.Since(began)
 	p.count("list", err, took)
 	p.mu.Lock()
-	p.listed, p.listTook = time.Now(), took
+	p.listed, p.listTook, p.listFails = time.Now(), took, err != nil
 	// Most of the time, kube-apiserver waits for its own cache, for a list as for a question.
 	work := max(took-p.took, time.Duration(p.Cache.Stats().Objects)*perListed)
-	p.listAgain = began.Add(max(questionEvery, listShare*work))
+	p.listAgain = began.Add(max(listEvery, listShare*work))
 	if err != nil {
 		p.listAgain = began.Add(took + listWait)
 	}
@@ -92,11 +98,12 @@ func (p *Prover) list(ctx context.Context, timeout time.Duration, waiting []*que
 	}
 }
 
-// proveByList lists the collection, and waits until the cache holds the same objects or is newer.
-func (p *Prover) proveByList(ctx context.Context) (fanout.Proof, error) {
+// proveByList lists the collection, or the part that is needed, and waits until the cache holds the same
+// objects or is newer.
+func (p *Prover) proveByList(ctx context.Context, need Need) (fanout.Proof, error) {
 	before := p.Cache.Progress()
 	versions := make(map[string]uint64)
-	meta, err := p.Collection.ListIdentities(ctx, 0, "", 0, func(id framing.Identity) error {
+	meta, err := p.Collection.ListPart(ctx, need.Selection, func(id framing.Identity) error {
 		versions[string(id.AppendKey(nil))] = id.ResourceVersion
 		return nil
 	})
@@ -106,16 +113,15 @@ func (p *Prover) proveByList(ctx context.Context) (fanout.Proof, error) {
 	}
 	for err == nil {
 		epoch, snapshot := p.Cache.Epoch(), p.Cache.Snapshot()
-		if then, ok := p.Cache.SnapshotAt(asOf); ok && !sameVersions(then, versions) {
-			p.RequireRelist(asOf)
+		if then, ok := p.Cache.SnapshotAt(asOf); ok && !need.sameVersions(then, versions) {
+			if need.Filter == nil {
+				p.RequireRelist(asOf)
+			}
 			return fanout.Proof{}, p.failed(fmt.Errorf("the cache differs from upstream at %d", asOf))
 		}
-		if snapshot.ResourceVersion >= asOf || sameVersions(snapshot, versions) {
-			pr := fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf}
-			p.mu.Lock()
-			p.noteVersionLocked(asOf)
-			p.latest = pr
-			p.mu.Unlock()
+		if snapshot.ResourceVersion >= asOf || need.sameVersions(snapshot, versions) {
+			pr := fanout.Proof{Epoch: epoch, At: snapshot.ResourceVersion, AsOf: asOf, Part: need.Filter != nil}
+			p.note(pr, need)
 			return pr, nil
 		}
 		if err = p.Cache.WaitFor(ctx, snapshot.ResourceVersion+1); err != nil {
@@ -126,13 +132,30 @@ func (p *Prover) proveByList(ctx context.Context) (fanout.Proof, error) {
 	return fanout.Proof{}, p.failed(err)
 }
 
-// sameVersions reports whether a snapshot has the same objects in the same versions.
-func sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
-	same, n := true, 0
-	s.All(func(o *framing.Object) bool {
-		n++
+// note notes a proof by a list.
+func (p *Prover) note(pr fanout.Proof, need Need) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteVersionLocked(pr.AsOf)
+	if !pr.Part {
+		p.latest = pr
+	} else {
+		p.parts.note(pr, need.Filter.Key())
+	}
+}
+
+// sameVersions reports whether what is needed of a snapshot are these objects in these versions.
+func (n Need) sameVersions(s fanout.Snapshot, versions map[string]uint64) bool {
+	same, count := true, 0
+	each := func(o *framing.Object) bool {
+		count++
 		same = versions[o.Key] == o.ResourceVersion
 		return same
-	})
-	return same && n == len(versions)
+	}
+	if n.Filter == nil {
+		s.All(each)
+	} else {
+		s.Ascend(n.Filter, "", each)
+	}
+	return same && count == len(versions)
 }

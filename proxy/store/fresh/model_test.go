@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -49,10 +50,12 @@ type model struct {
 	events  []modelEvent
 	states  map[uint64]map[string]uint64 // by the resourceVersion of each change
 
-	lists atomic.Int64 // how long a list takes, in nanoseconds
+	lists, answers atomic.Int64 // how long a list takes, and a question, in nanoseconds
 
-	asked, listed, watched times        // when the current resourceVersion, a list and a watch were requested
-	open, mostOpen         atomic.Int64 // watches
+	// When the current resourceVersion, a list, one of a part, and a watch were requested.
+	asked, listed, listedParts, watched times
+
+	open, mostOpen atomic.Int64 // watches
 }
 
 // times is when something happened; guarded by model.mu.
@@ -162,10 +165,18 @@ func (m *model) DoAs(_ auth.Identity, req *http.Request) (*http.Response, error)
 	rv := m.rv
 	if strings.Contains(req.URL.Path, "/namespaces/-/") {
 		m.asked = append(m.asked, time.Now())
+		takes = max(takes, time.Duration(m.answers.Load()))
 	} else {
 		takes = max(takes, time.Duration(m.lists.Load()))
 		m.listed = append(m.listed, time.Now())
+		if q.Get("fieldSelector") != "" {
+			m.listedParts = append(m.listedParts, time.Now())
+		}
+		only, part := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
 		for name, version := range m.objects {
+			if part && name != only {
+				continue
+			}
 			items = append(items, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns","uid":"u","resourceVersion":"%d"}}`, name, version))
 		}
 	}
@@ -264,6 +275,20 @@ func newModelLane(t *testing.T, spare bool) *modelLane {
 	return l
 }
 
+// fill gives the lane as many more pods.
+func (l *modelLane) fill(n int) {
+	for i := range n {
+		l.put(fmt.Sprint("still", i))
+		l.apply(l.events[len(l.events)-1], "")
+	}
+}
+
+// needOf returns the need of a read of one pod.
+func needOf(name string) Need {
+	filter, _ := fanout.NewFilter("", nil, fields.OneTermEqualSelector("metadata.name", name), nil)
+	return Need{Selection: reflector.Selection{Fields: "metadata.name=" + name}, Filter: filter}
+}
+
 func (l *modelLane) apply(e modelEvent, pad string) {
 	ev, err := framing.NewScanner(framing.JSON, nil).Event([]byte(e.line(pad)))
 	if err == nil && l.p.Cache.Progress() == 0 {
@@ -284,6 +309,9 @@ func (l *modelLane) follow(ctx context.Context, late time.Duration) {
 		seen = len(l.events)
 		l.mu.Unlock()
 		for _, e := range news {
+			if e.rv <= l.p.Cache.Progress() {
+				continue // it is there from the start
+			}
 			exchange.Sleep(ctx, l.upTo(late))
 			l.apply(e, "")
 		}
@@ -291,14 +319,14 @@ func (l *modelLane) follow(ctx context.Context, late time.Duration) {
 }
 
 // prove proves one read behind a write to another resource; see proveFrom.
-func (l *modelLane) prove() (took time.Duration, proved bool) { return l.proveFrom(l.bump()) }
+func (l *modelLane) prove() (took time.Duration, proved bool) { return l.proveFrom(l.bump(), Need{}) }
 
 // proveFrom proves a read, and fails the test if what it shows is older than asked, or was never
 // upstream's state. It returns how long that took, and whether it was proved.
-func (l *modelLane) proveFrom(asked uint64) (took time.Duration, proved bool) {
+func (l *modelLane) proveFrom(asked uint64, need Need) (took time.Duration, proved bool) {
 	began := time.Now()
 	for {
-		proof, err := l.p.Prove(context.Background(), 3*time.Second)
+		proof, err := l.p.Prove(context.Background(), 3*time.Second, need)
 		if err != nil {
 			return time.Since(began), false
 		}
@@ -307,8 +335,14 @@ func (l *modelLane) proveFrom(asked uint64) (took time.Duration, proved bool) {
 			continue
 		}
 		got := make(map[string]uint64)
-		snapshot.All(func(o *framing.Object) bool { got[o.Key] = o.ResourceVersion; return true })
-		if had := l.at(snapshot.ResourceVersion); snapshot.ResourceVersion < asked || !maps.Equal(got, had) {
+		had := l.at(snapshot.ResourceVersion)
+		if need.Filter == nil {
+			need.Filter = everything
+		} else {
+			maps.DeleteFunc(had, func(key string, _ uint64) bool { return need.Fields != "metadata.name="+key[len("ns/"):] })
+		}
+		snapshot.Ascend(need.Filter, "", func(o *framing.Object) bool { got[o.Key] = o.ResourceVersion; return true })
+		if snapshot.ResourceVersion < asked || !maps.Equal(got, had) {
 			l.t.Errorf("a read at %d shows %v as of %d, upstream had %v", asked, got, snapshot.ResourceVersion, had)
 		}
 		return time.Since(began), true

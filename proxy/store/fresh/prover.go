@@ -27,10 +27,9 @@ var (
 // Prover proves that a reflector's cache is as new as upstream was at some time after a request. Its
 // methods may be called from any goroutine.
 //
-// Questions to upstream begin at least questionEvery apart, or easyEvery behind an easy one, and
-// overlap. While nothing is written upstream, the next begins as soon as the last is answered. Each
-// serves the requests that came before it. One goroutine runs for each question until it is answered,
-// Worth's included, one while the collection is listed, and one for each scout.
+// A question to upstream begins when the last is answered, or overlapAfter it began, and only if a read
+// waits for it. It serves the reads that came before it. One goroutine runs for each question until it
+// is answered, one for each list of a part, one while the collection is listed, and one for each scout.
 type Prover struct {
 	// Immutable.
 	*reflector.Reflector
@@ -46,15 +45,17 @@ type Prover struct {
 	next    *question     // has not been asked; nil if nobody waits for it
 	asked   []*question   // that are not answered, in the order in which they were asked
 	began   time.Time     // the last question
-	easy    bool          // a question needed no list and no scout, and none has since
 	took    time.Duration // upstream's last answer to a question
-	version uint64        // upstream's, as the last answer said
+	said    time.Time     // when that came
+	quick   time.Duration // the quickest of late
+	quickAt time.Time     // when that was noted
+	version uint64        // upstream's newest
 	since   time.Time     // when an answer first said so
-	same    bool          // the answer before said so too
-	quiet   bool          // so did one quietFor before
-	probed  time.Time     // when Worth last asked
+	quiet   bool          // one said so quietFor later
+	strayed time.Time     // when upstream was last found ahead, by writes to other resources
 	latest  fanout.Proof  // by a list
 	later   *question     // that reads join which gather; nil if none does
+	parts                 // see part.go
 
 	scouts   int       // under way
 	scouted  time.Time // when the last scout began
@@ -63,7 +64,8 @@ type Prover struct {
 	listing   bool          // listAll runs
 	listed    time.Time     // when the last list ended
 	listTook  time.Duration // the last list
-	listAgain time.Time     // when the next list may begin
+	listAgain time.Time     // when the next list may begin, unless its reads pay for it
+	listFails bool          // the last list has failed
 }
 
 // New returns a prover for what r follows. spawn runs a function on a goroutine, and reports false
@@ -75,15 +77,21 @@ func New(r *reflector.Reflector, spawn func(func(context.Context)) bool, spareLi
 		}
 	}
 	return &Prover{
-		Reflector: r, spawn: spawn, spareLists: spareLists, again: make(chan struct{}, 1),
+		Reflector: r, spawn: spawn, spareLists: spareLists, again: make(chan struct{}, 1), parts: newParts(),
 		seconds: r.Series.Set.NewFloatCounter(r.Series.Name(freshnessProofSeconds)),
 	}
 }
 
 // question is asked upstream once for all requests that came before.
 type question struct {
+	whole   bool // a read needs the whole collection
+	pays    bool // such a read costs upstream more than a list of the collection's metadata
 	seeking bool // upstream has said its resourceVersion, and the cache is not known to have reached it
 	cancel  context.CancelCauseFunc
+
+	saidc   chan struct{} // closed when upstream has answered, and what follows is set; never sent on
+	ahead   bool          // the cache is not known to have reached version
+	version uint64        // as upstream said
 
 	donec  chan struct{} // closed when result and err are set; never sent on
 	result fanout.Proof
@@ -93,19 +101,18 @@ type question struct {
 const (
 	// gatherFor is how long reads gather that share a proof, however quickly upstream would answer.
 	gatherFor = 250 * time.Millisecond
-	// questionEvery is the least time between the beginnings of two questions, unless upstream is quiet.
-	// It is how often kube-apiserver asks etcd (progressRequestPeriod in
-	// k8s.io/apiserver/pkg/storage/cacher). An easy one costs kube-apiserver a quarter of a
-	// millisecond, and no more follows: at easyEvery, a hundredth of a processor.
-	questionEvery = 100 * time.Millisecond
-	easyEvery     = 20 * time.Millisecond
+	// overlapAfter is the age from which an unanswered question does not keep the next from being asked.
+	// Kube-apiserver makes it wait for etcd, for up to 100 ms (progressRequestPeriod in
+	// k8s.io/apiserver/pkg/storage/cacher). Those that wait are answered at the same time.
+	overlapAfter = 10 * time.Millisecond
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
 	// asked, unless upstream is quiet.
 	smallCollection = 256 << 10
-	// quietFor is how long nothing was written to a quiet upstream, and how often Worth asks.
+	// quietFor is how long nothing was written to a quiet upstream.
 	quietFor = time.Second
 	// busyFor is how long after a change a resource counts as busy, and busyWait how long a question
-	// waits for the stream of a busy resource before anything else is tried.
+	// waits for the stream of a busy resource before anything else is tried. Reads that can be proved in
+	// part wait as long as upstream took to answer, or for soon.
 	busyFor  = time.Second
 	busyWait = 30 * time.Millisecond
 	// slowCollection is the size, in bytes, from which a list of the metadata of a quiet collection
@@ -116,10 +123,48 @@ const (
 // errProved ends the wait of a question that a list has answered.
 var errProved = errors.New("proved by a list")
 
+// ErrAhead says that upstream is ahead of the cache's stream, so a proof would need more than a question.
+var ErrAhead = errors.New("upstream is ahead")
+
+// Need is what a read needs a proof of. The zero Need is the whole collection.
+type Need struct {
+	// Selection is what the read selects, and Filter selects the same from the cache. If Filter is nil,
+	// that is everything.
+	reflector.Selection
+	Filter *fanout.Filter
+	// Little says that the read costs upstream less than a list of the whole collection's metadata.
+	Little bool
+}
+
 // Prove returns a proof of a state at or after the call, made within the time that ctx and timeout
-// allow.
-func (p *Prover) Prove(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
-	return p.join(timeout).await(ctx)
+// allow. It may be in part, of what the read needs.
+func (p *Prover) Prove(ctx context.Context, timeout time.Duration, need Need) (fanout.Proof, error) {
+	if need.Filter != nil && p.Cache.Stats().Objects > 2*listedPerRead {
+		return p.provePart(ctx, timeout, need)
+	}
+	return p.join(timeout, Need{Little: need.Little}).await(ctx)
+}
+
+// ProveEasily is Prove for a read that upstream answers as easily as a question, and without waiting. It
+// returns ErrAhead if a question is not enough, or not answered soon.
+func (p *Prover) ProveEasily(ctx context.Context, timeout time.Duration) (fanout.Proof, error) {
+	if p.strays() && !p.busy() {
+		return fanout.Proof{}, ErrAhead
+	}
+	q := p.join(timeout, Need{Filter: everything})
+	if q == nil {
+		return fanout.Proof{}, fanout.ErrClosed
+	}
+	exchange.Waits(ctx)
+	select {
+	case <-q.saidc:
+		if !q.ahead {
+			return q.await(ctx)
+		}
+	case <-time.After(easyWait):
+	case <-ctx.Done():
+	}
+	return fanout.Proof{}, ErrAhead
 }
 
 // ProveLater is Prove for reads of which there are too many: those of a quarter of a second share one proof.
@@ -156,7 +201,7 @@ func (p *Prover) gather(timeout time.Duration) *question {
 		p.mu.Lock()
 		p.later = nil
 		p.mu.Unlock()
-		q.result, q.err = p.Prove(ctx, timeout)
+		q.result, q.err = p.Prove(ctx, timeout, Need{Little: true})
 	}) {
 		return nil
 	}
@@ -166,17 +211,22 @@ func (p *Prover) gather(timeout time.Duration) *question {
 
 // join returns the question that is asked next, and sees to that. It returns nil once the server
 // stops.
-func (p *Prover) join(timeout time.Duration) *question {
+func (p *Prover) join(timeout time.Duration, need Need) *question {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.next != nil {
-		return p.next
+	if p.next == nil && !p.beginLocked(timeout) {
+		return nil
 	}
-	every := questionEvery
-	if p.easy {
-		every = easyEvery
-	}
-	q, turn := &question{donec: make(chan struct{})}, time.NewTimer(time.Until(p.began.Add(every)))
+	q := p.next
+	q.whole = q.whole || need.Filter == nil
+	q.pays = q.pays || need.Filter == nil && !need.Little
+	return q
+}
+
+// beginLocked begins the next question, which is asked when it is its turn.
+func (p *Prover) beginLocked(timeout time.Duration) bool {
+	q := &question{donec: make(chan struct{}), saidc: make(chan struct{})}
+	turn := time.NewTimer(time.Until(p.began.Add(overlapAfter)))
 	if !p.spawn(func(ctx context.Context) {
 		defer turn.Stop()
 		select {
@@ -186,10 +236,10 @@ func (p *Prover) join(timeout time.Duration) *question {
 		}
 		p.ask(ctx, timeout, q)
 	}) {
-		return nil
+		return false
 	}
 	p.next = q
-	return q
+	return true
 }
 
 // ask asks the next question, and ends it.
@@ -203,30 +253,21 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	q.cancel = cancel
 	p.next, p.began = nil, began
 	p.asked = append(p.asked, q)
+	select {
+	case <-p.again:
+	default:
+	}
 	p.mu.Unlock()
 	result, method, err := p.provedState(once, timeout, q)
-	if err == nil || !errors.Is(context.Cause(ctx), errProved) {
+	if err == nil || err != ErrAhead && !errors.Is(context.Cause(ctx), errProved) {
 		p.count(method, err, time.Since(began))
 	}
-	p.mu.Lock()
-	easy := err == nil && method != "list" && !q.seeking
-	if easy {
-		p.easy = true
-	}
-	again := easy && p.same
-	p.mu.Unlock()
 	p.end(q, result, err)
-	if again {
-		select {
-		case p.again <- struct{}{}:
-		default:
-		}
-	}
 }
 
-// noteVersionLocked notes that upstream is at rv.
+// noteVersionLocked notes that upstream is at rv, or was while it has gone on.
 func (p *Prover) noteVersionLocked(rv uint64) {
-	if p.same = rv == p.version; !p.same {
+	if rv > p.version {
 		p.version, p.since = rv, time.Now()
 	}
 	p.quiet = time.Since(p.since) >= quietFor
@@ -239,6 +280,9 @@ func (p *Prover) answered(rv uint64, took time.Duration) (latest fanout.Proof, o
 	defer p.mu.Unlock()
 	p.noteVersionLocked(rv)
 	p.took = took
+	if took < p.quick || time.Since(p.quickAt) >= straysFor {
+		p.quick, p.quickAt = took, time.Now()
+	}
 	return p.latest, rv == p.latest.AsOf && p.latest.Epoch == p.Cache.Epoch() && p.latest.At == p.Cache.Progress()
 }
 
@@ -250,7 +294,30 @@ func (p *Prover) end(q *question, result fanout.Proof, err error) {
 		p.asked = slices.Delete(p.asked, i, i+1)
 		q.result, q.err = result, err
 		close(q.donec)
+		p.saidLocked(q)
 	}
+}
+
+// saidLocked notes that upstream has answered a question, so the next may be asked.
+func (p *Prover) saidLocked(q *question) {
+	select {
+	case <-q.saidc:
+		return
+	default:
+	}
+	close(q.saidc)
+	p.said = time.Now()
+	select {
+	case p.again <- struct{}{}:
+	default:
+	}
+}
+
+// strays reports whether other resources have been written lately while the collection was not.
+func (p *Prover) strays() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.strayed) < straysFor
 }
 
 // count counts an attempt at a proof.
@@ -279,7 +346,7 @@ func (p *Prover) seekingLocked() (seeking []*question) {
 
 // provedState answers one question, and returns the method.
 func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *question) (fanout.Proof, string, error) {
-	small := p.Cache.Stats().Bytes <= smallCollection
+	small := q.whole && p.Cache.Stats().Bytes <= smallCollection
 	if small && !p.isQuiet() {
 		return p.proveSmall(ctx)
 	}
@@ -297,14 +364,20 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 		return latest, "quiet", nil
 	}
 	pr := fanout.Proof{Epoch: epoch, At: rv, AsOf: rv}
-	if p.Cache.Progress() >= rv || p.busy() && p.waitFor(ctx, rv, busyWait) == nil {
+	if p.Cache.Progress() >= rv || p.busy() && p.waitFor(ctx, rv, min(max(soon, took), busyWait)) == nil {
+		return pr, "stream", nil
+	}
+	if p.noteAhead(q, rv); !q.whole {
+		return pr, "stream", ErrAhead
+	}
+	if p.busy() && p.waitFor(ctx, rv, busyWait) == nil {
 		return pr, "stream", nil
 	}
 	if small {
 		return p.proveSmall(ctx)
 	}
 	p.mu.Lock()
-	q.seeking, p.easy = true, false
+	q.seeking = true
 	p.mu.Unlock()
 	p.startLists(timeout)
 	if err := p.await(ctx, timeout, rv); err != nil {
@@ -318,12 +391,17 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 	return pr, "stream", nil
 }
 
+// noteAhead notes that upstream is at rv, which the cache is not known to have reached.
+func (p *Prover) noteAhead(q *question, rv uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q.ahead, q.version, p.strayed = true, rv, time.Now()
+	p.saidLocked(q)
+}
+
 // proveSmall answers one question by a list of a small collection.
 func (p *Prover) proveSmall(ctx context.Context) (fanout.Proof, string, error) {
-	p.mu.Lock()
-	p.easy = false
-	p.mu.Unlock()
-	pr, err := p.proveByList(ctx)
+	pr, err := p.proveByList(ctx, Need{})
 	return pr, "list", err
 }
 
@@ -371,30 +449,6 @@ func (p *Prover) reached(rv, before uint64) error {
 // Slow reports whether a proof may take longer than kube-apiserver takes for a page.
 func (p *Prover) Slow() bool {
 	return !p.busy() && p.Cache.Stats().Bytes > slowCollection && !p.isQuiet()
-}
-
-// Worth returns how many small reads cost kube-apiserver as much as the proof that it would have to
-// give now. It is 1 if a question is enough. If nobody has asked one for a while, it asks one, for
-// later calls, because upstream may have become quiet.
-func (p *Prover) Worth() int {
-	p.mu.Lock()
-	quiet, stale := p.quiet, time.Since(p.began) >= quietFor && time.Since(p.probed) >= quietFor
-	if stale {
-		p.probed = time.Now()
-	}
-	p.mu.Unlock()
-	if stale {
-		p.spawn(func(ctx context.Context) {
-			asked := time.Now()
-			if rv, err := p.Collection.CurrentVersion(ctx, reachTimeout); err == nil {
-				p.answered(rv, time.Since(asked))
-			}
-		})
-	}
-	if quiet || p.busy() {
-		return 1
-	}
-	return p.Cache.Stats().Objects / listedPerRead
 }
 
 // isQuiet reports whether upstream was quiet when it last answered.

@@ -41,8 +41,8 @@ func (l *modelLane) load(duration time.Duration) (took []time.Duration) {
 	return took
 }
 
-// The first question is asked at once, and others 100 ms apart, whatever the load, unless the last was
-// easy. While reads come, no bookmark of kube-apiserver's goes by, and no scout begins when none comes.
+// The first question is asked at once, and each other when the last is answered. While reads come, no
+// bookmark of kube-apiserver's goes by, and no scout begins when none comes.
 func TestProofsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, true)
@@ -50,10 +50,7 @@ func TestProofsUnderLoad(t *testing.T) {
 		began := time.Now()
 		took := l.load(10 * time.Second)
 		asked := l.read(&l.asked)
-		apart(t, "questions", asked, easyEvery)
-		if most := int(10*time.Second/questionEvery) + 2*int(10*time.Second/modelTick); len(asked) > most { // bookmarks make some easy
-			t.Errorf("%d questions, want at most %d", len(asked), most)
-		}
+		apart(t, "questions", asked, 2*time.Millisecond)
 		// A scout that ends at a bookmark, just before the next question, is followed sooner.
 		if n := len(l.read(&l.watched)); n > int(10*time.Second/scoutEvery)+3 {
 			t.Errorf("%d scouts", n)
@@ -63,7 +60,7 @@ func TestProofsUnderLoad(t *testing.T) {
 		}
 		// A read waits for its question, and then for the next tick. The first waits for the first
 		// scout's first tick.
-		if most := questionEvery + modelTick + 20*time.Millisecond; took[len(took)*8/10] > most {
+		if most := modelTick + 20*time.Millisecond; took[len(took)*8/10] > most {
 			t.Errorf("eight of ten reads took up to %s, want at most %s", took[len(took)*8/10], most)
 		}
 		if most := time.Second + modelTick + 20*time.Millisecond; took[len(took)-1] > most {
@@ -81,8 +78,8 @@ func TestProofsUnderLoad(t *testing.T) {
 	})
 }
 
-// A collection that is listed soon is proved by lists, each for all questions that wait, and the first
-// at once.
+// A collection that is listed soon is proved by lists, each for all questions that wait. Those begin at
+// once if the reads cost upstream as much, and else now and then.
 func TestProofsByLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, false)
@@ -90,11 +87,16 @@ func TestProofsByLists(t *testing.T) {
 			t.Errorf("a read that is alone took %s", took)
 		}
 		took := l.load(3 * time.Second)
-		if most := 2*questionEvery + 50*time.Millisecond; took[len(took)-1] > most {
+		if most := 10 * time.Millisecond; took[len(took)-1] > most {
 			t.Errorf("a read took %s, want at most %s", took[len(took)-1], most)
 		}
-		apart(t, "lists", l.read(&l.listed), questionEvery)
-		apart(t, "questions", l.read(&l.asked), easyEvery)
+		apart(t, "lists", l.read(&l.listed), 2*time.Millisecond)
+		apart(t, "questions", l.read(&l.asked), 2*time.Millisecond)
+		before := len(l.read(&l.listed))
+		for range 3 {
+			l.proveFrom(l.bump(), Need{Little: true})
+		}
+		apart(t, "lists for little reads", l.read(&l.listed)[before:], listEvery)
 		if _, failed := l.p.Attempts(); failed != 0 {
 			t.Errorf("%d proofs failed", failed)
 		}
@@ -113,13 +115,13 @@ func TestProofsWhileQuiet(t *testing.T) {
 			l.put("a")
 			rv := l.bump()
 			for range 3 { // by a list, and then by that list
-				l.proveFrom(rv)
+				l.proveFrom(rv, Need{})
 			}
 			lists, began := len(l.read(&l.listed)), len(l.read(&l.asked))
 			for range 8 {
 				l.requests.Go(func() {
 					for range 100 {
-						if took, proved := l.proveFrom(rv); !proved || took > 5*time.Millisecond {
+						if took, proved := l.proveFrom(rv, Need{}); !proved || took > 5*time.Millisecond {
 							t.Errorf("a read took %s, proved %t", took, proved)
 						}
 					}
@@ -134,23 +136,40 @@ func TestProofsWhileQuiet(t *testing.T) {
 	})
 }
 
-// While reads pass through and none is proved, upstream is asked once a second whether it is quiet.
-func TestWorth(t *testing.T) {
+// A part is proved by a list of it, however large the collection is. Reads of the same part share it. As
+// long as upstream is where the list was, a question is enough. While other resources are written, the
+// list does not wait for a question that is not answered at once. Many parts are proved by one list of all.
+func TestProofsOfParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newModelLane(t, false)
-		time.Sleep(busyFor)
-		for i, want := range []int{0, 0, 1, 1, 0, 1} { // the first two answers say that it is, and the fourth that it was not
-			if i == 3 {
-				l.bump()
+		l := newModelLane(t, true)
+		l.fill(2 * listedPerRead)
+		reads := func(rv uint64, names int, want ...int) { // questions, lists of parts, and other lists
+			t.Helper()
+			asked, lists, parts := len(l.read(&l.asked)), len(l.read(&l.listed)), len(l.read(&l.listedParts))
+			for i := range 100 {
+				l.requests.Go(func() {
+					if took, proved := l.proveFrom(rv, needOf(fmt.Sprint("still", i%names))); !proved || took > 20*time.Millisecond {
+						t.Errorf("a read took %s, proved %t", took, proved)
+					}
+				})
 			}
-			for range 4 {
-				if got := l.p.Worth(); got != want {
-					t.Errorf("second %d: %d reads are worth a proof, want %d", i, got, want)
-				}
+			l.requests.Wait()
+			parts = len(l.read(&l.listedParts)) - parts
+			got := []int{len(l.read(&l.asked)) - asked, parts, len(l.read(&l.listed)) - lists - parts}
+			if !slices.Equal(got, want) {
+				t.Errorf("%d parts at %d: %d questions, lists of parts and of all, want %d", names, rv, got, want)
 			}
-			time.Sleep(quietFor)
 		}
-		apart(t, "questions", l.read(&l.asked), quietFor)
+		l.lists.Store(int64(3 * time.Millisecond))
+		reads(l.bump(), 2, 2, 2, 0)
+		reads(l.rv, 2, 2, 0, 0)
+		l.answers.Store(int64(time.Second))
+		if took, _ := l.proveFrom(l.bump(), needOf("still1")); took > mostSoon+3*time.Millisecond {
+			t.Errorf("beside writes of other resources, a read took %s", took)
+		}
+		l.answers.Store(0)
+		time.Sleep(time.Second + straysFor)
+		reads(l.bump(), 100, 2, partShare*(2*listedPerRead+1)/(listedPerRead+1), 1)
 	})
 }
 
@@ -177,6 +196,7 @@ func TestProofsSimulation(t *testing.T) {
 		t.Run(fmt.Sprintf("spare=%t", spare), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newModelLane(t, spare)
+				l.fill(2 * listedPerRead)
 				l.faults = true
 				ctx, stop := context.WithCancel(t.Context())
 				var world sync.WaitGroup
@@ -184,10 +204,14 @@ func TestProofsSimulation(t *testing.T) {
 				world.Go(func() { l.change(ctx) })
 				reads, unproved := 0, 0
 				var mu sync.Mutex
-				for range 8 {
+				for reader := range 16 {
+					need := Need{}
+					if reader%2 == 1 {
+						need = needOf(fmt.Sprint("o", reader/2))
+					}
 					l.requests.Go(func() {
 						for range 200 {
-							_, proved := l.proveFrom(l.sometimesBump())
+							_, proved := l.proveFrom(l.sometimesBump(), need)
 							mu.Lock()
 							if reads++; !proved {
 								unproved++
@@ -202,8 +226,10 @@ func TestProofsSimulation(t *testing.T) {
 				world.Wait()
 				questions, scouts, lists := len(l.read(&l.asked)), len(l.read(&l.watched)), len(l.read(&l.listed))
 				quiet := l.p.Series.Counter(freshnessProofs, "method", "quiet", "result", "ok").Get()
-				t.Logf("%d reads, %d not proved; %d questions, %d while quiet, %d scouts, %d lists", reads, unproved, questions, quiet, scouts, lists)
-				if unproved > reads/3 || scouts == 0 || !spare && (lists == 0 || quiet == 0) {
+				parts := len(l.read(&l.listedParts))
+				t.Logf("%d reads, %d not proved; %d questions, %d while quiet, %d scouts, %d lists, %d of parts",
+					reads, unproved, questions, quiet, scouts, lists, parts)
+				if unproved > reads/3 || scouts == 0 || parts == 0 || !spare && (lists == 0 || quiet == 0) {
 					t.Error("the simulation proves too little")
 				}
 			})
@@ -250,7 +276,7 @@ func TestProofAfterRestore(t *testing.T) {
 		l.mu.Lock()
 		l.rv = l.p.Cache.Progress() - 1
 		l.mu.Unlock()
-		if proof, err := l.p.Prove(t.Context(), 3*time.Second); err == nil {
+		if proof, err := l.p.Prove(t.Context(), 3*time.Second, Need{}); err == nil {
 			t.Errorf("proved by an upstream at %d: %+v", l.p.Cache.Progress()-1, proof)
 		}
 	})

@@ -196,7 +196,7 @@ func (c *Collection) namespacePath(namespace string) string {
 // consistent, empty and costs nothing: it is of a namespace that cannot exist or, for a
 // cluster-scoped resource, of a name that cannot exist. It waits for patience at most.
 func (c *Collection) CurrentVersion(ctx context.Context, patience time.Duration) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(upstream.Brief(ctx), patience)
 	defer cancel()
 	path, query := c.path, upstream.Query("fieldSelector", upstream.MatchesNothing)
 	if c.info.Namespaced {
@@ -218,8 +218,6 @@ const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetada
 func (c *Collection) ListIdentities(
 	ctx context.Context, limit int, token string, rv uint64, f func(framing.Identity) error,
 ) (framing.ListMeta, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	var pairs []string
 	if limit > 0 {
 		pairs = []string{"limit", strconv.Itoa(limit), "continue", token}
@@ -227,7 +225,28 @@ func (c *Collection) ListIdentities(
 	if token == "" && rv != 0 {
 		pairs = append(pairs, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact")
 	}
-	resp, err := c.get(ctx, c.path, upstream.Query(pairs...), metadataOnly)
+	return c.identities(ctx, c.path, upstream.Query(pairs...), f)
+}
+
+// ListPart is ListIdentities of a consistent list of a part of the collection.
+func (c *Collection) ListPart(ctx context.Context, s Selection, f func(framing.Identity) error) (framing.ListMeta, error) {
+	path := c.path
+	if s.Namespace != "" {
+		path = c.namespacePath(url.PathEscape(s.Namespace))
+	}
+	if s != (Selection{}) {
+		ctx = upstream.Brief(ctx)
+	}
+	return c.identities(ctx, path, s.query(), f)
+}
+
+// identities calls f with the identity of each object of such a list.
+func (c *Collection) identities(
+	ctx context.Context, path, query string, f func(framing.Identity) error,
+) (framing.ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	resp, err := c.get(ctx, path, query, metadataOnly)
 	if err != nil {
 		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
+	"github.com/watchfan/watchfan/proxy/pass/upstream"
 )
 
 // A collection in Tables is watched and never listed: its cache keeps events only. Its first watch
@@ -24,17 +25,28 @@ import (
 // Selection is a part of a resource. The zero Selection is all of it.
 type Selection struct{ Namespace, Labels, Fields string }
 
+// query returns the selectors as parameters of a request.
+func (s Selection) query() string {
+	var pairs []string
+	if s.Labels != "" {
+		pairs = append(pairs, "labelSelector", s.Labels)
+	}
+	if s.Fields != "" {
+		pairs = append(pairs, "fieldSelector", s.Fields)
+	}
+	return upstream.Query(pairs...)
+}
+
 // Selected limits what is watched of a collection in Tables, and returns the collection.
 func (c *Collection) Selected(s Selection) *Collection {
 	if s.Namespace != "" {
 		c.part = c.namespacePath(url.PathEscape(s.Namespace))
 	}
-	for _, p := range []struct{ key, value string }{
-		{"includeObject", c.Include}, {"labelSelector", s.Labels}, {"fieldSelector", s.Fields},
-	} {
-		if p.value != "" {
-			c.query += "&" + p.key + "=" + url.QueryEscape(p.value)
-		}
+	if c.Include != "" {
+		c.query += "&includeObject=" + url.QueryEscape(c.Include)
+	}
+	if q := s.query(); q != "" {
+		c.query += "&" + q
 	}
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/fresh"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 )
 
@@ -66,7 +67,7 @@ func (n *Namespaces) Known(ctx context.Context, current bool, patience time.Dura
 	if l == nil || !current || l.FilledAfter(called) {
 		return l != nil
 	}
-	proof, err := l.Freshness.Prove(ctx, patience)
+	proof, err := l.Freshness.Prove(ctx, patience, fresh.Need{})
 	if err != nil || l.Cache.WaitFor(ctx, proof.At) != nil {
 		return false
 	}

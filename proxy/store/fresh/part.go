@@ -1,0 +1,207 @@
+package fresh
+
+import (
+	"context"
+	"time"
+
+	"github.com/watchfan/watchfan/fanout"
+	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
+)
+
+const (
+	// While other resources are written, a read's part of the collection is listed although its question is
+	// not answered, if no question has been for twice as long as the quickest took, within these bounds.
+	// Kube-apiserver answers at once, or else both when it knows how far etcd is.
+	soon, mostSoon = 3 * time.Millisecond, 10 * time.Millisecond
+	// easyWait is that time for a read that passes through then. An answer that comes at once is sooner.
+	easyWait = 10 * time.Millisecond
+	// straysFor is how long other resources count as written after a question has shown it.
+	straysFor = time.Second
+	// mostProved bounds the parts that are known to be proved as of one resourceVersion.
+	mostProved = 4096
+	// mostCounted bounds the objects that are looked at to find out how many a part has.
+	mostCounted = 10_000
+	// A list of the whole collection takes the place of lists of parts that would cost upstream partShare
+	// times as much together, because those that are under way can't wait for it. There are mostWholes at
+	// most.
+	partShare  = 4
+	mostWholes = 2
+)
+
+// parts is what is known of parts of the collection; guarded by Prover.mu.
+type parts struct {
+	lists   map[string]*partList // the latest of each part, by its filter's key, while it is under way
+	objects int                  // whose metadata costs upstream as much as the lists of parts under way
+	wholes  int                  // lists of the whole collection among them
+	proof   fanout.Proof         // of the parts that have been proved as of the newest resourceVersion
+	proved  map[string]struct{}  // their filters' keys
+}
+
+func newParts() parts {
+	return parts{lists: make(map[string]*partList), proved: make(map[string]struct{})}
+}
+
+// partList is a list of a part of the collection, for all reads that arrived before it began.
+type partList struct {
+	need  Need
+	cost  int
+	began time.Time // zero before; guarded by Prover.mu
+
+	donec  chan struct{} // closed when result and err are set; never sent on
+	result fanout.Proof
+	err    error
+}
+
+// everything is a filter without a condition.
+var everything, _ = fanout.NewFilter("", nil, nil, nil)
+
+// key tells needs apart.
+func (n Need) key() string {
+	if n.Filter == nil {
+		return ""
+	}
+	return n.Filter.Key()
+}
+
+// provePart is Prove for a part of a collection that is not small. A list of the part costs upstream less
+// than the read itself.
+func (p *Prover) provePart(ctx context.Context, timeout time.Duration, need Need) (fanout.Proof, error) {
+	arrived := time.Now()
+	q := p.join(timeout, need)
+	if q == nil {
+		return fanout.Proof{}, fanout.ErrClosed
+	}
+	exchange.Waits(ctx)
+	for answered := false; !answered; {
+		wait := p.patience(arrived)
+		if wait <= 0 {
+			break
+		}
+		select {
+		case <-q.saidc:
+			if !q.ahead {
+				return q.await(ctx)
+			}
+			if pr, ok := p.provedPart(q.version, need); ok {
+				return pr, nil
+			}
+			answered = true
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return fanout.Proof{}, context.Cause(ctx)
+		}
+	}
+	l := p.listPart(timeout, need, arrived)
+	if l == nil {
+		return p.join(timeout, Need{}).await(ctx)
+	}
+	select {
+	case <-l.donec:
+		return l.result, l.err
+	case <-ctx.Done():
+		return fanout.Proof{}, context.Cause(ctx)
+	}
+}
+
+// patience returns how much longer a read that has arrived waits for a question.
+func (p *Prover) patience(arrived time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.strayed) >= straysFor {
+		return straysFor
+	}
+	if p.said.After(arrived) {
+		arrived = p.said
+	}
+	return time.Until(arrived.Add(max(soon, min(2*p.quick, mostSoon))))
+}
+
+// provedPart returns the proof of what is needed as of resourceVersion rv, if a list has proved it.
+func (p *Prover) provedPart(rv uint64, need Need) (pr fanout.Proof, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pr = p.parts.proof
+	if pr.AsOf == rv && pr.Epoch == p.Cache.Epoch() && pr.At == p.Cache.Progress() {
+		_, ok = p.proved[need.key()]
+	}
+	return pr, ok
+}
+
+// listPart returns a list of what is needed that has begun after a time, or will begin. Beside many others
+// it is a list of the whole collection, and nil if there are too many of those.
+func (p *Prover) listPart(timeout time.Duration, need Need, after time.Time) *partList {
+	l, wait := &partList{need: need, cost: p.cost(need), donec: make(chan struct{})}, time.Duration(0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objects+l.cost > partShare*p.Cache.Stats().Objects {
+		l.need, l.cost, wait = Need{}, 0, soon // other reads may need it too
+	}
+	if running := p.lists[l.need.key()]; running != nil && (running.began.IsZero() || running.began.After(after)) {
+		return running
+	}
+	if l.cost == 0 && p.wholes == mostWholes || !p.spawn(func(ctx context.Context) {
+		exchange.Sleep(ctx, wait)
+		p.runPart(ctx, timeout, l)
+	}) {
+		return nil
+	}
+	p.lists[l.need.key()] = l
+	p.countPartLocked(l, 1)
+	return l
+}
+
+// runPart runs a list, and ends it.
+func (p *Prover) runPart(ctx context.Context, timeout time.Duration, l *partList) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	p.mu.Lock()
+	l.began = time.Now()
+	p.mu.Unlock()
+	l.result, l.err = p.proveByList(ctx, l.need)
+	p.count("part", l.err, time.Since(l.began))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.countPartLocked(l, -1)
+	if p.lists[l.need.key()] == l {
+		delete(p.lists, l.need.key())
+	}
+	close(l.donec)
+}
+
+func (p *Prover) countPartLocked(l *partList, n int) {
+	p.objects += n * l.cost
+	if l.cost == 0 {
+		p.wholes += n
+	}
+}
+
+// cost returns how many objects' metadata cost upstream as much as a list of what is needed.
+func (p *Prover) cost(need Need) int {
+	cost, looked := listedPerRead, 0
+	p.Cache.Snapshot().Visit(need.Filter, "", func(_ *framing.Object, selected bool) bool {
+		if selected {
+			cost++
+		}
+		looked++
+		return looked < mostCounted
+	})
+	if looked == mostCounted {
+		return partShare*p.Cache.Stats().Objects + 1
+	}
+	return cost
+}
+
+// note notes that a part has been proved.
+func (x *parts) note(pr fanout.Proof, key string) {
+	if pr != x.proof {
+		if pr.Epoch == x.proof.Epoch && pr.AsOf < x.proof.AsOf {
+			return
+		}
+		x.proof = pr
+		clear(x.proved)
+	}
+	if len(x.proved) < mostProved {
+		x.proved[key] = struct{}{}
+	}
+}

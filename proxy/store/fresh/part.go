@@ -22,18 +22,15 @@ const (
 	mostProved = 4096
 	// mostCounted bounds the objects that are looked at to find out how many a part has.
 	mostCounted = 10_000
-	// A list of the whole collection takes the place of lists of parts that would cost upstream partShare
-	// times as much together, because those that are under way can't wait for it. There are mostWholes at
-	// most.
-	partShare  = 4
-	mostWholes = 2
+	// Beside lists of parts that cost upstream as much as one of the whole collection, reads gather for that:
+	// for gatherParts, or until upstream answers a question, because it will then answer all.
+	gatherParts = 20 * time.Millisecond
 )
 
 // parts is what is known of parts of the collection; guarded by Prover.mu.
 type parts struct {
 	lists   map[string]*partList // the latest of each part, by its filter's key, while it is under way
 	objects int                  // whose metadata costs upstream as much as the lists of parts under way
-	wholes  int                  // lists of the whole collection among them
 	proof   fanout.Proof         // of the parts that have been proved as of the newest resourceVersion
 	proved  map[string]struct{}  // their filters' keys
 }
@@ -94,7 +91,7 @@ func (p *Prover) provePart(ctx context.Context, timeout time.Duration, need Need
 	}
 	l := p.listPart(timeout, need, arrived)
 	if l == nil {
-		return p.join(timeout, Need{}).await(ctx)
+		return fanout.Proof{}, fanout.ErrClosed
 	}
 	select {
 	case <-l.donec:
@@ -128,26 +125,26 @@ func (p *Prover) provedPart(rv uint64, need Need) (pr fanout.Proof, ok bool) {
 	return pr, ok
 }
 
-// listPart returns a list of what is needed that has begun after a time, or will begin. Beside many others
-// it is a list of the whole collection, and nil if there are too many of those.
+// listPart returns a list of what is needed that has begun after a time, or will begin. It is one of the
+// whole collection if there are many others, and nil once the server stops.
 func (p *Prover) listPart(timeout time.Duration, need Need, after time.Time) *partList {
-	l, wait := &partList{need: need, cost: p.cost(need), donec: make(chan struct{})}, time.Duration(0)
+	l := &partList{need: need, cost: p.cost(need), donec: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.objects+l.cost > partShare*p.Cache.Stats().Objects {
-		l.need, l.cost, wait = Need{}, 0, soon // other reads may need it too
+	whole := p.lists[""]
+	for _, running := range []*partList{p.lists[need.key()], whole} {
+		if running != nil && (running.began.IsZero() || running.began.After(after)) {
+			return running
+		}
 	}
-	if running := p.lists[l.need.key()]; running != nil && (running.began.IsZero() || running.began.After(after)) {
-		return running
+	if whole == nil && p.objects+l.cost > p.Cache.Stats().Objects {
+		l.need, l.cost = Need{}, 0
 	}
-	if l.cost == 0 && p.wholes == mostWholes || !p.spawn(func(ctx context.Context) {
-		exchange.Sleep(ctx, wait)
-		p.runPart(ctx, timeout, l)
-	}) {
+	if !p.spawn(func(ctx context.Context) { p.runPart(ctx, timeout, l) }) {
 		return nil
 	}
 	p.lists[l.need.key()] = l
-	p.countPartLocked(l, 1)
+	p.objects += l.cost
 	return l
 }
 
@@ -155,6 +152,9 @@ func (p *Prover) listPart(timeout time.Duration, need Need, after time.Time) *pa
 func (p *Prover) runPart(ctx context.Context, timeout time.Duration, l *partList) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if l.need.Filter == nil {
+		p.gatherPart(ctx)
+	}
 	p.mu.Lock()
 	l.began = time.Now()
 	p.mu.Unlock()
@@ -162,17 +162,28 @@ func (p *Prover) runPart(ctx context.Context, timeout time.Duration, l *partList
 	p.count("part", l.err, time.Since(l.began))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.countPartLocked(l, -1)
+	p.objects -= l.cost
 	if p.lists[l.need.key()] == l {
 		delete(p.lists, l.need.key())
 	}
 	close(l.donec)
 }
 
-func (p *Prover) countPartLocked(l *partList, n int) {
-	p.objects += n * l.cost
-	if l.cost == 0 {
-		p.wholes += n
+// gatherPart lets reads gather for a list of the whole collection.
+func (p *Prover) gatherPart(ctx context.Context) {
+	p.mu.Lock()
+	var said chan struct{}
+	wait := soon
+	for _, q := range p.asked {
+		if !q.ahead {
+			said, wait = q.saidc, gatherParts
+		}
+	}
+	p.mu.Unlock()
+	select {
+	case <-said:
+	case <-time.After(wait):
+	case <-ctx.Done():
 	}
 }
 
@@ -187,7 +198,7 @@ func (p *Prover) cost(need Need) int {
 		return looked < mostCounted
 	})
 	if looked == mostCounted {
-		return partShare*p.Cache.Stats().Objects + 1
+		return p.Cache.Stats().Objects + 1
 	}
 	return cost
 }

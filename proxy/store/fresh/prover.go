@@ -45,6 +45,7 @@ type Prover struct {
 	next    *question     // has not been asked; nil if nobody waits for it
 	asked   []*question   // that are not answered, in the order in which they were asked
 	began   time.Time     // the last question
+	reads   int           // that had joined it
 	took    time.Duration // upstream's last answer to a question
 	said    time.Time     // when that came
 	quick   time.Duration // the quickest of late
@@ -84,9 +85,11 @@ func New(r *reflector.Reflector, spawn func(func(context.Context)) bool, spareLi
 
 // question is asked upstream once for all requests that came before.
 type question struct {
-	whole   bool // a read needs the whole collection
-	pays    bool // such a read costs upstream more than a list of the collection's metadata
-	seeking bool // upstream has said its resourceVersion, and the cache is not known to have reached it
+	reads   int           // that have joined
+	fullc   chan struct{} // closed when as many have joined as the last question had; nil if none waits for that
+	whole   bool          // a read needs the whole collection
+	pays    bool          // such a read costs upstream more than a list of the collection's metadata
+	seeking bool          // upstream has said its resourceVersion, and the cache is not known to have reached it
 	cancel  context.CancelCauseFunc
 
 	saidc   chan struct{} // closed when upstream has answered, and what follows is set; never sent on
@@ -105,6 +108,8 @@ const (
 	// Kube-apiserver makes it wait for etcd, for up to 100 ms (progressRequestPeriod in
 	// k8s.io/apiserver/pkg/storage/cacher). Those that wait are answered at the same time.
 	overlapAfter = 10 * time.Millisecond
+	// manyReads is how many reads of the last question the next waits for.
+	manyReads = 4
 	// smallCollection is the size, in bytes, up to which a collection is listed and nothing else is
 	// asked, unless upstream is quiet.
 	smallCollection = 256 << 10
@@ -218,6 +223,9 @@ func (p *Prover) join(timeout time.Duration, need Need) *question {
 		return nil
 	}
 	q := p.next
+	if q.reads++; q.reads == p.reads && q.fullc != nil {
+		close(q.fullc)
+	}
 	q.whole = q.whole || need.Filter == nil
 	q.pays = q.pays || need.Filter == nil && !need.Little
 	return q
@@ -234,12 +242,32 @@ func (p *Prover) beginLocked(timeout time.Duration) bool {
 		case <-p.again:
 		case <-ctx.Done():
 		}
+		p.awaitReads(ctx, q)
 		p.ask(ctx, timeout, q)
 	}) {
 		return false
 	}
 	p.next = q
 	return true
+}
+
+// awaitReads waits for as many reads as the last question had, if they were many, for half as long as a
+// question takes. Clients that were answered together ask again together.
+func (p *Prover) awaitReads(ctx context.Context, q *question) {
+	p.mu.Lock()
+	wait := p.quick / 2
+	if q.reads < p.reads && p.reads >= manyReads {
+		q.fullc = make(chan struct{})
+	}
+	p.mu.Unlock()
+	if q.fullc == nil {
+		return
+	}
+	select {
+	case <-q.fullc:
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
 }
 
 // ask asks the next question, and ends it.
@@ -251,7 +279,7 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	began := time.Now()
 	p.mu.Lock()
 	q.cancel = cancel
-	p.next, p.began = nil, began
+	p.next, p.began, p.reads = nil, began, q.reads
 	p.asked = append(p.asked, q)
 	select {
 	case <-p.again:

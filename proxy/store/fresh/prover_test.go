@@ -142,7 +142,7 @@ func TestProofsWhileQuiet(t *testing.T) {
 func TestProofsOfParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, true)
-		l.fill(2 * listedPerRead)
+		l.fill(3 * listedPerRead)
 		reads := func(rv uint64, names int, want ...int) { // questions, lists of parts, and other lists
 			t.Helper()
 			asked, lists, parts := len(l.read(&l.asked)), len(l.read(&l.listed)), len(l.read(&l.listedParts))
@@ -169,7 +169,7 @@ func TestProofsOfParts(t *testing.T) {
 		}
 		l.answers.Store(0)
 		time.Sleep(time.Second + straysFor)
-		reads(l.bump(), 100, 2, partShare*(2*listedPerRead+1)/(listedPerRead+1), 1)
+		reads(l.bump(), 100, 2, 2, 1)
 	})
 }
 

@@ -2,8 +2,6 @@ package cached
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
-	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/store/observe"
@@ -27,8 +24,7 @@ import (
 type passing struct {
 	ctx      context.Context // ends all waits
 	mostEasy int
-	refused  *metrics.Counter                           // reads that have got no turn
-	small    remember.TTLCache[auth.Question, struct{}] // lists that were small; see sizeQuestion
+	refused  *metrics.Counter // reads that have got no turn
 
 	mu    sync.Mutex
 	easy  map[easyKind]*easyReads
@@ -44,8 +40,8 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 // later waits for its turn here.
 //
 //	when   which reads                                             how many of a resource
-//	now    easy: kube-apiserver answers them as easily as it       passing.mostEasy at a time; and gets beyond
-//	       proves that a cache is current                          those while other resources are written
+//	now    easy: a get, or a page of a list that takes long to     passing.mostEasy at a time; and gets beyond
+//	       prove                                                   those while other resources are written
 //	       of a resource that has no lane, gets only               no bound, for laneless
 //	       of a lane that is being filled, or has skipped history  few; see package lane
 //	       that a cache can't answer                               no bound
@@ -90,8 +86,7 @@ func (c *Reads) neverCached(r *read) request.Reason {
 }
 
 // passesUnasked reports whether r is passed through without a review. Such a read costs
-// kube-apiserver one request and not two. The decision looks at no cache and no lane. How many lists
-// pass depends on the number of objects, but only those of clients that have been allowed the same list.
+// kube-apiserver one request and not two. The decision looks at no cache and no lane.
 func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 	switch {
 	case r.indented(r.Accepts[0]) && !r.selects():
@@ -100,31 +95,17 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 		return c.shared.First(tablesQuestion(x, r))
 	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
-	case r.Verb == "get":
-		if c.passing.hasNoLane(r.GVR) {
-			return r.eager()
-		}
-		return r.passEasily()
+	case r.Verb == "get" && c.passing.hasNoLane(r.GVR):
+		return r.eager()
 	}
-	if !r.plain() {
-		return false
-	}
-	_, small := c.passing.small.Get(r.sizeQuestion())
-	return small && r.passEasily()
+	return r.Verb == "get" && r.passEasily()
 }
 
-// passesEasily reports whether an allowed client's list is passed through because kube-apiserver
-// answers it more cheaply. The list wants a small current state, and at most a few others do at the
-// same time. A proof that the cache is current would then cost more, and take longer, than the
-// answer. Gets are decided earlier; see passesUnasked.
+// passesEasily reports whether an allowed client's page is passed through because kube-apiserver answers
+// it before it proves that the cache is current. Gets are decided earlier; see passesUnasked.
 func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
-	if r.Verb != "list" || r.Sharded() || r.View != nil || !r.current() || !r.lane.Synced() || r.filledSince() || !r.wantsLittle(ctx) {
-		return false
-	}
-	if r.Limit == 0 && r.plain() {
-		c.passing.small.Put(r.sizeQuestion(), struct{}{}, time.Now(), smallFor)
-	}
-	return r.passEasily()
+	return r.Verb == "list" && r.Limit > 0 && !r.Sharded() && r.View == nil && r.current() && r.lane.Synced() &&
+		!r.filledSince() && r.lane.Freshness.Slow() && r.wantsLittle(ctx) && r.passEasily()
 }
 
 // passEasily reports whether r may be passed through as one of a few easy reads. r counts until
@@ -247,11 +228,8 @@ func (p *passing) easyLocked(kind easyKind) *easyReads {
 }
 
 const (
-	// smallAnswer is the size, in bytes, up to which an answer costs kube-apiserver no more than the
-	// proof that a cache is current.
-	smallAnswer = 32 << 10
-	// smallPage is that size for a page of a list, if a proof takes longer than the page. It is 500
-	// objects of 8 KiB. kubectl get -o json begins with such a page.
+	// smallPage is the size, in bytes, up to which a page may pass through because a proof takes longer. It
+	// is 500 objects of 8 KiB. kubectl get -o json begins with such a page.
 	smallPage = 4 << 20
 	// mostSearched and searchTime bound the search for the size of an answer, in objects and in
 	// time. The search is wasted if the answer is large. An answer that takes longer to find counts
@@ -260,50 +238,33 @@ const (
 	searchTime   = 2 * time.Millisecond
 	// searchStep is the number of objects between two checks of the clock.
 	searchStep = 32
-	// smallFor is how long a list counts as small after it was found small for an allowed client. The
-	// same client, and no other, passes through unasked meanwhile.
-	smallFor = time.Minute
 )
-
-// plain reports whether the selectors are short enough to hash at almost no cost.
-func (r *read) plain() bool { return len(r.RawLabels)+len(r.RawFields) <= 1<<10 }
-
-// sizeQuestion identifies a list by its client and its parameters, without its form.
-func (r *read) sizeQuestion() auth.Question {
-	q, _ := auth.ReviewFor(r.id, auth.AttributesOf(r.Request))
-	// The attributes do not contain all of a selector.
-	return sha256.Sum256(fmt.Appendf(nil, "%x %q %q", q, r.RawLabels, r.RawFields))
-}
 
 // wantsOne reports whether the list is of one name, which at most one object has.
 func (r *read) wantsOne() bool {
 	return r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced)
 }
 
-// wantsLittle reports whether the list is small in the current cache. If the search exceeds its
+// wantsLittle reports whether the page is small in the current cache. If the search exceeds its
 // bounds, the list counts as large.
 func (r *read) wantsLittle(ctx context.Context) bool {
 	if r.wantsOne() {
 		return true
 	}
-	most := smallAnswer
-	if r.Limit > 0 && r.lane.Freshness.Slow() {
-		most = smallPage
-	}
 	size, selected, searched := 0, int64(0), 0
 	began := time.Now()
 	r.lane.Cache.Snapshot().Visit(r.filter, "", func(o *framing.Object, matches bool) bool {
 		if searched++; searched%searchStep == 0 && (searched > mostSearched || time.Since(began) > searchTime || ctx.Err() != nil) {
-			size = most + 1
+			size = smallPage + 1
 			return false
 		}
 		if matches {
 			size += len(o.Bytes())
 			selected++
 		}
-		return size <= most && (r.Limit == 0 || selected < r.Limit)
+		return size <= smallPage && (r.Limit == 0 || selected < r.Limit)
 	})
-	return size <= most
+	return size <= smallPage
 }
 
 // vainWait is how long a read has waited that counts as one that has waited in vain. A

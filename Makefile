@@ -145,7 +145,8 @@ versions: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl bin/node-cli
 	done; \
 	for gates in $(GATES); do DEVCLUSTER_ARGS=$$gates against devcluster; done; \
 	DEVCLUSTER_ARGS="$(EMULATED)" against devcluster-v1.36; \
-	cd deploy/deploytest && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-v1.36 $(GO) test -timeout 10m -count=1 . -run '^TestEnrol$$'
+	cd deploy/deploytest && DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-v1.36 $(GO) test -timeout 10m -count=1 . -run '^TestEnrol$$'; \
+	DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster-$(OLDEST) $(GO) test -timeout 10m -count=1 . -run '^TestTokenOfOldRules$$'
 
 chaos: bin/watchfan-race bin/devcluster $(INFORMERS) bin/judge ## faults, every event compared with etcd's history; then make judge (CHAOS_DURATION=5m; CHAOS_SEED=N)
 	@rm -f bin/chaos.jsonl.gz

@@ -86,6 +86,37 @@ func TestTokenAlone(t *testing.T) {
 	})
 }
 
+// TestTokenOfOldRules: with the rules for kube-apiservers before 1.36, who has the token alone may be any user by its
+// name, for anything, and nothing more.
+func TestTokenOfOldRules(t *testing.T) {
+	c := theCluster(t)
+	c.must(t, paints)
+	c.install(t, strings.Replace(kubeletValues, "nodes:", "unconstrained: true, nodes:", 1))
+	thief := rest.AnonymousClientConfig(c.config)
+	thief.BearerToken = c.token(t, namespace, "watchfan")
+	client, err := rest.HTTPClientFor(thief)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const controller, all = "system:kube-controller-manager", "/api/v1/secrets"
+	steady.Until(t, "right to be another user", func() error { // kube-apiserver learns of rules a moment later
+		if code, body := (call{controller, "", "GET", all, ""}).do(t, client, thief.Host); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+	for _, refused := range []call{
+		{method: "GET", uri: all},
+		{"kubernetes-admin", "system:masters", "GET", all, ""},
+		{controller, "system:masters", "GET", all, ""},
+		{"system:serviceaccount:kube-system:namespace-controller", "", "GET", all, ""},
+	} {
+		if code, body := refused.do(t, client, thief.Host); code != http.StatusForbidden {
+			t.Errorf("%+v: %d %.300s", refused, code, body)
+		}
+	}
+}
+
 // checkTable: the table of deploy/ACCOUNT.md has all rights of a token that not every token has.
 func (c *cluster) checkTable(t *testing.T, owner *rest.Config) {
 	anyone := rest.AnonymousClientConfig(owner)

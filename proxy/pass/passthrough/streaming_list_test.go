@@ -54,7 +54,8 @@ func list(p *bubble.Proxy, target string) *bubble.Client {
 	return p.Send(bubble.Request{Target: target, Header: []string{"Accept", "application/yaml"}})
 }
 
-// A client gets a streaming list that its server ends, the server's own refusal, or kube-apiserver's.
+// A client gets a streaming list that its server ends, the server's own refusal, or kube-apiserver's, within two
+// seconds.
 func TestStreamingLists(t *testing.T) {
 	const refused = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: ` +
 		`sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","reason":"Invalid",` +
@@ -113,7 +114,11 @@ func TestStreamingLists(t *testing.T) {
 			b := &backend{answer: row.answer}
 			b.behind(p)
 			for range 2 {
+				began := time.Now()
 				resp := list(p, streamed).Response()
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("the client has waited for %s", took)
+				}
 				body := make([]byte, len(row.body))
 				if _, err := io.ReadFull(resp.Body, body); err != nil || resp.StatusCode != row.code || string(body) != row.body {
 					t.Errorf("got %d %q, %v\nwant %d %q", resp.StatusCode, body, err, row.code, row.body)

@@ -36,7 +36,8 @@
 // TestHoldings has one attacker after another make a server hold memory, or take the places of
 // others, and stay (holders_test.go). Each meets a new watchfan with a memory limit, beside a few honest
 // clients, some of which come over new connections or with new tokens. Those are served throughout, the
-// resident memory stays below the limit, and what is held for strangers below a tenth of it.
+// resident memory stays below the limit, and what is held for strangers below a tenth of it. Some meet a
+// container, of the tier or of a node: its cache, or its fall-back, first alone and then beside the cache.
 //
 // -target=kube-apiserver makes the same attacks on kube-apiserver itself, and shows how a server without a
 // proxy fares. The row "update at kube-apiserver" has the steady writer's updates, which do not pass

@@ -21,12 +21,18 @@ import (
 func TestDialsOfStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		open, most, all := 0, 0, 0
+		var dials struct{ open, most, all int }
 		count := func(n int) {
 			mu.Lock()
 			defer mu.Unlock()
-			open += n
-			most, all = max(most, open), all+max(0, n)
+			dials.open += n
+			dials.most, dials.all = max(dials.most, dials.open), dials.all+max(0, n)
+		}
+		counted := func() (open, most, all int) {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return dials.open, dials.most, dials.all
 		}
 		u, err := NewUpstream(&rest.Config{Host: "https://localhost", TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 			Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -60,21 +66,18 @@ func TestDialsOfStrangers(t *testing.T) {
 			asking.Go(func() { _ = ask(time.Millisecond) })
 		}
 		asking.Wait()
-		synctest.Wait()
-		if most != mostDials {
+		if _, most, _ := counted(); most != mostDials {
 			t.Errorf("%d dials at a time, want %d", most, mostDials)
 		}
 		if err := ask(time.Hour); !errors.Is(err, errDials) {
 			t.Errorf("got %v, want %v", err, errDials)
 		}
 		time.Sleep(time.Hour)
-		synctest.Wait()
-		if open != 0 || all != mostDials+mostDialsWaiting {
+		if open, _, all := counted(); open != 0 || all != mostDials+mostDialsWaiting {
 			t.Errorf("%d dials are open, of %d, want %d", open, all, mostDials+mostDialsWaiting)
 		}
 		err = ask(time.Hour)
-		synctest.Wait()
-		if err == nil || errors.Is(err, errDials) || all != mostDials+mostDialsWaiting+1 {
+		if _, _, all := counted(); err == nil || errors.Is(err, errDials) || all != mostDials+mostDialsWaiting+1 {
 			t.Errorf("got %v from dial %d", err, all)
 		}
 	})

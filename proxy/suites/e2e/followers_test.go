@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,23 +32,33 @@ type fleet struct {
 	// Some line of the fleet has each of these once it knows the last changes. N stands for the numbers of changes, and
 	// COPY for that of the copy that notices it on its node. A line begins with the number of its copy.
 	marks []string
+	// view is the one of deploy/VIEWS.md that the fleet is in, and hidden finds what the view does not show of a line.
+	view   string
+	hidden *regexp.Regexp
 }
 
 var fleets = []fleet{
-	{"kube-state-metrics", 2, []string{"configmaps", "pods", "services"}, startKubeStateMetrics,
-		[]string{`configmap="last-N"`, `service="last-N"`, `label_step="2"`}},
-	{"Prometheus' discovery", 2, []string{"pods", "services", "nodes", "endpointslices"}, startPrometheus,
-		[]string{`"__meta_kubernetes_service_name":"last-N"`, `"__meta_kubernetes_pod_label_step":"2"`}},
-	{"CoreDNS", 2, []string{"services", "endpointslices", "namespaces"}, startCoreDNS,
-		[]string{"last-N.followed.svc.cluster.local.", "192.0.2.9"}},
-	{"Python's kubernetes", 2, []string{"configmaps"}, startPythonClient, []string{"followed/last-N"}},
-	{"a controller-runtime manager of twenty namespaces", 2, []string{"configmaps", "pods", "services"}, startManager,
-		[]string{"ConfigMap followed/last-N", "Service followed/last-N"}},
-	{"kube-state-metrics in shards", fleetNodes, []string{"configmaps", "pods", "services"}, startShard,
-		[]string{`configmap="last-N"`, `service="last-N"`, `pod="last-N"`}},
-	{"kube-state-metrics on each node", fleetNodes, []string{"pods"}, startOnNode, []string{`pod="last-N"`}},
-	{"kube-proxy", fleetNodes, []string{"services", "endpointslices", "servicecidrs", "nodes"}, startKubeProxy,
-		[]string{"COPY: service followed/last-N ", "COPY: slice followed/last 192.0.2.9", "COPY: topology map[topology.kubernetes.io/zone:last]"}},
+	{name: "kube-state-metrics", copies: 2, resources: []string{"configmaps", "pods", "services"}, start: startKubeStateMetrics,
+		marks: []string{`configmap="last-N"`, `service="last-N"`, `label_step="2"`}},
+	{name: "kube-state-metrics in its view", copies: 2, resources: []string{"configmaps", "pods", "services"}, start: startKubeStateMetrics,
+		marks: []string{`configmap="last-N"`, `service="last-N"`, `label_step="2"`}, view: "kube-state-metrics"},
+	{name: "Alloy's discovery in the view of log agents", copies: 2, resources: []string{"pods", "services", "nodes", "endpointslices"}, start: startPrometheus,
+		marks: []string{`"__meta_kubernetes_service_name":"last-N"`, `"__meta_kubernetes_pod_label_step":"2"`}, view: "log-agents",
+		hidden: regexp.MustCompile(`"(__address__|__meta_kubernetes_pod_(container_port_\w+|ready))":"[^"]*",?`)},
+	{name: "controller-runtime in KEDA's view", copies: 2, resources: []string{"configmaps", "pods", "services"}, start: startManager,
+		marks: []string{"ConfigMap followed/last-N", "Service followed/last-N"}, view: "keda"},
+	{name: "Prometheus' discovery", copies: 2, resources: []string{"pods", "services", "nodes", "endpointslices"}, start: startPrometheus,
+		marks: []string{`"__meta_kubernetes_service_name":"last-N"`, `"__meta_kubernetes_pod_label_step":"2"`}},
+	{name: "CoreDNS", copies: 2, resources: []string{"services", "endpointslices", "namespaces"}, start: startCoreDNS,
+		marks: []string{"last-N.followed.svc.cluster.local.", "192.0.2.9"}},
+	{name: "Python's kubernetes", copies: 2, resources: []string{"configmaps"}, start: startPythonClient, marks: []string{"followed/last-N"}},
+	{name: "a controller-runtime manager of twenty namespaces", copies: 2, resources: []string{"configmaps", "pods", "services"}, start: startManager,
+		marks: []string{"ConfigMap followed/last-N", "Service followed/last-N"}},
+	{name: "kube-state-metrics in shards", copies: fleetNodes, resources: []string{"configmaps", "pods", "services"}, start: startShard,
+		marks: []string{`configmap="last-N"`, `service="last-N"`, `pod="last-N"`}},
+	{name: "kube-state-metrics on each node", copies: fleetNodes, resources: []string{"pods"}, start: startOnNode, marks: []string{`pod="last-N"`}},
+	{name: "kube-proxy", copies: fleetNodes, resources: []string{"services", "endpointslices", "servicecidrs", "nodes"}, start: startKubeProxy,
+		marks: []string{"COPY: service followed/last-N ", "COPY: slice followed/last 192.0.2.9", "COPY: topology map[topology.kubernetes.io/zone:last]"}},
 }
 
 // TestFollowers: programs that people run, as deploy/RECIPES.md sets them up, know the same through watchfan as straight
@@ -58,9 +69,10 @@ func TestFollowers(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			parallel(t)
 			c := privateCluster(t)
-			p := privateWatchfan(t, c)
+			p := privateWatchfan(t, c, f.config(t)...)
 			p.waitReady(t)
 			theirs, ours := programWays(t, c, p)
+			ours.target = ours.in(f.view)
 			createFollowed(t, theirs.target)
 			admin, others := p.admin(t), f.upstreamWatches(t, theirs.target)
 			passed := func() float64 { return admin.metric(t, "watchfan_passthrough_watches_total") }
@@ -83,6 +95,29 @@ func TestFollowers(t *testing.T) {
 	}
 }
 
+// config returns the arguments that give watchfan the view of deploy/VIEWS.md that the fleet is in.
+func (f fleet) config(t *testing.T) (arguments []string) {
+	t.Helper()
+	if f.view == "" {
+		return nil
+	}
+	page, err := os.ReadFile("../../../deploy/VIEWS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, view, ok := strings.Cut(string(page), "```yaml\nviews:\n  - name: "+f.view+"\n")
+	if !ok {
+		t.Fatalf("deploy/VIEWS.md has no view %s of its own", f.view)
+	}
+	view, _, _ = strings.Cut(view, "```")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	text := "apiVersion: watchfan.io/v1alpha1\nkind: WatchfanConfiguration\nviews:\n  - name: " + f.view + "\n" + view
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--config", file}
+}
+
 // startAll starts all copies, each when the one before it knows something. The first calls filled then. knows returns
 // what they know, each line with the number of its copy.
 func (f fleet) startAll(t *testing.T, w programWay, filled func()) (knows func() ([]string, error)) {
@@ -103,6 +138,9 @@ func (f fleet) startAll(t *testing.T, w programWay, filled func()) (knows func()
 				return nil, err
 			}
 			for _, line := range lines {
+				if f.hidden != nil {
+					line = f.hidden.ReplaceAllString(line, "")
+				}
 				all = append(all, fmt.Sprintf("%d: %s", i, line))
 			}
 		}

@@ -28,10 +28,9 @@
 //	a proof, or history
 //	the resource is mistrusted               the same, lists and watches
 //	a relist has skipped its history         16 of each lane at a time; then 410 (lane.PassSkipped)
-//	kube-apiserver answers it as easily      a few of each resource at a time, and of small lists as
-//	                                         many as cost it no more than one proof (pass.go in
-//	                                         package cached); gets of a resource without a lane have
-//	                                         no bound
+//	kube-apiserver answers it as easily      a few of each resource at a time (pass.go in package cached);
+//	                                         gets of a resource without a lane, or while other
+//	                                         resources are written, have no bound
 //	a cache can't answer it                  no bound here. It is known from the request itself, or
 //	                                         from an answer that is remembered, so it waits for
 //	                                         nothing, and reaches kube-apiserver as it would without

@@ -27,9 +27,8 @@
 // response times. These reads are passed through without a review, because the review would be a
 // second request. None of these choices looks at a cache:
 //
-//   - A get without a resourceVersion, if only a few of that resource are under way, or
-//     if an allowed client has just found that the resource has no lane.
-//   - A list that was small within the last minute, when the same client was allowed the same list.
+//   - A get without a resourceVersion, if only a few of that resource are under way, or if an allowed
+//     client has just found that the resource has no lane, or that a proof takes longer than a get.
 //   - A list in Tables, if nobody else has just asked for the same.
 //
 // The questions that an allowed client causes are bounded too. kube-apiserver's list of groups is

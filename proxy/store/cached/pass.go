@@ -42,7 +42,7 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 //	when   which reads                                             how many of a resource
 //	now    easy: a get, or a page of a list that takes long to     passing.mostEasy at a time; and gets beyond
 //	       prove                                                   those while other resources are written
-//	       of a resource that has no lane, gets only               no bound, for laneless
+//	       of a resource that has no lane, gets only               no bound, for lanelessFor
 //	       of a lane that is being filled, or has skipped history  few; see package lane
 //	       that a cache can't answer                               no bound
 //	later  that have waited in vain, and lists and watches of a    lane.MostThrough at a time, in turns
@@ -95,7 +95,7 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 		return c.shared.First(tablesQuestion(x, r))
 	case !r.current(), r.Sharded(), r.View != nil: // whose objects might be whole
 		return false
-	case r.Verb == "get" && c.passing.hasNoLane(r.GVR):
+	case r.Verb == "get" && c.passing.through(r.GVR):
 		return r.eager()
 	}
 	return r.Verb == "get" && r.passEasily()
@@ -146,9 +146,9 @@ type easyKind struct {
 type easyReads struct {
 	passing int       // now
 	crowded time.Time // when there last were too many
-	// laneless is the end of the time in which gets are passed through because an allowed client has
-	// found that the resource has no lane. Lists have none.
-	laneless time.Time
+	// through is the end of the time in which gets are passed through because an allowed client has
+	// found that the resource has no lane, or that a proof takes longer than a get. Lists have none.
+	through time.Time
 }
 
 const (
@@ -158,6 +158,8 @@ const (
 	// lanelessFor is how long all gets of a resource without a lane are passed through without a
 	// review. It equals the default TTL of a review's answer. The start of a lane ends it.
 	lanelessFor = 10 * time.Second
+	// slowFor is how long they are passed through because a proof takes longer.
+	slowFor = time.Second
 	// mostCounted bounds the remembered kinds. Anybody with a token can name a resource. A cluster
 	// has a few hundred.
 	mostCounted = 1024
@@ -193,19 +195,28 @@ func (p *passing) noteLane(gvr schema.GroupVersionResource, has bool) {
 	gets := easyKind{gvr, "get"}
 	if has {
 		if e := p.easy[gets]; e != nil {
-			e.laneless = time.Time{}
+			e.through = time.Time{}
 		}
 	} else if e := p.easyLocked(gets); e != nil {
-		e.laneless = time.Now().Add(lanelessFor)
+		e.through = time.Now().Add(lanelessFor)
 	}
 }
 
-// hasNoLane reports whether the resource is known to have no lane.
-func (p *passing) hasNoLane(gvr schema.GroupVersionResource) bool {
+// noteSlow notes that a proof takes longer than a get of the resource.
+func (p *passing) noteSlow(gvr schema.GroupVersionResource) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.easyLocked(easyKind{gvr, "get"}); e != nil {
+		e.through = time.Now().Add(slowFor)
+	}
+}
+
+// through reports whether gets of the resource are passed through.
+func (p *passing) through(gvr schema.GroupVersionResource) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.easy[easyKind{gvr, "get"}]
-	return e != nil && time.Now().Before(e.laneless)
+	return e != nil && time.Now().Before(e.through)
 }
 
 // easyLocked returns what is known of a kind, or nil if there is no room for another.
@@ -216,7 +227,7 @@ func (p *passing) easyLocked(kind easyKind) *easyReads {
 	if len(p.easy) >= mostCounted {
 		now := time.Now()
 		maps.DeleteFunc(p.easy, func(_ easyKind, e *easyReads) bool {
-			return e.passing == 0 && now.Sub(e.crowded) >= crowd && now.After(e.laneless)
+			return e.passing == 0 && now.Sub(e.crowded) >= crowd && now.After(e.through)
 		})
 	}
 	if len(p.easy) >= mostCounted {

@@ -56,14 +56,14 @@ func TestEasyReads(t *testing.T) {
 	})
 }
 
-// For a while, it is remembered that a resource has no lane, unless a lane starts.
+// For a while, it is remembered that a resource has no lane, unless a lane starts, and that proofs take long.
 func TestLaneless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newPassing(t.Context(), 2, nil)
 		f := func(want bool) {
 			t.Helper()
-			if got := a.hasNoLane(alonePods); got != want {
-				t.Errorf("has no lane: %t, want %t", got, want)
+			if got := a.through(alonePods); got != want {
+				t.Errorf("gets pass through: %t, want %t", got, want)
 			}
 		}
 		f(false)
@@ -75,6 +75,10 @@ func TestLaneless(t *testing.T) {
 		a.noteLane(alonePods, true)
 		f(false)
 		a.noteLane(aloneFoos, true)
+		a.noteSlow(alonePods)
+		f(true)
+		time.Sleep(slowFor)
+		f(false)
 	})
 }
 

@@ -8,6 +8,7 @@
 //	prover.go  questions for R, and what answers them
 //	scout.go   proofs by bookmarks
 //	list.go    proofs by lists
+//	part.go    proofs of a part of a collection
 //
 // It knows a reflector, its collection and its cache, and how to start a goroutine. It knows no
 // lane and no client.
@@ -35,20 +36,36 @@
 // scouts overlap just enough that none goes by while somebody asks, and a read that only a scout
 // can prove waits for up to 1.25 s, or 2.25 s if it is the first. Lists are sooner, unless the
 // collection is so large that kube-apiserver would need longer for its answer than a scout, or was
-// slow within the last minute. Lists take at most a quarter of the time.
+// slow within the last minute.
 //
 // It does not matter which of several kube-apiservers answers. R and the lists come from quorum
 // reads of etcd, and a bookmark speaks of its own stream.
 //
-// Upstream is asked for R at most once in 100 ms, whatever the load, as kube-apiserver asks etcd, or
-// once in 20 ms while the stream is so busy that nothing else is needed. The first read asks at once.
-// A question serves the reads that came before it, and no later one.
+// # Who shares a proof
 //
-// While nothing is written to the whole cluster, R stays the same, and what has been proved about R
-// holds. So a question is answered at once, and the next need not wait: one is under way at a time,
-// for all reads that have come meanwhile. Each costs kube-apiserver no more than one of the reads
-// would.
+// A question for R, and a list, serve the reads that had come before it was sent, and no later one: what is
+// acknowledged before a read is then in the answer. Nothing else makes a read linearizable, so a question is
+// sent as soon as the last is answered, without a fixed pace, for all reads that have come meanwhile.
+// Kube-apiserver may let a question wait for etcd, for up to 100 ms while other resources are written. So
+// the next is sent after 10 ms in any case; both are then answered at the same time.
 //
-// While other resources are written and this one is not, a proof needs a list or a bookmark. Small
-// reads then pass through, as many at a time as cost kube-apiserver what one list does (Worth).
+// As long as R is what it was at a list, and the cache has not changed, what the list proved holds: R
+// names one state of the resource, however the cluster came to it. So between two writes a question is enough.
+//
+// # Proofs in part
+//
+// While other resources are written and this one is not, a proof needs a list or a bookmark. A read with
+// a namespace or selectors gets its own list, of the metadata of what it selects. If the cache has the
+// same objects in the same versions, what the cache selects is upstream's state as of the list's
+// resourceVersion: the proof above, with the part in the place of the collection. It says nothing of the
+// other objects, so it is shown to no other read (fanout.Proof.Part). Such a list is sent beside a question
+// that is not answered at once, because kube-apiserver makes both wait for the same.
+//
+// # What it costs kube-apiserver
+//
+// Never more than the reads would without the proxy. Each question and each list of a part has a read that it
+// serves, and costs no more than that read. A list of the whole collection is sent at once for a read
+// that would itself list as much, or beside lists of parts that cost as much together. Otherwise, as for
+// pages, such lists take at most a quarter of the time. A get is answered without waiting for etcd, so
+// gets pass through while other resources are written (ProveEasily).
 package fresh

@@ -52,7 +52,7 @@ type Prover struct {
 	quickAt time.Time     // when that was noted
 	version uint64        // upstream's newest
 	since   time.Time     // when an answer first said so
-	quiet   bool          // one said so quietFor later
+	quiet   bool          // the last one said so, quietFor later
 	strayed time.Time     // when upstream was last found ahead, by writes to other resources
 	latest  fanout.Proof  // by a list
 	later   *question     // that reads join which gather; nil if none does
@@ -293,12 +293,12 @@ func (p *Prover) ask(ctx context.Context, timeout time.Duration, q *question) {
 	p.end(q, result, err)
 }
 
-// noteVersionLocked notes that upstream is at rv, or was while it has gone on.
+// noteVersionLocked notes that upstream was at rv. It may have gone on since.
 func (p *Prover) noteVersionLocked(rv uint64) {
 	if rv > p.version {
 		p.version, p.since = rv, time.Now()
 	}
-	p.quiet = time.Since(p.since) >= quietFor
+	p.quiet = rv == p.version && time.Since(p.since) >= quietFor
 }
 
 // answered notes that upstream is at rv, which it took a time to say. If upstream has not been written

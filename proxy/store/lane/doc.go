@@ -23,10 +23,8 @@
 // read, but one that a sibling replica has filled does. A read that is not proved within
 // --freshness-timeout passes through.
 //
-// Kube-apiserver answers some reads as easily as it gives a proof: a get, or a list of a few objects.
-// It answers a page sooner than it lists a large collection. The first few of those at a time, of each
-// resource, pass through, and only the others share a proof. So nobody waits longer than without
-// watchfan, and kube-apiserver's work for a burst of any size stays bounded.
+// Kube-apiserver answers a get as easily as it gives a proof, and a page sooner than it lists a large
+// collection. The first few of those at a time, of each resource, pass through, and the others share proofs.
 //
 // # When upstream fails
 //

@@ -183,7 +183,7 @@ func TestLinearizable(t *testing.T) {
 		pause time.Duration // of each writer
 		more  int           // objects that are never written again; many make a list of a part worth while
 	}{
-		{"small and busy", "", 20 * time.Millisecond, 0},
+		{"small and busy", "", 20 * time.Millisecond, 150},
 		{"large and busy", strings.Repeat("x", 80<<10), 60 * time.Millisecond, 0},
 		{"large and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 0},
 		{"many and quiet", strings.Repeat("x", 80<<10), 20 * time.Second, 1100},

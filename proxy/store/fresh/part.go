@@ -53,10 +53,13 @@ type partList struct {
 // everything is a filter without a condition.
 var everything, _ = fanout.NewFilter("", nil, nil, nil)
 
+// wholeKey is the key of the whole collection. Those of filters are of printable characters.
+const wholeKey = "\x00"
+
 // key tells needs apart.
 func (n Need) key() string {
 	if n.Filter == nil {
-		return ""
+		return wholeKey
 	}
 	return n.Filter.Key()
 }
@@ -131,7 +134,7 @@ func (p *Prover) listPart(timeout time.Duration, need Need, after time.Time) *pa
 	l := &partList{need: need, cost: p.cost(need), donec: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	whole := p.lists[""]
+	whole := p.lists[wholeKey]
 	for _, running := range []*partList{p.lists[need.key()], whole} {
 		if running != nil && (running.began.IsZero() || running.began.After(after)) {
 			return running

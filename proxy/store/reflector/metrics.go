@@ -22,7 +22,7 @@ var (
 	upstreamResets = exposition.Describe("counter", "watchfan_upstream_resets_total",
 		"Times that all watches ended with 410 because upstream went back in time.")
 	lanesFilled = exposition.Describe("counter", "watchfan_lanes_filled_total",
-		"Lanes filled for the first time, by source: upstream is a list at kube-apiserver, sibling is another replica.")
+		"Lanes filled for the first time, by source: upstream is a list at kube-apiserver, sibling is another replica, disk is --cache-dir.")
 	upstreamReencodings = exposition.Describe("counter", "watchfan_upstream_reencodings_total",
 		"Times that all watches ended with 410 because kube-apiserver wrote an object in other bytes at the same resourceVersion, as after an upgrade.")
 )

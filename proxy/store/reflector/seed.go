@@ -197,7 +197,7 @@ func (r *Reflector) acceptSeed(got contents) {
 		s.Build = new(r.build)
 	})
 	r.Filling.End(time.Time{})
-	r.Log.Info("Filled without a list", "from", filled.From(), "objects", len(got.objects),
+	r.Log.Info("Filled without a list", "source", filled.From(), "objects", len(got.objects),
 		"resourceVersion", got.end.ResourceVersion, "elapsed", time.Since(r.began).Round(time.Millisecond))
 }
 

@@ -59,7 +59,7 @@ func TestDisk(t *testing.T) {
 		x.wantLists(1)
 		two := x.replica(nil, keeps(dir))
 		w := two.Watch(bubble.AnyState)
-		two.AwaitLog("Filled without a list", "from=--cache-dir", "objects=301")
+		two.AwaitLog("Filled without a list", "source=--cache-dir", "objects=301")
 		w.AwaitVersion(x.cms.Put("ns", "f", "1"))
 		got := anyList(two)
 		x.wantLists(1)
@@ -150,7 +150,7 @@ func TestDiskGrowth(t *testing.T) {
 			t.Errorf("%v, %v", info, err)
 		}
 		p.Stop()
-		x.replica(nil, keeps(dir), resident).AwaitLog("Filled without a list", "from=--cache-dir", "objects=1")
+		x.replica(nil, keeps(dir), resident).AwaitLog("Filled without a list", "source=--cache-dir", "objects=1")
 	})
 }
 

@@ -40,8 +40,6 @@ func (o *Options) AddTo(t *option.Table) {
 		"`FILE` with the authorities of the siblings' certificates (default: they must have that of --tls-cert-file)")
 	t.String(&o.SeedTLSServerName, "seed-tls-server-name", "",
 		"host `NAME` that the siblings' certificates must have (default that in --seed-from)")
-
-	t.Group("Caching")
 	t.String(&o.CacheDir, "cache-dir", "", "`DIRECTORY` that keeps caches, sealed with the serving certificate's private key, "+
 		"so that after a restart nothing is listed; empty is none")
 	t.Bool(&o.CacheDirSecrets, "cache-dir-secrets", false, "keep Secrets in --cache-dir too")

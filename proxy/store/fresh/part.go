@@ -6,6 +6,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -18,6 +19,9 @@ const (
 	easyWait = 10 * time.Millisecond
 	// straysFor is how long other resources count as written after a question has shown it.
 	straysFor = time.Second
+	// mostParts is how many lists of parts are under way at a time. More would fill the queue that
+	// kube-apiserver has for this client (API Priority and Fairness), in which its watches begin too.
+	mostParts = 64
 	// mostProved bounds the parts that are known to be proved as of one resourceVersion.
 	mostProved = 4096
 	// mostCounted bounds the objects that are looked at to find out how many a part has.
@@ -33,10 +37,11 @@ type parts struct {
 	objects int                  // whose metadata costs upstream as much as the lists of parts under way
 	proof   fanout.Proof         // of the parts that have been proved as of the newest resourceVersion
 	proved  map[string]struct{}  // their filters' keys
+	turns   semaphore.Semaphore  // of lists of parts
 }
 
 func newParts() parts {
-	return parts{lists: make(map[string]*partList), proved: make(map[string]struct{})}
+	return parts{lists: make(map[string]*partList), proved: make(map[string]struct{}), turns: semaphore.New(mostParts)}
 }
 
 // partList is a list of a part of the collection, for all reads that arrived before it began.
@@ -155,8 +160,11 @@ func (p *Prover) listPart(timeout time.Duration, need Need, after time.Time) *pa
 func (p *Prover) runPart(ctx context.Context, timeout time.Duration, l *partList) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if l.need.Filter == nil {
+	switch {
+	case l.need.Filter == nil:
 		p.gatherPart(ctx)
+	case p.turns.Acquire(ctx) == nil: // or the list fails too
+		defer p.turns.Release()
 	}
 	p.mu.Lock()
 	l.began = time.Now()

@@ -173,6 +173,33 @@ func TestProofsOfParts(t *testing.T) {
 	})
 }
 
+// Lists of many parts take turns.
+func TestPartsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newModelLane(t, true)
+		l.fill((mostParts + 8) * listedPerRead)
+		l.lists.Store(int64(3 * time.Millisecond))
+		rv := l.bump()
+		for i := range mostParts + 4 {
+			l.requests.Go(func() {
+				if _, proved := l.proveFrom(rv, needOf(fmt.Sprint("still", i))); !proved {
+					t.Error("a read was not proved")
+				}
+			})
+		}
+		l.requests.Wait()
+		at := make(map[time.Time]int)
+		for _, listed := range l.read(&l.listedParts) {
+			at[listed]++
+		}
+		for when, n := range at {
+			if n > mostParts || len(at) < 2 {
+				t.Errorf("%d lists at %s, at %d times", n, when, len(at))
+			}
+		}
+	})
+}
+
 // A list that was slow keeps others from being made for listBelieved, and no longer.
 func TestSlowList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -254,9 +254,9 @@ func (l *load) read(ctx context.Context) func(i int) error {
 			get(200, plain+"secrets", "Authorization", admin),
 			get(200, plain+"configmaps/small-1?resourceVersion=0"),
 			get(200, secure+"configmaps?resourceVersion=0", "Authorization", token),
-			// Passed through: a small consistent list, a table, and a list that the client may not
+			// Passed through: a get of the current state, a table, and a list that the client may not
 			// read.
-			get(200, plain+"configmaps?labelSelector=size%3Dsmall"),
+			get(200, plain+"configmaps/small-1"),
 			get(200, plain+"configmaps", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
 			get(403, secure+"secrets?resourceVersion=0", "Authorization", token),
 			// Rejected.

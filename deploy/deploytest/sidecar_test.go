@@ -62,7 +62,7 @@ func TestKubeadmPatch(t *testing.T) {
 	if err := yaml.UnmarshalStrict(merged, &after); err != nil {
 		t.Fatal(err)
 	}
-	if len(after.Spec.Containers) != 3 || len(after.Spec.Volumes) != 2 {
+	if len(after.Spec.Containers) != 3 || len(after.Spec.Volumes) != 3 {
 		t.Fatalf("got %s", merged)
 	}
 	for _, container := range after.Spec.Containers {

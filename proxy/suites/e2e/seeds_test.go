@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -48,10 +49,6 @@ func TestSeeds(t *testing.T) {
 				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d"},"data":{"k":"<&>é😀"}}`, i))
 		}
 	}
-	lists := func() float64 { // of the whole collection
-		return direct.metric(t, "apiserver_request_total", `resource="seedlings"`, `verb="LIST"`, `scope="cluster"`) +
-			direct.metric(t, "apiserver_request_total", `resource="seedlings"`, `verb="WATCHLIST"`)
-	}
 	// Without the schema, replicas do not know that the same build answers all of them.
 	steady.Until(t, "resource's schema", func() error {
 		if resp := direct.get(t, "/openapi/v3"); !bytes.Contains(resp.body, []byte("apis/seeds.example.com/v1")) {
@@ -63,22 +60,22 @@ func TestSeeds(t *testing.T) {
 	first := next()
 	sameLists(t, first, direct, seedlings, "s000", jsonType, partials)
 	sameLists(t, first, direct, configMaps, "c0", jsonType, protoType, partials, partialsProto)
-	before := lists()
+	before := listed(t, direct, "seedlings")
 	for range 2 {
 		p := next("--resident-resources=configmaps")
 		sameLists(t, p, direct, seedlings, "s000", jsonType, partials)
 		sameLists(t, p, direct, configMaps, "c0", jsonType, protoType, partials, partialsProto)
 		admin := p.admin(t)
 		filled := admin.metric(t, "watchfan_lanes_filled_total", `source="sibling"`)
-		listed := admin.metric(t, "watchfan_lanes_filled_total", `source="upstream"`)
-		if filled < 6 || listed != 0 {
-			t.Errorf("%v lanes were filled by siblings and %v by kube-apiserver", filled, listed)
+		others := admin.metric(t, "watchfan_lanes_filled_total", `source="upstream"`)
+		if filled < 6 || others != 0 {
+			t.Errorf("%v lanes were filled by siblings and %v by kube-apiserver", filled, others)
 		}
 		if n := admin.metric(t, "watchfan_upstream_watches", `resource="seedlings"`, `encoding="json"`); n != 1 {
 			t.Errorf("%v watches upstream", n)
 		}
 	}
-	if n := lists() - before; n != 0 {
+	if n := listed(t, direct, "seedlings") - before; n != 0 {
 		t.Errorf("the second and the third replica listed %v times", n)
 	}
 }
@@ -108,29 +105,38 @@ func TestCacheDir(t *testing.T) {
 			"--tls-private-key-file="+keyFile)
 		p.waitReady(t)
 		sameLists(t, p, direct, uri, "k000", jsonType, partials)
+		sameLists(t, p, direct, "/api/v1/namespaces/kept/configmaps", "c", protoType)
 		return p
 	}
+	direct.create(t, "/api/v1/namespaces/kept/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`)
 	p := start()
-	steady.Until(t, "files of both lanes", func() error {
-		files, err := filepath.Glob(filepath.Join(dir, "kept*.watch"))
-		if err == nil && len(files) != 2 {
-			err = fmt.Errorf("there are %q", files)
-		}
-		return err
-	})
+	for _, lane := range []string{"kept.example.com_v1_keepings_json", "kept.example.com_v1_keepings_json-metadata-v1", "v1_configmaps_protobuf"} {
+		steady.Until(t, "file of "+lane, func() error {
+			_, err := os.Stat(filepath.Join(dir, lane+".watch"))
+			return err
+		})
+	}
 	p.kill()
 	direct.create(t, uri, object(300))
 	direct.remove(t, uri+"/k001")
-	before := direct.metric(t, "apiserver_request_total", `resource="keepings"`, `verb="WATCHLIST"`)
+	before := listed(t, direct, "keepings")
 	admin := start().admin(t)
-	if n := direct.metric(t, "apiserver_request_total", `resource="keepings"`, `verb="WATCHLIST"`) - before; n != 0 {
+	if n := listed(t, direct, "keepings") - before; n != 0 {
 		t.Errorf("watchfan listed %v times", n)
 	}
-	for source, want := range map[string]float64{"disk": 2, "upstream": 0} {
+	for source, want := range map[string]float64{"disk": 3, "upstream": 0} {
 		if n := admin.metric(t, "watchfan_lanes_filled_total", `source="`+source+`"`); n < want || want == 0 && n > 0 {
 			t.Errorf("%v lanes were filled from %s", n, source)
 		}
 	}
+}
+
+// listed counts the lists of a whole collection at kube-apiserver.
+func listed(t *testing.T, direct *target, resource string) float64 {
+	t.Helper()
+	of := fmt.Sprintf("resource=%q", resource)
+	return direct.metric(t, "apiserver_request_total", of, `verb="LIST"`, `scope="cluster"`) +
+		direct.metric(t, "apiserver_request_total", of, `verb="WATCHLIST"`)
 }
 
 const partialsProto = protoType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

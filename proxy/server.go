@@ -159,6 +159,16 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	}
 	s.http2 = http2.New(base, &opts.HTTP2, set, apistatus.Rejections(set, "max_streams"))
 	s.front.Also(http2.Protocol, s.http2.Serve)
+	disk, err := seed.NewDisk(&opts.Seed, func() ([]byte, error) {
+		_, key, err := opts.Downstream.Files()
+		if err != nil {
+			return nil, err
+		}
+		return os.ReadFile(key)
+	})
+	if err != nil {
+		return nil, err
+	}
 	s.audit, err = audit.NewLog(&opts.Audit, authorizer.Owners, audit.NewMetrics(set), log)
 	if err != nil {
 		return nil, err
@@ -178,16 +188,6 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 	s.consumers = consumers.New(&s.opts.Consumers, opts.Profiling, authorizer, set, log)
 	s.observer = observe.New(s.ctx, observe.Config{
 		Options: &s.opts.Observe, Views: s.views, Short: s.memory.Short, OnDifference: s.stepBack, Metrics: set, Guard: guard})
-	disk, err := seed.NewDisk(&opts.Seed, func() ([]byte, error) {
-		_, key, err := opts.Downstream.Files()
-		if err != nil {
-			return nil, err
-		}
-		return os.ReadFile(key)
-	})
-	if err != nil {
-		return nil, err
-	}
 	s.cached = cached.New(s.ctx, cached.Config{
 		Options:    &s.opts.Cached,
 		Lane:       &s.opts.Lane,

@@ -53,6 +53,9 @@ func valueAt(o *framing.Object, slot int) string {
 	return o.Fields[slot]
 }
 
+// Everything selects every object.
+var Everything, _ = NewFilter("", nil, nil, nil)
+
 // NewFilter returns the filter of a request within namespace, where "" means all. fieldLabels are
 // the labels of [framing.Object.Fields] in their order; metadata.name and metadata.namespace are
 // always known. ok is false if the field selector has another label. A nil selector selects

@@ -118,7 +118,7 @@ func (r *read) acquireTables() (o request.Outcome) {
 	var selection reflector.Selection
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil); !ok || !r.filter.Fixed() {
 		selection = reflector.Selection{Namespace: r.namespace, Labels: r.Labels.String(), Fields: r.Fields.String()}
-		r.filter, _ = fanout.NewFilter("", nil, nil, nil) // of all that the lane has
+		r.filter = fanout.Everything // of all that the lane has
 	}
 	from, _ := parseVersion(r.ResourceVersion) // request.Parse has parsed it
 	var why request.Reason

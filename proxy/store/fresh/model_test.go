@@ -337,7 +337,7 @@ func (l *modelLane) proveFrom(asked uint64, need Need) (took time.Duration, prov
 		got := make(map[string]uint64)
 		had := l.at(snapshot.ResourceVersion)
 		if need.Filter == nil {
-			need.Filter = everything
+			need.Filter = fanout.Everything
 		} else {
 			maps.DeleteFunc(had, func(key string, _ uint64) bool { return need.Fields != "metadata.name="+key[len("ns/"):] })
 		}

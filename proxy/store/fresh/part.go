@@ -55,9 +55,6 @@ type partList struct {
 	err    error
 }
 
-// everything is a filter without a condition.
-var everything, _ = fanout.NewFilter("", nil, nil, nil)
-
 // wholeKey is the key of the whole collection. Those of filters are of printable characters.
 const wholeKey = "\x00"
 

@@ -156,7 +156,7 @@ func (p *Prover) ProveEasily(ctx context.Context, timeout time.Duration) (fanout
 	if p.strays() && !p.busy() {
 		return fanout.Proof{}, ErrAhead
 	}
-	q := p.join(timeout, Need{Filter: everything})
+	q := p.join(timeout, Need{Filter: fanout.Everything})
 	if q == nil {
 		return fanout.Proof{}, fanout.ErrClosed
 	}

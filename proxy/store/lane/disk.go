@@ -59,9 +59,8 @@ func (l *Lane) writeFile(ctx context.Context) error {
 	if err != nil {
 		return errNotKept
 	}
-	all, _ := fanout.NewFilter("", nil, nil, nil)
-	sub, err := l.Cache.Subscribe(fanout.Request{Filter: all, Start: fanout.FromSnapshot, Bookmarks: true, EndBookmark: true,
-		Timeout: 365 * 24 * time.Hour, Beside: true})
+	sub, err := l.Cache.Subscribe(fanout.Request{Filter: fanout.Everything, Start: fanout.FromSnapshot, Bookmarks: true,
+		EndBookmark: true, Timeout: 365 * 24 * time.Hour, Beside: true})
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}

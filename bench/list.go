@@ -40,6 +40,8 @@ type listOptions struct {
 	Clients int            // connections, each with one list at a time
 	Lean    bool           // lists without managed fields too
 	ByNode  bool           // each client lists the pods of a node
+	Nodes   int            // that the pods are on, in turn
+	Stream  bool           // lists are the initial events of watches
 	Writes  int            // updates a second meanwhile
 	Object  string         // what they update
 	Rounds  int            // turns of each case
@@ -51,7 +53,7 @@ type listOptions struct {
 func listDefaults() *listOptions {
 	return &listOptions{
 		binaries: builtBinaries,
-		Pods:     5000, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second,
+		Pods:     5000, Nodes: 100, Clients: 4, Rounds: 3, Window: 4 * time.Second, Warmup: time.Second,
 		Object: load.ObjectConfigMaps, Only: regexp.MustCompile(""),
 	}
 }
@@ -59,6 +61,7 @@ func listDefaults() *listOptions {
 func (o *listOptions) knobs() knobs {
 	return knobs{
 		{"pods", &o.Pods, 1, math.MaxInt, "pods in the cluster"},
+		{"nodes", &o.Nodes, 1, math.MaxInt, "nodes that the pods are on, in turn"},
 		{"clients", &o.Clients, 1, math.MaxInt, "connections, each with one list at a time"},
 		{"writes", &o.Writes, 0, 1000, "updates per second meanwhile"},
 		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each case; results are medians of these rounds"},
@@ -71,7 +74,8 @@ func (o *listOptions) AddFlags(fs *flag.FlagSet) {
 	o.output.addFlags(fs)
 	o.knobs().addFlags(fs)
 	fs.BoolVar(&o.Lean, "lean", o.Lean, "at watchfan, lists without managed fields too")
-	fs.BoolVar(&o.ByNode, "by-node", o.ByNode, "each client lists the pods of a node, of which there are 100")
+	fs.BoolVar(&o.ByNode, "by-node", o.ByNode, "each client lists the pods of a node")
+	fs.BoolVar(&o.Stream, "stream", o.Stream, "lists are the initial events of watches, each over a new connection; in JSON alone")
 	fs.StringVar(&o.Object, "write-object", o.Object, "`resource` that is updated: configmaps or pods")
 	fs.DurationVar(&o.Window, "window", o.Window, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
@@ -119,6 +123,9 @@ type listCase struct {
 // cases returns the cases to measure, in their order. The peers of one form follow one another.
 func (o *listOptions) cases() (cases []listCase) {
 	for _, f := range load.Forms(o.Lean) {
+		if f.Streamed = o.Stream; f.Streamed && (f.Format != "json" || f.Encoding != "identity") {
+			continue
+		}
 		for _, p := range report.Peers {
 			c := listCase{p, f}
 			name := listSection().Name(&report.Sample{Peer: p, Axes: formAxes(f)})
@@ -149,8 +156,7 @@ type listBench struct {
 	opts      *listOptions
 	stage     *server.Stage
 	writer    *load.Writer
-	onNode    map[string]int // pods
-	listBytes int            // of a list of all in JSON
+	listBytes int // of a list of all in JSON
 }
 
 // runList is `bench list`. It lists all pods in all forms at every peer in each round, and reports
@@ -167,6 +173,7 @@ func runList(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	c.Add("window", o.Window.String())
 	c.Add("by-node", fmt.Sprint(o.ByNode))
 	c.Add("write-object", o.Object)
+	c.Add("stream", fmt.Sprint(o.Stream))
 	return b.report(stdout, o.Out, c, err)
 }
 
@@ -196,7 +203,7 @@ func (b *listBench) start(ctx context.Context) (err error) {
 	}
 	b.writer = load.NewWriter(b.stage.Cluster.Endpoint, load.NewCollection(b.opts.Object, writtenConfigMaps, b.opts.Pods),
 		load.NewAcks(), 1, 0)
-	if err := load.CreatePods(ctx, b.writer, 0, b.opts.Pods, load.NewPod, b.say); err != nil {
+	if err := load.CreatePods(ctx, b.writer, 0, b.opts.Pods, b.pod, b.say); err != nil {
 		return err
 	}
 	if b.opts.Writes > 0 && b.opts.Object != load.ObjectPods {
@@ -208,17 +215,16 @@ func (b *listBench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	pods, err := load.DecodePods(load.Form{}, bytes.NewReader(list))
-	if err != nil {
-		return err
-	}
-	b.listBytes, b.onNode = len(list), make(map[string]int)
-	for i := range pods.Items {
-		b.onNode[pods.Items[i].Spec.NodeName]++
-	}
+	b.listBytes = len(list)
 	b.stage.Proxy, err = server.StartProxy(ctx, b.opts.Watchfan, b.stage.Cluster)
 	return err
 }
+
+// pod returns the i-th pod.
+func (b *listBench) pod(i int) load.Pod { return load.NewPod(i).On(b.node(i)) }
+
+// node returns the node of pod i.
+func (b *listBench) node(i int) string { return load.PodNode(i % b.opts.Nodes) }
 
 // measure runs one case once. Clients begin together and finish each list that they begin. All work
 // in the window therefore belongs to whole lists.
@@ -227,7 +233,7 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 	for i := range b.opts.Clients {
 		query := ""
 		if b.opts.ByNode {
-			query = load.FieldQuery("spec.nodeName", load.PodNode(i))
+			query = load.FieldQuery("spec.nodeName", b.node(i))
 		}
 		l, err := load.NewLister(b.stage.Endpoint(), f, query)
 		if err != nil {
@@ -301,7 +307,7 @@ func (b *listBench) check(f load.Form, l *load.Lister) error {
 	}
 	want := b.opts.Pods
 	if b.opts.ByNode {
-		want = b.onNode[load.PodNode(0)]
+		want = (b.opts.Pods + b.opts.Nodes - 1) / b.opts.Nodes
 	}
 	if len(list.Items) != want {
 		return fmt.Errorf("list has %d pods, want %d", len(list.Items), want)

@@ -4,6 +4,7 @@ package load
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -23,6 +24,7 @@ type Form struct {
 	Encoding string // identity or gzip
 	Version  string // resourceVersion: "0" accepts the state of a cache, "" asks for the latest
 	Lean     bool   // without metadata.managedFields
+	Streamed bool   // as the initial events of a watch, in JSON alone (KEP-3157)
 }
 
 // A Protocol is a version of HTTP.
@@ -45,7 +47,7 @@ func Forms(lean bool) (all []Form) {
 	for _, version := range []string{"0", ""} {
 		for _, format := range []string{"json", "protobuf"} {
 			for _, encoding := range []string{"identity", "gzip"} {
-				f := Form{format, encoding, version, false}
+				f := Form{Format: format, Encoding: encoding, Version: version}
 				if all = append(all, f); lean {
 					f.Lean = true
 					all = append(all, f)
@@ -83,6 +85,9 @@ func (f Form) target(query string) string {
 	if f.Version != "" {
 		query = "&resourceVersion=" + f.Version + query
 	}
+	if f.Streamed {
+		query = "&watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan" + query
+	}
 	if query == "" {
 		return PodsPath
 	}
@@ -93,34 +98,41 @@ func (f Form) target(query string) string {
 // reads, and does not decompress or decode. One goroutine at a time may use it.
 type Lister struct {
 	conn
-	wire    *wire
-	buf     []byte
-	form    Form
-	request string
-	br      *bufio.Reader
+	wire     *wire
+	buf      []byte
+	endpoint Endpoint
+	form     Form
+	request  string
+	br       *bufio.Reader
 }
 
 // NewLister connects to e. It will list the pods that a query selects in the form f.
 func NewLister(e Endpoint, f Form, query string) (*Lister, error) {
-	const readSize = 256 << 10
-	s, err := measure.Dialer{}.Dial(e.Addr, connectTimeout)
-	if err != nil {
-		return nil, err
-	}
-	l := &Lister{conn: conn{sock: s}, wire: &wire{Sock: s}, buf: make([]byte, readSize), form: f,
+	l := &Lister{endpoint: e, form: f, wire: new(wire), buf: make([]byte, listReadSize),
 		request: RequestHead(e, f.target(query), f.accept(), f.Encoding == "gzip")}
+	return l, l.connect()
+}
+
+const listReadSize = 256 << 10
+
+func (l *Lister) connect() error {
+	s, err := measure.Dialer{}.Dial(l.endpoint.Addr, connectTimeout)
+	if err != nil {
+		return err
+	}
+	l.sock, l.wire = s, &wire{Sock: s, received: l.wire.received}
 	l.rw = l.wire
-	if e.TLS != nil {
-		l.wire.ahead = bufio.NewReaderSize(s, readSize) // crypto/tls reads about one record of 16 KiB at a time
-		secured := tls.Client(l.wire, e.TLS)
+	if l.endpoint.TLS != nil {
+		l.wire.ahead = bufio.NewReaderSize(s, listReadSize) // crypto/tls reads about one record of 16 KiB at a time
+		secured := tls.Client(l.wire, l.endpoint.TLS)
 		if err := secured.Handshake(); err != nil {
 			s.Close()
-			return nil, err
+			return err
 		}
 		l.rw = secured
 	}
 	l.br = bufio.NewReader(l.rw)
-	return l, nil
+	return nil
 }
 
 func (l *Lister) Close() { l.sock.Close() }
@@ -149,8 +161,32 @@ func (l *Lister) List(w io.Writer) (time.Duration, error) {
 	if resp.Close {
 		return 0, fmt.Errorf("list answered with a connection that it closes")
 	}
+	if l.form.Streamed {
+		if err = copyInitialEvents(w, resp.Body); err != nil {
+			return 0, err
+		}
+		took := time.Since(start)
+		l.Close()
+		return took, l.connect()
+	}
 	_, err = io.CopyBuffer(onlyWriter{w}, resp.Body, l.buf)
 	return time.Since(start), err
+}
+
+// copyInitialEvents writes the events of a watch in JSON to w, up to the bookmark that ends the initial ones.
+func copyInitialEvents(w io.Writer, body io.Reader) error {
+	for lines := bufio.NewReader(body); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return fmt.Errorf("before the bookmark that ends the initial events: %w", err)
+		}
+		if bytes.Contains(line, endMark) {
+			return nil
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
 }
 
 // onlyWriter hides io.Discard's ReadFrom, which uses a smaller buffer.

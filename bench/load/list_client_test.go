@@ -93,11 +93,48 @@ func TestLister(t *testing.T) {
 	}
 }
 
+// TestStreamedLists: a streamed list is what comes before the bookmark that ends the initial events; the next one
+// has a new connection.
+func TestStreamedLists(t *testing.T) {
+	f := Form{Format: "json", Encoding: "identity", Streamed: true}
+	whole := true
+	e := serve(t, true, func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); q.Get("watch") != "true" || q.Get("sendInitialEvents") != "true" || q.Has("resourceVersion") {
+			t.Errorf("asked for %v", r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		for i := range 2 {
+			fmt.Fprintf(w, "{\"type\":\"ADDED\",\"object\":%s}\n", NewPod(i).Json)
+		}
+		if !whole {
+			return
+		}
+		fmt.Fprintf(w, "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"annotations\":{%s}}}}\n", endMark)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	l := connectLister(t, e, f)
+	for range 2 {
+		var got bytes.Buffer
+		if _, err := l.List(&got); err != nil {
+			t.Fatal(err)
+		}
+		list, err := DecodePods(f, &got)
+		if err != nil || len(list.Items) != 2 || list.Items[1].Name != NewPod(1).name {
+			t.Fatalf("got %d pods, %v", len(list.Items), err)
+		}
+	}
+	whole = false
+	if _, err := l.List(io.Discard); err == nil || !strings.Contains(err.Error(), "before the bookmark") {
+		t.Errorf("a stream that ended early: %v", err)
+	}
+}
+
 // TestListerErrors: an incomplete or wrong answer is an error.
 func TestListerErrors(t *testing.T) {
 	f := func(want string, handler http.HandlerFunc) {
 		t.Helper()
-		l := connectLister(t, serve(t, false, handler), Form{"json", "gzip", "0", false})
+		l := connectLister(t, serve(t, false, handler), Form{Format: "json", Encoding: "gzip", Version: "0"})
 		if _, err := l.List(io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

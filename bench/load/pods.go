@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -62,7 +63,7 @@ func NewPod(i int) Pod {
 		"$VERSION", fmt.Sprintf("v1.%d.%d", app.Uint64()%40, app.Uint64()%10),
 		"$CHECKSUM", hex(app, 32), "$DIGEST", hex(app, 32),
 		"$OWNER", fmt.Sprintf("%s-%s-4%s-8%s-%s", hex(app, 4), hex(app, 2), hex(app, 2)[1:], hex(app, 2)[1:], hex(app, 6)),
-		"$NODE", PodNode(int(random.Uint64()%podNodes)), "$CONTAINER", hex(random, 32),
+		"$NODE", PodNode(int(random.Uint64()%100)), "$CONTAINER", hex(random, 32),
 		"$A", fmt.Sprint(random.Uint64()%50), "$B", fmt.Sprint(random.Uint64()%250), "$C", fmt.Sprint(random.Uint64()%250),
 		"$TIME", time.Unix(1_790_000_000+int64(random.Uint64()%1_000_000), 0).UTC().Format(time.RFC3339),
 	).Replace(podForm)
@@ -79,11 +80,8 @@ func (p Pod) statusPath() string { return p.path() + "/status?fieldManager=" + s
 
 var podNode = regexp.MustCompile(`"nodeName":"[^"]*"`)
 
-// podNodes is the number of nodes that the pods of NewPod are on.
-const podNodes = 100
-
-// PodNode returns the name of node i of these, in turn.
-func PodNode(i int) string { return fmt.Sprintf("node-%03d", i%podNodes) }
+// PodNode returns the name of node i.
+func PodNode(i int) string { return fmt.Sprintf("node-%03d", i) }
 
 // On returns the pod with another node.
 func (p Pod) On(node string) Pod {
@@ -153,11 +151,29 @@ func DecodePods(f Form, body io.Reader) (*corev1.PodList, error) {
 		}
 		body = z
 	}
+	list := new(corev1.PodList)
+	if f.Streamed {
+		return list, decodeEvents(body, list)
+	}
 	data, err := io.ReadAll(body)
 	if err != nil {
 		return nil, err
 	}
-	list := new(corev1.PodList)
 	_, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, list)
 	return list, err
+}
+
+// decodeEvents appends the objects of a watch's events to list.
+func decodeEvents(events io.Reader, list *corev1.PodList) error {
+	for d := json.NewDecoder(events); ; {
+		var e struct{ Object corev1.Pod }
+		switch err := d.Decode(&e); err {
+		case nil:
+			list.Items = append(list.Items, e.Object)
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+	}
 }

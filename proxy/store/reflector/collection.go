@@ -211,24 +211,17 @@ func (c *Collection) CurrentVersion(ctx context.Context, patience time.Duration)
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// ListIdentities requests one page of the collection, of up to limit objects; 0 is no limit. It is the
-// page that token leads to or, for an empty token, the first one of the list as of resourceVersion rv,
-// or of a consistent list if rv is 0. It calls f with the identity of each object in the order of the
-// keys. The identity is valid until f returns. An error of f ends the call.
+// ListIdentities requests one page of the collection, of up to limit objects: the page that token leads to
+// or, for an empty token, the first one of a consistent list. It calls f with the identity of each object in
+// the order of the keys. The identity is valid until f returns. An error of f ends the call.
 func (c *Collection) ListIdentities(
-	ctx context.Context, limit int, token string, rv uint64, f func(framing.Identity) error,
+	ctx context.Context, limit int, token string, f func(framing.Identity) error,
 ) (framing.ListMeta, error) {
-	var pairs []string
-	if limit > 0 {
-		pairs = []string{"limit", strconv.Itoa(limit), "continue", token}
-	}
-	if token == "" && rv != 0 {
-		pairs = append(pairs, "resourceVersion", strconv.FormatUint(rv, 10), "resourceVersionMatch", "Exact")
-	}
-	return c.identities(ctx, c.path, upstream.Query(pairs...), f)
+	return c.identities(ctx, c.path, upstream.Query("limit", strconv.Itoa(limit), "continue", token), f)
 }
 
-// ListPart is ListIdentities of a consistent list of a part of the collection.
+// ListPart calls f with the identity of each object of a consistent list of a part of the collection, as
+// ListIdentities.
 func (c *Collection) ListPart(ctx context.Context, s Selection, f func(framing.Identity) error) (framing.ListMeta, error) {
 	path := c.path
 	if s.Namespace != "" {

@@ -118,7 +118,7 @@ func TestPagesOfReplacedNames(t *testing.T) {
 		names = nil
 		for token := ""; ; {
 			var meta framing.ListMeta
-			if meta, err = collection.ListIdentities(t.Context(), 1, token, 9, func(id framing.Identity) error {
+			if meta, err = collection.ListIdentities(t.Context(), 1, token, func(id framing.Identity) error {
 				names = append(names, string(id.Name))
 				return nil
 			}); err != nil || meta.Continue == "" {

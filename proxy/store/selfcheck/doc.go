@@ -3,8 +3,8 @@
 // show that a change is missing: clients would go on with the wrong state.
 //
 //	checker.go     which resource is compared, and when; --self-check-interval
-//	comparison.go  one resource: the list, the lanes' snapshots, which objects differ
-//	pages.go       the list, page by page, and the digest that is kept of each
+//	comparison.go  one resource: the list beside the lanes' snapshots, which objects differ
+//	pages.go       the list, page by page, and digests
 //
 // It knows lanes and what they offer: a page of upstream's identities, snapshots at a
 // resourceVersion, and a place for the result. Lanes do not know it. It knows no client.
@@ -13,23 +13,18 @@
 //
 // Upstream lists the metadata of the collection in pages. The first page says as of which
 // resourceVersion R the list is, and its continue tokens keep the others at R. The lane's side is
-// its snapshot at R, taken from the history right after the first page and held until the end.
+// its snapshot at R, taken from the history right after the first page. Both are walked beside each other,
+// in the order of their keys, so nothing is kept but the page.
 //
-//	first page ──▶ R ──▶ snapshot of each lane at R ──▶ other pages ──▶ compare digests
+//	first page ──▶ R ──▶ snapshot of each lane at R ──▶ page by page: the same keys, versions and uids?
 //
 // One list serves all lanes of a resource, because they hold the same objects in different
 // representations. Lanes of Tables hold no objects and are not compared.
 //
 // A quiet resource's stream does not say that it has reached R. Then the lane's latest snapshot is
 // compared. If it has the objects of the list in the same versions, its state is that of R (see
-// package lane, Freshness). If not, the comparison waits for the lane to reach R. It fails if that
-// takes too long, and is never a difference before R is reached.
-//
-// A page is kept as the range of its keys and a digest. The digest is the sum of a hash of each
-// object's key, uid and resourceVersion, so the order does not matter and nothing else is kept. If
-// the digests of a page differ, this page is requested again, as of R, and compared object by
-// object. So memory is bounded by the number of pages, and by what changes while the snapshot is
-// held.
+// package lane, Freshness). If not, the lane is compared with another list, whose R it must reach. The
+// comparison fails if that takes too long, and is never a difference before R is reached.
 //
 // # What follows
 //

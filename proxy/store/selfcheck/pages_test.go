@@ -2,6 +2,7 @@ package selfcheck
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -42,85 +43,40 @@ func parse(text string) (key, uid string, rv uint64) {
 	return key, uid, rv
 }
 
-// listOf returns a list of objects in pages with these numbers of objects.
-func listOf(texts []string, sizes ...int) *list {
-	x := &list{rv: 1000}
-	for _, n := range sizes {
-		p := page{last: x.lastKey()}
-		for _, text := range texts[:n] {
-			key, uid, rv := parse(text)
-			p.digest.add(hash(key, uid, rv))
-			p.last = key
-		}
-		texts = texts[n:]
-		x.pages = append(x.pages, p)
-	}
-	return x
-}
-
-// The first page is found that differs, wherever the difference is.
-func TestFirstDifferent(t *testing.T) {
-	listed := strings.Split("b u 2,c u 3,d u 4,e u 5,f u 6", ",")
-	x := listOf(listed, 2, 2, 1)
-	f := func(want int, change ...string) {
+// What differs from the list is found and named, wherever it is, and the digest is that of all that is held.
+func TestSide(t *testing.T) {
+	held := strings.Split("b u 2,c u 3,d u 4,e u 5,f u 6", ",")
+	f := func(lists string, want ...string) {
 		t.Helper()
-		if got, first := x.firstDifferent(snapshotOf(t, change...)); first != want {
-			t.Errorf("%v: got page %d, want %d", change, first, want)
-		} else if (got == x.digest()) != (want < 0) || got.objects != len(change) {
-			t.Errorf("%v: digest %s of %d", change, got, got.objects)
-		}
-	}
-	with := func(more ...string) []string {
-		return slices.Sorted(slices.Values(append(slices.Clone(listed), more...)))
-	}
-	without := func(i int) []string { return slices.Delete(slices.Clone(listed), i, i+1) }
-	for _, sizes := range [][]int{{5}, {1, 1, 1, 1, 1}, {4, 1}, {2, 2, 1}} {
-		x = listOf(listed, sizes...)
-		f(-1, listed...)
-	}
-	f(0, with("a u 9")...)
-	f(0, with("bb u 9")...)
-	f(1, with("cc u 9")...) // behind the last key of page 0
-	f(1, with("dd u 9")...)
-	f(2, with("ee u 9")...)
-	f(2, with("g u 9")...)
-	for i := range listed {
-		f(i/2, without(i)...)
-	}
-	f(0)
-	x = listOf(nil, 0)
-	f(-1)
-	f(0, "a u 1")
-}
-
-// The first differences of a range of keys are named, and nothing outside it.
-func TestDiffering(t *testing.T) {
-	held := strings.Split("a u 1,b u 2,c u 3,d u 4,e u 5,f u 6", ",")
-	f := func(after, upTo, lists string, want ...string) {
-		t.Helper()
-		var there []listed
+		var s side
+		var all digest
+		s.next, s.stop = iter.Pull(snapshotOf(t, held...).All)
+		defer s.stop()
+		s.advance()
 		for text := range strings.SplitSeq(lists, ",") {
 			if text != "" {
 				key, uid, rv := parse(text)
-				there = append(there, listed{key, uid, rv})
+				s.compare(listed{key, uid, rv})
 			}
 		}
-		if named := differing(snapshotOf(t, held...), after, upTo, there); !slices.Equal(named, want) {
-			t.Errorf("%q to %q, listed %s: got %q, want %q", after, upTo, lists, named, want)
+		s.rest()
+		for _, text := range held {
+			all.add(hash(parse(text)))
+		}
+		if !slices.Equal(s.named, want) || s.digest != all {
+			t.Errorf("listed %s: got %q, digest %s of %d, want %q, %s", lists, s.named, s.digest, s.digest.objects, want, all)
 		}
 	}
 	const extra = ": kube-apiserver does not have it"
-	f("", "", "a u 1,b u 2,c u 3,d u 4,e u 5,f u 6")
-	f("a", "c", "b u 2,c u 3")
-	f("aa", "cc", "b u 2,c u 3")
-	f("", "b", "", "a"+extra, "b"+extra)
-	f("e", "", "", "f"+extra)
-	f("b", "d", "d u 4", "c"+extra)
-	f("b", "d", "c u 3", "d"+extra)
-	f("b", "d", "c u 3,cc u 9,d u 4", "cc: missing")
-	f("d", "", "e u 5,f u 6,g u 7", "g: missing")
-	f("b", "d", "c u 7,d v 4", "c: at 3, kube-apiserver at 7", "d: another uid")
-	f("", "", "", "a"+extra, "b"+extra, "c"+extra, "d"+extra, "e"+extra) // and no more
+	f("b u 2,c u 3,d u 4,e u 5,f u 6")
+	f("a u 9,b u 2,c u 3,d u 4,e u 5,f u 6", "a: missing")
+	f("b u 2,c u 3,cc u 9,d u 4,e u 5,f u 6,g u 7", "cc: missing", "g: missing")
+	f("c u 3,e u 5", "b"+extra, "d"+extra, "f"+extra)
+	f("b u 2,c u 7,d v 4,e u 5,f u 6", "c: at 3, kube-apiserver at 7", "d: another uid")
+	f("a u 1", "a: missing", "b"+extra, "c"+extra, "d"+extra, "e"+extra) // and no more
+	held = nil
+	f("")
+	f("a u 1", "a: missing")
 }
 
 func TestPageLimit(t *testing.T) {

@@ -25,7 +25,6 @@ const (
 	MaxRuns          = maxRuns
 	MaxSearchWork    = maxSearchWork
 	MaxScopeCost     = maxScopeCost
-	MostHashEntries  = mostHashEntries
 	MaxBatchPlain    = maxBatchPlain
 	InspectAtOnce    = inspectAtOnce
 	MaxDueBytes      = maxDueBytes
@@ -86,19 +85,6 @@ func (x *Index) Cost(namespace string) int {
 		return sc.cost
 	}
 	return 0
-}
-
-// HashEntries is the number of entries in all look-ups by hash, and what they say that it is.
-func (x *Index) HashEntries() (n, said int) {
-	for _, sc := range x.scopes {
-		for i := range sc.byHash {
-			said += sc.byHash[i].entries
-			for _, s := range sc.byHash[i].segments {
-				n += len(s.groups)
-			}
-		}
-	}
-	return n, said
 }
 
 // Cost is the cost of evaluating the filter.

@@ -106,7 +106,7 @@ func TestHashRangesBounds(t *testing.T) {
 	}
 }
 
-// An event is looked up among the shards: only those are asked that its hash is in.
+// An event is looked up among the shards: only a few are asked, those that its hash is in among them.
 func TestHashRangesAsked(t *testing.T) {
 	const shards = 900
 	w := newWorld(t, roomy)
@@ -123,7 +123,7 @@ func TestHashRangesAsked(t *testing.T) {
 		o := named(fmt.Sprint("x", i), "l", "1")
 		o.uid = fmt.Sprint("uid", i)
 		w.put(o)
-		if len(asked) != 3 {
+		if len(asked) < 3 || len(asked) > 3*(2+shards/256) {
 			t.Fatalf("%d of %d filters are asked about an event: %.300q", len(asked), len(subs), asked)
 		}
 	}
@@ -137,8 +137,7 @@ func TestHashRangesAsked(t *testing.T) {
 	}
 }
 
-// Whatever joins and leaves, the groups of a hash are those whose ranges have it, and the entries are
-// counted.
+// Whatever joins and leaves, the groups whose ranges have a hash are asked, each once.
 func TestHashGroupsModel(t *testing.T) {
 	rng := steady.Rand(t)
 	var x fanout.Index
@@ -159,9 +158,6 @@ func TestHashGroupsModel(t *testing.T) {
 				in = append(in, f)
 			}
 		}
-		if n, said := x.HashEntries(); n != said {
-			t.Fatalf("%d entries are counted as %d", n, said)
-		}
 		o := named("x")
 		o.uid = fmt.Sprint(rng.Uint64())
 		want := make(map[*fanout.Filter]int)
@@ -171,11 +167,6 @@ func TestHashGroupsModel(t *testing.T) {
 			}
 		}
 		got := x.Concerned(&fanout.Change{Type: framing.Added, Object: object(o.at(1)), ResourceVersion: 1})
-		for f := range got {
-			if f.Cost() == 1 && want[f] == 0 { // it was found by its hash
-				delete(got, f)
-			}
-		}
 		for f := range want {
 			if got[f] != 1 {
 				t.Fatalf("a group with the hash is visited %d times", got[f])
@@ -190,32 +181,18 @@ func TestHashGroupsModel(t *testing.T) {
 	}
 }
 
-// Shards that overlap everywhere cost bounded memory and a bounded time for each event. One that would
-// divide many is not found by its hash, so it joins at once.
+// Shards that overlap everywhere cost a bounded time for each event.
 func TestHashRangesCrowd(t *testing.T) {
 	var x fanout.Index
-	shard := func(r fanout.HashRange) bool {
-		return x.Add(sel(t, "a", "", "").shard(fanout.HashedUID, r).filter(t))
-	}
 	rng := rand.New(rand.NewPCG(7, 7))
 	for i := range 3 * fanout.MaxScopeCost {
 		a, b := rng.Uint64(), rng.Uint64()
-		if !shard(fanout.HashRange{First: min(a, b), Last: max(a, b)}) && i < fanout.MaxScopeCost/2 {
-			t.Fatalf("only %d filters are taken in", i)
+		f := sel(t, "a", "", "").shard(fanout.HashedUID, fanout.HashRange{First: min(a, b), Last: max(a, b)}).filter(t)
+		if x.Add(f) != (i < fanout.MaxScopeCost) {
+			t.Fatalf("%d filters are taken in", i)
 		}
 	}
-	if n, _ := x.HashEntries(); x.Cost("a") > fanout.MaxScopeCost || n > fanout.MostHashEntries {
-		t.Errorf("the filters cost %d, and have %d entries", x.Cost("a"), n)
-	}
-	x = fanout.Index{}
-	for i := range 3000 {
-		if !x.Add(nth(everything(t), i, 3000).filter(t)) {
-			t.Fatal("a part is refused")
-		}
-	}
-	before, _ := x.HashEntries()
-	x.Add(everything(t).shard(fanout.HashedUID, half).filter(t))
-	if got, _ := x.HashEntries(); got != before {
-		t.Errorf("%d entries, before %d", got, before)
+	if x.Cost("a") != fanout.MaxScopeCost {
+		t.Errorf("the filters cost %d", x.Cost("a"))
 	}
 }

@@ -152,7 +152,7 @@ func (x *index) add(g *group) bool {
 	places := f.places()
 	hashed := f.name == "" && !f.part.whole()
 	if hashed || len(places) == 0 {
-		places = []place{{}} // found by nothing
+		places = []place{{hashed: hashed}}
 	}
 	least, present := math.MaxInt, 0
 	for _, p := range places {
@@ -162,9 +162,6 @@ func (x *index) add(g *group) bool {
 	}
 	if f.cost > 0 && least > 0 && sc.cost+least > maxScopeCost {
 		return false
-	}
-	if hashed {
-		g.place.hashed = sc.byHash[f.part.field].add(g)
 	}
 	if x.scopes == nil {
 		x.scopes = make(map[string]*scope)
@@ -196,7 +193,9 @@ func (sc *scope) growth(p place, cost int) (more, present int) {
 
 func (sc *scope) put(g *group) {
 	if g.place.values == nil {
-		if !g.place.hashed { // byHash has those already
+		if g.place.hashed {
+			sc.byHash[g.filter.part.field].add(g)
+		} else {
 			sc.every.groups = append(sc.every.groups, g)
 		}
 		sc.cost += g.filter.cost
@@ -233,7 +232,7 @@ func (x *index) remove(g *group) {
 }
 
 func (sc *scope) empty() bool {
-	hashed := slices.ContainsFunc(sc.byHash[:], func(s hashGroups) bool { return s.entries > 0 })
+	hashed := slices.ContainsFunc(sc.byHash[:], func(s hashGroups) bool { return s.members > 0 })
 	return !hashed && len(sc.every.groups) == 0 && len(sc.byAttribute) == 0
 }
 
@@ -295,7 +294,7 @@ func (x *index) visit(sc *scope, e *change, f func(*group)) {
 		}
 	}
 	for i := range sc.byHash {
-		if s := &sc.byHash[i]; s.entries > 0 {
+		if s := &sc.byHash[i]; s.members > 0 {
 			x.ask(s.at(HashedField(i).of(e.Object)), f)
 			if e.Prev != nil { // in a relist it may be another object of that name
 				x.ask(s.at(HashedField(i).of(e.Prev)), f)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -65,8 +64,14 @@ func (l *Lane) writeFile(ctx context.Context) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	defer sub.End(fanout.Ending{Reason: fanout.Gone})
-	k := &diskSink{wake: make(chan struct{}, 1)}
-	l.lanes.cfg.Flusher.Start(sub, k)
+	wakec := make(chan struct{}, 1)
+	queue := &fanout.Queue{Most: mostUnwritten, Wake: func() {
+		select {
+		case wakec <- struct{}{}:
+		default:
+		}
+	}}
+	l.lanes.cfg.Flusher.Start(sub, queue)
 	file, err := siblings.Disk.Create(l.Collection.File(), identity)
 	if err != nil {
 		return err
@@ -76,18 +81,17 @@ func (l *Lane) writeFile(ctx context.Context) error {
 	var initial int64 // bytes; 0 until the file has all initial events
 	for over := false; err == nil && !over && (initial == 0 || file.Size() < 2*initial+fileGrowth); {
 		select {
-		case <-k.wake:
+		case <-wakec:
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		var events []event
-		events, over = k.take()
-		over = over || ctx.Err() != nil
+		events, ended := queue.Take(nil)
+		over = ended != "" || ctx.Err() != nil
 		for _, e := range events {
-			if _, err = file.Write(e.first); err == nil {
-				_, err = file.Write(e.second)
+			if _, err = file.Write(e.First); err == nil {
+				_, err = file.Write(e.Second)
 			}
-			if err == nil && initial == 0 && framing.IsBookmark(l.Encoding, e.first) {
+			if err == nil && initial == 0 && framing.IsBookmark(l.Encoding, e.First) {
 				err = file.Publish()
 				initial = file.Size()
 			}
@@ -95,82 +99,9 @@ func (l *Lane) writeFile(ctx context.Context) error {
 				break
 			}
 		}
-		k.written(err)
 		if err == nil {
 			err = file.Flush()
 		}
 	}
 	return errors.Join(err, file.Close())
-}
-
-// event is an event, with the prefix of its encoding, in one part or two, which the cache shares.
-type event struct{ first, second []byte }
-
-// diskSink takes what a client would be sent. It implements [fanout.Sink].
-type diskSink struct {
-	wake chan struct{} // gets a value when there is much to write, or nothing follows; capacity 1
-
-	mu     sync.Mutex
-	events []event
-	bytes  int
-	done   func(error) // of Drain
-	ended  bool
-}
-
-// Write implements fanout.Sink.
-func (k *diskSink) Write(batch [][]byte) (blocked bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for len(batch) > 0 {
-		var e event
-		var ok bool
-		if e.first, e.second, batch, ok = framing.NextPayload(batch); !ok {
-			return false, errors.New("that is no event")
-		}
-		k.events = append(k.events, e)
-		k.bytes += len(e.first) + len(e.second)
-	}
-	return k.bytes >= mostUnwritten, nil
-}
-
-// Drain implements fanout.Sink.
-func (k *diskSink) Drain(done func(error)) {
-	k.mu.Lock()
-	k.done = done
-	k.mu.Unlock()
-	k.look()
-}
-
-// End implements fanout.Sink.
-func (k *diskSink) End(fanout.Reason, bool) {
-	k.mu.Lock()
-	k.ended = true
-	k.mu.Unlock()
-	k.look()
-}
-
-func (k *diskSink) look() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the events that have come, and whether none follows.
-func (k *diskSink) take() (events []event, over bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	events, k.events, k.bytes = k.events, nil, 0
-	return events, k.ended
-}
-
-// written says that what was taken is written, or can't be.
-func (k *diskSink) written(err error) {
-	k.mu.Lock()
-	done := k.done
-	k.done = nil
-	k.mu.Unlock()
-	if done != nil {
-		done(err)
-	}
 }

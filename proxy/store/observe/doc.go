@@ -6,7 +6,7 @@
 //	observer.go  what follows a read that passes through because of a rule; the bounds
 //	tee.go       the bytes of an answer on their way to the comparison
 //	list.go      a list beside the cache's list
-//	watch.go     a watch beside a subscription of the cache; sink.go has what the cache sends
+//	watch.go     a watch beside a subscription of the cache
 //	results.go   what was found, in metrics and in words
 //
 // It knows fanout's caches and the bytes of framing. It knows no lane, no request and no connection:

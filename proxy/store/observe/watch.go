@@ -29,6 +29,9 @@ const (
 	mostMissing = 256
 	// heldByWatch is what an observed watch takes beside its events.
 	heldByWatch = 16 << 10
+	// mostAhead and mostAheadBytes bound the events of either side that wait for the other's.
+	mostAhead      = 4096
+	mostAheadBytes = 4 << 20
 )
 
 // watching compares one watch. Events of both streams come in the order of their resourceVersions.
@@ -48,12 +51,12 @@ type watching struct {
 	from     uint64 // events of kube-apiserver's up to it are not compared
 	epoch    uint64 // of the cache when the subscription began
 	sub      *fanout.Subscription
-	sink     *sink
-	again    time.Time // when the next subscription may begin
+	queue    *fanout.Queue // what the cache sends
+	again    time.Time     // when the next subscription may begin
 
-	theirs, ours []event // not matched yet, of theirs without bookmarks
-	bytes        int     // of theirs
-	last         event   // matched last; the cache's
+	theirs, ours []fanout.Queued // not matched yet, of theirs without bookmarks
+	bytes        int             // of theirs
+	last         fanout.Queued   // matched last; the cache's
 	missing      []missing
 
 	ticks            int           // in all
@@ -206,7 +209,7 @@ func (w *watching) their(whole []byte, now time.Time) error {
 	case w.initial:
 		return w.fold(whole)
 	case w.sub == nil || w.position < w.from:
-		v, err := w.parse(event{first: whole})
+		v, err := w.parse(fanout.Queued{First: whole})
 		if err != nil {
 			return err
 		}
@@ -233,14 +236,20 @@ func (w *watching) their(whole []byte, now time.Time) error {
 
 // match reports whether the cache's next event is the same.
 func (w *watching) match(whole []byte, now time.Time) bool {
-	if len(w.ours) == 0 || !w.ours[0].equals(whole) {
+	if len(w.ours) == 0 || !equal(w.ours[0], whole) {
 		return false
 	}
 	w.last = w.ours[0]
-	w.later += w.last.at.Sub(now)
+	w.later += w.last.At.Sub(now)
 	w.ours = w.ours[1:]
 	w.matched++
 	return true
+}
+
+// equal reports whether an event of the cache is the same bytes.
+func equal(ours fanout.Queued, whole []byte) bool {
+	n := len(ours.First)
+	return ours.Len() == len(whole) && string(ours.First) == string(whole[:n]) && string(ours.Second) == string(whole[n:])
 }
 
 // keep queues an event of kube-apiserver's until the cache's comes.
@@ -248,7 +257,7 @@ func (w *watching) keep(whole []byte, now time.Time) error {
 	if !w.observer.held.take(len(whole)) {
 		return errMemory
 	}
-	w.theirs = append(w.theirs, event{first: bytes.Clone(whole), at: now})
+	w.theirs = append(w.theirs, fanout.Queued{First: bytes.Clone(whole), At: now})
 	if w.bytes += len(whole); len(w.theirs) > mostAhead || w.bytes > mostAheadBytes {
 		w.restart(behind)
 	}
@@ -256,14 +265,14 @@ func (w *watching) keep(whole []byte, now time.Time) error {
 }
 
 func (w *watching) dropTheir() {
-	n := w.theirs[0].len()
+	n := w.theirs[0].Len()
 	w.theirs, w.bytes = w.theirs[1:], w.bytes-n
 	w.observer.held.give(n)
 }
 
 // parse reads what tells an event apart.
-func (w *watching) parse(e event) (v version, err error) {
-	whole := append(bytes.Clone(e.first), e.second...)
+func (w *watching) parse(e fanout.Queued) (v version, err error) {
+	whole := append(bytes.Clone(e.First), e.Second...)
 	ev, err := w.scanner.Event(whole[w.side.Encoding().LengthPrefix():])
 	if err != nil {
 		return v, err
@@ -277,7 +286,7 @@ func (w *watching) parse(e event) (v version, err error) {
 
 // fold takes an event before the bookmark that ends the initial events.
 func (w *watching) fold(whole []byte) error {
-	v, err := w.parse(event{first: whole})
+	v, err := w.parse(fanout.Queued{First: whole})
 	if err != nil {
 		return err
 	}
@@ -351,8 +360,8 @@ func (w *watching) subscribe() {
 		w.skip(unserved, 1)
 		return
 	}
-	w.from, w.sub, w.sink = want.ResourceVersion, sub, &sink{wake: w.tee.wake}
-	w.side.Start(sub, w.sink)
+	w.from, w.sub, w.queue = want.ResourceVersion, sub, &fanout.Queue{Wake: w.tee.wake, Most: mostAheadBytes}
+	w.side.Start(sub, w.queue)
 }
 
 // forever is the timeout of a subscription that is ended by its observer.
@@ -361,20 +370,20 @@ const forever = 365 * 24 * time.Hour
 func (w *watching) unsubscribe() {
 	if w.sub != nil {
 		w.sub.End(fanout.Ending{Reason: fanout.Gone})
-		w.sub, w.sink = nil, nil
+		w.sub, w.queue = nil, nil
 	}
 }
 
 // restart gives up the comparison for a reason. A new one begins with kube-apiserver's next events.
 func (w *watching) restart(why string) {
 	w.skip(why, len(w.theirs)+len(w.missing))
-	events := []event{w.last}
+	events := []fanout.Queued{w.last}
 	for len(w.theirs) > 0 {
 		events = append(events, w.theirs[0])
 		w.dropTheir()
 	}
 	for _, e := range events {
-		if e.len() == 0 { // nothing has matched yet
+		if e.Len() == 0 { // nothing has matched yet
 			continue
 		}
 		if v, err := w.parse(e); err == nil {
@@ -382,22 +391,22 @@ func (w *watching) restart(why string) {
 		}
 	}
 	w.unsubscribe()
-	w.ours, w.missing, w.last = nil, nil, event{}
+	w.ours, w.missing, w.last = nil, nil, fanout.Queued{}
 	w.again = time.Now().Add(againAfter)
 }
 
 // takeOurs takes what the cache has sent, and compares it.
 func (w *watching) takeOurs() {
-	if w.sink == nil {
+	if w.queue == nil {
 		return
 	}
-	var ended bool
-	w.ours, ended = w.sink.take(w.ours)
+	var ended fanout.Reason
+	w.ours, ended = w.queue.Take(w.ours)
 	w.settle()
 	switch {
-	case w.sink == nil: // given up
-	case ended:
-		w.restart(string(w.sink.reason))
+	case w.queue == nil: // given up
+	case ended != "":
+		w.restart(string(ended))
 	case len(w.ours) > mostAhead:
 		w.restart(behind)
 	}
@@ -406,7 +415,7 @@ func (w *watching) takeOurs() {
 // settle compares the heads of both queues as long as both have one.
 func (w *watching) settle() {
 	for len(w.theirs) > 0 && len(w.ours) > 0 {
-		if w.match(w.theirs[0].first, w.theirs[0].at) {
+		if w.match(w.theirs[0].First, w.theirs[0].At) {
 			w.dropTheir()
 			continue
 		}

@@ -53,6 +53,7 @@ var builtinFields = map[schema.GroupVersionKind]kindFields{
 		selectable: []framing.Field{fieldAt("status.replicas", "0", at("status.replicas", 3, 1))},
 	},
 	coreKind("Secret"): {namespace: true, selectable: []framing.Field{plainField("type", 3)}},
+	// Kubelets and kube-proxies ask for the Services with spec.clusterIP!=None.
 	coreKind("Service"): {namespace: true, newer: true, selectable: []framing.Field{
 		plainField("spec.clusterIP", 2, 3),
 		plainField("spec.type", 2, 4),

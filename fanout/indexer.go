@@ -3,7 +3,6 @@ package fanout
 import (
 	"context"
 	"maps"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func NewIndexer() *Indexer {
 }
 
 // IndexWith has x keep the indexes of the cache. It is called before the cache is used. Without it
-// the cache has no indexes, and equal searches share no work.
+// the cache has no indexes.
 func (c *Cache) IndexWith(x *Indexer) { c.indexer = x }
 
 // Run builds indexes until ctx ends.
@@ -65,8 +64,7 @@ func (x *Indexer) Run(ctx context.Context) {
 	}
 }
 
-// Shed gives up all indexes, and what searches share, because memory is short. None is built for a
-// minute then.
+// Shed gives up all indexes because memory is short. None is built for a minute then.
 func (x *Indexer) Shed() {
 	x.mu.Lock()
 	x.resume = time.Now().Add(noneAfterShed)
@@ -133,18 +131,16 @@ func (c *Cache) shedIndexes() {
 	c.mu.Lock()
 	c.dropIndexesLocked()
 	c.mu.Unlock()
-	c.searches.sweep(math.MaxInt64)
 }
 
-// sweepIndexes drops the indexes and the results of searches that have not been used for too long.
-// It reports whether there is something left to be dropped later.
+// sweepIndexes drops the indexes that have not been used for too long. It reports whether there is
+// something left to be dropped later.
 func (c *Cache) sweepIndexes(now MonotonicTime) bool {
 	c.mu.Lock()
 	c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.time() < MonotonicTime(indexIdleFor) })
-	indexes, closed := len(c.objects.indexes), c.closed != nil
+	indexes := len(c.objects.indexes)
 	c.mu.Unlock()
-	searches := c.searches.sweep(now - MonotonicTime(searchFor))
-	return c.demand.decay() || searches && !closed || indexes > 0
+	return c.demand.decay() || indexes > 0
 }
 
 const (

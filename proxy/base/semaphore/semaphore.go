@@ -34,6 +34,3 @@ func (s Semaphore) TryAcquire() bool {
 
 // Release gives a place up. It never blocks after an Acquire.
 func (s Semaphore) Release() { <-s }
-
-// Free returns how many places are free at the moment.
-func (s Semaphore) Free() int { return cap(s) - len(s) }

@@ -11,7 +11,6 @@ import (
 // (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors).
 type condition struct {
 	path   string
-	column int
 	op     string // =, !=, in, notin, exists or !exists
 	values []string
 }
@@ -27,19 +26,11 @@ func (c condition) matches(value []byte) bool {
 	return value == nil || !slices.Contains(c.values, string(value))
 }
 
-// whereParser reads conditions. column counts characters from 1.
+// whereParser reads conditions.
 type whereParser struct {
 	text string
 	at   int
 }
-
-// whereError is what is wrong at a column, and what to write there.
-type whereError struct {
-	column int
-	what   string
-}
-
-func (e whereError) Error() string { return fmt.Sprintf("column %d: %s", e.column, e.what) }
 
 // parseWhere reads conditions with commas between them:
 //
@@ -61,8 +52,9 @@ func parseWhere(text string) (all []condition, err error) {
 	}
 }
 
+// wrong says what is wrong at a column, which counts characters from 1, and what to write there.
 func (p *whereParser) wrong(format string, args ...any) error {
-	return whereError{utf8.RuneCountInString(p.text[:p.at]) + 1, fmt.Sprintf(format, args...)}
+	return fmt.Errorf("column %d: "+format, append([]any{utf8.RuneCountInString(p.text[:p.at]) + 1}, args...)...)
 }
 
 // found names what comes next, in an error.
@@ -104,7 +96,6 @@ func (p *whereParser) wordLen() int {
 func (p *whereParser) condition() (c condition, err error) {
 	absent := p.take("!")
 	p.space()
-	c.column = utf8.RuneCountInString(p.text[:p.at]) + 1
 	if c.path, err = p.path(); err != nil {
 		return c, err
 	}

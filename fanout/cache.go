@@ -86,6 +86,9 @@ type Cache struct {
 	// givenUp counts the bytes of all versions that the collection has held and holds no longer.
 	givenUp atomic.Uint64
 
+	// wholeReads counts the objects of lists that were not lean, and falls with time.
+	wholeReads atomic.Int64
+
 	mu          sync.Mutex
 	objects     collection
 	shared      *instant       // clone of objects, for snapshots; nil until needed
@@ -96,6 +99,8 @@ type Cache struct {
 	index       index
 	filtersSize int                      // bytes in the groups' filters
 	viewed      bool                     // there has been a group whose view selects objects
+	packing     *framing.Packing         // of new versions; nil to hold them as they come
+	wholeAt     MonotonicTime            // when somebody last wanted whole objects: see sweepPacking
 	spaces      spaces                   // the namespaces that views select by label
 	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
 	members     int                      // of all groups, that are sent to clients
@@ -123,6 +128,7 @@ func NewCache(limits Limits, flusher *Flusher) *Cache {
 		forms:   new(framing.Forms),
 		history: newHistory(limits),
 		groups:  make(map[groupKey]*group),
+		wholeAt: MonotonicNow(),
 	}
 }
 
@@ -247,6 +253,9 @@ func (c *Cache) sharesRevision(o *framing.Object, t framing.EventType) bool {
 // commitLocked adds a change to the snapshot, the history and the groups' lists.
 func (c *Cache) commitLocked(e *change) {
 	if !c.eventsOnly {
+		if c.packing != nil {
+			e.Object = c.packing.Pack(e.Object)
+		}
 		e.Object.CountForms(c.forms)
 		c.storeLocked(e)
 	}

@@ -193,8 +193,8 @@ func wholeChunks(wire []byte) []byte {
 }
 
 // Every client gets exactly its events, in order, without gap or repetition, and no bookmark too
-// early: whenever it joins, wherever it begins, whatever its selector is, and however badly it
-// reads.
+// early: whenever it joins, wherever it begins, whatever its selector is, however badly it reads, and
+// however the objects are held.
 func TestDelivery(t *testing.T) {
 	tight := fanout.Limits{HistoryEvents: 300, HistoryBytes: 1 << 30, ClientFrames: 30, ClientBytes: 1 << 20}
 	for name, limits := range map[string]fanout.Limits{"roomy": roomy, "tight": tight} {
@@ -292,6 +292,8 @@ func deliver(t *testing.T, limits fanout.Limits, seed uint64) {
 			if w.things[o.key()] != nil {
 				w.del(o.key())
 			}
+		case 9, 10:
+			w.cache.Repack(rng.IntN(3) > 0)
 		default:
 			w.put(randomThing(rng))
 		}

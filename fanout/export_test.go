@@ -34,6 +34,8 @@ const (
 	IndexIdleFor     = indexIdleFor
 	EntryBytes       = entryBytes
 	KeepIndexFor     = keepIndexFor
+	PackAfter        = packAfter
+	SweepIndexes     = sweepIndexes
 )
 
 // Change is one change, as the history keeps it.
@@ -205,6 +207,23 @@ func (x *Indexer) BuildWanted() { x.buildWanted(func() bool { return !x.pauses()
 
 // SweepAt gives up what is unused at a time.
 func (x *Indexer) SweepAt(now time.Time) { x.sweep(MonotonicOf(now)) }
+
+// Pack packs the objects of all caches, or unpacks them, as it would at a time.
+func (x *Indexer) Pack(now time.Time) { x.pack(MonotonicOf(now), func() bool { return true }) }
+
+// Repack packs all objects, or unpacks them.
+func (c *Cache) Repack(pack bool) {
+	if pack {
+		c.beginPacking()
+	} else {
+		c.mu.Lock()
+		c.packing = nil
+		c.mu.Unlock()
+	}
+	for from, more := "", true; more; {
+		from, more = c.packStep(from)
+	}
+}
 
 // Caches is the number of caches that have something to be given up.
 func (x *Indexer) Caches() int { return len(x.all()) }

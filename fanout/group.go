@@ -33,6 +33,7 @@ type group struct {
 
 	// Guarded by the cache's mutex.
 	members int
+	beside  int    // members that no client is sent anything of
 	gzip    int    // members that take gzip
 	seen    uint64 // index.lookup of the last visit
 

@@ -10,13 +10,15 @@ import (
 	"time"
 )
 
-// Indexer builds the indexes of caches, one after another, and gives up those that are not used.
+// Indexer builds the indexes of caches, one after another, and gives up those that are not used. It also
+// packs their objects.
 // Its methods may be called from any goroutine.
 type Indexer struct {
 	wakec chan struct{} // one token: a cache wants an index; never closed
 
 	mu     sync.Mutex
 	caches map[*Cache]struct{} // those that have, or want, something that is given up when unused
+	lean   map[*Cache]struct{} // those that pack their objects, or may
 	resume time.Time           // no index is built before
 }
 
@@ -34,7 +36,7 @@ const (
 
 // NewIndexer returns an Indexer for any number of caches. The caller calls Run.
 func NewIndexer() *Indexer {
-	return &Indexer{wakec: make(chan struct{}, 1), caches: make(map[*Cache]struct{})}
+	return &Indexer{wakec: make(chan struct{}, 1), caches: make(map[*Cache]struct{}), lean: make(map[*Cache]struct{})}
 }
 
 // IndexWith has x keep the indexes of the cache. It is called before the cache is used. Without it
@@ -50,17 +52,25 @@ func (x *Indexer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-x.wakec:
-			began := time.Now()
-			x.buildWanted(func() bool {
-				if time.Since(began) >= buildTurn {
-					runtime.Gosched()
-					began = time.Now()
-				}
-				return ctx.Err() == nil && !x.pauses()
-			})
+			turn := turns(ctx)
+			x.buildWanted(func() bool { return turn() && !x.pauses() })
 		case <-tick.C:
 			x.sweep(MonotonicNow())
+			x.pack(MonotonicNow(), turns(ctx))
 		}
+	}
+}
+
+// turns returns what is called after each step of long work. It lets goroutines that wait for a processor
+// have their turn, and reports false once ctx has ended.
+func turns(ctx context.Context) func() bool {
+	began := time.Now()
+	return func() bool {
+		if time.Since(began) >= buildTurn {
+			runtime.Gosched()
+			began = time.Now()
+		}
+		return ctx.Err() == nil
 	}
 }
 

@@ -202,8 +202,11 @@ func (c *Cache) joinLocked(s *Subscription, gzip bool) {
 		s.gzip = &gzipMember{}
 		s.group.gzip++
 	}
-	if !s.beside {
+	if s.beside {
+		s.group.beside++
+	} else {
 		c.members++
+		c.noteFormLocked(s.group)
 	}
 	s.cursor = s.group.tail.Load()
 }
@@ -216,7 +219,9 @@ func (c *Cache) leave(s *Subscription) {
 	if s.gzip != nil {
 		s.group.gzip--
 	}
-	if !s.beside {
+	if s.beside {
+		s.group.beside--
+	} else {
 		c.members--
 	}
 	delete(c.ahead, s)

@@ -92,9 +92,9 @@ func (o *thing) json() string {
 	return b.String()
 }
 
-// managedFields is the member of that name, with the comma before it.
+// managedFields is the member of that name, with the comma before it. It is long enough to be packed.
 func managedFields(manager string) string {
-	return fmt.Sprintf(`,"managedFields":[{"manager":%q,"fieldsV1":{"f:data":{}}}]`, manager)
+	return fmt.Sprintf(`,"managedFields":[{"manager":%q,"fieldsV1":{"f:data":{}%s}}]`, manager, strings.Repeat(`,"f:spec":{"f:node":{}}`, 10))
 }
 
 // managed finds that member in a line.

@@ -116,6 +116,11 @@
 // member needs only one thing of its own, the checksum of its plain bytes. That is computed from
 // the checksums of its parts.
 //
+// # Packed objects
+//
+// An object may be held without its managedFields, and those compressed: see [Packing]. All that it
+// is asked for stays the same.
+//
 // # What is synthesised
 //
 // Seven things are not the upstream's own bytes. Each is spliced from them:

@@ -90,12 +90,12 @@ func protobufIdentity(item []byte) (id Identity, err error) {
 // other; "" if there is none. Each call reads it from the object's bytes.
 func (o *Object) UID() string {
 	if o.encoding == Protobuf {
-		raw := mustOpen(o.Bytes(), int(o.item), tagRaw)
-		id, _ := protobufIdentity(o.Bytes()[raw.start:raw.end])
+		raw := mustOpen(o.held(), int(o.item), tagRaw)
+		id, _ := protobufIdentity(o.held()[raw.start:raw.end])
 		return string(id.UID)
 	}
 	in := newValues(o.encoding, nil)
-	in.reset(o.Bytes())
+	in.reset(o.held())
 	in.tag()
 	return string(textAt(in, metadataName, "uid"))
 }

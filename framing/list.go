@@ -175,14 +175,18 @@ const nullItems = `,"items":null}` + "\n"
 // Item returns the bytes of one item of the list: open, and then rest. The first item has no comma.
 // Both are shared and read only.
 func (f ListForm) Item(o *Object, first bool) (open string, rest []byte) {
-	item := o.Bytes()[o.item:o.itemEnd]
+	return f.item(o.Whole(), first)
+}
+
+func (f ListForm) item(o *Object, first bool) (open string, rest []byte) {
+	item := o.held()[o.item:o.itemEnd]
 	switch {
 	case f.encoding == CBOR:
 		return f.cborItem(o)
 	case f.encoding == Protobuf:
 		return "", item
 	case f.typed():
-		item = o.Bytes()[1:]
+		item = o.held()[1:]
 	}
 	if first {
 		return "{", item
@@ -247,7 +251,7 @@ func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 // of its entries.
 func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
 	if f.typed() {
-		return "", o.Bytes()[len(selfDescribed):]
+		return "", o.held()[len(selfDescribed):]
 	}
-	return cborItemHead(o.Bytes(), nil), o.Bytes()[o.item:o.itemEnd]
+	return cborItemHead(o.held(), nil), o.held()[o.item:o.itemEnd]
 }

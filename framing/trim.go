@@ -159,6 +159,7 @@ type trimmed struct {
 // as returns the object's form for t, which is not nil and not Lean. It takes less work if before, which
 // may be nil, is the version before and has such a form.
 func (o *Object) as(t *Trim, before *Object) *trimmed {
+	o = o.Whole()
 	made := false
 	form := o.forms.For(t, func() trimmed {
 		made = true
@@ -246,18 +247,19 @@ func (o *Object) SameIn(t *Trim, before *Object) bool {
 		return true
 	}
 	a, b := o.owned(t), before.owned(t)
-	if a.length != b.length { // so may be the resourceVersions, and in protobuf what counts their bytes
-		splices := b.layout.at(new(spliceBuffer)[:0], b.encoding, b.Bytes(), a.ResourceVersion)
-		return int(a.length) == int(b.length)+grown(splices) &&
-			bytes.Equal(a.Bytes(), bytes.Join(appendSpliced(new(spliced)[:0], b.Bytes(), 0, splices), nil))
-	}
 	x, y := a.Bytes(), b.Bytes()
+	if len(x) != len(y) { // so may be the resourceVersions, and in protobuf what counts their bytes
+		splices := b.layout.at(new(spliceBuffer)[:0], b.encoding, y, a.ResourceVersion)
+		return len(x) == len(y)+grown(splices) &&
+			bytes.Equal(x, bytes.Join(appendSpliced(new(spliced)[:0], y, 0, splices), nil))
+	}
 	return a.rvStart == b.rvStart && a.rvEnd == b.rvEnd &&
 		bytes.Equal(x[:a.rvStart], y[:b.rvStart]) && bytes.Equal(x[a.rvEnd:], y[b.rvEnd:])
 }
 
 // owned returns the object as clients of t get it, with bytes of its own.
 func (o *Object) owned(t *Trim) *Object {
+	o = o.Whole()
 	form := o.as(t, nil)
 	if form.shown != nil && form.shown.ResourceVersion == o.ResourceVersion {
 		return form.shown
@@ -315,9 +317,10 @@ func (o *Object) managedMember() span {
 // behind the last of the fields, unless the object has bytes of its own for t. It may be called from
 // any goroutine.
 func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
+	o = o.heldFor(t)
 	switch {
 	case t == nil, t == Lean && o.managedEnd == 0:
-		return o.Frame(typ)
+		return o.framed(typ)
 	case t.owns():
 		return o.owned(t).Frame(typ)
 	}
@@ -343,9 +346,9 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 
 // TrimmedLeft is Left for clients of t.
 func (o *Object) TrimmedLeft(t *Trim, rv uint64) Frame {
-	switch {
-	case t == nil:
-		return o.Left(rv)
+	switch o = o.heldFor(t); {
+	case t == nil, t == Lean && o.managedEnd == 0:
+		return o.left(rv)
 	case t.owns():
 		return o.owned(t).Left(rv)
 	}
@@ -354,29 +357,30 @@ func (o *Object) TrimmedLeft(t *Trim, rv uint64) Frame {
 
 // AppendTrimmed appends the parts of the object's bytes as clients of t get them to dst. Read only.
 func (o *Object) AppendTrimmed(dst [][]byte, t *Trim) [][]byte {
+	o = o.heldFor(t)
 	if t != nil && t.owns() {
 		return append(dst, o.owned(t).Bytes())
 	}
-	return appendSpliced(dst, o.Bytes(), 0, o.splices(t, new(spliceBuffer)[:0]))
+	return appendSpliced(dst, o.held(), 0, o.splices(t, new(spliceBuffer)[:0]))
 }
 
 // AppendTrimmedItem appends the parts of one item of the list as clients of t get it to dst, as Item
 // returns them. Read only.
 func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool) [][]byte {
 	var splices []splice
-	if t != nil && t.owns() {
+	if o = o.heldFor(t); t != nil && t.owns() {
 		o = o.owned(t)
 	} else {
 		splices = o.splices(t, new(spliceBuffer)[:0])
 	}
-	open, item := f.Item(o, first)
+	open, item := f.item(o, first)
 	if f.encoding == CBOR && !f.typed() {
-		open = cborItemHead(o.Bytes(), splices)
+		open = cborItemHead(o.held(), splices)
 	}
 	if open != "" {
 		dst = append(dst, []byte(open))
 	}
-	object := o.Bytes()[:o.itemEnd]
+	object := o.held()[:o.itemEnd]
 	return appendSpliced(dst, object, len(object)-len(item), splices)
 }
 

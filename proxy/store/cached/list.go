@@ -221,6 +221,9 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 		x.items++
 		return int64(x.items) != key.limit
 	})
+	if key.trim != framing.Lean {
+		r.lane.Cache.WholeRead(x.items)
+	}
 	if x.items > 0 && int64(x.items) == key.limit {
 		if x.more = r.behind(snapshot, key, last, pause); x.more > 0 {
 			x.last = last

@@ -270,7 +270,7 @@ func (r *read) wantsLittle(ctx context.Context) bool {
 			return false
 		}
 		if matches {
-			size += len(o.Bytes())
+			size += o.Size()
 			selected++
 		}
 		return size <= smallPage && (r.Limit == 0 || selected < r.Limit)

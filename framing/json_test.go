@@ -324,9 +324,14 @@ func FuzzEvent(f *testing.F) {
 	seed("ADDED", `"metadata":{"name":"x","resourceVersion":"7"},"x":`+nestedJSON(`[{"a":`, "1", "}]", 100))
 	f.Add([]byte(`{"object":{"metadata":{"labels":{"a":"\u0026"},"resourceVersion":"007","namespace":"n","name":"x"},`+
 		`"spec":{"nodeName":"n1","hostNetwork":true},"status":{"podIPs":[{"ip":1.50}],"podIP":"1"}},"type":"DELETED"}`), uint64(1))
-	s := framing.NewScanner(framing.JSON, manyFields)
+	s, known := framing.NewScanner(framing.JSON, manyFields), framing.NewKnownScanner(framing.JSON, manyFields)
 	f.Fuzz(func(t *testing.T, line []byte, rv uint64) {
 		ev, err := s.Event(line)
+		if err == nil {
+			if again, err := known.Event(line); err != nil || !reflect.DeepEqual(again, ev) {
+				t.Fatalf("again: %+v, %v\nwant %+v", again, err, ev)
+			}
+		}
 		if errors.Is(err, framing.ErrReplaced) {
 			return
 		}

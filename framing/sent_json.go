@@ -1,14 +1,18 @@
 package framing
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"math/bits"
+	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 // sentJSON are the values of an object in JSON that a [Scanner] has read. It checks nothing again, so
-// it is some times as fast as jsonValues.
+// it is some times as fast as jsonValues. It panics if the object is no JSON.
 type sentJSON struct {
 	document []byte
 	at       int // behind what has been read
@@ -80,9 +84,17 @@ func (j *sentJSON) text() []byte {
 }
 
 func (j *sentJSON) scalar() string {
+	if kind := j.kind(); kind == 'n' || jsonClasses[kind] != 0 {
+		j.skip()
+		return ""
+	}
+	return string(j.raw())
+}
+
+func (j *sentJSON) raw() []byte {
 	start := j.start()
 	j.skip()
-	return string(j.document[start:j.at])
+	return j.document[start:j.at]
 }
 
 func (j *sentJSON) skip() {
@@ -142,4 +154,38 @@ func endOfString(b []byte, at int) int {
 		}
 		at++
 	}
+}
+
+// knownJSON are the [values] of documents that a [Scanner] has read.
+type knownJSON struct {
+	sentJSON
+	err error
+}
+
+func (j *knownJSON) reset(document []byte) { *j = knownJSON{sentJSON: sentJSON{document: document}} }
+
+func (j *knownJSON) tag() {}
+
+func (j *knownJSON) decode(raw []byte, v any) error { return json.Unmarshal(raw, v) }
+
+func (j *knownJSON) version() (rv uint64, digits span) {
+	v := j.raw()
+	rv, err := strconv.ParseUint(string(bytes.Trim(v, `"`)), 10, 64)
+	j.fail(err)
+	return rv, span{j.at - len(v) + 1, j.at - 1}
+}
+
+func (j *knownJSON) fail(err error) {
+	if j.err == nil {
+		j.err = err
+	}
+}
+
+func (j *knownJSON) failed() error { return j.err }
+
+func (j *knownJSON) end(what string) error {
+	if j.err == nil && len(bytes.TrimLeft(j.document[j.at:], space)) > 0 {
+		j.err = errors.New("data after the " + what)
+	}
+	return j.err
 }

@@ -136,6 +136,11 @@ func (c *Collection) scanner() framing.Scanner {
 	return framing.NewScanner(c.Encoding, c.fields)
 }
 
+// knownScanner returns a scanner of events that such a scanner has read before.
+func (c *Collection) knownScanner() framing.Scanner {
+	return framing.NewKnownScanner(c.Encoding, c.fields)
+}
+
 // list requests what is at path, which is the collection's or below it, or what query selects of it.
 func (c *Collection) list(ctx context.Context, path, query string) (*http.Response, error) {
 	return c.checked(c.get(ctx, path, query, c.Accept(true)))

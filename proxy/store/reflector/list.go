@@ -39,7 +39,7 @@ func (r *Reflector) fillByWatch(ctx context.Context, listed func()) error {
 	}
 	defer w.stop()
 	w.expect(listTimeout)
-	objects, end, err := r.initialEvents(lines, w, listTimeout)
+	objects, end, err := r.initialEvents(lines, r.scanner, w, listTimeout)
 	if err != nil {
 		info := r.Collection.info
 		r.endless = info.Definition == nil && !upstream.BuiltIn(info.GVR.Group)
@@ -62,11 +62,11 @@ const largeObject = 16 << 10
 // initialEvents reads the objects that a watch begins with, and the bookmark after them. w breaks
 // the watch unless a hundred objects, or a large one, come within patience.
 func (r *Reflector) initialEvents(
-	lines *framing.EventReader, w *watchdog, patience time.Duration,
+	lines *framing.EventReader, scanner framing.Scanner, w *watchdog, patience time.Duration,
 ) (objects []*framing.Object, end framing.Event, err error) {
 	c := r.Collection
 	for {
-		ev, size, err := nextEvent(lines, r.scanner)
+		ev, size, err := nextEvent(lines, scanner)
 		switch {
 		case err != nil:
 			return nil, end, fmt.Errorf("watch %s: initial events: %w", c, w.explain(err))

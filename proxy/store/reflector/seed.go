@@ -74,8 +74,10 @@ func (r *Reflector) followFrom(ctx context.Context, read func(context.Context) (
 	return r.filled || ctx.Err() != nil || errors.Is(err, ErrNoRoom), err
 }
 
-// readDisk reads what the lane's file has: initial events, and the events since then.
+// readDisk reads what the lane's file has: initial events, and the events since then. Nobody else can have
+// made the file, so the events are not checked again.
 func (r *Reflector) readDisk(ctx context.Context) (got contents, err error) {
+	defer r.source.guard.Caught("file of --cache-dir", func() { got, err = contents{}, errNoEvents })
 	identity, err := r.source.siblings.Identity(ctx, r.build)
 	if err != nil {
 		return got, err
@@ -88,21 +90,23 @@ func (r *Reflector) readDisk(ctx context.Context) (got contents, err error) {
 	defer w.stop()
 	w.body = body
 	w.expect(seedSilence)
-	lines := framing.NewEventReader(r.Collection.Encoding, body)
-	if got.objects, got.end, err = r.initialEvents(lines, w, seedSilence); err != nil {
+	lines, known := framing.NewEventReader(r.Collection.Encoding, body), r.Collection.knownScanner()
+	if got.objects, got.end, err = r.initialEvents(lines, known, w, seedSilence); err != nil {
 		return got, err
 	}
-	if err = r.readChanges(lines, &got); err == nil {
+	if err = r.readChanges(lines, known, &got); err == nil {
 		err = believable(got.objects, got.end.ResourceVersion)
 	}
 	return got, err
 }
 
+var errNoEvents = errors.New("it has something else than events")
+
 // readChanges applies the events behind the initial events to them, up to where the file ends.
-func (r *Reflector) readChanges(lines *framing.EventReader, got *contents) error {
+func (r *Reflector) readChanges(lines *framing.EventReader, scanner framing.Scanner, got *contents) error {
 	changed := make(map[string]*framing.Object) // nil if it is gone
 	for {
-		ev, size, err := nextEvent(lines, r.scanner)
+		ev, size, err := nextEvent(lines, scanner)
 		if err != nil {
 			break
 		}
@@ -145,7 +149,7 @@ func (r *Reflector) readSeed(ctx context.Context, search *seed.Search) (got cont
 	got.addr = resp.Request.URL.Host
 	w.expect(seedSilence)
 	if _, err = c.checked(resp, nil); err == nil {
-		got.objects, got.end, err = r.initialEvents(framing.NewEventReader(c.Encoding, resp.Body), w, seedSilence)
+		got.objects, got.end, err = r.initialEvents(framing.NewEventReader(c.Encoding, resp.Body), r.scanner, w, seedSilence)
 	}
 	if err == nil {
 		err = believable(got.objects, got.end.ResourceVersion)

@@ -24,6 +24,7 @@ type Source struct {
 	upstream auth.APIServer
 	full     func() bool // reports whether memory is full
 	log      *slog.Logger
+	guard    *exchange.Guard
 
 	lists       semaphore.Semaphore // acquired for each list; see turn
 	builds      *upstream.Builds
@@ -44,6 +45,7 @@ func NewSource(
 		upstream: up,
 		full:     full,
 		log:      guard.Log,
+		guard:    guard,
 		lists:    semaphore.New(ListsAtOnce),
 		builds:   upstream.NewBuilds(up, guard),
 		siblings: siblings,

@@ -78,7 +78,7 @@ func (o *scaleOptions) Validate() error {
 	switch {
 	case len(o.Pods) == 0 || slices.ContainsFunc(o.Pods, func(n int) bool { return n < 1 || n%scaleBlock != 0 }):
 		return fmt.Errorf("--pods must be multiples of %d", scaleBlock)
-	case len(o.joins()) == 0 && len(o.forms()) == 0:
+	case len(o.joins()) == 0 && len(o.forms()) == 0 && len(o.starts()) == 0:
 		return fmt.Errorf("--only %s: no row has such a name", o.Only)
 	}
 	slices.Sort(o.Pods)
@@ -133,7 +133,10 @@ func scaleSection() *report.Section {
 		Note: "join-all = one client that begins a watch of all pods; join-node, join-label = clients that come at once, each for 20 pods. " +
 			"CPU is for each client, of the answering process, without the TLS handshake. " +
 			"memory = the growth of resident memory for all pods in one more representation, at rest. " +
-			"kube-apiserver keeps them decoded, once for all.",
+			"kube-apiserver keeps them decoded, once for all. " +
+			"fill = a watchfan until it has all pods, and its memory at most; kube-apiserver sends them to one client. " +
+			"restart = a watchfan whose --cache-dir has all pods, until it has listed those of a node, and its memory in all. " +
+			"memory-lean = as memory-json, if the one watch has been lean for 5 minutes.",
 		Columns: []report.Column{
 			report.Col("CPU ms", unitRequestCPU, 1e-6), report.Col("CPU ms of all servers", unitAllRequestCPU, 1e-6), report.Col("time ms", unitWall, 1e-6),
 			report.Col("RSS MiB", unitGrown, 1.0/(1<<20)), report.Col("× the objects' bytes", unitOfObjects, 1),
@@ -192,6 +195,9 @@ func (s *scaleBench) run(ctx context.Context) error {
 		}
 		if forms := s.opts.forms(); err == nil && len(forms) > 0 {
 			err = s.stage.Behind(ctx, s.opts.Watchfan, nil, func() error { return s.memory(ctx, forms) })
+		}
+		if err == nil {
+			err = s.start(ctx, s.opts.starts())
 		}
 		if err != nil {
 			return errors.Join(err, cluster.Child.Alive())

@@ -137,6 +137,7 @@ type Syncers struct {
 type PodSelection struct {
 	Query   string // "" or "&fieldSelector=…", and more parameters
 	Objects int    // that there are
+	Lean    bool   // without metadata.managedFields
 }
 
 // NewSyncers connects n clients, which do not ask yet. Client i will ask for the pods of wants(i).
@@ -150,7 +151,7 @@ func NewSyncers(e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*
 			return nil, fmt.Errorf("client %d: %w", i, err)
 		}
 		want := wants(i)
-		request := RequestHead(e, resyncURI+want.Query, "application/json", gzip)
+		request := RequestHead(e, resyncURI+want.Query, accept("application/json", want.Lean), gzip)
 		s.all = append(s.all, &syncer{conn: c, request: request, objects: want.Objects, keep: i == 0})
 	}
 	return s, nil

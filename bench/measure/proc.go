@@ -34,24 +34,29 @@ func (p Process) CPU() (time.Duration, error) {
 }
 
 // rss returns the process's resident memory in bytes.
-func (p Process) rss() (int64, error) {
+func (p Process) rss() (int64, error) { return p.memory("VmRSS") }
+
+// Peak returns the most resident memory in bytes that the process has had.
+func (p Process) Peak() (int64, error) { return p.memory("VmHWM") }
+
+func (p Process) memory(field string) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	if err != nil {
 		return 0, err
 	}
-	return parseRSS(status)
+	return parseMemory(status, field)
 }
 
-// parseRSS finds "VmRSS:	   12345 kB" in proc_pid_status(5).
-func parseRSS(status []byte) (int64, error) {
-	_, rest, ok := bytes.Cut(status, []byte("\nVmRSS:"))
+// parseMemory finds "VmRSS:	   12345 kB" in proc_pid_status(5).
+func parseMemory(status []byte, field string) (int64, error) {
+	_, rest, ok := bytes.Cut(status, []byte("\n"+field+":"))
 	if !ok {
-		return 0, fmt.Errorf("no VmRSS in /proc status: the process has ended")
+		return 0, fmt.Errorf("no %s in /proc status: the process has ended", field)
 	}
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	fields := bytes.Fields(line)
 	if len(fields) != 2 || string(fields[1]) != "kB" {
-		return 0, fmt.Errorf("VmRSS of /proc status: %q", line)
+		return 0, fmt.Errorf("%s of /proc status: %q", field, line)
 	}
 	n, err := strconv.ParseInt(string(fields[0]), 10, 50)
 	return n << 10, err

@@ -13,9 +13,9 @@ import (
 func TestParseRSS(t *testing.T) {
 	f := func(status string, want int64, wantErr bool) {
 		t.Helper()
-		got, err := parseRSS([]byte(status))
+		got, err := parseMemory([]byte(status), "VmRSS")
 		if got != want || (err != nil) != wantErr {
-			t.Errorf("parseRSS(%q): got %v, %v want %v, error %v", status, got, err, want, wantErr)
+			t.Errorf("parseMemory(%q): got %v, %v want %v, error %v", status, got, err, want, wantErr)
 		}
 	}
 	f("Name:\tx\nVmHWM:\t  9 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n", 2<<20, false)

@@ -90,9 +90,14 @@ func (c *Child) Stop() {
 	select {
 	case <-c.exit:
 	case <-time.After(15 * time.Second):
-		c.Cmd.Process.Kill()
-		<-c.exit
+		c.Kill()
 	}
+}
+
+// Kill ends the child with SIGKILL, and returns when it has ended.
+func (c *Child) Kill() {
+	c.Cmd.Process.Kill()
+	<-c.exit
 }
 
 // Await waits until the child has written a JSON file, and decodes the file into v.

@@ -32,6 +32,7 @@ type Cluster struct {
 	dir        string
 	kubeconfig string
 	Processes  []measure.Process // kube-apiserver and etcd
+	cert       *certificate      // of each watchfan in front; nil before the first
 }
 
 // StartCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are
@@ -107,14 +108,17 @@ type Proxy struct {
 	Process           measure.Process
 }
 
-// StartProxy runs watchfan in front of c, on free ports, with a new certificate, and waits until it
+// StartProxy runs watchfan in front of c, on free ports, with a certificate of c's, and waits until it
 // listens. Later flags replace earlier ones.
 func StartProxy(ctx context.Context, watchfan string, c *Cluster, flags ...string) (*Proxy, error) {
-	cert, err := makeCertificate(c.dir)
-	if err != nil {
-		return nil, err
+	if c.cert == nil {
+		cert, err := makeCertificate(c.dir)
+		if err != nil {
+			return nil, err
+		}
+		c.cert = &cert
 	}
-	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
+	cert, portsFile := c.cert, filepath.Join(c.dir, "watchfan-ports.json")
 	os.Remove(portsFile)
 	child, err := startChild(PriorityNormal, c.dir, "watchfan", nil, watchfan, append([]string{"--kubeconfig", c.kubeconfig,
 		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,

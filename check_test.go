@@ -57,7 +57,7 @@ func TestCheck(t *testing.T) {
 	acts := func(version, rules, want string) {
 		t.Helper()
 		answers["GET /version"] = `{"gitVersion":"` + version + `"}`
-		answers[rulesReviews] = `{"status":{"resourceRules":[` + rules + `]}}`
+		answers[rulesReviews] = `{"status":{"resourceRules":[` + rules + `],"incomplete":false}}`
 		want = strings.ReplaceAll(want, "\n", "\n         ")
 		f(0, head+"version: "+version+"\nuser:    alice\nacts as: "+want+"\n", "")
 	}

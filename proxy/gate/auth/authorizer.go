@@ -58,6 +58,7 @@ type Authorizer struct {
 
 	calls     remember.Coalescer[Question, Decision]
 	decisions answers[Decision]
+	names     nameCounts // of gets
 
 	mu       sync.Mutex
 	grants   map[Question]*grant
@@ -99,7 +100,11 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 	case KindAnonymous:
 		return Decision{} // kube-apiserver answers
 	}
-	q, review := ReviewFor(id, AttributesOf(req))
+	attributes := AttributesOf(req)
+	if req.Verb == "get" && id.Kind == KindToken {
+		return a.get(ctx, id, attributes)
+	}
+	q, review := ReviewFor(id, attributes)
 	if req.Verb != "watch" {
 		return a.decide(ctx, id, q, review)
 	}
@@ -125,8 +130,7 @@ func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Re
 // decide says whether id may do what a review asks. It remembers decisions for a while. It says
 // busy at once if too many other reviews wait.
 func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review []byte) Decision {
-	if d, ok := a.decisions.get(q); ok {
-		a.metrics.fromMemory.Inc()
+	if d, ok := a.recall(q); ok {
 		return d
 	}
 	a.metrics.fromUpstream.Inc()
@@ -137,6 +141,14 @@ func (a *Authorizer) decide(ctx context.Context, id Identity, q Question, review
 		return a.ask(ctx, q, id, review)
 	})
 	return d
+}
+
+// recall returns a decision that is remembered.
+func (a *Authorizer) recall(q Question) (d Decision, ok bool) {
+	if d, ok = a.decisions.get(q); ok {
+		a.metrics.fromMemory.Inc()
+	}
+	return d, ok
 }
 
 // ask asks kube-apiserver when the queue of reviews permits it, and remembers the decision.
@@ -154,11 +166,11 @@ func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []
 
 // renewUsed has a yes asked for again before its time ends, if it has been used by then. A client
 // that keeps reading so waits for its first review alone.
-func (a *Authorizer) renewUsed(q Question, yes Decision, id Identity, review []byte) {
+func (a *Authorizer) renewUsed(q Question, yes Decision, again func(context.Context) Decision) {
 	soon := yes.asked.Add(a.allowedTTL - a.allowedTTL/renewedPart)
 	a.decisions.known.CallAt(q, soon, func() {
 		if a.decisions.known.Used(q) {
-			a.calls.Start(q, ReviewTimeout, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
+			a.calls.Start(q, ReviewTimeout, again)
 		}
 	})
 }
@@ -239,7 +251,7 @@ func (a *Authorizer) answer(ctx context.Context, q Question, id Identity, review
 	d.asked = asked
 	a.remember(id, q, d)
 	if d.outcome == allowed && len(review) <= maxRenewed {
-		a.renewUsed(q, d, id, review)
+		a.renewUsed(q, d, func(ctx context.Context) Decision { return a.ask(ctx, q, id, review) })
 	}
 	return d
 }

@@ -17,6 +17,7 @@
 //	client_cas.go           the verification of certificates
 //	authorizer.go           one decision: remembered, or asked for; a no that would end open watches is asked for again
 //	decision.go             what a decision says, and why
+//	any_name.go             one question in place of a review for each name that a token gets
 //	access_review.go        the question to kube-apiserver, and how its answer is read
 //	review_queue.go         known clients and strangers among the reviews, which take turns (package fairness)
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
@@ -113,6 +114,42 @@
 // would have to hide from the authorizers what differs between them
 // (authentication.kubernetes.io/credential-id, pod-name and node-name in the user's extra), and
 // some authorizers may use it.
+//
+// # Names
+//
+// A get is reviewed for its name, because an authorizer may decide by it. Of a token that was allowed to get four
+// names of a resource within 10 s it is asked, while nobody waits, whether it may get any name: everywhere, and if
+// not, in the namespace. The yes is believed and renewed as any other, and spares the reviews of single names. It
+// takes two answers to the token itself:
+//
+//   - A SelfSubjectAccessReview of the same get without a name, in the namespace or in none, is allowed.
+//   - A SelfSubjectRulesReview says that no authorizer decides by names: its rules are complete, and one of them has
+//     the verb, the group and the resource, or "*", and no resourceNames. About everywhere it is asked with a
+//     namespace that cannot exist ("*"). RBAC finds no RoleBinding there, so the rules are those of
+//     ClusterRoleBindings, which hold in all namespaces and for objects without one.
+//
+// Kubernetes' documentation says that rules reviews are for user interfaces, and that access reviews decide. So they
+// do here. The rules alone would prove as much in Kubernetes (1.30 to 1.37), because each authorizer of the chain has
+// its part in them (k8s.io/apiserver pkg/authorization/union, k8s.io/kubernetes pkg/kubeapiserver/authorizer):
+//
+//	RBAC         has the rules by which it decides, by no other attribute. It never denies, and a yes is final unless
+//	             another denies first. An aggregated role has its rules in itself. A binding to a role that does not
+//	             exist gives an evaluationError; the other rules are good all the same
+//	ABAC         the same, with its policies for the namespace, or for "*"
+//	AlwaysAllow  has "*"; AlwaysDeny has nothing, and leaves the decision to the others
+//	Node         is incomplete about nodes, and decides about nobody else
+//	webhook      is always incomplete, before or behind the others, whatever its matchConditions say. Nothing else
+//	             denies, or allows with conditions (KEP-5681)
+//
+// But some builds have authorizers that deny and have no part in the rules, as OpenShift's of tokens with scopes. Their
+// decision is in the first answer.
+//
+// A member of the answer that is not known here counts as incomplete. Whatever kube-apiserver says but yes, it is
+// remembered for a minute, and names are reviewed one by one. So they are where a webhook authorizes, as in most
+// managed clusters. Users of certificates and front proxies are reviewed for each name too: there is no rules review
+// of another user.
+//
+// # Fairness
 //
 // Known clients do not wait for strangers. A client is known by a token that kube-apiserver has
 // accepted lately, by a certificate, or by a front proxy. Known clients have slots for reviews of

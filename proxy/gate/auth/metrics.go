@@ -16,6 +16,10 @@ var (
 	refusedReviews = exposition.Describe("counter", "watchfan_access_reviews_refused_total",
 		"Access reviews about users of certificates and front proxies that kube-apiserver did not permit this proxy. "+
 			"The users' reads are passed through.")
+	rulesReviews = exposition.Describe("counter", "watchfan_rules_reviews_total",
+		"Rules reviews sent to kube-apiserver for tokens that get many names of a resource, by verdict. "+
+			"After a yes no name has an access review of its own. "+
+			"The verdict none is that an authorizer may decide by names, or no answer.")
 	conditionalReviews = exposition.Describe("counter", "watchfan_access_reviews_conditional_total",
 		"Access reviews whose answer has conditions (KEP-5681), or anything else that this proxy does not know. "+
 			"They count as a no: the reads are passed through.")
@@ -26,7 +30,7 @@ var (
 // Metrics are the metrics of an Authorizer.
 type Metrics struct {
 	fromMemory, fromUpstream *metrics.Counter    // decisions
-	reviews                  [3]*metrics.Counter // by outcome
+	reviews, rules           [3]*metrics.Counter // by outcome
 	refused, conditional     *metrics.Counter    // reviews
 	known, strangers         *metrics.Gauge      // reviews that wait
 	busy                     *metrics.Counter    // rejected requests
@@ -41,6 +45,11 @@ func NewMetrics(set *metrics.Set) *Metrics {
 			unclear: set.NewCounter(accessReviews + `{verdict="none"}`),
 			denied:  set.NewCounter(accessReviews + `{verdict="no"}`),
 			allowed: set.NewCounter(accessReviews + `{verdict="yes"}`),
+		},
+		rules: [...]*metrics.Counter{
+			unclear: set.NewCounter(rulesReviews + `{verdict="none"}`),
+			denied:  set.NewCounter(rulesReviews + `{verdict="no"}`),
+			allowed: set.NewCounter(rulesReviews + `{verdict="yes"}`),
 		},
 		refused:     set.NewCounter(refusedReviews),
 		conditional: set.NewCounter(conditionalReviews),

@@ -60,7 +60,7 @@
 //
 // Consumers that are seen in the first ten minutes are known: after a restart all are new, and none of them is to
 // blame. So a program that began during a restart has no budget. A client's rights are reviewed for each of its
-// tokens, and of gets for each name, whatever its budget: gets of ever other names cost kube-apiserver reviews in place
-// of gets. Writes have none. Members of system:masters, and
-// of groups that the operator chooses, have none, and are first when seats for cached reads are short.
+// tokens, whatever its budget, and where a webhook authorizes, for each name that it gets (package auth). Writes have
+// no budget. Members of system:masters, and of groups that the operator chooses, have none, and are first when seats
+// for cached reads are short.
 package consumers

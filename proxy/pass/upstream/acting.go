@@ -43,46 +43,24 @@ var actings = []acting{
 	{"impersonate:user-info", authentication, "groups", "group", true, false},
 }
 
-// rulesReview is a SelfSubjectRulesReview of authorization.k8s.io/v1, as far as it is read.
-type rulesReview struct {
-	Status struct {
-		ResourceRules []struct{ Verbs, APIGroups, Resources, ResourceNames []string }
-		Incomplete    bool // an authorizer cannot list its rules
-	}
-}
-
-// names returns whom the rules let the account act as in one way. all says that there is a rule without
-// names.
-func (r *rulesReview) names(a acting) (names []string, all bool) {
-	for _, rule := range r.Status.ResourceRules {
-		has := func(in []string, s string) bool { return slices.Contains(in, s) || slices.Contains(in, "*") }
-		if has(rule.Verbs, a.verb) && has(rule.APIGroups, a.group) && has(rule.Resources, a.resource) {
-			names = append(names, rule.ResourceNames...)
-			all = all || len(rule.ResourceNames) == 0
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names), all
-}
-
 // actsAs says, a line for each way, whom the proxy's account may act as, and what of that is wider
 // than it needs at a kube-apiserver of this version. It asks with SelfSubjectRulesReview, and makes
 // sure in a node's name that kube-apiserver takes it for a node.
 func (u *Upstream) actsAs(ctx context.Context, gitVersion string) ([]string, error) {
 	const body = `{"kind":"SelfSubjectRulesReview","apiVersion":"authorization.k8s.io/v1","spec":{"namespace":"default"}}`
-	var rules rulesReview
+	var rules auth.RulesReview
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	if err := u.ask(ctx, http.MethodPost, path, body, &rules); err != nil {
 		return nil, err
 	}
-	if _, all := rules.names(acting{verb: "*", group: "*", resource: "*"}); all {
+	if _, all := rules.Names("*", "*", "*"); all {
 		return []string{"anybody: it may do everything, which is wider than needed"}, nil
 	}
 	v, err := version.ParseGeneric(gitVersion)
 	constrained := err == nil && v.AtLeast(constrainedFrom)
 	var lines []string
 	for _, a := range actings {
-		names, all := rules.names(a)
+		names, all := rules.Names(a.verb, a.group, a.resource)
 		if len(names) == 0 && !all {
 			continue
 		}
@@ -94,7 +72,7 @@ func (u *Upstream) actsAs(ctx context.Context, gitVersion string) ([]string, err
 			}
 		}
 	}
-	if rules.Status.Incomplete {
+	if !rules.Complete() {
 		lines = append(lines, "perhaps others: an authorizer of the cluster does not list its rules")
 	}
 	return lines, nil

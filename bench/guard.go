@@ -20,16 +20,17 @@ import (
 
 // Units of `bench guard`.
 const (
-	unitAsked    = "asked/s"       // requests that the agents want to make
-	unitGot      = "answered/s"    // whole answers to the agents
-	unitRefused  = "refused/s"     // 429 to the agents
-	unitReached  = "reached/s"     // requests of any client that kube-apiserver has answered, less those of a quiet time
-	unitGuardCPU = "cpu-%"         // of watchfan, in percent of a processor
-	unitTheirCPU = "kube-cpu-%"    // of kube-apiserver and etcd
-	unitAdminP99 = "admin-p99-ns"  // of an administrator's requests, each with a new connection
-	unitAdminP50 = "admin-p50-ns"  //
-	unitOther    = "other-p50-ns"  // of another client's requests
-	unitOtherOf  = "x-other-quiet" // the same, as a multiple of that without the agents
+	unitAsked    = "asked/s"            // requests that the agents want to make
+	unitGot      = "answered/s"         // whole answers to the agents
+	unitRefused  = "refused/s"          // 429 to the agents
+	unitReached  = "reached/s"          // requests of any client that kube-apiserver has answered, less those of a quiet time
+	unitGuardCPU = "cpu-%"              // of watchfan, in percent of a processor
+	unitTheirCPU = "kube-cpu-%"         // of kube-apiserver and etcd
+	unitAdminP99 = "admin-p99-ns"       // of an administrator's requests, each with a new connection
+	unitAdminP50 = "admin-p50-ns"       //
+	unitQuietP99 = "admin-quiet-p99-ns" // of the same without the agents
+	unitOther    = "other-p50-ns"       // of another client's requests
+	unitOtherOf  = "x-other-quiet"      // the same, as a multiple of that without the agents
 )
 
 // guardOptions are the settings of `bench guard`.
@@ -113,7 +114,7 @@ func guardSection() *report.Section {
 		Columns: []report.Column{
 			report.Col("asked/s", unitAsked, 1), report.Col("answered/s", unitGot, 1), report.Col("429/s", unitRefused, 1),
 			report.Col("reached/s", unitReached, 1), report.Col("watchfan CPU %", unitGuardCPU, 1), report.Col("kube CPU %", unitTheirCPU, 1),
-			report.Col("admin p50 ms", unitAdminP50, 1e-6), report.Col("p99 ms", unitAdminP99, 1e-6),
+			report.Col("admin p50 ms", unitAdminP50, 1e-6), report.Col("p99 ms", unitAdminP99, 1e-6), report.Col("quiet p99 ms", unitQuietP99, 1e-6),
 			report.Col("other p50 ms", unitOther, 1e-6), report.Col("of quiet", unitOtherOf, 1),
 		},
 	}
@@ -198,7 +199,7 @@ func (b *guardBench) start(ctx context.Context) (err error) {
 // others are the clients beside the agents.
 func (b *guardBench) others() (admin, other load.Habit) {
 	admin = load.Habit{UserAgent: "kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0", Token: b.stage.Cluster.Token, Agents: 1,
-		Period: 200 * time.Millisecond, Accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Fresh: true,
+		Period: 100 * time.Millisecond, Accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Fresh: true,
 		Target: func(_, n int) string { return fmt.Sprintf("/api/v1/namespaces/team-%02d/pods?limit=500", n%50) }}
 	other = load.Habit{UserAgent: "controller/v1.0 (linux/amd64) kubernetes/abcdef0", Token: b.other, Agents: 2,
 		Period: 100 * time.Millisecond, Accept: "application/json",
@@ -236,6 +237,7 @@ func (b *guardBench) measure(ctx context.Context, p pattern) ([]report.Metric, s
 		report.M(unitGuardCPU, busy.used.Percent(busy.used.CPU["watchfan"])),
 		report.M(unitTheirCPU, busy.used.Percent(busy.used.CPU["kube-apiserver"]+busy.used.CPU["etcd"])),
 		report.M(unitAdminP50, busy.admin.Quantile(0.5)), report.M(unitAdminP99, busy.admin.Quantile(0.99)),
+		report.M(unitQuietP99, quiet.admin.Quantile(0.99)),
 		report.M(unitOther, busy.other.Quantile(0.5)), report.M(unitOtherOf, busy.other.Quantile(0.5)/quiet.other.Quantile(0.5)),
 	}, remark, nil
 }

@@ -21,7 +21,7 @@ func TestCheck(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a pod
 	const rulesReviews = "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	answers := map[string]string{
-		rulesReviews:   "{}",
+		rulesReviews:   `{"status":{"incomplete":false}}`,
 		"GET /version": `{"gitVersion":"v1.2.3"}`,
 		"POST /apis/authentication.k8s.io/v1/selfsubjectreviews": `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice"}}}`,
 	}

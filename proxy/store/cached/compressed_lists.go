@@ -62,19 +62,18 @@ type compressedList struct {
 func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) *compressedList {
 	c.mu.Lock()
 	l := c.lists[key]
-	found := l != nil && l.state == state
-	if found {
-		l.used = time.Now()
-	}
 	c.mu.Unlock()
-	if !found || !l.await(s) {
+	if l == nil || l.state != state || !c.await(l, s) {
 		return nil
 	}
 	return l
 }
 
-// await waits until the list is compressed. It reports false if the compression failed.
-func (l *compressedList) await(s *fairness.Seat) bool {
+// await waits until a list that is used is compressed. It reports false if the compression failed.
+func (c *compressedLists) await(l *compressedList, s *fairness.Seat) bool {
+	c.mu.Lock()
+	l.used = time.Now()
+	c.mu.Unlock()
 	select {
 	case <-l.donec:
 	default:
@@ -92,7 +91,7 @@ func (c *compressedLists) add(
 	c.mu.Lock()
 	if l := c.lists[key]; l != nil && l.state == state {
 		c.mu.Unlock()
-		if l.await(s) {
+		if c.await(l, s) {
 			return l
 		}
 		return compressed(c.ledger, by, s, x, items)

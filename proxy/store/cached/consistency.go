@@ -86,7 +86,7 @@ func (c *Reads) notOlderThan(ctx context.Context, r *read, rv uint64) (s fanout.
 	for {
 		proof, err := c.prove(ctx, r, rv)
 		if errors.Is(err, fresh.ErrAhead) {
-			c.passing.noteSlow(r.GVR)
+			c.passing.passGets(r.GVR, slowFor)
 			return s, request.PassThrough(request.Cheaper)
 		}
 		if err != nil {

@@ -80,8 +80,5 @@
 // list tells the client by having no shardInfo, for which clients of the KEP look. A watch does not
 // tell.
 //
-// A list with a shardSelector never passes through because kube-apiserver answers it as easily. A
-// proof is of the whole collection.
-//
 // Section Herds of package store lists all places where reads pass through.
 package cached

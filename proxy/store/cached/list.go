@@ -11,6 +11,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -133,7 +134,7 @@ func (c *Reads) share(x *exchange.Exchange, r *read, held *account.Shared) (o re
 		return c.tooMuch()
 	}
 	before := x.Until
-	x.Until = closeFunc(func() {
+	x.Until = lane.Slot(func() {
 		letGo()
 		if before != nil {
 			_ = before.Close()
@@ -283,10 +284,7 @@ func (c *Reads) addWarnings(x *exchange.Exchange, r *read, resource []string) {
 	if r.id.Kind == auth.KindOwn {
 		client = c.Upstream.OwnWarnings()
 	}
-	for _, w := range client {
-		h.Add("Warning", w)
-	}
-	for _, w := range resource {
+	for _, w := range slices.Concat(client, resource) {
 		h.Add("Warning", w)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/store/registry"
 	"github.com/watchfan/watchfan/proxy/store/sharedlist"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -51,7 +52,7 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 		done()
 		return o
 	}
-	x.Until = closeFunc(done)
+	x.Until = lane.Slot(done)
 	body := exchange.BodySlices{answer.Body}
 	o := c.share(x, r, answer.Held)
 	if o.Open() {
@@ -71,14 +72,6 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 	x.Response.Body, x.Response.Turn = body, r.seat
 	c.Metrics.sharedLists.Inc()
 	return request.Answered()
-}
-
-// closeFunc is a function as an io.Closer.
-type closeFunc func()
-
-func (f closeFunc) Close() error {
-	f()
-	return nil
 }
 
 // askTables returns the request of r in the proxy's own name.

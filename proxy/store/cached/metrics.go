@@ -31,7 +31,6 @@ type Metrics struct {
 	seatWaits       *metrics.Counter
 	seatWaitSeconds *metrics.FloatCounter
 
-	// Of rejected requests.
 	waitingReads, vain, unfitForm, invalidShard, withheldShard, withheldView, held, unauthorized *metrics.Counter
 }
 

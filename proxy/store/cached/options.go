@@ -121,7 +121,6 @@ func residentName(name string) schema.GroupResource {
 	return schema.GroupResource{Group: group, Resource: resource}
 }
 
-// isSecrets reports whether the resource is Secrets.
 func isSecrets(resource schema.GroupResource) bool {
 	return resource == schema.GroupResource{Resource: "secrets"}
 }

@@ -53,7 +53,7 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
 	switch {
 	case c.outdated(x, r):
-		return request.Refuse(gone())
+		return gone(beforeChange)
 	case c.withholds(r, why):
 		return c.withhold(x, r, why)
 	case r.inVain(why):
@@ -188,26 +188,12 @@ func (p *passing) giveEasy(kind easyKind) {
 	p.easy[kind].passing-- // present, because a kind with reads is not removed
 }
 
-// noteLane notes whether the resource has a lane: one starts, or an allowed client has found none.
-func (p *passing) noteLane(gvr schema.GroupVersionResource, has bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	gets := easyKind{gvr, "get"}
-	if has {
-		if e := p.easy[gets]; e != nil {
-			e.through = time.Time{}
-		}
-	} else if e := p.easyLocked(gets); e != nil {
-		e.through = time.Now().Add(lanelessFor)
-	}
-}
-
-// noteSlow notes that a proof takes longer than a get of the resource.
-func (p *passing) noteSlow(gvr schema.GroupVersionResource) {
+// passGets lets gets of the resource pass through for d from now on; 0 ends that.
+func (p *passing) passGets(gvr schema.GroupVersionResource, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.easyLocked(easyKind{gvr, "get"}); e != nil {
-		e.through = time.Now().Add(slowFor)
+		e.through = time.Now().Add(d)
 	}
 }
 

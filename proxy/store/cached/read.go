@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,7 +95,7 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 		return request.PassThrough(why)
 	}
 	if start {
-		r.reads.passing.noteLane(r.GVR, true)
+		r.reads.passing.passGets(r.GVR, 0)
 	}
 	var ok bool
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, l.Collection.FieldLabels); !ok {
@@ -161,6 +160,10 @@ func (r *read) release() {
 // resolve determines the resource, representation and scope of r, if a lane can serve them. The
 // client must be allowed to read, because resolve may ask kube-apiserver in the proxy's own name.
 func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
+	forms, why := r.fitting()
+	if len(forms) == 0 {
+		return c.unfit(r, why)
+	}
 	if c.APIs.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
 		return request.PassThrough(request.Aggregated)
 	}
@@ -171,7 +174,7 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
 		return request.PassThrough(request.Resource)
 	}
-	chosen, ok := c.encodings.Choose(ctx, r.GVR, r.fitting())
+	chosen, ok := c.encodings.Choose(ctx, r.GVR, forms)
 	if !ok || r.indented(chosen) && !r.selects() {
 		return request.PassThrough(request.Form)
 	}
@@ -181,7 +184,7 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 	}
 	r.form = chosen.Representation
 	if !r.startsLane() && !c.Lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
-		c.passing.noteLane(r.GVR, false)
+		c.passing.passGets(r.GVR, lanelessFor)
 		return request.PassThrough(request.NoLane)
 	}
 	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {
@@ -204,26 +207,22 @@ func (r *read) variantOf(form request.Clause) (*fanout.Variant, error) {
 	return r.View.Variant(r.GVR, form.Encoding, form.Metadata != "", form.Lean)
 }
 
-// fitting returns the forms that the client accepts and in which its view can be made.
-func (r *read) fitting() []request.Clause {
-	if r.View == nil {
-		return r.Accepts
+// fitting returns the forms that the client accepts and in which its view can be made, and why it can't in
+// others.
+func (r *read) fitting() (forms []request.Clause, why error) {
+	for _, form := range r.Accepts {
+		if _, err := r.variantOf(form); err != nil && r.View != nil {
+			why = err
+		} else {
+			forms = append(forms, form)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(r.Accepts), func(form request.Clause) bool {
-		_, err := r.variantOf(form)
-		return err != nil
-	})
+	return forms, why
 }
 
 // unfit returns the Status for a client of a view that accepts no form in which its view can be made.
-func (c *Reads) unfit(r *read) request.Outcome {
+func (c *Reads) unfit(r *read, why error) request.Outcome {
 	c.Metrics.unfitForm.Inc()
-	var why error
-	for _, form := range r.Accepts {
-		if _, err := r.variantOf(form); err != nil {
-			why = err
-		}
-	}
 	return request.Refuse(apistatus.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(
 		"the view %s of %s can't be made in what you accept: %v: accept application/json too",
 		r.View.Name(), request.ResourceText(r.GVR), why)))

@@ -273,9 +273,6 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	if r.listsTables() {
 		return c.serveTables(wait, x, r)
 	}
-	if len(r.fitting()) == 0 {
-		return c.unfit(r)
-	}
 	if o = c.resolve(wait, r); !o.Open() {
 		return o
 	}
@@ -310,13 +307,13 @@ func (c *Reads) review(ctx context.Context, r *read) (o request.Outcome) {
 
 // serveLane answers r from its lane, which may have to be filled first.
 func (c *Reads) serveLane(x *exchange.Exchange, r *read) (o request.Outcome) {
-	if o = c.awaitLane(x, r); o.Open() {
-		o = c.stillAllowed(r)
+	if o = c.awaitLane(x, r); !o.Open() {
+		return o
 	}
-	if o.Open() {
-		o = c.serveFrom(x, r)
+	if o = c.stillAllowed(r); !o.Open() {
+		return o
 	}
-	return o
+	return c.serveFrom(x, r)
 }
 
 // serveFrom answers r from its lane, which is filled.

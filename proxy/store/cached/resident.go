@@ -51,10 +51,14 @@ func (r *resident) keep() {
 		was := server
 		server = c.APIs.Served(c.ctx, gvr.GroupVersion(), true)
 		r.outsourced.Store(server == registry.ByOthers)
-		if server == registry.ByItself {
+		switch server {
+		case registry.ByItself:
 			r.start(gvr)
-		} else if server != was {
-			r.logServer(server)
+		case was: // has been logged
+		case registry.ByOthers:
+			c.log.Error("Passed resident resource through, an aggregated API server answers for it: see --cache-aggregated-groups", "resource", r.name)
+		default:
+			c.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", r.name)
 		}
 	}
 }
@@ -67,15 +71,6 @@ func (r *resident) start(gvr schema.GroupVersionResource) {
 	if l, _ := c.Lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
 		r.lane.Store(l)
 	}
-}
-
-// logServer logs that kube-apiserver itself does not answer for the resource, or may not.
-func (r *resident) logServer(by registry.Server) {
-	if by == registry.ByOthers {
-		r.reads.log.Error("Passed resident resource through, an aggregated API server answers for it: see --cache-aggregated-groups", "resource", r.name)
-		return
-	}
-	r.reads.log.Warn("Waited for resident resource, because it is not known whether an aggregated API server answers for it", "resource", r.name)
 }
 
 // synced returns an error if the resource is not ready to be served.

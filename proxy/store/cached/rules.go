@@ -55,10 +55,11 @@ func (c *Reads) mayList(x *exchange.Exchange, r *read, rv uint64) bool {
 	return !c.Observer.Changed() || c.Observer.List(clientOf(x, r), r.View, r.scopeText(), rv)
 }
 
-// gone is the Status for a read that is outdated.
-func gone() *metav1.Status {
-	return apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
-		"The provided resource version is from before this client's view changed: list again.")
+const beforeChange = "The provided resource version is from before this client's view changed: list again."
+
+// gone refuses a read of a resourceVersion that can't be told any more.
+func gone(message string) request.Outcome {
+	return request.Refuse(apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired, message))
 }
 
 // moved ends a watch whose client is to come back because of a rule.

@@ -23,7 +23,8 @@ func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.R
 	switch {
 	case id.Kind == auth.KindAnonymous:
 		o = request.Refuse(apistatus.Unauthorized())
-	case cacheable && asksForSeed(req):
+	case cacheable && req.Verb == "watch" && !req.WebSocket && req.ResourceVersion == "0" &&
+		req.SendInitialEvents != nil && *req.SendInitialEvents: // a watch of any state that begins with its objects
 		identity, o = c.serveSeed(x, r)
 	}
 	if o.Answered() {
@@ -36,12 +37,6 @@ func (c *Reads) ServeSeed(x *exchange.Exchange, id auth.Identity, req *request.R
 	}
 }
 
-// asksForSeed reports whether req is a watch of any state that begins with its objects.
-func asksForSeed(req *request.Request) bool {
-	return req.Verb == "watch" && !req.WebSocket && req.ResourceVersion == "0" &&
-		req.SendInitialEvents != nil && *req.SendInitialEvents
-}
-
 // serveSeed answers or refuses the request. The review comes first, as in prepare. identity is that of
 // the lane's content, "" if it was not looked at.
 func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, o request.Outcome) {
@@ -50,11 +45,10 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, o req
 	if c.neverCached(r) != "" {
 		return "", notSeeded()
 	}
-	r.decision = c.Authorizer.Authorize(wait, r.id, r.Request)
-	switch {
-	case r.decision.Busy():
-		return "", request.Refuse(c.Authorizer.TooManyReviews())
-	case !r.decision.Allowed():
+	switch o = c.review(wait, r); {
+	case o.Refusal() != nil:
+		return "", o
+	case !o.Open():
 		return "", request.Refuse(apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden,
 			"kube-apiserver has not allowed the sibling replica to watch "+request.ResourceText(r.GVR)))
 	}

@@ -77,8 +77,7 @@ func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) requ
 	case past && watch && !r.WebSocket: // whose handshake has not been made
 		return c.serveExpired(x, r)
 	case past:
-		return request.Refuse(apistatus.Failure(http.StatusGone, metav1.StatusReasonExpired,
-			"The resourceVersion for the provided list is too old."))
+		return gone("The resourceVersion for the provided list is too old.")
 	}
 	by := "by hash ranges"
 	if r.selects() {

@@ -28,7 +28,8 @@ import (
 // whenever its start can't be provided, or proved to be fresh, in time. That is always right.
 func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 	if r.WebSocket && !websocket.Handshake(x) {
-		return c.refuseHandshake(x, r)
+		// As in kube-apiserver, the watch could have begun, and the audit log says that it did.
+		return c.endedAtOnce(x, r, apistatus.AuditID(x), fanout.Gone)
 	}
 	if c.outdated(x, r) {
 		return c.serveExpired(x, r)
@@ -82,11 +83,10 @@ func whyUnsubscribed(err error) request.Reason {
 	return request.History
 }
 
-// refuseHandshake leaves a WebSocket at the refusal of its handshake. As in kube-apiserver, the
-// watch could have begun, and the audit log says that it did.
-func (c *Reads) refuseHandshake(x *exchange.Exchange, r *read) request.Outcome {
-	if began, ok := c.began(x, r, apistatus.AuditID(x)); ok {
-		c.Audit.WatchEnded(began, fanout.Gone, "")
+// endedAtOnce records a watch in the audit log that has ended when it has begun.
+func (c *Reads) endedAtOnce(x *exchange.Exchange, r *read, auditID string, reason fanout.Reason) request.Outcome {
+	if began, ok := c.began(x, r, auditID); ok {
+		c.Audit.WatchEnded(began, reason, "")
 	}
 	return request.Answered()
 }
@@ -281,8 +281,5 @@ func (c *Reads) serveExpired(x *exchange.Exchange, r *read) request.Outcome {
 	} else {
 		x.Response.Reader, x.Response.Length = io.NopCloser(bytes.NewReader(event)), -1
 	}
-	if began, ok := c.began(x, r, id); ok {
-		c.Audit.WatchEnded(began, fanout.Expired, "")
-	}
-	return request.Answered()
+	return c.endedAtOnce(x, r, id, fanout.Expired)
 }

@@ -135,6 +135,14 @@ func (r *read) need() (n fresh.Need) {
 
 var errUnproven = errors.New("not known to be as new as asked")
 
+// addState says in a response how new the cache is. Age is a cache's standard field (RFC 9111, section 5.1).
+func (r *read) addState(h *exchange.Header) {
+	c := r.lane.Cache
+	age := time.Duration(fanout.MonotonicNow() - c.Told())
+	h.Add("Age", strconv.Itoa(int(age.Seconds())))
+	h.Add("X-Kubernetes-Resource-Version", strconv.FormatUint(c.Progress(), 10))
+}
+
 func parseVersion(rv string) (uint64, error) {
 	if rv == "" {
 		return 0, nil

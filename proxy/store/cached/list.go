@@ -157,6 +157,7 @@ func (c *Reads) writeBody(x *exchange.Exchange, r *read, b exchange.BodySlices) 
 	apistatus.AddCommonHeader(x)
 	x.Response.Header.Add("Content-Type", r.lane.ContentType(false))
 	c.addWarnings(x, r, r.lane.Collection.Warnings())
+	r.addState(&x.Response.Header)
 	x.Response.Body, x.Response.Turn = b, r.seat
 	if a := r.variant.Account; a != nil {
 		a.Bytes.Add(b.Size())

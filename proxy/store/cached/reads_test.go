@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
@@ -142,6 +143,30 @@ func TestGet(t *testing.T) {
 			}
 		}
 		p.Passed(0)
+	})
+}
+
+// An answer from the cache says up to which resourceVersion the cache has all changes, and how long ago
+// kube-apiserver has last said so. One that passes through says nothing of that.
+func TestStateOfCache(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		says := func(target, want string) {
+			t.Helper()
+			resp, _ := p.Get(target)
+			if got := fmt.Sprint(resp.StatusCode, resp.Header["Age"], resp.Header["X-Kubernetes-Resource-Version"]); got != want {
+				t.Errorf("%s: %s, want %s", target, got, want)
+			}
+		}
+		const get = "/api/v1/namespaces/ns/configmaps/a?resourceVersion=0"
+		p.CMs.Put("ns", "a", "1")
+		w := p.Watch(bubble.AnyState)
+		w.AwaitVersion(p.CMs.Put("ns", "b", "1"))
+		time.Sleep(90 * time.Second)
+		says(get, "200 [90] [102]")
+		says(bubble.CMs+"?resourceVersion=0", "200 [90] [102]")
+		w.AwaitVersion(p.CMs.Put("ns", "b", "2"))
+		says(get, "200 [0] [103]")
+		says(bubble.CMs+"?resourceVersion=0&pretty=1", "200 [] []")
 	})
 }
 

@@ -171,6 +171,7 @@ func (c *Reads) addWatchHeader(x *exchange.Exchange, r *read, gzip bool) (auditI
 	if gzip {
 		x.Response.Header.Add("Vary", "Accept-Encoding")
 	}
+	r.addState(&x.Response.Header)
 	return auditID
 }
 

@@ -237,14 +237,17 @@ func (c *conn) writeHeadLocked(st *stream, code int, header exchange.Header, las
 }
 
 // differs are fields that differ in each response. They do not go into HPACK's table.
-var differs = map[string]bool{"audit-id": true, "date": true, "content-length": true}
+var differs = map[string]bool{
+	"age": true, "audit-id": true, "content-length": true, "date": true, "x-kubernetes-resource-version": true,
+}
 
 // lowerNames holds the usual names of fields in lower case.
 var lowerNames = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{
-		"Audit-Id", "Cache-Control", "Content-Encoding", "Content-Length", "Content-Type", "Date",
+		"Age", "Audit-Id", "Cache-Control", "Content-Encoding", "Content-Length", "Content-Type", "Date",
 		"Retry-After", "Vary", "Warning", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid",
+		"X-Kubernetes-Resource-Version",
 	} {
 		names[name] = strings.ToLower(name)
 	}

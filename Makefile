@@ -27,7 +27,7 @@ PACKAGES := ./...
 # Of a release.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 SOURCES := go.mod go.sum $(filter-out %_test.go,$(wildcard *.go)) $(wildcard proxy/operate/diagnose/status_page/*) $(shell find proxy fanout framing -name '*.go' -not -name '*_test.go' 2>/dev/null)
-DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/kubeproxy/*' -not -path '*/cmd/pod/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+DEVCLUSTER := $(shell find deploy/devcluster -name '*.go' -not -name '*_test.go' -not -path '*/cmd/conformance/*' -not -path '*/cmd/consistency/*' -not -path '*/cmd/kubeproxy/*' -not -path '*/cmd/pod/*' 2>/dev/null) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 
 .PHONY: help build devcluster run try demo test verify nightly format unit unit-again stress e2e e2e-nightly observe fallback cachesuite throughput oldest versions chaos judge soak attack deploytest statustest conformance hollow release rebuild race fuzz lint vulncheck microbench bench clean
 
@@ -94,11 +94,11 @@ stress: $(if $(findstring e2e,$(or $(PKG),e2e)),$(QUICK_BINARIES)) ## flake rate
 	@$(if $(FLAGS),,$(QUICK)) $(QUICK_ENV) $(GO) run ./proxy/suites/proxytest/stress -n $(or $(N),10) -run '$(RUN)' -e2e '$(QUICK_E2E)' \
 		$(if $(FLAGS),-build '$(FLAGS)',-short) $(or $(PKG),$$($(GO) list $(PACKAGES) | $(NOT_SUITES)) ./proxy/suites/e2e)
 
-e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (6 min; E2EFLAGS=-http2)
+e2e: bin/watchfan-race bin/watchfan bin/devcluster bin/kubectl $(INFORMERS) bin/consistency bin/controllers bin/node-clients bin/h2spec bin/kube-state-metrics bin/coredns bin/discovery bin/kubeproxy ## the built binary between a real kube-apiserver and real clients (6 min; E2EFLAGS=-http2)
 	@deploy/need.sh curl:curl python3:python3 node:nodejs java:default-jdk-headless ip:iproute2 nft:nftables \
 		/usr/lib/python3/dist-packages/kubernetes:python3-kubernetes
 	WATCHFAN_BIN=$(CURDIR)/bin/watchfan-race WATCHFAN_PLAIN_BIN=$(CURDIR)/bin/watchfan DEVCLUSTER_BIN=$(CURDIR)/bin/devcluster KUBECTL_BIN=$(CURDIR)/bin/kubectl INFORMERS_BIN=$(CURDIR)/bin \
-		CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \
+		CONSISTENCY_BIN=$(CURDIR)/bin/consistency CONTROLLERS_BIN=$(CURDIR)/bin/controllers NODE_CLIENTS=$(CURDIR)/bin/node-clients H2SPEC_BIN=$(CURDIR)/bin/h2spec \
 		KUBE_STATE_METRICS_BIN=$(CURDIR)/bin/kube-state-metrics COREDNS_BIN=$(CURDIR)/bin/coredns DISCOVERY_BIN=$(CURDIR)/bin/discovery \
 		KUBEPROXY_BIN=$(CURDIR)/bin/kubeproxy \
 		deploy/progress.sh e2e "6 minutes" $(GO) test -timeout 40m -count=1 ./proxy/suites/e2e $(E2EFLAGS)
@@ -275,8 +275,8 @@ bin/conformance: $(wildcard deploy/devcluster/cmd/conformance/*) $(addprefix dep
 bin/kubemark: $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" k8s.io/kubernetes/cmd/kubemark
 
-bin/kubeproxy: $(wildcard deploy/devcluster/cmd/kubeproxy/*.go) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
-	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/kubeproxy
+bin/consistency bin/kubeproxy: $(wildcard $(addprefix deploy/devcluster/cmd/,consistency/*.go kubeproxy/*.go)) $(addprefix deploy/devcluster/,go.mod go.sum ldflags)
+	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags "$$(cat ldflags)" ./cmd/$(@F)
 
 bin/pod: $(wildcard deploy/devcluster/cmd/pod/*.go) $(addprefix deploy/devcluster/,go.mod go.sum)
 	@cd deploy/devcluster && GO=$(GO) ../build.sh $(CURDIR)/$@ -ldflags '-s -w' ./cmd/pod

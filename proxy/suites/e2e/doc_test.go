@@ -34,6 +34,7 @@
 //	OLD_DEVCLUSTER_BIN   an older version, for TestUpgrade
 //	KUBECTL_BIN          kubectl
 //	INFORMERS_BIN        directory that keeps the programs of proxy/suites/e2e/informers between runs
+//	CONSISTENCY_BIN      a controller with kube-controller-manager's store of writes: deploy/devcluster/cmd/consistency
 //	CONTROLLERS_BIN      the program of proxy/suites/e2e/clients/controllers
 //	NODE_CLIENTS         directory with the clients from npm: proxy/suites/e2e/node and its modules
 //	H2SPEC_BIN           h2spec, the conformance suite of HTTP/2

@@ -359,17 +359,22 @@ func startManager(t *testing.T, kubeconfig string, _ int) func() ([]string, erro
 	return linesOf(state)
 }
 
-// TestReadYourWrites: a controller whose client reads its own writes from its informers (controller-runtime's
-// EnableReadYourWritesConsistency) finds each of them, and no read waits for ever: watches of a cache bring
-// what was written through the same watchfan, deletions too.
+// TestReadYourWrites: a controller finds each of its own writes in its informers' caches, deletions too, and no
+// read or reconcile waits for ever: watches of a cache bring what was written through the same watchfan. The one
+// reads with controller-runtime's EnableReadYourWritesConsistency, the other has kube-controller-manager's store of
+// writes (KEP-5647).
 func TestReadYourWrites(t *testing.T) {
 	s := newStage(t, "read-writes")
 	theirs, ours := programWays(t, sharedCluster(t), sharedWatchfan(t))
 	for _, w := range []programWay{theirs, ours} {
-		out, err := exec.CommandContext(t.Context(), binary(t, "CONTROLLERS_BIN", "controllers"),
-			"--kubeconfig", w.kubeconfig(t, &api.AuthInfo{Token: w.token}), "--writes", "20", s.ns).CombinedOutput()
-		if err != nil {
-			t.Errorf("%s: %v\n%s", w.base, err, out)
+		kubeconfig := w.kubeconfig(t, &api.AuthInfo{Token: w.token})
+		for _, command := range [][]string{
+			{binary(t, "CONTROLLERS_BIN", "controllers"), "--kubeconfig", kubeconfig, "--writes", "20", s.ns},
+			{binary(t, "CONSISTENCY_BIN", "consistency"), kubeconfig, s.ns, "60"},
+		} {
+			if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+				t.Errorf("%s: %s: %v\n%s", w.base, command[0], err, out)
+			}
 		}
 	}
 }

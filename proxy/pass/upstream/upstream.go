@@ -82,7 +82,7 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := dialer(endDeadPeer).DialContext(ctx, network, address)
 			noteTCP(ctx, c)
-			return c, err
+			return quick(c), err
 		}
 	}
 	if err := pingOften(); err != nil {

@@ -66,6 +66,7 @@ type Cache struct {
 	limits     Limits
 	flusher    *Flusher
 	eventsOnly bool // see NewEventsOnly
+	lends      bool // owned by the writer: it is in ApplyLast
 
 	// progress is the resourceVersion up to which every change has been applied and appended to the
 	// groups. It is stored after those appends. So a goroutine that loads progress first, and then
@@ -210,6 +211,18 @@ func (c *Cache) Apply(ev framing.Event, received time.Time) error {
 	return err
 }
 
+// ApplyLast is Apply for a writer that has no other change at hand. It sends the change to a few clients
+// itself, without a wait.
+func (c *Cache) ApplyLast(ev framing.Event, received time.Time) error {
+	c.lends = true
+	err := c.Apply(ev, received)
+	c.lends = false
+	for _, sh := range c.flusher.shards {
+		sh.lend()
+	}
+	return err
+}
+
 func (c *Cache) apply(ev framing.Event, received time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,7 +278,7 @@ func (c *Cache) commitLocked(e *change) {
 		f, ok, quiet := e.frameFor(g.filter, g.variant.Trim)
 		if ok {
 			g.append(f, &shared, e.ResourceVersion, e.Received)
-			g.wake()
+			g.wake(c.lends)
 		} else if quiet && g.variant.Account != nil {
 			g.variant.Account.Quiet.Add(g.members)
 		}

@@ -94,8 +94,9 @@
 // any goroutine, as may Subscription.End and Flusher.Start. A Sink is called by one goroutine at a
 // time. These waits exist:
 //
-//   - The writer never waits for a write to a client. It takes the cache's mutex, and a shard's
-//     mutex for as long as an append to a slice takes.
+//   - The writer never waits for a client. It takes the cache's mutex, and a shard's mutex for as long
+//     as an append to a slice takes. With nothing else at hand it writes to a few clients itself, if their
+//     shard rests ([Cache.ApplyLast]): that a shard wakes takes longer than a write.
 //   - Readers of a list take no lock: see type group for the invariants. Subscribe, a replay's step
 //     of up to 64 changes, and the removal of an ended subscription take the cache's mutex. So they
 //     wait while Replace compares a whole list, which takes about 0.5 µs for each object

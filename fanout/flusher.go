@@ -133,12 +133,17 @@ type part struct {
 }
 
 // wake makes the shard serve the part's members. It costs the writer one atomic operation if the
-// shard has not yet begun on an earlier call.
-func (p *part) wake() {
-	if p.queued.CompareAndSwap(false, true) {
-		p.shard.mu.Lock()
-		p.shard.ready = append(p.shard.ready, p)
-		p.shard.mu.Unlock()
+// shard has not yet begun on an earlier call. With lends, the writer calls the shard's lend soon.
+func (p *part) wake(lends bool) {
+	if !p.queued.CompareAndSwap(false, true) {
+		return
+	}
+	p.shard.mu.Lock()
+	p.shard.ready = append(p.shard.ready, p)
+	p.shard.mu.Unlock()
+	if lends {
+		p.shard.lent.Store(true)
+	} else {
 		p.shard.wake()
 	}
 }

@@ -398,3 +398,29 @@ func (r *recorder) wireLen() int {
 	defer r.mu.Unlock()
 	return r.wire.Len()
 }
+
+// A writer that has nothing else at hand sends a change to a few clients before ApplyLast returns. More clients
+// get it from their shard, and each gets it once.
+func TestApplyLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, roomy, newFlusher(1))
+		var all []*recorder
+		for n := 1; n <= 6; n++ {
+			_, r := w.client(everything(t), fanout.Request{})
+			all = append(all, r)
+			synctest.Wait()
+			w.rv += 1 - w.rv%2
+			before := len(all[0].lines(t))
+			w.put(thing{name: "x"})
+			if got := len(all[0].lines(t)) - before; n <= 4 && got != 1 {
+				t.Errorf("of %d clients, one has %d more events at once, want 1", n, got)
+			}
+			synctest.Wait()
+			for i, r := range all {
+				if got := len(r.lines(t)); got != n-i {
+					t.Errorf("client %d of %d has %d events, want %d", i, n, got, n-i)
+				}
+			}
+		}
+	})
+}

@@ -85,10 +85,10 @@ func (g *group) append(f framing.Frame, shared *gzipFrames, rv uint64, received 
 	last.next.Store(n)
 }
 
-func (g *group) wake() {
+func (g *group) wake(lends bool) {
 	for i := range g.parts {
 		if p := g.parts[i].Load(); p != nil {
-			p.wake()
+			p.wake(lends)
 		}
 	}
 }

@@ -19,6 +19,11 @@ type shard struct {
 	shardWork
 	stopped bool
 
+	// turn is held by whoever works for the shard: run, except while it waits, or a writer in lend. It guards
+	// what is said below to be owned by run. It is taken before mu, and never under a cache's mutex.
+	turn sync.Mutex
+	lent atomic.Bool // there are ready parts of which run has not been told
+
 	// Owned by run.
 	subs        []*Subscription
 	parts       map[*group]*part
@@ -45,6 +50,7 @@ type shard struct {
 	sweeps int             // that there were
 	held   []*Subscription // its memory
 	tally  tally
+	work   shardWork // of this round; empty between two
 }
 
 // partEnding asks the shard to end all members of a part.
@@ -92,25 +98,10 @@ func (sh *shard) run(ctx context.Context) {
 	defer tick.Stop()
 	sh.gatherTimer = time.NewTimer(sh.interval)
 	defer sh.gatherTimer.Stop()
-	var work shardWork
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
 	for sh.await(ctx, tick.C) {
-		sh.take(&work)
-		for _, answer := range work.inspections {
-			answer()
-		}
-		sh.firstWrite = time.Time{}
-		began := time.Now()
-		sh.now = MonotonicOf(began)
-		sh.do(&work)
-		sh.flushDue()
-		sh.catchUp(max(time.Since(began), leastTurn))
-		sh.flushDue()
-		if !sh.firstWrite.IsZero() {
-			sh.flusher.metrics.round.observe(time.Since(sh.firstWrite).Seconds())
-		}
-		if len(sh.beginning) > 0 {
-			sh.owe(time.Since(began))
-		}
+		sh.round()
 		if sh.permit != nil {
 			sh.begin()
 			sh.flushDue()
@@ -119,6 +110,71 @@ func (sh *shard) run(ctx context.Context) {
 		}
 	}
 	sh.stop()
+}
+
+// round does the work that there is.
+func (sh *shard) round() {
+	work := &sh.work
+	sh.take(work)
+	for _, answer := range work.inspections {
+		answer()
+	}
+	sh.firstWrite = time.Time{}
+	began := time.Now()
+	sh.now = MonotonicOf(began)
+	sh.do(work)
+	sh.flushDue()
+	sh.catchUp(max(time.Since(began), leastTurn))
+	sh.flushDue()
+	if !sh.firstWrite.IsZero() {
+		sh.flusher.metrics.round.observe(time.Since(sh.firstWrite).Seconds())
+	}
+	if len(sh.beginning) > 0 {
+		sh.owe(time.Since(began))
+	}
+}
+
+// mostLent is how many subscriptions a writer serves itself.
+const mostLent = 4
+
+// lend serves on the writer's goroutine the parts that it has just made ready, if they have few members and
+// the shard rests. Otherwise it wakes the shard. To wake a goroutine, and perhaps a processor, takes longer
+// than to write to a client.
+func (sh *shard) lend() {
+	if !sh.lent.Swap(false) {
+		return
+	}
+	if !sh.turn.TryLock() {
+		sh.wake()
+		return
+	}
+	defer sh.turn.Unlock()
+	if sh.little() {
+		sh.round()
+	}
+	if !sh.rests() {
+		sh.wake()
+	}
+}
+
+// little reports whether there is nothing to do but to send a change to a few subscriptions.
+func (sh *shard) little() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	n := 0
+	for i := 0; i < len(sh.ready) && n <= mostLent; i++ {
+		n += len(sh.ready[i].members)
+	}
+	return n <= mostLent && sh.interval == 0 && len(sh.behind)+len(sh.beginning) == 0 &&
+		len(sh.posted)+len(sh.drained)+len(sh.endings)+len(sh.inspections) == 0
+}
+
+// rests reports whether there is nothing to do.
+func (sh *shard) rests() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return len(sh.behind)+len(sh.beginning) == 0 &&
+		len(sh.ready)+len(sh.posted)+len(sh.drained)+len(sh.endings)+len(sh.inspections) == 0
 }
 
 // await waits until there may be work, or for a permit to serve the beginning. It sweeps when that
@@ -131,13 +187,17 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	if len(sh.beginning) > 0 {
 		permits = sh.flusher.permits()
 	}
+	sh.turn.Unlock()
+	defer sh.turn.Lock()
 	select {
 	case <-sh.wakec:
 	case permits <- struct{}{}:
 		sh.permit = permits
 	case <-sh.gatherTimer.C:
 	case now := <-tick:
+		sh.turn.Lock()
 		sh.sweep(now)
+		sh.turn.Unlock()
 	case <-ctx.Done():
 		return false
 	}

@@ -316,10 +316,18 @@ func (w *world) put(o thing) uint64 {
 	}
 	after := o.at(w.rv)
 	w.commit(change{rv: w.rv, before: before, after: after})
-	if err := w.cache.Apply(event(typ, after), time.Now()); err != nil {
+	if err := w.apply(event(typ, after)); err != nil {
 		w.t.Error(err)
 	}
 	return w.rv
+}
+
+// apply applies a change, every other one as the last at hand.
+func (w *world) apply(ev framing.Event) error {
+	if w.rv%2 == 0 {
+		return w.cache.ApplyLast(ev, time.Now())
+	}
+	return w.cache.Apply(ev, time.Now())
 }
 
 // del deletes an object through the watch.
@@ -329,7 +337,7 @@ func (w *world) del(key string) uint64 {
 	w.rv++
 	before := w.things[key]
 	w.commit(change{rv: w.rv, before: before})
-	if err := w.cache.Apply(event("DELETED", before.at(w.rv)), time.Now()); err != nil {
+	if err := w.apply(event("DELETED", before.at(w.rv))); err != nil {
 		w.t.Error(err)
 	}
 	return w.rv

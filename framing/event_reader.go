@@ -50,6 +50,9 @@ func (s *EventReader) Next() ([]byte, error) {
 	return event[s.encoding.LengthPrefix():], nil
 }
 
+// More reports whether a part of another event has been read.
+func (s *EventReader) More() bool { return s.at < len(s.buf) }
+
 // length returns the length of the event that rest begins with, its prefix included; 0 if rest ends
 // before the event.
 func (s *EventReader) length(rest []byte) (n int, err error) {

@@ -33,9 +33,9 @@
 //     respond (wire/http1/response.go, wire/http2/respond.go) writes the body.
 //   - An event: the lane's reflector reads it (store/reflector/watch.go, apply), framing scans it,
 //     fanout.Cache.Apply puts it into the snapshot, the history and the lists of the filters that it
-//     concerns, and a shard of fanout.Flusher writes it as a chunk to the sink of each watch, which
-//     sends that (wire/downstream/sink.go), or its payload as a message of a WebSocket
-//     (wire/http1/messages.go) or as DATA (wire/http2/watch.go).
+//     concerns, and a shard of fanout.Flusher, or for a few watches the reflector itself, writes it
+//     as a chunk to the sink of each watch, which sends that (wire/downstream/sink.go), or its payload
+//     as a message of a WebSocket (wire/http1/messages.go) or as DATA (wire/http2/watch.go).
 //   - A refusal: a check of handle.go returns a Status, and a step of Reads.Serve an Outcome.
 //     Server.end alone writes it and records it in the audit log. What a protocol itself rejects, it
 //     answers with apistatus.Refuse.

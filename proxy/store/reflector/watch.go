@@ -131,15 +131,15 @@ func (r *Reflector) apply(lines *framing.EventReader) error {
 			r.relist = uncachable(err)
 			return fmt.Errorf("watch %s: %w", r.Collection, err)
 		}
-		if err := r.applyLine(line, &last); err != nil {
+		if err := r.applyLine(line, &last, lines.More()); err != nil {
 			return fmt.Errorf("watch %s: %w", r.Collection, err)
 		}
 	}
 }
 
-// applyLine applies one event of a watch, whose last resourceVersion was last. It sets relist if it
-// returns an error after which the watch cannot be resumed.
-func (r *Reflector) applyLine(line []byte, last *uint64) error {
+// applyLine applies one event of a watch, whose last resourceVersion was last. More says that another has
+// come. It sets relist if it returns an error after which the watch cannot be resumed.
+func (r *Reflector) applyLine(line []byte, last *uint64, more bool) error {
 	received := time.Now()
 	ev, err := r.scanner.Event(line)
 	if err != nil {
@@ -170,7 +170,11 @@ func (r *Reflector) applyLine(line []byte, last *uint64) error {
 	r.metrics.events.Inc()
 	r.source.changes.Add(1)
 	r.metrics.eventBytes.Add(len(line))
-	if err := r.Cache.Apply(ev, received); err != nil {
+	apply := r.Cache.ApplyLast
+	if more {
+		apply = r.Cache.Apply
+	}
+	if err := apply(ev, received); err != nil {
 		r.relist = true
 		return err
 	}

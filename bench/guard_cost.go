@@ -96,7 +96,14 @@ func (b *guardBench) costs() (all []costly) {
 	habit("list-gzip", 5, 20*time.Millisecond, load.PodsPath+anyState, plain)
 	habit("select", 5, 20*time.Millisecond, load.PodsPath+anyState+load.LabelQuery("app=none"), plain)
 	habit("pass", 5, 20*time.Millisecond, alwaysPasses, plain)
-	habit("newest", 5, 20*time.Millisecond, load.PodPath(0), plain)
+	habit("newest", 5, 20*time.Millisecond, "", func(h *load.Habit) {
+		h.Target = func(_, n int) string {
+			if n == 0 {
+				return load.PodPath(0) + anyState // begins a cache
+			}
+			return load.PodPath(0)
+		}
+	})
 	habit("write", 5, 20*time.Millisecond, "/api/v1/nodes/node-2", func(h *load.Habit) { h.Patch = true })
 	add(b.watches("cost-watch", nil))
 	add(b.watches("cost-watch-http2", &load.Multiplex{Streams: 50, Flow: load.ClientGoSteps}))

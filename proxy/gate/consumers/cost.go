@@ -53,14 +53,14 @@ func kindOf(req *request.Request, x *exchange.Exchange) kind {
 //
 // What a list takes that searches, collects or compresses is not modelled. It is measured, in the read's seat.
 var (
-	requestCost = [kinds]float64{gets: 144_000, lists: 188_000, watches: 200_000, others: 130_000,
+	requestCost = [kinds]float64{gets: 168_000, lists: 188_000, watches: 200_000, others: 130_000,
 		passedReads: 240_000, passedWrites: 290_000}
-	writeCost = [2]float64{8_800, 1_900}
+	writeCost = [2]float64{7_000, 1_200}
 )
 
 const (
 	byteCost, passedByteCost      = 0.65, 1.3
-	connectionCost, handshakeCost = 100_000, 540_000
+	connectionCost, handshakeCost = 100_000, 520_000
 	followCost                    = 30_000
 	idleCost                      = 2e6
 )

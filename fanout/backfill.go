@@ -29,14 +29,12 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 		return false
 	}
 	h.changes = append(replayed, h.changes...)
-	h.unindexReplayed()
 	h.bytes += bytes
 	h.after = after
 	if len(h.lastUnresolved) > 0 { // the versions before some of those are known now
 		lastUnresolved = resolve(h.replayed(), make(map[string]*framing.Object))
 	}
 	h.lastUnresolved = lastUnresolved
-	c.indexReplayedLater()
 	return true
 }
 
@@ -70,9 +68,7 @@ func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
 	if h.after != after {
 		return false
 	}
-	h.unindexReplayed()
 	h.lastUnresolved = resolve(h.replayed(), known)
-	c.indexReplayedLater()
 	return len(h.lastUnresolved) == 0
 }
 

@@ -139,8 +139,8 @@
 // within a value, of the objects' keys. The attribute is a label, a selectable field or the name. So
 // clients are sent the same bytes as without the index. Hash ranges have none: their clients are sent
 // half or a tenth of all objects. The trees of a collection are changed and cloned together, so each
-// snapshot has the indexes of its own instant. The history has the numbers of the changes with each
-// value.
+// snapshot has the indexes of its own instant. The history has the numbers of its own
+// changes with each value.
 //
 // Clients decide which indexes there are. A search adds up what it looks at in vain, for each
 // attribute that would have spared it that. Once that is twice the number of objects, the [Indexer]

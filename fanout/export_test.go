@@ -188,9 +188,6 @@ func attributeOf(key string) attribute {
 // BuildIndex builds an index. rest is called after each step.
 func (c *Cache) BuildIndex(key string, rest func() bool) { c.buildIndex(attributeOf(key), rest) }
 
-// IndexReplayed indexes the replayed changes.
-func (c *Cache) IndexReplayed(rest func() bool) { c.indexReplayed(rest) }
-
 // DropIndexes gives up all indexes.
 func (c *Cache) DropIndexes() { c.shedIndexes() }
 

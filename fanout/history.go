@@ -121,7 +121,6 @@ func (h *history) beginAfter(after uint64) {
 	}
 	h.changes = h.changes[len(gone):]
 	clear(gone)
-	h.unindexReplayed()
 	h.lastUnresolved = nil
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }

@@ -5,23 +5,18 @@ import (
 	"strings"
 )
 
-// historyIndex finds the changes of the history that may concern a filter, by the value of an
+// historyIndex finds the cache's own changes in the history that may concern a filter, by the value of an
 // attribute in the version before or the one after. It is kept beside each secondaryIndex, and
-// begins with the changes after that was built. Changes from before the history, which a replay has
-// brought, are added in steps. The cache's mutex guards it.
+// begins with the changes after that was built. The cache's mutex guards it.
 type historyIndex struct {
 	attribute attribute
-	use       *indexUse // the secondaryIndex's
-	from      uint64    // the cache's own changes with smaller numbers are not in it
-	own       numbersByValue
-	entries   int            // of own
-	replayed  numbersByValue // of the first covered of the replayed changes
-	covered   int
+	use       *indexUse           // the secondaryIndex's
+	from      uint64              // the cache's own changes with smaller numbers are not in it
+	own       map[string]*numbers // by value
+	entries   int                 // of own
 }
 
-// numbersByValue has the numbers of changes, ascending, by the value of an attribute.
-type numbersByValue map[string]*numbers
-
+// numbers are those of changes, ascending.
 type numbers struct{ list []uint64 }
 
 // The memory of a change, and of a value, in a historyIndex: the list grows by doubling.
@@ -31,44 +26,23 @@ const (
 )
 
 func newHistoryIndex(x *secondaryIndex, from uint64) *historyIndex {
-	return &historyIndex{
-		attribute: x.attribute, use: x.use, from: from, own: make(numbersByValue), replayed: make(numbersByValue),
-	}
+	return &historyIndex{attribute: x.attribute, use: x.use, from: from, own: make(map[string]*numbers)}
 }
 
 func (x *historyIndex) bytes() int64 {
-	return int64(x.entries+x.covered)*numberBytes + int64(len(x.own)+len(x.replayed))*valueBytes
-}
-
-// append appends a number to the list of a value, which may be a part of an object that the history
-// forgets.
-func (ns numbersByValue) append(value string, n uint64) {
-	l := ns[value]
-	if l == nil {
-		l = &numbers{}
-		ns[strings.Clone(value)] = l
-	}
-	l.list = append(l.list, n)
-}
-
-// first returns the first number of at least n in the lists of the values; end if there is none
-// before.
-func (ns numbersByValue) first(values []string, n, end uint64) uint64 {
-	for _, v := range values {
-		if l := ns[v]; l != nil {
-			if i, _ := slices.BinarySearch(l.list, n); i < len(l.list) {
-				end = min(end, l.list[i])
-			}
-		}
-	}
-	return end
+	return int64(x.entries)*numberBytes + int64(len(x.own))*valueBytes
 }
 
 // add adds the latest change, with number n.
 func (x *historyIndex) add(n uint64, e *change) {
 	var values [2]string
 	for _, value := range x.attribute.appendIn(e, values[:0]) {
-		x.own.append(value, n)
+		l := x.own[value]
+		if l == nil {
+			l = &numbers{}
+			x.own[strings.Clone(value)] = l // it may be a part of an object that the history forgets
+		}
+		l.list = append(l.list, n)
 		x.entries++
 	}
 }
@@ -85,34 +59,6 @@ func (x *historyIndex) forget(n uint64, e *change) {
 		x.entries--
 		if len(l.list) == 0 {
 			delete(x.own, value)
-		}
-	}
-}
-
-// indexReplayed adds replayed changes to the indexes, at most most. It reports whether there are
-// more.
-func (h *history) indexReplayed(most int) (more bool) {
-	var values [2]string
-	replayed := h.replayed()
-	for _, x := range h.indexes {
-		end := min(x.covered+most, len(replayed))
-		for ; x.covered < end; x.covered++ {
-			for _, value := range x.attribute.appendIn(replayed[x.covered], values[:0]) {
-				x.replayed.append(value, h.first()+uint64(x.covered))
-			}
-		}
-		if end < len(replayed) {
-			return true
-		}
-	}
-	return false
-}
-
-// unindexReplayed takes the replayed changes out of the indexes, because others replace them.
-func (h *history) unindexReplayed() {
-	for _, x := range h.indexes {
-		if x.covered > 0 {
-			x.replayed, x.covered = make(numbersByValue), 0
 		}
 	}
 }
@@ -159,11 +105,15 @@ func (h *history) search(f *Filter) (s historySearch) {
 // next returns the number of the first change with a number of at least n, and before end, that may
 // concern the filter; end if there is none.
 func (s historySearch) next(h *history, n, end uint64) uint64 {
-	if n < h.live && s.index != nil && s.index.covered == len(h.replayed()) {
-		n = s.index.replayed.first(s.values, n, h.live)
-	}
-	if n < h.live || n >= end || s.index == nil || n < s.index.from {
+	if n >= end || s.index == nil || n < max(h.live, s.index.from) {
 		return min(n, end)
 	}
-	return s.index.own.first(s.values, n, end)
+	for _, v := range s.values {
+		if l := s.index.own[v]; l != nil {
+			if i, _ := slices.BinarySearch(l.list, n); i < len(l.list) {
+				end = min(end, l.list[i])
+			}
+		}
+	}
+	return end
 }

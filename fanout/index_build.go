@@ -145,27 +145,6 @@ func (c *Cache) abandonBuild(x *secondaryIndex) {
 	}
 }
 
-// indexReplayed adds the replayed changes to the indexes of the history. rest is called after each
-// step. If it returns false, the rest of those changes is searched without an index.
-func (c *Cache) indexReplayed(rest func() bool) {
-	for more := true; more; {
-		c.mu.Lock()
-		more = c.history.indexReplayed(buildStep)
-		c.mu.Unlock()
-		if !rest() {
-			return
-		}
-	}
-}
-
-// indexReplayedLater has the Indexer call indexReplayed, if there are indexes. The caller holds the
-// cache's mutex.
-func (c *Cache) indexReplayedLater() {
-	if len(c.history.indexes) > 0 {
-		c.indexer.want(c)
-	}
-}
-
 func (c *Cache) indexBytesLocked() (n int64) {
 	for _, x := range c.objects.indexes {
 		n += x.bytes()

@@ -112,7 +112,7 @@ func (x *Indexer) all() []*Cache {
 	return slices.Collect(maps.Keys(x.caches))
 }
 
-// buildWanted builds the indexes that are wanted, and completes those of histories.
+// buildWanted builds the indexes that are wanted.
 func (x *Indexer) buildWanted(rest func() bool) {
 	for _, c := range x.all() {
 		for _, a := range c.demand.take() {
@@ -120,7 +120,6 @@ func (x *Indexer) buildWanted(rest func() bool) {
 				c.buildIndex(a, rest)
 			}
 		}
-		c.indexReplayed(rest)
 	}
 }
 

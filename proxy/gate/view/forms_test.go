@@ -265,6 +265,8 @@ func TestFormsSelect(t *testing.T) {
 	f(secret, "type=Opaque,data['tls.crt']='Y3J0',!data['ca.crt']", true)
 	f(node, "spec.unschedulable=true,status.capacity['cpu']=4", true)
 	f(node, "spec.unschedulable!=true", false)
+	f(&corev1.ConfigMap{Data: map[string]string{"a": ""}, ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", ResourceVersion: "7"}},
+		"data.a,data['a'] in (),data['a'] notin (b),!data.b", true)
 }
 
 // A form says why it can't be made.

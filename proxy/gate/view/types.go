@@ -109,7 +109,7 @@ func (m messages) find(message string, names []string) (to target, err error) {
 			to.within = strings.Join(names[:i+1], ".")
 		}
 		if f.keyed && i < len(names)-1 {
-			to.path = append(to.path, framing.Step{Name: names[i+1]})
+			to.path, to.sparse = append(to.path, framing.Step{Name: names[i+1]}), false
 			if i+2 < len(names) {
 				return to, fmt.Errorf("%s is too deep", strings.Join(names, "."))
 			}

@@ -44,16 +44,22 @@ func (o *Object) ForgetForms() {
 	}
 	f.bytes -= int64(o.counted)
 	o.counted = 0
-	for e := o.forms.first.Load(); e != nil; e = e.next {
-		if shown := e.value.shown; e.value.counted && shown != nil && shown != o {
-			if shown.shownBy--; shown.shownBy == 0 {
-				f.bytes -= int64(shown.formSize())
-			}
+	for e := o.forms.first.Load(); e != nil; e = e.next.Load() {
+		f.unshow(o, &e.value)
+	}
+}
+
+// unshow says that an object lets go of a form. f is locked.
+func (f *Forms) unshow(o *Object, form *trimmed) {
+	if shown := form.shown; form.counted > 0 && shown != nil && shown != o {
+		if shown.shownBy--; shown.shownBy == 0 {
+			f.bytes -= int64(shown.formSize())
 		}
 	}
 }
 
-// count counts a form that has been made, which may be nil, and n more bytes.
+// count counts a form that has been made, which may be nil for a lean one, and n more bytes. An object that
+// has a form more lets go of those that nobody will ask for.
 func (o *Object) count(form *trimmed, n int) {
 	f := o.in.Load()
 	if f == nil {
@@ -64,8 +70,19 @@ func (o *Object) count(form *trimmed, n int) {
 	if o.in.Load() != f {
 		return
 	}
-	if form != nil && !form.counted {
-		form.counted = true
+	if form != nil && form.counted == 0 {
+		o.forms.drop(func(old *trimmed) {
+			f.unshow(o, old)
+			o.counted -= old.counted
+			f.bytes -= int64(old.counted)
+			old.counted = dropped
+		})
+	}
+	switch {
+	case form == nil:
+	case form.counted == dropped:
+		return
+	case form.counted == 0:
 		n += entrySize + len(form.splices)*spliceSize + len(form.skipped)*skippedSize
 		if shown := form.shown; shown != nil && shown != o {
 			if shown.shownBy++; shown.shownBy == 1 {
@@ -73,9 +90,15 @@ func (o *Object) count(form *trimmed, n int) {
 			}
 		}
 	}
+	if form != nil {
+		form.counted += int32(n)
+	}
 	o.counted += int32(n)
 	f.bytes += int64(n)
 }
+
+// dropped is trimmed.counted of a form that its object has let go of.
+const dropped = -1
 
 const (
 	entrySize   = int(unsafe.Sizeof(trimEntry[trimmed]{}))

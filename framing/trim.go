@@ -8,8 +8,8 @@ import (
 
 // Trim is the form in which some clients get objects: without some fields, and without some objects. Its
 // objects are spliced from the bytes of the whole ones, as lean objects are: see [Lean]. A Trim is
-// immutable and may be used from any goroutine. Its address identifies it. nil is the form of whole
-// objects, of all of them.
+// immutable until it is retired, and may be used from any goroutine. Its address identifies it. nil is
+// the form of whole objects, of all of them.
 type Trim struct {
 	drops []Drop
 	where Where
@@ -19,6 +19,8 @@ type Trim struct {
 	mask  mask
 
 	annotations *mask // in mask
+
+	retired atomic.Bool
 }
 
 // Shape says what a Trim leaves of objects. Paths may be in any order.
@@ -90,10 +92,14 @@ func (s Shape) Trim() *Trim {
 // With returns t with a selection of objects, and quiet or not. in says whether an object may be in the
 // selection, beside [Where]; nil for all. It must give the same answer each time.
 func (t *Trim) With(in func(*Object) bool, quiet bool) *Trim {
-	with := *t
-	with.in, with.quiet = in, quiet
-	return &with
+	return &Trim{drops: t.drops, where: t.where, in: in, quiet: quiet, keeps: t.keeps, mask: t.mask, annotations: t.annotations}
 }
+
+// Retire says that clients of t get others from now on: objects let go of their forms for t when they have
+// one for another Trim made. It may be called from any goroutine.
+func (t *Trim) Retire() { t.retired.Store(true) }
+
+func (t *Trim) isRetired() bool { return t != nil && t.retired.Load() }
 
 // Selects reports whether objects may be outside of the selection of t, which may be nil.
 func (t *Trim) Selects() bool { return t != nil && (t.in != nil || len(t.where.Values) > 0) }
@@ -143,8 +149,8 @@ func (o *Object) splicedFrame(t EventType, splices []splice) Frame {
 
 // trimmed is an object's form for one Trim, made when it is first asked for.
 type trimmed struct {
-	outside bool // of the selection
-	counted bool // in Forms, whose mutex guards it
+	outside bool  // of the selection
+	counted int32 // bytes in Forms, whose mutex guards it; or dropped
 	// Of a Trim whose objects have bytes of their own; nil of an object outside. shown has them, but
 	// perhaps with the resourceVersion of an earlier version that is otherwise the same for clients of
 	// t. Then exact has the object's own, once somebody asks for them.
@@ -324,9 +330,10 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 	case t.owns():
 		return o.owned(t).Frame(typ)
 	}
+	var form *trimmed
 	frames := &o.lean
 	if t != Lean {
-		form := o.as(t, nil)
+		form = o.as(t, nil)
 		if frames = &form.frames; len(form.splices) == 0 && !form.outside {
 			return o.Frame(typ)
 		}
@@ -338,7 +345,7 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 	if kept.Load() == nil {
 		f := o.splicedFrame(typ, o.splices(t, new(spliceBuffer)[:0]))
 		if kept.CompareAndSwap(nil, &f) { // unless another goroutine has made an equal one meanwhile
-			o.count(nil, len(f.Head)+frameSize)
+			o.count(form, len(f.Head)+frameSize)
 		}
 	}
 	return *kept.Load()

@@ -679,6 +679,44 @@ func TestFormsCount(t *testing.T) {
 	}
 }
 
+// An object lets go of its forms for retired Trims when it has another, however many there have been. What is made
+// for a retired one counts as little.
+func TestFormsRetire(t *testing.T) {
+	var asked int
+	var forms framing.Forms
+	o, err := framing.NewScanner(framing.JSON, nil).Item([]byte(`{"kind":"K","apiVersion":"v1","metadata":{"name":"x","resourceVersion":"7"},`+
+		`"spec":{"a":"in","b":1},"data":"`+strings.Repeat("d", 500)+`"}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.CountForms(&forms)
+	use := func(trim *framing.Trim) int64 {
+		o.In(trim, nil)
+		o.TrimmedFrame(trim, framing.Added)
+		return forms.Bytes()
+	}
+	stays, bare := selecting(framing.JSON, &asked), framing.NewTrim(bareMetadata)
+	use(stays)
+	before := use(bare)
+	for range 100 {
+		first, other := selecting(framing.JSON, &asked), framing.NewTrim(bareMetadata)
+		if one := use(first); use(other) > before+2000 || one > before+1000 {
+			t.Fatalf("forms take %d and %d bytes, and took %d", one, forms.Bytes(), before)
+		}
+		first.Retire()
+		other.Retire()
+		use(other)
+		use(first)
+	}
+	if use(selecting(framing.JSON, &asked)) > before+1000 || use(stays) < before {
+		t.Errorf("forms take %d bytes, and took %d", forms.Bytes(), before)
+	}
+	o.ForgetForms()
+	if n := forms.Bytes(); n != 0 {
+		t.Errorf("forms of no object take %d bytes", n)
+	}
+}
+
 // An object is judged once. What is outside of the selection is left out of answers, and what clients see of
 // an object does not differ if only its resourceVersion does.
 func TestSelection(t *testing.T) {

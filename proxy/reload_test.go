@@ -1,10 +1,13 @@
 package proxy_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -141,6 +144,33 @@ func TestReloadViews(t *testing.T) {
 		}
 		p.Watch("/views/some"+bubble.Since, 101).Want("ADDED ns/b 102")
 		p.Passed(0)
+	}, withFlags(flags))
+}
+
+// A hundred views, one after the other, leave nothing behind: no forms of objects, and no metrics.
+func TestReloadManyViews(t *testing.T) {
+	views := func(i int) string {
+		return fmt.Sprintf("views:\n- {name: v%d, quiet: true, resources: [{resource: configmaps, keep: [data, x%d]}]}\n#%s\n", i, i, strings.Repeat("#", i))
+	}
+	write, flags := reloaded(t, views(0))
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		for i := range 10 {
+			p.CMs.Put("ns", fmt.Sprint(i), strings.Repeat("d", 1000))
+		}
+		var first int
+		for i := range 100 {
+			write(views(i))
+			time.Sleep(time.Second)
+			p.Watch("/views/v%d"+bubble.AnyState, i).Await(11)
+			text, forms := metric(p), 0
+			for _, found := range regexp.MustCompile(`(?m)^watchfan_cache_form_bytes{.* (\d+)$`).FindAllStringSubmatch(text, -1) {
+				n, _ := strconv.Atoi(found[1])
+				forms += n
+			}
+			if first = cmp.Or(first, forms); first == 0 || forms > 2*first || strings.Count(text, `watchfan_view_watchers{view="v`) != 1 {
+				t.Fatalf("after %d views, forms take %d bytes, and took %d:\n%s", i, forms, first, text)
+			}
+		}
 	}, withFlags(flags))
 }
 

@@ -41,7 +41,7 @@ type View struct {
 
 // newView returns the view of a valid configuration. set may have its metrics already.
 func newView(set *metrics.Set, c Config) *View {
-	label := fmt.Sprintf("view=%q", c.Name)
+	label := c.label()
 	v := &View{
 		config: c,
 		account: fanout.Account{
@@ -59,10 +59,28 @@ func newView(set *metrics.Set, c Config) *View {
 	for _, p := range c.Resources {
 		v.parts = append(v.parts, parsePart(p))
 	}
-	for _, verb := range []string{"get", "list", "watch", "other"} {
-		v.requests[verb] = set.GetOrCreateCounter(fmt.Sprintf("%s{%s,verb=%q}", requests, label, verb))
+	for _, verb := range verbs {
+		v.requests[verb] = set.GetOrCreateCounter(c.requests(verb))
 	}
 	return v
+}
+
+var verbs = []string{"get", "list", "watch", "other"}
+
+// label and requests are parts of names of the view's metrics.
+func (c Config) label() string { return fmt.Sprintf("view=%q", c.Name) }
+func (c Config) requests(verb string) string {
+	return fmt.Sprintf("%s{%s,verb=%q}", requests, c.label(), verb)
+}
+
+// forget removes the metrics of a view that there is no longer.
+func (v *View) forget(set *metrics.Set) {
+	for _, name := range []string{watchers, sentBytes, quietEvents} {
+		set.UnregisterMetric(name + "{" + v.config.label() + "}")
+	}
+	for _, verb := range verbs {
+		set.UnregisterMetric(v.config.requests(verb))
+	}
 }
 
 // Same reports whether both views are of the same configuration.

@@ -62,12 +62,13 @@ func (vs *Views) Replace(opts *Options) (replaced map[*View]*View) {
 	for name, was := range before {
 		if now.byName[name] == nil {
 			replaced[was] = nil
+			was.forget(vs.set)
 		}
 	}
 	now.names = strings.Join(slices.Sorted(maps.Keys(now.byName)), ", ")
 	vs.now.Store(now)
 	for was := range replaced {
-		was.outdated.Store(true)
+		was.retire()
 	}
 	return replaced
 }

@@ -34,7 +34,7 @@ func viewsConfig(t *testing.T) (file string) {
 }
 
 // inViews is a hostile client's request in a view: any resume, selector, page, form and place, and now and then
-// a name that is no view, or a write.
+// one of a thousand names, most of which are no view, or a write.
 func inViews(a *attacker) request {
 	pick := func(from ...string) string { return from[a.rng.IntN(len(from))] }
 	query := url.Values{}
@@ -53,9 +53,13 @@ func inViews(a *attacker) request {
 		}
 	}
 	query.Set("timeoutSeconds", "1")
+	name := a.rng.IntN(attackViews)
+	if a.rng.IntN(8) == 0 {
+		name = a.rng.IntN(1000)
+	}
 	place := pick("", "namespaces/"+hostileTenants[a.tenant]+"/", "namespaces/"+hostileTenants[a.tenant]+"/", "namespaces/t0/")
 	return request{method: pick(http.MethodGet, http.MethodGet, http.MethodGet, http.MethodDelete), gzip: a.rng.IntN(2) == 0,
-		uri: fmt.Sprintf("/views/v%d/api/v1/%s%s?%s", a.rng.IntN(attackViews+2), place, pick("configmaps", "secrets", "pods"), query.Encode()),
+		uri: fmt.Sprintf("/views/v%d/api/v1/%s%s?%s", name, place, pick("configmaps", "secrets", "pods"), query.Encode()),
 		accept: pick("application/json", protobufType, "application/cbor", "application/json;as=Table;g=meta.k8s.io;v=v1,application/json",
 			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")}
 }

@@ -12,7 +12,8 @@ import (
 // Collection is the objects of one resource.
 type Collection struct {
 	Resource
-	s *Server
+	s     *Server
+	typed bool // see Server.AddTyped
 
 	// Guarded by s.mu.
 	objects map[string]object
@@ -65,6 +66,7 @@ func (c *Collection) putLocked(o object) uint64 {
 	}
 	c.s.rv++
 	o.rv = c.s.rv
+	o.identify(c.Resource)
 	c.objects[o.key()] = o
 	c.changedLocked(change{kind, o})
 	return o.rv
@@ -78,6 +80,7 @@ func (c *Collection) Delete(namespace, name string) uint64 {
 	delete(c.objects, o.key())
 	c.s.rv++
 	o.rv = c.s.rv
+	o.identify(c.Resource)
 	c.changedLocked(change{"DELETED", o})
 	return o.rv
 }
@@ -86,7 +89,7 @@ func (c *Collection) changedLocked(ch change) {
 	c.history = append(c.history, ch)
 	for st := range c.s.streams {
 		if st.collection == c && ch.rv > st.from && (st.namespace == "" || st.namespace == ch.namespace) {
-			st.pushLocked(ch.line(c.Resource))
+			st.pushLocked(st.line(ch))
 		}
 	}
 }
@@ -103,7 +106,7 @@ func (c *Collection) SendBookmark(kinds ...Kind) {
 	defer c.s.mu.Unlock()
 	for st := range c.s.streams {
 		if st.collection == c && slices.Contains(kinds, st.Kind) && c.s.rv > st.from {
-			st.pushLocked(c.Resource.Bookmark(c.s.rv, false))
+			st.pushLocked(st.bookmark(false))
 		}
 	}
 }
@@ -195,6 +198,11 @@ func (c *Collection) list(call *Call, namespace string) {
 	}
 	s.mu.Unlock()
 
+	if c.protobufs(call) {
+		call.W.Header().Set("Content-Type", ProtobufType)
+		_, _ = call.W.Write(c.protobufList(rv, next, objects))
+		return
+	}
 	call.W.Header().Set("Content-Type", "application/json")
 	items := make([]string, len(objects))
 	for i, o := range objects {

@@ -5,8 +5,9 @@
 // [Server] causes the faults that no real kube-apiserver causes on demand. It keeps a few
 // collections in memory under one resourceVersion and serves them as kube-apiserver does:
 // discovery, consistent and paginated lists, watches from a resourceVersion, watch-lists with their
-// end bookmark, the bookmark of a short watch, access reviews. A test injects a fault in one of two
-// ways:
+// end bookmark, the bookmark of a short watch, access reviews. Its objects have a string of data in JSON; those
+// of a collection that [Server.AddTyped] adds are of a type of k8s.io/api, in JSON and protobuf. A test injects
+// a fault in one of two ways:
 //
 //	up.On(proxytest.List, 1, func(c *proxytest.Call) { c.Fail(503, "", "busy", 2) })   // the next list
 //	up.Stream(proxytest.Watch).Send("garbage\n")                                       // an open watch

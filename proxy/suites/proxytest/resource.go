@@ -42,6 +42,8 @@ type object struct {
 
 	generation int    // 0 for none
 	members    string // instead of data: members, as JSON
+
+	typed Typed // instead of all of it; nil for none
 }
 
 func (o object) key() string {
@@ -53,6 +55,9 @@ func (o object) key() string {
 
 // json returns the object as r's watch sends it or, if item is true, as a list has it.
 func (o object) json(r Resource, item bool) string {
+	if o.typed != nil {
+		return o.typedJSON(item)
+	}
 	labels := ""
 	if len(o.labels) > 0 {
 		b, _ := json.Marshal(o.labels) // a map of strings

@@ -1,6 +1,7 @@
 package proxytest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -236,6 +237,19 @@ func (s *Server) stream(c *Collection, kinds ...Kind) *Stream {
 		return newest != nil
 	})
 	return newest
+}
+
+// Streams returns the open streams by which watchfan follows collections, the oldest first.
+func (s *Server) Streams() (open []*Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.streams {
+		if st.Kind == WatchList || st.Kind == Watch {
+			open = append(open, st)
+		}
+	}
+	slices.SortFunc(open, func(a, b *Stream) int { return cmp.Compare(a.number, b.number) })
+	return open
 }
 
 // Reflector waits for the stream by which watchfan follows a collection, and returns it.

@@ -2,7 +2,6 @@ package proxytest
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -19,6 +18,7 @@ type Stream struct {
 	namespace  string
 	number     int // counts up
 	tables     bool
+	protobuf   bool
 
 	// Guarded by s.mu.
 	from       uint64
@@ -91,14 +91,15 @@ func (c *Collection) watch(call *Call, namespace string) {
 		initial = true
 	}
 	st := &Stream{Kind: call.Kind, Query: q, s: s, collection: c, namespace: namespace, from: from,
-		wakec: make(chan struct{}, 1), number: len(s.requests), tables: wantsTables(call.R.Header.Get("Accept")), columns: s.columns}
+		wakec: make(chan struct{}, 1), number: len(s.requests), tables: wantsTables(call.R.Header.Get("Accept")), columns: s.columns,
+		protobuf: c.protobufs(call)}
 	st.beginLocked(initial, bookmarks)
 	if bookmarks && seconds > 0 && seconds < 60 && s.bookmarkAfter >= 0 && c.Resource != Events {
 		//testlint:allow timer the time at which kube-apiserver sends a bookmark
 		defer time.AfterFunc(s.bookmarkAfter, func() {
 			st.do(func() {
 				if s.rv > st.from {
-					st.queue = append(st.queue, c.Resource.Bookmark(s.rv, false))
+					st.queue = append(st.queue, st.bookmark(false))
 				}
 			})
 		}).Stop()
@@ -125,23 +126,22 @@ func (st *Stream) beginLocked(initial, bookmarks bool) {
 	case initial:
 		if st.Query.Get("fieldSelector") == "" {
 			for _, o := range sorted(c.objects, st.namespace) {
-				st.queue = append(st.queue, change{"ADDED", o}.line(c.Resource))
+				st.queue = append(st.queue, st.line(change{"ADDED", o}))
 			}
 		}
 		if bookmarks && s.watchList {
-			st.queue = append(st.queue, c.Resource.Bookmark(s.rv, true))
+			st.queue = append(st.queue, st.bookmark(true))
 		}
 		st.from = s.rv
 	case st.from == 0:
 		st.from = s.rv
 	case st.from < c.floor:
-		message := fmt.Sprintf("too old resource version: %d (%d)", st.from, c.floor)
-		st.queue = append(st.queue, ErrorEvent(http.StatusGone, "Expired", message))
+		st.queue = append(st.queue, st.expired())
 		st.end = true
 	default:
 		for _, ch := range c.history {
 			if ch.rv > st.from && (st.namespace == "" || ch.namespace == st.namespace) {
-				st.queue = append(st.queue, ch.line(c.Resource))
+				st.queue = append(st.queue, st.line(ch))
 			}
 		}
 	}
@@ -149,6 +149,9 @@ func (st *Stream) beginLocked(initial, bookmarks bool) {
 
 func (st *Stream) run(call *Call, timeout time.Duration, delay func(Kind) time.Duration) {
 	call.W.Header().Set("Content-Type", "application/json")
+	if st.protobuf {
+		call.W.Header().Set("Content-Type", ProtobufType+";stream=watch")
+	}
 	call.W.WriteHeader(http.StatusOK)
 	flusher := call.W.(http.Flusher)
 	flusher.Flush()

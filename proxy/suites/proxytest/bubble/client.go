@@ -22,6 +22,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
+	"github.com/watchfan/watchfan/proxy/wire/websocket"
 )
 
 // Request is a request of a client. The zero value of each field but Target is a plain one.
@@ -190,6 +191,7 @@ func (c *Client) serve(handle func(*exchange.Exchange)) {
 		written()
 		c.begin(resp)
 		c.stream.add(chunkPayload(resp.First))
+		c.stream.messages = resp.Messages
 		c.stream.carry(resp.Stream, release)
 	case resp.Detached != nil:
 		written()
@@ -344,8 +346,9 @@ type stream struct {
 	rest    []byte      // not taken yet
 	drained func(error) // Drain's; nil for none
 
-	from  exchange.Stream // of a watch
-	ended func()          // called when from has ended
+	from     exchange.Stream    // of a watch
+	ended    func()             // called when from has ended
+	messages *exchange.Messages // of a WebSocket; nil for another watch
 }
 
 func (s *stream) init() { s.changed = sync.NewCond(&s.mu) }
@@ -463,6 +466,16 @@ func (k *sink) Write(batch [][]byte) (blocked bool, err error) {
 	if s.stalled {
 		to = writerFunc(func(p []byte) { s.rest = append(s.rest, p...) })
 	}
+	if s.messages != nil {
+		var framed websocket.Batch
+		if err := framed.Frame(*s.messages, batch); err != nil {
+			return false, err
+		}
+		for _, b := range framed.Slices {
+			_, _ = to.Write(b)
+		}
+		batch = nil
+	}
 	for len(batch) > 0 {
 		first, second, rest, ok := framing.NextPayload(batch)
 		if !ok {
@@ -501,6 +514,9 @@ func (k *sink) End(reason fanout.Reason, complete bool) {
 		err := io.ErrUnexpectedEOF
 		if complete {
 			err = nil
+		}
+		if complete && s.messages != nil {
+			s.add([]byte(websocket.CloseNormal))
 		}
 		s.end(err)
 		s.from.End(reason, complete)

@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -7,9 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
-	"regexp"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -18,66 +14,56 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// Units of `bench guard`.
-const (
-	unitAsked    = "asked/s"            // requests that the agents want to make
-	unitGot      = "answered/s"         // whole answers to the agents
-	unitRefused  = "refused/s"          // 429 to the agents
-	unitReached  = "reached/s"          // requests of any client that kube-apiserver has answered, less those of a quiet time
-	unitGuardCPU = "cpu-%"              // of watchfan, in percent of a processor
-	unitTheirCPU = "kube-cpu-%"         // of kube-apiserver and etcd
-	unitAdminP99 = "admin-p99-ns"       // of an administrator's requests, each with a new connection
-	unitAdminP50 = "admin-p50-ns"       //
-	unitQuietP99 = "admin-quiet-p99-ns" // of the same without the agents
-	unitOther    = "other-p50-ns"       // of another client's requests
-	unitOtherOf  = "x-other-quiet"      // the same, as a multiple of that without the agents
-)
+// A guardBench is `bench guard`, which replays patterns of agents at kube-apiserver and at watchfan: a
+// cluster with its pods and nodes, and the tokens of its accounts.
+type guardBench struct {
+	common
+	Pods   int           // in the cluster
+	Scale  int           // the agents are divided by it
+	Rounds int           // turns of each pattern
+	Window time.Duration // measured time, without and with the agents
+	Flags  []string      // of watchfan
 
-// guardOptions are the settings of `bench guard`.
-type guardOptions struct {
-	binaries
-	output
-
-	Pods   int            // in the cluster
-	Scale  int            // the agents are divided by it
-	Rounds int            // turns of each pattern
-	Window time.Duration  // measured time, without and with the agents
-	Flags  []string       // of watchfan
-	Only   *regexp.Regexp // patterns to measure, by name
+	*program
+	stage        *server.Stage
+	agent, other string // tokens of users of the dev cluster: one may do everything, one may read
 }
 
-func guardDefaults() *guardOptions {
-	return &guardOptions{binaries: builtBinaries, Pods: 5000, Scale: 10, Rounds: 1, Window: 20 * time.Second,
-		Only: regexp.MustCompile("")}
+func newGuardBench() *guardBench {
+	return &guardBench{common: commonDefaults(), Pods: 5000, Scale: 10, Rounds: 1, Window: 20 * time.Second, stage: new(server.Stage)}
 }
 
-func (o *guardOptions) knobs() knobs {
+func (b *guardBench) knobs() knobs {
 	return knobs{
-		{"pods", &o.Pods, 100, math.MaxInt, "pods in the cluster"},
-		{"scale", &o.Scale, 1, 1000, "what the number of agents is divided by"},
-		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each pattern; results are medians of these rounds"},
+		{"pods", &b.Pods, 100, math.MaxInt, "pods in the cluster"},
+		{"scale", &b.Scale, 1, 1000, "what the number of agents is divided by"},
+		{"rounds", &b.Rounds, 1, math.MaxInt, "turns of each pattern; results are medians of these rounds"},
 	}
 }
 
-// AddFlags adds the flags of `bench guard`.
-func (o *guardOptions) AddFlags(fs *flag.FlagSet) {
-	o.binaries.addFlags(fs)
-	o.output.addFlags(fs)
-	o.knobs().addFlags(fs)
-	addList(fs, &o.Flags, "watchfan-flags", "`flags` of watchfan", func(s string) (string, error) { return s, nil })
-	fs.DurationVar(&o.Window, "window", o.Window, "measured time, without and with the agents")
-	addPattern(fs, &o.Only, "measure only patterns with names that match this `regexp`")
+func (b *guardBench) AddFlags(fs *flag.FlagSet) {
+	b.addFlags(fs, b.knobs())
+	b.addOut(fs)
+	b.addOnly(fs)
+	addList(fs, &b.Flags, "watchfan-flags", "`flags` of watchfan", func(s string) (string, error) { return s, nil })
+	fs.DurationVar(&b.Window, "window", b.Window, "measured time, without and with the agents")
 }
 
-// Validate reports options that cannot be used on this machine.
-func (o *guardOptions) Validate() error {
-	if err := o.knobs().validate(); err != nil {
-		return err
+func (b *guardBench) Validate() error {
+	if b.Window < time.Second || b.Scale < 1 || len(b.patterns()) == 0 && len(b.costs()) == 0 {
+		return errors.New("--window must be at least 1s, --scale 1, and --only must match a pattern")
 	}
-	if o.Window < time.Second || len(o.patterns("")) == 0 && len((&guardBench{opts: o}).costs()) == 0 {
-		return errors.New("--window must be at least 1s, and --only must match a pattern")
-	}
-	return errors.Join(o.output.validate(), o.binaries.validate(true), load.RaiseFileLimit(4*5000/o.Scale))
+	return b.validate(b.knobs(), true, 4*5000/b.Scale)
+}
+
+func (b *guardBench) sections() []*report.Section {
+	return []*report.Section{guardSection(), attributionSection()}
+}
+
+func (b *guardBench) conditions() report.Conditions {
+	c := b.knobs().conditions()
+	c.Add("window", b.Window.String())
+	return c
 }
 
 // guardNodes is the number of Nodes that agents read.
@@ -89,16 +75,16 @@ type pattern struct {
 	load.Habit
 }
 
-// patterns returns the patterns, scaled, for agents with a token.
-func (o *guardOptions) patterns(token string) (all []pattern) {
+// patterns returns the patterns, scaled.
+func (b *guardBench) patterns() (all []pattern) {
 	habit := func(name string, agents int, period time.Duration, target func(agent, n int) string) {
-		h := load.Habit{UserAgent: name + "/v1.0 (linux/amd64) kubernetes/abcdef0", Token: token, Agents: max(1, agents/o.Scale),
-			Period: period, Accept: "application/json", Target: target}
-		if o.Only.MatchString(name) {
+		h := load.Habit{UserAgent: name + "/v1.0 (linux/amd64) kubernetes/abcdef0", Token: b.agent, Clients: max(1, agents/b.Scale),
+			Period: period, Gzip: true, Target: target}
+		if b.Only.MatchString(name) {
 			all = append(all, pattern{name, h})
 		}
 	}
-	pod := func(agent, n int) string { return load.PodPath((agent*7919 + n*31) % o.Pods) }
+	pod := func(agent, n int) string { return load.PodPath((agent*7919 + n*31) % b.Pods) }
 	node := func(agent, n int) string { return fmt.Sprintf("/api/v1/nodes/node-%d", (agent+n)%guardNodes) }
 	habit("list-all", 5000, 15*time.Second, func(int, int) string { return load.PodsPath })
 	habit("get-pods", 900, time.Second, pod)
@@ -112,55 +98,25 @@ func guardSection() *report.Section {
 		Bench: "Guard", Title: "Agents that ask too much",
 		Note: "An administrator asks for a table of a namespace's pods, on a new connection each time. Another client gets a pod.",
 		Columns: []report.Column{
-			report.Col("asked/s", unitAsked, 1), report.Col("answered/s", unitGot, 1), report.Col("429/s", unitRefused, 1),
-			report.Col("reached/s", unitReached, 1), report.Col("watchfan CPU %", unitGuardCPU, 1), report.Col("kube CPU %", unitTheirCPU, 1),
-			report.Col("admin p50 ms", unitAdminP50, 1e-6), report.Col("p99 ms", unitAdminP99, 1e-6), report.Col("quiet p99 ms", unitQuietP99, 1e-6),
-			report.Col("other p50 ms", unitOther, 1e-6), report.Col("of quiet", unitOtherOf, 1),
+			report.Col("asked/s", "asked/s", 1), report.Col("answered/s", "answered/s", 1), report.Col("429/s", "refused/s", 1),
+			report.Col("reached/s", "reached/s", 1), report.Col("watchfan CPU %", "cpu-%", 1), report.Col("kube CPU %", "kube-cpu-%", 1),
+			report.Col("admin p50 ms", "admin-p50-ns", 1e-6), report.Col("p99 ms", "admin-p99-ns", 1e-6),
+			report.Col("quiet p99 ms", "admin-quiet-p99-ns", 1e-6),
+			report.Col("other p50 ms", "other-p50-ns", 1e-6), report.Col("of quiet", "x-other-quiet", 1),
 		},
 	}
 }
 
-// A guardBench is a cluster with its pods and nodes, and the tokens of its accounts.
-type guardBench struct {
-	*program
-	opts         *guardOptions
-	stage        *server.Stage
-	agent, other string // tokens
-}
-
-// runGuard is `bench guard`: it replays patterns of agents at kube-apiserver and at watchfan.
-func runGuard(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o := guardDefaults()
-	if err := parseOptions("guard", o, args, stderr); err != nil {
-		return err
-	}
-	b := &guardBench{program: newProgram(stderr, guardSection(), attributionSection()), opts: o, stage: new(server.Stage)}
-	err := b.run(ctx)
-	c := o.knobs().conditions()
-	c.Add("window", o.Window.String())
-	return b.report(stdout, o.Out, c, err)
-}
-
-func (b *guardBench) run(ctx context.Context) error {
+func (b *guardBench) run(ctx context.Context, p *program) error {
+	b.program = p
 	defer b.stage.Stop()
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	for b.round = 1; b.round <= b.opts.Rounds; b.round++ {
-		for _, p := range b.opts.patterns(b.agent) {
-			for _, peer := range []report.Peer{report.Direct, report.WatchfanTLS} {
-				b.stage.Peer = peer
-				x := report.Sample{Peer: peer, Axes: report.Axes("pattern", p.name, "agents", p.Agents, "period", p.Period)}
-				measured := func() (err error) { x.Metrics, x.Remark, err = b.measure(ctx, p); return err }
-				if peer == report.Direct {
-					x.Err = measured()
-				} else {
-					x.Err = b.stage.Behind(ctx, b.opts.Watchfan, b.opts.Flags, measured)
-				}
-				b.stage.Proxy = nil
-				if err := b.note(ctx, b.stage, "Guard", x); err != nil {
-					return err
-				}
+	for b.round = 1; b.round <= b.Rounds; b.round++ {
+		for _, p := range b.patterns() {
+			if err := b.replay(ctx, p); err != nil {
+				return err
 			}
 		}
 		if err := b.attribution(ctx); err != nil {
@@ -170,9 +126,25 @@ func (b *guardBench) run(ctx context.Context) error {
 	return nil
 }
 
+// replay measures a pattern at both peers.
+func (b *guardBench) replay(ctx context.Context, p pattern) error {
+	for _, b.stage.Peer = range []report.Peer{report.Direct, report.WatchfanTLS} {
+		x := report.Sample{Peer: b.stage.Peer, Axes: report.Axes("pattern", p.name, "agents", p.Clients, "period", p.Period)}
+		measured := func() (err error) { x.Metrics, x.Remark, err = b.measure(ctx, p); return err }
+		if x.Peer == report.Direct {
+			x.Err = measured()
+		} else {
+			x.Err = b.stage.Behind(ctx, b.Watchfan, b.Flags, measured)
+		}
+		if err := b.note(ctx, b.stage, "Guard", x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (b *guardBench) start(ctx context.Context) (err error) {
-	b.say("starting a dev cluster")
-	if b.stage.Cluster, err = server.StartCluster(ctx, b.opts.Devcluster); err != nil {
+	if b.stage.Cluster, err = b.startCluster(ctx, b.Devcluster); err != nil {
 		return err
 	}
 	b.stage.Coll = load.NewCollection(load.ObjectConfigMaps, 96, 0)
@@ -181,29 +153,24 @@ func (b *guardBench) start(ctx context.Context) (err error) {
 	if err = w.Create(ctx, 1860, b.say); err != nil {
 		return err
 	}
-	if err = load.CreatePods(ctx, w, 0, b.opts.Pods, load.NewPod, b.say); err != nil {
+	if err = load.CreatePods(ctx, w, 0, b.Pods, load.NewPod, b.say); err != nil {
 		return err
 	}
 	for i := 0; i < guardNodes && err == nil; i++ {
 		err = w.CreateNode(ctx, fmt.Sprintf("node-%d", i))
 	}
-	if err == nil {
-		b.agent, err = w.Account(ctx, "default", "agent", "cluster-admin")
-	}
-	if err == nil {
-		b.other, err = w.Account(ctx, "default", "other", "cluster-admin")
-	}
-	return err
+	b.agent, b.other = b.stage.Cluster.Tokens["user"], b.stage.Cluster.Tokens["reader"]
+	return errors.Join(err, w.Allow(ctx, "dev-user", "cluster-admin"))
 }
 
 // others are the clients beside the agents.
 func (b *guardBench) others() (admin, other load.Habit) {
-	admin = load.Habit{UserAgent: "kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0", Token: b.stage.Cluster.Token, Agents: 1,
-		Period: 100 * time.Millisecond, Accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Fresh: true,
+	admin = load.Habit{UserAgent: "kubectl/v1.37.2 (linux/amd64) kubernetes/abcdef0", Token: b.stage.Cluster.Token, Clients: 1,
+		Period: 100 * time.Millisecond, Accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Gzip: true, Fresh: true,
 		Target: func(_, n int) string { return fmt.Sprintf("/api/v1/namespaces/team-%02d/pods?limit=500", n%50) }}
-	other = load.Habit{UserAgent: "controller/v1.0 (linux/amd64) kubernetes/abcdef0", Token: b.other, Agents: 2,
-		Period: 100 * time.Millisecond, Accept: "application/json",
-		Target: func(agent, n int) string { return load.PodPath((agent + n*17) % b.opts.Pods) }}
+	other = load.Habit{UserAgent: "controller/v1.0 (linux/amd64) kubernetes/abcdef0", Token: b.other, Clients: 2,
+		Period: 100 * time.Millisecond, Gzip: true,
+		Target: func(agent, n int) string { return load.PodPath((agent + n*17) % b.Pods) }}
 	return admin, other
 }
 
@@ -229,16 +196,16 @@ func (b *guardBench) measure(ctx context.Context, p pattern) ([]report.Metric, s
 	if first := agents.First.Load(); first != nil {
 		remark = fmt.Sprintf("%d failed: %.80s", agents.Failed.Load(), (*first).Error())
 	}
-	seconds := b.opts.Window.Seconds()
+	seconds := b.Window.Seconds()
 	return []report.Metric{
-		report.M(unitAsked, float64(p.Agents)/p.Period.Seconds()), report.M(unitGot, float64(got.Count)/(before+b.opts.Window).Seconds()),
-		report.M(unitRefused, float64(agents.Refused.Load()-refused)/seconds),
-		report.M(unitReached, max(0, busy.reached-quiet.reached)/seconds),
-		report.M(unitGuardCPU, busy.used.Percent(busy.used.CPU["watchfan"])),
-		report.M(unitTheirCPU, busy.used.Percent(busy.used.CPU["kube-apiserver"]+busy.used.CPU["etcd"])),
-		report.M(unitAdminP50, busy.admin.Quantile(0.5)), report.M(unitAdminP99, busy.admin.Quantile(0.99)),
-		report.M(unitQuietP99, quiet.admin.Quantile(0.99)),
-		report.M(unitOther, busy.other.Quantile(0.5)), report.M(unitOtherOf, busy.other.Quantile(0.5)/quiet.other.Quantile(0.5)),
+		report.M("asked/s", float64(p.Clients)/p.Period.Seconds()), report.M("answered/s", float64(got.Count)/(before+b.Window).Seconds()),
+		report.M("refused/s", float64(agents.Refused.Load()-refused)/seconds),
+		report.M("reached/s", max(0, busy.reached-quiet.reached)/seconds),
+		report.M("cpu-%", busy.used.Percent(busy.used.CPU["watchfan"])),
+		report.M("kube-cpu-%", busy.used.Percent(busy.used.CPU["kube-apiserver"]+busy.used.CPU["etcd"])),
+		report.Q("admin-p50-ns", busy.admin, 0.5), report.Q("admin-p99-ns", busy.admin, 0.99),
+		report.Q("admin-quiet-p99-ns", quiet.admin, 0.99), report.Q("other-p50-ns", busy.other, 0.5),
+		report.M("x-other-quiet", float64(busy.other.Quantile(0.5))/float64(quiet.other.Quantile(0.5))),
 	}, remark, nil
 }
 
@@ -246,12 +213,8 @@ func (b *guardBench) measure(ctx context.Context, p pattern) ([]report.Metric, s
 type guardWindow struct {
 	reached      float64 // requests
 	used         measure.Usage
-	admin, other quantiles
+	admin, other *measure.Distribution
 }
-
-type quantiles struct{ *measure.Distribution }
-
-func (q quantiles) Quantile(of float64) float64 { return float64(q.Distribution.Quantile(of)) }
 
 // window measures the others' requests for a while.
 func (b *guardBench) window(ctx context.Context) (w guardWindow, err error) {
@@ -259,24 +222,21 @@ func (b *guardBench) window(ctx context.Context) (w guardWindow, err error) {
 	if err != nil {
 		return w, err
 	}
-	meter, err := measure.StartMeter(b.stage.Processes())
-	if err != nil {
-		return w, err
-	}
-	asksTable, asksPod := b.others()
-	admin, other := asksTable.Start(ctx, b.stage.Endpoint()), asksPod.Start(ctx, b.stage.Endpoint())
-	err = load.Sleep(ctx, b.opts.Window)
-	w.admin, w.other = quantiles{admin.Stop()}, quantiles{other.Stop()}
-	used, failed := meter.Read()
-	w.used = used
-	after, counted := b.reached(ctx)
-	w.reached = after - before
-	for _, a := range []*load.Agents{admin, other} {
-		if first := a.First.Load(); first != nil && err == nil {
-			err = *first
+	w.used, err = metered(b.stage, func() error {
+		asksTable, asksPod := b.others()
+		admin, other := asksTable.Start(ctx, b.stage.Endpoint()), asksPod.Start(ctx, b.stage.Endpoint())
+		err := load.Sleep(ctx, b.Window)
+		w.admin, w.other = admin.Stop(), other.Stop()
+		for _, a := range []*load.Clients{admin, other} {
+			if first := a.First.Load(); first != nil && err == nil {
+				err = *first
+			}
 		}
-	}
-	return w, errors.Join(err, failed, counted)
+		return err
+	})
+	after, failed := b.reached(ctx)
+	w.reached = after - before
+	return w, errors.Join(err, failed)
 }
 
 // reached returns the requests that kube-apiserver has answered, watches included.

@@ -1,25 +1,14 @@
-//go:build linux
-
 package main
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
-	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/proxy/gate/consumers"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
-)
-
-// Units of the attribution of watchfan's CPU.
-const (
-	unitAlone      = "cpu-ns/request"        // of watchfan, while it has only these requests, less that without any
-	unitAttributed = "attributed-ns/request" // of watchfan by its model, beside another program
-	unitOfMeasured = "x-measured"            // the program's share by the model, as a multiple of the one by unitAlone
 )
 
 func attributionSection() *report.Section {
@@ -28,8 +17,8 @@ func attributionSection() *report.Section {
 		Note: "What watchfan attributes to a program beside one that gets what passes through, and what both cost alone. " +
 			"Requests of watches are events.",
 		Columns: []report.Column{
-			report.Col("requests/s", unitGot, 1), report.Col("CPU µs/request alone", unitAlone, 1e-3),
-			report.Col("attributed", unitAttributed, 1e-3), report.Col("of measured", unitOfMeasured, 1),
+			report.Col("requests/s", "answered/s", 1), report.Col("CPU µs/request alone", "cpu-ns/request", 1e-3),
+			report.Col("attributed", "attributed-ns/request", 1e-3), report.Col("of measured", "x-measured", 1),
 		},
 	}
 }
@@ -56,7 +45,7 @@ const (
 // watches is a program with watches, while their objects change. They have a connection each, or share them.
 func (b *guardBench) watches(name string, over *load.Multiplex) costly {
 	return costly{name, load.Name, func(ctx context.Context) (func() int64, func(), error) {
-		f, err := b.stage.NewFleet([]load.Filter{load.Everything}, 0)
+		f, err := b.stage.NewFleet([]load.Filter{load.Everything})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -65,10 +54,8 @@ func (b *guardBench) watches(name string, over *load.Multiplex) costly {
 			f.Close()
 			return nil, nil, err
 		}
-		writing, end := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- b.stage.Writer.Run(writing, f, costlyWrites) }()
-		return func() int64 { return int64(f.Read().Deliveries) }, func() { end(); <-ended; f.Close() }, nil
+		stop := b.stage.Load(ctx, f, costlyWrites)
+		return func() int64 { return int64(f.Read().Deliveries) }, func() { _ = stop(); f.Close() }, nil
 	}}
 }
 
@@ -78,25 +65,25 @@ const alwaysPasses = "/api/v1/nodes/node-1/status"
 // costs returns the programs whose CPU is attributed.
 func (b *guardBench) costs() (all []costly) {
 	add := func(c costly) {
-		if b.opts.Only.MatchString(c.name) {
+		if b.Only.MatchString(c.name) {
 			all = append(all, c)
 		}
 	}
-	habit := func(name string, agents int, period time.Duration, target string, change func(*load.Habit)) {
-		h := load.Habit{UserAgent: name + "/v1.0", Token: b.agent, Agents: agents, Period: period, Accept: "application/json",
+	habit := func(name, target string, change func(*load.Habit)) {
+		h := load.Habit{UserAgent: name + "/v1.0", Token: b.agent, Clients: 5, Period: 20 * time.Millisecond, Gzip: true,
 			Target: func(int, int) string { return target }}
 		change(&h)
 		add(b.habit("cost-"+name, h))
 	}
 	plain := func(*load.Habit) {}
 	const anyState = "?resourceVersion=0"
-	habit("get", 5, 20*time.Millisecond, load.PodPath(0)+anyState, plain)
-	habit("connect", 5, 20*time.Millisecond, load.PodPath(0)+anyState, func(h *load.Habit) { h.Fresh = true })
-	habit("list", 2, 200*time.Millisecond, load.PodsPath+anyState, func(h *load.Habit) { h.Identity = true })
-	habit("list-gzip", 5, 20*time.Millisecond, load.PodsPath+anyState, plain)
-	habit("select", 5, 20*time.Millisecond, load.PodsPath+anyState+load.LabelQuery("app=none"), plain)
-	habit("pass", 5, 20*time.Millisecond, alwaysPasses, plain)
-	habit("newest", 5, 20*time.Millisecond, "", func(h *load.Habit) {
+	habit("get", load.PodPath(0)+anyState, plain)
+	habit("connect", load.PodPath(0)+anyState, func(h *load.Habit) { h.Fresh = true })
+	habit("list", load.PodsPath+anyState, func(h *load.Habit) { h.Gzip, h.Clients, h.Period = false, 2, 200*time.Millisecond })
+	habit("list-gzip", load.PodsPath+anyState, plain)
+	habit("select", load.PodsPath+anyState+load.LabelQuery("app=none"), plain)
+	habit("pass", alwaysPasses, plain)
+	habit("newest", "", func(h *load.Habit) {
 		h.Target = func(_, n int) string {
 			if n == 0 {
 				return load.PodPath(0) + anyState // begins a cache
@@ -104,7 +91,7 @@ func (b *guardBench) costs() (all []costly) {
 			return load.PodPath(0)
 		}
 	})
-	habit("write", 5, 20*time.Millisecond, "/api/v1/nodes/node-2", func(h *load.Habit) { h.Patch = true })
+	habit("write", "/api/v1/nodes/node-2", func(h *load.Habit) { h.Patch = `{"metadata":{"labels":{"at":"%d"}}}` })
 	add(b.watches("cost-watch", nil))
 	add(b.watches("cost-watch-http2", &load.Multiplex{Streams: 50, Flow: load.ClientGoSteps}))
 	return all
@@ -115,7 +102,7 @@ func (b *guardBench) attribution(ctx context.Context) error {
 	b.stage.Peer = report.WatchfanTLS
 	for _, c := range b.costs() {
 		x := report.Sample{Peer: b.stage.Peer, Axes: report.Axes("program", c.name)}
-		x.Err = b.stage.Behind(ctx, b.opts.Watchfan, b.opts.Flags, func() (err error) {
+		x.Err = b.stage.Behind(ctx, b.Watchfan, b.Flags, func() (err error) {
 			x.Metrics, err = b.attribute(ctx, c)
 			return err
 		})
@@ -129,7 +116,7 @@ func (b *guardBench) attribution(ctx context.Context) error {
 // attribute measures nothing, a program alone, another one alone, and both together.
 func (b *guardBench) attribute(ctx context.Context, c costly) ([]report.Metric, error) {
 	_, h := b.others()
-	h.Agents, h.Period = 5, 20*time.Millisecond
+	h.Clients, h.Period = 5, 20*time.Millisecond
 	h.Target = func(int, int) string { return alwaysPasses }
 	other := b.habit("other", h)
 	var uses [4]use
@@ -143,9 +130,9 @@ func (b *guardBench) attribute(ctx context.Context, c costly) ([]report.Metric, 
 	each := func(u use) float64 { return max(u.cpu-idle, 0) / float64(max(u.requests[0], 1)) }
 	first, second := float64(both.requests[0])*each(uses[1]), float64(both.requests[1])*each(uses[3])
 	return []report.Metric{
-		report.M(unitGot, float64(both.requests[0])/b.opts.Window.Seconds()), report.M(unitAlone, 1e9*each(uses[1])),
-		report.M(unitAttributed, 1e9*both.attributed/float64(max(both.requests[0], 1))),
-		report.M(unitOfMeasured, both.attributed/((both.cpu-idle)*first/(first+second))),
+		report.M("answered/s", float64(both.requests[0])/b.Window.Seconds()), report.M("cpu-ns/request", 1e9*each(uses[1])),
+		report.M("attributed-ns/request", 1e9*both.attributed/float64(max(both.requests[0], 1))),
+		report.M("x-measured", both.attributed/((both.cpu-idle)*first/(first+second))),
 	}, nil
 }
 
@@ -171,24 +158,23 @@ func (b *guardBench) use(ctx context.Context, all []costly) (u use, err error) {
 		return u, err
 	}
 	attributed, err := b.attributed(ctx, agent)
-	meter, failed := measure.StartMeter([]measure.Process{b.stage.Proxy.Process})
-	if err = errors.Join(err, failed); err != nil {
-		return u, err
-	}
-	for _, done := range counts {
-		u.requests = append(u.requests, -done())
-	}
-	if err = load.Sleep(ctx, b.opts.Window); err != nil {
-		return u, err
-	}
-	for i, done := range counts {
-		u.requests[i] += done()
-	}
-	used, err := meter.Read()
 	if err != nil {
 		return u, err
 	}
-	u.cpu = used.CPU[b.stage.Proxy.Process.Name].Seconds()
+	used, err := metered(b.stage, func() error {
+		for _, done := range counts {
+			u.requests = append(u.requests, -done())
+		}
+		err := load.Sleep(ctx, b.Window)
+		for i, done := range counts {
+			u.requests[i] += done()
+		}
+		return err
+	})
+	if err != nil {
+		return u, err
+	}
+	u.cpu = used.CPU[b.stage.Peer.Name].Seconds()
 	u.attributed, err = b.attributed(ctx, agent)
 	u.attributed -= attributed
 	return u, err

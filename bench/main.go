@@ -1,14 +1,6 @@
-//go:build linux
-
 // Command bench measures the cost of fanning a watch out. It compares kube-apiserver itself with
 // watchfan in front of it: the same watchers and the same writes, on this machine, in one run.
-// README.md explains each number.
-//
-//	bench run      measures, prints tables and Go benchmark lines
-//	bench list     does the same for lists of all pods
-//	bench scale    compares joins and memory in clusters of several sizes
-//	bench guard      replays agents that ask too much
-//	bench demo     shows a thousand watchers live
+// README.md explains each number. It needs Linux.
 //
 // It starts the servers itself, on loopback, and stops them:
 //
@@ -23,7 +15,7 @@
 //	(parts)  (children) (tables)   (clients) (instruments)
 //
 // Each command has a file of its name, and each part of `bench run` has one: traffic, stalled,
-// crowd, http2, through, storm, egress, nodes and resync. All parts use run and session.
+// http2, through, storm, egress, nodes and resync. All parts use run and session.
 package main
 
 import (
@@ -34,8 +26,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
+	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/bench/server"
 )
 
@@ -54,27 +49,62 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	err := run(ctx, os.Args[1:])
+	// With more threads than cores, the kernel shares the cores fairly between the goroutine that takes
+	// acknowledgements and one that reads watches.
+	runtime.GOMAXPROCS(max(runtime.NumCPU(), 3))
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-var commands = map[string]func(ctx context.Context, args []string, stdout, stderr io.Writer) error{
-	"run": runBench, "list": runList, "scale": runScale, "guard": runGuard, "demo": runDemo,
-	"floor": server.RunFloorServer, stormFrontName: runStormFront, // internal: run starts them
+// A benchmark is a command that measures and reports.
+type benchmark interface {
+	options
+	sections() []*report.Section
+	run(context.Context, *program) error
+	conditions() report.Conditions // after run
+	out() string                   // the name of the report
 }
 
-func run(ctx context.Context, args []string) error {
+var benchmarks = map[string]func() benchmark{
+	"run":   func() benchmark { return defaults() },
+	"list":  func() benchmark { return newListBench() },
+	"scale": func() benchmark { return newScaleBench() },
+	"guard": func() benchmark { return newGuardBench() },
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	command := ""
 	if len(args) > 0 {
-		if command := commands[args[0]]; command != nil {
-			return command(ctx, args[1:], os.Stdout, os.Stderr)
-		}
+		command, args = args[0], args[1:]
 	}
-	fmt.Fprint(os.Stderr, usage)
-	if len(args) > 0 && args[0] != "help" && args[0] != "-h" && args[0] != "--help" {
-		return fmt.Errorf("unknown command %q", args[0])
+	if b := benchmarks[command]; b != nil {
+		return measureAll(ctx, command, b(), args, stdout, stderr)
 	}
-	return nil
+	switch command {
+	case "demo":
+		return runDemo(ctx, args, stdout, stderr)
+	case report.FloorBare.Name: // other commands start it, and the next
+		return server.RunFloorServer(args[0], os.Stdin)
+	case stormFrontName:
+		return load.RunStormClients(ctx, args[0], os.Stdin)
+	}
+	fmt.Fprint(stderr, usage)
+	switch command {
+	case "", "help", "-h", "--help":
+		return nil
+	}
+	return fmt.Errorf("unknown command %q", command)
+}
+
+// measureAll runs a benchmark, and reports what was measured even if something failed.
+func measureAll(ctx context.Context, command string, b benchmark, args []string, stdout, stderr io.Writer) error {
+	if err := parseOptions(command, b, args, stderr); err != nil {
+		return err
+	}
+	p := newProgram(stderr, b.sections()...)
+	err := b.run(ctx, p)
+	return p.report(stdout, b.out(), b.conditions(), err)
 }

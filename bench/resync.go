@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -12,14 +10,6 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// Units of resyncs.
-const (
-	unitResyncCPU    = "cpu-ns/client"     // of the delivering server
-	unitAllResyncCPU = "all-cpu-ns/client" // of all servers
-	unitResyncBytes  = "B/client"
-	unitScaled       = "scaled-cpu-s" // of all servers, in proportion for ResyncScale clients
-)
-
 func resyncSection(o *Options) *report.Section {
 	return &report.Section{
 		Bench: "Resync",
@@ -30,9 +20,9 @@ func resyncSection(o *Options) *report.Section {
 			"Wall time is to the last byte of the last client. One client decompresses its stream and checks it.",
 			o.ResyncScale, o.ResyncScale),
 		Columns: []report.Column{
-			report.Col("CPU ms/client", unitResyncCPU, 1e-6), report.Col("all servers", unitAllResyncCPU, 1e-6),
-			report.Col("MB/client", unitResyncBytes, 1e-6), report.Col("clients", "clients", 1), report.Col("wall s", "wall-ns", 1e-9),
-			report.Col(fmt.Sprintf("CPU-s for %d", o.ResyncScale), unitScaled, 1),
+			report.Col("CPU ms/client", "cpu-ns/client", 1e-6), report.Col("all servers", "all-cpu-ns/client", 1e-6),
+			report.Col("MB/client", "B/client", 1e-6), report.Col("clients", "clients", 1), report.Col("wall s", "wall-ns", 1e-9),
+			report.Col(fmt.Sprintf("CPU-s for %d", o.ResyncScale), "scaled-cpu-s", 1),
 			report.Col("MB/s", "MB/s", 1), report.Col("RSS MiB", "RSS-B", 1.0/(1<<20)),
 		},
 		Costs: 3,
@@ -67,10 +57,15 @@ func (p *program) measureResync(ctx context.Context, st *server.Stage, n int, gz
 	}
 	defer crowd.Close()
 	// One client comes first. A server that fills its cache does so then, and not within the window.
-	if err := warmSync(ctx, st, gzip); err != nil {
+	first, err := load.NewSyncers(st.Endpoint(), 1, gzip, load.AllPods(st.Coll.Objects))
+	if err != nil {
 		return nil, "", err
 	}
-	used, wall, err := crowd.Measure(ctx, server.WithBench(st))
+	defer first.Close()
+	if _, _, err := first.Measure(ctx, nil); err != nil {
+		return nil, "", err
+	}
+	m, err := joined(ctx, st, crowd, n, "client")
 	if err != nil {
 		return nil, "", err
 	}
@@ -78,28 +73,20 @@ func (p *program) measureResync(ctx context.Context, st *server.Stage, n int, gz
 	if gzip && !crowd.Compressed() {
 		remark = "answered without compression"
 	}
-	bytes, all := float64(crowd.Bytes()), float64(report.ServersCPU(&used))
-	count := float64(n)
-	m := []report.Metric{
-		report.M("clients", count), report.M("wall-ns", float64(wall)),
-		report.M(unitResyncCPU, float64(used.CPU[st.Peer.Name])/count),
-		report.M(unitAllResyncCPU, all/count),
-		report.M(unitScaled, all/1e9/count*float64(p.opts.ResyncScale)),
-		report.M(unitResyncBytes, bytes/count), report.M("MB/s", bytes/1e6/wall.Seconds()),
-		report.M("RSS-B", float64(used.RSS[st.Peer.Name])),
-	}
-	return append(m, report.UsageMetrics(&used)...), remark, nil
+	all, _ := report.Find(m, "all-cpu-ns/client")
+	return append(m, report.M("scaled-cpu-s", all/1e9*float64(p.opts.ResyncScale))), remark, nil
 }
 
-// warmSync is a resync of one client.
-func warmSync(ctx context.Context, st *server.Stage, gzip bool) error {
-	one, err := load.NewSyncers(st.Endpoint(), 1, gzip, load.AllPods(st.Coll.Objects))
-	if err != nil {
-		return err
-	}
-	defer one.Close()
-	if err = one.Ask(); err == nil {
-		_, err = one.Await(ctx, func() error { return nil })
-	}
-	return err
+// joined lets n clients ask for their initial events at once, and returns the figures for each, by a name
+// for it.
+func joined(ctx context.Context, st *server.Stage, crowd *load.Syncers, n int, each string) ([]report.Metric, error) {
+	used, wall, err := crowd.Measure(ctx, server.WithBench(st))
+	count, bytes := float64(n), float64(crowd.Bytes())
+	return append([]report.Metric{
+		report.M("clients", count), report.M("wall-ns", float64(wall)),
+		report.M("cpu-ns/"+each, float64(used.CPU[st.Peer.Name])/count),
+		report.M("all-cpu-ns/"+each, float64(report.ServersCPU(&used))/count),
+		report.M("B/"+each, bytes/count), report.M("MB/s", bytes/1e6/wall.Seconds()),
+		report.M("RSS-B", float64(used.RSS[st.Peer.Name])),
+	}, report.UsageMetrics(&used)...), err
 }

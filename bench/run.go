@@ -1,38 +1,32 @@
-//go:build linux
-
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
+	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// runBench is `bench run`. It measures every peer in each round, and reports what was measured even
-// if something failed.
-func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o := defaults()
-	if err := parseOptions("run", o, args, stderr); err != nil {
-		return err
-	}
-	shareCores()
-
-	p := newProgram(stderr, fanoutSection(), idleSection())
-	p.opts = o
+func (o *Options) sections() []*report.Section {
+	all := []*report.Section{fanoutSection(), idleSection()}
 	for _, part := range parts {
-		p.sections = append(p.sections, part.section(o))
+		all = append(all, part.section(o))
 	}
-	var err error
+	return all
+}
+
+// run is `bench run`. It measures every peer in each round.
+func (o *Options) run(ctx context.Context, p *program) (err error) {
+	p.opts = o
 	if o.wants(partTraffic) {
 		err = p.measureTraffic(ctx)
 	}
@@ -40,12 +34,8 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		err = p.measureParts(ctx)
 	}
 	subtractWrites(p.section("Fanout"))
-	return p.report(stdout, o.Out, newConditions(o), err)
+	return err
 }
-
-// shareCores keeps the goroutine that takes acknowledgements from waiting for one that reads watches.
-// With more threads than cores, the kernel shares the cores fairly between them.
-func shareCores() { runtime.GOMAXPROCS(max(runtime.NumCPU(), 3)) }
 
 // partTraffic is the part in which each peer has clusters of its own (traffic.go).
 const partTraffic = "traffic"
@@ -55,33 +45,21 @@ const partTraffic = "traffic"
 type part struct {
 	name    string
 	section func(*Options) *report.Section
-	object  func(*Options) string                                // of the collection; nil is ConfigMaps
+	object  string                                               // of the collection; "" is ConfigMaps
 	flags   func(*Options) []string                              // of watchfan; nil is none
 	measure func(*program, context.Context, *server.Stage) error // one peer
 	after   func(*program, context.Context, *server.Stage) error // all peers; nil is nothing
-	most    func(*Options) int                                   // connections that are open at once
 }
-
-func pods(*Options) string { return load.ObjectPods }
 
 // parts are the parts in their order. Each has a file of its name.
 var parts = []part{
-	{name: "stalled", section: stalledSection, flags: boundedBuffers, measure: (*program).stalled,
-		most: func(o *Options) int { return o.StalledClients }},
-	{name: "crowd", section: crowdSection, flags: oneUser, measure: (*program).crowd,
-		most: func(o *Options) int { return o.HTTP2Crowd/mostStreams + 1 }},
-	{name: "http2", section: http2Section, measure: (*program).http2, after: (*program).http2Floor,
-		most: func(o *Options) int { return o.HTTP2Clients }},
-	{name: "through", section: throughSection, measure: (*program).through, after: (*program).throughNginx,
-		most: func(*Options) int { return 1 }},
-	{name: "storm", section: stormSection, measure: (*program).storm,
-		most: func(o *Options) int { return o.StormClients + o.StormUntouched }},
-	{name: "egress", section: egressSection, object: func(o *Options) string { return o.Object }, measure: (*program).egress,
-		most: func(o *Options) int { return o.EgressClients }},
-	{name: "nodes", section: nodesSection, object: pods, measure: (*program).nodes,
-		most: func(o *Options) int { return o.Nodes }},
-	{name: "resync", section: resyncSection, object: pods, measure: (*program).resync,
-		most: func(o *Options) int { return max(o.ResyncClients, o.ResyncDirect) }},
+	{name: "stalled", section: stalledSection, flags: boundedBuffers, measure: (*program).stalled},
+	{name: "http2", section: http2Section, flags: oneUser, measure: (*program).http2, after: (*program).http2Floor},
+	{name: "through", section: throughSection, measure: (*program).through, after: (*program).throughNginx},
+	{name: "storm", section: stormSection, measure: (*program).storm},
+	{name: "egress", section: egressSection, object: load.ObjectPods, measure: (*program).egress},
+	{name: "nodes", section: nodesSection, object: load.ObjectPods, measure: (*program).nodes},
+	{name: "resync", section: resyncSection, object: load.ObjectPods, measure: (*program).resync},
 }
 
 // partNames are the names of all parts.
@@ -100,7 +78,6 @@ type program struct {
 	say      func(format string, args ...any)
 	round    int
 	sections []*report.Section // in the order of the report
-	audit    *server.AuditLog  // of ConfigMaps, for storms
 	stormy   bool              // the cluster has the objects of storms
 }
 
@@ -111,6 +88,11 @@ func newProgram(w io.Writer, sections ...*report.Section) *program {
 		fmt.Fprintf(w, "%s  round %d  %s\n", report.Clock(time.Since(p.start)), p.round, fmt.Sprintf(format, args...))
 	}
 	return p
+}
+
+func (p *program) startCluster(ctx context.Context, devcluster string) (*server.Cluster, error) {
+	p.say("starting a dev cluster")
+	return server.StartCluster(ctx, devcluster)
 }
 
 // report writes what has been measured, even if something failed.
@@ -141,31 +123,15 @@ func (p *program) measureRound(ctx context.Context) error {
 	wanted := make(map[string][]part) // by object
 	for _, part := range parts {
 		if p.opts.wants(part.name) {
-			object := load.ObjectConfigMaps
-			if part.object != nil {
-				object = part.object(p.opts)
-			}
+			object := cmp.Or(part.object, load.ObjectConfigMaps)
 			wanted[object] = append(wanted[object], part)
 		}
 	}
 	if len(wanted) == 0 {
 		return nil
 	}
-	p.say("starting a dev cluster")
-	var flags []string // of the dev cluster
-	if p.opts.wants("storm") {
-		dir, err := os.MkdirTemp("", "watchfan-bench-audit-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		if p.audit, err = server.NewAuditLog(dir, "configmaps", load.Name); err != nil {
-			return err
-		}
-		flags = p.audit.Flags()
-	}
 	p.stormy = false
-	cluster, err := server.StartCluster(ctx, p.opts.Devcluster, flags...)
+	cluster, err := p.startCluster(ctx, p.opts.Devcluster)
 	if err != nil {
 		return err
 	}
@@ -240,6 +206,18 @@ func (p *program) note(ctx context.Context, st *server.Stage, bench string, x re
 		return st.Alive()
 	}
 	return nil
+}
+
+// metered returns what the servers of a stage and this program use while do runs.
+func metered(st *server.Stage, do func() error) (measure.Usage, error) {
+	meter, err := measure.StartMeter(server.WithBench(st))
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
+		return measure.Usage{}, err
+	}
+	return meter.Read()
 }
 
 func parsePart(s string) (string, error) {

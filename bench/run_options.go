@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -19,9 +17,7 @@ import (
 // Options are the settings of `bench run`: the servers, the load and the measurement. defaults
 // returns the defaults.
 type Options struct {
-	binaries
-	output
-
+	common
 	Peers   []report.Peer // in the order of their turns within a round
 	Clients []int         // numbers of watchers; 0 measures the writes alone
 	Rates   []load.Rate   // of writes; unpaced is as fast as possible
@@ -34,50 +30,42 @@ type Options struct {
 	EventSize int // bytes of one watch event
 	Writers   int // most writes in flight
 	Behind    int // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
-	OwnBehind int // the same for watchfan's watchers, in the parts traffic, http2 and egress; 0 is Behind
-	Readers   int // goroutines that read watches
-	Nice      int // nice value of the goroutine that reads watches; negative needs root
 
 	Parts         []string // of partNames
 	SectionRounds int      // rounds of the parts other than traffic
 	AllFloors     bool     // compare every number of watchers with the floor, and not only the largest
 
-	Offer          int             // most deliveries per second at a paced rate: more watchers get fewer events
-	StalledClients int             // watchers of the stalled part, all in all
-	Stalled        []int           // percentages of them that do not read
-	StalledBound   int             // events that watchfan keeps for a stalled watcher
-	FlushInterval  time.Duration   // watchfan's --flush-interval, in the traffic part
-	Crowd          int             // idle plaintext watchers
-	HTTP2Clients   int             // watchers of the http2 part
-	Streams        int             // watches on each of their connections
-	HTTP2Idle      int             // idle watchers of the http2 part
-	HTTP2Crowd     int             // idle watchers of the http2crowd part
-	Pods           int             // pods in the cluster
-	EgressClients  int             // watchers of all objects in the egress part
-	Object         string          // that they watch: pods or EndpointSlices
-	EgressRates    []load.Rate     // updates that they get
-	Protocols      []load.Protocol // that they speak
-	Lean           []int           // percentages of them without managed fields
-	Nodes          int             // watchers of one node each
-	NodesRate      load.Rate       // status updates, each for one of them
-	ResyncClients  int             // clients that resync at once
-	ResyncDirect   int             // the same at kube-apiserver
-	ResyncScale    int             // clients to which the CPU time is scaled
-	Nginx          string          // path of nginx, for the part through; "" is none
-	StormClients   int             // watches that begin at once
-	StormUntouched int             // watchers that get events meanwhile
+	Offer          int         // most deliveries per second at a paced rate: more watchers get fewer events
+	StalledClients int         // watchers of the stalled part, all in all
+	Stalled        []int       // percentages of them that do not read
+	StalledBound   int         // events that watchfan keeps for a stalled watcher
+	HTTP2Clients   int         // watchers of the http2 part
+	Streams        int         // watches on each of their connections
+	HTTP2Idle      int         // idle watchers of the http2 part
+	HTTP2Crowd     int         // the same once more, at watchfan alone
+	Pods           int         // pods in the cluster
+	EgressClients  int         // watchers of all objects in the egress part
+	EgressRates    []load.Rate // updates that they get
+	Nodes          int         // watchers of one node each
+	NodesRate      load.Rate   // status updates, each for one of them
+	ResyncClients  int         // clients that resync at once
+	ResyncDirect   int         // the same at kube-apiserver
+	ResyncScale    int         // clients to which the CPU time is scaled
+	Nginx          string      // path of nginx, for the part through; "" is none
+	StormClients   int         // watches that begin at once
+	StormUntouched int         // watchers that get events meanwhile
 }
 
 func defaults() *Options {
 	return &Options{
-		binaries: builtBinaries,
-		Peers:    slices.Clone(report.Peers), Clients: []int{1000, 100, 0}, Rates: []load.Rate{50, load.Unpaced}, Rounds: 3,
+		common: commonDefaults(),
+		Peers:  slices.Clone(report.Peers), Clients: []int{1000, 100, 0}, Rates: []load.Rate{50, load.Unpaced}, Rounds: 3,
 		Window: 3 * time.Second, Warmup: time.Second,
 		Objects: 96, EventSize: 1860, Writers: 16, Behind: 8,
 		Parts: slices.Clone(partNames), SectionRounds: 1,
-		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Crowd: 50_000, Pods: 5000,
+		Offer: 50_000, StalledClients: 1000, Stalled: []int{0, 1, 10}, StalledBound: 64, Pods: 5000,
 		HTTP2Clients: 1000, Streams: 50, HTTP2Idle: 10_000, HTTP2Crowd: 100_000,
-		EgressClients: 1000, Object: load.ObjectPods, EgressRates: []load.Rate{20}, Protocols: []load.Protocol{load.HTTP11}, Lean: []int{0},
+		EgressClients: 1000, EgressRates: []load.Rate{20},
 		Nodes: 5000, NodesRate: 300,
 		ResyncClients: 500, ResyncDirect: 20, ResyncScale: 5000,
 		StormClients: 5000, StormUntouched: 500,
@@ -108,14 +96,6 @@ func (o *Options) offered(r load.Rate, watchers int) load.Rate {
 	return load.Rate(max(math.Round(100*float64(o.Offer)/float64(watchers)), 1) / 100) // 0 is unpaced
 }
 
-// behind returns how many writes the watchers of a peer may be behind.
-func (o *Options) behind(p report.Peer) int {
-	if p != report.Direct && o.OwnBehind > 0 {
-		return o.OwnBehind
-	}
-	return o.Behind
-}
-
 // pace returns the first rate that is not unpaced.
 func (o *Options) pace() load.Rate {
 	for _, r := range o.Rates {
@@ -126,48 +106,36 @@ func (o *Options) pace() load.Rate {
 	return 50
 }
 
-// serverKnobs are those that `bench demo` has too.
-func (o *Options) serverKnobs() knobs {
+func (o *Options) knobs() knobs {
 	return knobs{
 		{"objects", &o.Objects, 1, math.MaxInt, "ConfigMaps that are updated in turn"},
 		{"event-size", &o.EventSize, 0, math.MaxInt, "size of one watch event in `bytes`"},
 		{"writers", &o.Writers, 1, math.MaxInt, "most writes in flight"},
-		{"watchfan-behind", &o.OwnBehind, 0, math.MaxInt, "`writes` that watchfan's watchers may be behind " +
-			"in the parts traffic, http2 and egress: it buffers more than ten; 0 is --behind"},
 		{"behind", &o.Behind, 0, math.MaxInt, "`writes` that watchers may be behind, on average, " +
 			"before writers at rate max wait for them; 0 is no limit"},
-		{"reader-nice", &o.Nice, -20, 19, "nice `value` of the goroutine that reads the watches: " +
-			"-15 has it read as soon as clients with machines of their own, and needs root"},
-	}
-}
-
-func (o *Options) knobs() knobs {
-	return append(o.serverKnobs(), knobs{
 		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each peer; results are medians of these rounds"},
 		{"section-rounds", &o.SectionRounds, 1, math.MaxInt, "rounds of the parts other than traffic"},
 		{"offer", &o.Offer, 1, math.MaxInt, "most `deliveries` per second at a paced rate; with more watchers the rate is lower"},
 		{"stalled-bound", &o.StalledBound, 1, math.MaxInt,
 			"`events` that watchfan keeps for a watcher that does not read; its own default takes minutes to reach"},
-		{"crowd", &o.Crowd, 2, math.MaxInt, "idle plaintext watchers, or as many as the limit on open files allows"},
 		{"http2-clients", &o.HTTP2Clients, 1, math.MaxInt, "watchers that share HTTP/2 connections"},
 		{"streams-per-connection", &o.Streams, 1, mostStreams, "watches on each of their connections"},
 		{"http2-idle", &o.HTTP2Idle, 2, math.MaxInt, "idle watchers that share HTTP/2 connections"},
-		{"http2-crowd", &o.HTTP2Crowd, 2, math.MaxInt, "the same in the part crowd"},
+		{"http2-crowd", &o.HTTP2Crowd, 2, math.MaxInt, "the same once more, at watchfan alone"},
 		{"pods", &o.Pods, 1, math.MaxInt, "pods in the cluster for the parts that watch pods"},
-		{"egress-clients", &o.EgressClients, 1, math.MaxInt, "watchers of all objects in the part egress"},
+		{"egress-clients", &o.EgressClients, 1, math.MaxInt, "watchers of all pods in the part egress"},
 		{"nodes", &o.Nodes, 1, math.MaxInt, "watchers that each select one node"},
 		{"resync-clients", &o.ResyncClients, 1, math.MaxInt, "clients that resync at once"},
 		{"resync-direct", &o.ResyncDirect, 1, math.MaxInt, "clients that resync at once at kube-apiserver"},
 		{"storm-clients", &o.StormClients, 1, math.MaxInt, "watches that begin at once"},
 		{"storm-untouched", &o.StormUntouched, 1, math.MaxInt, "watchers that get events meanwhile"},
-	}...)
+	}
 }
 
 // AddFlags adds the flags of `bench run`.
 func (o *Options) AddFlags(fs *flag.FlagSet) {
-	o.binaries.addFlags(fs)
-	o.output.addFlags(fs)
-	o.knobs().addFlags(fs)
+	o.addFlags(fs, o.knobs())
+	o.addOut(fs)
 	addList(fs, &o.Peers, "peers", "servers that are watched, as `name,…`", parsePeer)
 	addList(fs, &o.Clients, "clients", "numbers of watchers, as `n,…`; 0 measures the writes alone",
 		parseNumber(math.MaxInt))
@@ -176,12 +144,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.Warmup, "warmup", o.Warmup, "time of each case before the measurement")
 	addList(fs, &o.Parts, "parts", "parts to measure, as `name,…`", parsePart)
 	addList(fs, &o.Stalled, "stalled", "`percentages` of watchers that do not read", parseNumber(99))
-	fs.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "watchfan's --flush-interval, in the traffic part")
-	fs.StringVar(&o.Object, "egress-object", o.Object, "`resource` that they watch: "+load.ObjectPods+" or "+load.ObjectSlices)
 	addList(fs, &o.EgressRates, "egress-rates", "updates per second that they get, as `n,…`", load.ParseRate)
-	addList(fs, &o.Protocols, "egress-protocols", "versions of HTTP that they speak, as `name,…`; h2 is over TLS alone",
-		load.ParseProtocol)
-	addList(fs, &o.Lean, "lean", "`percentages` of them that ask for objects without managed fields", parseNumber(100))
 	fs.StringVar(&o.Nginx, "nginx", o.Nginx, "`path` of nginx, with which the part through compares; empty: without it")
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
 		func(string) error { o.quick(); return nil })
@@ -189,42 +152,27 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 		func(string) error { o.full(); return nil })
 }
 
-// Validate reports options that cannot be used on this machine. It raises the limit on open files
-// to the number that they need.
+// Validate reports options that cannot be used on this machine.
 func (o *Options) Validate() error {
-	if err := o.knobs().validate(); err != nil {
-		return err
-	}
 	switch {
-	case o.Window < 100*time.Millisecond || o.Warmup < 0 || o.FlushInterval < 0:
-		return errors.New("--window must be at least 100ms, --warmup and --flush-interval not negative")
-	case o.Object != load.ObjectPods && o.Object != load.ObjectSlices:
-		return fmt.Errorf("--egress-object must be %s or %s", load.ObjectPods, load.ObjectSlices)
+	case o.Window < 100*time.Millisecond || o.Warmup < 0:
+		return errors.New("--window must be at least 100ms, --warmup not negative")
 	case o.wants("nodes") && o.Pods < min(50, o.Nodes):
 		return errors.New("--pods must be at least 50, or --nodes if that is less: each write is for the pod of a node")
 	}
 	slices.Sort(o.Clients)
 	slices.Reverse(o.Clients) // a session measures memory when the most watchers come, and then closes some
 	proxies := slices.ContainsFunc(o.Peers, func(p report.Peer) bool { return p != report.Direct })
-	if err := errors.Join(o.output.validate(), o.binaries.validate(proxies)); err != nil {
-		return err
-	}
-	return load.RaiseFileLimit(o.mostClients())
+	return o.validate(o.knobs(), proxies, o.mostClients())
 }
 
-// mostClients returns the most connections that are open at once. The crowd does not count: it
-// opens as many as it can.
+// mostClients returns the most connections that are open at once.
 func (o *Options) mostClients() int {
-	most := 0
-	if o.wants(partTraffic) {
-		most = o.Clients[0]
+	if len(o.Parts) == 1 && o.wants(partTraffic) {
+		return o.Clients[0]
 	}
-	for _, part := range parts {
-		if o.wants(part.name) {
-			most = max(most, part.most(o))
-		}
-	}
-	return most
+	return max(o.Clients[0], o.StalledClients, o.HTTP2Clients, o.HTTP2Crowd/mostStreams+1, o.StormClients+o.StormUntouched,
+		o.EgressClients, o.Nodes, o.ResyncClients, o.ResyncDirect)
 }
 
 func parsePeer(s string) (report.Peer, error) {
@@ -247,11 +195,10 @@ func parseNumber(most int) func(string) (int, error) {
 	}
 }
 
-func newConditions(o *Options) report.Conditions {
+func (o *Options) conditions() report.Conditions {
 	c := o.knobs().conditions()
 	c.Add("window", o.Window.String())
 	c.Add("parts", strings.Join(o.Parts, ","))
-	c.Add("flush-interval", o.FlushInterval.String())
 	c.Add("open-files", fmt.Sprint(load.RoomFor()+load.OtherFiles))
 	return c
 }

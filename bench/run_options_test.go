@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -31,7 +29,7 @@ func TestOptions(t *testing.T) {
 	f := checkOptions(t, defaults)
 	f("")
 	f("", "--quick", "--peers", "watchfan/plain, kube-apiserver/tls", "--clients", "0,10", "--rates", "max,12.5")
-	f("", "--parts", "egress", "--egress-object", "endpointslices", "--egress-protocols", "h1,h2", "--egress-rates", "5,max")
+	f("", "--parts", "egress", "--egress-rates", "5,max")
 	f("want one of kube-apiserver/tls,watchfan/tls,watchfan/plain", "--peers", "kube-apiserver/plain")
 	f("want max or a number", "--rates", "NaN")
 	f("-1 is not from 0", "--clients", "-1")

@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -7,9 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -19,71 +15,66 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// Units of `bench scale`. A request is a watch up to the end of its initial events.
-const (
-	unitRequestCPU    = "cpu-ns/request"     // of the answering server
-	unitAllRequestCPU = "all-cpu-ns/request" // of all servers
-	unitWall          = "wall-ns"            // until the last client has everything
-	unitRequestBytes  = "B/request"
-	unitGrown         = "grown-B"   // of resident memory
-	unitOfObjects     = "x-objects" // the same, as a multiple of the objects' bytes
-)
+// A scaleBench is `bench scale`: a cluster that grows, with a watchfan in front of it. It compares the cost
+// of joins, and the memory, in several sizes.
+type scaleBench struct {
+	common
+	Pods     []int         // in the cluster, from few to many
+	Clients  int           // clients that join at once
+	Direct   int           // the same at kube-apiserver
+	Rounds   int           // turns of each row
+	Patience time.Duration // time after which a row begins no other round
 
-// scaleOptions are the settings of `bench scale`.
-type scaleOptions struct {
-	binaries
-	output
-
-	Pods     []int          // in the cluster, from few to many
-	Clients  int            // clients that join at once
-	Direct   int            // the same at kube-apiserver
-	Rounds   int            // turns of each row
-	Patience time.Duration  // time after which a row begins no other round
-	Only     *regexp.Regexp // rows to measure, by name
+	*program
+	stage *server.Stage
+	empty int64 // resident memory of kube-apiserver without pods
+	pods  int   // that there are
 }
 
-func scaleDefaults() *scaleOptions {
-	return &scaleOptions{binaries: builtBinaries, Pods: []int{10_000, 100_000}, Clients: 500, Direct: 20,
-		Rounds: 3, Patience: 20 * time.Second, Only: regexp.MustCompile("")}
+func newScaleBench() *scaleBench {
+	return &scaleBench{common: commonDefaults(), Pods: []int{10_000, 100_000}, Clients: 500, Direct: 20, Rounds: 3, Patience: 20 * time.Second}
 }
 
-func (o *scaleOptions) knobs() knobs {
+func (s *scaleBench) knobs() knobs {
 	return knobs{
-		{"clients", &o.Clients, 1, math.MaxInt, "clients that join at once"},
-		{"direct-clients", &o.Direct, 1, math.MaxInt, "the same at kube-apiserver, which takes memory and time for each"},
-		{"rounds", &o.Rounds, 1, math.MaxInt, "turns of each row; results are medians of these rounds"},
+		{"clients", &s.Clients, 1, math.MaxInt, "clients that join at once"},
+		{"direct-clients", &s.Direct, 1, math.MaxInt, "the same at kube-apiserver, which takes memory and time for each"},
+		{"rounds", &s.Rounds, 1, math.MaxInt, "turns of each row; results are medians of these rounds"},
 	}
 }
 
-// AddFlags adds the flags of `bench scale`.
-func (o *scaleOptions) AddFlags(fs *flag.FlagSet) {
-	o.binaries.addFlags(fs)
-	o.output.addFlags(fs)
-	o.knobs().addFlags(fs)
-	addList(fs, &o.Pods, "pods", "`numbers` of pods, multiples of "+strconv.Itoa(scaleBlock), strconv.Atoi)
-	fs.DurationVar(&o.Patience, "patience", o.Patience, "time after which a row begins no other round")
-	addPattern(fs, &o.Only, "measure only rows with names that match this `regexp`, as 'join-node|memory'; "+
-		"the benchmark lines have the names")
+func (s *scaleBench) AddFlags(fs *flag.FlagSet) {
+	s.addFlags(fs, s.knobs())
+	s.addOut(fs)
+	s.addOnly(fs)
+	addList(fs, &s.Pods, "pods", "`numbers` of pods, multiples of "+strconv.Itoa(scaleBlock), strconv.Atoi)
+	fs.DurationVar(&s.Patience, "patience", s.Patience, "time after which a row begins no other round")
 	fs.BoolFunc("quick", "one round with 1,000 and 5,000 pods, less than two minutes", func(string) error {
-		o.Pods, o.Clients, o.Rounds = []int{1000, 5000}, 100, 1
+		s.Pods, s.Clients, s.Rounds = []int{1000, 5000}, 100, 1
 		return nil
 	})
 }
 
-// Validate reports options that cannot be used on this machine.
-func (o *scaleOptions) Validate() error {
-	if err := o.knobs().validate(); err != nil {
-		return err
-	}
+func (s *scaleBench) Validate() error {
 	switch {
-	case len(o.Pods) == 0 || slices.ContainsFunc(o.Pods, func(n int) bool { return n < 1 || n%scaleBlock != 0 }):
+	case len(s.Pods) == 0 || slices.ContainsFunc(s.Pods, func(n int) bool { return n < 1 || n%scaleBlock != 0 }):
 		return fmt.Errorf("--pods must be multiples of %d", scaleBlock)
-	case len(o.joins()) == 0 && len(o.forms()) == 0 && len(o.starts()) == 0:
-		return fmt.Errorf("--only %s: no row has such a name", o.Only)
+	case len(s.joins()) == 0 && len(s.forms()) == 0 && len(s.starts()) == 0:
+		return fmt.Errorf("--only %s: no row has such a name", s.Only)
 	}
-	slices.Sort(o.Pods)
-	o.Pods = slices.Compact(o.Pods)
-	return errors.Join(o.output.validate(), o.binaries.validate(true), load.RaiseFileLimit(max(o.Clients, o.Direct)))
+	slices.Sort(s.Pods)
+	s.Pods = slices.Compact(s.Pods)
+	return s.validate(s.knobs(), true, max(s.Clients, s.Direct))
+}
+
+func (s *scaleBench) sections() []*report.Section { return []*report.Section{scaleSection()} }
+
+func (s *scaleBench) conditions() report.Conditions {
+	c := s.knobs().conditions()
+	c.Add("pods", join(s.Pods))
+	c.Add("pods-per-node", fmt.Sprint(scalePerNode))
+	c.Add("patience", s.Patience.String())
+	return c
 }
 
 // A joinRow is a row of clients that begin a watch of any state at once.
@@ -105,8 +96,8 @@ var joinRows = []joinRow{
 }
 
 // joins returns the rows of clients that are measured.
-func (o *scaleOptions) joins() []joinRow {
-	return slices.DeleteFunc(slices.Clone(joinRows), func(r joinRow) bool { return !o.Only.MatchString(r.name) })
+func (s *scaleBench) joins() []joinRow {
+	return slices.DeleteFunc(slices.Clone(joinRows), func(r joinRow) bool { return !s.Only.MatchString(r.name) })
 }
 
 // A scaleForm is a representation whose memory is measured, in a row of its name.
@@ -120,8 +111,8 @@ var scaleForms = []scaleForm{
 
 // forms returns all representations if the memory of one is measured, because each is beside the
 // ones before it.
-func (o *scaleOptions) forms() []scaleForm {
-	if slices.ContainsFunc(scaleForms, func(f scaleForm) bool { return o.Only.MatchString(f.row) }) {
+func (s *scaleBench) forms() []scaleForm {
+	if slices.ContainsFunc(scaleForms, func(f scaleForm) bool { return s.Only.MatchString(f.row) }) {
 		return scaleForms
 	}
 	return nil
@@ -138,41 +129,16 @@ func scaleSection() *report.Section {
 			"restart = a watchfan whose --cache-dir has all pods, until it has listed those of a node, and its memory in all. " +
 			"memory-lean = as memory-json, if the one watch has been lean for 5 minutes.",
 		Columns: []report.Column{
-			report.Col("CPU ms", unitRequestCPU, 1e-6), report.Col("CPU ms of all servers", unitAllRequestCPU, 1e-6), report.Col("time ms", unitWall, 1e-6),
-			report.Col("RSS MiB", unitGrown, 1.0/(1<<20)), report.Col("× the objects' bytes", unitOfObjects, 1),
+			report.Col("CPU ms", "cpu-ns/request", 1e-6), report.Col("CPU ms of all servers", "all-cpu-ns/request", 1e-6), report.Col("time ms", "wall-ns", 1e-6),
+			report.Col("RSS MiB", "grown-B", 1.0/(1<<20)), report.Col("× the objects' bytes", "x-objects", 1),
 		},
 		Costs: 4,
 	}
 }
 
-// A scaleBench is a cluster that grows, with a watchfan in front of it.
-type scaleBench struct {
-	*program
-	opts  *scaleOptions
-	stage *server.Stage
-	empty int64 // resident memory of kube-apiserver without pods
-	pods  int   // that there are
-}
-
-// runScale is `bench scale`. It compares the cost of joins, and the memory, in clusters of several
-// sizes.
-func runScale(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o := scaleDefaults()
-	if err := parseOptions("scale", o, args, stderr); err != nil {
-		return err
-	}
-	s := &scaleBench{program: newProgram(stderr, scaleSection()), opts: o}
-	err := s.run(ctx)
-	c := o.knobs().conditions()
-	c.Add("pods", join(o.Pods))
-	c.Add("pods-per-node", fmt.Sprint(scalePerNode))
-	c.Add("patience", o.Patience.String())
-	return s.report(stdout, o.Out, c, err)
-}
-
-func (s *scaleBench) run(ctx context.Context) error {
-	s.say("starting a dev cluster")
-	cluster, err := server.StartCluster(ctx, s.opts.Devcluster)
+func (s *scaleBench) run(ctx context.Context, p *program) error {
+	s.program = p
+	cluster, err := s.startCluster(ctx, s.Devcluster)
 	if err != nil {
 		return err
 	}
@@ -184,20 +150,20 @@ func (s *scaleBench) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.empty = atRest.RSS[report.Direct.Name]
-	for _, n := range s.opts.Pods {
+	s.empty = atRest[report.Direct.Name]
+	for _, n := range s.Pods {
 		if err := load.CreatePods(ctx, w, s.pods, n, scalePod, s.say); err != nil {
 			return err
 		}
 		s.pods = n
-		if rows := s.opts.joins(); len(rows) > 0 {
-			err = s.stage.Behind(ctx, s.opts.Watchfan, nil, func() error { return s.join(ctx, rows) })
+		if rows := s.joins(); len(rows) > 0 {
+			err = s.stage.Behind(ctx, s.Watchfan, nil, func() error { return s.join(ctx, rows) })
 		}
-		if forms := s.opts.forms(); err == nil && len(forms) > 0 {
-			err = s.stage.Behind(ctx, s.opts.Watchfan, nil, func() error { return s.memory(ctx, forms) })
+		if forms := s.forms(); err == nil && len(forms) > 0 {
+			err = s.stage.Behind(ctx, s.Watchfan, nil, func() error { return s.memory(ctx, forms) })
 		}
 		if err == nil {
-			err = s.start(ctx, s.opts.starts())
+			err = s.start(ctx)
 		}
 		if err != nil {
 			return errors.Join(err, cluster.Child.Alive())
@@ -218,7 +184,7 @@ func (s *scaleBench) join(ctx context.Context, rows []joinRow) error {
 	}
 	for _, row := range rows {
 		begun := time.Now()
-		for s.round = 1; s.round <= s.opts.Rounds && (s.round == 1 || time.Since(begun) < s.opts.Patience); s.round++ {
+		for s.round = 1; s.round <= s.Rounds && (s.round == 1 || time.Since(begun) < s.Patience); s.round++ {
 			for _, p := range []report.Peer{report.Direct, report.WatchfanTLS} {
 				s.stage.Peer = p
 				x := report.Sample{Peer: p, Axes: s.axes(row.name)}
@@ -239,11 +205,11 @@ func (s *scaleBench) axes(row string) []report.Axis { return report.Axes("row", 
 // measureJoin measures the clients of a row. They are connected before: the TLS handshake is not
 // measured.
 func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]report.Metric, error) {
-	st, clients := s.stage, s.opts.Clients
+	st, clients := s.stage, s.Clients
 	if row.lone {
 		clients = 1
 	} else if st.Peer == report.Direct {
-		clients = min(s.opts.Direct, clients)
+		clients = min(s.Direct, clients)
 	}
 	crowd, err := load.NewSyncers(st.Endpoint(), clients, false, func(i int) load.PodSelection {
 		want := row.choice(s.pods, i)
@@ -257,13 +223,7 @@ func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]report.Met
 	if err := load.Sleep(ctx, settleTime); err != nil {
 		return nil, err
 	}
-	used, wall, err := crowd.Measure(ctx, server.WithBench(st))
-	count := float64(clients)
-	return append([]report.Metric{
-		report.M(unitRequestCPU, float64(used.CPU[st.Peer.Name])/count),
-		report.M(unitAllRequestCPU, float64(report.ServersCPU(&used))/count),
-		report.M(unitWall, float64(wall)), report.M(unitRequestBytes, float64(crowd.Bytes())/count), report.M("clients", count),
-	}, report.UsageMetrics(&used)...), err
+	return joined(ctx, st, crowd, clients, "request")
 }
 
 // memory measures the resident memory that each representation adds to a new watchfan, and that of
@@ -288,15 +248,15 @@ func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 		if err != nil {
 			return err
 		}
-		name, own := s.stage.Proxy.Process.Name, bytes-objects
-		grown := map[report.Peer]int64{report.WatchfanTLS: after.RSS[name] - before.RSS[name], report.Direct: after.RSS[report.Direct.Name] - s.empty}
+		name, own := report.WatchfanTLS.Name, bytes-objects
+		grown := map[report.Peer]int64{report.WatchfanTLS: after[name] - before[name], report.Direct: after[report.Direct.Name] - s.empty}
 		before, objects = after, bytes
 		for _, p := range []report.Peer{report.Direct, report.WatchfanTLS} {
 			if p == report.Direct && i > 0 {
 				continue
 			}
 			x := report.Sample{Peer: p, Axes: s.axes(f.row), Metrics: []report.Metric{
-				report.M(unitGrown, float64(grown[p])), report.M("objects-B", own), report.M(unitOfObjects, float64(grown[p])/own)}}
+				report.M("grown-B", float64(grown[p])), report.M("objects-B", own), report.M("x-objects", float64(grown[p])/own)}}
 			if err := s.note(ctx, s.stage, "Scale", x); err != nil {
 				return err
 			}

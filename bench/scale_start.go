@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
-	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/bench/server"
 )
@@ -29,15 +26,15 @@ var startRows = []startRow{
 	{"memory-lean", (*scaleBench).measureLean, false},
 }
 
-func (o *scaleOptions) starts() []startRow {
-	return slices.DeleteFunc(slices.Clone(startRows), func(r startRow) bool { return !o.Only.MatchString(r.name) })
+func (s *scaleBench) starts() []startRow {
+	return slices.DeleteFunc(slices.Clone(startRows), func(r startRow) bool { return !s.Only.MatchString(r.name) })
 }
 
-// start measures rows, each round with a new watchfan. A row begins no other round after the patience.
-func (s *scaleBench) start(ctx context.Context, rows []startRow) error {
-	for _, row := range rows {
+// start measures the rows of starts, each round with a new watchfan. A row begins no other round after the patience.
+func (s *scaleBench) start(ctx context.Context) error {
+	for _, row := range s.starts() {
 		begun := time.Now()
-		for s.round = 1; s.round <= s.opts.Rounds && (s.round == 1 || time.Since(begun) < s.opts.Patience); s.round++ {
+		for s.round = 1; s.round <= s.Rounds && (s.round == 1 || time.Since(begun) < s.Patience); s.round++ {
 			var err error
 			if row.beside {
 				s.stage.Peer = report.Direct
@@ -63,23 +60,23 @@ func (s *scaleBench) noteStart(ctx context.Context, name string, measure func() 
 // memoryMetrics returns memory, also as a multiple of the objects' bytes.
 func (s *scaleBench) memoryMetrics(ctx context.Context, grown int64) ([]report.Metric, error) {
 	objects, err := server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
-	return []report.Metric{report.M(unitGrown, float64(grown)), report.M("objects-B", objects), report.M(unitOfObjects, float64(grown)/objects)}, err
+	return []report.Metric{report.M("grown-B", float64(grown)), report.M("objects-B", objects), report.M("x-objects", float64(grown)/objects)}, err
 }
 
 // measureFill measures the time until a watchfan has all pods, and the most memory that it had meanwhile.
 func (s *scaleBench) measureFill(ctx context.Context) (m []report.Metric, err error) {
-	err = s.stage.Behind(ctx, s.opts.Watchfan, nil, func() error {
+	err = s.stage.Behind(ctx, s.Watchfan, nil, func() error {
 		began := time.Now()
 		if err := fillPods(ctx, s.stage.Proxy, scaleForms[0].accept, 1); err != nil {
 			return err
 		}
 		wall := time.Since(began)
-		peak, err := s.stage.Proxy.Process.Peak()
+		peak, err := s.stage.Proxy.Child.Process().Peak()
 		if err != nil {
 			return err
 		}
 		m, err = s.memoryMetrics(ctx, peak)
-		m = append(m, report.M(unitWall, float64(wall)))
+		m = append(m, report.M("wall-ns", float64(wall)))
 		return err
 	})
 	return m, err
@@ -94,7 +91,7 @@ func (s *scaleBench) measureRestart(ctx context.Context) (m []report.Metric, err
 	}
 	defer os.RemoveAll(dir)
 	flags, file := []string{"--cache-dir=" + dir}, filepath.Join(dir, "v1_pods_json.watch")
-	if err = s.stage.Behind(ctx, s.opts.Watchfan, flags, func() error { return s.keepAndKill(ctx, file) }); err != nil {
+	if err = s.stage.Behind(ctx, s.Watchfan, flags, func() error { return s.keepAndKill(ctx, file) }); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(file)
@@ -106,7 +103,7 @@ func (s *scaleBench) measureRestart(ctx context.Context) (m []report.Metric, err
 		return nil, err
 	}
 	began := time.Now()
-	err = s.stage.Behind(ctx, s.opts.Watchfan, flags, func() error {
+	err = s.stage.Behind(ctx, s.Watchfan, flags, func() error {
 		m, err = s.measureAnswers(ctx, began)
 		return err
 	})
@@ -151,7 +148,7 @@ func (s *scaleBench) measureAnswers(ctx context.Context, began time.Time) ([]rep
 		return nil, err
 	}
 	watched := time.Since(began)
-	peak, err := s.stage.Proxy.Process.Peak()
+	peak, err := s.stage.Proxy.Child.Process().Peak()
 	if err != nil {
 		return nil, err
 	}
@@ -170,8 +167,8 @@ func (s *scaleBench) measureAnswers(ctx context.Context, began time.Time) ([]rep
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.memoryMetrics(ctx, rest.RSS[s.stage.Proxy.Process.Name])
-	return append(m, report.M(unitWall, float64(listed)), report.M("watch-ns", float64(watched)), report.M("peak-B", float64(peak)),
+	m, err := s.memoryMetrics(ctx, rest[report.WatchfanTLS.Name])
+	return append(m, report.M("wall-ns", float64(listed)), report.M("watch-ns", float64(watched)), report.M("peak-B", float64(peak)),
 		report.M("watches", watches)), err
 }
 
@@ -193,19 +190,19 @@ const leanPatience = 8 * time.Minute
 
 // measureLean measures the memory of a watchfan all of whose clients are lean, once it has noticed.
 func (s *scaleBench) measureLean(ctx context.Context) (m []report.Metric, err error) {
-	err = s.stage.Behind(ctx, s.opts.Watchfan, nil, func() error {
+	err = s.stage.Behind(ctx, s.Watchfan, nil, func() error {
 		before, err := s.stage.Rest(ctx)
 		if err != nil {
 			return err
 		}
 		crowd, err := load.NewSyncers(s.stage.Proxy.TLS, 1, false, func(int) load.PodSelection {
-			return load.PodSelection{Query: "&resourceVersion=0", Objects: s.pods, Lean: true}
+			return load.PodSelection{Query: "&resourceVersion=0", Objects: s.pods, View: "/views/lean"}
 		})
 		if err != nil {
 			return err
 		}
 		defer crowd.Close()
-		if _, _, err = crowd.Measure(ctx, []measure.Process{s.stage.Proxy.Process}); err != nil {
+		if _, _, err = crowd.Measure(ctx, nil); err != nil {
 			return err
 		}
 		whole, err := s.memoryMetrics(ctx, 0)
@@ -217,8 +214,8 @@ func (s *scaleBench) measureLean(ctx context.Context) (m []report.Metric, err er
 			return err
 		}
 		after, err := s.stage.Rest(ctx)
-		grown := float64(after.RSS[s.stage.Proxy.Process.Name] - before.RSS[s.stage.Proxy.Process.Name])
-		m = []report.Metric{report.M(unitGrown, grown), report.M("objects-B", objects), report.M(unitOfObjects, grown/objects)}
+		grown := float64(after[report.WatchfanTLS.Name] - before[report.WatchfanTLS.Name])
+		m = []report.Metric{report.M("grown-B", grown), report.M("objects-B", objects), report.M("x-objects", grown/objects)}
 		return err
 	})
 	return m, err

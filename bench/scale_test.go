@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -20,19 +18,19 @@ import (
 )
 
 func TestScaleOptions(t *testing.T) {
-	f := checkOptions(t, scaleDefaults)
+	f := checkOptions(t, newScaleBench)
 	f("")
 	f("", "--quick", "--pods", "2000,1000,2000", "--only", "join|memory")
 	f("must be multiples of 1000", "--pods", "1500")
 	f("--clients must be from 1", "--clients", "0")
 	f("no row has such a name", "--only", "nothing")
 
-	o := scaleDefaults()
+	o := newScaleBench()
 	o.Only = regexp.MustCompile("^memory-json$")
 	if len(o.joins()) != 0 || len(o.forms()) != len(scaleForms) {
 		t.Errorf("%d joins and %d forms are measured", len(o.joins()), len(o.forms()))
 	}
-	o.binaries = binaries{os.Args[0], os.Args[0]}
+	o.Devcluster, o.Watchfan = os.Args[0], os.Args[0]
 	o.Pods = []int{2000, 1000, 2000}
 	if err := o.Validate(); err != nil || join(o.Pods) != "1000,2000" {
 		t.Errorf("got %v, %v", o.Pods, err)
@@ -42,8 +40,6 @@ func TestScaleOptions(t *testing.T) {
 // TestScaleJoins: a row has the CPU of each of its clients, and a client that misses a pod fails it.
 func TestScaleJoins(t *testing.T) {
 	join := func(pods int) ([]report.Metric, error) {
-		o := scaleDefaults()
-		o.Direct = 3
 		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, strings.Repeat(`{"type":"ADDED","object":{}}`+"\n", pods)+
 				`{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
@@ -54,14 +50,15 @@ func TestScaleJoins(t *testing.T) {
 		own := []measure.Process{{Name: report.Direct.Name, PID: os.Getpid()}}
 		e := load.Endpoint{Addr: netip.MustParseAddrPort(upstream.Listener.Addr().String())}
 		st := &server.Stage{Peer: report.Direct, Cluster: &server.Cluster{Endpoint: e, Processes: own}}
-		s := &scaleBench{opts: o, stage: st, pods: scaleBlock}
+		s := newScaleBench()
+		s.Direct, s.stage, s.pods = 3, st, scaleBlock
 		return s.measureJoin(t.Context(), joinRows[1])
 	}
 	m, err := join(scalePerNode)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, unit := range []string{unitRequestCPU, unitAllRequestCPU, unitWall, unitRequestBytes} {
+	for _, unit := range []string{"cpu-ns/request", "all-cpu-ns/request", "wall-ns", "B/request"} {
 		if v, ok := report.Find(m, unit); !ok || v <= 0 {
 			t.Errorf("%s: got %v, %t", unit, v, ok)
 		}

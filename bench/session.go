@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -44,8 +42,8 @@ func (s *session) assemble(l demand) (err error) {
 	if l.filters == nil {
 		l.filters = []load.Filter{load.Everything}
 	}
-	if s.fleet, err = s.NewFleet(l.filters, s.opts.Nice); err == nil {
-		s.fleet.H2, s.fleet.Gzip, s.fleet.Lean = l.h2, l.gzip, l.lean
+	if s.fleet, err = s.NewFleet(l.filters); err == nil {
+		s.fleet.H2, s.fleet.Gzip = l.h2, l.gzip
 	}
 	return err
 }
@@ -62,10 +60,9 @@ func (s *session) disband() {
 type demand struct {
 	clients int
 	rate    load.Rate
-	filters []load.Filter    // of the watchers in turn; nil is everything
-	gzip    bool             // ask for compression
-	lean    func(i int) bool // whether watcher i is lean; nil is none
-	h2      *load.Multiplex  // nil is HTTP/1.1
+	filters []load.Filter   // of the watchers in turn; nil is everything
+	gzip    bool            // ask for compression
+	h2      *load.Multiplex // nil is HTTP/1.1
 }
 
 // under returns the figures of a peer under a load, and a remark.
@@ -110,8 +107,8 @@ func (s *session) idle(ctx context.Context, n int) ([]report.Metric, error) {
 	}
 	name, each := s.Peer.Name, float64(max(n-1, 1))
 	return []report.Metric{
-		report.M(report.UnitMemory, float64(after.RSS[name]-before.RSS[name])/each),
-		report.M("RSS-B", float64(after.RSS[name])), report.M("connected/s", float64(n)/connected.Seconds()),
+		report.M(report.UnitMemory, float64(after[name]-before[name])/each),
+		report.M("RSS-B", float64(after[name])), report.M("connected/s", float64(n)/connected.Seconds()),
 	}, s.fleet.Err()
 }
 
@@ -152,29 +149,46 @@ func (s *session) window(ctx context.Context) (r result, err error) {
 	if err := load.Sleep(ctx, s.warmup); err != nil {
 		return r, err
 	}
-	before, err := s.counts(ctx)
+	w, err := s.begin(ctx)
 	if err != nil {
 		return r, err
 	}
-	meter, err := measure.StartMeter(server.WithBench(s.Stage))
-	if err != nil {
-		return r, err
-	}
-	acked, got := s.Book().Acked.Load(), s.fleet.Read()
 	if err := load.Sleep(ctx, s.opts.Window); err != nil {
 		return r, err
 	}
-	if r.Usage, err = meter.Read(); err != nil {
+	return s.end(ctx, w)
+}
+
+// A window is the begin of one.
+type window struct {
+	meter *measure.Meter
+	acked uint64
+	got   *load.Reading
+	own   ownCounts
+}
+
+func (s *session) begin(ctx context.Context) (w window, err error) {
+	if w.own, err = s.counts(ctx); err != nil {
+		return w, err
+	}
+	w.meter, err = measure.StartMeter(server.WithBench(s.Stage))
+	w.acked, w.got = s.Book().Acked.Load(), s.fleet.Read()
+	return w, err
+}
+
+// end returns what has been used and delivered since the begin of a window.
+func (s *session) end(ctx context.Context, w window) (r result, err error) {
+	if r.Usage, err = w.meter.Read(); err != nil {
 		return r, err
 	}
-	r.writes, r.got = s.Book().Acked.Load()-acked, *s.fleet.Read()
-	r.got.Sub(got)
+	r.writes, r.got = s.Book().Acked.Load()-w.acked, *s.fleet.Read()
+	r.got.Sub(w.got)
 	after, err := s.counts(ctx)
 	if err != nil {
 		return r, err
 	}
-	if n := after.writes - before.writes; n > 0 {
-		r.batch = (after.events - before.events) / n
+	if n := after.writes - w.own.writes; n > 0 {
+		r.batch = (after.events - w.own.events) / n
 	} else if s.Floor != nil {
 		r.batch = s.Floor.Batch
 	}
@@ -190,11 +204,11 @@ func (r *result) metrics(deliverer string) (m []report.Metric) {
 			report.M(report.UnitAllCPU, float64(all)/n),
 			report.M(report.UnitPerCore, n/r.CPU[deliverer].Seconds()),
 			report.M(report.UnitDeliveries, n/seconds),
-			report.M(report.UnitP50, float64(r.got.Latency.Quantile(0.50))),
-			report.M("p90-ns", float64(r.got.Latency.Quantile(0.90))),
-			report.M(report.UnitP99, float64(r.got.Latency.Quantile(0.99))),
-			report.M(report.UnitP999, float64(r.got.Latency.Quantile(0.999))),
-			report.M("p99.99-ns", float64(r.got.Latency.Quantile(0.9999))),
+			report.Q(report.UnitP50, &r.got.Latency, 0.50),
+			report.Q("p90-ns", &r.got.Latency, 0.90),
+			report.Q(report.UnitP99, &r.got.Latency, 0.99),
+			report.Q(report.UnitP999, &r.got.Latency, 0.999),
+			report.Q("p99.99-ns", &r.got.Latency, 0.9999),
 			report.M("early-%", 100*float64(r.got.Early)/n),
 			report.M(report.UnitBytes, float64(r.got.Bytes)/n),
 			report.M("RSS-B", float64(r.RSS[deliverer])))

@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -52,7 +50,7 @@ func (p *program) stalled(ctx context.Context, st *server.Stage) error {
 	return nil
 }
 
-func (p *program) measureStalled(ctx context.Context, st *server.Stage, by load.Protocol, percent int) ([]report.Metric, error) {
+func (p *program) measureStalled(ctx context.Context, st *server.Stage, by string, percent int) ([]report.Metric, error) {
 	s := p.session(st)
 	s.warmup = stalledFill
 	defer s.disband()

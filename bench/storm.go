@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -15,41 +13,23 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// Units of storms.
-const (
-	unitBefore = "before-p99-ns"
-	unitDuring = "during-p99-ns"
-	unitAfter  = "after-p99-ns"
-	unitLive   = "live-ns"
-)
-
 func stormSection(o *Options) *report.Section {
 	return &report.Section{
 		Bench: "Storm",
 		Title: fmt.Sprintf("Storms: %d watches that all come at once, "+
 			"and the latency of %d others with %v events a second meanwhile", o.StormClients, o.StormUntouched, o.pace()),
-		Note: fmt.Sprintf("reconnect = from a resourceVersion, to a running server; "+
-			"informers = with %d initial events each.\n"+
-			"Upstream = lists and watches of the resource that reached kube-apiserver: lanes that fill or follow it; history; "+
-			"versions, which ask how new upstream is (for proofs of freshness, and once for each history); "+
-			"proof lists, which compare collections; and requests passed through.\n"+
-			"Priority = of the process that holds the storm's clients. "+
-			"Normal: they take processor time from the servers and from the reader of the others, "+
-			"unlike clients on their own machines. "+
-			"Idle (SCHED_IDLE): they get only the time that nobody else wants, "+
-			"and the others see the servers' work for the storm without the work of its clients. "+
-			"The storm is then as fast as the remaining time allows (watches/s); "+
-			"a faster one is not measured.\n"+
-			"-floor = the others watch the floor instead, a process that only writes and that no client of the storm meets. "+
-			"Their latency is what the storm does to the machine, with whatever server beside it.", stormObjects),
+		Note: fmt.Sprintf("reconnect = from a resourceVersion, to a running server; informers = with %d initial events each.\n"+
+			"Upstream = lists that kube-apiserver has answered, among them questions how new it is, and watches that it serves more.\n"+
+			"Priority = of the storm's clients. Normal: they take processor time from the servers and from the reader of the others. "+
+			"Idle (SCHED_IDLE): they get only the time that nobody else wants, and the storm is as fast as that allows.\n"+
+			"-floor = the others watch the floor instead, which no client of the storm meets: what the storm does to the machine.", stormObjects),
 		Columns: []report.Column{
-			report.Col("all live s", unitLive, 1e-9), report.Col("p99 ms during", unitDuring, 1e-6), report.Col("CPU ms/watch", "cpu-ns/watch", 1e-6),
-			report.Col("p99 ms before", unitBefore, 1e-6), report.Col("after", unitAfter, 1e-6), report.Col("watches/s", "watches/s", 1),
+			report.Col("all live s", "live-ns", 1e-9), report.Col("p99 ms during", "during-p99-ns", 1e-6), report.Col("CPU ms/watch", "cpu-ns/watch", 1e-6),
+			report.Col("p99 ms before", "before-p99-ns", 1e-6), report.Col("after", "after-p99-ns", 1e-6), report.Col("watches/s", "watches/s", 1),
 			report.Col("during/before", "x", 1), report.Col("p50 ms before", "before-p50-ns", 1e-6),
 			report.Col("during", "during-p50-ns", 1e-6), report.Col("worst ms", "during-max-ns", 1e-6),
-			report.Col("upstream: lanes", "lanes", 1), report.Col("history", "history", 1), report.Col("versions", "versions", 1),
-			report.Col("proof lists", "proof-lists", 1),
-			report.Col("passed", "passed", 1), report.Col("429s", "refused", 1), report.Col("peak RSS MiB", "peak-B", 1.0/(1<<20)),
+			report.Col("upstream: lists", "upstream-lists", 1), report.Col("watches", "upstream-watches", 1),
+			report.Col("429s", "refused", 1), report.Col("peak RSS MiB", "peak-B", 1.0/(1<<20)),
 		},
 		Costs: 3,
 	}
@@ -77,12 +57,14 @@ type storm struct {
 }
 
 // storms are the storms of one peer, in their order.
-var storms = []storm{
-	{stormReconnect, server.PriorityNormal, false}, {stormReconnect, server.PriorityNormal, true},
-	{stormReconnect, server.PriorityIdle, false}, {stormReconnect, server.PriorityIdle, true},
-	{stormInformers, server.PriorityNormal, false}, {stormInformers, server.PriorityNormal, true},
-	{stormInformers, server.PriorityIdle, false}, {stormInformers, server.PriorityIdle, true},
-}
+var storms = func() (all []storm) {
+	for _, kind := range []string{stormReconnect, stormInformers} {
+		for _, priority := range []server.Priority{server.PriorityNormal, server.PriorityIdle} {
+			all = append(all, storm{kind, priority, false}, storm{kind, priority, true})
+		}
+	}
+	return all
+}()
 
 func (s storm) String() string {
 	if s.floor {
@@ -159,11 +141,13 @@ func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n
 		objects = stormObjects
 		uri = stormPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	}
-	front, err := startStormFront(ctx, x.priority, st.Endpoint(), uri, n, objects)
+	e := st.Endpoint()
+	job := load.StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects, Request: load.RequestHead(e, uri, false)}
+	front, err := server.StartHelper(ctx, x.priority, stormFrontName, job, new(load.StormState))
 	if err != nil {
 		return nil, "", err
 	}
-	defer front.stop()
+	defer front.Stop()
 	others := sessions[len(sessions)-1]
 	r := &stormRun{program: p, stage: st, others: others.Stage, fleet: others.fleet, front: front, clients: n}
 	var stops []func() error
@@ -182,13 +166,18 @@ func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n
 	return m, remark, err
 }
 
+// stormFrontName is the command that holds the clients of a storm, and their process in figures. They have
+// a process of their own, because the reader of the untouched watchers must not share one with thousands
+// of goroutines.
+const stormFrontName = "storm-front"
+
 // A stormRun is one storm while events are written.
 type stormRun struct {
 	*program
 	stage   *server.Stage
-	others  *server.Stage // what the untouched watch: stage or a floor
-	fleet   *load.Fleet   // the untouched
-	front   *stormFront
+	others  *server.Stage  // what the untouched watch: stage or a floor
+	fleet   *load.Fleet    // the untouched
+	front   *server.Helper // its clients
 	clients int
 }
 
@@ -212,7 +201,8 @@ func (r *stormRun) measure(ctx context.Context) ([]report.Metric, string, error)
 		return nil, "", err
 	}
 	before := r.fleet.Read()
-	if _, err := r.audit.Count(); err != nil {
+	lists, watches, err := r.upstream(ctx)
+	if err != nil {
 		return nil, "", err
 	}
 	o, err := r.storm(ctx)
@@ -220,7 +210,7 @@ func (r *stormRun) measure(ctx context.Context) ([]report.Metric, string, error)
 		return nil, "", err
 	}
 	during := r.fleet.Read()
-	requests, err := r.audit.Count()
+	moreLists, moreWatches, err := r.upstream(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -232,15 +222,23 @@ func (r *stormRun) measure(ctx context.Context) ([]report.Metric, string, error)
 		remark = fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
 	}
 	m := []report.Metric{
-		report.M(unitLive, float64(o.live)), report.M("watches/s", clients/o.live.Seconds()),
+		report.M("live-ns", float64(o.live)), report.M("watches/s", clients/o.live.Seconds()),
 		report.M("refused", float64(o.done.Refused)), report.M("peak-B", float64(o.peak)),
 		report.M("cpu-ns/watch", float64(o.used.CPU[r.stage.Peer.Name])/clients),
-	}
-	for _, kind := range server.AuditKinds {
-		m = append(m, report.M(kind, float64(requests[kind])))
+		report.M("upstream-lists", moreLists-lists), report.M("upstream-watches", moreWatches-watches),
 	}
 	m = append(m, stormNotice(calm, before, during, r.fleet.Read())...)
 	return append(m, report.UsageMetrics(&o.used)...), remark, r.fleet.Err()
+}
+
+// upstream returns the lists of the resource that kube-apiserver has answered, and its open watches.
+func (r *stormRun) upstream(ctx context.Context) (lists, watches float64, err error) {
+	e, ofResource := r.stage.Cluster.Endpoint, `resource="configmaps"`
+	if lists, err = server.Sum(ctx, e, "apiserver_request_total", ofResource, `verb="LIST"`); err != nil {
+		return 0, 0, err
+	}
+	watches, err = server.Sum(ctx, e, "apiserver_longrunning_requests", ofResource, `verb="WATCH"`)
+	return lists, watches, err
 }
 
 // stormNotice returns the latency of the untouched before a storm (from calm to before), during it
@@ -251,7 +249,7 @@ func stormNotice(calm, before, during, after *load.Reading) []report.Metric {
 	before.Sub(calm)
 	q := func(r *load.Reading, q float64) float64 { return float64(r.Latency.Quantile(q)) }
 	return []report.Metric{
-		report.M(unitBefore, q(before, 0.99)), report.M(unitDuring, q(during, 0.99)), report.M(unitAfter, q(after, 0.99)),
+		report.M("before-p99-ns", q(before, 0.99)), report.M("during-p99-ns", q(during, 0.99)), report.M("after-p99-ns", q(after, 0.99)),
 		report.M("before-p50-ns", q(before, 0.5)), report.M("during-p50-ns", q(during, 0.5)),
 		report.M("during-max-ns", q(during, 1)), report.M("x", q(during, 0.99)/max(q(before, 0.99), 1)),
 	}
@@ -259,13 +257,13 @@ func stormNotice(calm, before, during, after *load.Reading) []report.Metric {
 
 // storm lets the clients connect, and returns when all are live.
 func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
-	meter, err := measure.StartMeter(append(r.processes(), r.front.process()))
+	meter, err := measure.StartMeter(append(r.processes(), r.front.Process()))
 	if err != nil {
 		return o, err
 	}
 	begin := time.Now()
-	r.front.begin()
-	o.done, err = r.front.await(ctx, r.clients, func() error {
+	r.front.Orders.Write([]byte("\n"))
+	o.done, err = r.await(ctx, func() error {
 		used, err := meter.Read()
 		o.peak = max(o.peak, used.RSS[r.stage.Peer.Name])
 		return err
@@ -276,6 +274,22 @@ func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
 	o.live = time.Unix(0, o.done.LastLive).Sub(begin)
 	o.used, err = meter.Read()
 	return o, err
+}
+
+// await waits until all clients have become live, and calls progress meanwhile.
+func (r *stormRun) await(ctx context.Context, progress func() error) (st load.StormState, err error) {
+	for {
+		if err = errors.Join(r.front.State(&st), progress(), r.front.Alive()); err != nil {
+			return st, err
+		}
+		if st.Opened >= int64(r.clients) {
+			return st, nil
+		}
+		if err := load.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return st, fmt.Errorf("%d of %d watches live, %d refused, %d failed (%s): %w",
+				st.Opened, r.clients, st.Refused, st.Failed, st.FirstError, context.Cause(ctx))
+		}
+	}
 }
 
 // A stormOutcome is the cost of a storm.

@@ -1,22 +1,14 @@
-//go:build linux
-
 package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/bench/server"
-)
-
-const (
-	unitAskCPU    = "cpu-ns/request"     // of the process that clients speak to
-	unitAskAllCPU = "all-cpu-ns/request" // of all servers
-	unitAskP50    = "request-p50-ns"
-	unitAskP99    = "request-p99-ns"
-	unitToNginx   = "cpu/nginx-cpu" // in the same round
 )
 
 func throughSection(o *Options) *report.Section {
@@ -28,18 +20,26 @@ func throughSection(o *Options) *report.Section {
 			"patch-and-read also waits for the event on a watch through the same server. " +
 			"CPU is that of the process that clients speak to; kube-apiserver's own is that of the whole request.",
 		Columns: []report.Column{
-			report.Col("CPU µs/request", unitAskCPU, 1e-3), report.Col("all servers", unitAskAllCPU, 1e-3),
-			report.Col("p50 ms", unitAskP50, 1e-6), report.Col("p99 ms", unitAskP99, 1e-6),
-			report.Col("requests/s", "requests/s", 1), report.Col("CPU of nginx's", unitToNginx, 1),
+			report.Col("CPU µs/request", "cpu-ns/request", 1e-3), report.Col("all servers", "all-cpu-ns/request", 1e-3),
+			report.Col("p50 ms", "request-p50-ns", 1e-6), report.Col("p99 ms", "request-p99-ns", 1e-6),
+			report.Col("requests/s", "requests/s", 1), report.Col("CPU of nginx's", "cpu/nginx-cpu", 1),
 		},
 		Costs: 4,
 	}
 }
 
-// throughAsks are what the part asks, in its order.
-var throughAsks = []load.Ask{
-	{Clients: 1}, {Clients: 16}, {Clients: 8, Write: true}, {Clients: 1, Write: true, Read: true},
+// An askCase is what clients ask one after the other: each its own object of the collection.
+type askCase struct {
+	name    string
+	clients int
 }
+
+// askCases are what the part asks, in its order. In the last one a client waits until a watch of the
+// collection, through the same server, has brought what it has written: as long as a controller that reads
+// its own writes from its informers.
+var askCases = []askCase{{"get", 1}, {"get", 16}, {"patch", 8}, {patchAndRead, 1}}
+
+const patchAndRead = "patch-and-read"
 
 // through measures one peer over TLS. Nothing is cached until the last case, because nobody has watched
 // ConfigMaps at this watchfan. nginx has no part in that: it gathers the events of a watch.
@@ -47,14 +47,12 @@ func (p *program) through(ctx context.Context, st *server.Stage) error {
 	if !st.Peer.TLS {
 		return nil
 	}
-	askers := load.NewAskers(st.Endpoint(), st.Coll)
-	defer askers.Close()
-	for _, ask := range throughAsks {
-		if ask.Read && st.Peer == report.Nginx {
+	for _, ask := range askCases {
+		if ask.name == patchAndRead && st.Peer == report.Nginx {
 			continue
 		}
-		x := report.Sample{Peer: st.Peer, Axes: report.Axes("request", ask, "at-a-time", ask.Clients)}
-		x.Metrics, x.Err = p.measureThrough(ctx, st, askers, ask)
+		x := report.Sample{Peer: st.Peer, Axes: report.Axes("request", ask.name, "at-a-time", ask.clients)}
+		x.Metrics, x.Err = p.measureThrough(ctx, st, ask)
 		if err := p.note(ctx, st, "Through", x); err != nil {
 			return err
 		}
@@ -62,30 +60,54 @@ func (p *program) through(ctx context.Context, st *server.Stage) error {
 	return nil
 }
 
-func (p *program) measureThrough(ctx context.Context, st *server.Stage, askers *load.Askers, ask load.Ask) (
-	[]report.Metric, error) {
-	if _, err := askers.Run(ctx, ask, p.opts.Warmup); err != nil {
+func (p *program) measureThrough(ctx context.Context, st *server.Stage, ask askCase) ([]report.Metric, error) {
+	clients := load.Habit{Clients: ask.clients, Shared: true,
+		Target: func(i, _ int) string { return st.Coll.ObjectPath(i) }}.At(st.Endpoint())
+	defer clients.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if ask.name != "get" {
+		clients.Patch = `{"data":{"turn":"%d"}}`
+	}
+	if ask.name == patchAndRead {
+		came, err := clients.Follow(ctx, st.Coll.Path())
+		if err != nil {
+			return nil, err
+		}
+		clients.Read = func(answer []byte) error { return awaitVersion(answer, came) }
+	}
+	if _, err := clients.For(ctx, p.opts.Warmup); err != nil {
 		return nil, err
 	}
-	meter, err := measure.StartMeter(server.WithBench(st))
-	if err != nil {
-		return nil, err
-	}
-	took, err := askers.Run(ctx, ask, p.opts.Window)
-	if err != nil {
-		return nil, err
-	}
-	used, err := meter.Read()
+	var took *measure.Distribution
+	used, err := metered(st, func() (err error) {
+		took, err = clients.For(ctx, p.opts.Window)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	n := float64(took.Count)
 	return append([]report.Metric{
-		report.M(unitAskCPU, float64(used.CPU[st.Peer.Name])/n),
-		report.M(unitAskAllCPU, float64(report.ServersCPU(&used))/n),
-		report.M(unitAskP50, float64(took.Quantile(0.5))), report.M(unitAskP99, float64(took.Quantile(0.99))),
+		report.M("cpu-ns/request", float64(used.CPU[st.Peer.Name])/n),
+		report.M("all-cpu-ns/request", float64(report.ServersCPU(&used))/n),
+		report.Q("request-p50-ns", took, 0.5), report.Q("request-p99-ns", took, 0.99),
 		report.M("requests/s", n/used.Window.Seconds()),
 	}, report.UsageMetrics(&used)...), nil
+}
+
+// awaitVersion waits until a watch has brought an object that was answered.
+func awaitVersion(answer []byte, came <-chan uint64) error {
+	var written load.Versioned
+	if err := json.Unmarshal(answer, &written); err != nil {
+		return err
+	}
+	for version := range came {
+		if version >= written.Metadata.ResourceVersion {
+			return nil
+		}
+	}
+	return errors.New("the watch has ended")
 }
 
 // throughNginx measures nginx, if it is installed, and compares watchfan's CPU of the round with it.
@@ -104,6 +126,6 @@ func (p *program) throughNginx(ctx context.Context, st *server.Stage) (err error
 	if err := p.through(ctx, st); err != nil {
 		return err
 	}
-	p.section("Through").AddRatio(unitToNginx, unitAskCPU, report.WatchfanTLS, report.Nginx)
+	p.section("Through").AddRatio("cpu/nginx-cpu", "cpu-ns/request", report.WatchfanTLS, report.Nginx)
 	return nil
 }

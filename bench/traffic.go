@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -110,9 +108,9 @@ func newStage(ctx context.Context, o *Options, p report.Peer) (s *server.Stage, 
 	if s.Cluster, err = server.StartCluster(ctx, o.Devcluster); err != nil {
 		return s, err
 	}
-	s.Writer = load.NewWriter(s.Cluster.Endpoint, s.Coll, load.NewAcks(), o.Writers, o.behind(p))
+	s.Writer = load.NewWriter(s.Cluster.Endpoint, s.Coll, load.NewAcks(), o.Writers, o.Behind)
 	if err = s.Writer.Create(ctx, o.EventSize, nil); err == nil && p != report.Direct {
-		s.Proxy, err = server.StartProxy(ctx, o.Watchfan, s.Cluster, "--flush-interval="+o.FlushInterval.String())
+		s.Proxy, err = server.StartProxy(ctx, o.Watchfan, s.Cluster)
 	}
 	return s, err
 }

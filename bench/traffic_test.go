@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -41,7 +39,7 @@ func TestSubtractWrites(t *testing.T) {
 		for _, r := range []load.Rate{50, load.Unpaced} {
 			watched := []report.Metric{report.M(report.UnitAllCPU, 20_000), report.M(report.UnitWrites, 50), report.M(report.UnitDeliveries, 50_000)}
 			s.Add(report.Sample{Peer: report.WatchfanTLS, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
-				report.Sample{Peer: report.FloorTLS, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
+				report.Sample{Peer: report.FloorBare, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
 				report.Sample{Peer: report.Direct, Round: round, Axes: report.Axes("clients", 0, "rate", r),
 					Metrics: []report.Metric{report.M(report.UnitWriteCPU, float64(round)*1e6), report.M(report.UnitWrites, 50)}})
 		}

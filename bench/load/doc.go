@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package load makes the load of the benchmarks: the clients of a server, and the writes that they
 // see. It knows addresses and objects, and nothing of the servers behind them, of peers, or of reports.
 //

@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -12,6 +10,12 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+)
+
+// The versions of HTTP, as in results.
+const (
+	HTTP11 = "h1"
+	HTTP20 = "h2" // over TLS alone
 )
 
 // An Endpoint is the address of a server and the credentials for it.
@@ -84,8 +88,8 @@ func (e Endpoint) client() *http.Client {
 }
 
 // TlsConfig returns the configuration of an HTTP/1.1 client.
-func TlsConfig(addr netip.AddrPort, roots *x509.CertPool) *tls.Config {
-	return &tls.Config{ServerName: addr.Addr().String(), RootCAs: roots, NextProtos: []string{"http/1.1"}}
+func TlsConfig(addr netip.Addr, roots *x509.CertPool) *tls.Config {
+	return &tls.Config{ServerName: addr.String(), RootCAs: roots, NextProtos: []string{"http/1.1"}}
 }
 
 // Loopback parses the URL of a server. A server that is not on loopback is an error.

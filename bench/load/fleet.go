@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -7,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,13 +23,9 @@ type Fleet struct {
 	endpoint Endpoint
 	coll     *Collection
 	filters  []Filter
-	Gzip     bool             // ask for compression
-	Lean     func(i int) bool // whether watcher i is lean; nil is none
-	H2       *Multiplex       // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
+	Gzip     bool       // ask for compression
+	H2       *Multiplex // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
 	reader   *reader
-
-	stop    atomic.Bool
-	running sync.WaitGroup
 
 	// These change only while nothing is written.
 	Watchers []*Watch
@@ -40,19 +33,15 @@ type Fleet struct {
 	fan      []int64    // for each object, the number of watchers that get its events
 
 	expected atomic.Int64 // deliveries of all writes so far
-
-	Lost     atomic.Int64
-	mu       sync.Mutex
-	firstErr error // of the first watcher lost; guarded by mu
 }
 
-// NewFleet starts the reader of a fleet without watchers, with a nice value. close must be called.
-func NewFleet(e Endpoint, coll *Collection, filters []Filter, a *Acks, nice int) (f *Fleet, err error) {
+// NewFleet starts the reader of a fleet without watchers. Close must be called.
+func NewFleet(e Endpoint, coll *Collection, filters []Filter, a *Acks) (f *Fleet, err error) {
 	f = &Fleet{endpoint: e, coll: coll, filters: filters, fan: make([]int64, coll.Objects)}
-	if f.reader, err = newReader(a, nice, f.lose); err != nil {
+	if f.reader, err = newReader(a); err != nil {
 		return nil, err
 	}
-	f.running.Go(func() { f.reader.run(&f.stop) })
+	f.reader.start()
 	return f, nil
 }
 
@@ -64,28 +53,19 @@ func (f *Fleet) Close() {
 			f.reader.remove(c)
 		}
 	}
-	f.stop.Store(true)
-	f.running.Wait()
+	f.reader.close()
 }
 
-// lose records a watcher that ended or got a wrong event. Any goroutine may call it.
-func (f *Fleet) lose(err error) {
-	f.Lost.Add(1)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.firstErr == nil {
-		f.firstErr = err
-	}
-}
+// Lost returns the number of watchers that ended or got a wrong event. Any goroutine may call it.
+func (f *Fleet) Lost() int64 { return f.reader.lost.Load() }
 
-// Err returns a lostError if a watcher is lost. Any goroutine may call it.
+// Err returns a LostError if a watcher is lost. Any goroutine may call it.
 func (f *Fleet) Err() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.firstErr == nil {
+	first := f.reader.err()
+	if first == nil {
 		return nil
 	}
-	return &LostError{f.Lost.Load(), len(f.Watchers), f.firstErr}
+	return &LostError{f.Lost(), len(f.Watchers), first}
 }
 
 // A LostError reports watchers that ended or got a wrong event.
@@ -125,7 +105,7 @@ func (f *Fleet) growConnections(ctx context.Context, grown []*Watch, rv string, 
 	return InParallel(ctx, len(f.Watchers), len(grown), func(_ context.Context, i int) error {
 		w, early, err := f.request(i, rv).open()
 		if err == nil {
-			w.last = slices.Clone(seqs)
+			w.last, w.end = slices.Clone(seqs), func() { f.reader.remove(w) }
 			err = f.reader.add(w, early)
 		}
 		if err != nil {
@@ -152,7 +132,7 @@ func (f *Fleet) growStreams(ctx context.Context, grown []*Watch, rv string, seqs
 		for j := first; j < min((i+1)*each, len(grown)); j++ {
 			requests = append(requests, f.request(j, rv))
 		}
-		opened, err := f.conns[i].open(ctx, f.reader, requests, seqs, false)
+		opened, err := f.conns[i].open(ctx, requests, seqs, false)
 		if err != nil {
 			return fmt.Errorf("connection %d: %w", i, err)
 		}
@@ -168,9 +148,8 @@ const perAddress = 20_000
 
 // request returns the request of watcher i.
 func (f *Fleet) request(i int, rv string) watchRequest {
-	q := watchRequest{endpoint: f.endpoint, path: f.coll.path(), version: rv, gzip: f.Gzip}
+	q := watchRequest{endpoint: f.endpoint, path: f.coll.Path(), version: rv, gzip: f.Gzip}
 	q.filter = f.filters[i%len(f.filters)]
-	q.lean = f.Lean != nil && f.Lean(i)
 	if address := 1 + i/perAddress; address > 1 {
 		q.dialer.From = netip.AddrFrom4([4]byte{127, 0, 0, byte(address)})
 	}
@@ -190,7 +169,7 @@ func (f *Fleet) Inflated() (n int) {
 // Shrink closes watches until there are n.
 func (f *Fleet) Shrink(n int) {
 	for i := n; i < len(f.Watchers); i++ {
-		f.Watchers[i].over.end(f.Watchers[i], f.reader)
+		f.Watchers[i].end()
 	}
 	f.Watchers = f.Watchers[:min(n, len(f.Watchers))]
 	f.countFan()

@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -13,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
 )
 
 // A scriptedServer lists a collection and serves watches. The test writes the lines of each watch.
@@ -41,7 +37,7 @@ func newScriptedServer(t *testing.T, secure bool) (*scriptedServer, Endpoint) {
 	if secure {
 		roots := x509.NewCertPool()
 		roots.AddCert(s.Certificate())
-		e.TLS = TlsConfig(e.Addr, roots)
+		e.TLS = TlsConfig(e.Addr.Addr(), roots)
 	}
 	return s, e
 }
@@ -100,7 +96,7 @@ func startFleet(t *testing.T, by access, n int, filters []Filter) (*scriptedServ
 	t.Helper()
 	s, e := newScriptedServer(t, by != plain)
 	a := NewAcks()
-	f, err := NewFleet(e, s.coll, filters, a, 0)
+	f, err := NewFleet(e, s.coll, filters, a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,67 +186,15 @@ var away = Endpoint{Addr: netip.MustParseAddrPort("192.0.2.1:443")}
 
 func TestConnectRefused(t *testing.T) {
 	s, e := newScriptedServer(t, false)
-	old := watchRequest{endpoint: e, path: s.coll.path(), version: "6", filter: Everything}
+	old := watchRequest{endpoint: e, path: s.coll.Path(), version: "6", filter: Everything}
 	if _, _, err := old.open(); err == nil || !strings.Contains(err.Error(), "410 Gone") {
 		t.Errorf("watch from an old resourceVersion: got %v want 410 Gone", err)
 	}
-	elsewhere := watchRequest{endpoint: away, path: s.coll.path(), version: "7", filter: Everything}
+	elsewhere := watchRequest{endpoint: away, path: s.coll.Path(), version: "7", filter: Everything}
 	if _, _, err := elsewhere.open(); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
 		t.Errorf("watch elsewhere: got %v want a refusal", err)
 	}
 	if _, err := Loopback("https://192.0.2.1:443"); err == nil {
 		t.Error("cluster elsewhere: no refusal")
-	}
-}
-
-// TestLeanFleet: every second watcher asks for lean objects, and does not take whole ones.
-func TestLeanFleet(t *testing.T) {
-	for _, by := range []access{plain, secure, h2} {
-		t.Run(string(by), func(t *testing.T) {
-			s, e := newScriptedServer(t, by != plain)
-			asked := make(map[string]int)
-			var mu sync.Mutex // guards asked
-			serve := s.Config.Handler
-			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Query().Has("watch") {
-					mu.Lock()
-					asked[r.Header.Get("Accept")]++
-					mu.Unlock()
-				}
-				serve.ServeHTTP(w, r)
-			})
-			f, err := NewFleet(e, s.coll, []Filter{Everything}, NewAcks(), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(f.Close)
-			f.Lean = func(i int) bool { return i%2 == 1 }
-			if by == h2 {
-				f.H2 = &Multiplex{Streams: 2, Flow: SmallWindows}
-			}
-			if err := f.Grow(t.Context(), 6, []uint64{0, 1, 2, 3}); err != nil {
-				t.Fatal(err)
-			}
-			if asked["application/json"] != 3 || asked["application/json;drop=metadata.managedFields"] != 3 {
-				t.Errorf("asked for %v", asked)
-			}
-			f.Expect(1)
-			s.say(-1, `{"type":"MODIFIED","object":{"metadata":{"annotations":{"bench-seq":"5"}}}}`+"\n")
-			if err := f.Drain(t.Context(), steady.Patience); err != nil {
-				t.Fatal(err)
-			}
-			f.Expect(1)
-			s.say(-1, `{"type":"MODIFIED","object":{"metadata":{"annotations":{"bench-seq":"9"},"managedFields":[]}}}`+"\n")
-			err = f.Drain(t.Context(), steady.Patience)
-			if err == nil || !strings.Contains(err.Error(), errNotLean.Error()) {
-				t.Error(err)
-			}
-			steady.Until(t, "loss of the lean watchers", func() error {
-				if n := f.Lost.Load(); n != 3 {
-					return fmt.Errorf("%d are lost, want 3", n)
-				}
-				return nil
-			})
-		})
 	}
 }

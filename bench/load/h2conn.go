@@ -1,11 +1,8 @@
-//go:build linux
-
 package load
 
 import (
 	"bytes"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -30,27 +27,16 @@ var (
 	SmallWindows = Flow{65_535, 1 << 30, 32 << 10, 64 << 20}
 )
 
-// An answerTaker takes the answers of a connection. An error ends the connection.
-type answerTaker interface {
-	// headers takes the head of an answer, or trailers. end means that nothing follows.
-	headers(id uint32, h *http2.MetaHeadersFrame, end bool) error
-	// data takes the body's bytes in a frame. The slice is valid during the call.
-	data(id uint32, p []byte, end bool) error
-	// reset takes the end of a stream that the server has reset.
-	reset(id uint32, code http2.ErrCode) error
-}
-
 // An h2conn is a client's HTTP/2 connection. Its bytes come in pieces that may be cut anywhere:
 //
 //	length type flags stream  payload   length type flags stream  payload …
 //	└── 9 bytes of header ─┘
 //
-// It keeps a frame until it is whole. The framer reads all but plain DATA, which would be copied. One
-// goroutine at a time may use it.
+// It keeps a frame until it is whole, for the framer. One goroutine at a time may use it.
 type h2conn struct {
 	conn
 	flow Flow
-	to   answerTaker
+	to   func(http2.Frame) error // takes heads and trailers, data and resets; an error ends the connection
 
 	out     bytes.Buffer // frames to send, until flush
 	fields  bytes.Buffer // of the request that is being encoded
@@ -101,6 +87,7 @@ func newH2Conn(c conn, f Flow) *h2conn {
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	h.framer.MaxHeaderListSize = mostHeadSize
 	h.framer.SetMaxReadFrameSize(mostHeld)
+	h.framer.SetReuseFrames()
 	return h
 }
 
@@ -118,8 +105,8 @@ func (h *h2conn) begin() error {
 	return errors.Join(err, h.flush())
 }
 
-// ask adds a GET to what flush sends, and returns its stream.
-func (h *h2conn) ask(e Endpoint, uri, mediaType string, gzip bool) (id uint32, err error) {
+// ask adds a GET of JSON to what flush sends, and returns its stream.
+func (h *h2conn) ask(e Endpoint, uri string, gzip bool) (id uint32, err error) {
 	h.fields.Reset()
 	field := func(name, value string) {
 		err = errors.Join(err, h.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}))
@@ -129,7 +116,7 @@ func (h *h2conn) ask(e Endpoint, uri, mediaType string, gzip bool) (id uint32, e
 	field(":authority", e.Addr.String())
 	field(":path", uri)
 	field("user-agent", Name)
-	field("accept", mediaType)
+	field("accept", "application/json")
 	if gzip {
 		field("accept-encoding", "gzip")
 	}
@@ -169,13 +156,7 @@ func (h *h2conn) feed(p []byte) error {
 			}
 			return h.flush()
 		}
-		if flags := http2.Flags(p[4]); http2.FrameType(p[3]) == http2.FrameData && !flags.Has(http2.FlagDataPadded) {
-			id := binary.BigEndian.Uint32(p[5:]) & (1<<31 - 1)
-			err = h.to.data(id, p[frameHeader:n], flags.Has(http2.FlagDataEndStream))
-		} else {
-			err = h.frame(p[:n])
-		}
-		if err != nil {
+		if err := h.frame(p[:n]); err != nil {
 			return err
 		}
 		p = p[n:]
@@ -210,12 +191,8 @@ func (h *h2conn) frame(whole []byte) error {
 		return err
 	}
 	switch f := f.(type) {
-	case *http2.MetaHeadersFrame:
-		return h.to.headers(f.StreamID, f, f.StreamEnded())
-	case *http2.DataFrame: // padded
-		return h.to.data(f.StreamID, f.Data(), f.StreamEnded())
-	case *http2.RSTStreamFrame:
-		return h.to.reset(f.StreamID, f.ErrCode)
+	case *http2.MetaHeadersFrame, *http2.DataFrame, *http2.RSTStreamFrame:
+		return h.to(f)
 	case *http2.SettingsFrame:
 		if !f.IsAck() {
 			return h.framer.WriteSettingsAck()

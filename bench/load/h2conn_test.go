@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -20,12 +18,20 @@ type recorder struct {
 	sent  string
 }
 
-func (r *recorder) headers(id uint32, h *http2.MetaHeadersFrame, end bool) error {
-	r.story = append(r.story, fmt.Sprintf("headers %d %s %v", id, h.PseudoValue("status"), end))
+func (r *recorder) take(f http2.Frame) error {
+	id := f.Header().StreamID
+	switch f := f.(type) {
+	case *http2.MetaHeadersFrame:
+		r.story = append(r.story, fmt.Sprintf("headers %d %s %v", id, f.PseudoValue("status"), f.StreamEnded()))
+	case *http2.DataFrame:
+		r.data(id, f.Data(), f.StreamEnded())
+	case *http2.RSTStreamFrame:
+		r.story = append(r.story, fmt.Sprintf("reset %d %v", id, f.ErrCode))
+	}
 	return nil
 }
 
-func (r *recorder) data(id uint32, p []byte, end bool) error {
+func (r *recorder) data(id uint32, p []byte, end bool) {
 	prefix := fmt.Sprintf("data %d ", id)
 	if n := len(r.story); n > 0 && strings.HasPrefix(r.story[n-1], prefix) {
 		r.story[n-1] += string(p)
@@ -35,12 +41,6 @@ func (r *recorder) data(id uint32, p []byte, end bool) error {
 	if end {
 		r.story = append(r.story, fmt.Sprintf("end %d", id))
 	}
-	return nil
-}
-
-func (r *recorder) reset(id uint32, code http2.ErrCode) error {
-	r.story = append(r.story, fmt.Sprintf("reset %d %v", id, code))
-	return nil
 }
 
 // takeAll feeds wire to a connection in pieces of n bytes.
@@ -48,7 +48,7 @@ func takeAll(wire []byte, n int) (*recorder, error) {
 	r := new(recorder)
 	var sent bytes.Buffer
 	h := newH2Conn(conn{rw: &sent}, LargeSteps)
-	h.to = r
+	h.to = r.take
 	for len(wire) > 0 {
 		k := min(n, len(wire))
 		if err := h.feed(wire[:k]); err != nil {

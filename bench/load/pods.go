@@ -1,22 +1,14 @@
-//go:build linux
-
 package load
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"path"
 	"regexp"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // podNamespaces is the number of namespaces that share the pods.
@@ -139,41 +131,5 @@ func (p Pod) create(ctx context.Context, w *Writer) error {
 	return err
 }
 
-// podsPath lists all pods.
-const PodsPath = "/api/v1/pods"
-
-// DecodePods decodes a list of pods in the form f.
-func DecodePods(f Form, body io.Reader) (*corev1.PodList, error) {
-	if f.Encoding == "gzip" {
-		z, err := gzip.NewReader(body)
-		if err != nil {
-			return nil, err
-		}
-		body = z
-	}
-	list := new(corev1.PodList)
-	if f.Streamed {
-		return list, decodeEvents(body, list)
-	}
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return nil, err
-	}
-	_, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, list)
-	return list, err
-}
-
-// decodeEvents appends the objects of a watch's events to list.
-func decodeEvents(events io.Reader, list *corev1.PodList) error {
-	for d := json.NewDecoder(events); ; {
-		var e struct{ Object corev1.Pod }
-		switch err := d.Decode(&e); err {
-		case nil:
-			list.Items = append(list.Items, e.Object)
-		case io.EOF:
-			return nil
-		default:
-			return err
-		}
-	}
-}
+// PodPath returns the path of the i-th pod.
+func PodPath(i int) string { return NewPod(i).path() }

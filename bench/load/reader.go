@@ -1,13 +1,9 @@
-//go:build linux
-
 package load
 
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -74,40 +70,52 @@ func (t *tally) deliver(seq uint64) {
 // A reader reads many connections with one goroutine and one epoll.
 type reader struct {
 	tally
-	nice  int         // of its thread
-	lose  func(error) // called when a client is lost; from any goroutine
-	epoll measure.Epoll
+	epoll   measure.Epoll
+	stop    atomic.Bool
+	running sync.WaitGroup
 
 	// mu is held while a batch of sockets is read, and while clients are added and removed.
 	mu      sync.Mutex
 	clients map[int]client // by file descriptor
 	buf     []byte
+
+	lost  atomic.Int64          // clients
+	first atomic.Pointer[error] // of these losses
 }
 
-// newReader returns a reader without clients. run must be called, once.
-func newReader(a *Acks, nice int, lose func(error)) (*reader, error) {
+// newReader returns a reader without clients.
+func newReader(a *Acks) (*reader, error) {
 	epoll, err := measure.NewEpoll()
-	if err != nil {
-		return nil, err
-	}
-	return &reader{
-		tally: tally{acks: a}, nice: nice, lose: lose, epoll: epoll,
-		clients: make(map[int]client), buf: make([]byte, 256<<10),
-	}, nil
+	return &reader{tally: tally{acks: a}, epoll: epoll, clients: make(map[int]client), buf: make([]byte, 256<<10)}, err
 }
 
-// run reads until stop is set, which it notices within 0.1 s, and closes the epoll.
-func (r *reader) run(stop *atomic.Bool) {
-	defer r.epoll.Close()
-	if r.nice != 0 {
-		runtime.LockOSThread() // the thread ends with this goroutine
-		if err := syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), r.nice); err != nil {
-			r.lose(fmt.Errorf("set the nice value of a reader to %d: %w", r.nice, err))
-			return
-		}
+// start makes the reader read until close.
+func (r *reader) start() { r.running.Go(r.run) }
+
+// close ends the reader, which notices it within 0.1 s. The connections stay open.
+func (r *reader) close() {
+	r.stop.Store(true)
+	r.running.Wait()
+}
+
+// lose records a client that ended or got a wrong event. Any goroutine may call it.
+func (r *reader) lose(err error) {
+	r.lost.Add(1)
+	r.first.CompareAndSwap(nil, &err)
+}
+
+// err returns the first loss. Any goroutine may call it.
+func (r *reader) err() error {
+	if first := r.first.Load(); first != nil {
+		return *first
 	}
+	return nil
+}
+
+func (r *reader) run() {
+	defer r.epoll.Close()
 	var events [256]syscall.EpollEvent
-	for !stop.Load() {
+	for !r.stop.Load() {
 		ready, err := r.epoll.Wait(events[:], 100)
 		if err != nil {
 			r.lose(err)
@@ -132,7 +140,7 @@ func (r *reader) add(c client, early []byte) error {
 	if err := s.Nonblocking(); err != nil {
 		return err
 	}
-	if err := r.epoll.Add(s.FD, syscall.EPOLLIN); err != nil {
+	if err := r.epoll.Add(s.FD); err != nil {
 		return err
 	}
 	r.clients[s.FD] = c

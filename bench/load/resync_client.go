@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -11,9 +9,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -123,27 +118,27 @@ func (c *syncer) check() error {
 
 // Syncers are clients that resync at the same time. One reader reads them.
 type Syncers struct {
-	all     []*syncer
-	reader  *reader // nil before they ask
-	stop    atomic.Bool
-	running sync.WaitGroup
-
-	start time.Time
-	mu    sync.Mutex
-	lost  error // of the first client lost; guarded by mu
+	all    []*syncer
+	reader *reader
+	start  time.Time
 }
 
 // A PodSelection is the pods that a client asks for.
 type PodSelection struct {
 	Query   string // "" or "&fieldSelector=…", and more parameters
 	Objects int    // that there are
-	Lean    bool   // without metadata.managedFields
+	View    string // "" or "/views/lean", at watchfan
 }
 
 // NewSyncers connects n clients, which do not ask yet. Client i will ask for the pods of wants(i).
 // The first one keeps a compressed stream, to check it.
 func NewSyncers(e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*Syncers, error) {
-	s := new(Syncers)
+	r, err := newReader(NewAcks())
+	if err != nil {
+		return nil, err
+	}
+	r.start()
+	s := &Syncers{reader: r}
 	for i := range n {
 		c, err := open(measure.Dialer{Receive: 128 << 10}, e) // the initial receive buffer of a client
 		if err != nil {
@@ -151,8 +146,11 @@ func NewSyncers(e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*
 			return nil, fmt.Errorf("client %d: %w", i, err)
 		}
 		want := wants(i)
-		request := RequestHead(e, resyncURI+want.Query, accept("application/json", want.Lean), gzip)
-		s.all = append(s.all, &syncer{conn: c, request: request, objects: want.Objects, keep: i == 0})
+		s.all = append(s.all, &syncer{conn: c, request: RequestHead(e, want.View+resyncURI+want.Query, gzip), objects: want.Objects, keep: i == 0})
+		if err := r.add(s.all[i], nil); err != nil {
+			s.Close()
+			return nil, err
+		}
 	}
 	return s, nil
 }
@@ -166,56 +164,42 @@ func AllPods(n int) func(int) PodSelection {
 	return func(int) PodSelection { return PodSelection{Objects: n} }
 }
 
-// Ask lets all clients ask, one right after the other, and starts to read the answers.
-func (s *Syncers) Ask() error {
-	var err error
-	if s.reader, err = newReader(NewAcks(), 0, s.lose); err != nil {
-		return err
+// Measure lets all clients ask, one right after the other, waits until every client has all, and checks
+// what they have. It returns what the processes used until the last bytes came, and how long that took.
+func (s *Syncers) Measure(ctx context.Context, processes []measure.Process) (
+	used measure.Usage, wall time.Duration, err error) {
+	meter, err := measure.StartMeter(processes)
+	if err != nil {
+		return used, 0, err
 	}
-	s.running.Go(func() { s.reader.run(&s.stop) })
 	s.start = time.Now()
 	for _, c := range s.all {
-		if _, err = io.WriteString(c.rw, c.request); err == nil {
-			err = s.reader.add(c, nil)
-		}
-		if err != nil {
-			return err
+		if _, err := io.WriteString(c.rw, c.request); err != nil {
+			return used, 0, err
 		}
 	}
-	return nil
-}
-
-func (s *Syncers) lose(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost == nil {
-		s.lost = err
+	wall, err = s.await(ctx, func() (err error) {
+		used, err = meter.Read()
+		return err
+	})
+	if err == nil {
+		err = s.check()
 	}
+	return used, wall, err
 }
 
-// Await waits until all clients have got everything, and returns the time of the last. A plain
+// await waits until all clients have got everything, and returns the time of the last. A plain
 // stream is complete at its end bookmark. A compressed stream counts as complete when it is silent.
 // await calls progress while bytes come.
-func (s *Syncers) Await(ctx context.Context, progress func() error) (time.Duration, error) {
-	const silence = 6 * time.Second // a server waits less than this for a proof that its data are current
+func (s *Syncers) await(ctx context.Context, progress func() error) (time.Duration, error) {
 	for seen := time.Duration(0); ; {
 		if err := Sleep(ctx, 20*time.Millisecond); err != nil {
-			return 0, fmt.Errorf("%s after %v: %w", s.count(), time.Since(s.start).Round(time.Second), err)
+			return 0, fmt.Errorf("%d of %d clients done after %v: %w", s.done(), len(s.all), time.Since(s.start).Round(time.Second), err)
 		}
-		s.mu.Lock()
-		lost := s.lost
-		s.mu.Unlock()
-		if lost != nil {
-			return 0, lost
+		if err := s.reader.err(); err != nil {
+			return 0, err
 		}
-		s.reader.mu.Lock()
-		now, last, waiting := s.reader.acks.now(), time.Duration(0), false
-		for _, c := range s.all {
-			quiet := c.gzip && c.bytes > 0 && now-c.last > silence
-			waiting = waiting || !c.done && !quiet
-			last = max(last, c.last)
-		}
-		s.reader.mu.Unlock()
+		last, waiting := s.last()
 		if last > seen {
 			seen = last
 			if err := progress(); err != nil {
@@ -228,38 +212,29 @@ func (s *Syncers) Await(ctx context.Context, progress func() error) (time.Durati
 	}
 }
 
-// Measure asks, waits until every client has all, and checks what they have. It returns what the
-// processes used until the last bytes came, and how long that took.
-func (s *Syncers) Measure(ctx context.Context, processes []measure.Process) (
-	used measure.Usage, wall time.Duration, err error) {
-	meter, err := measure.StartMeter(processes)
-	if err != nil {
-		return used, 0, err
-	}
-	if err := s.Ask(); err != nil {
-		return used, 0, err
-	}
-	wall, err = s.Await(ctx, func() (err error) {
-		used, err = meter.Read()
-		return err
-	})
-	if err == nil {
-		err = s.check()
-	}
-	return used, wall, err
-}
-
-// count returns the number of clients that are done, in words.
-func (s *Syncers) count() string {
+// last returns when the last bytes came, and whether more must come.
+func (s *Syncers) last() (last time.Duration, waiting bool) {
+	const silence = 6 * time.Second // a server waits less than this for a proof that its data are current
 	s.reader.mu.Lock()
 	defer s.reader.mu.Unlock()
-	done := 0
+	for _, c := range s.all {
+		quiet := c.gzip && c.bytes > 0 && s.reader.acks.now()-c.last > silence
+		waiting = waiting || !c.done && !quiet
+		last = max(last, c.last)
+	}
+	return last, waiting
+}
+
+// done returns the number of clients that are done.
+func (s *Syncers) done() (n int) {
+	s.reader.mu.Lock()
+	defer s.reader.mu.Unlock()
 	for _, c := range s.all {
 		if c.done {
-			done++
+			n++
 		}
 	}
-	return strconv.Itoa(done) + " of " + strconv.Itoa(len(s.all)) + " clients done"
+	return n
 }
 
 // check reports whether the clients got everything. It decompresses the first of compressed
@@ -278,10 +253,12 @@ func (s *Syncers) check() error {
 	return nil
 }
 
+// Compressed reports whether an answer was compressed.
 func (s *Syncers) Compressed() bool {
 	return slices.ContainsFunc(s.all, func(c *syncer) bool { return c.gzip })
 }
 
+// Bytes returns the bytes of all answers.
 func (s *Syncers) Bytes() (sum uint64) {
 	s.reader.mu.Lock()
 	defer s.reader.mu.Unlock()
@@ -291,14 +268,10 @@ func (s *Syncers) Bytes() (sum uint64) {
 	return sum
 }
 
+// Close ends all clients.
 func (s *Syncers) Close() {
-	s.stop.Store(true)
-	s.running.Wait()
+	s.reader.close()
 	for _, c := range s.all {
-		if s.reader != nil {
-			s.reader.remove(c)
-		} else {
-			c.sock.Close()
-		}
+		s.reader.remove(c)
 	}
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -27,7 +25,7 @@ func TestSyncers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &Syncers{all: []*syncer{{objects: objects, keep: true}, {objects: objects}}, start: time.Now()}
 				var err error
-				if s.reader, err = newReader(NewAcks(), 0, s.lose); err != nil {
+				if s.reader, err = newReader(NewAcks()); err != nil {
 					t.Fatal(err)
 				}
 				defer s.reader.epoll.Close()
@@ -40,7 +38,7 @@ func TestSyncers(t *testing.T) {
 						pieces++
 						for _, c := range s.all {
 							if err := c.take(p[:min(len(p), 1000)], &s.reader.tally); err != nil {
-								s.lose(err)
+								s.reader.lose(err)
 							}
 						}
 						s.reader.mu.Unlock()
@@ -49,7 +47,7 @@ func TestSyncers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				progress := 0
-				took, err := s.Await(ctx, func() error { progress++; return nil })
+				took, err := s.await(ctx, func() error { progress++; return nil })
 				if err == nil {
 					err = s.check()
 				}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -33,12 +31,12 @@ func (f *Fleet) AddDeaf(ctx context.Context, n int, seqs []uint64) (all sleepers
 	}
 	for _, c := range f.conns {
 		requests := slices.Repeat([]watchRequest{f.request(0, rv)}, n/len(f.conns))
-		opened, err := c.open(ctx, f.reader, requests, seqs, true)
+		opened, err := c.open(ctx, requests, seqs, true)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range opened {
-			all = append(all, &sleeper{&s.Watch, f.reader, func() error { return c.hear(s, f.reader) },
+			all = append(all, &sleeper{&s.Watch, f.reader, func() error { return c.hear(s) },
 				func() bool { return s.ended != nil }, func() {}})
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -40,14 +38,11 @@ type StormState struct {
 	FirstError string
 }
 
-// RunStormClients runs the clients of a job file, which begin when in has a byte. It writes their
-// states to a file, and ends with in.
-func RunStormClients(ctx context.Context, jobFile, states string, stdin io.Reader) error {
-	s := &stormClients{}
-	text, err := os.ReadFile(jobFile)
-	if err == nil {
-		err = json.Unmarshal(text, &s.job)
-	}
+// RunStormClients is `bench storm-front`. It runs the clients of the job in its input, which begin when there is
+// one more byte, writes their states to a file, and ends with its input.
+func RunStormClients(ctx context.Context, states string, input io.Reader) error {
+	s, in := new(stormClients), bufio.NewReader(input)
+	err := ReadJob(in, &s.job)
 	if err == nil {
 		err = RaiseFileLimit(s.job.Clients)
 	}
@@ -58,7 +53,6 @@ func RunStormClients(ctx context.Context, jobFile, states string, stdin io.Reade
 	defer cancel()
 	begin := make(chan struct{})
 	go func() {
-		in := bufio.NewReader(stdin)
 		if _, err := in.ReadByte(); err == nil {
 			close(begin)
 			_, _ = in.ReadByte()
@@ -191,14 +185,4 @@ func readInitialEvents(body io.Reader, objects int) error {
 			return fmt.Errorf("after %d objects: %.200q", added, line)
 		}
 	}
-}
-
-// retryAfter returns the time that a refused client waits: the seconds in Retry-After, as in
-// client-go's rest/with_retry.go, and one second without it.
-func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		seconds = 1
-	}
-	return time.Duration(seconds) * time.Second
 }

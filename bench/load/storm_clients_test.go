@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -24,18 +22,14 @@ func TestStormClients(t *testing.T) {
 	const n, objects = 5, 1000
 	f := func(want StormState, e Endpoint, uri string, objects int, asked func() int64) {
 		t.Helper()
-		job, states := filepath.Join(t.TempDir(), "job"), filepath.Join(t.TempDir(), "states")
-		text, err := json.Marshal(StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects,
-			Request: RequestHead(e, uri, "application/json", false)})
-		if err == nil {
-			err = os.WriteFile(job, text, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		states := filepath.Join(t.TempDir(), "states")
 		stdin, orders := io.Pipe()
 		ended := make(chan error, 1)
-		go func() { ended <- RunStormClients(t.Context(), job, states, stdin) }()
+		go func() { ended <- RunStormClients(t.Context(), states, stdin) }()
+		if err := json.NewEncoder(orders).Encode(StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects,
+			Request: RequestHead(e, uri, false)}); err != nil {
+			t.Fatal(err)
+		}
 		var got StormState
 		await := func(done func() error) {
 			steady.Until(t, "the clients' state", func() error {

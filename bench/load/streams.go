@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -17,8 +15,8 @@ import (
 // A streams is an HTTP/2 connection with many watches. It belongs to the holder of its reader's mu.
 type streams struct {
 	*h2conn
-	lose    func(error) // called when a watch is lost
-	all     []*stream   // 1, 3, 5 …; nil once it has ended
+	reader  *reader
+	all     []*stream // 1, 3, 5 …; nil once it has ended
 	live    int
 	waiting int   // watches without the head of an answer
 	refused error // of the first watch that the server has refused
@@ -40,8 +38,8 @@ func dialStreams(d measure.Dialer, e Endpoint, f Flow, r *reader) (*streams, err
 	if err != nil {
 		return nil, err
 	}
-	c := &streams{h2conn: h, lose: r.lose}
-	h.to = c
+	c := &streams{h2conn: h, reader: r}
+	h.to = c.answer
 	if err := r.add(c, nil); err != nil {
 		h.sock.Close()
 		return nil, err
@@ -51,9 +49,9 @@ func dialStreams(d measure.Dialer, e Endpoint, f Flow, r *reader) (*streams, err
 
 // open begins a watch for each request, and returns when the server has accepted all. seqs are the
 // latest writes. Deaf watches are silent.
-func (c *streams) open(ctx context.Context, r *reader, requests []watchRequest, seqs []uint64,
-	deaf bool) ([]*stream, error) {
-	opened, err := c.begin(r, requests, seqs, deaf)
+func (c *streams) open(ctx context.Context, requests []watchRequest, seqs []uint64, deaf bool) ([]*stream, error) {
+	r := c.reader
+	opened, err := c.begin(requests, seqs, deaf)
 	for start := time.Now(); err == nil; err = Sleep(ctx, time.Millisecond) {
 		r.mu.Lock()
 		waiting, refused, closed := c.waiting, c.refused, r.clients[c.sock.FD] != client(c)
@@ -73,13 +71,13 @@ func (c *streams) open(ctx context.Context, r *reader, requests []watchRequest, 
 }
 
 // begin sends the requests.
-func (c *streams) begin(r *reader, requests []watchRequest, seqs []uint64, deaf bool) (begun []*stream, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c *streams) begin(requests []watchRequest, seqs []uint64, deaf bool) (begun []*stream, err error) {
+	c.reader.mu.Lock()
+	defer c.reader.mu.Unlock()
 	for _, q := range requests {
-		s := &stream{deaf: deaf,
-			Watch: Watch{filter: q.filter, lean: q.lean, silent: deaf, over: c, last: slices.Clone(seqs)}}
-		if s.id, err = c.ask(q.endpoint, q.uri(), q.accept(), q.gzip); err != nil {
+		s := &stream{deaf: deaf, Watch: Watch{filter: q.filter, silent: deaf, last: slices.Clone(seqs)}}
+		s.end = func() { c.cancel(s) }
+		if s.id, err = c.ask(q.endpoint, q.uri(), q.gzip); err != nil {
 			return nil, err
 		}
 		c.all = append(c.all, s)
@@ -107,12 +105,26 @@ func (c *streams) take(p []byte, t *tally) error {
 	return nil
 }
 
-// headers implements answerTaker.
-func (c *streams) headers(id uint32, h *http2.MetaHeadersFrame, end bool) error {
-	s := c.find(id)
-	if s == nil {
-		return nil // it was cancelled
+// answer takes a frame of an answer. Those of a watch that was cancelled are left out.
+func (c *streams) answer(f http2.Frame) error {
+	s := c.find(f.Header().StreamID)
+	switch f := f.(type) {
+	case *http2.DataFrame:
+		return c.data(s, f)
+	case *http2.MetaHeadersFrame:
+		if s != nil {
+			c.headers(s, f)
+		}
+	case *http2.RSTStreamFrame:
+		if s != nil {
+			c.over(s, &resetError{f.ErrCode})
+		}
 	}
+	return nil
+}
+
+// headers takes the head of an answer, or its trailers.
+func (c *streams) headers(s *stream, h *http2.MetaHeadersFrame) {
 	encoding := ""
 	for _, f := range h.RegularFields() {
 		if f.Name == "content-encoding" {
@@ -123,7 +135,7 @@ func (c *streams) headers(id uint32, h *http2.MetaHeadersFrame, end bool) error 
 	case s.answered: // trailers
 	case status != "200" || encoding != "" && encoding != "gzip":
 		c.over(s, fmt.Errorf("watch answered %s, content encoding %q", status, encoding))
-		return nil
+		return
 	default:
 		c.waiting--
 		s.answered = true
@@ -131,42 +143,33 @@ func (c *streams) headers(id uint32, h *http2.MetaHeadersFrame, end bool) error 
 			s.scan.inflate = new(inflater)
 		}
 	}
-	if end {
+	if h.StreamEnded() {
 		c.over(s, errEnded)
 	}
-	return nil
 }
 
-// data implements answerTaker.
-func (c *streams) data(id uint32, p []byte, end bool) (err error) {
-	s := c.find(id)
+// data takes a part of an answer's body. Without a watch, only the window is given back.
+func (c *streams) data(s *stream, f *http2.DataFrame) (err error) {
+	p := f.Data()
 	switch {
-	case s == nil: // it was cancelled
+	case s == nil:
 		_, err = c.giveBack(0, 0, len(p))
 		return err
 	case s.deaf:
 		s.unpaid += len(p)
 		_, err = c.giveBack(0, 0, len(p))
 	default:
-		s.unpaid, err = c.giveBack(id, s.unpaid, len(p))
+		s.unpaid, err = c.giveBack(s.id, s.unpaid, len(p))
 	}
 	if err != nil {
 		return err
 	}
 	wrong := s.scan.data(p, func(line []byte) error { return s.count(line, c.tally) })
-	if wrong == nil && end {
+	if wrong == nil && f.StreamEnded() {
 		wrong = errEnded
 	}
 	if wrong != nil {
 		c.over(s, wrong)
-	}
-	return nil
-}
-
-// reset implements answerTaker.
-func (c *streams) reset(id uint32, code http2.ErrCode) error {
-	if s := c.find(id); s != nil {
-		c.over(s, &resetError{code})
 	}
 	return nil
 }
@@ -187,7 +190,7 @@ func (c *streams) over(s *stream, why error) {
 			c.refused = why
 		}
 	case !s.silent:
-		c.lose(why)
+		c.reader.lose(why)
 	}
 }
 
@@ -196,25 +199,24 @@ func (c *streams) forget(s *stream) {
 	c.live--
 }
 
-// end implements carrier. It cancels the watch, and closes the connection behind the last one.
-func (c *streams) end(w *Watch, r *reader) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.IndexFunc(c.all, func(s *stream) bool { return s != nil && &s.Watch == w })
-	if i < 0 || r.clients[c.sock.FD] != client(c) {
+// cancel ends a watch, and the connection behind the last one.
+func (c *streams) cancel(s *stream) {
+	c.reader.mu.Lock()
+	defer c.reader.mu.Unlock()
+	if c.find(s.id) == nil || c.reader.clients[c.sock.FD] != client(c) {
 		return
 	}
-	err := c.framer.WriteRSTStream(c.all[i].id, http2.ErrCodeCancel)
-	c.forget(c.all[i])
+	err := c.framer.WriteRSTStream(s.id, http2.ErrCodeCancel)
+	c.forget(s)
 	if err := errors.Join(err, c.flush()); err != nil || c.live == 0 {
-		r.closeLocked(c)
+		c.reader.closeLocked(c)
 	}
 }
 
 // hear lets a deaf stream read on.
-func (c *streams) hear(s *stream, r *reader) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c *streams) hear(s *stream) error {
+	c.reader.mu.Lock()
+	defer c.reader.mu.Unlock()
 	if s.deaf = false; s.ended != nil {
 		return nil
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -22,7 +20,7 @@ func TestStreamsShare(t *testing.T) {
 		}
 		serve.ServeHTTP(w, r)
 	})
-	f, err := NewFleet(e, s.coll, []Filter{Everything}, NewAcks(), 0)
+	f, err := NewFleet(e, s.coll, []Filter{Everything}, NewAcks())
 	if err != nil {
 		t.Fatal(err)
 	}

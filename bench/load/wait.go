@@ -1,36 +1,37 @@
-//go:build linux
-
 package load
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // InParallel calls do for each number from first up to n, eight at a time. It returns the first
 // error, or the one that ended ctx, when all calls have returned.
 func InParallel(ctx context.Context, first, n int, do func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	next.Store(int64(first))
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
+	all, inner := errgroup.WithContext(ctx)
+	all.SetLimit(8)
+	for i := first; i < n && inner.Err() == nil; i++ {
+		all.Go(func() error { return do(inner, i) })
 	}
-	wg.Wait()
-	return context.Cause(ctx)
+	err := all.Wait()
+	return cmp.Or(context.Cause(ctx), err)
+}
+
+// ReadJob reads the job of a helper process, a line of JSON. Its orders follow.
+func ReadJob(in *bufio.Reader, job any) error {
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read job: %w", err)
+	}
+	return json.Unmarshal(line, job)
 }
 
 // Sleep waits for d or until ctx ends.

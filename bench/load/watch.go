@@ -1,11 +1,8 @@
-//go:build linux
-
 package load
 
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,17 +15,10 @@ import (
 type Watch struct {
 	scan   scanner
 	filter Filter
-	lean   bool     // its objects have no metadata.managedFields
 	last   []uint64 // for each object, the number of the last write
-	over   carrier
-	silent bool  // its events do not count, because it is no part of a fleet
-	ended  error // why it has ended; nil as long as it lasts
-}
-
-// A carrier is the connection of one or more watches.
-type carrier interface {
-	// end ends a watch. The reader is the connection's.
-	end(w *Watch, r *reader)
+	end    func()   // ends it, and its connection behind the last watch on it
+	silent bool     // its events do not count, because it is no part of a fleet
+	ended  error    // why it has ended; nil as long as it lasts
 }
 
 // count takes one event, and counts it unless the watch is silent.
@@ -46,19 +36,11 @@ func (w *Watch) count(line []byte, t *tally) error {
 	return nil
 }
 
-// managedMark is in each object with managed fields, and in no other of this program.
-var managedMark = []byte(`"managedFields":`)
-
-var errNotLean = errors.New("an object with managedFields, where they were not wanted")
-
 // event takes one event and returns the number of its write. For a bookmark there is no number.
 func (w *Watch) event(line []byte) (seq uint64, bookmark bool, err error) {
 	seq, ok, err := seqOf(line)
 	if err != nil || !ok {
 		return 0, err == nil, err
-	}
-	if w.lean && bytes.Contains(line, managedMark) {
-		return 0, false, errNotLean
 	}
 	n := uint64(len(w.last))
 	object := seq % n
@@ -85,7 +67,6 @@ type watchRequest struct {
 	version  string // resourceVersion to watch from
 	filter   Filter
 	gzip     bool // ask for compression; the server decides
-	lean     bool // ask for objects without metadata.managedFields
 	dialer   measure.Dialer
 }
 
@@ -96,18 +77,13 @@ func (q watchRequest) open() (*watcher, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w := &watcher{conn: c, Watch: Watch{filter: q.filter, lean: q.lean}}
-	w.over = w
+	w := &watcher{conn: c, Watch: Watch{filter: q.filter}}
 	early, err := w.begin(q)
 	if err != nil {
 		c.sock.Close()
-		return nil, nil, err
 	}
-	return w, early, nil
+	return w, early, err
 }
-
-// accept returns the type that is asked for.
-func (q watchRequest) accept() string { return accept("application/json", q.lean) }
 
 // uri returns the target of the request.
 func (q watchRequest) uri() string {
@@ -115,7 +91,7 @@ func (q watchRequest) uri() string {
 }
 
 func (w *watcher) begin(q watchRequest) (early []byte, err error) {
-	if _, err := io.WriteString(w.rw, RequestHead(q.endpoint, q.uri(), q.accept(), q.gzip)); err != nil {
+	if _, err := io.WriteString(w.rw, RequestHead(q.endpoint, q.uri(), q.gzip)); err != nil {
 		return nil, err
 	}
 	br := bufio.NewReader(w.rw)
@@ -141,10 +117,10 @@ func (w *watcher) begin(q watchRequest) (early []byte, err error) {
 // from watchfan's own in kube-apiserver's audit log.
 const Name = "bench"
 
-// RequestHead returns the head of a GET.
-func RequestHead(e Endpoint, uri, mediaType string, gzip bool) string {
+// RequestHead returns the head of a GET of JSON.
+func RequestHead(e Endpoint, uri string, gzip bool) string {
 	head := "GET " + uri + " HTTP/1.1\r\nHost: " + e.Addr.String() + "\r\nUser-Agent: " + Name +
-		"\r\nAccept: " + mediaType + "\r\n"
+		"\r\nAccept: application/json\r\n"
 	if gzip {
 		head += "Accept-Encoding: gzip\r\n"
 	}
@@ -159,6 +135,3 @@ func (w *watcher) take(p []byte, t *tally) error {
 	w.ended = w.scan.feed(p, func(line []byte) error { return w.count(line, t) })
 	return w.ended
 }
-
-// end implements carrier.
-func (w *watcher) end(_ *Watch, r *reader) { r.remove(w) }

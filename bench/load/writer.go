@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -51,10 +49,10 @@ func (w *Writer) Create(ctx context.Context, eventSize int, say func(string, ...
 		return err
 	}
 	for object := range coll.Objects {
-		if _, err := w.Send(ctx, "POST", coll.path(), coll.body(object, w.Seqs[object])); err != nil {
+		if _, err := w.Send(ctx, "POST", coll.Path(), coll.body(object, w.Seqs[object])); err != nil {
 			return err
 		}
-		if object > 0 || coll.slices {
+		if object > 0 {
 			continue
 		}
 		without, err := w.eventSize(ctx)
@@ -69,13 +67,28 @@ func (w *Writer) Create(ctx context.Context, eventSize int, say func(string, ...
 // eventSize writes object 0 as it was created, and returns the size of the event in bytes.
 func (w *Writer) eventSize(ctx context.Context) (int, error) {
 	// The answer to an update is the object of the events.
-	answer, err := w.Send(ctx, "PUT", w.coll.objectPath(0), w.coll.body(0, 0))
+	answer, err := w.Send(ctx, "PUT", w.coll.ObjectPath(0), w.coll.body(0, 0))
 	return len(bytes.TrimSpace(answer)) + len(`{"type":"MODIFIED","object":}`) + len("\n"), err
 }
 
 func (w *Writer) CreateNamespace(ctx context.Context, name string) error {
 	body := fmt.Sprintf(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":%q}}`, name)
 	_, err := w.Send(ctx, "POST", "/api/v1/namespaces", body)
+	return err
+}
+
+// Allow lets a user do what a cluster role says.
+func (w *Writer) Allow(ctx context.Context, user, role string) error {
+	_, err := w.Send(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", fmt.Sprintf(
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":%q},`+
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, user, role, user))
+	return err
+}
+
+// CreateNode creates a Node with a name.
+func (w *Writer) CreateNode(ctx context.Context, name string) error {
+	_, err := w.Send(ctx, http.MethodPost, "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name))
 	return err
 }
 
@@ -162,7 +175,7 @@ func (w *Writer) Update(object int) error {
 	seq := w.Seqs[object] + uint64(w.coll.Objects)
 	w.Seqs[object] = seq
 	w.Acks.Begin(seq)
-	_, err := w.Send(ctx, "PUT", w.coll.objectPath(object), w.coll.body(object, seq), func() { w.Done(seq) })
+	_, err := w.Send(ctx, "PUT", w.coll.ObjectPath(object), w.coll.body(object, seq), func() { w.Done(seq) })
 	return err
 }
 

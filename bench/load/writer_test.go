@@ -1,5 +1,3 @@
-//go:build linux
-
 package load
 
 import (
@@ -37,7 +35,7 @@ func testWriter(t *testing.T) {
 		defer mu.Unlock()
 		var seq uint64
 		fmt.Sscan(object.Metadata.Annotations[seqAnnotation], &seq)
-		if name := objectName(int(seq % 6)); name != object.Metadata.Name || r.URL.Path != coll.path()+"/"+name {
+		if name := objectName(int(seq % 6)); name != object.Metadata.Name || r.URL.Path != coll.Path()+"/"+name {
 			t.Errorf("write %d went to %s %s", seq, r.URL.Path, object.Metadata.Name)
 		}
 		if before, ok := last[object.Metadata.Name]; ok && seq != before+6 {

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package measure holds the instruments of all benchmarks:
 //
 //	proc     CPU time and memory of processes, so far and in a window of time

@@ -1,5 +1,3 @@
-//go:build linux
-
 package measure
 
 import (
@@ -19,31 +17,18 @@ type Pace struct {
 	Rate  float64 // operations per second
 }
 
-// due returns when operation i should start.
-func (p Pace) due(i uint64) time.Time {
-	if p.Rate <= 0 {
-		return p.Start
-	}
-	return p.Start.Add(time.Duration(float64(i) / p.Rate * float64(time.Second)))
-}
-
 // Wait blocks until operation i is due, and returns its delay: 0 after a wait, otherwise the time
 // since it was due. It returns ctx's error if ctx ends first.
 func (p Pace) Wait(ctx context.Context, i uint64) (late time.Duration, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
 	if p.Rate <= 0 {
-		return 0, nil
+		return 0, ctx.Err()
 	}
-	ahead := time.Until(p.due(i))
-	if ahead <= 0 {
-		return -ahead, nil
+	due := p.Start.Add(time.Duration(float64(i) / p.Rate * float64(time.Second)))
+	if late = time.Since(due); late >= 0 {
+		return late, ctx.Err()
 	}
-	timer := time.NewTimer(ahead)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(-late):
 		return 0, nil
 	case <-ctx.Done():
 		return 0, ctx.Err()

@@ -1,12 +1,9 @@
-//go:build linux
-
 package measure
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,33 +30,28 @@ func (p Process) CPU() (time.Duration, error) {
 	return time.Duration(now.Nano()), nil
 }
 
-// rss returns the process's resident memory in bytes.
-func (p Process) rss() (int64, error) { return p.memory("VmRSS") }
-
-// Peak returns the most resident memory in bytes that the process has had.
-func (p Process) Peak() (int64, error) { return p.memory("VmHWM") }
-
-func (p Process) memory(field string) (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+// rss returns the process's resident memory in bytes (proc_pid_statm(5)).
+func (p Process) rss() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID))
 	if err != nil {
 		return 0, err
 	}
-	return parseMemory(status, field)
+	var size, resident int64 // pages
+	_, err = fmt.Sscan(string(text), &size, &resident)
+	return resident * int64(os.Getpagesize()), err
 }
 
-// parseMemory finds "VmRSS:	   12345 kB" in proc_pid_status(5).
-func parseMemory(status []byte, field string) (int64, error) {
-	_, rest, ok := bytes.Cut(status, []byte("\n"+field+":"))
-	if !ok {
-		return 0, fmt.Errorf("no %s in /proc status: the process has ended", field)
+// Peak returns the most resident memory in bytes that the process has had (VmHWM in proc_pid_status(5)).
+func (p Process) Peak() (peak int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		return 0, err
 	}
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	fields := bytes.Fields(line)
-	if len(fields) != 2 || string(fields[1]) != "kB" {
-		return 0, fmt.Errorf("%s of /proc status: %q", field, line)
+	_, line, _ := strings.Cut(string(text), "\nVmHWM:")
+	if _, err = fmt.Sscanf(line, "%d kB", &peak); err != nil {
+		return 0, fmt.Errorf("no VmHWM in /proc status: the process has ended: %w", err)
 	}
-	n, err := strconv.ParseInt(string(fields[0]), 10, 50)
-	return n << 10, err
+	return peak << 10, nil
 }
 
 // busy returns the time that all processors were not idle since the machine started. It includes
@@ -69,83 +61,52 @@ func busy() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return parseBusy(stat)
+	return parseBusy(string(stat))
 }
 
-// parseBusy adds up the first line of proc_stat(5), "cpu  user nice system idle iowait irq softirq
-// steal guest …", without idle and iowait, and without guests, because user contains them.
-func parseBusy(stat []byte) (time.Duration, error) {
-	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	fields := bytes.Fields(line)
-	if len(fields) < 9 || string(fields[0]) != "cpu" {
-		return 0, fmt.Errorf("/proc/stat: %.60q", line)
+// parseBusy adds up the first line of proc_stat(5), without idle and iowait, and without guests, because
+// user contains them.
+func parseBusy(stat string) (time.Duration, error) {
+	var user, nice, system, idle, iowait, irq, softirq, steal time.Duration
+	_, err := fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/stat: %w", err)
 	}
-	var ticks uint64
-	for _, i := range []int{1, 2, 3, 6, 7, 8} {
-		n, err := strconv.ParseUint(string(fields[i]), 10, 63)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/stat: %w", err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * Tick, nil
+	return (user + nice + system + irq + softirq + steal) * Tick, nil
 }
 
-// Costs are the CPU time of processes so far and their memory now.
-type Costs struct {
+// costs are the CPU time of processes so far and their memory now.
+type costs struct {
 	cpu  map[string]time.Duration // by process
-	RSS  map[string]int64         // by process: resident memory in bytes
+	rss  map[string]int64         // by process: resident memory in bytes
 	busy time.Duration            // CPU time of the whole machine so far
 }
 
-// ReadCosts returns the costs of processes now.
-func ReadCosts(processes []Process) (Costs, error) {
-	c := Costs{cpu: make(map[string]time.Duration), RSS: make(map[string]int64)}
+// readCosts returns the costs of processes now.
+func readCosts(processes []Process) (c costs, err error) {
+	c = costs{cpu: make(map[string]time.Duration), rss: make(map[string]int64)}
 	for _, p := range processes {
-		cpu, err := p.CPU()
-		if err != nil {
-			return Costs{}, fmt.Errorf("%s: %w", p.Name, err)
+		if c.cpu[p.Name], err = p.CPU(); err == nil {
+			c.rss[p.Name], err = p.rss()
 		}
-		rss, err := p.rss()
 		if err != nil {
-			return Costs{}, fmt.Errorf("%s: %w", p.Name, err)
+			return costs{}, fmt.Errorf("%s: %w", p.Name, err)
 		}
-		c.cpu[p.Name], c.RSS[p.Name] = cpu, rss
 	}
-	var err error
 	c.busy, err = busy()
 	return c, err
-}
-
-// CPUSince returns the CPU time of each process between an earlier reading and c.
-func (c Costs) CPUSince(earlier Costs) map[string]time.Duration {
-	used := make(map[string]time.Duration)
-	for name, cpu := range c.cpu {
-		used[name] = cpu - earlier.cpu[name]
-	}
-	return used
-}
-
-// OthersSince returns the CPU time of everything else on the machine between an earlier reading and
-// c.
-func (c Costs) OthersSince(earlier Costs) time.Duration {
-	others := c.busy - earlier.busy
-	for _, cpu := range c.CPUSince(earlier) {
-		others -= cpu
-	}
-	return max(others, 0)
 }
 
 // A Meter measures what processes use from a start on.
 type Meter struct {
 	processes []Process
 	start     time.Time
-	before    Costs
+	before    costs
 }
 
 // StartMeter returns a meter that starts now.
 func StartMeter(processes []Process) (*Meter, error) {
-	before, err := ReadCosts(processes)
+	before, err := readCosts(processes)
 	return &Meter{processes, time.Now(), before}, err
 }
 
@@ -154,25 +115,20 @@ type Usage struct {
 	Window time.Duration
 	CPU    map[string]time.Duration // by process
 	RSS    map[string]int64         // by process, in bytes, at the end of the window
+	Grown  map[string]int64         // by process: the change of its RSS
 	Others time.Duration            // CPU time of everything else on the machine
 }
 
 // Read returns the usage since the start.
 func (m *Meter) Read() (Usage, error) {
-	u, _, err := m.read()
+	now, err := readCosts(m.processes)
+	u := Usage{time.Since(m.start), make(map[string]time.Duration), now.rss, make(map[string]int64), now.busy - m.before.busy}
+	for name := range now.cpu {
+		u.CPU[name], u.Grown[name] = now.cpu[name]-m.before.cpu[name], now.rss[name]-m.before.rss[name]
+		u.Others -= u.CPU[name]
+	}
+	u.Others = max(u.Others, 0)
 	return u, err
-}
-
-// Lap returns the usage since the start, and starts again.
-func (m *Meter) Lap() (Usage, error) {
-	u, now, err := m.read()
-	m.start, m.before = m.start.Add(u.Window), now
-	return u, err
-}
-
-func (m *Meter) read() (Usage, Costs, error) {
-	now, err := ReadCosts(m.processes)
-	return Usage{time.Since(m.start), now.CPUSince(m.before), now.RSS, now.OthersSince(m.before)}, now, err
 }
 
 // Percent returns a CPU time as a percentage of one core over the window.

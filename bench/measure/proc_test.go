@@ -1,5 +1,3 @@
-//go:build linux
-
 package measure
 
 import (
@@ -10,24 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestParseRSS(t *testing.T) {
-	f := func(status string, want int64, wantErr bool) {
-		t.Helper()
-		got, err := parseMemory([]byte(status), "VmRSS")
-		if got != want || (err != nil) != wantErr {
-			t.Errorf("parseMemory(%q): got %v, %v want %v, error %v", status, got, err, want, wantErr)
-		}
-	}
-	f("Name:\tx\nVmHWM:\t  9 kB\nVmRSS:\t    2048 kB\nThreads:\t1\n", 2<<20, false)
-	f("Name:\tx\nState:\tZ (zombie)\n", 0, true)
-	f("Name:\tx\nVmRSS:\t2048 MB\n", 0, true)
-	f("Name:\tx\nVmRSS:\tmany kB\n", 0, true)
-}
-
 func TestParseBusy(t *testing.T) {
 	f := func(stat string, want time.Duration, wantErr bool) {
 		t.Helper()
-		got, err := parseBusy([]byte(stat))
+		got, err := parseBusy(stat)
 		if got != want || (err != nil) != wantErr {
 			t.Errorf("parseBusy(%q): got %v, %v want %v, error %v", stat, got, err, want, wantErr)
 		}
@@ -49,23 +33,29 @@ func TestOwnCosts(t *testing.T) {
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	began := used()
-	before, err := ReadCosts(self)
+	meter, err := StartMeter(self)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for spun := used(); used()-spun < 300*time.Millisecond; {
 	}
-	after, err := ReadCosts(self)
+	u, err := meter.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, most := after.CPUSince(before)["self"], used()-began; got < 300*time.Millisecond-4*Tick || got > most+4*Tick {
+	if got, most := u.CPU["self"], used()-began; got < 300*time.Millisecond-4*Tick || got > most+4*Tick {
 		t.Errorf("spinning took %v of CPU, want from 300ms to %v", got, most)
 	}
-	if after.RSS["self"] < 1<<20 {
-		t.Errorf("got %d bytes resident", after.RSS["self"])
+	if u.RSS["self"] < 1<<20 {
+		t.Errorf("got %d bytes resident", u.RSS["self"])
 	}
-	if _, err := ReadCosts([]Process{{"gone", 1 << 30}}); err == nil {
+	if peak, err := self[0].Peak(); err != nil || peak < 1<<20 || peak%1024 != 0 {
+		t.Errorf("at most %d bytes resident, %v", peak, err)
+	}
+	if _, err := (Process{"gone", 1 << 30}).Peak(); err == nil {
+		t.Error("the peak of a process that does not exist: no error")
+	}
+	if _, err := StartMeter([]Process{{"gone", 1 << 30}}); err == nil {
 		t.Error("reading a process that does not exist: no error")
 	}
 }

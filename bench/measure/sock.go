@@ -1,5 +1,3 @@
-//go:build linux
-
 package measure
 
 import (
@@ -14,18 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Sock is a TCP connection outside the Go runtime's poller. One goroutine with its own epoll can
-// read thousands of them. That takes one system call for a batch of events, where the poller takes
-// two system calls and a goroutine switch for each event. The load shares its machine with the
-// servers, and must be cheap.
+// A Sock is a TCP connection. At first it is one of package net, with a deadline for its TLS handshake and
+// its first request. After Nonblocking it is outside the Go runtime's poller, and Read returns
+// ErrWouldBlock when there is nothing. One goroutine with its own epoll can read thousands of such
+// sockets: that takes one system call for a batch of events, where the poller takes two system calls and a
+// goroutine switch for each event. The load shares its machine with the servers, and must be cheap.
 //
-// A Sock is blocking at first, with a timeout for each call: connecting, a TLS handshake and a
-// request need that. After Nonblocking, Read returns ErrWouldBlock when there is nothing. One
-// goroutine at a time may use it.
+// One goroutine at a time may read it, and one may write it.
 type Sock struct {
-	FD      int
-	async   bool // Nonblocking was called
-	drained bool // Read has taken all bytes: no system call until Readable is called
+	net.Conn // until Nonblocking; crypto/tls also asks it later
+	FD       int
+	drained  bool // Read has taken all bytes: no system call until Readable is called
 }
 
 // ErrWouldBlock means that there is nothing to read now. It is a temporary net.Error: after it,
@@ -49,89 +46,56 @@ type Dialer struct {
 }
 
 // tune applies d to a socket that is not connected yet.
-func (d Dialer) tune(fd int) (err error) {
-	set := func(level, option, value int) {
+func (d Dialer) tune(_, _ string, raw syscall.RawConn) (err error) {
+	set := func(fd uintptr, level, option, value int) {
 		if err == nil && value != 0 {
-			err = syscall.SetsockoptInt(fd, level, option, value)
+			err = unix.SetsockoptInt(int(fd), level, option, value)
 		}
 	}
-	set(syscall.SOL_SOCKET, syscall.SO_RCVBUF, d.Receive)
-	set(syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, d.Segment)
-	if d.From.Is4() && err == nil {
-		const bindAddressNoPort = 24 // IP_BIND_ADDRESS_NO_PORT: connect chooses the port
-		set(syscall.IPPROTO_IP, bindAddressNoPort, 1)
-		if err == nil {
-			err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: d.From.As4()})
+	failed := raw.Control(func(fd uintptr) {
+		set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, d.Receive)
+		set(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, d.Segment)
+		if d.From.Is4() {
+			set(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) // connect chooses the port
 		}
-	}
-	return err
+	})
+	return errors.Join(failed, err)
 }
 
-// Dial connects to addr. It refuses any address but loopback, because this program makes load.
+// Dial connects to addr, and gives the connection as much time again. It refuses any address but loopback,
+// because this program makes load.
 func (d Dialer) Dial(addr netip.AddrPort, timeout time.Duration) (*Sock, error) {
 	if !addr.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%v is not a loopback address: bench only loads servers on its own machine", addr)
 	}
-	var to syscall.Sockaddr = &syscall.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()}
-	family := syscall.AF_INET6
-	if addr.Addr().Is4() {
-		family, to = syscall.AF_INET, &syscall.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}
+	dialer := net.Dialer{Timeout: timeout, KeepAlive: -1, Control: d.tune}
+	if d.From.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(d.From, 0))
 	}
-	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	c, err := dialer.Dial("tcp", addr.String())
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, err
 	}
-	s := &Sock{FD: fd}
-	if err = s.SetTimeout(timeout); err == nil {
-		err = d.tune(fd)
-	}
-	if err == nil { // a request follows the handshake's last flight at once
-		err = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
-	}
-	if err == nil {
-		err = connectSocket(fd, to)
-	}
-	if err != nil {
-		s.Close()
-		return nil, fmt.Errorf("connect %v: %w", addr, err)
-	}
-	return s, nil
+	return &Sock{Conn: c}, c.SetDeadline(time.Now().Add(timeout))
 }
 
-// SetTimeout bounds each call while the socket is blocking.
-func (s *Sock) SetTimeout(d time.Duration) error {
-	tv := syscall.NsecToTimeval(int64(d))
-	err := syscall.SetsockoptTimeval(s.FD, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &tv)
-	if err == nil {
-		err = syscall.SetsockoptTimeval(s.FD, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &tv)
-	}
-	return err
-}
-
-// connectSocket connects a blocking socket. The runtime's own signals interrupt a connect with a
-// timeout. The next connect continues to wait for the same connection.
-func connectSocket(fd int, to syscall.Sockaddr) error {
-	for {
-		switch err := syscall.Connect(fd, to); err {
-		case syscall.EINTR:
-		case syscall.EISCONN:
-			return nil
-		default:
-			return err
-		}
-	}
-}
-
-// Nonblocking makes Read return ErrWouldBlock from now on instead of waiting.
+// Nonblocking takes the socket from the Go runtime's poller.
 func (s *Sock) Nonblocking() error {
-	s.async = true
-	return syscall.SetNonblock(s.FD, true)
+	raw, err := s.Conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) { s.FD, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	return errors.Join(failed, err, s.Conn.Close())
 }
 
 // Readable must be called when epoll has reported the socket. The next Read asks the kernel again.
 func (s *Sock) Readable() { s.drained = false }
 
 func (s *Sock) Read(p []byte) (int, error) {
+	if s.FD == 0 {
+		return s.Conn.Read(p)
+	}
 	if s.drained {
 		return 0, ErrWouldBlock
 	}
@@ -140,8 +104,6 @@ func (s *Sock) Read(p []byte) (int, error) {
 		switch {
 		case err == syscall.EINTR:
 			continue
-		case err == syscall.EAGAIN && !s.async:
-			return 0, os.ErrDeadlineExceeded // SO_RCVTIMEO
 		case err == syscall.EAGAIN:
 			s.drained = true
 			return 0, ErrWouldBlock
@@ -150,16 +112,19 @@ func (s *Sock) Read(p []byte) (int, error) {
 		case n == 0 && len(p) > 0:
 			return 0, errClosed
 		}
-		s.drained = s.async && n < len(p) // epoll is level-triggered and reports more bytes
+		s.drained = n < len(p) // epoll is level-triggered and reports more bytes
 		return n, nil
 	}
 }
 
 // Write writes all of p. After Nonblocking it waits for room for at most 10 s.
 func (s *Sock) Write(p []byte) (int, error) {
+	if s.FD == 0 {
+		return s.Conn.Write(p)
+	}
 	for done := 0; done < len(p); {
 		n, err := syscall.Write(s.FD, p[done:])
-		if err == syscall.EINTR || err == syscall.EAGAIN && s.async && s.awaitRoom() {
+		if err == syscall.EINTR || err == syscall.EAGAIN && s.awaitRoom() {
 			continue
 		}
 		if err != nil {
@@ -181,15 +146,12 @@ func (s *Sock) awaitRoom() bool {
 	}
 }
 
-func (s *Sock) Close() error { return syscall.Close(s.FD) }
-
-// The rest of net.Conn, for crypto/tls. These methods do nothing: SetTimeout bounds each call.
-
-func (s *Sock) LocalAddr() net.Addr              { return nil }
-func (s *Sock) RemoteAddr() net.Addr             { return nil }
-func (s *Sock) SetDeadline(time.Time) error      { return nil }
-func (s *Sock) SetReadDeadline(time.Time) error  { return nil }
-func (s *Sock) SetWriteDeadline(time.Time) error { return nil }
+func (s *Sock) Close() error {
+	if s.FD == 0 {
+		return s.Conn.Close()
+	}
+	return syscall.Close(s.FD)
+}
 
 // An Epoll is an epoll(7) instance, level-triggered.
 type Epoll int
@@ -200,16 +162,9 @@ func NewEpoll() (Epoll, error) {
 	return Epoll(fd), os.NewSyscallError("epoll_create1", err)
 }
 
-// Add watches a file descriptor for events. Closing the descriptor ends that.
-func (e Epoll) Add(fd int, events uint32) error { return e.control(syscall.EPOLL_CTL_ADD, fd, events) }
-
-// Modify changes the events that a file descriptor is watched for.
-func (e Epoll) Modify(fd int, events uint32) error {
-	return e.control(syscall.EPOLL_CTL_MOD, fd, events)
-}
-
-func (e Epoll) control(op, fd int, events uint32) error {
-	err := syscall.EpollCtl(int(e), op, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)})
+// Add watches a file descriptor for bytes to read. Closing the descriptor ends that.
+func (e Epoll) Add(fd int) error {
+	err := syscall.EpollCtl(int(e), syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)})
 	return os.NewSyscallError("epoll_ctl", err)
 }
 

@@ -1,5 +1,3 @@
-//go:build linux
-
 package report
 
 import (
@@ -7,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -49,28 +46,18 @@ func (c Conditions) write(w io.Writer) {
 	}
 }
 
-// commit returns the revision that is stamped into the binary. `go run` stamps none: then git
-// answers.
-func commit() string {
-	revision, dirty := "", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				revision = s.Value[:min(len(s.Value), 12)]
-			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = "-dirty"
-			}
+// commit returns the revision that is stamped into the binary.
+func commit() (revision string) {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			revision += "-dirty"
 		}
 	}
-	if revision != "" {
-		return revision + dirty
-	}
-	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
-	if err != nil {
-		return ""
-	}
-	return string(bytes.TrimSpace(out))
+	return revision
 }
 
 // field returns the value of the first "name : value" line of a file.

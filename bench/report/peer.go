@@ -1,5 +1,3 @@
-//go:build linux
-
 package report
 
 import (
@@ -24,18 +22,17 @@ var (
 	Direct       = Peer{"kube-apiserver", true}
 	WatchfanTLS  = Peer{"watchfan", true}
 	WatchfanBare = Peer{"watchfan", false}
-	FloorTLS     = Peer{"writev", true} // floor.go; it has no cluster, and its turn comes after the others
-	FloorBare    = Peer{"writev", false}
-	Nginx        = Peer{"nginx", true} // of the part through alone
+	FloorBare    = Peer{"writev", false} // it has no cluster, and its turn comes after the others
+	Nginx        = Peer{"nginx", true}   // of the part through alone
 	Peers        = []Peer{Direct, WatchfanTLS, WatchfanBare}
 )
 
 // Protocols returns the protocols that a peer's watchers may speak.
-func (p Peer) Protocols() []load.Protocol {
+func (p Peer) Protocols() []string {
 	if p.TLS {
-		return []load.Protocol{load.HTTP11, load.HTTP20}
+		return []string{load.HTTP11, load.HTTP20}
 	}
-	return []load.Protocol{load.HTTP11}
+	return []string{load.HTTP11}
 }
 
 // Units of traffic and memory, by name for the tables.

@@ -1,5 +1,3 @@
-//go:build linux
-
 package report
 
 import (
@@ -11,11 +9,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -91,20 +89,6 @@ func writeDisturbance(w io.Writer, percent []float64) {
 	if len(percent) > 0 {
 		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. "+
 			"More than a few spoils the figures.\n", summarise(percent, 1))
-	}
-}
-
-// table writes an aligned table, or nothing if there is only a header.
-func table(w io.Writer, title string, fill func(row func(...string))) {
-	var text strings.Builder
-	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	rows := 0
-	fill(func(cells ...string) {
-		rows++
-		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
-	})
-	if tw.Flush(); rows > 1 {
-		fmt.Fprintf(w, "%s\n%s\n", title, text.String())
 	}
 }
 
@@ -210,6 +194,11 @@ func Write(stdout io.Writer, name string, c Conditions, err error, all []*Sectio
 // M returns a metric.
 func M(unit string, value float64) Metric { return Metric{unit, value} }
 
+// Q returns a quantile of durations as a metric, in nanoseconds.
+func Q(unit string, d *measure.Distribution, q float64) Metric {
+	return Metric{unit, float64(d.Quantile(q))}
+}
+
 // Col returns a column.
 func Col(title, unit string, scale float64) Column { return Column{title, unit, scale} }
 
@@ -219,32 +208,16 @@ func Col(title, unit string, scale float64) Column { return Column{title, unit, 
 //	name{label="value",…} 3
 //	name 3
 func SumSeries(page, name string, labels ...string) (sum float64, err error) {
-	for line := range strings.Lines(page) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
+	series := regexp.MustCompile(`(?m)^` + name + `(\{.*\})? (.*)$`)
+	for _, m := range series.FindAllStringSubmatch(page, -1) {
+		if slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(m[1], label) }) {
 			continue
 		}
-		set, value, complete := strings.Cut(rest, " ")
-		if rest[0] == '{' { // values of labels may contain spaces
-			set, value, complete = strings.Cut(rest, "} ")
-		}
-		if !hasAll(set, labels) {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if !complete || err != nil {
-			return 0, fmt.Errorf("metric %.200q: not a number", line)
+		n, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %.200q: %w", m[0], err)
 		}
 		sum += n
 	}
 	return sum, nil
-}
-
-func hasAll(set string, labels []string) bool {
-	for _, label := range labels {
-		if !strings.Contains(set, label) {
-			return false
-		}
-	}
-	return true
 }

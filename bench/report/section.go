@@ -1,5 +1,3 @@
-//go:build linux
-
 package report
 
 import (
@@ -8,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/watchfan/watchfan/bench/load"
 )
@@ -180,29 +179,34 @@ func (s *Section) WriteTables(w io.Writer) {
 	}
 }
 
-// table writes a row for each case: its peer and axes, a cell for each column, and a remark.
+// table writes an aligned table with a row for each case: its peer and axes, a cell for each column, and a remark.
 func (s *Section) table(w io.Writer, title string, cases [][]*Sample, columns []Column,
 	about func([]*Sample) string, cell func([]*Sample, Column) string) {
-	table(w, title, func(row func(...string)) {
-		header := []string{"peer"}
-		for _, a := range s.Samples[0].Axes {
-			header = append(header, a.name)
+	if len(cases) == 0 {
+		return
+	}
+	header := []string{"peer"}
+	for _, a := range s.Samples[0].Axes {
+		header = append(header, a.name)
+	}
+	for _, c := range columns {
+		header = append(header, c.title)
+	}
+	fmt.Fprintln(w, title)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  "+strings.Join(header, "\t"))
+	for _, rounds := range cases {
+		cells := []string{rounds[0].Peer.String()}
+		for _, a := range rounds[0].Axes {
+			cells = append(cells, a.value)
 		}
 		for _, c := range columns {
-			header = append(header, c.title)
+			cells = append(cells, cell(rounds, c))
 		}
-		row(header...)
-		for _, rounds := range cases {
-			cells := []string{rounds[0].Peer.String()}
-			for _, a := range rounds[0].Axes {
-				cells = append(cells, a.value)
-			}
-			for _, c := range columns {
-				cells = append(cells, cell(rounds, c))
-			}
-			row(append(cells, about(rounds))...)
-		}
-	})
+		fmt.Fprintln(tw, "  "+strings.Join(append(cells, about(rounds)), "\t"))
+	}
+	tw.Flush()
+	fmt.Fprintln(w)
 }
 
 // remarks joins the remarks of the rounds, each once, and the number of rounds that failed.

@@ -1,5 +1,3 @@
-//go:build linux
-
 package server
 
 import (
@@ -17,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A Child is a process that this program has started. It ends with this program in every case: the
@@ -64,24 +64,9 @@ func startChild(p Priority, dir, name string, stdin *os.File, path string, args 
 	return c, nil
 }
 
-// StartHelper runs a command of this program, the first of args. The caller writes orders to it.
-// The helper ends when orders is closed.
-func StartHelper(p Priority, dir string, args ...string) (c *Child, orders *os.File, err error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, nil, err
-	}
-	stdin, orders, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err = startChild(p, dir, args[0], stdin, program, args...)
-	stdin.Close()
-	if err != nil {
-		orders.Close()
-		return nil, nil, err
-	}
-	return c, orders, nil
+// Process returns the child by its name.
+func (c *Child) Process() measure.Process {
+	return measure.Process{Name: c.name, PID: c.Cmd.Process.Pid}
 }
 
 // Stop sends SIGTERM, and SIGKILL after 15 s, and returns when the child has ended.
@@ -138,6 +123,71 @@ func (c *Child) Alive() error {
 func (c *Child) tail() []byte {
 	data, _ := os.ReadFile(c.log)
 	return bytes.TrimSpace(data[max(len(data)-600, 0):])
+}
+
+// A Helper is a command of this program in a process of its own. Its input is its job, a line of JSON, and
+// then orders. It writes its state to the file that is its argument, as JSON, and ends with its input.
+type Helper struct {
+	*Child
+	Orders *os.File
+	dir    string
+}
+
+// StartHelper runs a command and waits for its first state.
+func StartHelper(ctx context.Context, p Priority, command string, job, state any) (*Helper, error) {
+	h := new(Helper)
+	err := h.start(p, command, job)
+	if err == nil {
+		err = h.Await(ctx, h.state(), state)
+	}
+	if err != nil {
+		h.Stop()
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	return h, nil
+}
+
+func (h *Helper) start(p Priority, command string, job any) (err error) {
+	if h.dir, err = os.MkdirTemp("", "watchfan-bench-"); err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	stdin, orders, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	h.Orders = orders
+	h.Child, err = startChild(p, h.dir, command, stdin, program, command, h.state())
+	stdin.Close()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(orders).Encode(job) // the pipe has room for it
+}
+
+func (h *Helper) state() string { return filepath.Join(h.dir, "state") }
+
+// State reads the latest state.
+func (h *Helper) State(state any) error {
+	text, err := os.ReadFile(h.state())
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, state)
+}
+
+// Stop ends the helper, which may have failed to start, and removes its directory.
+func (h *Helper) Stop() {
+	if h.Orders != nil {
+		h.Orders.Close()
+	}
+	if h.Child != nil {
+		h.Child.Stop()
+	}
+	os.RemoveAll(h.dir)
 }
 
 // A Priority is the share of the processors that a process gets.

@@ -1,28 +1,19 @@
-//go:build linux
-
 package server
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
 
 // A Cluster is a dev cluster: etcd and kube-apiserver, and nothing else.
@@ -31,13 +22,14 @@ type Cluster struct {
 	Child      *Child
 	dir        string
 	kubeconfig string
+	Tokens     map[string]string // by user: admin, who may do everything, reader, who may read, and user
 	Processes  []measure.Process // kube-apiserver and etcd
-	cert       *certificate      // of each watchfan in front; nil before the first
+	roots      *x509.CertPool    // trust each watchfan in front; nil before the first
 }
 
-// StartCluster runs a fresh dev cluster, all in memory, and waits until it is ready. flags are
-// passed to devcluster. stop removes the cluster's directory.
-func StartCluster(ctx context.Context, devcluster string, flags ...string) (*Cluster, error) {
+// StartCluster runs a fresh dev cluster, all in memory, and waits until it is ready. Stop removes
+// the cluster's directory.
+func StartCluster(ctx context.Context, devcluster string) (*Cluster, error) {
 	memory := "/dev/shm"
 	if _, err := os.Stat(memory); err != nil {
 		memory = ""
@@ -48,8 +40,7 @@ func StartCluster(ctx context.Context, devcluster string, flags ...string) (*Clu
 	}
 	c := &Cluster{dir: dir}
 	state := filepath.Join(dir, "cluster")
-	args := append([]string{"up", "--dir", state, "--memory", "--unsafe-no-fsync"}, flags...)
-	c.Child, err = startChild(PriorityNormal, dir, "devcluster", nil, devcluster, args...)
+	c.Child, err = startChild(PriorityNormal, dir, "devcluster", nil, devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
 	if err == nil {
 		err = c.await(ctx, filepath.Join(state, "ready"))
 	}
@@ -78,15 +69,19 @@ func (c *Cluster) await(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	token, err := os.ReadFile(ready.TokenFiles["admin"])
-	if err != nil {
-		return err
+	c.Tokens = make(map[string]string)
+	for user, file := range ready.TokenFiles {
+		token, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		c.Tokens[user] = strings.TrimSpace(string(token))
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
 		return fmt.Errorf("no certificate in %s", ready.CAFile)
 	}
-	c.TLS, c.Token = load.TlsConfig(c.Addr, roots), strings.TrimSpace(string(token))
+	c.TLS, c.Token = load.TlsConfig(c.Addr.Addr(), roots), c.Tokens["admin"]
 	c.kubeconfig = ready.Kubeconfigs["admin"]
 	for _, name := range []string{"kube-apiserver", "etcd"} {
 		c.Processes = append(c.Processes, measure.Process{Name: name, PID: ready.Pids[name]})
@@ -105,24 +100,20 @@ func (c *Cluster) Stop() {
 type Proxy struct {
 	Child             *Child
 	plain, TLS, Admin load.Endpoint
-	Process           measure.Process
 }
 
 // StartProxy runs watchfan in front of c, on free ports, with a certificate of c's, and waits until it
 // listens. Later flags replace earlier ones.
 func StartProxy(ctx context.Context, watchfan string, c *Cluster, flags ...string) (*Proxy, error) {
-	if c.cert == nil {
-		cert, err := makeCertificate(c.dir)
-		if err != nil {
-			return nil, err
-		}
-		c.cert = &cert
+	certFile, keyFile, err := c.certificate()
+	if err != nil {
+		return nil, err
 	}
-	cert, portsFile := c.cert, filepath.Join(c.dir, "watchfan-ports.json")
+	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
 	os.Remove(portsFile)
 	child, err := startChild(PriorityNormal, c.dir, "watchfan", nil, watchfan, append([]string{"--kubeconfig", c.kubeconfig,
 		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
-		"--tls-cert-file", cert.certFile, "--tls-private-key-file", cert.keyFile}, flags...)...)
+		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +122,9 @@ func StartProxy(ctx context.Context, watchfan string, c *Cluster, flags ...strin
 		child.Stop()
 		return nil, fmt.Errorf("watchfan: %w", err)
 	}
-	p := &Proxy{Child: child, Process: measure.Process{Name: "watchfan", PID: child.Cmd.Process.Pid}}
+	p := &Proxy{Child: child}
 	p.plain.Addr, p.TLS.Addr, p.Admin.Addr = ports.Insecure, ports.Secure, ports.Admin
-	p.TLS.TLS, p.TLS.Token = load.TlsConfig(p.TLS.Addr, cert.roots), c.Token
+	p.TLS.TLS, p.TLS.Token = load.TlsConfig(p.TLS.Addr.Addr(), c.roots), c.Token
 	return p, nil
 }
 
@@ -145,36 +136,27 @@ func (p *Proxy) endpoint(of report.Peer) load.Endpoint {
 	return p.plain
 }
 
-// A certificate is the certificate of a server that this program starts.
+// A certificate is the certificate of a server that this program starts, and its key, in PEM.
 type certificate struct {
-	certFile, keyFile string
-	roots             *x509.CertPool // that trust it
+	cert, key []byte
+	roots     *x509.CertPool // that trust it
 }
 
-// makeCertificate writes a self-signed certificate for loopback.
-func makeCertificate(dir string) (certificate, error) {
-	c := certificate{filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key"), x509.NewCertPool()}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return c, err
+// makeCertificate makes a certificate for loopback.
+func makeCertificate() (c certificate, err error) {
+	c.roots = x509.NewCertPool()
+	c.cert, c.key, err = downstream.MakeCertificate("localhost")
+	c.roots.AppendCertsFromPEM(c.cert)
+	return c, err
+}
+
+// certificate returns the files of the certificate of each watchfan in front, and of its key.
+func (c *Cluster) certificate() (certFile, keyFile string, err error) {
+	certFile, keyFile = filepath.Join(c.dir, "watchfan.crt"), filepath.Join(c.dir, "watchfan.key")
+	if c.roots != nil {
+		return certFile, keyFile, nil
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "watchfan bench"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, DNSNames: []string{"localhost"},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return c, err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return c, err
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
-	c.roots.AppendCertsFromPEM(certPEM)
-	return c, errors.Join(os.WriteFile(c.certFile, certPEM, 0o600), os.WriteFile(c.keyFile, keyPEM, 0o600))
+	cert, err := makeCertificate()
+	c.roots = cert.roots
+	return certFile, keyFile, errors.Join(err, os.WriteFile(certFile, cert.cert, 0o600), os.WriteFile(keyFile, cert.key, 0o600))
 }

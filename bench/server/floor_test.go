@@ -1,10 +1,10 @@
-//go:build linux
-
 package server
 
 import (
 	"context"
 	"crypto/tls"
+	"net"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -19,27 +19,30 @@ func startFloorHere(t *testing.T, secure bool, objects, size, streams int) *floo
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &floorServer{chunk: newFloorChunk(size), objects: objects, streams: streams, orders: int(in.Fd()),
-		conns: make(map[int]*floorConn)}
-	f := &floor{Ledger: load.NewLedger(load.NewAcks(), objects), orders: orders, Batch: 1}
+	s := newFloorServer(floorJob{Objects: objects, EventSize: size, Streams: streams})
+	f := &floor{Ledger: load.NewLedger(load.NewAcks(), objects), Helper: &Helper{Orders: orders}, Batch: 1}
 	if secure {
-		cert, err := makeCertificate(t.TempDir())
+		made, err := makeCertificate()
 		if err != nil {
 			t.Fatal(err)
 		}
-		pair, err := tls.LoadX509KeyPair(cert.certFile, cert.keyFile)
+		pair, err := tls.X509KeyPair(made.cert, made.key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: floorProtocols}
-		f.endpoint.TLS = &tls.Config{ServerName: "127.0.0.1", RootCAs: cert.roots}
+		s.tls = floorTLS(pair)
+		f.endpoint.TLS = &tls.Config{ServerName: "127.0.0.1", RootCAs: made.roots}
 	}
-	if f.endpoint.Addr, err = s.listen(); err != nil {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
+	f.endpoint.Addr = netip.MustParseAddrPort(listener.Addr().String())
 	ended := make(chan error, 1)
-	go func() { ended <- s.serve() }()
+	go s.accept(listener)
+	go func() { ended <- s.serve(in) }()
 	t.Cleanup(func() {
+		listener.Close()
 		orders.Close()
 		if err := <-ended; err != nil {
 			t.Errorf("floor: %v", err)
@@ -72,7 +75,7 @@ func TestFloor(t *testing.T) {
 			const objects, size = 7, 1860
 			server := startFloorHere(t, c.secure, objects, size, c.streams)
 			coll := &load.Collection{Namespace: "bench", Objects: objects}
-			watchers, err := load.NewFleet(server.endpoint, coll, []load.Filter{load.Everything}, server.Acks, 0)
+			watchers, err := load.NewFleet(server.endpoint, coll, []load.Filter{load.Everything}, server.Acks)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package server
 
 import (
@@ -13,7 +11,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
-	"github.com/watchfan/watchfan/bench/measure"
 	"github.com/watchfan/watchfan/bench/report"
 )
 
@@ -52,7 +49,7 @@ http {
 
 // StartNginx runs nginx in front of c and waits until it listens.
 func StartNginx(ctx context.Context, nginx string, c *Cluster) (*Proxy, error) {
-	cert, err := makeCertificate(c.dir)
+	certFile, keyFile, err := c.certificate()
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +58,7 @@ func StartNginx(ctx context.Context, nginx string, c *Cluster) (*Proxy, error) {
 		return nil, err
 	}
 	conf := filepath.Join(c.dir, "nginx.conf")
-	text := fmt.Sprintf(nginxConf, c.dir, c.Addr, addr.Port(), cert.certFile, cert.keyFile)
+	text := fmt.Sprintf(nginxConf, c.dir, c.Addr, addr.Port(), certFile, keyFile)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -69,8 +66,8 @@ func StartNginx(ctx context.Context, nginx string, c *Cluster) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{Child: child, Process: measure.Process{Name: report.Nginx.Name, PID: child.Cmd.Process.Pid}}
-	p.TLS = load.Endpoint{Addr: addr, TLS: load.TlsConfig(addr, cert.roots), Token: c.Token}
+	p := &Proxy{Child: child}
+	p.TLS = load.Endpoint{Addr: addr, TLS: load.TlsConfig(addr.Addr(), c.roots), Token: c.Token}
 	if err := awaitListener(ctx, p); err != nil {
 		child.Stop()
 		return nil, err

@@ -1,5 +1,3 @@
-//go:build linux
-
 package server
 
 import (
@@ -56,7 +54,7 @@ func (s *Stage) Stop() {
 		s.Cluster.Stop()
 	}
 	if s.Floor != nil {
-		s.Floor.stop()
+		s.Floor.Stop()
 	}
 }
 
@@ -91,11 +89,11 @@ func WithBench(st *Stage) []measure.Process {
 // Processes returns the servers.
 func (s *Stage) Processes() (all []measure.Process) {
 	if s.Floor != nil {
-		return []measure.Process{s.Floor.process}
+		return []measure.Process{s.Floor.Process()}
 	}
 	all = append(all, s.Cluster.Processes...)
 	if s.Proxy != nil {
-		all = append(all, s.Proxy.Process)
+		all = append(all, s.Proxy.Child.Process())
 	}
 	return all
 }
@@ -112,8 +110,8 @@ func (s *Stage) Endpoint() load.Endpoint {
 }
 
 // NewFleet returns a fleet without watchers.
-func (s *Stage) NewFleet(filters []load.Filter, nice int) (*load.Fleet, error) {
-	return load.NewFleet(s.Endpoint(), s.Coll, filters, s.Book().Acks, nice)
+func (s *Stage) NewFleet(filters []load.Filter) (*load.Fleet, error) {
+	return load.NewFleet(s.Endpoint(), s.Coll, filters, s.Book().Acks)
 }
 
 // Alive reports an error if a server has ended.
@@ -125,42 +123,42 @@ func (s *Stage) Alive() (err error) {
 		err = errors.Join(err, s.Proxy.Child.Alive())
 	}
 	if s.Floor != nil {
-		err = errors.Join(err, s.Floor.child.Alive())
+		err = errors.Join(err, s.Floor.Alive())
 	}
 	return err
 }
 
-// Rest waits until the servers are at rest, and returns what they use then. It collects their
-// garbage first. A server is at rest if in one second all servers together use less than a tenth of
-// a core, and each changes its resident memory by less than half a percent. After 15 s rest returns
+// Rest waits until the servers are at rest, and returns their resident memory then, in bytes. It collects
+// their garbage first. A server is at rest if in one second all servers together use less than a tenth of
+// a core, and each changes its resident memory by less than half a percent. After 15 s Rest returns
 // in any case.
-func (s *Stage) Rest(ctx context.Context) (measure.Costs, error) {
+func (s *Stage) Rest(ctx context.Context) (rss map[string]int64, err error) {
 	const step, patience = time.Second, 15 * time.Second
 	if err := s.collectGarbage(ctx); err != nil {
-		return measure.Costs{}, err
+		return nil, err
 	}
-	before, err := measure.ReadCosts(s.Processes())
-	for start := time.Now(); err == nil; {
-		if err = load.Sleep(ctx, step); err != nil {
-			break
+	for start := time.Now(); ; {
+		meter, err := measure.StartMeter(s.Processes())
+		if err == nil {
+			err = load.Sleep(ctx, step)
 		}
-		var now measure.Costs
-		if now, err = measure.ReadCosts(s.Processes()); err != nil {
-			break
+		if err != nil {
+			return nil, errors.Join(err, s.Alive())
 		}
-		quiet := true
-		var used time.Duration
-		for name, cpu := range now.CPUSince(before) {
-			used += cpu
-			change := float64(now.RSS[name]-before.RSS[name]) / float64(before.RSS[name])
-			quiet = quiet && change < 0.005 && change > -0.005
+		used, err := meter.Read()
+		if err != nil || atRest(&used) || time.Since(start) > patience {
+			return used.RSS, errors.Join(err, s.Alive())
 		}
-		if quiet && used < step/10 || time.Since(start) > patience {
-			return now, nil
-		}
-		before = now
 	}
-	return measure.Costs{}, errors.Join(err, s.Alive())
+}
+
+func atRest(used *measure.Usage) bool {
+	for name, grown := range used.Grown {
+		if change := float64(grown) / float64(used.RSS[name]); change > 0.005 || change < -0.005 {
+			return false
+		}
+	}
+	return report.ServersCPU(used) < used.Window/10
 }
 
 // collectGarbage makes kube-apiserver and the proxy collect their garbage. It does so twice,

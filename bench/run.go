@@ -120,14 +120,7 @@ func (p *program) measureParts(ctx context.Context) error {
 
 // measureRound measures the parts that are asked for, once.
 func (p *program) measureRound(ctx context.Context) error {
-	wanted := make(map[string][]part) // by object
-	for _, part := range parts {
-		if p.opts.wants(part.name) {
-			object := cmp.Or(part.object, load.ObjectConfigMaps)
-			wanted[object] = append(wanted[object], part)
-		}
-	}
-	if len(wanted) == 0 {
+	if !slices.ContainsFunc(parts, func(x part) bool { return p.opts.wants(x.name) }) {
 		return nil
 	}
 	p.stormy = false
@@ -137,7 +130,10 @@ func (p *program) measureRound(ctx context.Context) error {
 	}
 	defer cluster.Stop()
 	for _, object := range load.Objects {
-		if err := p.measureOn(ctx, cluster, object, wanted[object]); err != nil {
+		wanted := slices.DeleteFunc(slices.Clone(parts), func(x part) bool {
+			return !p.opts.wants(x.name) || cmp.Or(x.object, load.ObjectConfigMaps) != object
+		})
+		if err := p.measureOn(ctx, cluster, object, wanted); err != nil {
 			return err
 		}
 	}

@@ -217,14 +217,14 @@ func (f *Fleet) Drain(ctx context.Context, patience time.Duration) error {
 
 // A Reading counts the events of a fleet so far, or between two readings.
 type Reading struct {
-	Deliveries, Early, bookmarks, Bytes uint64
-	Latency                             measure.Distribution
+	Deliveries, Early, Bytes uint64
+	Latency                  measure.Distribution
 }
 
 // Read returns the counts so far. Any goroutine may call it.
 func (f *Fleet) Read() *Reading {
 	r := f.reader
-	now := &Reading{Deliveries: r.deliveries.Load(), Early: r.early.Load(), bookmarks: r.bookmarks.Load(), Bytes: r.bytes.Load()}
+	now := &Reading{Deliveries: r.deliveries.Load(), Early: r.early.Load(), Bytes: r.bytes.Load()}
 	now.Latency.Add(&r.latency)
 	return now
 }
@@ -233,7 +233,6 @@ func (f *Fleet) Read() *Reading {
 func (r *Reading) Sub(earlier *Reading) {
 	r.Deliveries -= earlier.Deliveries
 	r.Early -= earlier.Early
-	r.bookmarks -= earlier.bookmarks
 	r.Bytes -= earlier.Bytes
 	r.Latency.Sub(&earlier.Latency)
 }

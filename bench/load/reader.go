@@ -4,10 +4,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
@@ -50,10 +52,10 @@ type client interface {
 // A tally counts the events of a reader's clients. The holder of the reader's mu writes it. Any
 // goroutine may read it, except for the field now.
 type tally struct {
-	acks                                *Acks
-	deliveries, early, bookmarks, bytes atomic.Uint64
-	latency                             measure.Histogram
-	now                                 time.Duration // time at which the current bytes were read
+	acks                     *Acks
+	deliveries, early, bytes atomic.Uint64
+	latency                  measure.Histogram
+	now                      time.Duration // time at which the current bytes were read
 }
 
 // deliver counts the event of write seq. An event before its acknowledgement has a latency of 0.
@@ -70,7 +72,7 @@ func (t *tally) deliver(seq uint64) {
 // A reader reads many connections with one goroutine and one epoll.
 type reader struct {
 	tally
-	epoll   measure.Epoll
+	epoll   int // of epoll(7), level-triggered
 	stop    atomic.Bool
 	running sync.WaitGroup
 
@@ -85,7 +87,7 @@ type reader struct {
 
 // newReader returns a reader without clients.
 func newReader(a *Acks) (*reader, error) {
-	epoll, err := measure.NewEpoll()
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	return &reader{tally: tally{acks: a}, epoll: epoll, clients: make(map[int]client), buf: make([]byte, 256<<10)}, err
 }
 
@@ -113,16 +115,16 @@ func (r *reader) err() error {
 }
 
 func (r *reader) run() {
-	defer r.epoll.Close()
-	var events [256]syscall.EpollEvent
+	defer unix.Close(r.epoll)
+	var events [256]unix.EpollEvent
 	for !r.stop.Load() {
-		ready, err := r.epoll.Wait(events[:], 100)
-		if err != nil {
-			r.lose(err)
+		n, err := unix.EpollWait(r.epoll, events[:], 100)
+		if err != nil && err != unix.EINTR {
+			r.lose(os.NewSyscallError("epoll_wait", err))
 			return
 		}
 		r.mu.Lock()
-		for _, e := range ready {
+		for _, e := range events[:max(n, 0)] {
 			if c := r.clients[int(e.Fd)]; c != nil { // nil if removed since epoll reported it
 				c.connection().sock.Readable()
 				r.readLocked(c)
@@ -140,8 +142,8 @@ func (r *reader) add(c client, early []byte) error {
 	if err := s.Nonblocking(); err != nil {
 		return err
 	}
-	if err := r.epoll.Add(s.FD); err != nil {
-		return err
+	if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, s.FD, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(s.FD)}); err != nil {
+		return os.NewSyscallError("epoll_ctl", err)
 	}
 	r.clients[s.FD] = c
 	r.takeLocked(c, early)

@@ -66,11 +66,12 @@ func (c *syncer) takeHead(p []byte) (rest []byte, err error) {
 	}
 	head, rest := c.head[:end+4], c.head[end+4:]
 	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(head)), nil)
-	if err != nil || resp.StatusCode != http.StatusOK || !slices.Contains(resp.TransferEncoding, "chunked") {
-		return nil, fmt.Errorf("watch answered %.300q: want 200, chunked", head)
+	if err != nil {
+		return nil, err
 	}
-	c.body, c.head, c.gzip = true, nil, resp.Header.Get("Content-Encoding") == "gzip"
-	return rest, nil
+	c.body, c.head = true, nil
+	c.gzip, err = accepted(resp)
+	return rest, err
 }
 
 // endMark is in the bookmark that ends initial events, and in no other (KEP-3157).

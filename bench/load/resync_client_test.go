@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestSyncers: a plain stream is complete at its end bookmark, and a compressed one when it is silent.
@@ -28,7 +30,7 @@ func TestSyncers(t *testing.T) {
 				if s.reader, err = newReader(NewAcks()); err != nil {
 					t.Fatal(err)
 				}
-				defer s.reader.epoll.Close()
+				defer unix.Close(s.reader.epoll)
 				pieces := 0
 				go func() {
 					for p := stream; len(p) > 0; p = p[min(len(p), 1000):] {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
@@ -24,16 +25,10 @@ type Watch struct {
 // count takes one event, and counts it unless the watch is silent.
 func (w *Watch) count(line []byte, t *tally) error {
 	seq, bookmark, err := w.event(line)
-	switch {
-	case err != nil:
-		return err
-	case w.silent:
-	case bookmark:
-		t.bookmarks.Add(1)
-	default:
+	if err == nil && !bookmark && !w.silent {
 		t.deliver(seq)
 	}
-	return nil
+	return err
 }
 
 // event takes one event and returns the number of its write. For a bookmark there is no number.
@@ -99,18 +94,26 @@ func (w *watcher) begin(q watchRequest) (early []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK || len(resp.TransferEncoding) != 1 || resp.TransferEncoding[0] != "chunked" {
+	compressed, err := accepted(resp)
+	if err != nil {
 		body, _ := br.Peek(min(br.Buffered(), 300))
-		return nil, fmt.Errorf("watch answered %s, transfer encoding %v: %.300q", resp.Status, resp.TransferEncoding, body)
+		return nil, fmt.Errorf("%w: %.300q", err, body)
 	}
-	switch encoding := resp.Header.Get("Content-Encoding"); {
-	case encoding == "gzip" && q.gzip:
+	if compressed {
 		w.scan.inflate = new(inflater)
-	case encoding != "":
-		return nil, fmt.Errorf("watch answered with content encoding %s", encoding)
 	}
 	rest, err := br.Peek(br.Buffered())
 	return bytes.Clone(rest), err
+}
+
+// accepted reports whether a watch that has been accepted is compressed.
+func accepted(resp *http.Response) (compressed bool, err error) {
+	encoding := resp.Header.Get("Content-Encoding")
+	if resp.StatusCode != http.StatusOK || !slices.Contains(resp.TransferEncoding, "chunked") || encoding != "" && encoding != "gzip" {
+		return false, fmt.Errorf("watch answered %s, transfer encoding %v, content encoding %q: want 200, chunked",
+			resp.Status, resp.TransferEncoding, encoding)
+	}
+	return encoding == "gzip", nil
 }
 
 // Name is the name of this program among the processes, and its User-Agent. It separates requests

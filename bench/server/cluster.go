@@ -136,18 +136,12 @@ func (p *Proxy) endpoint(of report.Peer) load.Endpoint {
 	return p.plain
 }
 
-// A certificate is the certificate of a server that this program starts, and its key, in PEM.
-type certificate struct {
-	cert, key []byte
-	roots     *x509.CertPool // that trust it
-}
-
-// makeCertificate makes a certificate for loopback.
-func makeCertificate() (c certificate, err error) {
-	c.roots = x509.NewCertPool()
-	c.cert, c.key, err = downstream.MakeCertificate("localhost")
-	c.roots.AppendCertsFromPEM(c.cert)
-	return c, err
+// makeCertificate makes a certificate for loopback and its key, in PEM. roots trust it.
+func makeCertificate() (cert, key []byte, roots *x509.CertPool, err error) {
+	cert, key, err = downstream.MakeCertificate("localhost")
+	roots = x509.NewCertPool()
+	roots.AppendCertsFromPEM(cert)
+	return cert, key, roots, err
 }
 
 // certificate returns the files of the certificate of each watchfan in front, and of its key.
@@ -156,7 +150,7 @@ func (c *Cluster) certificate() (certFile, keyFile string, err error) {
 	if c.roots != nil {
 		return certFile, keyFile, nil
 	}
-	cert, err := makeCertificate()
-	c.roots = cert.roots
-	return certFile, keyFile, errors.Join(err, os.WriteFile(certFile, cert.cert, 0o600), os.WriteFile(keyFile, cert.key, 0o600))
+	cert, key, roots, err := makeCertificate()
+	c.roots = roots
+	return certFile, keyFile, errors.Join(err, os.WriteFile(certFile, cert, 0o600), os.WriteFile(keyFile, key, 0o600))
 }

@@ -29,12 +29,12 @@ func startFloor(ctx context.Context, secure bool, n, size, streams int) (*floor,
 	f := &floor{Ledger: load.NewLedger(load.NewAcks(), n), Batch: 1}
 	job := floorJob{Objects: n, EventSize: size, Streams: streams}
 	if secure {
-		cert, err := makeCertificate()
+		cert, key, roots, err := makeCertificate()
 		if err != nil {
 			return nil, err
 		}
-		job.Cert, job.Key = cert.cert, cert.key
-		f.endpoint.TLS = load.TlsConfig(netip.AddrFrom4([4]byte{127, 0, 0, 1}), cert.roots)
+		job.Cert, job.Key = cert, key
+		f.endpoint.TLS = load.TlsConfig(netip.AddrFrom4([4]byte{127, 0, 0, 1}), roots)
 	}
 	var err error
 	f.Helper, err = StartHelper(ctx, PriorityNormal, report.FloorBare.Name, job, &f.endpoint.Addr)

@@ -22,16 +22,16 @@ func startFloorHere(t *testing.T, secure bool, objects, size, streams int) *floo
 	s := newFloorServer(floorJob{Objects: objects, EventSize: size, Streams: streams})
 	f := &floor{Ledger: load.NewLedger(load.NewAcks(), objects), Helper: &Helper{Orders: orders}, Batch: 1}
 	if secure {
-		made, err := makeCertificate()
+		cert, key, roots, err := makeCertificate()
 		if err != nil {
 			t.Fatal(err)
 		}
-		pair, err := tls.X509KeyPair(made.cert, made.key)
+		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.tls = floorTLS(pair)
-		f.endpoint.TLS = &tls.Config{ServerName: "127.0.0.1", RootCAs: made.roots}
+		f.endpoint.TLS = &tls.Config{ServerName: "127.0.0.1", RootCAs: roots}
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -31,6 +31,8 @@ type Options struct {
 	Writers   int // most writes in flight
 	Behind    int // writes that watchers may be behind, on average, before unpaced writers wait; 0 is no limit
 
+	Straight bool // latency counts from the event at a watcher straight at kube-apiserver
+
 	Parts         []string // of partNames
 	SectionRounds int      // rounds of the parts other than traffic
 	AllFloors     bool     // compare every number of watchers with the floor, and not only the largest
@@ -146,6 +148,7 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	addList(fs, &o.Stalled, "stalled", "`percentages` of watchers that do not read", parseNumber(99))
 	addList(fs, &o.EgressRates, "egress-rates", "updates per second that they get, as `n,…`", load.ParseRate)
 	fs.StringVar(&o.Nginx, "nginx", o.Nginx, "`path` of nginx, with which the part through compares; empty: without it")
+	fs.BoolVar(&o.Straight, "straight", o.Straight, "count latency from the event at a watcher straight at kube-apiserver: what a server adds")
 	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
 		func(string) error { o.quick(); return nil })
 	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour",
@@ -199,6 +202,7 @@ func (o *Options) conditions() report.Conditions {
 	c := o.knobs().conditions()
 	c.Add("window", o.Window.String())
 	c.Add("parts", strings.Join(o.Parts, ","))
+	c.Add("straight", fmt.Sprint(o.Straight))
 	c.Add("open-files", fmt.Sprint(load.RoomFor()+load.OtherFiles))
 	return c
 }

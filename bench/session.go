@@ -42,7 +42,7 @@ func (s *session) assemble(l demand) (err error) {
 	if l.filters == nil {
 		l.filters = []load.Filter{load.Everything}
 	}
-	if s.fleet, err = s.NewFleet(l.filters); err == nil {
+	if s.fleet, err = s.NewFleet(l.filters, s.opts.Straight); err == nil {
 		s.fleet.H2, s.fleet.Gzip = l.h2, l.gzip
 	}
 	return err

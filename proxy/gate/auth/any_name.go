@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"time"
@@ -37,15 +38,19 @@ type anyName struct {
 	review   []byte             // of get
 }
 
-// anyNames returns the questions whose yes is one to a get, too.
-func anyNames(id Identity, get resourceAttributes) (wider []anyName) {
-	get.Name = ""
-	for _, namespace := range slices.Compact([]string{"", get.Namespace}) {
-		get.Namespace = namespace
-		q, review := ReviewFor(id, get)
-		wider = append(wider, anyName{q, id, get, review})
+// anyNames returns the questions whose yes is one to a get, too: everywhere, and in its namespace.
+func anyNames(id Identity, get resourceAttributes) iter.Seq[anyName] {
+	return func(yield func(anyName) bool) {
+		get := get
+		get.Name = ""
+		for _, namespace := range slices.Compact([]string{"", get.Namespace}) {
+			get.Namespace = namespace
+			q, review := ReviewFor(id, get)
+			if !yield(anyName{q, id, get, review}) {
+				return
+			}
+		}
 	}
-	return wider
 }
 
 // get is decide for a get of a token. A token that may get any name needs no review of this one: see the package's
@@ -56,7 +61,7 @@ func (a *Authorizer) get(ctx context.Context, id Identity, get resourceAttribute
 		return d
 	}
 	wider := anyNames(id, get)
-	for _, w := range wider {
+	for w := range wider {
 		if d, _ := a.decisions.get(w.question); d.Allowed() {
 			a.metrics.fromMemory.Inc()
 			return d
@@ -71,8 +76,8 @@ func (a *Authorizer) get(ctx context.Context, id Identity, get resourceAttribute
 
 // widen counts a name that was allowed. If there are many, it has the first of the wider questions asked that
 // kube-apiserver has not said no to. Nobody waits for the answer.
-func (a *Authorizer) widen(q Question, wider []anyName) {
-	for _, w := range wider {
+func (a *Authorizer) widen(q Question, wider iter.Seq[anyName]) {
+	for w := range wider {
 		switch d, known := a.decisions.get(w.question); {
 		case known && d.outcome == denied:
 			continue

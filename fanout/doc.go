@@ -226,7 +226,7 @@
 //
 // While all watches are lean, objects are packed ([framing.Packing], [Indexer]): they take two thirds
 // of the memory. A whole list, and a whole watch from before, have each object made whole for them
-// alone, in some 10 µs. A whole watch is served whole versions from its first event on, and the
+// alone, in a few µs. A whole watch is served whole versions from its first event on, and the
 // objects are whole again within half a minute.
 //
 // # Views

@@ -127,7 +127,7 @@ func scaleSection() *report.Section {
 			"kube-apiserver keeps them decoded, once for all. " +
 			"fill = a watchfan until it has all pods, and its memory at most; kube-apiserver sends them to one client. " +
 			"restart = a watchfan whose --cache-dir has all pods, until it has listed those of a node, and its memory in all. " +
-			"memory-lean = as memory-json, if the one watch has been lean for 5 minutes.",
+			"memory-lean = the growth of the heap for all pods in JSON, once the one watch has been lean for 5 minutes.",
 		Columns: []report.Column{
 			report.Col("CPU ms", "cpu-ns/request", 1e-6), report.Col("CPU ms of all servers", "all-cpu-ns/request", 1e-6), report.Col("time ms", "wall-ns", 1e-6),
 			report.Col("RSS MiB", "grown-B", 1.0/(1<<20)), report.Col("× the objects' bytes", "x-objects", 1),

@@ -101,7 +101,7 @@ type Cache struct {
 	filtersSize int                      // bytes in the groups' filters
 	viewed      bool                     // there has been a group whose view selects objects
 	packing     *framing.Packing         // of new versions; nil to hold them as they come
-	wholeAt     MonotonicTime            // when somebody last wanted whole objects: see sweepPacking
+	wholeAt     MonotonicTime            // when somebody last wanted whole objects: see choosePacking
 	spaces      spaces                   // the namespaces that views select by label
 	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
 	members     int                      // of all groups, that are sent to clients

@@ -40,9 +40,10 @@ const usage = `bench measures the cost of fanning a Kubernetes watch out, next t
   bench list [flags]    does the same for lists of all pods
   bench scale [flags]   compares joins and memory in clusters of several sizes
   bench guard [flags]   replays agents that ask too much
+  bench views [flags]   compares unmodified programs straight and in quiet views
   bench demo [flags]    shows a thousand watchers live
 
-bench run -h, bench list -h, bench scale -h, bench guard -h and bench demo -h list the flags.
+bench run -h, bench list -h, bench scale -h, bench guard -h, bench views -h and bench demo -h list the flags.
 `
 
 func main() {
@@ -73,6 +74,7 @@ var benchmarks = map[string]func() benchmark{
 	"list":  func() benchmark { return newListBench() },
 	"scale": func() benchmark { return newScaleBench() },
 	"guard": func() benchmark { return newGuardBench() },
+	"views": func() benchmark { return newViewsBench() },
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

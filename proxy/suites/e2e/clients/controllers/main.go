@@ -4,6 +4,8 @@
 //
 // With --writes it changes ConfigMaps, so many times, and reads each change from its cache at once, which
 // waits for it (EnableReadYourWritesConsistency): controllers --kubeconfig FILE --writes N NAMESPACE.
+//
+// With --pprof it serves profiles at an address, caches Secrets too, and writes the file only when it ends.
 package main
 
 import (
@@ -39,6 +41,7 @@ var kinds = []func() (client.Object, client.ObjectList){
 
 func main() {
 	writes := flag.Int("writes", 0, "how often to write, and to read what was written")
+	profiles := flag.String("pprof", "", "address for profiles")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -49,14 +52,24 @@ func main() {
 			return readWrites(ctx, m.GetClient(), flag.Arg(0), *writes)
 		}
 	}
-	if err := run(ctx, strings.Split(flag.Arg(0), ","), follow); err != nil {
+	if *profiles != "" {
+		kinds = append(kinds, func() (client.Object, client.ObjectList) { return new(corev1.Secret), new(corev1.SecretList) })
+		ended := ctx
+		ctx = context.Background()
+		follow = func(ctx context.Context, m ctrl.Manager) error {
+			<-ended.Done()
+			text, err := contents(ctx, m.GetClient())
+			return errors.Join(err, write(flag.Arg(1), text))
+		}
+	}
+	if err := run(ctx, *profiles, strings.Split(flag.Arg(0), ","), follow); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 // run calls follow with a manager whose cache is filled.
-func run(ctx context.Context, namespaces []string, follow func(context.Context, ctrl.Manager) error) error {
+func run(ctx context.Context, profiles string, namespaces []string, follow func(context.Context, ctrl.Manager) error) error {
 	config, err := ctrl.GetConfig() // of --kubeconfig
 	if err != nil {
 		return err
@@ -70,6 +83,8 @@ func run(ctx context.Context, namespaces []string, follow func(context.Context, 
 		Client:  client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: &yes}},
 		Cache:   cache.Options{DefaultNamespaces: chosen},
 		Metrics: server.Options{BindAddress: "0"},
+
+		PprofBindAddress: profiles,
 	})
 	if err != nil {
 		return err

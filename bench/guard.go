@@ -157,7 +157,7 @@ func (b *guardBench) start(ctx context.Context) (err error) {
 		return err
 	}
 	for i := 0; i < guardNodes && err == nil; i++ {
-		err = w.CreateNode(ctx, fmt.Sprintf("node-%d", i))
+		_, err = w.Send(ctx, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-%d"}}`, i))
 	}
 	b.agent, b.other = b.stage.Cluster.Tokens["user"], b.stage.Cluster.Tokens["reader"]
 	return errors.Join(err, w.Allow(ctx, "dev-user", "cluster-admin"))

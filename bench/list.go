@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -252,8 +252,8 @@ func (b *listBench) check(ctx context.Context, f load.Form) error {
 		want = (b.Pods + b.Nodes - 1) / b.Nodes
 	}
 	once := f.Habit(1, b.query)
-	once.Read = func(body []byte) error {
-		list, err := f.Decode(bytes.NewReader(body))
+	once.Take = func(_ int, resp *http.Response) error {
+		list, err := f.Decode(resp.Body)
 		if err != nil {
 			return fmt.Errorf("decode list: %w", err)
 		}

@@ -51,13 +51,13 @@ func (p *program) resync(ctx context.Context, st *server.Stage) error {
 }
 
 func (p *program) measureResync(ctx context.Context, st *server.Stage, n int, gzip bool) ([]report.Metric, string, error) {
-	crowd, err := load.NewSyncers(st.Endpoint(), n, gzip, load.AllPods(st.Coll.Objects))
+	crowd, err := load.NewSyncers(ctx, st.Endpoint(), n, gzip, load.AllPods(st.Coll.Objects))
 	if err != nil {
 		return nil, "", err
 	}
 	defer crowd.Close()
 	// One client comes first. A server that fills its cache does so then, and not within the window.
-	first, err := load.NewSyncers(st.Endpoint(), 1, gzip, load.AllPods(st.Coll.Objects))
+	first, err := load.NewSyncers(ctx, st.Endpoint(), 1, gzip, load.AllPods(st.Coll.Objects))
 	if err != nil {
 		return nil, "", err
 	}

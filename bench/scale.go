@@ -211,7 +211,7 @@ func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]report.Met
 	} else if st.Peer == report.Direct {
 		clients = min(s.Direct, clients)
 	}
-	crowd, err := load.NewSyncers(st.Endpoint(), clients, false, func(i int) load.PodSelection {
+	crowd, err := load.NewSyncers(ctx, st.Endpoint(), clients, false, func(i int) load.PodSelection {
 		want := row.choice(s.pods, i)
 		want.Query += "&resourceVersion=0"
 		return want

@@ -152,7 +152,7 @@ func (s *scaleBench) measureAnswers(ctx context.Context, began time.Time) ([]rep
 		return nil, err
 	}
 	node.Query += "&resourceVersion=0"
-	crowd, err := load.NewSyncers(s.stage.Proxy.TLS, 1, false, func(int) load.PodSelection { return node })
+	crowd, err := load.NewSyncers(ctx, s.stage.Proxy.TLS, 1, false, func(int) load.PodSelection { return node })
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (s *scaleBench) measureLean(ctx context.Context) (m []report.Metric, err er
 		if m, err = s.memoryMetrics(ctx, 0); err != nil {
 			return err
 		}
-		crowd, err := load.NewSyncers(s.stage.Proxy.TLS, 1, false, func(int) load.PodSelection {
+		crowd, err := load.NewSyncers(ctx, s.stage.Proxy.TLS, 1, false, func(int) load.PodSelection {
 			return load.PodSelection{Query: "&resourceVersion=0", Objects: s.pods, View: "/views/lean"}
 		})
 		if err != nil {

@@ -41,6 +41,9 @@ func TestScaleOptions(t *testing.T) {
 func TestScaleJoins(t *testing.T) {
 	join := func(pods int) ([]report.Metric, error) {
 		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/version" {
+				return
+			}
 			io.WriteString(w, strings.Repeat(`{"type":"ADDED","object":{}}`+"\n", pods)+
 				`{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
 			w.(http.Flusher).Flush()
@@ -66,7 +69,7 @@ func TestScaleJoins(t *testing.T) {
 	if n, _ := report.Find(m, "clients"); n != 3 {
 		t.Errorf("%v clients, want 3", n)
 	}
-	if _, err = join(scalePerNode - 1); err == nil || !strings.Contains(err.Error(), "19 objects came") {
+	if _, err = join(scalePerNode - 1); err == nil || !strings.Contains(err.Error(), "after 19 objects") {
 		t.Errorf("a missing pod went unnoticed: %v", err)
 	}
 }

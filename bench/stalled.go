@@ -38,7 +38,11 @@ const stalledFill = 3 * time.Second
 
 // stalled measures one peer with watchers of which some do not read, over each protocol that it has.
 func (p *program) stalled(ctx context.Context, st *server.Stage) error {
-	for _, protocol := range st.Peer.Protocols() {
+	protocols := []string{load.HTTP11}
+	if st.Peer.TLS {
+		protocols = append(protocols, load.HTTP20)
+	}
+	for _, protocol := range protocols {
 		for _, percent := range p.opts.Stalled {
 			x := report.Sample{Peer: st.Peer, Axes: report.Axes("protocol", protocol, "stalled", fmt.Sprint(percent, "%"))}
 			x.Metrics, x.Err = p.measureStalled(ctx, st, protocol, percent)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
@@ -74,7 +76,7 @@ func (p *program) measureThrough(ctx context.Context, st *server.Stage, ask askC
 		if err != nil {
 			return nil, err
 		}
-		clients.Read = func(answer []byte) error { return awaitVersion(answer, came) }
+		clients.Take = func(_ int, resp *http.Response) error { return awaitVersion(resp.Body, came) }
 	}
 	if _, err := clients.For(ctx, p.opts.Warmup); err != nil {
 		return nil, err
@@ -97,9 +99,13 @@ func (p *program) measureThrough(ctx context.Context, st *server.Stage, ask askC
 }
 
 // awaitVersion waits until a watch has brought an object that was answered.
-func awaitVersion(answer []byte, came <-chan uint64) error {
+func awaitVersion(answer io.Reader, came <-chan uint64) error {
 	var written load.Versioned
-	if err := json.Unmarshal(answer, &written); err != nil {
+	body, err := io.ReadAll(answer)
+	if err == nil {
+		err = json.Unmarshal(body, &written)
+	}
+	if err != nil {
 		return err
 	}
 	for version := range came {

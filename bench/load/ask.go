@@ -33,8 +33,8 @@ type Habit struct {
 	Fresh  bool // a new connection for each request
 	HTTP1  bool
 
-	Check func(*http.Response) error // of each answer 200, before its body is read; nil is none
-	Read  func(body []byte) error    // takes each body; nil discards it
+	Check func(*http.Response) error                  // of each answer 200, before its body is read; nil is none
+	Take  func(client int, resp *http.Response) error // takes each body; nil discards it
 }
 
 // Clients are the clients of a habit.
@@ -43,7 +43,7 @@ type Clients struct {
 	at      Endpoint
 	clients []*http.Client // of each, or one that they share
 
-	Received atomic.Int64          // bytes of the bodies that Read does not take
+	Received atomic.Int64          // bytes of the bodies that Take does not take
 	Done     atomic.Int64          // whole answers 200
 	Refused  atomic.Int64          // answers 429
 	Failed   atomic.Int64          // other answers, and errors
@@ -191,14 +191,10 @@ func (c *Clients) ask(ctx context.Context, client, n int) (wait time.Duration, e
 			return 0, err
 		}
 	}
-	if c.Read == nil {
-		return 0, c.discard(resp.Body)
+	if c.Take != nil {
+		return 0, c.Take(client, resp)
 	}
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = c.Read(answer)
-	}
-	return 0, err
+	return 0, c.discard(resp.Body)
 }
 
 // send sends a request of a client.

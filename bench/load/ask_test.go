@@ -1,7 +1,6 @@
 package load
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -72,8 +71,8 @@ func TestForms(t *testing.T) {
 				if want := int64(6 * len(body)); clients.Received.Load() != want {
 					t.Errorf("%d bytes, want %d", clients.Received.Load(), want)
 				}
-				clients.Read = func(body []byte) error {
-					list, err := f.Decode(bytes.NewReader(body))
+				clients.Take = func(_ int, resp *http.Response) error {
+					list, err := f.Decode(resp.Body)
 					if err == nil && (len(list.Items) != pods || list.Items[7].Name != NewPod(7).name) {
 						err = fmt.Errorf("%d pods", len(list.Items))
 					}
@@ -117,10 +116,10 @@ func TestStreamedForms(t *testing.T) {
 	f := Form{Format: "json", Encoding: "identity", Streamed: true}
 	clients := f.Habit(1, func(int) string { return FieldQuery("spec.nodeName", "n") }).At(e)
 	defer clients.Close()
-	clients.Read = func(body []byte) error {
-		list, err := f.Decode(bytes.NewReader(body))
-		if err != nil || len(list.Items) != 2 || list.Items[1].Name != NewPod(1).name {
-			t.Errorf("got %d pods, %v", len(list.Items), err)
+	clients.Take = func(_ int, resp *http.Response) error {
+		list, err := f.Decode(resp.Body)
+		if err == nil && (len(list.Items) != 2 || list.Items[1].Name != NewPod(1).name) {
+			err = fmt.Errorf("%d pods", len(list.Items))
 		}
 		return err
 	}
@@ -211,7 +210,7 @@ func TestFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Read = func([]byte) error {
+	c.Take = func(int, *http.Response) error {
 		if version := <-came; version != 12 {
 			return fmt.Errorf("version %d came", version)
 		}

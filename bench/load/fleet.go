@@ -42,7 +42,6 @@ func NewFleet(e Endpoint, coll *Collection, filters []Filter, a *Acks) (f *Fleet
 	if f.reader, err = newReader(a); err != nil {
 		return nil, err
 	}
-	f.reader.start()
 	return f, nil
 }
 
@@ -74,11 +73,11 @@ func (f *Fleet) Err() error {
 	if f.First != nil && f.First.Err() != nil {
 		return f.First.Err()
 	}
-	first := f.reader.err()
+	first := f.reader.first.Load()
 	if first == nil {
 		return nil
 	}
-	return &LostError{f.Lost(), len(f.Watchers), first}
+	return &LostError{f.Lost(), len(f.Watchers), *first}
 }
 
 // A LostError reports watchers that ended or got a wrong event.

@@ -77,6 +77,9 @@ func (f Form) check(resp *http.Response) error {
 	return nil
 }
 
+// endMark is in the bookmark that ends initial events, and in no other (KEP-3157).
+var endMark = []byte(`"k8s.io/initial-events-end":"true"`)
+
 // An initialList reads a watch in JSON up to the bookmark that ends its initial events.
 type initialList struct {
 	io.Closer

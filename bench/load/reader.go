@@ -89,14 +89,16 @@ type reader struct {
 	first atomic.Pointer[error] // of these losses
 }
 
-// newReader returns a reader without clients.
+// newReader returns a reader without clients, which reads until close.
 func newReader(a *Acks) (*reader, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	return &reader{tally: tally{acks: a}, epoll: epoll, clients: make(map[int]client), buf: make([]byte, 256<<10)}, err
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	r := &reader{tally: tally{acks: a}, epoll: epoll, clients: make(map[int]client), buf: make([]byte, 256<<10)}
+	r.running.Go(r.run)
+	return r, nil
 }
-
-// start makes the reader read until close.
-func (r *reader) start() { r.running.Go(r.run) }
 
 // close ends the reader, which notices it within 0.1 s. The connections stay open.
 func (r *reader) close() {
@@ -108,14 +110,6 @@ func (r *reader) close() {
 func (r *reader) lose(err error) {
 	r.lost.Add(1)
 	r.first.CompareAndSwap(nil, &err)
-}
-
-// err returns the first loss. Any goroutine may call it.
-func (r *reader) err() error {
-	if first := r.first.Load(); first != nil {
-		return *first
-	}
-	return nil
 }
 
 func (r *reader) run() {

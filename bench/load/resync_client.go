@@ -1,127 +1,28 @@
 package load
 
 import (
-	"bufio"
-	"bytes"
+	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
 )
 
-// A syncer is a client that reads a collection as initial events, up to their end bookmark. It
-// belongs to the holder of its reader's mu.
-type syncer struct {
-	conn
-	request string
-	objects int  // expected objects
-	keep    bool // keep a compressed body, to check it
-
-	head  []byte // of the answer, until it is complete
-	body  bool   // the head is complete
-	gzip  bool   // the body is compressed
-	scan  scanner
-	added int
-	done  bool
-	kept  []byte
-	bytes uint64
-	last  time.Duration // time of the last bytes, by the reader's clock
-}
-
-// take implements client.
-func (c *syncer) take(p []byte, t *tally) error {
-	c.bytes += uint64(len(p))
-	c.last = t.now
-	if !c.body {
-		rest, err := c.takeHead(p)
-		if err != nil || !c.body {
-			return err
-		}
-		p = rest
-	}
-	switch {
-	case !c.gzip:
-		return c.scan.feed(p, c.event)
-	case c.keep:
-		c.kept = append(c.kept, p...)
-	}
-	return nil
-}
-
-// takeHead takes the head of the answer and returns the bytes after it.
-func (c *syncer) takeHead(p []byte) (rest []byte, err error) {
-	const most = 16 << 10
-	c.head = append(c.head, p...)
-	end := bytes.Index(c.head, []byte("\r\n\r\n"))
-	switch {
-	case end < 0 && len(c.head) > most:
-		return nil, errors.New("watch answered with a head of more than 16 KiB")
-	case end < 0:
-		return nil, nil
-	}
-	head, rest := c.head[:end+4], c.head[end+4:]
-	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(head)), nil)
-	if err != nil {
-		return nil, err
-	}
-	c.body, c.head = true, nil
-	c.gzip, err = accepted(resp)
-	return rest, err
-}
-
-// endMark is in the bookmark that ends initial events, and in no other (KEP-3157).
-var endMark = []byte(`"k8s.io/initial-events-end":"true"`)
-
-func (c *syncer) event(line []byte) error {
-	switch {
-	case bytes.HasPrefix(line, []byte(`{"type":"ADDED"`)) && !c.done:
-		c.added++
-	case bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)):
-		if bytes.Contains(line, endMark) {
-			c.done = true
-			return c.complete()
-		}
-	default:
-		return fmt.Errorf("unexpected event: %.300q", line)
-	}
-	return nil
-}
-
-func (c *syncer) complete() error {
-	if c.added != c.objects {
-		return fmt.Errorf("%d objects came, want %d", c.added, c.objects)
-	}
-	return nil
-}
-
-// check reports whether everything has come. A compressed body that was not kept is not checked.
-func (c *syncer) check() error {
-	if c.gzip && c.keep && !c.done {
-		c.scan.inflate = new(inflater)
-		if err := c.scan.feed(c.kept, c.event); err != nil {
-			return err
-		}
-		c.kept = nil
-	}
-	switch {
-	case c.gzip && !c.keep:
-		return nil
-	case !c.done:
-		return fmt.Errorf("no end bookmark; %d objects came", c.added)
-	}
-	return c.complete()
-}
-
-// Syncers are clients that resync at the same time. One reader reads them.
+// Syncers are clients that begin watches of pods at the same time, and read initial events up to the
+// bookmark that ends them. They measure once.
 type Syncers struct {
-	all    []*syncer
-	reader *reader
-	start  time.Time
+	clients *Clients
+	over    chan struct{} // closed when all have everything: until then nobody leaves
+
+	mu         sync.Mutex // guards the rest
+	bytes      []int64    // that have come to each
+	last       time.Time  // when the last have come
+	done       int        // clients whose end bookmark has come
+	compressed bool
 }
 
 // A PodSelection is the pods that a client asks for.
@@ -131,148 +32,151 @@ type PodSelection struct {
 	View    string // "" or "/views/lean", at watchfan
 }
 
-// NewSyncers connects n clients, which do not ask yet. Client i will ask for the pods of wants(i).
-// The first one keeps a compressed stream, to check it.
-func NewSyncers(e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*Syncers, error) {
-	r, err := newReader(NewAcks())
-	if err != nil {
-		return nil, err
-	}
-	r.start()
-	s := &Syncers{reader: r}
-	for i := range n {
-		c, err := open(measure.Dialer{Receive: 128 << 10}, e) // the initial receive buffer of a client
-		if err != nil {
-			s.Close()
-			return nil, fmt.Errorf("client %d: %w", i, err)
-		}
-		want := wants(i)
-		s.all = append(s.all, &syncer{conn: c, request: RequestHead(e, want.View+resyncURI+want.Query, gzip), objects: want.Objects, keep: i == 0})
-		if err := r.add(s.all[i], nil); err != nil {
-			s.Close()
-			return nil, err
-		}
-	}
-	return s, nil
+// AllPods returns the selection of all n pods.
+func AllPods(n int) func(int) PodSelection {
+	return func(int) PodSelection { return PodSelection{Objects: n} }
 }
 
 // resyncURI watches all pods, with initial events of the latest state.
 const resyncURI = PodsPath +
 	"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
-// AllPods returns the selection of all n pods.
-func AllPods(n int) func(int) PodSelection {
-	return func(int) PodSelection { return PodSelection{Objects: n} }
+// NewSyncers connects n clients. Client i will ask for the pods of wants(i).
+func NewSyncers(ctx context.Context, e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*Syncers, error) {
+	s := &Syncers{over: make(chan struct{}), bytes: make([]int64, n)}
+	s.clients = Habit{Clients: n, HTTP1: true, Target: func(int, int) string { return "/version" }}.At(e)
+	if _, err := s.clients.For(ctx, 0); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.clients.Gzip = gzip
+	s.clients.Target = func(i, _ int) string { return wants(i).View + resyncURI + wants(i).Query }
+	s.clients.Take = func(i int, resp *http.Response) error { return s.take(i, resp, wants(i).Objects) }
+	return s, nil
 }
 
-// Measure lets all clients ask, one right after the other, waits until every client has all, and checks
-// what they have. It returns what the processes used until the last bytes came, and how long that took.
+// take reads the initial events of client i. Of compressed streams it looks at the first one only, and reads
+// the others until Measure ends them.
+func (s *Syncers) take(i int, resp *http.Response, objects int) error {
+	var body io.Reader = &coming{s, i, resp.Body}
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		s.mu.Lock()
+		s.compressed = true
+		s.mu.Unlock()
+		if i > 0 {
+			return s.clients.discard(body)
+		}
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return err
+		}
+		body = z
+	}
+	if err := readInitialEvents(body, objects); err != nil {
+		return fmt.Errorf("client %d: %w", i, err)
+	}
+	s.mu.Lock()
+	s.done++
+	s.mu.Unlock()
+	select {
+	case <-s.over:
+	case <-resp.Request.Context().Done(): // another client has failed
+	}
+	return nil
+}
+
+// coming is the body of a client's answer.
+type coming struct {
+	*Syncers
+	client int
+	body   io.Reader
+}
+
+func (c *coming) Read(p []byte) (int, error) {
+	n, err := c.body.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes[c.client] += int64(n)
+	c.last = time.Now()
+	return n, err
+}
+
+// Measure lets all clients ask at once, waits until every client has all, and checks what they have. It
+// returns what the processes used until the last bytes came, and how long that took.
 func (s *Syncers) Measure(ctx context.Context, processes []measure.Process) (
 	used measure.Usage, wall time.Duration, err error) {
 	meter, err := measure.StartMeter(processes)
 	if err != nil {
 		return used, 0, err
 	}
-	s.start = time.Now()
-	for _, c := range s.all {
-		if _, err := io.WriteString(c.rw, c.request); err != nil {
-			return used, 0, err
+	start := time.Now()
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.clients.For(asking, 0)
+		ended <- err
+	}()
+	for seen, waiting := uint64(0), true; waiting; {
+		select {
+		case err := <-ended:
+			return used, 0, fmt.Errorf("%d of %d clients done after %v: %w", s.done, len(s.bytes), time.Since(start).Round(time.Second), err)
+		case <-time.After(20 * time.Millisecond):
 		}
-	}
-	wall, err = s.await(ctx, func() (err error) {
-		used, err = meter.Read()
-		return err
-	})
-	if err == nil {
-		err = s.check()
-	}
-	return used, wall, err
-}
-
-// await waits until all clients have got everything, and returns the time of the last. A plain
-// stream is complete at its end bookmark. A compressed stream counts as complete when it is silent.
-// await calls progress while bytes come.
-func (s *Syncers) await(ctx context.Context, progress func() error) (time.Duration, error) {
-	for seen := time.Duration(0); ; {
-		if err := Sleep(ctx, 20*time.Millisecond); err != nil {
-			return 0, fmt.Errorf("%d of %d clients done after %v: %w", s.done(), len(s.all), time.Since(s.start).Round(time.Second), err)
-		}
-		if err := s.reader.err(); err != nil {
-			return 0, err
-		}
-		last, waiting := s.last()
-		if last > seen {
-			seen = last
-			if err := progress(); err != nil {
-				return 0, err
+		var last time.Time
+		if last, waiting = s.state(); s.Bytes() > seen {
+			seen, wall = s.Bytes(), last.Sub(start)
+			if used, err = meter.Read(); err != nil {
+				return used, 0, err
 			}
 		}
-		if !waiting {
-			return last - s.start.Sub(s.reader.acks.start), nil
-		}
 	}
+	close(s.over)
+	cancel()
+	<-ended
+	return used, wall, s.check()
 }
 
-// last returns when the last bytes came, and whether more must come.
-func (s *Syncers) last() (last time.Duration, waiting bool) {
+// state returns when the last bytes came, and whether more must come. Compressed streams are complete when
+// they are silent.
+func (s *Syncers) state() (last time.Time, waiting bool) {
 	const silence = 6 * time.Second // a server waits less than this for a proof that its data are current
-	s.reader.mu.Lock()
-	defer s.reader.mu.Unlock()
-	for _, c := range s.all {
-		quiet := c.gzip && c.bytes > 0 && s.reader.acks.now()-c.last > silence
-		waiting = waiting || !c.done && !quiet
-		last = max(last, c.last)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.compressed {
+		return s.last, s.done == 0 || time.Since(s.last) < silence
 	}
-	return last, waiting
+	return s.last, s.done < len(s.bytes)
 }
 
-// done returns the number of clients that are done.
-func (s *Syncers) done() (n int) {
-	s.reader.mu.Lock()
-	defer s.reader.mu.Unlock()
-	for _, c := range s.all {
-		if c.done {
-			n++
-		}
-	}
-	return n
-}
-
-// check reports whether the clients got everything. It decompresses the first of compressed
-// streams. The others must be about as long.
+// check reports whether compressed streams are about as long as the first one.
 func (s *Syncers) check() error {
-	s.reader.mu.Lock()
-	defer s.reader.mu.Unlock()
-	for i, c := range s.all {
-		if err := c.check(); err != nil {
-			return fmt.Errorf("client %d: %w", i, err)
-		}
-		if first := s.all[0].bytes; c.bytes < first*9/10 {
-			return fmt.Errorf("client %d got %d bytes, where the first got %d", i, c.bytes, first)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, n := range s.bytes {
+		if first := s.bytes[0]; s.compressed && n < first*9/10 {
+			return fmt.Errorf("client %d got %d bytes, where the first got %d", i, n, first)
 		}
 	}
 	return nil
 }
 
-// Compressed reports whether an answer was compressed.
+// Compressed reports whether answers were compressed.
 func (s *Syncers) Compressed() bool {
-	return slices.ContainsFunc(s.all, func(c *syncer) bool { return c.gzip })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compressed
 }
 
-// Bytes returns the bytes of all answers.
+// Bytes returns the bytes of all bodies so far.
 func (s *Syncers) Bytes() (sum uint64) {
-	s.reader.mu.Lock()
-	defer s.reader.mu.Unlock()
-	for _, c := range s.all {
-		sum += c.bytes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.bytes {
+		sum += uint64(n)
 	}
 	return sum
 }
 
-// Close ends all clients.
-func (s *Syncers) Close() {
-	s.reader.close()
-	for _, c := range s.all {
-		s.reader.remove(c)
-	}
-}
+// Close closes the connections.
+func (s *Syncers) Close() { s.clients.Close() }

@@ -1,82 +1,84 @@
 package load
 
 import (
-	"bytes"
 	"context"
-	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
+
+// A slowServer answers each request with the same stream, of which a piece comes now and then, and which does
+// not end.
+type slowServer struct {
+	stream   []byte
+	encoding string
+}
+
+const pause = 10 * time.Millisecond
+
+func (s slowServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {s.encoding}}, Request: r,
+		Body: io.NopCloser(&slowBody{s.stream, r.Context()})}, nil
+}
+
+type slowBody struct {
+	left []byte
+	ctx  context.Context
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if len(b.left) == 0 {
+		<-b.ctx.Done()
+		return 0, b.ctx.Err()
+	}
+	time.Sleep(pause)
+	n := copy(p, b.left[:min(len(b.left), 1000)])
+	b.left = b.left[n:]
+	return n, nil
+}
 
 // TestSyncers: a plain stream is complete at its end bookmark, and a compressed one when it is silent.
 // A client that does not get everything fails the case with the reason. Clients over sockets are those
-// of TestScaleRequests.
+// of TestScaleJoins.
 func TestSyncers(t *testing.T) {
-	const objects, pause = 300, 10 * time.Millisecond
-	f := func(name, head string, body []byte, want string) {
-		gzip := strings.Contains(head, "gzip")
-		if gzip {
-			name, body = name+", compressed", flushed(t, body)
+	const objects = 300
+	f := func(name string, compressed bool, stream []byte, want string) {
+		server := slowServer{stream: stream}
+		if compressed {
+			name, server = name+", compressed", slowServer{flushed(t, stream), "gzip"}
 		}
-		stream := fmt.Appendf([]byte(head), "\r\n\r\n%x\r\n%s\r\n", len(body), body)
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &Syncers{all: []*syncer{{objects: objects, keep: true}, {objects: objects}}, start: time.Now()}
-				var err error
-				if s.reader, err = newReader(NewAcks()); err != nil {
-					t.Fatal(err)
-				}
-				defer unix.Close(s.reader.epoll)
-				pieces := 0
-				go func() {
-					for p := stream; len(p) > 0; p = p[min(len(p), 1000):] {
-						time.Sleep(pause)
-						s.reader.mu.Lock()
-						s.reader.now = s.reader.acks.now()
-						pieces++
-						for _, c := range s.all {
-							if err := c.take(p[:min(len(p), 1000)], &s.reader.tally); err != nil {
-								s.reader.lose(err)
-							}
-						}
-						s.reader.mu.Unlock()
-					}
-				}()
+				s := &Syncers{over: make(chan struct{}), bytes: make([]int64, 2)}
+				s.clients = Habit{Clients: 2, Shared: true, Target: func(int, int) string { return "/" }}.At(away)
+				s.clients.clients[0].Transport = server
+				s.clients.Take = func(i int, resp *http.Response) error { return s.take(i, resp, objects) }
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				progress := 0
-				took, err := s.await(ctx, func() error { progress++; return nil })
-				if err == nil {
-					err = s.check()
-				}
+				took, err := measureAlone(ctx, s)
+				pieces := time.Duration((len(server.stream) + 999) / 1000)
 				switch {
 				case want != "":
 					if err == nil || !strings.Contains(err.Error(), want) {
 						t.Errorf("got %v, want %q", err, want)
 					}
-					if err := s.check(); err == nil { // also after an error of await
-						t.Error("everything has come")
-					}
-				case err != nil || s.Compressed() != gzip || progress == 0 || took != time.Duration(pieces)*pause ||
-					s.Bytes() != uint64(2*len(stream)):
-					t.Errorf("got %v after %v, compressed %t, %d bytes", err, took, s.Compressed(), s.Bytes())
+				case err != nil || s.Compressed() != compressed || took != pieces*pause || s.Bytes() != uint64(2*len(server.stream)):
+					t.Errorf("got %v after %v, want %v, compressed %t, %d bytes", err, took, pieces*pause, s.Compressed(), s.Bytes())
 				}
 			})
 		})
 	}
-	const plain = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"
-	const gzip = plain + "\r\nContent-Encoding: gzip"
-	for _, head := range []string{plain, gzip} {
-		f("all", head, initialEvents(objects, true), "")
-		f("too few", head, initialEvents(objects-1, true), "299 objects came, want 300")
+	for _, compressed := range []bool{false, true} {
+		f("all", compressed, initialEvents(objects, true), "")
+		f("too few", compressed, initialEvents(objects-1, true), "after 299 objects")
+		f("no end", compressed, initialEvents(objects, false), "0 of 2 clients done after 1m0s")
 	}
-	f("no end", plain, initialEvents(objects, false), "0 of 2 clients done after 1m0s")
-	f("no end", gzip, initialEvents(objects, false), "no end bookmark; 300 objects came")
-	f("refused", "HTTP/1.1 429 Too Many Requests\r\nTransfer-Encoding: chunked", nil, "429 Too Many Requests")
-	f("endless head", "HTTP/1.1 200 OK\r\nX: "+string(bytes.Repeat([]byte("x"), 17<<10)), nil, "more than 16 KiB")
-	f("no chunks", "HTTP/1.1 200 OK\r\nContent-Length: 1", nil, "want 200, chunked")
+}
+
+func measureAlone(ctx context.Context, s *Syncers) (time.Duration, error) {
+	_, wall, err := s.Measure(ctx, nil)
+	return wall, err
 }

@@ -94,26 +94,17 @@ func (w *watcher) begin(q watchRequest) (early []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	compressed, err := accepted(resp)
-	if err != nil {
+	encoding := resp.Header.Get("Content-Encoding")
+	if resp.StatusCode != http.StatusOK || !slices.Contains(resp.TransferEncoding, "chunked") || encoding != "" && encoding != "gzip" {
 		body, _ := br.Peek(min(br.Buffered(), 300))
-		return nil, fmt.Errorf("%w: %.300q", err, body)
+		return nil, fmt.Errorf("watch answered %s, transfer encoding %v, content encoding %q: %.300q", resp.Status, resp.TransferEncoding,
+			encoding, body)
 	}
-	if compressed {
+	if encoding == "gzip" {
 		w.scan.inflate = new(inflater)
 	}
 	rest, err := br.Peek(br.Buffered())
 	return bytes.Clone(rest), err
-}
-
-// accepted reports whether a watch that has been accepted is compressed.
-func accepted(resp *http.Response) (compressed bool, err error) {
-	encoding := resp.Header.Get("Content-Encoding")
-	if resp.StatusCode != http.StatusOK || !slices.Contains(resp.TransferEncoding, "chunked") || encoding != "" && encoding != "gzip" {
-		return false, fmt.Errorf("watch answered %s, transfer encoding %v, content encoding %q: want 200, chunked",
-			resp.Status, resp.TransferEncoding, encoding)
-	}
-	return encoding == "gzip", nil
 }
 
 // Name is the name of this program among the processes, and its User-Agent. It separates requests

@@ -86,12 +86,6 @@ func (w *Writer) Allow(ctx context.Context, user, role string) error {
 	return err
 }
 
-// CreateNode creates a Node with a name.
-func (w *Writer) CreateNode(ctx context.Context, name string) error {
-	_, err := w.Send(ctx, http.MethodPost, "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name))
-	return err
-}
-
 // Send sends one request and returns the body of a 2xx answer. A write is acknowledged by the head
 // of the answer; onAck, if any, is called then.
 func (w *Writer) Send(ctx context.Context, method, path, body string, onAck ...func()) ([]byte, error) {

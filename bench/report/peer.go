@@ -1,9 +1,5 @@
 package report
 
-import (
-	"github.com/watchfan/watchfan/bench/load"
-)
-
 // A Peer is a server to compare: kube-apiserver itself, a proxy in front of it, or the floor.
 type Peer struct {
 	Name string // as in results
@@ -26,14 +22,6 @@ var (
 	Nginx        = Peer{"nginx", true}   // of the part through alone
 	Peers        = []Peer{Direct, WatchfanTLS, WatchfanBare}
 )
-
-// Protocols returns the protocols that a peer's watchers may speak.
-func (p Peer) Protocols() []string {
-	if p.TLS {
-		return []string{load.HTTP11, load.HTTP20}
-	}
-	return []string{load.HTTP11}
-}
 
 // Units of traffic and memory, by name for the tables.
 const (

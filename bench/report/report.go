@@ -84,14 +84,6 @@ type Column struct {
 	scale float64 // factor from the metric to the table
 }
 
-// writeDisturbance writes the CPU that everything else on the machine used, in percent of a core.
-func writeDisturbance(w io.Writer, percent []float64) {
-	if len(percent) > 0 {
-		fmt.Fprintf(w, "CPU that anything else on this machine used meanwhile: %s %% of a core. "+
-			"More than a few spoils the figures.\n", summarise(percent, 1))
-	}
-}
-
 // summarise returns "median (smallest–largest)", one value alone, or a dash for no value.
 func summarise(v []float64, scale float64) string {
 	if len(v) == 0 {
@@ -182,7 +174,10 @@ func Write(stdout io.Writer, name string, c Conditions, err error, all []*Sectio
 		s.WriteTables(&text)
 		disturbed = append(disturbed, s.values("others-cpu-%")...)
 	}
-	writeDisturbance(&text, disturbed)
+	if len(disturbed) > 0 {
+		fmt.Fprintf(&text, "CPU that anything else on this machine used meanwhile: %s %% of a core. "+
+			"More than a few spoils the figures.\n", summarise(disturbed, 1))
+	}
 	fmt.Fprintln(&text)
 	for _, s := range all {
 		s.writeBenchmarks(&text)

@@ -79,11 +79,9 @@ func (s *Stage) source() source {
 
 func (s *Stage) Book() *load.Ledger { return s.source().Book() }
 
-func OwnProcess() measure.Process { return measure.Process{Name: load.Name, PID: os.Getpid()} }
-
 // WithBench returns the servers of a stage and this program.
 func WithBench(st *Stage) []measure.Process {
-	return append([]measure.Process{OwnProcess()}, st.Processes()...)
+	return append([]measure.Process{{Name: load.Name, PID: os.Getpid()}}, st.Processes()...)
 }
 
 // Processes returns the servers.

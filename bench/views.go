@@ -75,7 +75,7 @@ var (
 		{"controllers", "kgateway", scaleForms[1].accept, "*v1.Pod ", controllers},
 		{"kube-state-metrics", "kube-state-metrics", scaleForms[1].accept, "kube_pod_info{", []string{"--kubeconfig", "$KUBECONFIG",
 			"--host", "127.0.0.1", "--port", "$PORT", "--telemetry-host", "127.0.0.2", "--telemetry-port", "$PORT"}},
-		{"external-dns", "external-dns", scaleForms[0].accept, "", []string{"--kubeconfig", "$KUBECONFIG", "--provider", "inmemory", "--registry", "noop",
+		{"external-dns", "external-dns", scaleForms[1].accept, "", []string{"--kubeconfig", "$KUBECONFIG", "--provider", "inmemory", "--registry", "noop",
 			"--source", "service", "--source", "ingress", "--interval", "24h", "--metrics-address", "127.0.0.1:$PORT"}},
 	}
 )

@@ -147,6 +147,23 @@ func TestFigures(t *testing.T) {
 	says(why, "p99 of 500 others while 5,000 informers come is %.0f ms here |", during)
 	says(why, "| %.1f µs there, %.1f µs here, with 50 watches on an HTTP/2 connection |", kube[0], fan[0])
 
+	views := report(t, "views")
+	ratios := func(unit string) (figures []any) {
+		for _, reader := range []string{"controllers/view=rollout", "controllers/view=kgateway", "external-dns/view=external-dns",
+			"kube-state-metrics/view=kube-state-metrics"} {
+			at := func(peer string) float64 { return views.median(t, "Views"+peer+"/program="+reader, unit, 1).(float64) }
+			figures = append(figures, at(w)/at(k))
+		}
+		return figures
+	}
+	const four = " %.2f | %.2f | %.2f | %.2f |"
+	says("bench/README.md", "| CPU while pods [are replaced](results/README.md#a-rollout) |"+four, ratios("rollout-cpu-ns")...)
+	says("bench/README.md", "| bytes meanwhile |"+four, ratios("rollout-B")...)
+	says("bench/README.md", "| events of pods |"+four, ratios("rollout-events")...)
+	forms := func(reader string) any { return views.median(t, "Views"+w+"/program="+reader, "forms/objects", 1) }
+	says("deploy/SIZE.md", "A view in use takes %.2f of its objects' bytes more if it keeps a little of them, and kube-state-metrics' %.2f;",
+		forms("controllers/view=kgateway"), forms("kube-state-metrics/view=kube-state-metrics"))
+
 	slices := report(t, "slices")
 	large := func(peer, protocol string) any {
 		return slices.median(t, "Slices"+peer+"/protocol="+protocol+"/clients=5000/asked=identity/rate=5", "cpu-ns/delivery", µs)

@@ -29,8 +29,10 @@ type Form struct {
 
 // Forms are all forms that are measured.
 var Forms = []Form{
-	{"json", "identity", "0", false}, {"json", "gzip", "0", false}, {"protobuf", "identity", "0", false}, {"protobuf", "gzip", "0", false},
-	{"json", "identity", "", false}, {"json", "gzip", "", false}, {"protobuf", "identity", "", false}, {"protobuf", "gzip", "", false},
+	{"json", "identity", "0", false}, {"json", "gzip", "0", false},
+	{"protobuf", "identity", "0", false}, {"protobuf", "gzip", "0", false},
+	{"json", "identity", "", false}, {"json", "gzip", "", false},
+	{"protobuf", "identity", "", false}, {"protobuf", "gzip", "", false},
 }
 
 // StreamedForms are these as the initial events of watches.

@@ -120,10 +120,10 @@ type viewClient struct {
 	forgets bool // it begins anew
 }
 
-// held is an object that a client holds.
+// held is an object that a client holds: form without what is empty, and all that it was sent.
 type held struct {
-	rv   uint64
-	form tree
+	rv        uint64
+	form, all tree
 }
 
 func (c *viewClient) String() string {
@@ -461,7 +461,7 @@ func (c *viewClient) change(typ string, o tree, rv uint64) {
 		c.wrong("%s of %s of %d, and had it: %v", typ, key, rv, had)
 	case typ == "DELETED" && had && !c.torn && !reflect.DeepEqual(now.form, was.form):
 		c.wrong("DELETED %s of %d: %v, and had %v", key, rv, now.form, was.form)
-	case typ == "MODIFIED" && c.view.Quiet && had && reflect.DeepEqual(now.form, was.form):
+	case typ == "MODIFIED" && c.view.Quiet && had && reflect.DeepEqual(now.all, was.all):
 		c.wrong("MODIFIED %s of %d shows nothing new: %v", key, rv, now.form)
 	}
 	c.rv, c.newest, c.removed = rv, rv, false
@@ -496,6 +496,7 @@ func versionOf(o tree) uint64 {
 
 // heldOf returns an object that has come.
 func heldOf(o tree) (key string, h held) {
-	form, _ := withoutEmpty(withoutVersion(o)).(tree)
-	return fmt.Sprintf("%v/%v", valueAt(o, "metadata.namespace"), valueAt(o, "metadata.name")), held{versionOf(o), form}
+	all := withoutVersion(o)
+	form, _ := withoutEmpty(all).(tree)
+	return fmt.Sprintf("%v/%v", valueAt(o, "metadata.namespace"), valueAt(o, "metadata.name")), held{versionOf(o), form, all}
 }

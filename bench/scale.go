@@ -126,7 +126,7 @@ func scaleSection() *report.Section {
 			"memory = the growth of resident memory for all pods in one more representation, at rest. " +
 			"kube-apiserver keeps them decoded, once for all. " +
 			"fill = a watchfan until it has all pods, and its memory at most; kube-apiserver sends them to one client. " +
-			"restart = a watchfan whose --cache-dir has all pods, until it has listed those of a node, and its memory in all. " +
+			"restart = a watchfan whose --cache-dir has all pods, until a watch has those of a node, and its memory in all. " +
 			"memory-lean = the growth of the heap for all pods in JSON, once the one watch has been lean for 5 minutes.",
 		Columns: []report.Column{
 			report.Col("CPU ms", "cpu-ns/request", 1e-6), report.Col("CPU ms of all servers", "all-cpu-ns/request", 1e-6), report.Col("time ms", "wall-ns", 1e-6),

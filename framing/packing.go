@@ -3,6 +3,7 @@ package framing
 import (
 	"bytes"
 	"io"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -78,11 +79,12 @@ func (p *Packing) Pack(o *Object) *Object {
 	if packedSize+deflated.Len() >= len(lacking) {
 		return o
 	}
-	k.deflated = bytes.Clone(deflated.Bytes())
 	lean := o.described()
 	lean.layout, lean.packed = o.moved(splices...), k
 	lean.managedStart, lean.managedEnd, lean.metadata = 0, 0, 0
 	lean.frame(o.born, appendSpliced(new(spliced)[:0], whole, 0, splices)...)
+	n, all := len(lean.frames), slices.Concat(lean.frames, deflated.Bytes()) // of one size class
+	lean.frames, k.deflated = all[:n:n], all[n:len(all):len(all)]
 	return lean
 }
 

@@ -181,8 +181,8 @@ func (s *scaleBench) measureAnswers(ctx context.Context, began time.Time) ([]rep
 		report.M("list-ns", float64(answered)), report.M("peak-B", float64(peak))), err
 }
 
-// upstreamReads are what kube-apiserver has done for all its clients: lists of all pods, and watches that are
-// open.
+// upstreamReads are what kube-apiserver has done for all its clients: lists of pods of all namespaces, and
+// watches that are open. A watchfan that starts lists no pod once, to see how lists are written.
 type upstreamReads struct{ lists, watches float64 }
 
 func (s *scaleBench) upstreamReads(ctx context.Context) (r upstreamReads, err error) {

@@ -37,7 +37,8 @@ func TestPacking(t *testing.T) {
 				bytes += int64(o.Size())
 			}
 			if s := w.cache.Stats(); packed != want || s.Bytes != bytes || s.FormBytes < 0 || want == 0 && bytes != whole {
-				t.Errorf("%s: %d of %d objects are packed, in %d bytes of %d, which count as %d", why, packed, things, bytes, whole, s.Bytes)
+				t.Errorf("%s: %d of %d objects are packed, in %d bytes of %d, which count as %d",
+					why, packed, things, bytes, whole, s.Bytes)
 			}
 		}
 		rest := func() { time.Sleep(fanout.PackAfter) }

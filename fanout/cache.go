@@ -112,11 +112,12 @@ type Cache struct {
 	closed      *Ending
 
 	// See type secondaryIndex. The others have locks of their own.
-	indexer *Indexer        // set before the cache is used; nil keeps no indexes
-	lineage uint64          // how often objects began anew; guarded by mu
-	build   *secondaryIndex // that is being built; guarded by mu; nil for none
-	indexed atomic.Uint64   // number of indexes built since NewCache
-	demand  indexDemand
+	indexer  *Indexer        // set before the cache is used; nil keeps no indexes
+	lineage  uint64          // how often objects began anew; guarded by mu
+	build    *secondaryIndex // that is being built; guarded by mu; nil for none
+	indexed  atomic.Uint64   // number of indexes built since NewCache
+	demand   indexDemand
+	searches sharedSearches
 }
 
 // NewCache returns an empty cache whose subscriptions are served by flusher. Nothing can be read
@@ -167,11 +168,12 @@ type Stats struct {
 	Groups          int
 	Subscriptions   int
 	Indexes         int
-	IndexBytes      int64
+	IndexBytes      int64 // of the indexes, and of the results of searches that are kept
 }
 
 // Stats returns the cache's figures.
 func (c *Cache) Stats() Stats {
+	searches := c.searches.bytes() // may wait for a search's turn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{
@@ -185,7 +187,7 @@ func (c *Cache) Stats() Stats {
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
 		Indexes:         len(c.objects.indexes),
-		IndexBytes:      c.indexBytesLocked(),
+		IndexBytes:      c.indexBytesLocked() + searches,
 	}
 }
 
@@ -432,10 +434,13 @@ func (c *Cache) Snapshot() Snapshot {
 
 func (c *Cache) snapshotLocked() Snapshot {
 	if c.shared == nil {
-		c.shared = &instant{c.objects.clone(), moment{c.lineage, c.history.next}, c}
+		c.shared = &instant{c.objects.clone(), c.momentLocked(), c}
 	}
 	return Snapshot{ResourceVersion: c.Progress(), instant: c.shared}
 }
+
+// momentLocked is the moment of the objects as they are now.
+func (c *Cache) momentLocked() moment { return moment{c.lineage, c.history.next} }
 
 // SnapshotAt returns the collection as it was at resourceVersion rv. ok is false if rv is ahead of
 // the cache or older than its history, or if it is in a relist gap. The cost is one step for each

@@ -32,6 +32,7 @@ const (
 	WastedFor        = wastedFor
 	MaxIndexes       = maxIndexes
 	IndexIdleFor     = indexIdleFor
+	SearchFor        = searchFor
 	EntryBytes       = entryBytes
 	KeepIndexFor     = keepIndexFor
 	PackAfter        = packAfter
@@ -239,7 +240,9 @@ func NewSearch(s Snapshot, f *Filter) *Search {
 // the search has ended.
 func (s *Search) Turn(work int) (objects []*framing.Object, done bool) {
 	budget := searchBudget{work: maxSearchWork - work, until: time.Now().Add(time.Hour)}
-	s.search.prepare()
+	if !s.search.prepare(&budget) {
+		return nil, false
+	}
 	done = true
 	s.search.ascend(s.after, func(o *framing.Object, selected bool) bool {
 		if budget.spent() {
@@ -256,7 +259,7 @@ func (s *Search) Turn(work int) (objects []*framing.Object, done bool) {
 	return objects, done
 }
 
-// By is what the search goes over: "key", "index" or "all".
+// By is what the search goes over: "key", "index", "found", "shared" or "all".
 func (s *Search) By() string {
 	if !s.search.planned {
 		s.search.plan()
@@ -266,6 +269,10 @@ func (s *Search) By() string {
 		return "key"
 	case x.index != nil:
 		return "index"
+	case x.found != nil:
+		return "found"
+	case x.shared != nil:
+		return "shared"
 	}
 	return "all"
 }

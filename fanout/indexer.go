@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ func NewIndexer() *Indexer {
 }
 
 // IndexWith has x keep the indexes of the cache. It is called before the cache is used. Without it
-// the cache has no indexes.
+// the cache has no indexes, and equal searches share no work.
 func (c *Cache) IndexWith(x *Indexer) { c.indexer = x }
 
 // Run builds indexes until ctx ends.
@@ -74,7 +75,8 @@ func turns(ctx context.Context) func() bool {
 	}
 }
 
-// Shed gives up all indexes because memory is short. None is built for a minute then.
+// Shed gives up all indexes, and what searches share, because memory is short. None is built for a
+// minute then.
 func (x *Indexer) Shed() {
 	x.mu.Lock()
 	x.resume = time.Now().Add(noneAfterShed)
@@ -140,16 +142,18 @@ func (c *Cache) shedIndexes() {
 	c.mu.Lock()
 	c.dropIndexesLocked()
 	c.mu.Unlock()
+	c.searches.sweep(math.MaxInt64)
 }
 
-// sweepIndexes drops the indexes that have not been used for too long. It reports whether there is
-// something left to be dropped later.
+// sweepIndexes drops the indexes and the results of searches that have not been used for too long.
+// It reports whether there is something left to be dropped later.
 func (c *Cache) sweepIndexes(now MonotonicTime) bool {
 	c.mu.Lock()
 	c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.time() < MonotonicTime(indexIdleFor) })
-	indexes := len(c.objects.indexes)
+	indexes, closed := len(c.objects.indexes), c.closed != nil
 	c.mu.Unlock()
-	return c.demand.decay() || indexes > 0
+	searches := c.searches.sweep(now - MonotonicTime(searchFor))
+	return c.demand.decay() || searches && !closed || indexes > 0
 }
 
 const (

@@ -35,8 +35,8 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
 	budget := newSearchBudget()
 	p := s.prelude
-	if p.search != nil {
-		p.search.prepare()
+	if p.search != nil && !p.search.prepare(&budget) {
+		return false
 	}
 	p.ascend(func(o *framing.Object, selected bool) bool {
 		if b.full() || budget.spent() {

@@ -18,8 +18,10 @@ type search struct {
 	planned bool // what follows is set
 
 	// At most one of these is set. Without any of them all objects are looked at.
-	key   string          // the only key that the filter can select
-	index *secondaryIndex // values are those that are looked up in it
+	key    string          // the only key that the filter can select
+	index  *secondaryIndex // values are those that are looked up in it
+	found  *btree.BTreeG[*framing.Object]
+	shared *sharedSearch // sets found, if its result is kept, once it has ended
 
 	values  []string
 	indexed uint64 // Cache.indexed when the indexes of in were last completed; 0 = never
@@ -29,8 +31,12 @@ type search struct {
 func (x *search) plan() {
 	x.planned = true
 	x.key = x.in.onlyKey(x.filter)
-	if !x.filter.nothing && x.key == "" {
+	switch {
+	case x.filter.nothing || x.key != "":
+	case x.filter.indexable():
 		x.choose()
+	case x.filter.selective():
+		x.shared = x.in.cache.searches.of(x.in, x.filter)
 	}
 }
 
@@ -92,17 +98,28 @@ func (x *search) first() string {
 	return x.filter.namespace + "/"
 }
 
-// prepare is called before each turn of a search. It makes use of an index that was built since the turn
-// before.
-func (x *search) prepare() {
+// prepare is called before each turn of a search. It makes use of what has become known since the
+// turn before: of an index that was built since, or of what other searches have found. It reports
+// false if the turn can't begin yet, because a shared search needs more of them. It spends b on
+// that search.
+func (x *search) prepare(b *searchBudget) bool {
 	if !x.planned {
 		x.plan()
 	}
-	if n := x.in.cache.indexed.Load(); n != x.indexed && x.key == "" && x.index == nil && x.filter.indexable() {
-		x.indexed = n
-		x.in = x.in.cache.completeIndexes(x.in, x.filter)
-		x.choose()
+	switch {
+	case x.shared != nil:
+		if !x.shared.advance(b) {
+			return false
+		}
+		x.found, x.shared = x.shared.foundAt(x.in), nil
+	case x.key == "" && x.index == nil && x.found == nil:
+		if n := x.in.cache.indexed.Load(); n != x.indexed && x.filter.indexable() {
+			x.indexed = n
+			x.in = x.in.cache.completeIndexes(x.in, x.filter)
+			x.choose()
+		}
 	}
+	return true
 }
 
 // ascend calls visit for each object that the filter might select, in key order, from the first key
@@ -133,9 +150,12 @@ func (x *search) ascend(after string, visit func(o *framing.Object, selected boo
 		return visit(o, selected)
 	}
 	from := max(after, x.first())
-	if x.index != nil {
+	switch {
+	case x.index != nil:
 		x.index.ascend(x.values, from, within)
-	} else {
+	case x.found != nil:
+		ascendFrom(x.found, from, within)
+	default:
 		ascendFrom(x.in.tree, from, within)
 	}
 	x.in.cache.noteMissed(&x.in.collection, f, missed)
@@ -147,6 +167,29 @@ func ascendFrom(tree *btree.BTreeG[*framing.Object], from string, yield func(*fr
 		return
 	}
 	tree.AscendGreaterOrEqual(&framing.Object{Key: from}, yield)
+}
+
+// whole is a whole search in one turn. What it finds serves the shared search too.
+func (x *search) whole(after string, visit func(o *framing.Object, selected bool) bool) {
+	x.plan()
+	if x.shared != nil {
+		x.found = x.shared.foundAt(x.in)
+	}
+	if x.shared == nil || x.found != nil || after != "" {
+		x.ascend(after, visit)
+		return
+	}
+	r, ended := newResult(x.in), true
+	x.ascend("", func(o *framing.Object, selected bool) bool {
+		if selected {
+			r.add(o)
+		}
+		ended = visit(o, selected)
+		return ended
+	})
+	if ended {
+		x.shared.set(x.in, r)
+	}
 }
 
 // searchBudget bounds the search for one subscription's prelude before the next subscription's

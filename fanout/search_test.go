@@ -180,7 +180,7 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 			t.FailNow()
 		}
 	}
-	if by["key"] == 0 || by["index"] == 0 || by["all"] == 0 || indexes == 0 || extended == 0 {
+	if by["key"] == 0 || by["index"] == 0 || by["found"] == 0 || by["all"] == 0 || indexes == 0 || extended == 0 {
 		t.Errorf("not all ways to search: %v with %d indexes, and %d changes from before the history", by, indexes, extended)
 	}
 }
@@ -692,4 +692,56 @@ func TestIndexMemory(t *testing.T) {
 	w.cache.DropIndexes()
 	check("with changes", before-heap(), said)
 	runtime.KeepAlive(w)
+}
+
+// Those who ask for the same at about the same time share one search, whatever their turns, if it
+// finds little. A list that looks at all objects serves the others too. TestSearchModel compares what they
+// find at their own instants.
+func TestSharedSearch(t *testing.T) {
+	w, indexer := newIndexedWorld(t, roomy)
+	const n = 20_000
+	w.manyThings(n, 30)
+	rare, first := sel(t, "", "rare,rare!=0", "").filter(t), w.cache.Snapshot()
+	a, b := fanout.NewSearch(first, rare), fanout.NewSearch(first, rare)
+	turns := 0
+	for a.By() == "shared" { // b's client does not read
+		if _, done := a.Turn(1000); done {
+			break
+		}
+		if turns++; turns > n/100 {
+			t.Fatal("the search does not end")
+		}
+	}
+	if found, done := b.Turn(n); !done || b.By() != "found" || len(found) != n/100*2/3 {
+		t.Errorf("by %s, done %t, found %d", b.By(), done, len(found))
+	}
+	w.put(named("x000100"))
+	w.put(named("y", "rare", "7"))
+	second := w.cache.Snapshot()
+	for range 2 { // a later instant, and an earlier one again
+		for _, s := range []fanout.Snapshot{second, first} {
+			if l, found := looked(s, rare); l != found || l == 0 {
+				t.Errorf("looked at %d to find %d", l, found)
+			}
+		}
+	}
+
+	// A search that finds most of the objects shares nothing.
+	c := fanout.NewSearch(second, sel(t, "", "", "spec.node!=n4").filter(t))
+	if c.By() != "shared" {
+		t.Fatalf("by %s", c.By())
+	}
+	if found, _ := c.Turn(n); len(found) == 0 || c.By() != "all" {
+		t.Errorf("by %s, found %d", c.By(), len(found))
+	}
+
+	f := sel(t, "b", "!l,x", "").filter(t)
+	for i, want := range []int{n / 2, 0, n / 2} {
+		if l, _ := looked(w.cache.Snapshot(), f); l != want {
+			t.Errorf("list %d looked at %d, want %d", i, l, want)
+		}
+		if i == 1 {
+			indexer.SweepAt(time.Now().Add(2 * fanout.SearchFor))
+		}
+	}
 }

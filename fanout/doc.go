@@ -226,8 +226,8 @@
 // the same Trim share compressed events and runs like others. A lane without such clients pays
 // nothing.
 //
-// While all watches are lean, objects are packed ([framing.Packing], [Indexer]): they take two thirds
-// of the memory. A whole list, and a whole watch from before, have each object made whole for them
+// While all watches are lean, objects are packed ([framing.Packing], [Indexer]): they take three
+// quarters of the memory. A whole list, and a whole watch from before, have each object made whole for them
 // alone, in a few µs. A whole watch is served whole versions from its first event on, and the
 // objects are whole again within half a minute.
 //

@@ -34,7 +34,7 @@ func (b *slowBody) Read(p []byte) (int, error) {
 		<-b.ctx.Done()
 		return 0, b.ctx.Err()
 	}
-	time.Sleep(pause)
+	time.Sleep(pause) //testlint:allow timer its reader is in a bubble
 	n := copy(p, b.left[:min(len(b.left), 1000)])
 	b.left = b.left[n:]
 	return n, nil

@@ -137,10 +137,9 @@ var errUnproven = errors.New("not known to be as new as asked")
 
 // addState says in a response how new the cache is. Age is a cache's standard field (RFC 9111, section 5.1).
 func (r *read) addState(h *exchange.Header) {
-	c := r.lane.Cache
-	age := time.Duration(fanout.MonotonicNow() - c.Told())
+	age := time.Duration(fanout.MonotonicNow() - r.lane.Cache.Told())
 	h.Add("Age", strconv.Itoa(int(age.Seconds())))
-	h.Add("X-Kubernetes-Resource-Version", strconv.FormatUint(c.Progress(), 10))
+	h.Add("X-Kubernetes-Resource-Version", strconv.FormatUint(r.lane.Cache.Progress(), 10))
 }
 
 func parseVersion(rv string) (uint64, error) {

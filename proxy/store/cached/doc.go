@@ -16,8 +16,8 @@
 //	rules.go             changes of rules and views, and of the views that namespaces name
 //	observe.go           reads that a rule keeps from the caches, and what would answer them (package observe)
 //
-// The package handles requests, identities, lanes and their caches. Protocols and ports are
-// elsewhere. The only limit that it enforces is the fair share of processors (package fairness).
+// It handles requests, identities, lanes and their caches, and no protocols. The only limit that it enforces
+// is the fair share of processors (package fairness).
 //
 // # Before a review allows a read
 //
@@ -44,8 +44,7 @@
 // response ends properly, and the connection can carry another request. Otherwise the connection is
 // broken off.
 //
-// A watch may be the messages of a WebSocket. Its head is then the answer to the handshake, which
-// may be a refusal, and it is not compressed.
+// A watch may be the messages of a WebSocket: the answer to the handshake is its head, and it is not compressed.
 //
 // A client may ask for objects without metadata.managedFields (KEP-5958), or use a view, whose objects
 // lack fields. It is served from the same lane as others, and the fields are left out of the bytes: of
@@ -76,9 +75,8 @@
 //
 // A read that no lane may answer passes through, as without the proxy: an uncacheable resource
 // or representation, a Table, indented JSON, or no memory for a lane. So does a read while a
-// review fails, or while it is not known who answers for a group. Then the answer is everything. A
-// list tells the client by having no shardInfo, for which clients of the KEP look. A watch does not
-// tell.
+// review fails, or while it is not known who answers for a group. Then the answer is everything. Of a
+// list the client knows it by the missing shardInfo, and of a watch it does not.
 //
 // Section Herds of package store lists all places where reads pass through.
 package cached

@@ -129,12 +129,12 @@ func TestObserve(t *testing.T) {
 	if report.Events < *writes/8 || report.Lists < 1 || len(report.Differences) > 0 {
 		t.Errorf("%s", report.Verdict)
 	}
-	var configMaps corev1.ConfigMapList
-	if err := json.Unmarshal(direct.get(t, "/api/v1/configmaps").body, &configMaps); err != nil {
-		t.Fatal(err)
-	}
 	for _, s := range sets {
-		steady.Until(t, "state of the cluster in the stores of "+s.name, func() error {
+		steady.Until(t, "state of the cluster in the stores of "+s.name, func() error { // other tests write ConfigMaps too
+			var configMaps corev1.ConfigMapList
+			if err := json.Unmarshal(direct.get(t, "/api/v1/configmaps").body, &configMaps); err != nil {
+				return err
+			}
 			return holds(s.configMaps, configMaps.Items)
 		})
 		for _, resource := range []string{"configmaps", "pods"} {

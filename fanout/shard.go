@@ -141,7 +141,7 @@ const mostLent = 4
 // the shard rests. Otherwise it wakes the shard. To wake a goroutine, and perhaps a processor, takes longer
 // than to write to a client.
 func (sh *shard) lend() {
-	if !sh.lent.Swap(false) {
+	if !sh.lent.Load() || !sh.lent.Swap(false) {
 		return
 	}
 	if !sh.turn.TryLock() {
@@ -165,16 +165,19 @@ func (sh *shard) little() bool {
 	for i := 0; i < len(sh.ready) && n <= mostLent; i++ {
 		n += len(sh.ready[i].members)
 	}
-	return n <= mostLent && sh.interval == 0 && len(sh.behind)+len(sh.beginning) == 0 &&
-		len(sh.posted)+len(sh.drained)+len(sh.endings)+len(sh.inspections) == 0
+	return n <= mostLent && sh.interval == 0 && sh.onlyReadyLocked()
 }
 
 // rests reports whether there is nothing to do.
 func (sh *shard) rests() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return len(sh.behind)+len(sh.beginning) == 0 &&
-		len(sh.ready)+len(sh.posted)+len(sh.drained)+len(sh.endings)+len(sh.inspections) == 0
+	return len(sh.ready) == 0 && sh.onlyReadyLocked()
+}
+
+// onlyReadyLocked reports whether there is nothing to do but to serve the ready parts.
+func (sh *shard) onlyReadyLocked() bool {
+	return len(sh.behind)+len(sh.beginning)+len(sh.posted)+len(sh.drained)+len(sh.endings)+len(sh.inspections) == 0
 }
 
 // await waits until there may be work, or for a permit to serve the beginning. It sweeps when that
@@ -187,21 +190,23 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 	if len(sh.beginning) > 0 {
 		permits = sh.flusher.permits()
 	}
+	var swept time.Time // zero unless a sweep is due
+	ended := false
 	sh.turn.Unlock()
-	defer sh.turn.Lock()
 	select {
 	case <-sh.wakec:
 	case permits <- struct{}{}:
 		sh.permit = permits
 	case <-sh.gatherTimer.C:
-	case now := <-tick:
-		sh.turn.Lock()
-		sh.sweep(now)
-		sh.turn.Unlock()
+	case swept = <-tick:
 	case <-ctx.Done():
-		return false
+		ended = true
 	}
-	return true
+	sh.turn.Lock()
+	if !swept.IsZero() {
+		sh.sweep(swept)
+	}
+	return !ended
 }
 
 // shardWork is a shard's queues, or what they held at the beginning of a round. run swaps the two.

@@ -18,7 +18,8 @@ import (
 //	┌ ADDED head ─┐┌ MODIFIED head ─┐┌ lean object ┐┌ tail ┐   ┌ managedFields, DEFLATE ┐
 //
 // A packed object is the same to everybody. Whoever wants it whole makes it anew, byte for byte, which
-// takes a few µs; nobody keeps that. To pack one takes 10 to 20 µs. A Packing is immutable and may be used from any goroutine.
+// takes a few µs; nobody keeps that. To pack one takes 10 to 20 µs. A Packing is immutable and may be used
+// from any goroutine.
 type Packing struct{ like []byte }
 
 // mostLike is how many bytes of managedFields others are compressed after. Each object costs the time to

@@ -23,8 +23,6 @@ const (
 	// maxRulesBytes bounds the answer to a rules review. That of cluster-admin has 1 KB, and a rule 100 bytes.
 	maxRulesBytes = 256 << 10
 
-	rulesPath = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-	rulesBody = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":%q}}`
 	// nowhere is a namespace that cannot exist. No RoleBinding is there, so the rules there are those of all
 	// namespaces, and of objects that have none.
 	nowhere = "*"
@@ -116,9 +114,8 @@ func (a *Authorizer) proof(ctx context.Context, w anyName) (d Decision, said boo
 	if namespace == "" {
 		namespace = nowhere
 	}
-	body := fmt.Appendf(nil, rulesBody, namespace)
 	var rules RulesReview
-	code, _, err := postReview(ctx, a.server, w.id, rulesPath, body, maxRulesBytes, &rules)
+	code, _, err := postReview(ctx, a.server, w.id, RulesReviewPath, RulesReviewFor(namespace), maxRulesBytes, &rules)
 	switch {
 	case code == 0 || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:
 		return Decision{}, false
@@ -159,6 +156,14 @@ func (c *nameCounts) count(source account.Source, of, name Question, within time
 	got.last = name
 	c.all.PutFor(source, of, got, got.since, within)
 	return got.n
+}
+
+// RulesReviewPath is where a SelfSubjectRulesReview is posted.
+const RulesReviewPath = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+
+// RulesReviewFor returns the SelfSubjectRulesReview about a namespace, in JSON.
+func RulesReviewFor(namespace string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":%q}}`, namespace)
 }
 
 // RulesReview is the answer to a SelfSubjectRulesReview (authorization.k8s.io/v1), as far as it is read.

@@ -47,7 +47,7 @@ func (r *ruled) answer(id Identity, path string, body []byte) (int, string, erro
 	if err := json.Unmarshal(body, &review); err != nil {
 		return 0, "", err
 	}
-	if path == rulesPath {
+	if path == RulesReviewPath {
 		if r.asked[1]++; id.Kind != KindToken {
 			return 0, "", fmt.Errorf("asked as %v", id.Kind)
 		}

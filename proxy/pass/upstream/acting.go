@@ -47,10 +47,8 @@ var actings = []acting{
 // than it needs at a kube-apiserver of this version. It asks with SelfSubjectRulesReview, and makes
 // sure in a node's name that kube-apiserver takes it for a node.
 func (u *Upstream) actsAs(ctx context.Context, gitVersion string) ([]string, error) {
-	const body = `{"kind":"SelfSubjectRulesReview","apiVersion":"authorization.k8s.io/v1","spec":{"namespace":"default"}}`
 	var rules auth.RulesReview
-	const path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-	if err := u.ask(ctx, http.MethodPost, path, body, &rules); err != nil {
+	if err := u.ask(ctx, http.MethodPost, auth.RulesReviewPath, string(auth.RulesReviewFor("default")), &rules); err != nil {
 		return nil, err
 	}
 	if _, all := rules.Names("*", "*", "*"); all {

@@ -19,8 +19,8 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// A listBench is `bench list`: one cluster with its pods, and watchfan in front of it. All cases share
-// it: nothing is written during the lists, and a peer that gets no requests is idle.
+// A listBench is `bench list`: one cluster with its pods, and watchfan in front of it. All cases share it: a peer
+// that gets no requests is idle, but for the updates, if there are any.
 type listBench struct {
 	common
 	Pods    int           // in the cluster

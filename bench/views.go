@@ -60,10 +60,9 @@ func (v *viewsBench) Validate() error { return v.validate(v.knobs(), true, 0) }
 
 func (v *viewsBench) conditions() report.Conditions { return v.knobs().conditions() }
 
-// A viewRow is an unmodified program, straight and in a view.
+// A viewRow is an unmodified program, straight and in a view. All of them ask for protobuf.
 type viewRow struct {
 	program, view string
-	accept        string   // of the program: in which watchfan's cache is filled before
 	pods          string   // begins the line of each pod that it knows, at /metrics or in $STATE; "" if it does not say
 	args          []string // with $KUBECONFIG, $PORT and $STATE
 }
@@ -71,11 +70,11 @@ type viewRow struct {
 var (
 	controllers = []string{"--kubeconfig", "$KUBECONFIG", "--pprof", "127.0.0.1:$PORT", "", "$STATE"}
 	viewRows    = []viewRow{
-		{"controllers", "rollout", scaleForms[1].accept, "*v1.Pod ", controllers},
-		{"controllers", "kgateway", scaleForms[1].accept, "*v1.Pod ", controllers},
-		{"kube-state-metrics", "kube-state-metrics", scaleForms[1].accept, "kube_pod_info{", []string{"--kubeconfig", "$KUBECONFIG",
+		{"controllers", "rollout", "*v1.Pod ", controllers},
+		{"controllers", "kgateway", "*v1.Pod ", controllers},
+		{"kube-state-metrics", "kube-state-metrics", "kube_pod_info{", []string{"--kubeconfig", "$KUBECONFIG",
 			"--host", "127.0.0.1", "--port", "$PORT", "--telemetry-host", "127.0.0.2", "--telemetry-port", "$PORT"}},
-		{"external-dns", "external-dns", scaleForms[1].accept, "", []string{"--kubeconfig", "$KUBECONFIG", "--provider", "inmemory", "--registry", "noop",
+		{"external-dns", "external-dns", "", []string{"--kubeconfig", "$KUBECONFIG", "--provider", "inmemory", "--registry", "noop",
 			"--source", "service", "--source", "ingress", "--interval", "24h", "--metrics-address", "127.0.0.1:$PORT"}},
 	}
 )
@@ -186,7 +185,7 @@ func (v *viewsBench) start(ctx context.Context, row viewRow) error {
 		return err
 	}
 	// A client at a cache that is not filled gets whole objects after a while.
-	fill := func(p *server.Proxy) error { return fillPods(ctx, p, row.accept, 1) }
+	fill := func(p *server.Proxy) error { return fillPods(ctx, p, scaleForms[1].accept, 1) }
 	for i, watchfan := range []string{"", v.Watchfan} {
 		r := &viewReader{viewRow: row, peer: report.Peers[i]}
 		v.readers = append(v.readers, r)

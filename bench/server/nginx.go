@@ -75,7 +75,7 @@ func StartNginx(ctx context.Context, nginx string, c *Cluster) (*Proxy, error) {
 	return p, nil
 }
 
-// freeAddr returns an address on loopback at which nobody listens. nginx cannot choose one itself.
+// freeAddr returns an address on loopback at which nobody listens, for a program that cannot choose one itself.
 func freeAddr() (netip.AddrPort, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

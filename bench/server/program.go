@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -30,12 +28,10 @@ func (c *Cluster) StartProgram(ctx context.Context, watchfan, config, path strin
 	if own.dir, err = os.MkdirTemp(c.dir, "program-"); err != nil {
 		return p, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if p.At.Addr, err = freeAddr(); err != nil {
 		return p, err
 	}
-	l.Close() // the program takes the port
-	p.At.Addr, p.State = netip.MustParseAddrPort(l.Addr().String()), filepath.Join(own.dir, "state")
+	p.State = filepath.Join(own.dir, "state")
 	if watchfan != "" {
 		file := filepath.Join(own.dir, "config.yaml")
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -111,8 +111,15 @@ func (f *fakeCluster) forward(w http.ResponseWriter, r *http.Request, pod string
 		return
 	}
 	streams := make(chan httpstream.Stream)
+	done := make(chan struct{})
+	defer close(done)
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
-		go func() { streams <- s }()
+		go func() {
+			select {
+			case streams <- s:
+			case <-done: // The connection ended with the stream.
+			}
+		}()
 		return nil
 	})
 	if conn == nil {

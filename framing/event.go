@@ -1,5 +1,7 @@
 package framing
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // InitialEventsEnd is the annotation of the bookmark that ends the initial events of a watch
 // (k8s.io/apimachinery/pkg/apis/meta/v1, InitialEventsAnnotationKey; KEP-3157).
 const InitialEventsEnd = "k8s.io/initial-events-end"
@@ -18,15 +20,5 @@ type Event struct {
 	// Columns are the column definitions of a Table that has them. See [NewTableScanner].
 	Columns Columns
 	// Status is what the server said. It is set for Error.
-	Status Status
-}
-
-// Status is the part of a metav1.Status that the reader of an ERROR event needs.
-type Status struct {
-	Code    int    `json:"code"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	Details struct {
-		RetryAfterSeconds int `json:"retryAfterSeconds"`
-	} `json:"details"`
+	Status *metav1.Status
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/framing"
 )
@@ -179,8 +180,8 @@ func checkTwin(
 		}
 		return got
 	}
-	if known && (ev.Type.String() != want.typ || ev.Status.Message != want.message || ev.InitialEventsEnd != want.end ||
-		ev.Type != framing.Error && ev.ResourceVersion != want.rv) {
+	if known && (ev.Type.String() != want.typ || ev.InitialEventsEnd != want.end ||
+		ev.Type == framing.Error && ev.Status.Message != want.message || ev.Type != framing.Error && ev.ResourceVersion != want.rv) {
 		t.Fatalf("read %+v, want %+v", ev, want)
 	}
 	rv = max(rv, 1)
@@ -252,7 +253,7 @@ func jsonTwin(line []byte) (tw twin, ok bool) {
 		tw.fields = append(tw.fields, valueOf(tree, f))
 	}
 	tw.metadataTwin(tree)
-	var status framing.Status
+	var status metav1.Status
 	switch tw.typ {
 	case "ERROR":
 		ok = json.Unmarshal(ev["object"], &status) == nil

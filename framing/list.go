@@ -2,11 +2,14 @@ package framing
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ListForm is how kube-apiserver writes lists of one kind. Lists of built-in types have their
@@ -50,23 +53,31 @@ type ListMeta struct {
 
 // listEnvelope is a list without its items, in JSON and CBOR.
 type listEnvelope struct {
-	Kind       string       `json:"kind"`
-	APIVersion string       `json:"apiVersion"`
-	Metadata   listMetadata `json:"metadata"`
+	Kind       string          `json:"kind"`
+	APIVersion string          `json:"apiVersion"`
+	Metadata   metav1.ListMeta `json:"metadata"`
 }
 
-type listMetadata struct {
-	ResourceVersion    string `json:"resourceVersion"`
-	Continue           string `json:"continue"`
-	RemainingItemCount int64  `json:"remainingItemCount"`
-}
-
-func (m listMetadata) parse() (ListMeta, error) {
+// listMetaOf returns what a list's metadata says, without its shardInfo.
+func listMetaOf(m *metav1.ListMeta) (ListMeta, error) {
 	rv, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
 	if err != nil {
 		return ListMeta{}, fmt.Errorf("resourceVersion %.30q", m.ResourceVersion)
 	}
-	return ListMeta{ResourceVersion: rv, Continue: m.Continue, RemainingItemCount: m.RemainingItemCount}, nil
+	remaining := cmp.Or(m.RemainingItemCount, new(int64))
+	return ListMeta{ResourceVersion: rv, Continue: m.Continue, RemainingItemCount: *remaining}, nil
+}
+
+// encodable returns the metadata as kube-apiserver's type.
+func (m ListMeta) encodable() *metav1.ListMeta {
+	e := &metav1.ListMeta{ResourceVersion: strconv.FormatUint(m.ResourceVersion, 10), Continue: m.Continue}
+	if m.RemainingItemCount > 0 {
+		e.RemainingItemCount = &m.RemainingItemCount
+	}
+	if m.ShardSelector != "" {
+		e.ShardInfo = &metav1.ShardInfo{Selector: m.ShardSelector}
+	}
+	return e
 }
 
 // ParseListForm takes the form from an empty list that the server sent. It returns an error for a
@@ -81,7 +92,7 @@ func ParseListForm(e Encoding, body []byte) (f ListForm, meta ListMeta, err erro
 	}
 	f, metadata, is, err := parse(body)
 	if err == nil {
-		meta, err = metadata.parse()
+		meta, err = listMetaOf(&metadata)
 	}
 	if err == nil && !is(f.Envelope(meta, 0, 0)) {
 		err = errors.New("unknown form")
@@ -94,7 +105,7 @@ func ParseListForm(e Encoding, body []byte) (f ListForm, meta ListMeta, err erro
 
 // parseJSONListForm, like those of the other encodings, returns the form and the metadata of a list,
 // and a function that compares the list with one that is written in that form.
-func parseJSONListForm(body []byte) (f ListForm, m listMetadata, is func(head, tail []byte) bool, err error) {
+func parseJSONListForm(body []byte) (f ListForm, m metav1.ListMeta, is func(head, tail []byte) bool, err error) {
 	var list listEnvelope
 	err = json.Unmarshal(body, &list)
 	f = ListForm{
@@ -151,18 +162,8 @@ func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte)
 		}
 		return head, fmt.Appendf(tail, "\"resourceVersion\":\"%d\"}}\n", m.ResourceVersion)
 	}
-	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"`,
-		f.kind, f.apiVersion, m.ResourceVersion)
-	if m.Continue != "" {
-		head = fmt.Appendf(head, `,"continue":%q`, m.Continue)
-	}
-	if m.RemainingItemCount > 0 {
-		head = fmt.Appendf(head, `,"remainingItemCount":%d`, m.RemainingItemCount)
-	}
-	if m.ShardSelector != "" {
-		head = fmt.Appendf(head, `,"shardInfo":{"selector":%q}`, m.ShardSelector)
-	}
-	head = append(head, '}')
+	metadata, _ := json.Marshal(m.encodable()) // strings and a number: they have no error
+	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s`, f.kind, f.apiVersion, metadata)
 	if f.nullItems && items == 0 {
 		return head, []byte(nullItems)
 	}
@@ -201,7 +202,7 @@ const (
 	partialObjectMetadataList = partialObjectMetadata + "List"
 )
 
-func parseCBORListForm(body []byte) (f ListForm, m listMetadata, is func(head, tail []byte) bool, err error) {
+func parseCBORListForm(body []byte) (f ListForm, m metav1.ListMeta, is func(head, tail []byte) bool, err error) {
 	var list map[string]any
 	var typed listEnvelope
 	err = errors.Join(decoding.Unmarshal(body, &list), decoding.Unmarshal(body, &typed))

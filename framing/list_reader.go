@@ -3,6 +3,8 @@ package framing
 import (
 	"fmt"
 	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ListReader reads a list from upstream item by item, in the memory of its largest item.
@@ -11,7 +13,7 @@ type ListReader struct {
 		// next returns the next item; io.EOF after the last one.
 		next() (item []byte, err error)
 		// meta returns the list's metadata, once next has returned io.EOF.
-		meta() listMetadata
+		meta() *metav1.ListMeta
 	}
 	err error // the error that ended Next
 }
@@ -58,7 +60,7 @@ func (l *ListReader) Next() (item []byte, err error) {
 
 // Metadata returns the list's metadata, once Next has returned io.EOF.
 func (l *ListReader) Metadata() (ListMeta, error) {
-	m, err := l.list.meta().parse()
+	m, err := listMetaOf(l.list.meta())
 	if err != nil {
 		return ListMeta{}, fmt.Errorf("read list: %w", err)
 	}
@@ -70,7 +72,7 @@ type objectList struct {
 	body            boundedReader
 	in              values
 	opened, inItems bool
-	metadata        listMetadata
+	metadata        metav1.ListMeta
 }
 
 // boundedReader returns [ErrTooLong] after more than MaxEvent bytes without a result.
@@ -88,7 +90,7 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (l *objectList) meta() listMetadata { return l.metadata }
+func (l *objectList) meta() *metav1.ListMeta { return &l.metadata }
 
 func (l *objectList) next() ([]byte, error) {
 	if !l.opened {

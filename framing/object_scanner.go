@@ -3,6 +3,8 @@ package framing
 import (
 	"errors"
 	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // objectScanner is the [Scanner] of [JSON] and [CBOR].
@@ -76,8 +78,8 @@ func (s *objectScanner) envelope(event []byte, object func()) (typ []byte, at sp
 
 // errorEvent returns the ERROR event with this Status.
 func (s *objectScanner) errorEvent(status []byte) (Event, error) {
-	ev := Event{Type: Error}
-	if err := s.in.decode(status, &ev.Status); err != nil {
+	ev := Event{Type: Error, Status: new(metav1.Status)}
+	if err := s.in.decode(status, ev.Status); err != nil {
 		return Event{}, fmt.Errorf("ERROR: %w", err)
 	}
 	return ev, nil

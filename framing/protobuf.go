@@ -28,13 +28,6 @@ const (
 	tagItem       = tagRaw                           // of any list
 
 	tagMetadata = 1<<3 | byte(protowire.BytesType) // of any object and list
-
-	tagSelfLink            = 1<<3 | byte(protowire.BytesType)  // ListMeta.selfLink
-	tagListResourceVersion = 2<<3 | byte(protowire.BytesType)  // ListMeta.resourceVersion
-	tagContinue            = 3<<3 | byte(protowire.BytesType)  // ListMeta.continue
-	tagRemainingItemCount  = 4<<3 | byte(protowire.VarintType) // ListMeta.remainingItemCount
-	tagShardInfo           = 5<<3 | byte(protowire.BytesType)  // ListMeta.shardInfo
-	tagShardSelector       = 1<<3 | byte(protowire.BytesType)  // ShardInfo.selector
 )
 
 // headerLen is the number of bytes that appendHeader appends.
@@ -241,11 +234,3 @@ func (c *cursor) textBytes() []byte {
 
 // text returns the value of a string field.
 func (c *cursor) text() string { return string(c.textBytes()) }
-
-// integer returns the value of an integer field without zigzag encoding.
-func (c *cursor) integer() int64 {
-	if !c.is(protowire.VarintType) {
-		return 0
-	}
-	return int64(c.varint)
-}

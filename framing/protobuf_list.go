@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func parseProtobufListForm(body []byte) (f ListForm, m listMetadata, is func(head, tail []byte) bool, err error) {
+func parseProtobufListForm(body []byte) (f ListForm, m metav1.ListMeta, is func(head, tail []byte) bool, err error) {
 	u, err := openUnknown(body, span{0, len(body)})
 	if err != nil {
 		return f, m, nil, err
@@ -27,36 +27,16 @@ func parseProtobufListForm(body []byte) (f ListForm, m listMetadata, is func(hea
 	return f, m, func(head, tail []byte) bool { return string(body) == string(head)+string(tail) }, err
 }
 
-func protobufListMeta(message []byte) (m listMetadata, err error) {
-	c := newCursor(message, span{0, len(message)})
-	for c.next() {
-		switch c.number {
-		case protowire.Number(tagListResourceVersion >> 3):
-			m.ResourceVersion = c.text()
-		case protowire.Number(tagContinue >> 3):
-			m.Continue = c.text()
-		case protowire.Number(tagRemainingItemCount >> 3):
-			m.RemainingItemCount = c.integer()
-		}
-	}
-	if c.err != nil {
-		err = fmt.Errorf("metadata: %w", c.err)
+func protobufListMeta(message []byte) (m metav1.ListMeta, err error) {
+	if err = m.Unmarshal(message); err != nil {
+		err = fmt.Errorf("metadata: %w", err)
 	}
 	return m, err
 }
 
 // protobufEnvelope is Envelope for protobuf, where the length of all items comes before them.
 func (f ListForm) protobufEnvelope(m ListMeta, itemBytes int) (head, tail []byte) {
-	meta := appendString(nil, tagSelfLink, "")
-	meta = appendString(meta, tagListResourceVersion, strconv.FormatUint(m.ResourceVersion, 10))
-	meta = appendString(meta, tagContinue, m.Continue)
-	if m.RemainingItemCount > 0 {
-		meta = protowire.AppendVarint(append(meta, tagRemainingItemCount), uint64(m.RemainingItemCount))
-	}
-	if m.ShardSelector != "" {
-		info := appendString(nil, tagShardSelector, m.ShardSelector)
-		meta = append(appendHeader(meta, tagShardInfo, len(info)), info...)
-	}
+	meta, _ := m.encodable().Marshal() // into memory: there is no error
 	head = append([]byte(magic), protobufTypeMeta(f.apiVersion, f.kind)...)
 	head = appendHeader(head, tagRaw, headerLen(len(meta))+len(meta)+itemBytes)
 	head = appendHeader(head, tagMetadata, len(meta))
@@ -68,10 +48,10 @@ type protobufList struct {
 	stream
 	opened   bool   // the envelope's head has been read
 	rest     uint64 // bytes of items still to come
-	metadata listMetadata
+	metadata metav1.ListMeta
 }
 
-func (l *protobufList) meta() listMetadata { return l.metadata }
+func (l *protobufList) meta() *metav1.ListMeta { return &l.metadata }
 
 func (l *protobufList) next() ([]byte, error) {
 	if !l.opened {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // protobufScanner is the [Scanner] of [Protobuf]. It reads only the fields that it needs. Around an
@@ -62,8 +63,8 @@ func (s *protobufScanner) event(event []byte) (Event, error) {
 		}
 		return changed(t, o, err)
 	case Error:
-		status, err := protobufStatus(event, u.raw)
-		if err != nil {
+		status := new(metav1.Status)
+		if err := status.Unmarshal(event[u.raw.start:u.raw.end]); err != nil {
 			return Event{}, fmt.Errorf("ERROR: %w", err)
 		}
 		return Event{Type: Error, Status: status}, nil
@@ -239,41 +240,4 @@ func varintText(v uint64, f Field) string {
 		return strconv.FormatBool(v != 0)
 	}
 	return strconv.FormatInt(int64(v), 10)
-}
-
-// The fields of Status and StatusDetails (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto)
-// that we read.
-const (
-	statusMessage            = 3
-	statusReason             = 4
-	statusDetails            = 5
-	statusCode               = 6
-	detailsRetryAfterSeconds = 5
-)
-
-func protobufStatus(input []byte, message span) (Status, error) {
-	var status Status
-	c := newCursor(input, message)
-	for c.next() {
-		switch c.number {
-		case statusMessage:
-			status.Message = c.text()
-		case statusReason:
-			status.Reason = c.text()
-		case statusCode:
-			status.Code = int(int32(c.integer()))
-		case statusDetails:
-			if !c.is(protowire.BytesType) {
-				break
-			}
-			d := newCursor(input, c.value)
-			for d.next() {
-				if d.number == detailsRetryAfterSeconds {
-					status.Details.RetryAfterSeconds = int(int32(d.integer()))
-				}
-			}
-			c.err = d.err
-		}
-	}
-	return status, c.err
 }

@@ -128,8 +128,8 @@ func TestProtobufErrors(t *testing.T) {
 	f(protobufEvent(t, "BOOKMARK", text(2, "")), "BOOKMARK: byte 31: found tag 12")
 	mark := message(12, text(1, framing.InitialEventsEnd), text(2, "true"))
 	f(protobufEvent(t, "BOOKMARK", message(1, text(6, "7"), mark, mark)), "second "+framing.InitialEventsEnd)
-	f(protobufEvent(t, "ERROR", text(6, "410")), "ERROR: byte 28: field 6: wrong wire type")
-	f(protobufEvent(t, "ERROR", varint(5, 410)), "ERROR: byte 28: field 5: wrong wire type")
+	f(protobufEvent(t, "ERROR", text(6, "410")), "ERROR: proto: wrong wireType = 2 for field Code")
+	f(protobufEvent(t, "ERROR", varint(5, 410)), "ERROR: proto: wrong wireType = 0 for field Details")
 }
 
 // protobufTwin is an event as apimachinery's own types read it.

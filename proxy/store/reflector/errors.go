@@ -14,19 +14,21 @@ import (
 	"syscall"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 )
 
 // statusError is a request that upstream refused, or an ERROR event.
 type statusError struct {
-	framing.Status
+	metav1.Status
 	retryAfter time.Duration
 }
 
 func (e *statusError) Error() string {
 	if e.Reason == "" {
-		return fmt.Sprintf("upstream: %d %s", e.Code, http.StatusText(e.Code))
+		return fmt.Sprintf("upstream: %d %s", e.Code, http.StatusText(int(e.Code)))
 	}
 	return fmt.Sprintf("upstream: %d %s: %.200s", e.Code, e.Reason, e.Message)
 }
@@ -34,7 +36,7 @@ func (e *statusError) Error() string {
 // statusCode returns the code of upstream's refusal; 0 if err is none.
 func statusCode(err error) int {
 	if status, ok := errors.AsType[*statusError](err); ok {
-		return status.Code
+		return int(status.Code)
 	}
 	return 0
 }
@@ -47,9 +49,9 @@ func readStatus(resp *http.Response) error {
 	e := &statusError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // an unreadable Status leaves the code
 	if json.Unmarshal(body, &e.Status) != nil {
-		e.Status = framing.Status{}
+		e.Status = metav1.Status{}
 	}
-	e.Code = resp.StatusCode
+	e.Code = int32(resp.StatusCode)
 	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 	e.retryAfter = min(time.Duration(max(seconds, 0))*time.Second, time.Minute)
 	return e
@@ -57,8 +59,11 @@ func readStatus(resp *http.Response) error {
 
 // eventError returns the *statusError of an ERROR event.
 func eventError(ev framing.Event) error {
-	seconds := min(max(ev.Status.Details.RetryAfterSeconds, 0), 60)
-	return &statusError{Status: ev.Status, retryAfter: time.Duration(seconds) * time.Second}
+	e := &statusError{Status: *ev.Status}
+	if e.Details != nil {
+		e.retryAfter = time.Duration(min(max(e.Details.RetryAfterSeconds, 0), 60)) * time.Second
+	}
+	return e
 }
 
 // uncachable reports whether err comes from an object that is too large or too deep for framing, or
@@ -113,7 +118,7 @@ var kinds = []struct {
 // "410 Gone", or one of a few words.
 func errorKind(err error) string {
 	if status, ok := errors.AsType[*statusError](err); ok {
-		if text := http.StatusText(status.Code); text != "" {
+		if text := http.StatusText(int(status.Code)); text != "" {
 			return fmt.Sprintf("%d %s", status.Code, text)
 		}
 		return "UnknownStatus"

@@ -43,7 +43,7 @@ func TestErrorKind(t *testing.T) {
 }
 
 func TestTroubled(t *testing.T) {
-	status := func(code int) error {
+	status := func(code int32) error {
 		e := &statusError{}
 		e.Code = code
 		return e

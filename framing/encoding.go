@@ -72,7 +72,7 @@ func (s Scanner) Event(event []byte) (Event, error) {
 	return ev, nil
 }
 
-// Item reads one element of a list's items, as a [ListReader] returns it. In some lists only the
+// Item reads one element of a list's items, as [ReadList] yields it. In some lists only the
 // envelope names the type. There typeMeta adds it to the item ([ListForm.TypeMeta]), and the result
 // is what a watch would send. With typeMeta nil the result may only be inspected. It shares no memory
 // with item.

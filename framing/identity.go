@@ -38,7 +38,7 @@ func NewIdentityScanner(e Encoding) *IdentityScanner {
 	return &IdentityScanner{NewScanner(e, nil)}
 }
 
-// Item reads an item, as a [ListReader] returns it. The result is valid as long as item is.
+// Item reads an item, as [ReadList] yields it. The result is valid as long as item is.
 func (s *IdentityScanner) Item(item []byte) (id Identity, err error) {
 	if s.whole.reader == nil {
 		id, err = protobufIdentity(item)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,25 +38,13 @@ func cborPodList(metadata cbor.RawMessage, items any) []byte {
 	return tagged(cborMap("items", items, "kind", "PodList", "metadata", metadata, "apiVersion", "v1"))
 }
 
-// readItems reads a list to its end. A list that ends early has no proper end behind that.
+// readItems reads a list to its end.
 func readItems(e framing.Encoding, body io.Reader) (items [][]byte, meta framing.ListMeta, err error) {
-	r := framing.NewListReader(e, body)
-	for {
-		item, err := r.Next()
-		if err == io.EOF {
-			meta, err = r.Metadata()
-			return items, meta, err
-		}
-		if err != nil {
-			if strings.Contains(err.Error(), "EOF") {
-				if _, again := r.Next(); again == io.EOF {
-					panic("a list ended early, and then properly")
-				}
-			}
-			return items, meta, err
-		}
+	meta, err = framing.ReadList(e, body, func(item []byte) error {
 		items = append(items, bytes.Clone(item))
-	}
+		return nil
+	})
+	return items, meta, err
 }
 
 // checkEnvelope compares a list of n items, whose bytes are given, with the list that it must be.
@@ -294,24 +281,26 @@ func TestProtobufListReaderBound(t *testing.T) {
 		}
 		return io.MultiReader(append(parts, strings.NewReader("\x1a\x00\x22\x00"))...)
 	}
-	over := framing.NewListReader(framing.Protobuf, list(framing.MaxEvent+1, 1))
-	if _, err := over.Next(); !errors.Is(err, framing.ErrTooLong) {
+	none := func([]byte) error { return nil }
+	if _, err := framing.ReadList(framing.Protobuf, list(framing.MaxEvent+1, 1), none); !errors.Is(err, framing.ErrTooLong) {
 		t.Errorf("error %v, want %v", err, framing.ErrTooLong)
 	}
-	before := heap()
-	r := framing.NewListReader(framing.Protobuf, list(1<<20, 64))
-	for i := range 64 {
-		if item, err := r.Next(); len(item) != 1<<20 || err != nil {
-			t.Fatalf("item %d: %d bytes, %v", i, len(item), err)
+	before, n := heap(), 0
+	_, err := framing.ReadList(framing.Protobuf, list(1<<20, 64), func(item []byte) error {
+		if n++; len(item) != 1<<20 {
+			t.Errorf("item %d: %d bytes", n, len(item))
 		}
+		if n < 64 {
+			return nil
+		}
+		if held := heap() - before; held > 3<<20 {
+			t.Errorf("%d bytes held after 64 items of 1 MiB", held)
+		}
+		return nil
+	})
+	if n != 64 || err != nil {
+		t.Errorf("%d items, %v", n, err)
 	}
-	if held := heap() - before; held > 3<<20 {
-		t.Errorf("%d bytes held after 64 items of 1 MiB", held)
-	}
-	if _, err := r.Next(); err != io.EOF {
-		t.Errorf("error %v, want io.EOF", err)
-	}
-	runtime.KeepAlive(r)
 }
 
 // seedLists adds the captured lists of representations as seeds.
@@ -325,7 +314,7 @@ func seedLists(f *testing.F, representations ...representation) {
 	}
 }
 
-// fuzzList compares a ListReader, however the list is split, with what a twin reads of it. A form that
+// fuzzList compares what is read, however the list is split, with what a twin reads of it. A form that
 // is taken from the list without its items, if that has one, reproduces the list from its items.
 func fuzzList(t *testing.T, e framing.Encoding, body []byte, seed uint64, want [][]byte, meta framing.ListMeta, ok bool, empty []byte) {
 	same := bytes.Equal

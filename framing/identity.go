@@ -23,31 +23,18 @@ func (id Identity) AppendKey(dst []byte) []byte {
 	return append(dst, id.Name...)
 }
 
-// IdentityScanner reads the identities of a list's items, and nothing else of them. It reuses its
-// buffers and may be used by one goroutine at a time.
-type IdentityScanner struct {
-	whole Scanner // of the other encodings than protobuf
-}
-
-// NewIdentityScanner returns a scanner of items in an encoding. In protobuf an item costs no
-// allocation. In the others it costs what [Scanner].Item does.
-func NewIdentityScanner(e Encoding) *IdentityScanner {
-	if e == Protobuf {
-		return &IdentityScanner{}
-	}
-	return &IdentityScanner{NewScanner(e, nil)}
-}
-
-// Item reads an item, as [ReadList] yields it. The result is valid as long as item is.
-func (s *IdentityScanner) Item(item []byte) (id Identity, err error) {
-	if s.whole.reader == nil {
+// Identity reads the identity of an item, as [ReadList] yields it. The result is valid as long as item
+// is. In protobuf nothing else is read, and an item costs no allocation. In the others it costs what Item
+// does.
+func (s Scanner) Identity(item []byte) (id Identity, err error) {
+	if _, ok := s.reader.(*protobufScanner); ok {
 		id, err = protobufIdentity(item)
 		if err != nil {
 			err = fmt.Errorf("read list item: %w", err)
 		}
 		return id, err
 	}
-	o, err := s.whole.Item(item, nil)
+	o, err := s.Item(item, nil)
 	if err != nil {
 		return Identity{}, err
 	}

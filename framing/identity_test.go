@@ -26,7 +26,7 @@ func TestBadItems(t *testing.T) {
 		framing.CBOR: {{}, encodeCBOR("x"), cborMap("metadata", metadata, "kind", "Pod"), append(cborMap("metadata", metadata), 0)},
 	} {
 		for _, item := range items {
-			_, err := framing.NewIdentityScanner(e).Item(item)
+			_, err := framing.NewScanner(e, nil).Identity(item)
 			wantError(t, item, err, "read list item: ", "")
 			_, err = framing.NewScanner(e, podFields).Item(item, nil)
 			wantError(t, item, err, "read list item: ", "")
@@ -37,9 +37,9 @@ func TestBadItems(t *testing.T) {
 // Identities in protobuf cost no allocation.
 func TestIdentityAllocs(t *testing.T) {
 	item := message(1, text(1, "x"), text(3, "ns"), text(5, "u"), text(6, "7"), message(11, text(1, "a"), text(2, "b")))
-	s, key := framing.NewIdentityScanner(framing.Protobuf), make([]byte, 0, 64)
+	s, key := framing.NewScanner(framing.Protobuf, nil), make([]byte, 0, 64)
 	if n := testing.AllocsPerRun(100, func() {
-		id, err := s.Item(item)
+		id, err := s.Identity(item)
 		if key = id.AppendKey(key[:0]); err != nil || string(key) != "ns/x" {
 			t.Fatalf("got %s, %v", key, err)
 		}
@@ -70,7 +70,7 @@ func FuzzIdentity(f *testing.F) {
 			e = framing.Protobuf
 		}
 		o, refused := framing.NewScanner(e, nil).Item(item, nil)
-		id, err := framing.NewIdentityScanner(e).Item(item)
+		id, err := framing.NewScanner(e, nil).Identity(item)
 		if refused == nil {
 			if err != nil || string(id.AppendKey(nil)) != o.Key || id.ResourceVersion != o.ResourceVersion {
 				t.Fatalf("got %s, %v, want %s at %d", identityText(id), err, o.Key, o.ResourceVersion)

@@ -52,9 +52,9 @@ func (o *Observer) summarize(e framing.Encoding, r io.Reader) (s summary, err er
 	var whole maphash.Hash
 	whole.SetSeed(o.seed)
 	all := io.TeeReader(r, &whole)
-	ids := framing.NewIdentityScanner(e)
+	ids := framing.NewScanner(e, nil)
 	s.meta, err = framing.ReadList(e, all, func(raw []byte) error {
-		id, err := ids.Item(raw)
+		id, err := ids.Identity(raw)
 		if err != nil {
 			return err
 		}

@@ -253,9 +253,9 @@ func (c *Collection) identities(
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
 		encoding = framing.Protobuf
 	}
-	scanner, last := framing.NewIdentityScanner(encoding), []byte(nil)
+	scanner, last := framing.NewScanner(encoding, nil), []byte(nil)
 	meta, err := framing.ReadList(encoding, resp.Body, func(raw []byte) error {
-		id, err := scanner.Item(raw)
+		id, err := scanner.Identity(raw)
 		if err != nil {
 			return err
 		}

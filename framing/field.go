@@ -25,11 +25,12 @@ type fieldValues struct {
 	texts  texts
 }
 
-// leaf returns a new leaf of a field, after those of its earlier paths.
-func (v *fieldValues) leaf(field int) int {
+// add adds a path of a field, after its earlier ones, to those that a walk finds.
+func (v *fieldValues) add(paths *mask, field int, path Path) {
+	end := paths.to(path, false)
+	end.leaves = append(end.leaves, len(v.owner))
 	v.owner = append(v.owner, field)
 	v.values = append(v.values, "")
-	return len(v.owner) - 1
 }
 
 func (v *fieldValues) reset() { clear(v.values) }
@@ -58,25 +59,5 @@ func (v *fieldValues) found(leaves []int, text string) {
 	}
 }
 
-// tree is the union of paths, so one walk over an object finds all of them.
-type tree[K comparable] struct {
-	members map[K]*tree[K]
-	leaves  []int // that end here
-	walk    int   // in protobuf: the last walk that found it
-}
-
 // arrayHead is the path element for an array's first element.
-const arrayHead = "[0]"
-
-func (t *tree[K]) add(path []K, leaf int) {
-	for _, name := range path {
-		if t.members == nil {
-			t.members = make(map[K]*tree[K])
-		}
-		if t.members[name] == nil {
-			t.members[name] = &tree[K]{}
-		}
-		t = t.members[name]
-	}
-	t.leaves = append(t.leaves, leaf)
-}
+var arrayHead = []byte("[0]")

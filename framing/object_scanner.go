@@ -12,17 +12,17 @@ type objectScanner struct {
 	encoding Encoding
 	in       values
 	fields   fieldValues
-	tree     tree[string] // of Paths
-	types    []span       // the members kind and apiVersion of the current object
-	name     []byte       // of the event's type
-	head     []byte       // of an object in CBOR as it will be kept
+	paths    mask
+	types    []span // the members kind and apiVersion of the current object
+	name     []byte // of the event's type
+	head     []byte // of an object in CBOR as it will be kept
 }
 
 func newObjectScanner(e Encoding, fields []Field) *objectScanner {
 	s := &objectScanner{encoding: e, in: newValues(e, nil), fields: fieldValues{fields: fields}}
 	for i, f := range fields {
 		for _, path := range f.Paths {
-			s.tree.add(path, s.fields.leaf(i))
+			s.fields.add(&s.paths, i, Names(path...))
 		}
 	}
 	return s
@@ -144,13 +144,13 @@ func (s *objectScanner) object() scanned {
 	for start, name := range members(s.in) {
 		switch string(name) {
 		case "kind", "apiVersion":
-			s.walk(s.tree.members[string(name)])
+			s.walk(s.paths.named(name))
 			s.types = append(s.types, span{start, s.in.offset()})
 			continue
 		case "metadata":
 			s.metadata(&f)
 		default:
-			s.walk(s.tree.members[string(name)])
+			s.walk(s.paths.named(name))
 		}
 		if f.item == 0 { // the first member other than the type
 			f.item = start
@@ -256,27 +256,27 @@ func (s *objectScanner) annotations(f *scanned) {
 	}
 }
 
-// walk reads a value and takes the values that the tree wants.
-func (s *objectScanner) walk(t *tree[string]) {
-	if t == nil {
+// walk reads a value and takes the values that m wants.
+func (s *objectScanner) walk(m *mask) {
+	if m == nil {
 		s.in.skip()
 		return
 	}
 	switch kind := s.in.kind(); {
-	case kind == '{' && t.members != nil:
+	case kind == '{' && len(m.below) > 0:
 		for _, name := range members(s.in) {
-			s.walk(t.members[string(name)])
+			s.walk(m.named(name))
 		}
-	case kind == '[' && t.members[arrayHead] != nil:
-		first := t.members[arrayHead]
+	case kind == '[' && m.named(arrayHead) != nil:
+		first := m.named(arrayHead)
 		for s.in.enterArray(); s.in.element(); first = nil {
 			s.walk(first)
 		}
-	case kind == '{' || kind == '[' || len(t.leaves) == 0:
+	case kind == '{' || kind == '[' || len(m.leaves) == 0:
 		s.in.skip()
 	case kind == '"':
-		s.fields.found(t.leaves, s.fields.texts.text(s.in.text()))
+		s.fields.found(m.leaves, s.fields.texts.text(s.in.text()))
 	default:
-		s.fields.found(t.leaves, s.in.scalar())
+		s.fields.found(m.leaves, s.in.scalar())
 	}
 }

@@ -26,12 +26,25 @@ func Names(names ...string) (p Path) {
 	return p
 }
 
+// numbers returns a Path in protobuf.
+func numbers(numbers []int32) (p Path) {
+	for _, n := range numbers {
+		p = append(p, Step{Number: protowire.Number(n)})
+	}
+	return p
+}
+
 // mask is the union of paths, so one walk over an object finds all that they lead to. nil is that of
 // no path.
 type mask struct {
 	step  Step
 	below []*mask
 
+	// Of a Scanner.
+	leaves []int // of the values that are here: see fieldValues
+	walk   int   // in protobuf: the last walk that found it
+
+	// Of a Trim.
 	drops uint64 // the indexes of the Drops that have a path to here, a bit each
 	keep  bool   // a path of Keep ends here: all stays
 	keeps bool   // a path of Keep ends here or below
@@ -39,8 +52,8 @@ type mask struct {
 	text  func(number uint64, bytes []byte) []byte
 }
 
-// to returns the mask at the end of a path, which it adds. each is called for each mask on the way.
-func (m *mask) to(p Path, each func(*mask)) *mask {
+// to returns the mask at the end of a path, which it adds. keeps says that the path is one of Keep.
+func (m *mask) to(p Path, keeps bool) *mask {
 	for _, step := range p {
 		i := slices.IndexFunc(m.below, func(b *mask) bool { return b.step == step })
 		if i < 0 {
@@ -48,7 +61,7 @@ func (m *mask) to(p Path, each func(*mask)) *mask {
 			m.below = append(m.below, &mask{step: step})
 		}
 		m = m.below[i]
-		each(m)
+		m.keeps = m.keeps || keeps
 	}
 	return m
 }

@@ -14,7 +14,7 @@ import (
 // can be written again.
 type protobufScanner struct {
 	fields fieldValues
-	tree   tree[int32] // of Numbers
+	paths  mask
 	walks  int
 }
 
@@ -22,7 +22,7 @@ func newProtobufScanner(fields []Field) *protobufScanner {
 	s := &protobufScanner{fields: fieldValues{fields: fields}}
 	for i, f := range fields {
 		for _, path := range f.Numbers {
-			s.tree.add(path, s.fields.leaf(i))
+			s.fields.add(&s.paths, i, numbers(path))
 		}
 	}
 	return s
@@ -101,7 +101,7 @@ func (s *protobufScanner) object(input []byte, raw span) (scanned, error) {
 	if err != nil {
 		return scanned{}, err
 	}
-	return found, s.walk(input, span{metadata.end, raw.end}, &s.tree, true)
+	return found, s.walk(input, span{metadata.end, raw.end}, &s.paths, true)
 }
 
 // The fields of ObjectMeta (k8s.io/apimachinery/pkg/apis/meta/v1, generated.proto) that we read.
@@ -197,9 +197,9 @@ func mapEntry(c *cursor) (key, value []byte) {
 	return key, value
 }
 
-// walk reads a message and takes the values that the tree wants, of a repeated field the first
-// element. At the top level a second metadata is an error.
-func (s *protobufScanner) walk(input []byte, message span, t *tree[int32], top bool) error {
+// walk reads a message and takes the values that m wants, of a repeated field the first element. At the
+// top level a second metadata is an error.
+func (s *protobufScanner) walk(input []byte, message span, m *mask, top bool) error {
 	s.walks++
 	walk := s.walks
 	c := newCursor(input, message)
@@ -208,7 +208,7 @@ func (s *protobufScanner) walk(input []byte, message span, t *tree[int32], top b
 			c.at = c.field.start
 			c.fail(errors.New("metadata is not first"))
 		}
-		if child := t.members[int32(c.number)]; child != nil && child.walk != walk {
+		if child := m.numbered(c.number); child != nil && child.walk != walk {
 			child.walk = walk
 			s.take(&c, child)
 		}
@@ -216,20 +216,20 @@ func (s *protobufScanner) walk(input []byte, message span, t *tree[int32], top b
 	return c.err
 }
 
-// take reads the cursor's field, which t wants.
-func (s *protobufScanner) take(c *cursor, t *tree[int32]) {
+// take reads the cursor's field, which m wants.
+func (s *protobufScanner) take(c *cursor, m *mask) {
 	switch {
-	case t.members != nil:
+	case len(m.below) > 0:
 		if c.is(protowire.BytesType) {
-			c.err = s.walk(c.input, c.value, t, false)
+			c.err = s.walk(c.input, c.value, m, false)
 		}
 	case c.typ == protowire.VarintType:
-		for _, leaf := range t.leaves {
+		for _, leaf := range m.leaves {
 			f := s.fields.fields[s.fields.owner[leaf]]
 			s.fields.values[leaf] = varintText(c.varint, f)
 		}
 	case c.is(protowire.BytesType):
-		s.fields.found(t.leaves, s.fields.texts.text(c.bytes()))
+		s.fields.found(m.leaves, s.fields.texts.text(c.bytes()))
 	}
 }
 

@@ -73,16 +73,15 @@ func NewTrim(drops ...Drop) *Trim { return Shape{Drops: drops}.Trim() }
 func (s Shape) Trim() *Trim {
 	t := &Trim{drops: s.Drops, where: s.Where, keeps: len(s.Keep) > 0}
 	for _, path := range s.Keep {
-		t.mask.to(path, func(m *mask) { m.keeps = true }).keep = true
+		t.mask.to(path, true).keep = true
 	}
-	none := func(*mask) {}
 	for i, d := range s.Drops {
 		for _, path := range d.Fields {
-			t.mask.to(path, none).drops |= 1 << i
+			t.mask.to(path, false).drops |= 1 << i
 		}
 	}
 	for i, v := range s.Where.Values {
-		end := t.mask.to(v.Path, none)
+		end := t.mask.to(v.Path, false)
 		end.value, end.text = i+1, v.Text
 	}
 	t.annotations = t.mask.named([]byte(metadataName)).named([]byte(annotationsName))

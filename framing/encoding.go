@@ -17,12 +17,7 @@ const (
 var encodings = [...]string{JSON: "json", Protobuf: "protobuf", CBOR: "cbor"}
 
 // String returns the encoding's name, for logs and metrics.
-func (e Encoding) String() string {
-	if int(e) < len(encodings) {
-		return encodings[e]
-	}
-	return fmt.Sprintf("Encoding(%d)", uint8(e))
-}
+func (e Encoding) String() string { return encodings[e] }
 
 // LengthPrefix returns the number of bytes before each event of a stream that say how long it is.
 // They are no part of the event where something else says so.
@@ -57,7 +52,7 @@ func NewScanner(e Encoding, fields []Field) Scanner {
 func NewKnownScanner(e Encoding, fields []Field) Scanner {
 	s := NewScanner(e, fields)
 	if o, ok := s.reader.(*objectScanner); ok && e == JSON {
-		o.in = new(knownJSON)
+		o.in = new(sentJSON)
 	}
 	return s
 }

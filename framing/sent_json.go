@@ -11,11 +11,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// sentJSON are the values of an object in JSON that a [Scanner] has read. It checks nothing again, so
-// it is some times as fast as jsonValues. It panics if the object is no JSON.
+// sentJSON are the [values] of JSON that a [Scanner] has read. It checks nothing again, so it is some
+// times as fast as jsonValues. It panics if the document is no JSON.
 type sentJSON struct {
 	document []byte
 	at       int // behind what has been read
+	err      error
 }
 
 // The bytes of JSON that end or begin something, for sentJSON.skip.
@@ -156,34 +157,28 @@ func endOfString(b []byte, at int) int {
 	}
 }
 
-// knownJSON are the [values] of documents that a [Scanner] has read.
-type knownJSON struct {
-	sentJSON
-	err error
-}
+func (j *sentJSON) reset(document []byte) { *j = sentJSON{document: document} }
 
-func (j *knownJSON) reset(document []byte) { *j = knownJSON{sentJSON: sentJSON{document: document}} }
+func (j *sentJSON) tag() {}
 
-func (j *knownJSON) tag() {}
+func (j *sentJSON) decode(raw []byte, v any) error { return json.Unmarshal(raw, v) }
 
-func (j *knownJSON) decode(raw []byte, v any) error { return json.Unmarshal(raw, v) }
-
-func (j *knownJSON) version() (rv uint64, digits span) {
+func (j *sentJSON) version() (rv uint64, digits span) {
 	v := j.raw()
 	rv, err := strconv.ParseUint(string(bytes.Trim(v, `"`)), 10, 64)
 	j.fail(err)
 	return rv, span{j.at - len(v) + 1, j.at - 1}
 }
 
-func (j *knownJSON) fail(err error) {
+func (j *sentJSON) fail(err error) {
 	if j.err == nil {
 		j.err = err
 	}
 }
 
-func (j *knownJSON) failed() error { return j.err }
+func (j *sentJSON) failed() error { return j.err }
 
-func (j *knownJSON) end(what string) error {
+func (j *sentJSON) end(what string) error {
 	if j.err == nil && len(bytes.TrimLeft(j.document[j.at:], space)) > 0 {
 		j.err = errors.New("data after the " + what)
 	}

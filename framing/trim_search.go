@@ -92,7 +92,8 @@ func (o *Object) search(t *Trim, before *Object, last *trimmed) (c *trimmer, in 
 		raw := mustOpen(c.object, int(o.item), tagRaw)
 		c.message(span{int(o.item), raw.start}, raw, &t.mask, t.keeps)
 	case o.encoding == JSON:
-		c.sent.document, c.managed, c.noted = c.object, o.managedMember(), t.quiet
+		c.sent.reset(c.object)
+		c.managed, c.noted = o.managedMember(), t.quiet
 		if last != nil {
 			c.before, c.known = before.Bytes(), last.skipped
 		}

@@ -38,7 +38,7 @@ func (s *Subscription) bookmark(b *batch, progress uint64, now MonotonicTime) {
 // addBookmark adds a bookmark, if it is known how bookmarks are written.
 func (s *Subscription) addBookmark(b *batch, rv uint64) bool {
 	form := s.group.cache.bookmarkForm.Load()
-	if form == nil || !form.HasPlain() {
+	if form == nil {
 		return false
 	}
 	f, _ := s.opened(form.Frame(rv, false))

@@ -9,13 +9,13 @@ import (
 // its encoder's form, with only the resourceVersion set. It is learned from the upstream's own
 // bookmarks, because it depends on the kind's Go type and on the server's version.
 //
-// The zero BookmarkForm is an unknown form. A form is immutable and may be shared.
+// A form is immutable and may be shared.
 type BookmarkForm struct {
 	encoding   Encoding
 	plain, end bookmark
 }
 
-// bookmark is a bookmark's object, at any resourceVersion; nil if it is unknown.
+// bookmark is a bookmark's object, at any resourceVersion; end's is nil if it is unknown.
 type bookmark struct {
 	object []byte
 	layout layout
@@ -40,14 +40,11 @@ func newBookmark(e Encoding, object []byte, f scanned, mark span, in int) (Event
 	return ev, nil
 }
 
-// HasPlain reports whether periodic bookmarks can be made.
-func (f BookmarkForm) HasPlain() bool { return f.plain.object != nil }
-
 // HasEnd reports whether the bookmark that ends initial events can be made.
 func (f BookmarkForm) HasEnd() bool { return f.end.object != nil }
 
 // Frame returns the bookmark for resourceVersion rv. If end is true, it has the annotation that
-// ends initial events. The form must be known.
+// ends initial events; HasEnd must be true.
 func (f BookmarkForm) Frame(rv uint64, end bool) Frame {
 	b := f.plain
 	if end {

@@ -306,15 +306,14 @@ func TestGoldenBookmarks(t *testing.T) {
 			initial := c.events("initial")
 			line := initial[len(initial)-1]
 			end := c.scan(t, line)
-			if end.Type != framing.Bookmark || !end.InitialEventsEnd || !end.Form.HasEnd() || !end.Form.HasPlain() {
+			if end.Type != framing.Bookmark || !end.InitialEventsEnd || !end.Form.HasEnd() {
 				t.Fatalf("read as %+v: %q", end, line)
 			}
 			checkFrame(t, "end", end.Form.Frame(end.ResourceVersion, true), line)
 
 			for _, line := range c.events("bookmark") {
 				plain := c.scan(t, line)
-				if plain.Type != framing.Bookmark || plain.InitialEventsEnd || plain.Form.HasEnd() ||
-					!plain.Form.HasPlain() {
+				if plain.Type != framing.Bookmark || plain.InitialEventsEnd || plain.Form.HasEnd() {
 					t.Fatalf("read as %+v: %s", plain, line)
 				}
 				checkFrame(t, "periodic", end.Form.Frame(plain.ResourceVersion, false), line)

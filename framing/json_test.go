@@ -345,7 +345,7 @@ func FuzzEvent(f *testing.F) {
 			checkTwin(t, framing.JSON, s, line, ev, rv, jsonTwin)
 			return
 		}
-		for end, has := range map[bool]bool{false: ev.Form.HasPlain(), true: ev.Form.HasEnd()} {
+		for end, has := range map[bool]bool{false: ev.Type == framing.Bookmark, true: ev.Form.HasEnd()} {
 			if has {
 				ev.Form.Frame(rv, end)
 			}

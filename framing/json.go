@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -204,14 +203,7 @@ func unexpectedEOF(err error) error {
 var ErrReplaced = errors.New("name, namespace or uid that JSON cannot express")
 
 // replaced reports whether text contains U+FFFD, or bytes that are not UTF-8.
-func replaced(text []byte) bool {
-	for i, c := range text {
-		if c >= utf8.RuneSelf {
-			return strings.ContainsRune(string(text[i:]), utf8.RuneError)
-		}
-	}
-	return false
-}
+func replaced(text []byte) bool { return bytes.ContainsRune(text, utf8.RuneError) }
 
 // withComma returns a member's place with the comma behind it, else with the one before it, so that
 // the rest is an object without the member. An empty member has no comma.

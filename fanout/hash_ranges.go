@@ -3,7 +3,6 @@ package fanout
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"math"
 	"reflect"
 	"slices"
@@ -17,7 +16,6 @@ type HashedField uint8
 const (
 	HashedUID HashedField = iota
 	HashedNamespace
-	hashedFields // their number
 )
 
 func (f HashedField) of(o *framing.Object) uint64 {
@@ -102,49 +100,27 @@ func (f *Filter) Within(part HashRanges) *Filter {
 	return &within
 }
 
-// hashGroups is the groups of a scope that are found by the hash of a field: in buckets of the hashes that
-// begin with the same bits. A group is in each bucket that its ranges touch, so it may be asked about an
-// object that it does not have. The zero value has no groups.
-type hashGroups struct {
-	buckets []bucket // nil without groups
-	members int
-}
-
-// bucketBits is how many bits tell buckets apart: of the 50 parts of a collection one or two are asked about
-// an object, and of 4,096 one in 256.
-const bucketBits = 8
-
-// at returns the groups that a hash may concern. There must be a group.
-func (s *hashGroups) at(hash uint64) *bucket { return &s.buckets[hash>>(64-bucketBits)] }
-
-func (s *hashGroups) add(g *group) {
-	if s.members++; s.buckets == nil {
-		s.buckets = make([]bucket, 1<<bucketBits)
-	}
-	for b := range s.of(g) {
-		b.groups = append(b.groups, g)
-	}
-}
-
-func (s *hashGroups) remove(g *group) {
-	for b := range s.of(g) {
-		b.leave(g)
-	}
-	if s.members--; s.members == 0 {
-		s.buckets = nil
-	}
-}
-
-// of yields each bucket of a group once.
-func (s *hashGroups) of(g *group) iter.Seq[*bucket] {
-	return func(yield func(*bucket) bool) {
-		next := uint64(0)
-		for _, r := range g.filter.part.ranges {
-			for next = max(next, r.First>>(64-bucketBits)); next <= r.Last>>(64-bucketBits); next++ {
-				if !yield(&s.buckets[next]) {
-					return
-				}
-			}
+// place is where the filter's group is found: by the first byte of the hash, so it may be asked about an
+// object that it does not have. Of the 50 parts of a collection one or two are asked about an object, and
+// of 4,096 one in 256.
+func (p *HashRanges) place() place {
+	found := place{attribute: attribute{slot: slotHash - int(p.field)}}
+	next := uint64(0)
+	for _, r := range p.ranges {
+		for next = max(next, r.First>>56); next <= r.Last>>56; next++ {
+			found.values = append(found.values, firstByte(next<<56))
 		}
 	}
+	return found
 }
+
+// firstByte returns the first byte of a hash.
+func firstByte(hash uint64) string { return everyByte[hash>>56:][:1] }
+
+var everyByte = func() string {
+	var all [256]byte
+	for i := range all {
+		all[i] = byte(i)
+	}
+	return string(all[:])
+}()

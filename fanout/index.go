@@ -40,8 +40,7 @@ const (
 type scope struct {
 	every       bucket // groups that are asked about every change
 	byAttribute map[attribute]*attributeGroups
-	byHash      [hashedFields]hashGroups
-	cost        int // the most that one version of an object can cost: every's, byHash's, and the maxCost of each attribute
+	cost        int // the most that one version of an object can cost: every's, and the maxCost of each attribute
 }
 
 // attributeGroups is the groups of a scope that are found by the value of one attribute.
@@ -61,16 +60,22 @@ type bucket struct {
 
 // attribute is a property of an object that has one value. It is comparable.
 type attribute struct {
-	slot  int    // a field's, or slotName; slotLabel for a label
+	slot  int    // a field's, slotName, or one of the following
 	label string // the label's key
 }
 
-const slotLabel = -3
+const (
+	slotLabel = -3
+	slotHash  = -4 // minus a HashedField: the first byte of its hash
+)
 
 func (a attribute) of(o *framing.Object) (string, bool) {
-	if a.slot == slotLabel {
+	switch {
+	case a.slot == slotLabel:
 		v, ok := o.Labels[a.label]
 		return v, ok
+	case a.slot <= slotHash:
+		return firstByte(HashedField(slotHash - a.slot).of(o)), true
 	}
 	return valueAt(o, a.slot), true
 }
@@ -89,11 +94,10 @@ func (a attribute) appendIn(e *change, values []string) []string {
 	return values
 }
 
-// place is what a group is found by: values of an attribute, the hashes of its filter, or nothing.
+// place is what a group is found by: values of an attribute, or nothing.
 type place struct {
 	attribute
 	values []string
-	hashed bool
 }
 
 // places returns what a filter's group may be found by. It returns none if no single attribute
@@ -141,8 +145,7 @@ func newAttributeGroups(a attribute) *attributeGroups {
 }
 
 // add takes a group in, at the place where the scope's cost grows least. It reports false, and
-// changes nothing, if that would exceed the bound. Parts of a collection seldom overlap, but clients
-// choose them, so the costs of all groups that are found by hashes count together.
+// changes nothing, if that would exceed the bound.
 func (x *index) add(g *group) bool {
 	f := g.filter
 	sc := x.scopes[f.namespace]
@@ -150,9 +153,10 @@ func (x *index) add(g *group) bool {
 		sc = &scope{}
 	}
 	places := f.places()
-	hashed := f.name == "" && !f.part.whole()
-	if hashed || len(places) == 0 {
-		places = []place{{hashed: hashed}}
+	if f.name == "" && !f.part.whole() {
+		places = []place{f.part.place()}
+	} else if len(places) == 0 {
+		places = []place{{}}
 	}
 	least, present := math.MaxInt, 0
 	for _, p := range places {
@@ -193,11 +197,7 @@ func (sc *scope) growth(p place, cost int) (more, present int) {
 
 func (sc *scope) put(g *group) {
 	if g.place.values == nil {
-		if g.place.hashed {
-			sc.byHash[g.filter.part.field].add(g)
-		} else {
-			sc.every.groups = append(sc.every.groups, g)
-		}
+		sc.every.groups = append(sc.every.groups, g)
 		sc.cost += g.filter.cost
 		return
 	}
@@ -226,23 +226,14 @@ func (sc *scope) put(g *group) {
 func (x *index) remove(g *group) {
 	sc := x.scopes[g.filter.namespace]
 	sc.take(g)
-	if sc.empty() {
+	if len(sc.every.groups) == 0 && len(sc.byAttribute) == 0 {
 		delete(x.scopes, g.filter.namespace)
 	}
 }
 
-func (sc *scope) empty() bool {
-	hashed := slices.ContainsFunc(sc.byHash[:], func(s hashGroups) bool { return s.members > 0 })
-	return !hashed && len(sc.every.groups) == 0 && len(sc.byAttribute) == 0
-}
-
 func (sc *scope) take(g *group) {
 	if g.place.values == nil {
-		if g.place.hashed {
-			sc.byHash[g.filter.part.field].remove(g)
-		} else {
-			sc.every.leave(g)
-		}
+		sc.every.leave(g)
 		sc.cost -= g.filter.cost
 		return
 	}
@@ -291,14 +282,6 @@ func (x *index) visit(sc *scope, e *change, f func(*group)) {
 	for a, s := range sc.byAttribute {
 		for _, v := range a.appendIn(e, values[:0]) {
 			x.ask(s.buckets[v], f)
-		}
-	}
-	for i := range sc.byHash {
-		if s := &sc.byHash[i]; s.members > 0 {
-			x.ask(s.at(HashedField(i).of(e.Object)), f)
-			if e.Prev != nil { // in a relist it may be another object of that name
-				x.ask(s.at(HashedField(i).of(e.Prev)), f)
-			}
 		}
 	}
 }

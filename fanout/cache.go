@@ -112,10 +112,9 @@ type Cache struct {
 	closed      *Ending
 
 	// See type secondaryIndex. The others have locks of their own.
-	indexer  *Indexer        // set before the cache is used; nil keeps no indexes
-	lineage  uint64          // how often objects began anew; guarded by mu
-	build    *secondaryIndex // that is being built; guarded by mu; nil for none
-	indexed  atomic.Uint64   // number of indexes built since NewCache
+	indexer  *Indexer      // set before the cache is used; nil keeps no indexes
+	lineage  uint64        // how often objects began anew; guarded by mu
+	indexed  atomic.Uint64 // number of indexes built since NewCache
 	demand   indexDemand
 	searches sharedSearches
 }
@@ -378,7 +377,7 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	c.lineage++
 	c.wantAgainLocked()
 	c.givenUp.Add(uint64(c.bytes))
-	c.objects, c.shared, c.bytes, c.build = newCollection(), nil, 0, nil
+	c.objects, c.shared, c.bytes = newCollection(), nil, 0
 	c.forms = new(framing.Forms)
 	for _, o := range objects {
 		c.objects.tree.ReplaceOrInsert(o)

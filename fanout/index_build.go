@@ -29,18 +29,16 @@ const (
 // time calls buildIndex.
 func (c *Cache) buildIndex(a attribute, rest func() bool) {
 	x, from := c.beginBuild(a)
-	if x == nil {
+	if x == nil || !x.addAll(from.tree, rest) {
 		return
 	}
-	done := !x.addAll(from.tree, rest)
-	for next := from.number; !done; next += buildStep {
-		var changes []*change
-		if changes, done = c.finishBuild(x, next); !done {
-			applyAll(changes, x.store)
-			done = !rest()
+	for at := from.moment; ; at.number += buildStep {
+		changes, done := c.finishBuild(x, at)
+		applyAll(changes, x.store)
+		if done || !rest() {
+			return
 		}
 	}
-	c.abandonBuild(x)
 }
 
 // addAll indexes the objects of a tree that does not change. It reports false if rest did.
@@ -61,15 +59,14 @@ func (x *secondaryIndex) addAll(tree *btree.BTreeG[*framing.Object], rest func()
 func (c *Cache) beginBuild(a attribute) (x *secondaryIndex, from *instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed != nil || c.build != nil || c.objects.index(a) != nil || c.objects.tree.Len() < leastIndexed {
+	if c.closed != nil || c.objects.index(a) != nil || c.objects.tree.Len() < leastIndexed {
 		return nil, nil
 	}
 	size := c.indexBytesLocked() + int64(c.objects.tree.Len())*entryBytes
 	if size > max(c.bytes/maxIndexShare, leastIndexBytes) || len(c.objects.indexes) >= maxIndexes && !c.replaceIndexLocked() {
 		return nil, nil
 	}
-	c.build = newSecondaryIndex(a)
-	return c.build, c.snapshotLocked().instant
+	return newSecondaryIndex(a), c.snapshotLocked().instant
 }
 
 // replaceIndexLocked makes room for another index: it drops the one that has been unused for the
@@ -85,20 +82,19 @@ func (c *Cache) replaceIndexLocked() bool {
 	return true
 }
 
-// finishBuild applies the changes from the number next on, and has the cache use the index from now
-// on. If there are too many, it returns the first of them for the caller to apply. done is true if
-// there is nothing more to do, because the index is in use or because it is given up.
-func (c *Cache) finishBuild(x *secondaryIndex, next uint64) (changes []*change, done bool) {
+// finishBuild applies the changes since a moment, and has the cache use the index from now on. If there
+// are too many, it returns the first of them for the caller to apply. done is true if there is nothing
+// more to do, because the index is in use or because it is given up.
+func (c *Cache) finishBuild(x *secondaryIndex, at moment) (changes []*change, done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.build != x || next < c.history.live {
+	if c.closed != nil || at.lineage != c.lineage || at.number < c.history.live {
 		return nil, true
 	}
-	if c.history.next-next > buildStep {
-		return c.history.between(next, next+buildStep), false
+	if c.history.next-at.number > buildStep {
+		return c.history.between(at.number, at.number+buildStep), false
 	}
-	applyAll(c.history.between(next, c.history.next), x.store)
-	c.build = nil
+	applyAll(c.history.between(at.number, c.history.next), x.store)
 	c.objects.indexes = append(c.objects.indexes, x)
 	c.history.indexes = append(c.history.indexes, newHistoryIndex(x, c.history.next))
 	c.shareIndexesLocked()
@@ -130,20 +126,7 @@ func (c *Cache) keepIndexesLocked(keep func(*secondaryIndex) bool) {
 	c.shareIndexesLocked()
 }
 
-// dropIndexesLocked drops all indexes, also the one that is being built.
-func (c *Cache) dropIndexesLocked() {
-	c.build = nil
-	c.keepIndexesLocked(func(*secondaryIndex) bool { return false })
-}
-
-// abandonBuild gives an index up that is still being built.
-func (c *Cache) abandonBuild(x *secondaryIndex) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.build == x {
-		c.build = nil
-	}
-}
+func (c *Cache) dropIndexesLocked() { c.keepIndexesLocked(func(*secondaryIndex) bool { return false }) }
 
 func (c *Cache) indexBytesLocked() (n int64) {
 	for _, x := range c.objects.indexes {

@@ -101,6 +101,7 @@ type Cache struct {
 	filtersSize int                      // bytes in the groups' filters
 	viewed      bool                     // there has been a group whose view selects objects
 	packing     *framing.Packing         // of new versions; nil to hold them as they come
+	hasPacked   bool                     // objects may be packed: there has been a packing
 	wholeAt     MonotonicTime            // when somebody last wanted whole objects: see choosePacking
 	spaces      spaces                   // the namespaces that views select by label
 	ahead       map[*Subscription]uint64 // that began ahead of progress; the value is Proof.At, 0 without a proof
@@ -401,6 +402,9 @@ func (c *Cache) Close(ending Ending) {
 	c.endAllLocked(ending)
 	c.notifyLocked()
 	c.dropIndexesLocked()
+	if c.indexer != nil {
+		c.indexer.forget(c)
+	}
 }
 
 // endAllLocked ends the subscriptions and drops their groups. The next subscription begins a new

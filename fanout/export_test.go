@@ -223,9 +223,6 @@ func (c *Cache) Repack(pack bool) {
 	}
 }
 
-// Caches is the number of caches that have something to be given up.
-func (x *Indexer) Caches() int { return len(x.all()) }
-
 // Search is a search of a snapshot in turns, as a subscription makes it.
 type Search struct {
 	search *search

@@ -12,14 +12,12 @@ import (
 )
 
 // Indexer builds the indexes of caches, one after another, and gives up those that are not used. It also
-// packs their objects.
-// Its methods may be called from any goroutine.
+// packs their objects. Its methods may be called from any goroutine.
 type Indexer struct {
 	wakec chan struct{} // one token: a cache wants an index; never closed
 
 	mu     sync.Mutex
-	caches map[*Cache]struct{} // those that have, or want, something that is given up when unused
-	lean   map[*Cache]struct{} // those that pack their objects, or may
+	caches map[*Cache]struct{} // those that are not closed
 	resume time.Time           // no index is built before
 }
 
@@ -37,12 +35,24 @@ const (
 
 // NewIndexer returns an Indexer for any number of caches. The caller calls Run.
 func NewIndexer() *Indexer {
-	return &Indexer{wakec: make(chan struct{}, 1), caches: make(map[*Cache]struct{}), lean: make(map[*Cache]struct{})}
+	return &Indexer{wakec: make(chan struct{}, 1), caches: make(map[*Cache]struct{})}
 }
 
-// IndexWith has x keep the indexes of the cache. It is called before the cache is used. Without it
-// the cache has no indexes, and equal searches share no work.
-func (c *Cache) IndexWith(x *Indexer) { c.indexer = x }
+// IndexWith has x keep the indexes of the cache until that is closed. It is called before the cache is
+// used. Without it the cache has no indexes, and equal searches share no work.
+func (c *Cache) IndexWith(x *Indexer) {
+	c.indexer = x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.caches[c] = struct{}{}
+}
+
+// forget ends what x does for a cache.
+func (x *Indexer) forget(c *Cache) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.caches, c)
+}
 
 // Run builds indexes until ctx ends.
 func (x *Indexer) Run(ctx context.Context) {
@@ -86,20 +96,12 @@ func (x *Indexer) Shed() {
 	}
 }
 
-// want notes that a cache wants indexes.
-func (x *Indexer) want(c *Cache) {
-	x.note(c)
+// wake says that a cache wants indexes.
+func (x *Indexer) wake() {
 	select {
 	case x.wakec <- struct{}{}:
 	default:
 	}
-}
-
-// note notes that a cache has something that is given up when unused.
-func (x *Indexer) note(c *Cache) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.caches[c] = struct{}{}
 }
 
 func (x *Indexer) pauses() bool {
@@ -125,16 +127,14 @@ func (x *Indexer) buildWanted(rest func() bool) {
 	}
 }
 
-// sweep gives up what has not been used for too long, and forgets the caches that have nothing
-// left.
+// sweep gives up the indexes and the results of searches that have not been used for too long.
 func (x *Indexer) sweep(now MonotonicTime) {
 	for _, c := range x.all() {
-		x.mu.Lock()
-		delete(x.caches, c)
-		x.mu.Unlock()
-		if c.sweepIndexes(now) {
-			x.note(c)
-		}
+		c.mu.Lock()
+		c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.time() < MonotonicTime(indexIdleFor) })
+		c.mu.Unlock()
+		c.searches.sweep(now - MonotonicTime(searchFor))
+		c.demand.decay()
 	}
 }
 
@@ -143,17 +143,6 @@ func (c *Cache) shedIndexes() {
 	c.dropIndexesLocked()
 	c.mu.Unlock()
 	c.searches.sweep(math.MaxInt64)
-}
-
-// sweepIndexes drops the indexes and the results of searches that have not been used for too long.
-// It reports whether there is something left to be dropped later.
-func (c *Cache) sweepIndexes(now MonotonicTime) bool {
-	c.mu.Lock()
-	c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.time() < MonotonicTime(indexIdleFor) })
-	indexes, closed := len(c.objects.indexes), c.closed != nil
-	c.mu.Unlock()
-	searches := c.searches.sweep(now - MonotonicTime(searchFor))
-	return c.demand.decay() || searches && !closed || indexes > 0
 }
 
 const (
@@ -219,8 +208,8 @@ func (d *indexDemand) take() []attribute {
 	return wanted
 }
 
-// decay halves the demand, and reports whether any is left.
-func (d *indexDemand) decay() bool {
+// decay halves the demand.
+func (d *indexDemand) decay() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for a, n := range d.missed {
@@ -228,7 +217,6 @@ func (d *indexDemand) decay() bool {
 			delete(d.missed, a)
 		}
 	}
-	return len(d.missed) > 0
 }
 
 // noteMissedChanges is noteMissed for changes that a replay has looked at.
@@ -244,16 +232,10 @@ func (c *Cache) noteMissed(in *collection, f *Filter, missed int) {
 	if missed < leastMissed || c.indexer == nil || in.tree.Len() < leastIndexed {
 		return
 	}
-	wanted := false
 	for _, p := range f.places() {
 		if in.index(p.attribute) == nil && c.demand.add(p.attribute, missed, wastedFor*in.tree.Len()) {
-			wanted = true
+			c.indexer.wake()
 		}
-	}
-	if wanted {
-		c.indexer.want(c)
-	} else {
-		c.indexer.note(c)
 	}
 }
 
@@ -267,5 +249,5 @@ func (c *Cache) wantAgainLocked() {
 		c.demand.wantLocked(x.attribute)
 	}
 	c.demand.mu.Unlock()
-	c.indexer.want(c)
+	c.indexer.wake()
 }

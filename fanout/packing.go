@@ -1,8 +1,6 @@
 package fanout
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -21,41 +19,21 @@ const (
 // WholeRead notes that a list has shown some objects whole.
 func (c *Cache) WholeRead(objects int) { c.wholeReads.Add(int64(objects)) }
 
-// noteFormLocked notes that a group has a member more.
-func (c *Cache) noteFormLocked(g *group) {
-	switch {
-	case g.variant.Trim != framing.Lean:
-		c.packing, c.wholeAt = nil, MonotonicNow()
-	case c.indexer != nil && g.members == 1:
-		c.indexer.mu.Lock()
-		c.indexer.lean[c] = struct{}{}
-		c.indexer.mu.Unlock()
-	}
-}
-
 // pack packs the objects of caches, and unpacks them. Objects are packed once all watches have been lean
 // for some time, and lists have hardly ever been whole. They are whole again after a watch that is not
 // lean, or after whole lists of everything one after the other, unless memory is short. turn is called
 // after each step, and reports false if there may be no other.
 func (x *Indexer) pack(now MonotonicTime, turn func() bool) {
-	x.mu.Lock()
-	caches := slices.Collect(maps.Keys(x.lean))
-	x.mu.Unlock()
-	for _, c := range caches {
-		used, packs := c.choosePacking(now)
-		for from, more := "", used && (packs || !x.pauses()); more && turn(); {
+	for _, c := range x.all() {
+		packs, unpacks := c.choosePacking(now)
+		for from, more := "", packs || unpacks && !x.pauses(); more && turn(); {
 			from, more = c.packStep(from)
-		}
-		if !used {
-			x.mu.Lock()
-			delete(x.lean, c)
-			x.mu.Unlock()
 		}
 	}
 }
 
-// choosePacking decides whether new versions are packed. used is false once the cache is closed.
-func (c *Cache) choosePacking(now MonotonicTime) (used, packs bool) {
+// choosePacking decides whether new versions are packed, or what has been packed is unpacked.
+func (c *Cache) choosePacking(now MonotonicTime) (packs, unpacks bool) {
 	c.mu.Lock()
 	lean, whole := c.formsWantedLocked()
 	reads := c.wholeReads.Load()
@@ -63,25 +41,26 @@ func (c *Cache) choosePacking(now MonotonicTime) (used, packs bool) {
 	if whole || reads > int64(c.objects.tree.Len()) {
 		c.packing, c.wholeAt = nil, now
 	}
-	begins := c.packing == nil && lean && now-c.wholeAt >= MonotonicTime(packAfter)
-	used, packs = c.closed == nil, begins || c.packing != nil
+	packs, unpacks = c.packing != nil, c.hasPacked
+	begins := !packs && lean && now-c.wholeAt >= MonotonicTime(packAfter)
 	c.mu.Unlock()
-	if used && begins {
+	if begins {
 		c.beginPacking()
 	}
-	return used, packs
+	return packs || begins, unpacks
 }
 
-// formsWantedLocked reports whether clients have lean watches, and others.
+// formsWantedLocked reports whether clients have lean watches, and others. lean may be false if whole is
+// true.
 func (c *Cache) formsWantedLocked() (lean, whole bool) {
 	for _, g := range c.groups {
 		if g.variant.Trim == framing.Lean {
 			lean = true
 		} else if g.members > g.beside {
-			whole = true
+			return lean, true
 		}
 	}
-	return lean, whole || c.eventsOnly
+	return lean, c.eventsOnly
 }
 
 // beginPacking has new versions packed like some of the objects.
@@ -98,7 +77,7 @@ func (c *Cache) beginPacking() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(samples) > 0 && c.closed == nil {
-		c.packing = framing.NewPacking(samples)
+		c.packing, c.hasPacked = framing.NewPacking(samples), true
 	}
 }
 

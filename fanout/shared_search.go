@@ -153,8 +153,7 @@ type sharedSearches struct {
 
 // of returns the shared search of a filter; nil if in has none.
 func (ss *sharedSearches) of(in *instant, f *Filter) *sharedSearch {
-	indexer := in.cache.indexer
-	if indexer == nil || in.lineage == 0 || in.tree.Len() < leastIndexed {
+	if in.cache.indexer == nil || in.lineage == 0 || in.tree.Len() < leastIndexed {
 		return nil
 	}
 	now := MonotonicNow()
@@ -176,16 +175,14 @@ func (ss *sharedSearches) of(in *instant, f *Filter) *sharedSearch {
 	}
 	s := &sharedSearch{filter: f, used: now, in: in, result: newResult(in), moment: in.moment}
 	ss.byFilter[f.key] = s
-	indexer.note(in.cache)
 	return s
 }
 
-// sweep drops the results that were last used before a time, and reports whether any are left.
-func (ss *sharedSearches) sweep(before MonotonicTime) bool {
+// sweep drops the results that were last used before a time.
+func (ss *sharedSearches) sweep(before MonotonicTime) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	maps.DeleteFunc(ss.byFilter, func(_ string, s *sharedSearch) bool { return s.used < before })
-	return len(ss.byFilter) > 0
 }
 
 func (ss *sharedSearches) bytes() (n int64) {

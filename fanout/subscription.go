@@ -206,7 +206,9 @@ func (c *Cache) joinLocked(s *Subscription, gzip bool) {
 		s.group.beside++
 	} else {
 		c.members++
-		c.noteFormLocked(s.group)
+		if s.group.variant.Trim != framing.Lean {
+			c.packing, c.wholeAt = nil, MonotonicNow()
+		}
 	}
 	s.cursor = s.group.tail.Load()
 }

@@ -271,7 +271,9 @@ func newWorldOf(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher) *wo
 // newWorldWith returns a world with a given Flusher, and an Indexer if x is not nil.
 func newWorldWith(t testing.TB, limits fanout.Limits, flusher *fanout.Flusher, x *fanout.Indexer) *world {
 	w := bareWorld(t, limits, flusher, 100)
-	w.cache.IndexWith(x)
+	if x != nil {
+		w.cache.IndexWith(x)
+	}
 	run(t, flusher)
 	form, err := framing.NewScanner(framing.JSON, nil).Event([]byte(bookmark(1, true)))
 	if err != nil {

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -17,7 +18,7 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 		bytes += e.size()
 		replayed = append(replayed, e)
 	}
-	lastUnresolved := resolve(replayed, make(map[string]*framing.Object))
+	resolve(replayed, make(map[string]*framing.Object))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := &c.history
@@ -28,13 +29,13 @@ func (c *Cache) Extend(events []framing.Event, after, until uint64) bool {
 		h.bytes+bytes > h.maxBytes || len(h.replayed())+len(replayed) > h.maxEvents {
 		return false
 	}
+	again := slices.ContainsFunc(h.replayed(), (*change).unresolved)
 	h.changes = append(replayed, h.changes...)
 	h.bytes += bytes
 	h.after = after
-	if len(h.lastUnresolved) > 0 { // the versions before some of those are known now
-		lastUnresolved = resolve(h.replayed(), make(map[string]*framing.Object))
+	if again { // the versions before some of those are known now
+		resolve(h.replayed(), make(map[string]*framing.Object))
 	}
-	h.lastUnresolved = lastUnresolved
 	return true
 }
 
@@ -68,23 +69,19 @@ func (c *Cache) ResolvePrevious(objects []*framing.Object, after uint64) bool {
 	if h.after != after {
 		return false
 	}
-	h.lastUnresolved = resolve(h.replayed(), known)
-	return len(h.lastUnresolved) == 0
+	resolve(h.replayed(), known)
+	return !slices.ContainsFunc(h.replayed(), (*change).unresolved)
 }
 
 // resolve finds the unknown previous versions of consecutive changes: in known, which is by key, and
-// among the changes before. It modifies known. For the changes that remain unresolved it returns
-// history.lastUnresolved.
-func resolve(changes []*change, known map[string]*framing.Object) (last map[string]uint64) {
-	last = make(map[string]uint64)
+// among the changes before. It modifies known.
+func resolve(changes []*change, known map[string]*framing.Object) {
 	for i, e := range changes {
 		if prev := known[e.Object.Key]; e.PrevUnknown && prev != nil {
 			// Other goroutines may be reading the old one.
 			changes[i] = &change{
 				Type: e.Type, Object: e.Object, Prev: prev, ResourceVersion: e.ResourceVersion, Received: e.Received,
 			}
-		} else if e.unresolved() {
-			last[""], last[e.Object.Namespace] = e.ResourceVersion, e.ResourceVersion
 		}
 		if e.Type == framing.Deleted {
 			delete(known, e.Object.Key)
@@ -92,5 +89,4 @@ func resolve(changes []*change, known map[string]*framing.Object) (last map[stri
 			known[e.Object.Key] = e.Object
 		}
 	}
-	return last
 }

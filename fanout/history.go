@@ -23,10 +23,6 @@ type history struct {
 	room       int   // for the cache's own changes, until it grows
 	bytes      int64 // of changes
 
-	// lastUnresolved has the resourceVersion of the last replayed change that is unresolved, in
-	// each namespace, and under "" of all.
-	lastUnresolved map[string]uint64
-
 	// after is the resourceVersion after which nothing is missing.
 	after uint64
 
@@ -121,14 +117,15 @@ func (h *history) beginAfter(after uint64) {
 	}
 	h.changes = h.changes[len(gone):]
 	clear(gone)
-	h.lastUnresolved = nil
 	h.gaps = slices.DeleteFunc(h.gaps, func(g relistGap) bool { return g.to <= h.after })
 }
 
 // unresolvedFor reports whether what f's clients may get after resourceVersion rv depends on
-// unknown versions. It checks only the filter's namespace.
+// unknown versions.
 func (h *history) unresolvedFor(f *Filter, rv uint64) bool {
-	return !f.fixed && h.lastUnresolved[f.namespace] > rv
+	return !f.fixed && slices.ContainsFunc(h.replayed(), func(e *change) bool {
+		return e.ResourceVersion > rv && e.unresolved() && f.inScope(e.Object)
+	})
 }
 
 // reset drops everything. Nothing is missing after resourceVersion rv.

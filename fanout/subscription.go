@@ -175,7 +175,7 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 	case FromVersion:
 		s.startVersion = r.ResourceVersion
 		switch {
-		case r.Filter.since() > r.ResourceVersion:
+		case r.Filter.Outdated(r.ResourceVersion):
 			return fmt.Errorf("%w: %d", ErrOutdated, r.ResourceVersion)
 		case r.ResourceVersion >= progress:
 			s.skipTo = r.ResourceVersion

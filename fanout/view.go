@@ -29,7 +29,7 @@ func (f *Filter) In(form *framing.Trim, namespaces *Namespaces) *Filter {
 	in.fixed = in.fixed && !form.Selects() && !form.Quiet() && namespaces == nil
 	in.key += fmt.Sprintf(" view %p %p", form, namespaces)
 	if namespaces != nil { // what was found before they changed is of another filter
-		in.key += fmt.Sprintf(" %d", namespaces.version.Load())
+		in.key += fmt.Sprintf(" %d", namespaces.selected.Load().version)
 	}
 	in.cost++
 	in.size = in.sizeOf()
@@ -39,31 +39,27 @@ func (f *Filter) In(form *framing.Trim, namespaces *Namespaces) *Filter {
 // Selects reports whether the view has a part of the objects only.
 func (v *view) Selects() bool { return v.form.Selects() || v.namespaces != nil }
 
-// since returns the resourceVersion from which on the history says what the view has had.
-func (v *view) since() uint64 {
-	if v.namespaces == nil {
-		return 0
-	}
-	return v.namespaces.since.Load()
-}
-
 // Outdated reports whether a client that has seen the state as of resourceVersion rv may have seen
 // another one than the view had then.
-func (v *view) Outdated(rv uint64) bool { return rv < v.since() }
+func (v *view) Outdated(rv uint64) bool {
+	return v.namespaces != nil && rv < v.namespaces.selected.Load().since
+}
 
 // Namespaces are those that a label selector selects, as the filters of one cache see them.
 type Namespaces struct {
 	selector labels.Selector
-	// selected says of each namespace that there is whether it is selected. Immutable.
-	selected atomic.Pointer[map[string]bool]
-	// since is the resourceVersion from which on it has said so.
-	since atomic.Uint64
-	// version is how often selected has changed.
-	version atomic.Uint64
+	selected atomic.Pointer[selected]
+}
+
+// selected are the namespaces that a selector selects. It is immutable.
+type selected struct {
+	has     map[string]bool // of each namespace that there is
+	since   uint64          // the resourceVersion from which on it has said so
+	version uint64          // how often has has changed
 }
 
 // has reports whether a namespace is selected. n may be nil, for all.
-func (n *Namespaces) has(namespace string) bool { return n == nil || (*n.selected.Load())[namespace] }
+func (n *Namespaces) has(namespace string) bool { return n == nil || n.selected.Load().has[namespace] }
 
 // unknown reports whether it is not known if a namespace was selected, because it was deleted before the
 // cache began. The deletion of an object there is told: the client may have the object.
@@ -71,7 +67,7 @@ func (n *Namespaces) unknown(namespace string) bool {
 	if n == nil {
 		return false
 	}
-	_, there := (*n.selected.Load())[namespace]
+	_, there := n.selected.Load().has[namespace]
 	return !there
 }
 
@@ -128,9 +124,7 @@ func (c *Cache) Namespaces(selector labels.Selector) *Namespaces {
 	n := c.spaces.bySelector[key]
 	if n == nil {
 		n = &Namespaces{selector: selector}
-		selected := n.choose(c.spaces.known.ByName, nil)
-		n.selected.Store(&selected)
-		n.since.Store(c.spaces.known.Since)
+		n.selected.Store(&selected{has: n.choose(c.spaces.known.ByName, nil), since: c.spaces.known.Since})
 		if c.spaces.bySelector == nil {
 			c.spaces.bySelector = make(map[string]*Namespaces)
 		}
@@ -177,29 +171,27 @@ func (c *Cache) SetNamespaces(known *NamespaceLabels, ending Ending) {
 
 // moveLocked makes n what its selector selects now. It reports whether objects have entered or left it.
 func (c *Cache) moveLocked(n *Namespaces) (moved bool) {
-	before := *n.selected.Load()
-	now := n.choose(c.spaces.known.ByName, before)
-	since := n.since.Load()
+	before := n.selected.Load()
+	now := &selected{has: n.choose(c.spaces.known.ByName, before.has), since: before.since, version: before.version}
 	if c.spaces.known.Gap {
-		since = max(since, c.spaces.known.Since)
+		now.since = max(now.since, c.spaces.known.Since)
 	}
-	for name, in := range now {
-		was, there := before[name]
+	for name, in := range now.has {
+		was, there := before.has[name]
 		if in == was {
 			continue
 		}
 		if there { // a client that comes from before may hold objects, or lack them
-			since = max(since, c.spaces.known.Since)
+			now.since = max(now.since, c.spaces.known.Since)
 		}
 		if c.inhabitedLocked(name) {
-			since, moved = max(since, c.spaces.known.Since, c.Progress()), true
+			now.since, moved = max(now.since, c.spaces.known.Since, c.Progress()), true
 		}
 	}
-	n.since.Store(since)
-	if !maps.Equal(before, now) {
-		n.selected.Store(&now)
-		n.version.Add(1)
+	if !maps.Equal(before.has, now.has) {
+		now.version++
 	}
+	n.selected.Store(now)
 	return moved
 }
 

@@ -49,11 +49,8 @@ func (c *Cache) SetColumns(columns framing.Columns) bool {
 
 // ResetColumns is Reset to resourceVersion rv, for a resource whose columns have changed.
 func (c *Cache) ResetColumns(columns framing.Columns, rv uint64, ending Ending) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.endAllLocked(ending)
-	c.resetLocked(nil, rv)
-	c.columns.Store(&columns)
+	c.Reset(nil, rv, ending)
+	c.columns.Store(&columns) // before the writer applies an event
 }
 
 // passed returns an upstream event as a change whose version before is not known.

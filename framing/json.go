@@ -205,11 +205,11 @@ var ErrReplaced = errors.New("name, namespace or uid that JSON cannot express")
 // replaced reports whether text contains U+FFFD, or bytes that are not UTF-8.
 func replaced(text []byte) bool { return bytes.ContainsRune(text, utf8.RuneError) }
 
-// withComma returns a member's place with the comma behind it, else with the one before it, so that
-// the rest is an object without the member. An empty member has no comma.
+// withComma returns a member's place with a comma before it or behind it, so that the rest is an object
+// without the member.
 func withComma(input []byte, member span) span {
-	if member.len() == 0 {
-		return member
+	if input[member.start-1] == ',' { // most often: an encoder writes no spaces
+		return span{member.start - 1, member.end}
 	}
 	if behind := bytes.TrimLeft(input[member.end:], space); behind[0] == ',' {
 		return span{member.start, len(input) - len(behind) + 1}

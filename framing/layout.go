@@ -63,10 +63,11 @@ type layout struct {
 	item           int32 // the start of the list item, in JSON after its opening brace, in CBOR after its head
 	itemEnd        int32 // the end of the list item
 
-	// metadata.managedFields, in JSON with one comma; empty if there is none.
-	managedStart, managedEnd int32
+	managedStart, managedEnd int32 // metadata.managedFields; empty if there is none
 	metadata                 int32 // the head of the metadata, in CBOR if there are managedFields
 }
+
+func (l layout) managed() span { return span{int(l.managedStart), int(l.managedEnd)} }
 
 // moved returns the layout of the spliced object: everything behind a splice has moved.
 func (l layout) moved(splices ...splice) layout {

@@ -121,11 +121,8 @@ func (s *objectScanner) keep(t EventType, input []byte, found scanned, typeMeta 
 		splices = s.typeFirst(splices, input, &found, typeMeta)
 	case found.replaced:
 		return nil, ErrReplaced
-	default:
-		found.managed = withComma(input, found.managed)
-		if n == 0 {
-			splices = append(splices, splice{span{1, 1}, typeMeta})
-		}
+	case n == 0:
+		splices = append(splices, splice{span{1, 1}, typeMeta})
 	}
 	o, err := found.identify(s.encoding, &s.fields)
 	if err != nil {

@@ -64,7 +64,7 @@ func (o *Object) Packed() bool { return o.packed != nil }
 
 // Pack returns the object packed. It returns o itself if it is packed, or would be no smaller.
 func (p *Packing) Pack(o *Object) *Object {
-	if o.packed != nil || o.managedEnd-o.managedStart < 2*int32(packedSize) {
+	if o.packed != nil || o.managed().len() < 2*packedSize {
 		return o
 	}
 	splices, whole := o.splices(Lean, new(spliceBuffer)[:0]), o.Bytes()

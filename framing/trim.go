@@ -287,34 +287,11 @@ func (o *Object) cut(splices []splice) *Object {
 		return o
 	}
 	d := o.described()
-	managed := o.managedMember()
-	l := o.layout
-	l.managedStart, l.managedEnd = int32(managed.start), int32(managed.end)
-	l = l.moved(splices...)
-	for _, s := range splices {
-		if s.old.start <= managed.start && managed.end <= s.old.end {
-			l.managedStart, l.managedEnd, l.metadata = 0, 0, 0
-		}
-	}
-	d.layout = l
+	d.layout = o.moved(splices...)
+	d.managedStart, d.managedEnd, d.metadata = 0, 0, 0 // only a whole object is made lean
 	var parts [64][]byte
 	d.frame(o.born, appendSpliced(parts[:0], o.Bytes(), 0, splices)...)
-	if o.encoding == JSON {
-		managed = withComma(d.Bytes(), span{int(l.managedStart), int(l.managedEnd)})
-		d.managedStart, d.managedEnd = int32(managed.start), int32(managed.end)
-	}
 	return d
-}
-
-// managedMember returns the place of metadata.managedFields, in JSON without a comma.
-func (o *Object) managedMember() span {
-	at := span{int(o.managedStart), int(o.managedEnd)}
-	if o.encoding != JSON || at.len() == 0 {
-		return at
-	}
-	member := bytes.Trim(o.Bytes()[at.start:at.end], ","+space)
-	at.start = at.end - len(bytes.TrimLeft(o.Bytes()[at.start:at.end], ","+space))
-	return span{at.start, at.start + len(member)}
 }
 
 // TrimmedFrame is Frame for clients of t. A frame of type Added, or of the type with which the object
@@ -397,7 +374,10 @@ func (o *Object) splices(t *Trim, buf []splice) []splice {
 	case t == nil, t == Lean && o.managedEnd == 0:
 		return nil
 	case t == Lean:
-		managed := span{int(o.managedStart), int(o.managedEnd)}
+		managed := o.managed()
+		if o.encoding == JSON {
+			managed = withComma(o.Bytes(), managed)
+		}
 		return o.without(buf, o.encoding, o.Bytes(), managed, int(o.metadata))
 	}
 	form := o.as(t, nil)

@@ -93,7 +93,7 @@ func (o *Object) search(t *Trim, before *Object, last *trimmed) (c *trimmer, in 
 		c.message(span{int(o.item), raw.start}, raw, &t.mask, t.keeps)
 	case o.encoding == JSON:
 		c.sent.reset(c.object)
-		c.managed, c.noted = o.managedMember(), t.quiet
+		c.managed, c.noted = o.managed(), t.quiet
 		if last != nil {
 			c.before, c.known = before.Bytes(), last.skipped
 		}

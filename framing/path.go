@@ -48,8 +48,10 @@ type mask struct {
 	drops uint64 // the indexes of the Drops that have a path to here, a bit each
 	keep  bool   // a path of Keep ends here: all stays
 	keeps bool   // a path of Keep ends here or below
-	value int    // one more than the index of the value here that is wanted; 0 for none
-	text  func(number uint64, bytes []byte) []byte
+
+	annotations bool // it is metadata.annotations, which are left out if all of them are
+	value       int  // one more than the index of the value here that is wanted; 0 for none
+	text        func(number uint64, bytes []byte) []byte
 }
 
 // to returns the mask at the end of a path, which it adds. keeps says that the path is one of Keep.

@@ -18,8 +18,6 @@ type Trim struct {
 	keeps bool // only what Keep says stays
 	mask  mask
 
-	annotations *mask // in mask
-
 	retired atomic.Bool
 }
 
@@ -84,14 +82,16 @@ func (s Shape) Trim() *Trim {
 		end := t.mask.to(v.Path, false)
 		end.value, end.text = i+1, v.Text
 	}
-	t.annotations = t.mask.named([]byte(metadataName)).named([]byte(annotationsName))
+	if a := t.mask.named([]byte(metadataName)).named([]byte(annotationsName)); a != nil {
+		a.annotations = true
+	}
 	return t
 }
 
 // With returns t with a selection of objects, and quiet or not. in says whether an object may be in the
 // selection, beside [Where]; nil for all. It must give the same answer each time.
 func (t *Trim) With(in func(*Object) bool, quiet bool) *Trim {
-	return &Trim{drops: t.drops, where: t.where, in: in, quiet: quiet, keeps: t.keeps, mask: t.mask, annotations: t.annotations}
+	return &Trim{drops: t.drops, where: t.where, in: in, quiet: quiet, keeps: t.keeps, mask: t.mask}
 }
 
 // Retire says that clients of t get others from now on: objects let go of their forms for t when they have
@@ -329,33 +329,23 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 
 // TrimmedLeft is Left for clients of t.
 func (o *Object) TrimmedLeft(t *Trim, rv uint64) Frame {
-	switch o = o.heldFor(t); {
-	case t == nil, t == Lean && o.managedEnd == 0:
+	o, splices := o.heldAs(t, new(spliceBuffer)[:0])
+	if len(splices) == 0 {
 		return o.left(rv)
-	case t.owns():
-		return o.owned(t).Left(rv)
 	}
 	return o.Deleted(rv).TrimmedFrame(t, Deleted)
 }
 
 // AppendTrimmed appends the parts of the object's bytes as clients of t get them to dst. Read only.
 func (o *Object) AppendTrimmed(dst [][]byte, t *Trim) [][]byte {
-	o = o.heldFor(t)
-	if t != nil && t.owns() {
-		return append(dst, o.owned(t).Bytes())
-	}
-	return appendSpliced(dst, o.held(), 0, o.splices(t, new(spliceBuffer)[:0]))
+	o, splices := o.heldAs(t, new(spliceBuffer)[:0])
+	return appendSpliced(dst, o.held(), 0, splices)
 }
 
 // AppendTrimmedItem appends the parts of one item of the list as clients of t get it to dst, as Item
 // returns them. Read only.
 func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool) [][]byte {
-	var splices []splice
-	if o = o.heldFor(t); t != nil && t.owns() {
-		o = o.owned(t)
-	} else {
-		splices = o.splices(t, new(spliceBuffer)[:0])
-	}
+	o, splices := o.heldAs(t, new(spliceBuffer)[:0])
 	open, item := f.item(o, first)
 	if f.encoding == CBOR && !f.typed() {
 		open = cborItemHead(o.held(), splices)
@@ -365,6 +355,16 @@ func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool
 	}
 	object := o.held()[:o.itemEnd]
 	return appendSpliced(dst, object, len(object)-len(item), splices)
+}
+
+// heldAs returns the object that has the bytes of the form t, but for splices, which are in buf if they
+// fit.
+func (o *Object) heldAs(t *Trim, buf []splice) (held *Object, splices []splice) {
+	if t != nil && t.owns() {
+		return o.owned(t), nil
+	}
+	held = o.heldFor(t)
+	return held, held.splices(t, buf)
 }
 
 // splices returns what makes the object trimmed, in buf if it fits. The objects of t have no bytes of

@@ -10,14 +10,13 @@ import (
 
 // trimmer searches one object for what a Trim leaves out, and for the values by which it selects.
 type trimmer struct {
-	encoding    Encoding
-	object      []byte
-	drops       uint64 // those that select the object
-	annotations *mask  // which are left out if all of them are
-	splices     []splice
-	heads       []byte // of messages, which are in splices
-	values      [MostValues][]byte
-	lists       int // that the walk is in
+	encoding Encoding
+	object   []byte
+	drops    uint64 // those that select the object
+	splices  []splice
+	heads    []byte // of messages, which are in splices
+	values   [MostValues][]byte
+	lists    int // that the walk is in
 
 	// In JSON, managedFields are not read: they have half of the bytes. Other long values are not read if
 	// they are as in the version before.
@@ -71,7 +70,7 @@ func (c *trimmer) release() {
 	clear(c.splices)
 	clear(c.values[:])
 	c.splices, c.heads, c.skipped = c.splices[:0], c.heads[:0], c.skipped[:0]
-	c.object, c.drops, c.annotations, c.lists = nil, 0, nil, 0
+	c.object, c.drops, c.lists = nil, 0, 0
 	c.sent, c.managed, c.before, c.known, c.noted = sentJSON{}, span{}, nil, nil, false
 	trimmers.Put(c)
 }
@@ -80,7 +79,7 @@ func (c *trimmer) release() {
 // match. The caller then calls release. It takes less work if last is the form of the version before.
 func (o *Object) search(t *Trim, before *Object, last *trimmed) (c *trimmer, in bool) {
 	c = trimmers.Get().(*trimmer)
-	c.encoding, c.object, c.annotations = o.encoding, o.Bytes(), t.annotations
+	c.encoding, c.object = o.encoding, o.Bytes()
 	for i, d := range t.drops {
 		if d.Selects == nil || d.Selects(o.Labels) {
 			c.drops |= 1 << i
@@ -185,7 +184,7 @@ func (c *trimmer) member(in walk, start int, m *mask, keeping bool) bool {
 func (c *trimmer) inner(in walk, m *mask, keeping bool) bool {
 	switch in.kind() {
 	case '{':
-		return c.members(in, m, keeping) && m == c.annotations
+		return c.members(in, m, keeping) && m.annotations
 	case '[':
 		c.lists++
 		for in.enterArray(); in.element(); {

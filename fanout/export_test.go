@@ -108,8 +108,8 @@ func (f *Flusher) Adopt() {
 // Answer makes a Flusher that does not run answer its inspections, and returns their number.
 func (f *Flusher) Answer() (n int) {
 	for _, sh := range f.shards {
-		asked := sh.inspections
-		sh.inspections = nil
+		asked := sh.calls
+		sh.calls = nil
 		for _, answer := range asked {
 			answer()
 		}

@@ -149,8 +149,11 @@ func (p *part) wake(lends bool) {
 }
 
 func (p *part) end(e Ending) {
-	p.shard.mu.Lock()
-	p.shard.endings = append(p.shard.endings, partEnding{p, e})
-	p.shard.mu.Unlock()
-	p.shard.wake()
+	p.shard.call(func() {
+		for i := len(p.members) - 1; i >= 0; i-- {
+			s := p.members[i]
+			s.endAs(&e)
+			p.shard.takeUp(s)
+		}
+	})
 }

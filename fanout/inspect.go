@@ -101,8 +101,7 @@ func (f *Flusher) Inspect(subs []*Subscription, patience time.Duration) []State 
 func (sh *shard) inspect(subs []*Subscription, indexes []int, states []State, deadline time.Time) {
 	asked := time.Now()
 	answer := make(chan []State, 1) // the shard may answer after this function has returned
-	sh.mu.Lock()
-	sh.inspections = append(sh.inspections, func() {
+	sh.call(func() {
 		found := make([]State, len(indexes))
 		now := time.Now()
 		for j, i := range indexes {
@@ -111,9 +110,6 @@ func (sh *shard) inspect(subs []*Subscription, indexes []int, states []State, de
 		}
 		answer <- found
 	})
-	sh.mu.Unlock()
-	sh.wake()
-
 	late := time.NewTimer(time.Until(deadline))
 	defer late.Stop()
 	select {

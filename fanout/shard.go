@@ -46,23 +46,10 @@ type shard struct {
 	lastChange atomic.Int64
 
 	// Owned by run.
-	now    MonotonicTime   // when the round, or the last sweep, began
-	sweeps int             // that there were
-	held   []*Subscription // its memory
+	now    MonotonicTime // when the round, or the last sweep, began
+	sweeps int           // that there were
 	tally  tally
 	work   shardWork // of this round; empty between two
-}
-
-// partEnding asks the shard to end all members of a part.
-type partEnding struct {
-	part   *part
-	ending Ending
-}
-
-// drained is a parked subscription whose sink has written its rest, or is broken.
-type drained struct {
-	subscription *Subscription
-	err          error
 }
 
 func (sh *shard) wake() {
@@ -76,6 +63,14 @@ func (sh *shard) wake() {
 func (sh *shard) post(s *Subscription) {
 	sh.mu.Lock()
 	sh.posted = append(sh.posted, s)
+	sh.mu.Unlock()
+	sh.wake()
+}
+
+// call makes run call f.
+func (sh *shard) call(f func()) {
+	sh.mu.Lock()
+	sh.calls = append(sh.calls, f)
 	sh.mu.Unlock()
 	sh.wake()
 }
@@ -116,9 +111,6 @@ func (sh *shard) run(ctx context.Context) {
 func (sh *shard) round() {
 	work := &sh.work
 	sh.take(work)
-	for _, answer := range work.inspections {
-		answer()
-	}
 	sh.firstWrite = time.Time{}
 	began := time.Now()
 	sh.now = MonotonicOf(began)
@@ -177,7 +169,7 @@ func (sh *shard) rests() bool {
 
 // onlyReadyLocked reports whether there is nothing to do but to serve the ready parts.
 func (sh *shard) onlyReadyLocked() bool {
-	return len(sh.behind)+len(sh.beginning)+len(sh.posted)+len(sh.drained)+len(sh.endings)+len(sh.inspections) == 0
+	return len(sh.behind)+len(sh.beginning)+len(sh.posted)+len(sh.calls) == 0
 }
 
 // await waits until there may be work, or for a permit to serve the beginning. It sweeps when that
@@ -211,11 +203,9 @@ func (sh *shard) await(ctx context.Context, tick <-chan time.Time) bool {
 
 // shardWork is a shard's queues, or what they held at the beginning of a round. run swaps the two.
 type shardWork struct {
-	ready       []*part
-	posted      []*Subscription // new, or ending
-	drained     []drained
-	endings     []partEnding
-	inspections []func() // calls from Inspect
+	ready  []*part
+	posted []*Subscription // new, or ending
+	calls  []func()        // what else is to be done
 }
 
 // take swaps the queues for w, which is empty. During the interval between two rounds, ready parts
@@ -240,21 +230,13 @@ func (sh *shard) do(w *shardWork) {
 	for _, s := range w.posted {
 		sh.takeUp(s)
 	}
-	for _, d := range w.drained {
-		sh.unpark(d)
-	}
-	for _, e := range w.endings {
-		for i := len(e.part.members) - 1; i >= 0; i-- {
-			s := e.part.members[i]
-			s.endAs(&e.ending)
-			sh.takeUp(s)
-		}
+	for _, f := range w.calls {
+		f()
 	}
 	clear(w.ready)
 	clear(w.posted)
-	clear(w.drained)
-	clear(w.endings)
-	*w = shardWork{w.ready[:0], w.posted[:0], w.drained[:0], w.endings[:0], nil}
+	clear(w.calls)
+	*w = shardWork{w.ready[:0], w.posted[:0], w.calls[:0]}
 }
 
 // leastTurn is how long, at least, a shard serves the subscriptions that are behind, and those that
@@ -455,23 +437,17 @@ func (sh *shard) park(s *Subscription) {
 	s.parkedAt = MonotonicNow()
 	sh.flusher.metrics.parks.Inc()
 	sh.flusher.metrics.parked.Inc()
-	s.sink.Drain(func(err error) {
-		sh.mu.Lock()
-		sh.drained = append(sh.drained, drained{s, err})
-		sh.mu.Unlock()
-		sh.wake()
-	})
+	s.sink.Drain(func(err error) { sh.call(func() { sh.unpark(s, err) }) })
 }
 
-// unpark continues a subscription whose sink has drained, or ends one whose sink is broken.
-func (sh *shard) unpark(d drained) {
-	s := d.subscription
+// unpark continues a subscription whose sink has written its rest, or ends one whose sink is broken.
+func (sh *shard) unpark(s *Subscription, err error) {
 	if s.sink == nil {
 		return // it has ended meanwhile
 	}
 	s.blocked = false
 	sh.flusher.metrics.parked.Dec()
-	if d.err != nil {
+	if err != nil {
 		sh.fail(s, Ending{Reason: Gone})
 		return
 	}

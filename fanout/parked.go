@@ -35,7 +35,7 @@ func (sh *shard) countParked() {
 	if sh.sweeps++; sh.sweeps%int(countEvery/sweepEvery) != 0 {
 		return
 	}
-	held := sh.held[:0]
+	var held []*Subscription
 	budget := newSearchBudget()
 	for i := len(sh.subs) - 1; i >= 0; i-- { // evict may remove the last one looked at
 		s := sh.subs[i]
@@ -56,8 +56,6 @@ func (sh *shard) countParked() {
 		}
 	}
 	sh.share(held)
-	clear(held)
-	sh.held = held
 }
 
 // share divides what caches have given up among the subscriptions that keep it.

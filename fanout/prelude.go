@@ -8,7 +8,6 @@ type prelude struct {
 	search      *search // nil once rest is set; see settle
 	after       string  // key of the last object that was looked at
 	endBookmark bool    // sent after them
-	endVersion  uint64  // the resourceVersion of the end bookmark
 
 	// Of initial events; see countParked.
 	since     MonotonicTime // when the prelude began
@@ -19,15 +18,6 @@ type prelude struct {
 
 	// Of a replay: the changes of the history after resourceVersion from, up to the number end.
 	from, end uint64
-}
-
-// fillPrelude adds what comes before the group's list, and reports whether that was all. ok is false
-// if the history has forgotten some of it. Then nothing has been added.
-func (s *Subscription) fillPrelude(b *batch, scratch []*change) (done, ok bool) {
-	if s.prelude.initial {
-		return s.fillSnapshot(b), true
-	}
-	return s.fillReplay(b, scratch)
 }
 
 // fillSnapshot adds initial events and reports whether those were the last.
@@ -55,7 +45,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 		return false
 	}
 	if form := s.group.cache.bookmarkForm.Load(); p.endBookmark && form != nil && form.HasEnd() {
-		s.add(b, form.Frame(p.endVersion, true))
+		s.add(b, form.Frame(s.startVersion, true))
 	}
 	return true
 }

@@ -170,7 +170,6 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 			base:        c.givenUp.Load(),
 			search:      &search{in: c.snapshotLocked().instant, filter: r.Filter},
 			endBookmark: r.EndBookmark && r.Bookmarks,
-			endVersion:  s.startVersion,
 		}
 	case FromVersion:
 		s.startVersion = r.ResourceVersion
@@ -270,8 +269,14 @@ func (s *Subscription) release() {
 // stops before a live change after resourceVersion upTo. more reports whether there are others
 // before that. ok is false if the history has forgotten some.
 func (s *Subscription) fill(b *batch, scratch []*change, upTo uint64) (more, ok bool) {
-	if s.prelude != nil {
-		if done, ok := s.fillPrelude(b, scratch); !ok || !done {
+	if p := s.prelude; p != nil {
+		done, ok := false, true
+		if p.initial {
+			done = s.fillSnapshot(b)
+		} else {
+			done, ok = s.fillReplay(b, scratch)
+		}
+		if !done {
 			return true, ok
 		}
 		s.prelude = nil

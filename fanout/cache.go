@@ -78,11 +78,7 @@ type Cache struct {
 	// columns are what the first event of each subscription has more; nil until known.
 	columns atomic.Pointer[framing.Columns]
 
-	// deliveredEvents and deliveredBytes are added to by all shards, so they have a cache line of
-	// their own: see Delivered.
-	_                               [64]byte
-	deliveredEvents, deliveredBytes atomic.Uint64
-	_                               [64]byte
+	delivered delivered // see Delivered
 
 	// givenUp counts the bytes of all versions that the collection has held and holds no longer.
 	givenUp atomic.Uint64
@@ -201,7 +197,7 @@ func (c *Cache) Bytes() int64 {
 // Delivered returns how much has been written to all subscriptions together since NewCache,
 // including initial events and bookmarks.
 func (c *Cache) Delivered() (events, bytes uint64) {
-	return c.deliveredEvents.Load(), c.deliveredBytes.Load()
+	return c.delivered.events.Load(), c.delivered.bytes.Load()
 }
 
 // Apply applies one change from the upstream watch and wakes the subscriptions that it concerns. It

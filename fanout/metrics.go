@@ -59,13 +59,7 @@ type Metrics struct {
 	gzipBytes, gzipPlain, compressions *metrics.Counter
 	appending, delivery, round         *histogram
 	ended                              map[Reason]*metrics.Counter
-
-	// Written to all subscriptions.
-	delivered struct {
-		_             [64]byte // a cache line of its own, because all shards add to it
-		events, bytes atomic.Uint64
-		_             [64]byte
-	}
+	delivered                          delivered // to all subscriptions
 }
 
 // NewMetrics adds the metrics to set, which has them once.

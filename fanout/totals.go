@@ -1,5 +1,7 @@
 package fanout
 
+import "sync/atomic"
+
 // Totals are the figures of all caches of a Flusher since it began, as in the metrics. They are
 // read one after another while they change, so they may not match each other exactly.
 type Totals struct {
@@ -9,6 +11,19 @@ type Totals struct {
 	Ended                 map[Reason]uint64
 	Delivery              []Bucket // from an event's arrival to its first writes, in seconds
 	DeliverySeconds       float64  // the sum
+}
+
+// delivered is what has been written to subscriptions. All shards add to it, so it has a cache line of its
+// own.
+type delivered struct {
+	_             [64]byte
+	events, bytes atomic.Uint64
+	_             [64]byte
+}
+
+func (d *delivered) add(events, bytes uint64) {
+	d.events.Add(events)
+	d.bytes.Add(bytes)
 }
 
 // tally adds up what a shard writes, and adds it to the counters when the round ends. They are
@@ -41,14 +56,12 @@ func (t *tally) count() {
 	if t.cache == nil {
 		return
 	}
-	t.cache.deliveredEvents.Add(t.events)
-	t.cache.deliveredBytes.Add(t.bytes)
+	t.cache.delivered.add(t.events, t.bytes)
 	if t.account != nil {
 		t.account.Bytes.Add(int(t.bytes))
 	}
 	m := t.cache.flusher.metrics
-	m.delivered.events.Add(t.events)
-	m.delivered.bytes.Add(t.bytes)
+	m.delivered.add(t.events, t.bytes)
 	m.flushes.Add(t.writes)
 	if t.gzipBytes > 0 {
 		m.gzipBytes.Add(t.gzipBytes)

@@ -286,8 +286,8 @@ func TestGoldenDeleted(t *testing.T) {
 				if found.ResourceVersion != 1<<60 {
 					t.Errorf("found resourceVersion %d, want %d", found.ResourceVersion, 1<<60)
 				}
-				_, got := form.Item(longer, true)
-				if _, want := form.Item(found, true); !bytes.Equal(got, want) {
+				got, want := form.AppendItem(nil, nil, longer, true), form.AppendItem(nil, nil, found, true)
+				if !slices.EqualFunc(got, want, bytes.Equal) {
 					t.Errorf("item %q\nwant %q", got, want)
 				}
 			}
@@ -543,20 +543,14 @@ func (c captured) kindOf(t testing.TB, list []byte) string {
 }
 
 func assemble(form framing.ListForm, meta framing.ListMeta, objects []*framing.Object) []byte {
-	var items []byte
-	for i, o := range objects {
-		open, rest := form.Item(o, i == 0)
-		items = append(append(items, open...), rest...)
-	}
-	head, tail := form.Envelope(meta, len(objects), len(items))
-	return slices.Concat(head, items, tail)
+	return assembleTrimmed(form, meta, objects, nil)
 }
 
 // assembleTrimmed is assemble for objects without the fields of trim.
 func assembleTrimmed(form framing.ListForm, meta framing.ListMeta, objects []*framing.Object, trim *framing.Trim) []byte {
 	var parts [][]byte
 	for i, o := range objects {
-		parts = form.AppendTrimmedItem(parts, trim, o, i == 0)
+		parts = form.AppendItem(parts, trim, o, i == 0)
 	}
 	items := bytes.Join(parts, nil)
 	head, tail := form.Envelope(meta, len(objects), len(items))

@@ -90,11 +90,11 @@ func ParseListForm(e Encoding, body []byte) (f ListForm, meta ListMeta, err erro
 	case CBOR:
 		parse = parseCBORListForm
 	}
-	f, metadata, is, err := parse(body)
+	f, metadata, err := parse(body)
 	if err == nil {
 		meta, err = listMetaOf(&metadata)
 	}
-	if err == nil && !is(f.Envelope(meta, 0, 0)) {
+	if err == nil && !f.wrote(body, meta) {
 		err = errors.New("unknown form")
 	}
 	if err != nil {
@@ -103,20 +103,25 @@ func ParseListForm(e Encoding, body []byte) (f ListForm, meta ListMeta, err erro
 	return f, meta, nil
 }
 
-// parseJSONListForm, like those of the other encodings, returns the form and the metadata of a list,
-// and a function that compares the list with one that is written in that form.
-func parseJSONListForm(body []byte) (f ListForm, m metav1.ListMeta, is func(head, tail []byte) bool, err error) {
+// wrote reports whether the list is one that is written in this form.
+func (f ListForm) wrote(list []byte, m ListMeta) bool {
+	head, tail := f.Envelope(m, 0, 0)
+	if f.encoding == CBOR {
+		var is, was any
+		return decoding.Unmarshal(head, &is) == nil && decoding.Unmarshal(list, &was) == nil && reflect.DeepEqual(is, was)
+	}
+	return len(list) >= len(head)+len(tail) && bytes.HasPrefix(list, head) && bytes.HasSuffix(list, tail)
+}
+
+func parseJSONListForm(body []byte) (f ListForm, m metav1.ListMeta, err error) {
 	var list listEnvelope
 	err = json.Unmarshal(body, &list)
-	f = ListForm{
+	return ListForm{
 		kind:       list.Kind,
 		apiVersion: list.APIVersion,
 		custom:     len(body) > 2 && body[2] == 'a',
 		nullItems:  bytes.HasSuffix(body, []byte(nullItems)),
-	}
-	return f, list.Metadata, func(head, tail []byte) bool {
-		return len(body) >= len(head)+len(tail) && bytes.HasPrefix(body, head) && bytes.HasSuffix(body, tail)
-	}, err
+	}, list.Metadata, err
 }
 
 // typed reports whether items have kind and apiVersion.
@@ -173,27 +178,31 @@ func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte)
 // nullItems ends a list whose items are null.
 const nullItems = `,"items":null}` + "\n"
 
-// Item returns the bytes of one item of the list: open, and then rest. The first item has no comma.
-// Both are shared and read only.
-func (f ListForm) Item(o *Object, first bool) (open string, rest []byte) {
-	return f.item(o.Whole(), first)
+// AppendItem appends the parts of one item of the list, as clients of t get it, to dst. The first item has
+// no comma. Read only.
+func (f ListForm) AppendItem(dst [][]byte, t *Trim, o *Object, first bool) [][]byte {
+	o, splices := o.heldAs(t, new(spliceBuffer)[:0])
+	opening, from := itemOpen, int(o.item)
+	if first {
+		opening = opening[1:]
+	}
+	switch {
+	case f.encoding == Protobuf:
+		opening = nil
+	case f.encoding == CBOR && f.typed():
+		opening, from = nil, len(selfDescribed)
+	case f.encoding == CBOR:
+		opening = cborItemHead(o.held(), splices)
+	case f.typed():
+		from = 1
+	}
+	if opening != nil {
+		dst = append(dst, opening)
+	}
+	return appendSpliced(dst, o.held()[:o.itemEnd], from, splices)
 }
 
-func (f ListForm) item(o *Object, first bool) (open string, rest []byte) {
-	item := o.held()[o.item:o.itemEnd]
-	switch {
-	case f.encoding == CBOR:
-		return f.cborItem(o)
-	case f.encoding == Protobuf:
-		return "", item
-	case f.typed():
-		item = o.held()[1:]
-	}
-	if first {
-		return "{", item
-	}
-	return ",{", item
-}
+var itemOpen = []byte(",{")
 
 // partialObjectMetadataList is the kind of lists of metadata. Their items have their type, in
 // struct order (k8s.io/apimachinery/pkg/apis/meta/v1, type PartialObjectMetadataList).
@@ -202,17 +211,14 @@ const (
 	partialObjectMetadataList = partialObjectMetadata + "List"
 )
 
-func parseCBORListForm(body []byte) (f ListForm, m metav1.ListMeta, is func(head, tail []byte) bool, err error) {
+func parseCBORListForm(body []byte) (f ListForm, m metav1.ListMeta, err error) {
 	var list map[string]any
 	var typed listEnvelope
 	err = errors.Join(decoding.Unmarshal(body, &list), decoding.Unmarshal(body, &typed))
 	f = ListForm{encoding: CBOR, kind: typed.Kind, apiVersion: typed.APIVersion, nullItems: list["items"] == nil}
 	metadata, _ := list["metadata"].(map[string]any)
 	_, f.custom = metadata["continue"]
-	return f, typed.Metadata, func(head, _ []byte) bool {
-		var again map[string]any
-		return decoding.Unmarshal(head, &again) == nil && reflect.DeepEqual(again, list)
-	}, err
+	return f, typed.Metadata, err
 }
 
 // cborTypeMeta returns the entries of an object that name its type.
@@ -246,13 +252,4 @@ func (f ListForm) cborEnvelope(m ListMeta, n int) (head, tail []byte) {
 		return append(head, null), nil
 	}
 	return appendItemHead(head, majorArray, uint64(n)), nil
-}
-
-// cborItem is Item for CBOR. If the envelope names the type, the item has no type and a new count
-// of its entries.
-func (f ListForm) cborItem(o *Object) (open string, rest []byte) {
-	if f.typed() {
-		return "", o.held()[len(selfDescribed):]
-	}
-	return cborItemHead(o.held(), nil), o.held()[o.item:o.itemEnd]
 }

@@ -58,10 +58,9 @@ func checkPacked(t *testing.T, c captured, form framing.ListForm, packed, o *fra
 				all = append(all, payload(t, o.TrimmedFrame(trim, typ)))
 			}
 			all = append(all, payload(t, o.TrimmedLeft(trim, 1234567)), bytes.Join(o.AppendTrimmed(nil, trim), nil),
-				bytes.Join(form.AppendTrimmedItem(nil, trim, o, true), nil))
+				bytes.Join(form.AppendItem(nil, trim, o, true), nil))
 		}
-		open, item := form.Item(o, false)
-		return append(all, o.Bytes(), []byte(open), item, payload(t, o.Frame(framing.Added)), payload(t, o.Left(1234567)),
+		return append(append(all, form.AppendItem(nil, nil, o, false)...), o.Bytes(), payload(t, o.Frame(framing.Added)), payload(t, o.Left(1234567)),
 			o.As(framing.Deleted).Bytes(), o.Deleted(1234567).Bytes(), payload(t, o.Deleted(7).Frame(framing.Deleted)))
 	}
 	if got, want := all(packed), all(o); !slices.EqualFunc(got, want, bytes.Equal) {

@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func parseProtobufListForm(body []byte) (f ListForm, m metav1.ListMeta, is func(head, tail []byte) bool, err error) {
+func parseProtobufListForm(body []byte) (f ListForm, m metav1.ListMeta, err error) {
 	u, err := openUnknown(body, span{0, len(body)})
 	if err != nil {
-		return f, m, nil, err
+		return f, m, err
 	}
 	metadata, err := open(body, u.raw.start, u.raw.end, tagMetadata)
 	if err != nil {
-		return f, m, nil, err
+		return f, m, err
 	}
 	f = ListForm{
 		encoding:   Protobuf,
@@ -24,7 +24,7 @@ func parseProtobufListForm(body []byte) (f ListForm, m metav1.ListMeta, is func(
 		kind:       string(body[u.kind.start:u.kind.end]),
 	}
 	m, err = protobufListMeta(body[metadata.start:metadata.end])
-	return f, m, func(head, tail []byte) bool { return string(body) == string(head)+string(tail) }, err
+	return f, m, err
 }
 
 func protobufListMeta(message []byte) (m metav1.ListMeta, err error) {

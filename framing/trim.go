@@ -342,21 +342,6 @@ func (o *Object) AppendTrimmed(dst [][]byte, t *Trim) [][]byte {
 	return appendSpliced(dst, o.held(), 0, splices)
 }
 
-// AppendTrimmedItem appends the parts of one item of the list as clients of t get it to dst, as Item
-// returns them. Read only.
-func (f ListForm) AppendTrimmedItem(dst [][]byte, t *Trim, o *Object, first bool) [][]byte {
-	o, splices := o.heldAs(t, new(spliceBuffer)[:0])
-	open, item := f.item(o, first)
-	if f.encoding == CBOR && !f.typed() {
-		open = cborItemHead(o.held(), splices)
-	}
-	if open != "" {
-		dst = append(dst, []byte(open))
-	}
-	object := o.held()[:o.itemEnd]
-	return appendSpliced(dst, object, len(object)-len(item), splices)
-}
-
 // heldAs returns the object that has the bytes of the form t, but for splices, which are in buf if they
 // fit.
 func (o *Object) heldAs(t *Trim, buf []splice) (held *Object, splices []splice) {

@@ -82,7 +82,7 @@ func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {
 			return nil, false
 		}
 		if o.In(t, nil) {
-			parts = ListForm{encoding: Protobuf}.AppendTrimmedItem(parts, t, o, false)
+			parts = ListForm{encoding: Protobuf}.AppendItem(parts, t, o, false)
 		}
 	}
 	head := appendHeader(bytes.Clone(body[:u.item]), tagRaw, lengthOf(parts))

@@ -268,12 +268,11 @@ func (c *trimmer) field(in *cursor, m *mask, keeping bool) bool {
 }
 
 // cborItemHead returns the head of a list item without its type.
-func cborItemHead(object []byte, splices []splice) string {
+func cborItemHead(object []byte, splices []splice) []byte {
 	at := len(selfDescribed)
 	_, entries, _, _ := itemHead(object[at:])
 	if len(splices) > 0 && splices[0].old.start == at {
 		_, entries, _, _ = itemHead(splices[0].with)
 	}
-	var head [9]byte
-	return string(appendItemHead(head[:0], majorMap, entries-2))
+	return appendItemHead(make([]byte, 0, 9), majorMap, entries-2)
 }

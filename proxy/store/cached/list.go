@@ -179,18 +179,6 @@ func (c *Reads) writeCompressed(x *exchange.Exchange, r *read, l *compressedList
 	return c.writeBody(x, r, framing.GzipMember(framing.Stored(head), l.items, framing.Stored(tail)))
 }
 
-// appendItem appends an item of a list in its serialized form.
-func (r *read) appendItem(items [][]byte, form *framing.ListForm, o *framing.Object, first bool) [][]byte {
-	if t := r.variant.Trim; t != nil {
-		return form.AppendTrimmedItem(items, t, o, first)
-	}
-	open, item := form.Item(o, first)
-	if open != "" {
-		items = append(items, []byte(open))
-	}
-	return append(items, item)
-}
-
 // extent describes the items of a list.
 type extent struct {
 	items int
@@ -217,7 +205,7 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 			return true
 		}
 		before := len(items)
-		items = r.appendItem(items, form, o, x.items == 0)
+		items = form.AppendItem(items, r.variant.Trim, o, x.items == 0)
 		x.bytes += items[before:].Size()
 		last = o.Key
 		x.items++

@@ -120,13 +120,17 @@ type Cache struct {
 // from it before the first Replace.
 func NewCache(limits Limits, flusher *Flusher) *Cache {
 	return &Cache{
-		limits:  limits,
-		flusher: flusher,
-		objects: newCollection(),
-		forms:   new(framing.Forms),
-		history: newHistory(limits),
-		groups:  make(map[groupKey]*group),
-		wholeAt: MonotonicNow(),
+		limits:   limits,
+		flusher:  flusher,
+		objects:  newCollection(),
+		forms:    new(framing.Forms),
+		history:  newHistory(limits),
+		groups:   make(map[groupKey]*group),
+		wholeAt:  MonotonicNow(),
+		spaces:   spaces{known: &NamespaceLabels{}, bySelector: make(map[string]*Namespaces)},
+		ahead:    make(map[*Subscription]uint64),
+		demand:   indexDemand{missed: make(map[attribute]int)},
+		searches: sharedSearches{byFilter: make(map[string]*sharedSearch)},
 	}
 }
 

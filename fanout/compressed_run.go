@@ -15,9 +15,8 @@ import (
 //
 // Its methods may be called from any goroutine.
 //
-// The proxy has a second such cache, compressedLists, for the items of lists. They have little in
-// common: a list has a comparable key, and a newer state replaces an older one. A run is found by
-// the addresses of all its frames, without an allocation, and many runs begin with the same frame.
+// A run is found by the addresses of all its frames, without an allocation. Many runs begin with the same
+// frame.
 type compressedRuns struct {
 	metrics *Metrics
 
@@ -81,9 +80,6 @@ func (r *compressedRuns) find(frames []framing.Frame) *compressedRun {
 	x := &compressedRun{starts: make([]*byte, len(frames)), used: now}
 	for i := range frames {
 		x.starts[i] = frames[i].Start()
-	}
-	if r.byFirst == nil {
-		r.byFirst = make(map[*byte][]*compressedRun)
 	}
 	r.byFirst[first] = append(r.byFirst[first], x)
 	return x

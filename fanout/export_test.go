@@ -169,7 +169,7 @@ func (c *Cache) OnAsk(f func(*Filter)) {
 type Runs struct{ compressedRuns }
 
 func NewRuns() *Runs {
-	return &Runs{compressedRuns{metrics: NewMetrics(metrics.NewSet())}}
+	return &Runs{compressedRuns{metrics: NewMetrics(metrics.NewSet()), byFirst: make(map[*byte][]*compressedRun)}}
 }
 
 func (r *Runs) Get(frames ...framing.Frame) framing.GzipChunk { return r.get(frames) }

@@ -32,7 +32,7 @@ type Flusher struct {
 func NewFlusher(n int, interval time.Duration, m *Metrics) *Flusher {
 	f := &Flusher{
 		metrics: m,
-		runs:    compressedRuns{metrics: m},
+		runs:    compressedRuns{metrics: m, byFirst: make(map[*byte][]*compressedRun)},
 		half:    make(chan struct{}, max(1, n/2)),
 		all:     make(chan struct{}, n),
 	}

@@ -150,7 +150,7 @@ func (x *index) add(g *group) bool {
 	f := g.filter
 	sc := x.scopes[f.namespace]
 	if sc == nil {
-		sc = &scope{}
+		sc = &scope{byAttribute: make(map[attribute]*attributeGroups)}
 	}
 	places := f.places()
 	if f.name == "" && !f.part.whole() {
@@ -204,9 +204,6 @@ func (sc *scope) put(g *group) {
 	s := sc.byAttribute[g.place.attribute]
 	if s == nil {
 		s = newAttributeGroups(g.place.attribute)
-		if sc.byAttribute == nil {
-			sc.byAttribute = make(map[attribute]*attributeGroups)
-		}
 		sc.byAttribute[g.place.attribute] = s
 	}
 	sc.cost -= s.maxCost()

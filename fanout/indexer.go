@@ -171,9 +171,6 @@ type indexDemand struct {
 func (d *indexDemand) add(a attribute, missed, enough int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.missed == nil {
-		d.missed = make(map[attribute]int)
-	}
 	n, known := d.missed[a]
 	if !known && len(d.missed) == maxDemanded {
 		return false

@@ -85,9 +85,6 @@ func (c *Cache) noteProofLocked(p Proof) {
 // resourceVersion, or with a proof. A relist in between ends it, unless the proof is of the whole, and
 // says how the list's differences relate to its start.
 func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
-	if c.ahead == nil {
-		c.ahead = make(map[*Subscription]uint64)
-	}
 	if r.Start == FromVersion || r.Proof.Part {
 		c.ahead[s] = 0
 		return

@@ -164,9 +164,6 @@ func (ss *sharedSearches) of(in *instant, f *Filter) *sharedSearch {
 		before.used = now
 		return before
 	}
-	if ss.byFilter == nil {
-		ss.byFilter = make(map[string]*sharedSearch)
-	}
 	if before == nil && len(ss.byFilter) == mostSearches {
 		oldest := slices.MinFunc(slices.Collect(maps.Values(ss.byFilter)), func(a, b *sharedSearch) int {
 			return cmp.Compare(a.used, b.used)

@@ -117,17 +117,11 @@ func (c *Cache) Namespaces(selector labels.Selector) *Namespaces {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.spaces.known == nil {
-		c.spaces.known = &NamespaceLabels{}
-	}
 	key := selector.String()
 	n := c.spaces.bySelector[key]
 	if n == nil {
 		n = &Namespaces{selector: selector}
 		n.selected.Store(&selected{has: n.choose(c.spaces.known.ByName, nil), since: c.spaces.known.Since})
-		if c.spaces.bySelector == nil {
-			c.spaces.bySelector = make(map[string]*Namespaces)
-		}
 		c.spaces.bySelector[key] = n
 	}
 	return n

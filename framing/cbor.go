@@ -105,10 +105,8 @@ func appendItems(dst []byte, texts ...string) []byte {
 // come.
 type itemEnd struct {
 	at   int    // offset of the next head
-	left uint64 // heads still to come
+	left uint64 // heads still to come; 1 at first
 }
-
-func newItemEnd() itemEnd { return itemEnd{left: 1} }
 
 // length returns the length of the item at the start of b; 0 if it does not end within b.
 func (e *itemEnd) length(b []byte) (n int, err error) {
@@ -192,42 +190,33 @@ func (c *cborValues) raw() []byte {
 	if c.err != nil {
 		return nil
 	}
-	end := newItemEnd()
+	end := itemEnd{left: 1}
 	item, err := c.until(end.length)
 	c.fail(err)
 	return item
 }
 
-// head returns the head of the next item, and its length.
-func (c *cborValues) head() (major byte, arg uint64, size int) {
+// open reads the head of an item, whose major type must be want, or of a null, which counts as 0.
+func (c *cborValues) open(want byte) uint64 {
 	for c.err == nil {
 		major, arg, size, err := itemHead(c.buf[c.at:])
-		if err == nil && size > 0 {
-			return major, arg, size
+		isNull := major == null>>5 && arg == null&0x1f
+		switch {
+		case err == nil && size == 0:
+			c.fail(c.more())
+			continue
+		case err == nil && !isNull && major != want && (major != majorText || want != majorBytes):
+			err = fmt.Errorf("found major type %d, expected %d", major, want)
+		case isNull:
+			arg = 0
 		}
-		if err == nil {
-			err = c.more()
+		if c.fail(err); err == nil {
+			c.at += size
+			c.taken += int64(size)
+			return arg
 		}
-		c.fail(err)
 	}
-	return 0, 0, 0
-}
-
-// open reads the head of an item, whose major type must be want, or of a null, which counts as 0.
-func (c *cborValues) open(want byte) (arg uint64) {
-	major, arg, size := c.head()
-	switch {
-	case size == 0:
-		return 0
-	case major == null>>5 && arg == null&0x1f:
-		arg = 0
-	case major != want && (major != majorText || want != majorBytes):
-		c.fail(fmt.Errorf("found major type %d, expected %d", major, want))
-		return 0
-	}
-	c.at += size
-	c.taken += int64(size)
-	return arg
+	return 0
 }
 
 // tag is that of self-described CBOR.

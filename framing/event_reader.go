@@ -39,7 +39,7 @@ func NewEventReader(e Encoding, r io.Reader) *EventReader {
 // message without its length. It returns io.EOF at the end of the stream, io.ErrUnexpectedEOF if the
 // stream ends within an event, and [ErrTooLong].
 func (s *EventReader) Next() ([]byte, error) {
-	s.line, s.item = 0, newItemEnd()
+	s.line, s.item = 0, itemEnd{left: 1}
 	event, err := s.until(s.length)
 	if err == io.ErrUnexpectedEOF {
 		err = fmt.Errorf("stream ended within an event: %w", err)

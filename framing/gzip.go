@@ -25,7 +25,7 @@ type Deflated struct {
 func (d Deflated) Len() int { return len(d.blocks) }
 
 // Deflate compresses the bytes of parts, one after the other, at a level from 1 (fast) to 9
-// (small). Any other level is a programming error and panics. Deflate keeps none of the parts.
+// (small). Deflate keeps none of the parts.
 func Deflate(level int, parts iter.Seq[[]byte]) Deflated {
 	blocks, plain := appendDeflated(nil, level, nil, parts)
 	return Deflated{bytes.Clone(blocks), plain} // it is kept for long, so without spare capacity
@@ -34,7 +34,10 @@ func Deflate(level int, parts iter.Seq[[]byte]) Deflated {
 // appendDeflated appends the blocks of parts to dst. They may refer to dictionary, at most 32 KiB,
 // which must then come right before them in the member.
 func appendDeflated(dst []byte, level int, dictionary []byte, parts iter.Seq[[]byte]) ([]byte, Checksum) {
-	w := deflaters[level].Get().(*flate.Writer)
+	w, ok := deflaters[level].Get().(*flate.Writer)
+	if !ok {
+		w, _ = flate.NewWriter(nil, level) // an error only for a level that does not exist
+	}
 	defer deflaters[level].Put(w)
 	blocks := bytes.NewBuffer(dst)
 	w.ResetDict(blocks, dictionary)
@@ -52,18 +55,6 @@ func appendDeflated(dst []byte, level int, dictionary []byte, parts iter.Seq[[]b
 
 // deflaters are compressors by level.
 var deflaters [flate.BestCompression + 1]sync.Pool
-
-func init() {
-	for level := flate.BestSpeed; level <= flate.BestCompression; level++ {
-		deflaters[level].New = func() any {
-			w, err := flate.NewWriter(nil, level)
-			if err != nil {
-				panic("deflate: " + err.Error()) // only for a level that does not exist
-			}
-			return w
-		}
-	}
-}
 
 // Stored returns p uncompressed, for parts that are small and differ in every response. It adds 5
 // bytes for each 65,535 begun (RFC 1951, section 3.2.4):

@@ -12,9 +12,6 @@ import (
 // of the subscriptions. The shard takes the frames that have come for a subscription since its last
 // write, and writes them in one call. Under light load that is one event at once. Under heavy load
 // the batches grow by themselves.
-//
-// A subscription whose client does not read is parked at its place in the list, with the rest of
-// one batch, until the socket drains. Nothing is queued for it, and nobody waits for it.
 type Flusher struct {
 	shards  []*shard
 	metrics *Metrics

@@ -14,9 +14,8 @@ import (
 // a field or a label. If its filter demands none, it is asked about every change of the scope. To
 // ask a group is to evaluate its filter. The cache's mutex guards the index.
 //
-// The writer's work for a change is bounded. A change is in two scopes. In each, the filters that
-// one version of an object can make the writer ask cost at most maxScopeCost together. A group that
-// would exceed that is refused.
+// A change is in two scopes. In each, the filters that one version of an object can make the writer
+// ask cost at most maxScopeCost together. A group that would exceed that is refused.
 type index struct {
 	scopes map[string]*scope // by namespace; "" is the scope of all
 

@@ -11,15 +11,10 @@ import (
 )
 
 // Replace makes the cache hold exactly objects, the collection as of resourceVersion rv. If the
-// cache held something before, the differences go to the subscriptions: first the removals, then
-// the new versions in resourceVersion order. See the package comment, Relists. Replace returns the
-// number of differences. It returns [ErrBackwards] if rv is older than what the cache has shown,
-// and [ErrReencoded] if an object has other bytes than were shown at its resourceVersion. Then the
-// caller must call Reset.
-//
-// The history continues across it, so a client that resumes finds the differences there. Objects
-// may have had versions in between that are in no list; nobody sees those. A client that resumes
-// from a resourceVersion in between may have seen some of them elsewhere, and gets [ErrRelistGap].
+// cache held something before, the differences go to the subscriptions and into the history: see the
+// package comment, Relists. Replace returns the number of differences. It returns [ErrBackwards] if rv
+// is older than what the cache has shown, and [ErrReencoded] if an object has other bytes than were
+// shown at its resourceVersion. Then the caller must call Reset.
 func (c *Cache) Replace(objects []*framing.Object, rv uint64, received time.Time) (differences int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -110,11 +110,11 @@
 //	a⏎ 03 00 CRC-32 length ⏎     Checksum.GzipEnd: of what this client was sent
 //	0⏎⏎                          LastChunk
 //
-// Each chunk ends with an empty stored block, at a byte boundary. So a client that has read the
-// chunk can decompress every event in it. Blocks may refer to earlier bytes: an event that was
-// compressed after another ([GzipFrames]) may be sent only right after that other event. A client's
-// member needs only one thing of its own, the checksum of its plain bytes. That is computed from
-// the checksums of its parts.
+// Each chunk ends with an empty stored block, at a byte boundary, as zlib's Z_SYNC_FLUSH ends it. So
+// a client that has read the chunk can decompress every event in it. Blocks may refer to earlier
+// bytes: an event that was compressed after another ([GzipFrames]) may be sent only right after that
+// other event. A client's member needs only one thing of its own, the checksum of its plain bytes.
+// That is computed from the checksums of its parts.
 //
 // # Packed objects
 //

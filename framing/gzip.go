@@ -14,8 +14,7 @@ import (
 // members (see [GzipMember]). It is whole DEFLATE blocks (RFC 1951), none of them marked as the
 // last. They end at a byte boundary and refer to nothing before themselves.
 //
-// A Deflated is immutable and may be shared by any number of goroutines. Its zero value is the
-// empty run.
+// It is immutable, and its zero value is the empty run.
 type Deflated struct {
 	blocks []byte
 	plain  Checksum

@@ -6,22 +6,11 @@ import (
 	"sync"
 )
 
-// A watch that a client takes compressed is one gzip member for as long as it lasts, in chunks:
-//
-//	GzipStart         a⏎ 1f 8b 08 … ⏎
-//	GzipChunk         <size>⏎ blocks of one event or of several ⏎      shared by all clients
-//	…
-//	Checksum.GzipEnd  a⏎ 03 00 CRC-32, length ⏎                        of what this client was sent
-//	LastChunk         0⏎⏎
-//
-// Each chunk ends at a byte boundary, with an empty stored block, as zlib's Z_SYNC_FLUSH ends it.
-// So a client that has read the chunk can decompress every event in it.
-
 // GzipStart is the chunk that opens a gzip member.
 const GzipStart = "a\r\n" + gzipOpening + crlf
 
 // GzipChunk is one event, or several in a row, compressed once for any number of gzip members: a
-// complete HTTP/1.1 chunk. It is immutable and may be shared by any number of goroutines.
+// complete HTTP/1.1 chunk. It is immutable.
 type GzipChunk struct {
 	// Plain is the checksum of the events as they are in an uncompressed stream.
 	Plain Checksum

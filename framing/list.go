@@ -26,11 +26,8 @@ import (
 //
 //	{"apiVersion":"ex.io/v1","items":[{"apiVersion":…},…],"kind":"FooList","metadata":{"continue":"","resourceVersion":"7"}}⏎
 //
-// In protobuf the envelope is a runtime.Unknown, and the items have no type:
-//
-//	k8s\0 TypeMeta{v1, PodList} raw{ListMeta, item, …} contentEncoding contentType
-//
-// In CBOR the members are the same as in JSON, in any order.
+// In protobuf the items have no type: see the package comment. In CBOR the members are the same as in
+// JSON, in any order.
 //
 // A ListForm is immutable. Its zero value is not usable.
 type ListForm struct {

@@ -44,10 +44,7 @@ func (c Columns) Open(f Frame) Frame {
 // [Object.Fields].
 func NewTableScanner() Scanner { return Scanner{tableScanner{newObjectScanner(JSON, nil)}} }
 
-// tableScanner is the [Scanner] of Tables. In a watch, a Table has one row:
-//
-//	{"type":"MODIFIED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},
-//	 "columnDefinitions":null,"rows":[{"cells":["x",1,"5s"],"object":{"kind":"PartialObjectMetadata",…}}]}}⏎
+// tableScanner is the [Scanner] of Tables.
 type tableScanner struct{ *objectScanner }
 
 // scannedTable is the result of one walk over a Table, or over the Status of an ERROR. Offsets are

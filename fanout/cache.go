@@ -109,28 +109,26 @@ type Cache struct {
 	closed      *Ending
 
 	// See type secondaryIndex. The others have locks of their own.
-	indexer  *Indexer      // set before the cache is used; nil keeps no indexes
-	lineage  uint64        // how often objects began anew; guarded by mu
-	indexed  atomic.Uint64 // number of indexes built since NewCache
-	demand   indexDemand
-	searches sharedSearches
+	indexer *Indexer      // set before the cache is used; nil keeps no indexes
+	lineage uint64        // how often objects began anew; guarded by mu
+	indexed atomic.Uint64 // number of indexes built since NewCache
+	demand  indexDemand
 }
 
 // NewCache returns an empty cache whose subscriptions are served by flusher. Nothing can be read
 // from it before the first Replace.
 func NewCache(limits Limits, flusher *Flusher) *Cache {
 	return &Cache{
-		limits:   limits,
-		flusher:  flusher,
-		objects:  newCollection(),
-		forms:    new(framing.Forms),
-		history:  newHistory(limits),
-		groups:   make(map[groupKey]*group),
-		wholeAt:  MonotonicNow(),
-		spaces:   spaces{known: &NamespaceLabels{}, bySelector: make(map[string]*Namespaces)},
-		ahead:    make(map[*Subscription]uint64),
-		demand:   indexDemand{missed: make(map[attribute]int)},
-		searches: sharedSearches{byFilter: make(map[string]*sharedSearch)},
+		limits:  limits,
+		flusher: flusher,
+		objects: newCollection(),
+		forms:   new(framing.Forms),
+		history: newHistory(limits),
+		groups:  make(map[groupKey]*group),
+		wholeAt: MonotonicNow(),
+		spaces:  spaces{known: &NamespaceLabels{}, bySelector: make(map[string]*Namespaces)},
+		ahead:   make(map[*Subscription]uint64),
+		demand:  indexDemand{missed: make(map[attribute]int), wanted: make(map[attribute]*Filter)},
 	}
 }
 
@@ -168,12 +166,11 @@ type Stats struct {
 	Groups          int
 	Subscriptions   int
 	Indexes         int
-	IndexBytes      int64 // of the indexes, and of the results of searches that are kept
+	IndexBytes      int64 // of the indexes
 }
 
 // Stats returns the cache's figures.
 func (c *Cache) Stats() Stats {
-	searches := c.searches.bytes() // may wait for a search's turn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{
@@ -187,7 +184,7 @@ func (c *Cache) Stats() Stats {
 		Groups:          len(c.groups),
 		Subscriptions:   c.members,
 		Indexes:         len(c.objects.indexes),
-		IndexBytes:      c.indexBytesLocked() + searches,
+		IndexBytes:      c.indexBytesLocked(),
 	}
 }
 
@@ -437,13 +434,10 @@ func (c *Cache) Snapshot() Snapshot {
 
 func (c *Cache) snapshotLocked() Snapshot {
 	if c.shared == nil {
-		c.shared = &instant{c.objects.clone(), c.momentLocked(), c}
+		c.shared = &instant{c.objects.clone(), moment{c.lineage, c.history.next}, c}
 	}
 	return Snapshot{ResourceVersion: c.Progress(), instant: c.shared}
 }
-
-// momentLocked is the moment of the objects as they are now.
-func (c *Cache) momentLocked() moment { return moment{c.lineage, c.history.next} }
 
 // SnapshotAt returns the collection as it was at resourceVersion rv. ok is false if rv is ahead of
 // the cache or older than its history, or if it is in a relist gap. The cost is one step for each

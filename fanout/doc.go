@@ -8,7 +8,7 @@
 //	       ┌────────────────────────────────┼──────────────────────────┐
 //	       ▼                                ▼                          ▼
 //	Snapshot: the objects now        history: recent changes    index ─▶ group: one for each filter
-//	(copy-on-write B-tree)           (ring, both versions)               frame ▶ frame ▶ frame ▶ tail
+//	(copy-on-write B-tree)           (both versions)                     frame ▶ frame ▶ frame ▶ tail
 //	       │                                │                              ▲       ▲
 //	       └──── initial events ────────────┴── replay ──▶ Subscription ───┘       │ each at its own place
 //	                                                       Subscription ───────────┘
@@ -101,7 +101,6 @@
 //     of up to 64 changes, and the removal of an ended subscription take the cache's mutex. So they
 //     wait while Replace compares a whole list, which takes about 0.5 µs for each object
 //     (BenchmarkReplace), and 3 µs for each that has changed.
-//   - A search that others share waits for the turn of another shard on the same search: 1 ms.
 //   - A subscription whose client reads slowly is parked until its Sink has drained. Nobody waits
 //     for it.
 //   - If two shards need the same compressed bytes at once, one compresses and the other waits: 10
@@ -114,8 +113,8 @@
 //     at the network only every 10 ms while all processors are busy. If all of them served preludes,
 //     an event would wait for 20 ms and more before anybody here has read it from upstream.
 //
-// Locks are taken in this order: the cache's mutex, then a shard's. The mutexes of searches that
-// are shared, of the demand for indexes and of the [Indexer] come last.
+// Locks are taken in this order: the cache's mutex, then a shard's. The mutexes of the demand for
+// indexes and of the [Indexer] come last.
 //
 // [Flusher.Run] starts one goroutine for each shard, and returns when its context has ended and all
 // of them have returned. [Indexer.Run] builds indexes on the goroutine of its caller.
@@ -133,16 +132,15 @@
 //	=, in (of at most 16 values)      objects with a value, of the filter's namespace if it has one;
 //	                                  of several such terms, those of the rarest
 //	the same, in a replay             changes of objects that had a value before or after
-//	!=, notin, !key, key, <, >, and   what an equal filter has found just before, if that is little:
-//	hash ranges                       see type sharedSearch
+//	!=, notin, !key, key, <, >, and   what equal filters select, if that is at most an eighth of
+//	hash ranges                       what they look at
 //	anything else, or no index yet    all objects of the namespace
 //
 // An index is a second B-tree with the same objects, in the order of an attribute's values and,
-// within a value, of the objects' keys. The attribute is a label, a selectable field or the name. So
-// clients are sent the same bytes as without the index. Hash ranges have none: their clients are sent
-// half or a tenth of all objects. The trees of a collection are changed and cloned together, so each
-// snapshot has the indexes of its own instant. The history has the numbers of its own
-// changes with each value.
+// within a value, of the objects' keys. The attribute is a label, a selectable field or the name, or
+// else that a filter selects the object. So clients are sent the same bytes as without the index. The
+// trees of a collection are changed and cloned together, so each snapshot has the indexes of its own
+// instant. The history has the numbers of its own changes with each value.
 //
 // Clients decide which indexes there are. A search adds up what it looks at in vain, for each
 // attribute that would have spared it that. Once that is twice the number of objects, the [Indexer]

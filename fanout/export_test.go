@@ -32,7 +32,6 @@ const (
 	WastedFor        = wastedFor
 	MaxIndexes       = maxIndexes
 	IndexIdleFor     = indexIdleFor
-	SearchFor        = searchFor
 	EntryBytes       = entryBytes
 	KeepIndexFor     = keepIndexFor
 	PackAfter        = packAfter
@@ -187,7 +186,14 @@ func attributeOf(key string) attribute {
 }
 
 // BuildIndex builds an index. rest is called after each step.
-func (c *Cache) BuildIndex(key string, rest func() bool) { c.buildIndex(attributeOf(key), rest) }
+func (c *Cache) BuildIndex(key string, rest func() bool) { c.buildIndex(attributeOf(key), nil, rest) }
+
+// BuildIndexOf builds the index of what a filter selects, if no other may serve it.
+func (c *Cache) BuildIndexOf(f *Filter) {
+	if p := f.searched(); len(p) == 1 && p[0].attribute.slot == slotFilter {
+		c.buildIndex(p[0].attribute, f, func() bool { return true })
+	}
+}
 
 // DropIndexes gives up all indexes.
 func (c *Cache) DropIndexes() { c.shedIndexes() }
@@ -237,9 +243,7 @@ func NewSearch(s Snapshot, f *Filter) *Search {
 // the search has ended.
 func (s *Search) Turn(work int) (objects []*framing.Object, done bool) {
 	budget := searchBudget{work: maxSearchWork - work, until: time.Now().Add(time.Hour)}
-	if !s.search.prepare(&budget) {
-		return nil, false
-	}
+	s.search.prepare()
 	done = true
 	s.search.ascend(s.after, func(o *framing.Object, selected bool) bool {
 		if budget.spent() {
@@ -256,7 +260,7 @@ func (s *Search) Turn(work int) (objects []*framing.Object, done bool) {
 	return objects, done
 }
 
-// By is what the search goes over: "key", "index", "found", "shared" or "all".
+// By is what the search goes over: "key", "index" of values, "filter", or "all".
 func (s *Search) By() string {
 	if !s.search.planned {
 		s.search.plan()
@@ -264,12 +268,10 @@ func (s *Search) By() string {
 	switch x := s.search; {
 	case x.key != "":
 		return "key"
+	case x.index != nil && x.index.filter != nil:
+		return "filter"
 	case x.index != nil:
 		return "index"
-	case x.found != nil:
-		return "found"
-	case x.shared != nil:
-		return "shared"
 	}
 	return "all"
 }
@@ -280,7 +282,7 @@ func (s Snapshot) Indexes() int {
 	for _, x := range s.indexes {
 		want := 0
 		for o := range s.All {
-			if v, ok := x.attribute.of(o); ok {
+			if v, ok := x.of(o); ok {
 				want++
 				if e, ok := x.tree.Get(entry{v, o}); !ok || e.object != o {
 					panic(fmt.Sprintf("%+v: %s with %q is not there", x.attribute, o.Key, v))

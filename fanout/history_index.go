@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// historyIndex finds the cache's own changes in the history that may concern a filter, by the value of an
-// attribute in the version before or the one after. It is kept beside each secondaryIndex, and
-// begins with the changes after that was built. The cache's mutex guards it.
+// historyIndex finds the cache's own changes in the history that may concern a filter, by the value of
+// the version before or the one after. It is kept beside each secondaryIndex, and begins with the changes
+// after that was built. The cache's mutex guards it.
 type historyIndex struct {
-	attribute attribute
-	use       *indexUse           // the secondaryIndex's
-	from      uint64              // the cache's own changes with smaller numbers are not in it
-	own       map[string]*numbers // by value
-	entries   int                 // of own
+	indexed
+	from    uint64              // the cache's own changes with smaller numbers are not in it
+	own     map[string]*numbers // by value
+	entries int                 // of own
 }
 
 // numbers are those of changes, ascending.
@@ -26,7 +25,7 @@ const (
 )
 
 func newHistoryIndex(x *secondaryIndex, from uint64) *historyIndex {
-	return &historyIndex{attribute: x.attribute, use: x.use, from: from, own: make(map[string]*numbers)}
+	return &historyIndex{indexed: x.indexed, from: from, own: make(map[string]*numbers)}
 }
 
 func (x *historyIndex) bytes() int64 {
@@ -36,7 +35,7 @@ func (x *historyIndex) bytes() int64 {
 // add adds the latest change, with number n.
 func (x *historyIndex) add(n uint64, e *change) {
 	var values [2]string
-	for _, value := range x.attribute.appendIn(e, values[:0]) {
+	for _, value := range x.appendIn(e, values[:0]) {
 		l := x.own[value]
 		if l == nil {
 			l = &numbers{}
@@ -53,7 +52,7 @@ func (x *historyIndex) forget(n uint64, e *change) {
 		return
 	}
 	var values [2]string
-	for _, value := range x.attribute.appendIn(e, values[:0]) {
+	for _, value := range x.appendIn(e, values[:0]) {
 		l := x.own[value]
 		l.list = l.list[1:]
 		x.entries--
@@ -86,7 +85,7 @@ func (h *history) search(f *Filter) (s historySearch) {
 		return s
 	}
 	least := 0
-	for _, p := range f.places() {
+	for _, p := range f.searched() {
 		for _, x := range h.indexes {
 			if x.attribute != p.attribute {
 				continue

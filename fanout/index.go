@@ -64,8 +64,9 @@ type attribute struct {
 }
 
 const (
-	slotLabel = -3
-	slotHash  = -4 // minus a HashedField: the first byte of its hash
+	slotLabel  = -3
+	slotFilter = -4 // label is a filter's key: see indexed
+	slotHash   = -5 // minus a HashedField: the first byte of its hash
 )
 
 func (a attribute) of(o *framing.Object) (string, bool) {

@@ -23,12 +23,12 @@ const (
 	buildStep = 128
 )
 
-// buildIndex builds the index of an attribute from a snapshot, applies the changes since, which the
-// history has, and then has the cache use it. rest is called after each step. If it returns false,
-// or if the history has forgotten some of the changes, the index is given up. One goroutine at a
+// buildIndex builds the index of an attribute, which f wants, from a snapshot, applies the changes since,
+// which the history has, and then has the cache use it. rest is called after each step. If it returns
+// false, or if the history has forgotten some of the changes, the index is given up. One goroutine at a
 // time calls buildIndex.
-func (c *Cache) buildIndex(a attribute, rest func() bool) {
-	x, from := c.beginBuild(a)
+func (c *Cache) buildIndex(a attribute, f *Filter, rest func() bool) {
+	x, from := c.beginBuild(a, f)
 	if x == nil || !x.addAll(from.tree, rest) {
 		return
 	}
@@ -56,7 +56,7 @@ func (x *secondaryIndex) addAll(tree *btree.BTreeG[*framing.Object], rest func()
 
 // beginBuild returns a new index, and the instant whose objects it is to have first. It returns nil
 // if the index is not needed, or if there is no room for it.
-func (c *Cache) beginBuild(a attribute) (x *secondaryIndex, from *instant) {
+func (c *Cache) beginBuild(a attribute, f *Filter) (x *secondaryIndex, from *instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed != nil || c.objects.index(a) != nil || c.objects.tree.Len() < leastIndexed {
@@ -66,7 +66,7 @@ func (c *Cache) beginBuild(a attribute) (x *secondaryIndex, from *instant) {
 	if size > max(c.bytes/maxIndexShare, leastIndexBytes) || len(c.objects.indexes) >= maxIndexes && !c.replaceIndexLocked() {
 		return nil, nil
 	}
-	return newSecondaryIndex(a), c.snapshotLocked().instant
+	return newSecondaryIndex(a, f), c.snapshotLocked().instant
 }
 
 // replaceIndexLocked makes room for another index: it drops the one that has been unused for the

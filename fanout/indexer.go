@@ -3,7 +3,6 @@ package fanout
 import (
 	"context"
 	"maps"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func NewIndexer() *Indexer {
 }
 
 // IndexWith has x keep the indexes of the cache until that is closed. It is called before the cache is
-// used. Without it the cache has no indexes, and equal searches share no work.
+// used. Without it the cache has no indexes.
 func (c *Cache) IndexWith(x *Indexer) {
 	c.indexer = x
 	x.mu.Lock()
@@ -85,8 +84,7 @@ func turns(ctx context.Context) func() bool {
 	}
 }
 
-// Shed gives up all indexes, and what searches share, because memory is short. None is built for a
-// minute then.
+// Shed gives up all indexes because memory is short. None is built for a minute then.
 func (x *Indexer) Shed() {
 	x.mu.Lock()
 	x.resume = time.Now().Add(noneAfterShed)
@@ -119,30 +117,28 @@ func (x *Indexer) all() []*Cache {
 // buildWanted builds the indexes that are wanted.
 func (x *Indexer) buildWanted(rest func() bool) {
 	for _, c := range x.all() {
-		for _, a := range c.demand.take() {
+		for a, f := range c.demand.take() {
 			if rest() {
-				c.buildIndex(a, rest)
+				c.buildIndex(a, f, rest)
 			}
 		}
 	}
 }
 
-// sweep gives up the indexes and the results of searches that have not been used for too long.
+// sweep gives up the indexes that have not been used for too long.
 func (x *Indexer) sweep(now MonotonicTime) {
 	for _, c := range x.all() {
 		c.mu.Lock()
 		c.keepIndexesLocked(func(x *secondaryIndex) bool { return now-x.use.time() < MonotonicTime(indexIdleFor) })
 		c.mu.Unlock()
-		c.searches.sweep(now - MonotonicTime(searchFor))
 		c.demand.decay()
 	}
 }
 
 func (c *Cache) shedIndexes() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.dropIndexesLocked()
-	c.mu.Unlock()
-	c.searches.sweep(math.MaxInt64)
 }
 
 const (
@@ -154,6 +150,9 @@ const (
 	// An index is built after searches that could have used it have looked in vain at wastedFor
 	// times as many objects as there are. That takes about as long as building it.
 	wastedFor = 2
+	// A filter has an index of its own if it selects at most one object in littleShare: to send more takes
+	// longer than to find them.
+	littleShare = 8
 	// maxDemanded bounds the attributes whose demand is known.
 	maxDemanded = 256
 )
@@ -163,12 +162,12 @@ const (
 type indexDemand struct {
 	mu     sync.Mutex
 	missed map[attribute]int
-	wanted []attribute
+	wanted map[attribute]*Filter // with a filter that wants it
 }
 
-// add notes missed objects. It reports whether the index has become wanted, because as many as
-// enough were missed.
-func (d *indexDemand) add(a attribute, missed, enough int) bool {
+// add notes objects that a search with filter f has missed. It reports whether the index has become
+// wanted, because as many as enough were missed.
+func (d *indexDemand) add(a attribute, f *Filter, missed, enough int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, known := d.missed[a]
@@ -181,27 +180,24 @@ func (d *indexDemand) add(a attribute, missed, enough int) bool {
 		return false
 	}
 	delete(d.missed, a)
-	return d.wantLocked(a)
+	return d.wantLocked(a, f)
 }
 
 // wantLocked makes an index wanted, and reports whether it is.
-func (d *indexDemand) wantLocked(a attribute) bool {
-	if slices.Contains(d.wanted, a) {
-		return true
+func (d *indexDemand) wantLocked(a attribute, f *Filter) bool {
+	_, wanted := d.wanted[a]
+	if !wanted && len(d.wanted) < maxIndexes {
+		d.wanted[a], wanted = f, true
 	}
-	if len(d.wanted) == maxIndexes {
-		return false
-	}
-	d.wanted = append(d.wanted, a)
-	return true
+	return wanted
 }
 
 // take returns the wanted attributes, which are no longer wanted then.
-func (d *indexDemand) take() []attribute {
+func (d *indexDemand) take() map[attribute]*Filter {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	wanted := d.wanted
-	d.wanted = nil
+	d.wanted = make(map[attribute]*Filter)
 	return wanted
 }
 
@@ -217,20 +213,21 @@ func (d *indexDemand) decay() {
 }
 
 // noteMissedChanges is noteMissed for changes that a replay has looked at.
-func (c *Cache) noteMissedChanges(f *Filter, missed int) {
+func (c *Cache) noteMissedChanges(f *Filter, looked, missed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noteMissed(&c.objects, f, missed)
+	c.noteMissed(&c.objects, f, looked, missed)
 }
 
-// noteMissed notes that a search with filter f has looked at objects that f does not select. That is
-// a demand for the indexes that f could use and that the collection does not have.
-func (c *Cache) noteMissed(in *collection, f *Filter, missed int) {
+// noteMissed notes that a search with filter f has looked at objects, and that f does not select some of
+// them. That is a demand for the indexes that f could use and that the collection does not have.
+func (c *Cache) noteMissed(in *collection, f *Filter, looked, missed int) {
 	if missed < leastMissed || c.indexer == nil || in.tree.Len() < leastIndexed {
 		return
 	}
-	for _, p := range f.places() {
-		if in.index(p.attribute) == nil && c.demand.add(p.attribute, missed, wastedFor*in.tree.Len()) {
+	for _, p := range f.searched() {
+		little := p.attribute.slot != slotFilter || looked-missed <= looked/littleShare
+		if little && in.index(p.attribute) == nil && c.demand.add(p.attribute, f, missed, wastedFor*in.tree.Len()) {
 			c.indexer.wake()
 		}
 	}
@@ -243,7 +240,7 @@ func (c *Cache) wantAgainLocked() {
 	}
 	c.demand.mu.Lock()
 	for _, x := range c.objects.indexes {
-		c.demand.wantLocked(x.attribute)
+		c.demand.wantLocked(x.attribute, x.filter)
 	}
 	c.demand.mu.Unlock()
 	c.indexer.wake()

@@ -104,9 +104,10 @@ func (sh *shard) evict(s *Subscription) {
 // filter selects only a part. It goes on in the next turn when the budget is spent.
 func (p *prelude) settle(budget *searchBudget) {
 	x := p.search
-	if x == nil || !x.filter.partial() || budget.spent() || !x.prepare(budget) {
+	if x == nil || !x.filter.partial() || budget.spent() {
 		return
 	}
+	x.prepare()
 	whole := true
 	x.ascend(max(p.settled, p.after), func(o *framing.Object, selected bool) bool {
 		if budget.spent() {

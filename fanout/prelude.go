@@ -25,8 +25,8 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	done = true
 	budget := newSearchBudget()
 	p := s.prelude
-	if p.search != nil && !p.search.prepare(&budget) {
-		return false
+	if p.search != nil {
+		p.search.prepare()
 	}
 	p.ascend(func(o *framing.Object, selected bool) bool {
 		if b.full() || budget.spent() {
@@ -56,8 +56,8 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 	defer s.endRun(b)
 	budget := newSearchBudget()
-	missed := 0
-	defer func() { s.group.cache.noteMissedChanges(s.group.filter, missed) }()
+	looked, missed := 0, 0
+	defer func() { s.group.cache.noteMissedChanges(s.group.filter, looked, missed) }()
 	over := func() bool { return b.full() || budget.spent() }
 	for !over() {
 		changes, ok := s.group.cache.replay(scratch[:0], s.group.filter, s.prelude.from, s.prelude.end)
@@ -74,6 +74,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			}
 			budget.spend(2 * s.group.filter.cost) // the version before, and this one
 			s.prelude.from = e.ResourceVersion
+			looked++
 			if f, ok, _ := e.frameFor(s.group.filter, s.group.variant.Trim); ok {
 				s.addRun(b, f, e.Object.ResourceVersion)
 				s.startVersion = e.sentVersion()

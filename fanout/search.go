@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/btree"
-
 	"github.com/watchfan/watchfan/framing"
 )
 
@@ -18,10 +16,8 @@ type search struct {
 	planned bool // what follows is set
 
 	// At most one of these is set. Without any of them all objects are looked at.
-	key    string          // the only key that the filter can select
-	index  *secondaryIndex // values are those that are looked up in it
-	found  *btree.BTreeG[*framing.Object]
-	shared *sharedSearch // sets found, if its result is kept, once it has ended
+	key   string          // the only key that the filter can select
+	index *secondaryIndex // values are those that are looked up in it
 
 	values  []string
 	indexed uint64 // Cache.indexed when the indexes of in were last completed; 0 = never
@@ -30,13 +26,8 @@ type search struct {
 // plan finds out what the search goes over. It takes no lock of the cache.
 func (x *search) plan() {
 	x.planned = true
-	x.key = x.in.onlyKey(x.filter)
-	switch {
-	case x.filter.nothing || x.key != "":
-	case x.filter.indexable():
+	if x.key = x.in.onlyKey(x.filter); x.key == "" {
 		x.choose()
-	case x.filter.selective():
-		x.shared = x.in.cache.searches.of(x.in, x.filter)
 	}
 }
 
@@ -55,8 +46,15 @@ func (in *instant) onlyKey(f *Filter) string {
 	return ""
 }
 
-// indexable reports whether an index may find what the filter selects.
-func (f *Filter) indexable() bool { return len(f.places()) > 0 }
+// searched returns what indexes may find the filter's objects by: what its group may be found by, or else
+// the filter itself. What a selection of namespaces selects changes, and so has no index.
+func (f *Filter) searched() []place {
+	ps := f.places()
+	if len(ps) == 0 && f.selective() && f.namespaces == nil {
+		ps = []place{{attribute{slot: slotFilter, label: f.key}, []string{""}}}
+	}
+	return ps
+}
 
 // selective reports whether the filter may select only a part of its namespace.
 func (f *Filter) selective() bool {
@@ -70,7 +68,7 @@ const mostCounted = 4096
 // of all that may be used at the same time, up to a bound that doubles. So it takes about as long
 // as the search in the best one.
 func (x *search) choose() {
-	usable := slices.DeleteFunc(x.filter.places(), func(p place) bool { return x.in.index(p.attribute) == nil })
+	usable := slices.DeleteFunc(x.filter.searched(), func(p place) bool { return x.in.index(p.attribute) == nil })
 	if len(usable) == 0 {
 		return
 	}
@@ -98,35 +96,24 @@ func (x *search) first() string {
 	return x.filter.namespace + "/"
 }
 
-// prepare is called before each turn of a search. It makes use of what has become known since the
-// turn before: of an index that was built since, or of what other searches have found. It reports
-// false if the turn can't begin yet, because a shared search needs more of them. It spends b on
-// that search.
-func (x *search) prepare(b *searchBudget) bool {
+// prepare is called before each turn of a search. It makes use of an index that was built since the turn
+// before.
+func (x *search) prepare() {
 	if !x.planned {
 		x.plan()
 	}
-	switch {
-	case x.shared != nil:
-		if !x.shared.advance(b) {
-			return false
-		}
-		x.found, x.shared = x.shared.foundAt(x.in), nil
-	case x.key == "" && x.index == nil && x.found == nil:
-		if n := x.in.cache.indexed.Load(); n != x.indexed && x.filter.indexable() {
-			x.indexed = n
-			x.in = x.in.cache.completeIndexes(x.in, x.filter)
-			x.choose()
-		}
+	if n := x.in.cache.indexed.Load(); n != x.indexed && x.key == "" && x.index == nil {
+		x.indexed = n
+		x.in = x.in.cache.completeIndexes(x.in, x.filter)
+		x.choose()
 	}
-	return true
 }
 
 // ascend calls visit for each object that the filter might select, in key order, from the first key
 // after the given one, until visit returns false. selected says whether the filter selects the
 // object.
 func (x *search) ascend(after string, visit func(o *framing.Object, selected bool) bool) {
-	f, missed := x.filter, 0
+	f, looked, missed := x.filter, 0, 0
 	if f.nothing {
 		return
 	}
@@ -144,52 +131,20 @@ func (x *search) ascend(after string, visit func(o *framing.Object, selected boo
 			return true
 		}
 		selected := f.Match(o)
-		if !selected {
+		if looked++; !selected {
 			missed++
 		}
 		return visit(o, selected)
 	}
-	from := max(after, x.first())
-	switch {
+	switch from := max(after, x.first()); {
 	case x.index != nil:
 		x.index.ascend(x.values, from, within)
-	case x.found != nil:
-		ascendFrom(x.found, from, within)
+	case from == "":
+		x.in.tree.Ascend(within)
 	default:
-		ascendFrom(x.in.tree, from, within)
+		x.in.tree.AscendGreaterOrEqual(&framing.Object{Key: from}, within)
 	}
-	x.in.cache.noteMissed(&x.in.collection, f, missed)
-}
-
-func ascendFrom(tree *btree.BTreeG[*framing.Object], from string, yield func(*framing.Object) bool) {
-	if from == "" {
-		tree.Ascend(yield)
-		return
-	}
-	tree.AscendGreaterOrEqual(&framing.Object{Key: from}, yield)
-}
-
-// whole is a whole search in one turn. What it finds serves the shared search too.
-func (x *search) whole(after string, visit func(o *framing.Object, selected bool) bool) {
-	x.plan()
-	if x.shared != nil {
-		x.found = x.shared.foundAt(x.in)
-	}
-	if x.shared == nil || x.found != nil || after != "" {
-		x.ascend(after, visit)
-		return
-	}
-	r, ended := newResult(x.in), true
-	x.ascend("", func(o *framing.Object, selected bool) bool {
-		if selected {
-			r.add(o)
-		}
-		ended = visit(o, selected)
-		return ended
-	})
-	if ended {
-		x.shared.set(x.in, r)
-	}
+	x.in.cache.noteMissed(&x.in.collection, f, looked, missed)
 }
 
 // searchBudget bounds the search for one subscription's prelude before the next subscription's

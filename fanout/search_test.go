@@ -115,6 +115,7 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 	var turned []*turnedSearch
 	by := make(map[string]int)
 	indexes, burst, extended := 0, 300, 0
+	again := everything(t) // what an index has been built of
 	for range 1500 {
 		w.step(rng)
 		switch rng.IntN(40) {
@@ -130,6 +131,8 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 			})
 		case 3:
 			indexer.BuildWanted()
+			again = randomSelector(t, rng)
+			w.cache.BuildIndexOf(again.filter(t))
 		case 4:
 			if rng.IntN(4) == 0 {
 				indexer.SweepAt(time.Now().Add(2 * fanout.IndexIdleFor))
@@ -160,6 +163,9 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 		}
 		if rng.IntN(4) == 0 {
 			s := randomSelector(t, rng)
+			if rng.IntN(2) == 0 {
+				s = again
+			}
 			turned = append(turned, &turnedSearch{
 				Search: fanout.NewSearch(now.Snapshot, s.filter(t)), selector: s, want: now.model.keys(s, ""),
 			})
@@ -180,7 +186,7 @@ func searchModel(t *testing.T, rng *rand.Rand) {
 			t.FailNow()
 		}
 	}
-	if by["key"] == 0 || by["index"] == 0 || by["found"] == 0 || by["all"] == 0 || indexes == 0 || extended == 0 {
+	if by["key"] == 0 || by["index"] == 0 || by["filter"] == 0 || by["all"] == 0 || indexes == 0 || extended == 0 {
 		t.Errorf("not all ways to search: %v with %d indexes, and %d changes from before the history", by, indexes, extended)
 	}
 }
@@ -684,54 +690,51 @@ func TestIndexMemory(t *testing.T) {
 	runtime.KeepAlive(w)
 }
 
-// Those who ask for the same at about the same time share one search, whatever their turns, if it
-// finds little. A list that looks at all objects serves the others too. TestSearchModel compares what they
-// find at their own instants.
-func TestSharedSearch(t *testing.T) {
+// Clients that ask for the same find it by an index of what their filter selects, if that is little, and
+// none of a label or field serves them. TestSearchModel compares what they find.
+func TestFilterIndex(t *testing.T) {
 	w, indexer := newIndexedWorld(t, roomy)
 	const n = 20_000
 	w.manyThings(n, 30)
-	rare, first := sel(t, "", "rare,rare!=0", "").filter(t), w.cache.Snapshot()
-	a, b := fanout.NewSearch(first, rare), fanout.NewSearch(first, rare)
-	turns := 0
-	for a.By() == "shared" { // b's client does not read
-		if _, done := a.Turn(1000); done {
-			break
+	want := func(s fanout.Snapshot, f *fanout.Filter, want int) {
+		t.Helper()
+		l, found := looked(s, f)
+		if want == 0 {
+			want = found
 		}
-		if turns++; turns > n/100 {
-			t.Fatal("the search does not end")
+		if l != want || found == 0 {
+			t.Errorf("looked at %d to find %d, want %d", l, found, want)
 		}
 	}
-	if found, done := b.Turn(n); !done || b.By() != "found" || len(found) != n/100*2/3 {
-		t.Errorf("by %s, done %t, found %d", b.By(), done, len(found))
+	first, rare := w.cache.Snapshot(), sel(t, "", "rare,rare!=0", "").filter(t)
+	begun := fanout.NewSearch(first, rare)
+	before, _ := begun.Turn(1000)
+	for range fanout.WastedFor {
+		indexer.BuildWanted()
+		want(first, rare, n)
+	}
+	indexer.BuildWanted()
+	if rest, done := begun.Turn(n); !done || begun.By() != "filter" || len(before)+len(rest) != n/100*2/3 {
+		t.Errorf("by %s, done %t, found %d", begun.By(), done, len(rest))
 	}
 	w.put(named("x000100"))
 	w.put(named("y", "rare", "7"))
-	second := w.cache.Snapshot()
-	for range 2 { // a later instant, and an earlier one again
-		for _, s := range []fanout.Snapshot{second, first} {
-			if l, found := looked(s, rare); l != found || l == 0 {
-				t.Errorf("looked at %d to find %d", l, found)
-			}
-		}
-	}
+	want(w.cache.Snapshot(), sel(t, "", "rare,rare!=0", "").filter(t), 0)
+	w.del("a/y")
+	want(w.cache.Snapshot(), rare, 0)
 
-	// A search that finds most of the objects shares nothing.
-	c := fanout.NewSearch(second, sel(t, "", "", "spec.node!=n4").filter(t))
-	if c.By() != "shared" {
-		t.Fatalf("by %s", c.By())
-	}
-	if found, _ := c.Turn(n); len(found) == 0 || c.By() != "all" {
-		t.Errorf("by %s, found %d", c.By(), len(found))
-	}
-
-	f := sel(t, "b", "!l,x", "").filter(t)
-	for i, want := range []int{n / 2, 0, n / 2} {
-		if l, _ := looked(w.cache.Snapshot(), f); l != want {
-			t.Errorf("list %d looked at %d, want %d", i, l, want)
+	// Another namespace has another filter, and what selects most of the objects is searched for each time.
+	for _, f := range []*fanout.Filter{sel(t, "a", "rare,rare!=0", "").filter(t), sel(t, "", "", "spec.node!=n4").filter(t)} {
+		l, _ := looked(w.cache.Snapshot(), f)
+		want(w.cache.Snapshot(), f, l)
+		if indexer.BuildWanted(); w.cache.Stats().Indexes != 1 {
+			t.Fatalf("%d indexes", w.cache.Stats().Indexes)
 		}
-		if i == 1 {
-			indexer.SweepAt(time.Now().Add(2 * fanout.SearchFor))
-		}
+	}
+	for range 2 * fanout.WastedFor {
+		looked(w.cache.Snapshot(), sel(t, "", "", "spec.node!=n4").filter(t))
+	}
+	if indexer.BuildWanted(); w.cache.Stats().Indexes != 1 {
+		t.Errorf("%d indexes", w.cache.Stats().Indexes)
 	}
 }

@@ -9,13 +9,39 @@ import (
 	"github.com/watchfan/watchfan/framing"
 )
 
-// secondaryIndex is the objects of a collection that have an attribute, in the order of its values
-// and, within a value, in the order of their keys. Like the tree of all objects it is a
-// copy-on-write B-tree.
-type secondaryIndex struct {
+// indexed is what an index is of: an attribute, or with slotFilter what a filter selects, all of it with
+// the value "". It is immutable.
+type indexed struct {
 	attribute attribute
-	tree      *btree.BTreeG[entry]
-	use       *indexUse // of all clones together
+	filter    *Filter   // nil without slotFilter
+	use       *indexUse // of all clones of the index together
+}
+
+// of returns an object's value, if it has one.
+func (x *indexed) of(o *framing.Object) (value string, has bool) {
+	if x.filter != nil {
+		return "", x.filter.Match(o)
+	}
+	return x.attribute.of(o)
+}
+
+// appendIn appends to values those after a change and before it, each once.
+func (x *indexed) appendIn(e *change, values []string) []string {
+	if x.filter == nil {
+		return x.attribute.appendIn(e, values)
+	}
+	if x.filter.Match(e.Object) || e.Prev != nil && x.filter.Match(e.Prev) {
+		values = append(values, "")
+	}
+	return values
+}
+
+// secondaryIndex is the objects of a collection that have a value, in the order of the values and,
+// within a value, in the order of their keys. Like the tree of all objects it is a copy-on-write
+// B-tree.
+type secondaryIndex struct {
+	indexed
+	tree *btree.BTreeG[entry]
 }
 
 // entry is an object in an index. The value is a part of the object.
@@ -28,23 +54,26 @@ type entry struct {
 // share of the nodes above.
 const entryBytes = 40
 
-func newSecondaryIndex(a attribute) *secondaryIndex {
+// newSecondaryIndex returns an index without objects. f wants it.
+func newSecondaryIndex(a attribute, f *Filter) *secondaryIndex {
+	if a.slot != slotFilter {
+		f = nil
+	}
 	x := &secondaryIndex{
-		attribute: a,
+		indexed: indexed{a, f, &indexUse{}},
 		tree: btree.NewG(degree, func(a, b entry) bool {
 			if c := strings.Compare(a.value, b.value); c != 0 {
 				return c < 0
 			}
 			return a.object.Key < b.object.Key
 		}),
-		use: &indexUse{},
 	}
 	x.use.note()
 	return x
 }
 
 func (x *secondaryIndex) clone() *secondaryIndex {
-	return &secondaryIndex{attribute: x.attribute, tree: x.tree.Clone(), use: x.use}
+	return &secondaryIndex{x.indexed, x.tree.Clone()}
 }
 
 // store replaces the version prev of an object by the version cur. Either is nil if there is none.
@@ -52,10 +81,10 @@ func (x *secondaryIndex) store(prev, cur *framing.Object) {
 	var value string
 	var has bool
 	if cur != nil {
-		value, has = x.attribute.of(cur)
+		value, has = x.of(cur)
 	}
 	if prev != nil {
-		if old, had := x.attribute.of(prev); had && (!has || old != value) {
+		if old, had := x.of(prev); had && (!has || old != value) {
 			x.tree.Delete(entry{old, prev})
 		}
 	}

@@ -45,7 +45,8 @@ func (s Snapshot) Ascend(f *Filter, after string, yield func(*framing.Object) bo
 // select. So a caller sees how long the search takes.
 func (s Snapshot) Visit(f *Filter, after string, visit func(o *framing.Object, selected bool) bool) {
 	x := search{in: s.instant, filter: f}
-	x.whole(after, visit)
+	x.plan()
+	x.ascend(after, visit)
 }
 
 // All calls yield for each object in key order until yield returns false.
@@ -110,32 +111,16 @@ type instant struct {
 // the history are smaller. Lineage 0 says that the place is not known.
 type moment struct{ lineage, number uint64 }
 
-// near reports whether few changes are between two moments.
-func (m moment) near(other moment) bool {
-	return m.lineage == other.lineage && max(m.number, other.number)-min(m.number, other.number) <= mostApplied
-}
+// mostUndone bounds the changes that are undone in an index for an earlier moment.
+const mostUndone = 1024
 
-// mostApplied bounds the changes that are applied to what was found, or to an index, for another
-// moment.
-const mostApplied = 1024
-
-// changesBetween returns the changes between two moments, in their order. ok is false if the history
-// does not have them, or if there are too many.
-func (c *Cache) changesBetween(a, b moment) (changes []*change, ok bool) {
-	if a == b && a.lineage != 0 {
-		return nil, true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changesBetweenLocked(a, b)
-}
-
-func (c *Cache) changesBetweenLocked(a, b moment) (changes []*change, ok bool) {
-	first, end := min(a.number, b.number), max(a.number, b.number)
-	if a.lineage != c.lineage || !a.near(b) || first < c.history.live {
+// changesSinceLocked returns the changes since a moment, in their order. ok is false if the history does
+// not have them, or if there are too many.
+func (c *Cache) changesSinceLocked(m moment) (changes []*change, ok bool) {
+	if m.lineage != c.lineage || m.number < c.history.live || c.history.next-m.number > mostUndone {
 		return nil, false
 	}
-	return c.history.between(first, end), true
+	return c.history.between(m.number, c.history.next), true
 }
 
 // versions returns the versions of an object before and after the change, as the collection holds
@@ -175,8 +160,8 @@ func undoAll(changes []*change, store func(prev, cur *framing.Object)) {
 func (c *Cache) completeIndexes(in *instant, f *Filter) *instant {
 	more := *in
 	c.mu.Lock()
-	changes, ok := c.changesBetweenLocked(in.moment, c.momentLocked())
-	for _, p := range f.places() {
+	changes, ok := c.changesSinceLocked(in.moment)
+	for _, p := range f.searched() {
 		if x := c.objects.index(p.attribute); ok && x != nil && more.index(p.attribute) == nil {
 			more.indexes = append(slices.Clip(more.indexes), x.clone())
 		}

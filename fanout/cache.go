@@ -460,9 +460,6 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		then = c.snapshotLocked().instant
 	} else {
 		then = &instant{collection: c.objects.clone(), cache: c}
-		if from := c.history.seek(at); from >= c.history.live {
-			then.moment = moment{c.lineage, from}
-		}
 	}
 	c.mu.Unlock()
 

@@ -108,7 +108,7 @@ type instant struct {
 }
 
 // moment is a place in a cache's changes: the outcome of all changes of a lineage whose numbers in
-// the history are smaller. Lineage 0 says that the place is not known.
+// the history are smaller. It is zero if that is not known.
 type moment struct{ lineage, number uint64 }
 
 // mostUndone bounds the changes that are undone in an index for an earlier moment.

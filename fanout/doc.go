@@ -258,8 +258,6 @@
 //   - A group holds its last frame.
 //   - The DELETED frame for an object that leaves a selector is built when it is first needed, and
 //     kept.
-//   - An object keeps the trimmed frames that clients have been sent. Each has a copy of the object's
-//     bytes before the last of the fields. A form for a view takes about a hundred bytes more.
 //   - Snapshots share everything but what has changed since. A client that is stuck within its
 //     initial events holds the objects of that time that its filter selects, and no others.
 //   - A compressed run holds the versions in it, until nobody has asked for the run for a minute.

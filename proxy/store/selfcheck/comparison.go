@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -42,7 +41,6 @@ func compareOnce(ctx context.Context, lanes []*lane.Lane, sure bool) (different 
 	x, sides := &list{lane: lanes[0], limit: pageLimit(lanes[0].Cache.Stats())}, make([]side, len(lanes))
 	for i := range sides {
 		sides[i].Lane = lanes[i]
-		defer sides[i].end()
 	}
 	err := x.compare(ctx, sides, sure)
 	for i := range sides {
@@ -82,33 +80,25 @@ func (x *list) compare(ctx context.Context, sides []side, sure bool) error {
 	}
 	for {
 		for i := range sides {
-			for _, o := range page {
-				sides[i].compare(o)
-			}
+			sides[i].compare(page, token == "")
 		}
 		if token == "" {
-			break
+			return nil
 		}
 		if page, token, err = x.next(ctx, token); err != nil {
 			return err
 		}
 	}
-	for i := range sides {
-		sides[i].rest()
-	}
-	return nil
 }
 
-// side is a lane's side of a comparison: a walk over its snapshot, beside the list.
+// side is a lane's side of a comparison.
 type side struct {
 	*lane.Lane
-	next func() (*framing.Object, bool)
-	stop func() // nil before next is there
-
-	held   *framing.Object // the next one to be compared; nil at the end
-	digest digest          // of the snapshot's objects up to held
-	named  []string        // the first that differ
-	err    error           // why the lane can't be compared
+	snapshot fanout.Snapshot
+	after    string   // the key of the last object of the snapshot that has been compared
+	digest   digest   // of the snapshot's objects up to that
+	named    []string // the first that differ
+	err      error    // why the lane can't be compared
 }
 
 // begin begins with a snapshot at resourceVersion rv. If the lane is not there soon, that is the latest one,
@@ -122,62 +112,53 @@ func (s *side) begin(ctx, soon context.Context, rv uint64, sure bool) {
 	} else {
 		err = s.Cache.WaitFor(soon, rv)
 	}
-	snapshot, ok := fanout.Snapshot{}, false
+	ok := false
 	if err == nil {
-		snapshot, ok = s.Cache.SnapshotAt(rv)
+		s.snapshot, ok = s.Cache.SnapshotAt(rv)
 	}
-	switch {
-	case !ok && sure:
-		s.err = fmt.Errorf("at %d, the list at %d: %w", s.Cache.Progress(), rv, cmp.Or(err, fanout.ErrExpired))
-		snapshot = s.Cache.Snapshot()
-	case !ok:
-		snapshot = s.Cache.Snapshot()
-	}
-	s.next, s.stop = iter.Pull(snapshot.All)
-	s.advance()
-}
-
-func (s *side) end() {
-	if s.stop != nil {
-		s.stop()
-	}
-}
-
-// advance goes on to the next object of the snapshot.
-func (s *side) advance() {
-	o, ok := s.next()
-	if s.held = o; ok {
-		s.digest.add(hash(o.Key, o.UID(), o.ResourceVersion))
-	}
-}
-
-// compare compares the next object that upstream lists. Both sides are in the order of their keys.
-func (s *side) compare(l listed) {
-	for s.held != nil && s.held.Key < l.key {
-		s.extra()
-	}
-	switch {
-	case s.held == nil || s.held.Key > l.key:
-		s.name(l.key, "missing")
+	if ok {
 		return
-	case s.held.ResourceVersion != l.rv:
-		s.name(l.key, fmt.Sprintf("at %d, kube-apiserver at %d", s.held.ResourceVersion, l.rv))
-	case s.held.UID() != l.uid:
+	}
+	s.snapshot = s.Cache.Snapshot()
+	if sure {
+		s.err = fmt.Errorf("at %d, the list at %d: %w", s.Cache.Progress(), rv, cmp.Or(err, fanout.ErrExpired))
+	}
+}
+
+// compare compares a page of the list with the objects of the snapshot up to the page's end, or with the rest
+// if it is the last page. Both are in the order of their keys.
+func (s *side) compare(page []listed, last bool) {
+	s.snapshot.Ascend(fanout.Everything, s.after, func(o *framing.Object) bool {
+		for len(page) > 0 && page[0].key < o.Key {
+			s.name(page[0].key, "missing")
+			page = page[1:]
+		}
+		switch {
+		case len(page) == 0 && !last:
+			return false // it belongs to the next page
+		case len(page) == 0 || page[0].key > o.Key:
+			s.name(o.Key, "kube-apiserver does not have it")
+		default:
+			s.compareOne(o, page[0])
+			page = page[1:]
+		}
+		s.after = o.Key
+		s.digest.add(hash(o.Key, o.UID(), o.ResourceVersion))
+		return true
+	})
+	for _, l := range page {
+		s.name(l.key, "missing")
+	}
+}
+
+// compareOne compares an object with what upstream lists of it.
+func (s *side) compareOne(o *framing.Object, l listed) {
+	switch {
+	case o.ResourceVersion != l.rv:
+		s.name(l.key, fmt.Sprintf("at %d, kube-apiserver at %d", o.ResourceVersion, l.rv))
+	case o.UID() != l.uid:
 		s.name(l.key, "another uid")
 	}
-	s.advance()
-}
-
-// rest goes to the end of the snapshot, behind the last object that upstream lists.
-func (s *side) rest() {
-	for s.held != nil {
-		s.extra()
-	}
-}
-
-func (s *side) extra() {
-	s.name(s.held.Key, "kube-apiserver does not have it")
-	s.advance()
 }
 
 // mostNamed is how many of the differences are named.

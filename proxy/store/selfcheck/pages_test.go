@@ -2,7 +2,6 @@ package selfcheck
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -43,28 +42,35 @@ func parse(text string) (key, uid string, rv uint64) {
 	return key, uid, rv
 }
 
-// What differs from the list is found and named, wherever it is, and the digest is that of all that is held.
+// What differs from the list is found and named, wherever it is and however long the pages are, and the digest is
+// that of all that is held.
 func TestSide(t *testing.T) {
 	held := strings.Split("b u 2,c u 3,d u 4,e u 5,f u 6", ",")
 	f := func(lists string, want ...string) {
 		t.Helper()
-		var s side
 		var all digest
-		s.next, s.stop = iter.Pull(snapshotOf(t, held...).All)
-		defer s.stop()
-		s.advance()
-		for text := range strings.SplitSeq(lists, ",") {
-			if text != "" {
-				key, uid, rv := parse(text)
-				s.compare(listed{key, uid, rv})
-			}
-		}
-		s.rest()
 		for _, text := range held {
 			all.add(hash(parse(text)))
 		}
-		if !slices.Equal(s.named, want) || s.digest != all {
-			t.Errorf("listed %s: got %q, digest %s of %d, want %q, %s", lists, s.named, s.digest, s.digest.objects, want, all)
+		var whole []listed
+		for text := range strings.SplitSeq(lists, ",") {
+			if text != "" {
+				key, uid, rv := parse(text)
+				whole = append(whole, listed{key, uid, rv})
+			}
+		}
+		for size := range len(whole) + 1 {
+			s := side{snapshot: snapshotOf(t, held...)}
+			page := whole
+			for size > 0 && len(page) > size {
+				s.compare(page[:size], false)
+				page = page[size:]
+			}
+			s.compare(page, true)
+			if !slices.Equal(s.named, want) || s.digest != all {
+				t.Errorf("listed %s by %d: got %q, digest %s of %d, want %q, %s",
+					lists, size, s.named, s.digest, s.digest.objects, want, all)
+			}
 		}
 	}
 	const extra = ": kube-apiserver does not have it"

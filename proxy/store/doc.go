@@ -27,7 +27,6 @@
 //	review, discovery, definitions, a lane,  users; then 429 (pass.go in package cached)
 //	a proof, or history
 //	the resource is mistrusted               the same, lists and watches
-//	a relist has skipped its history         16 of each lane at a time; then 410 (lane.PassSkipped)
 //	kube-apiserver answers it as easily      a few of each resource at a time (pass.go in package cached);
 //	                                         gets of a resource without a lane, or while other
 //	                                         resources are written, have no bound

@@ -56,9 +56,8 @@
 //
 // A client may resume from a resourceVersion from before the lane began. One upstream watch, shared
 // by all clients that wait, fetches the missing history. The events for a client with a selector
-// can depend on earlier versions of the objects. These are fetched with an exact list. A client may
-// also resume from a resourceVersion that a relist skipped. Kube-apiserver may still have that
-// history, so a few such watches at a time pass through; the others get 410.
+// can depend on earlier versions of the objects. These are fetched with an exact list. A client that
+// resumes from a resourceVersion that a relist skipped gets 410, and lists here.
 //
 // While a lane is filled for the first time, its clients wait, and a handful of them pass through.
 // A watch that passes through for that reason ends behind a bookmark once the lane is filled, and

@@ -53,15 +53,8 @@ func (c *Reads) serveWatch(x *exchange.Exchange, r *read) request.Outcome {
 		r.kept = true
 		s.stream(x, want.Gzip)
 		return request.Answered()
-	case errors.Is(err, fanout.ErrOutdated), r.selects() && errors.Is(err, fanout.ErrRelistGap):
+	case errors.Is(err, fanout.ErrOutdated), errors.Is(err, fanout.ErrRelistGap):
 		return c.serveExpired(x, r)
-	case errors.Is(err, fanout.ErrRelistGap):
-		slot, ok := r.lane.PassSkipped()
-		if !ok {
-			return c.serveExpired(x, r)
-		}
-		x.Until, r.few = slot, true
-		returnSoon(x, r)
 	case !errors.Is(err, fanout.ErrCostly) && !r.lane.Collection.Uncached():
 		returnSoon(x, r)
 	}
@@ -269,9 +262,9 @@ func (c *Reads) compresses(r *read) bool {
 		!isSecrets(r.GVR.GroupResource())
 }
 
-// serveExpired answers a watch from a resourceVersion that a relist skipped, while many others ask
-// upstream for the same. The stream holds the ERROR event and nothing else, as kube-apiserver's
-// does for a resourceVersion from before its cache was filled.
+// serveExpired answers a watch from a resourceVersion that a relist skipped, or that its view has left behind. The
+// stream holds the ERROR event and nothing else, as kube-apiserver's does for a resourceVersion from before its
+// cache was filled.
 func (c *Reads) serveExpired(x *exchange.Exchange, r *read) request.Outcome {
 	l := r.lane
 	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,23 +31,6 @@ type historyBackfill struct {
 	wanted atomic.Uint64       // the smallest resourceVersion that a client waits for, 0 for none
 
 	unresolved atomic.Uint64 // where the history began when ResolvePrevious last tried
-
-	skipped semaphore.Semaphore // acquired for each watch that PassSkipped lets through
-}
-
-// mostSkipped is how many watches from resourceVersions that a relist skipped pass through at a
-// time.
-const mostSkipped = 16
-
-// PassSkipped returns a slot for a watch from a resourceVersion that a relist skipped. Upstream may
-// still have that history. The caller passes the watch through and closes slot when the watch has
-// begun. ok is false while mostSkipped others begin. The history of a lane has no room for what a
-// relist skipped, because its clients have been sent the outcome instead.
-func (l *Lane) PassSkipped() (slot io.Closer, ok bool) {
-	if !l.history.skipped.TryAcquire() {
-		return nil, false
-	}
-	return NewSlot(true, l.history.skipped.Release), true
 }
 
 // Backfill makes the lane's history reach back to resourceVersion rv. It replays one upstream watch

@@ -68,7 +68,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		started:    time.Now(),
 		laneUse:    laneUse{keepers: make(map[account.Source]*Keeper)},
 		filling:    newFilling(),
-		history:    historyBackfill{turn: semaphore.New(1), skipped: semaphore.New(mostSkipped)},
+		history:    historyBackfill{turn: semaphore.New(1)},
 	}
 	l.Cache.IndexWith(ls.indexer)
 	l.Log = ls.cfg.Guard.Log.With("resource", l.Resource(), "encoding", l.Representation.String())

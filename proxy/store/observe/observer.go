@@ -55,12 +55,6 @@ type Observer struct {
 func New(ctx context.Context, cfg Config) *Observer {
 	o := &Observer{Config: cfg, ctx: ctx, seed: maphash.MakeSeed(), moved: make(map[*following]struct{}),
 		listed: listed{at: make(map[uint64]list), late: make(map[uint64]struct{})}}
-	if cfg.Options.Tuning.MostWatches == 0 {
-		cfg.Options.Tuning.MostWatches = 1000
-	}
-	if o.held.most = cfg.Options.Tuning.MostBytes; o.held.most == 0 {
-		o.held.most = 64 << 20
-	}
 	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()}})
 	o.results = newResults(cfg.Metrics, func() float64 { return float64(o.held.bytes.Load()) })
 	return o
@@ -162,15 +156,20 @@ func (f *following) isMoved(now *ruling) bool {
 	return other || now.mode(f.client) != f.mode
 }
 
+const (
+	// mostHeld bounds the bytes that all observations hold.
+	mostHeld = 64 << 20
+	// mostWatches and mostLists bound the watches and lists that are compared at a time.
+	mostWatches = 1000
+	mostLists   = 8
+)
+
 // held counts the bytes that observations hold.
-type held struct {
-	bytes atomic.Int64
-	most  int64
-}
+type held struct{ bytes atomic.Int64 }
 
 // take counts n more bytes, and reports whether they may be held.
 func (h *held) take(n int) bool {
-	if h.bytes.Add(int64(n)) > h.most {
+	if h.bytes.Add(int64(n)) > mostHeld {
 		h.give(n)
 		return false
 	}
@@ -179,15 +178,12 @@ func (h *held) take(n int) bool {
 
 func (h *held) give(n int) { h.bytes.Add(-int64(n)) }
 
-// pace lets the comparison of lists take a tenth of a processor. At most mostLists are compared at a
-// time.
+// pace lets the comparison of lists take a tenth of a processor.
 type pace struct {
 	mu    sync.Mutex
 	under int
 	next  time.Time
 }
-
-const mostLists = 8
 
 // begin reports whether another list may be compared. Then the caller calls end with the time that
 // it has taken.
@@ -320,7 +316,7 @@ func (f *following) admit() (why string) {
 		if !o.lists.begin() {
 			return tooMany
 		}
-	case o.watches.Add(1) > int64(o.Options.Tuning.MostWatches):
+	case o.watches.Add(1) > mostWatches:
 		o.watches.Add(-1)
 		return tooMany
 	}

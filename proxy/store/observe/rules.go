@@ -13,18 +13,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/option"
 )
 
-// Options are the rules of the configuration file, and the bounds of observations.
+// Options are the rules of the configuration file.
 type Options struct {
 	// Clients are the rules, at most mostRules. The first that fits a read decides.
 	Clients Rules
-	// Tuning has no flags. The zero value is the default.
-	Tuning Tuning
-}
-
-// Tuning bounds what observations may take. 0 is the default of a field.
-type Tuning struct {
-	MostWatches int   // at a time; 1,000
-	MostBytes   int64 // of all observations; 64 MiB
 }
 
 // AddTo adds the options to t.

@@ -36,7 +36,7 @@ type world struct {
 }
 
 // start returns a world whose observed watch has begun at resourceVersion 100.
-func start(t *testing.T, tuning observe.Tuning, change func(*world)) *world {
+func start(t *testing.T, change func(*world)) *world {
 	set := metrics.NewSet()
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{t: t, scanner: framing.NewScanner(framing.JSON, nil), encoding: framing.JSON, rv: 100}
@@ -57,7 +57,7 @@ func start(t *testing.T, tuning observe.Tuning, change func(*world)) *world {
 	}
 	w.cache.SetBookmarkForm(ev.Form)
 	w.observer = observe.New(ctx, observe.Config{
-		Options: &observe.Options{Tuning: tuning}, Metrics: set, Guard: proxytest.Guard(),
+		Options: &observe.Options{}, Metrics: set, Guard: proxytest.Guard(),
 		OnDifference: func(gvr schema.GroupVersionResource, _ observe.Kind) { w.differed = append(w.differed, gvr) }})
 	t.Cleanup(func() { cancel(); w.observer.Wait(); <-done })
 	w.follower = w.follow(observe.Read{Watch: true, ResourceVersion: 100})
@@ -203,7 +203,7 @@ func TestDifferences(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, observe.Tuning{}, func(w *world) { w.corrupt = c.corrupt })
+				w := start(t, func(w *world) { w.corrupt = c.corrupt })
 				for _, name := range []string{"a", "b", "c", "d", "e"} {
 					w.put(name)
 					synctest.Wait()
@@ -227,7 +227,7 @@ func TestHalt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const halt = time.Hour
 		held, halted := "", false
-		w := start(t, observe.Tuning{}, func(w *world) {
+		w := start(t, func(w *world) {
 			w.halts = make(chan time.Duration, 1)
 			w.corrupt = func(l string) []string {
 				switch eventVersion(l) {
@@ -271,7 +271,7 @@ func TestInitialEvents(t *testing.T) {
 	for name, want := range map[string]string{"equal": "", "stale": "stale ns/c 103 0"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, observe.Tuning{}, nil)
+				w := start(t, nil)
 				a, b := w.put("a"), w.put("b")
 				w.follower = w.follow(observe.Read{Watch: true, Initial: true})
 				w.follower.Write([]byte(b + a))
@@ -300,7 +300,7 @@ func TestInitialEvents(t *testing.T) {
 // comparison goes on behind it.
 func TestRelisted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, observe.Tuning{}, nil)
+		w := start(t, nil)
 		w.put("a")
 		time.Sleep(2 * time.Second)
 		var objects []*framing.Object
@@ -332,7 +332,7 @@ func TestRelisted(t *testing.T) {
 // A cache may end before it has sent anything, in each encoding.
 func TestCacheEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, observe.Tuning{}, func(w *world) { w.encoding = framing.Protobuf })
+		w := start(t, func(w *world) { w.encoding = framing.Protobuf })
 		w.cache.Close(fanout.Ending{Reason: fanout.Gone})
 		time.Sleep(2 * time.Second)
 		if got := w.end(); len(got.Skipped) != 1 || got.Skipped["unserved"] != 1 {
@@ -343,30 +343,32 @@ func TestCacheEnds(t *testing.T) {
 
 // An observer that panics, is late, or may hold nothing ends alone, and says why.
 func TestEndsAlone(t *testing.T) {
-	big := observe.Tuning{}
-	for name, c := range map[string]struct {
-		tuning observe.Tuning
-		do     func(*world)
-	}{
-		"panic":     {big, func(w *world) { w.follow(observe.Read{Watch: true}).End(true) }},
-		"behind":    {big, func(w *world) { w.follower.Write(make([]byte, 2<<20)) }},
-		"memory":    {observe.Tuning{MostBytes: 40 << 10}, func(w *world) { w.follower.Write(make([]byte, 30<<10)) }},
-		"too_many":  {observe.Tuning{MostWatches: 1}, func(w *world) { w.follow(observe.Read{Watch: true}) }},
-		"broken":    {big, func(w *world) { w.follower.Write([]byte("no event\n")); w.put("a") }},
-		"websocket": {big, func(w *world) { w.follow(observe.Read{Watch: true, Unlike: observe.Socket}) }},
+	for name, do := range map[string]func(*world){
+		"panic": func(w *world) {
+			f := w.observer.Follow(observe.Client{}, observe.Observe, observe.Read{Watch: true,
+				Open: func(context.Context, string) (observe.Side, string) { panic("seeded") }})
+			f.Began(http.Header{})
+			f.Write([]byte("x"))
+			f.End(true)
+		},
+		"behind": func(w *world) { w.follower.Write(make([]byte, 2<<20)) },
+		"memory": func(w *world) {
+			for range 65 {
+				w.follow(observe.Read{Watch: true}).Write(make([]byte, 1<<20))
+			}
+		},
+		"too_many": func(w *world) {
+			for range 1000 {
+				w.follow(observe.Read{Watch: true})
+			}
+		},
+		"broken":    func(w *world) { w.follower.Write([]byte("no event\n")); w.put("a") },
+		"websocket": func(w *world) { w.follow(observe.Read{Watch: true, Unlike: observe.Socket}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, c.tuning, nil)
-				if name == "panic" {
-					read := observe.Read{Watch: true, Open: func(context.Context, string) (observe.Side, string) { panic("seeded") }}
-					f := w.observer.Follow(observe.Client{}, observe.Observe, read)
-					f.Began(http.Header{})
-					f.Write([]byte("x"))
-					f.End(true)
-				} else {
-					c.do(w)
-				}
+				w := start(t, nil)
+				do(w)
 				time.Sleep(2 * time.Second)
 				if got := w.observer.Report(); got.Skipped[name] == 0 {
 					t.Errorf("skipped %v", got.Skipped)
@@ -379,7 +381,7 @@ func TestEndsAlone(t *testing.T) {
 // A watch ends as soon as its client has another mode, and only then.
 func TestSetRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, observe.Tuning{}, nil)
+		w := start(t, nil)
 		none := func() map[schema.GroupResource]uint64 { return nil }
 		client := observe.Client{User: "system:serviceaccount:team:app", UserAgent: "app/1 (linux)", Slot: 30,
 			Resource: schema.GroupResource{Group: "apps", Resource: "deployments"}}

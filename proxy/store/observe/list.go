@@ -75,27 +75,27 @@ func (o *Observer) summarize(e framing.Encoding, r io.Reader) (s summary, err er
 }
 
 // list compares a list.
-func (ob *observation) list() {
-	o := ob.observer
+func (f *following) list() {
+	o := f.observer
 	ctx, cancel := context.WithTimeout(o.ctx, openWait)
 	defer cancel()
-	began, from := time.Now(), &body{tee: ob.tee, ctx: ctx}
+	began, from := time.Now(), &body{tee: f.tee, ctx: ctx}
 	var waited time.Duration // for a lane and a proof
 	defer func() {
-		ob.drop()
+		f.drop()
 		o.lists.end(time.Since(began) - from.waited - waited)
 	}()
-	theirs, err := ob.theirList(from)
+	theirs, err := f.theirList(from)
 	defer func() { o.held.give(theirs.held) }()
 	if err != nil {
-		ob.skip(whyNot(err), 1)
+		f.skip(whyNot(err), 1)
 		return
 	}
-	server, since := time.Since(ob.arrived), time.Now()
-	side, why := ob.read.Open(ctx, ob.header.Get("Content-Type"))
+	server, since := time.Since(f.arrived), time.Now()
+	side, why := f.read.Open(ctx, f.header.Get("Content-Type"))
 	waited = time.Since(since)
 	if why != "" {
-		ob.skip(why, 1)
+		f.skip(why, 1)
 		return
 	}
 	defer side.Close()
@@ -104,26 +104,26 @@ func (ob *observation) list() {
 	cache := time.Since(since)
 	waited += cache
 	if why != "" {
-		ob.skip(why, 1)
+		f.skip(why, 1)
 		return
 	}
-	o.results.list(ob.read.Resource, server, cache)
-	ob.compareLists(side.Encoding(), theirs, ours)
+	o.results.list(f.read.Resource, server, cache)
+	f.compareLists(side.Encoding(), theirs, ours)
 }
 
 // theirList reads kube-apiserver's list, which may be compressed.
-func (ob *observation) theirList(from io.Reader) (s summary, err error) {
-	if ob.header.Get("Content-Encoding") == "gzip" {
+func (f *following) theirList(from io.Reader) (s summary, err error) {
+	if f.header.Get("Content-Encoding") == "gzip" {
 		if from, err = gzip.NewReader(from); err != nil {
 			return s, err
 		}
 	}
-	return ob.observer.summarize(encodingOf(ob.header.Get("Content-Type")), from)
+	return f.observer.summarize(encodingOf(f.header.Get("Content-Type")), from)
 }
 
 // compareLists notes how a list of the cache differs from kube-apiserver's.
-func (ob *observation) compareLists(e framing.Encoding, theirs summary, parts [][]byte) {
-	o := ob.observer
+func (f *following) compareLists(e framing.Encoding, theirs summary, parts [][]byte) {
+	o := f.observer
 	var whole maphash.Hash
 	whole.SetSeed(o.seed)
 	readers := make([]io.Reader, 0, len(parts))
@@ -137,12 +137,12 @@ func (ob *observation) compareLists(e framing.Encoding, theirs summary, parts []
 	ours, err := o.summarize(e, io.MultiReader(readers...))
 	defer o.held.give(ours.held)
 	version := theirs.meta.ResourceVersion
-	if found := ob.compareItems(theirs.items, ours.items); err != nil || !found {
+	if found := f.compareItems(theirs.items, ours.items); err != nil || !found {
 		kind := Bytes
 		if inOrder := func(a, b item) bool { return a.key == b.key }; !slices.EqualFunc(theirs.items, ours.items, inOrder) {
 			kind = Reordered
 		}
-		ob.differ(kind, "", version, ours.meta.ResourceVersion)
+		f.differ(kind, "", version, ours.meta.ResourceVersion)
 	}
 }
 
@@ -150,13 +150,13 @@ func (ob *observation) compareLists(e framing.Encoding, theirs summary, parts []
 const mostOfOne = 16
 
 // compareItems notes how objects differ, whatever their order. It reports whether any does.
-func (ob *observation) compareItems(theirs, ours []item) (found bool) {
+func (f *following) compareItems(theirs, ours []item) (found bool) {
 	byKey := func(a, b item) int { return cmp.Compare(a.key, b.key) }
 	theirs, ours = slices.SortedFunc(slices.Values(theirs), byKey), slices.SortedFunc(slices.Values(ours), byKey)
 	noted := 0
 	note := func(k Kind, key string, server, cache uint64) {
 		if noted++; noted <= mostOfOne {
-			ob.differ(k, key, server, cache)
+			f.differ(k, key, server, cache)
 		}
 	}
 	for len(theirs)+len(ours) > 0 {

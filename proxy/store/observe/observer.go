@@ -240,7 +240,8 @@ type Side interface {
 }
 
 // following follows one read that passes through because of a rule. It implements
-// [exchange.Follower]. What it does for the client's goroutine is bounded, and never waits.
+// [exchange.Follower]. What it does for the client's goroutine is bounded, and never waits. An answer that is
+// compared has a goroutine beside that.
 type following struct {
 	observer *Observer
 	client   Client
@@ -294,12 +295,11 @@ func (f *following) observe(h http.Header) {
 			f.drop()
 			o.results.skip(panicked, 1)
 		})
-		ob := &observation{following: f, tee: f.tee}
 		if f.read.Watch {
 			defer o.watches.Add(-1)
-			ob.watch()
+			f.watch()
 		} else {
-			ob.list()
+			f.list()
 		}
 	})
 }
@@ -350,32 +350,26 @@ func (f *following) End(whole bool) {
 	}
 }
 
-// observation is one answer that is compared. Its goroutine owns it.
-type observation struct {
-	*following
-	tee *tee
-}
-
-func (ob *observation) skip(why string, n int) { ob.observer.results.skip(why, n) }
+func (f *following) skip(why string, n int) { f.observer.results.skip(why, n) }
 
 // mostLogged is how many differences of one kind are logged.
 const mostLogged = 100
 
 // differ notes a difference.
-func (ob *observation) differ(k Kind, key string, server, cache uint64) {
+func (f *following) differ(k Kind, key string, server, cache uint64) {
 	verb := "list"
-	if ob.read.Watch {
+	if f.read.Watch {
 		verb = "watch"
 	}
-	o := ob.observer
+	o := f.observer
 	n := o.results.differ(Difference{
-		Resource: ob.read.Resource, Verb: verb, Kind: k, Key: key, ResourceVersion: server, CacheVersion: cache})
+		Resource: f.read.Resource, Verb: verb, Kind: k, Key: key, ResourceVersion: server, CacheVersion: cache})
 	if n <= mostLogged {
-		o.Guard.Log.Warn("The cache would have answered otherwise than kube-apiserver", "resource", ob.read.Resource,
+		o.Guard.Log.Warn("The cache would have answered otherwise than kube-apiserver", "resource", f.read.Resource,
 			"verb", verb, "reason", k, "resourceVersion", server, "cacheResourceVersion", cache)
 	}
 	if o.OnDifference != nil {
-		o.OnDifference(ob.read.GVR, k)
+		o.OnDifference(f.read.GVR, k)
 	}
 }
 

@@ -37,7 +37,7 @@ const (
 // watching compares one watch. Events of both streams come in the order of their resourceVersions.
 // Equal heads of the two queues match; others are read, and say what is wrong.
 type watching struct {
-	*observation
+	*following
 	ctx     context.Context
 	scanner framing.Scanner
 	side    Side
@@ -81,33 +81,33 @@ type version struct {
 }
 
 // watch compares a watch until it ends.
-func (ob *observation) watch() {
-	o := ob.observer
+func (f *following) watch() {
+	o := f.observer
 	ctx, cancel := context.WithCancel(o.ctx)
 	defer cancel()
-	defer ob.drop()
+	defer f.drop()
 	if !o.held.take(heldByWatch) {
-		ob.skip(memory, 1)
+		f.skip(memory, 1)
 		return
 	}
 	defer o.held.give(heldByWatch)
 	wait, stop := context.WithTimeout(ctx, openWait)
-	side, why := ob.read.Open(wait, ob.header.Get("Content-Type")) // what comes meanwhile waits in the tee
+	side, why := f.read.Open(wait, f.header.Get("Content-Type")) // what comes meanwhile waits in the tee
 	stop()
 	if why != "" {
-		ob.skip(why, 1)
+		f.skip(why, 1)
 		return
 	}
-	w := &watching{observation: ob, ctx: ctx, side: side, initial: ob.read.Initial, position: ob.read.ResourceVersion}
+	w := &watching{following: f, ctx: ctx, side: side, initial: f.read.Initial, position: f.read.ResourceVersion}
 	defer w.close()
 	if w.side.Encoding() == framing.CBOR {
-		ob.skip(Form, 1)
+		f.skip(Form, 1)
 		return
 	}
 	w.scanner = framing.NewScanner(w.side.Encoding(), nil)
 	defer o.results.watch(w.side.Cache())()
 	if err := w.run(); err != nil {
-		ob.skip(whyNot(err), 1)
+		f.skip(whyNot(err), 1)
 	}
 }
 

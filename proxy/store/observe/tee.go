@@ -16,16 +16,11 @@ type tee struct {
 	arrived chan struct{} // gets a value when there is much to take, or the answer ends; capacity 1
 
 	mu    sync.Mutex
-	parts *parts // not taken; nil for none
+	bytes []byte // not taken
+	marks []mark // of bytes
 	ended bool
 	whole bool // the answer has ended properly
 	err   error
-}
-
-// parts are bytes of an answer, and when they came.
-type parts struct {
-	buf   []byte
-	marks []mark
 }
 
 // mark says when the bytes up to end had come.
@@ -39,25 +34,6 @@ const (
 	mostTee = 1 << 20
 	muchTee = 32 << 10
 )
-
-// unused are empty parts.
-var unused = sync.Pool{New: func() any { return &parts{buf: make([]byte, 0, 2*muchTee)} }}
-
-// done gives the parts back for others. nil has nothing to give.
-func (p *parts) done() {
-	if p != nil && cap(p.buf) <= 4*muchTee {
-		p.buf, p.marks = p.buf[:0], p.marks[:0]
-		unused.Put(p)
-	}
-}
-
-// bytes returns the bytes; nil has none.
-func (p *parts) bytes() []byte {
-	if p == nil {
-		return nil
-	}
-	return p.buf
-}
 
 var (
 	errBehind = errors.New("the observer can't keep up")
@@ -82,17 +58,17 @@ func (t *tee) write(p []byte) {
 	defer t.mu.Unlock()
 	switch {
 	case t.err != nil:
-	case len(t.parts.bytes())+len(p) > mostTee:
+	case len(t.bytes)+len(p) > mostTee:
 		t.failLocked(errBehind)
 	case !t.held.take(len(p)):
 		t.failLocked(errMemory)
 	default:
-		if t.parts == nil {
-			t.parts = unused.Get().(*parts)
+		if t.bytes == nil {
+			t.bytes = make([]byte, 0, max(muchTee, len(p)))
 		}
-		t.parts.buf = append(t.parts.buf, p...)
-		t.parts.marks = append(t.parts.marks, mark{len(t.parts.buf), now})
-		if len(t.parts.buf) >= muchTee {
+		t.bytes = append(t.bytes, p...)
+		t.marks = append(t.marks, mark{len(t.bytes), now})
+		if len(t.bytes) >= muchTee {
 			t.wake()
 		}
 	}
@@ -114,19 +90,20 @@ func (t *tee) fail(err error) {
 }
 
 func (t *tee) failLocked(err error) {
-	t.held.give(len(t.parts.bytes()))
-	t.parts, t.err = nil, err
+	t.held.give(len(t.bytes))
+	t.bytes, t.marks, t.err = nil, nil, err
 	t.wake()
 }
 
-// take returns what has come since the last call; the caller calls done. ended is true once nothing
-// follows. err is why the rest is missing.
-func (t *tee) take() (p *parts, ended bool, err error) {
+// take returns what has come since the last call, and when. ended is true once nothing follows. err is why the
+// rest is missing.
+func (t *tee) take() (bytes []byte, marks []mark, ended bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, t.parts = t.parts, nil
-	t.held.give(len(p.bytes()))
-	return p, t.ended, t.err
+	bytes, marks = t.bytes, t.marks
+	t.bytes, t.marks = nil, nil
+	t.held.give(len(bytes))
+	return bytes, marks, t.ended, t.err
 }
 
 // body is the answer as a reader that waits. It returns errBroken at the end of one that has not ended
@@ -135,19 +112,17 @@ type body struct {
 	*tee
 	ctx    context.Context
 	rest   []byte        // of what was last taken
-	last   *parts        // taken
 	waited time.Duration // for kube-apiserver, in all
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 {
-		b.last.done()
-		last, ended, err := b.take()
-		b.last, b.rest = last, last.bytes()
+		rest, _, ended, err := b.take()
 		switch {
 		case err != nil:
 			return 0, err
-		case len(b.rest) > 0:
+		case len(rest) > 0:
+			b.rest = rest
 			continue
 		case ended && b.whole:
 			return 0, io.EOF

@@ -125,10 +125,9 @@ func (w *watching) run() error {
 	ended := 0 // ticks before the end
 	for {
 		w.subscribe()
-		next, over, err := w.tee.take()
+		next, marks, over, err := w.tee.take()
 		if err == nil && next != nil {
-			err = w.split(next.buf, next.marks)
-			next.done()
+			err = w.split(next, marks)
 		}
 		if err != nil {
 			return err

@@ -172,8 +172,8 @@ func newResults(set *metrics.Set, held func() float64) *results {
 		r.seconds[name+byServer] = set.NewFloatCounter(name + byServer)
 		r.seconds[name+byCache] = set.NewFloatCounter(name + byCache)
 	}
-	set.NewGauge(observedWatches, func() float64 { return float64(r.now().Watches) })
-	set.NewGauge(observedLanes, func() float64 { return float64(r.now().Lanes) })
+	set.NewGauge(observedWatches, func() float64 { return float64(r.all().Watches) })
+	set.NewGauge(observedLanes, func() float64 { return float64(r.all().Lanes) })
 	set.NewGauge(observedBytes, held)
 	return r
 }
@@ -289,25 +289,12 @@ func (r *results) begin() {
 	}
 }
 
-// now returns the report without resources and differences.
-func (r *results) now() Report {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.nowLocked()
-}
-
-func (r *results) nowLocked() Report {
-	report := r.report
-	report.Differences, report.Skipped = maps.Clone(report.Differences), maps.Clone(report.Skipped)
-	report.Lanes = len(r.lanes)
-	return report
-}
-
 // all returns the whole report.
 func (r *results) all() Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	report := r.nowLocked()
+	report := r.report
+	report.Differences, report.Skipped, report.Lanes = maps.Clone(report.Differences), maps.Clone(report.Skipped), len(r.lanes)
 	report.Resources, report.Recent = []ResourceReport{}, append([]Difference{}, r.recent...)
 	for _, s := range r.resources {
 		of := s.ResourceReport

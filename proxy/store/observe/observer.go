@@ -17,6 +17,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -40,7 +41,7 @@ type Observer struct {
 	results *results
 	held    held
 	ruling  atomic.Pointer[ruling]
-	listed  listed
+	late    remember.TTLCache[uint64, struct{}] // clients that kube-apiserver has told more, after a ruling, in the form before
 	seed    maphash.Seed
 	ctx     context.Context
 	running sync.WaitGroup // the observations
@@ -53,9 +54,9 @@ type Observer struct {
 
 // New returns an Observer whose observations end with ctx. Wait returns after them.
 func New(ctx context.Context, cfg Config) *Observer {
-	o := &Observer{Config: cfg, ctx: ctx, seed: maphash.MakeSeed(), moved: make(map[*following]struct{}),
-		listed: listed{at: make(map[uint64]list), late: make(map[uint64]struct{})}}
-	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()}})
+	o := &Observer{Config: cfg, ctx: ctx, seed: maphash.MakeSeed(), moved: make(map[*following]struct{})}
+	o.late.Most = mostListed
+	o.ruling.Store(newRuling(terms{rules: cfg.Options.Clients, views: cfg.Views.All()}))
 	o.results = newResults(cfg.Metrics, func() float64 { return float64(o.held.bytes.Load()) })
 	return o
 }
@@ -139,7 +140,6 @@ func (o *Observer) set(change func(*terms), progress Progress) (ends []func()) {
 		}
 	}
 	o.ruling.Store(now)
-	o.listed.forget()
 	o.mu.Unlock()
 	until := progress() // after the change, since which nobody is told more on the terms before
 	was.until.Store(&until)
@@ -151,7 +151,7 @@ func (o *Observer) set(change func(*terms), progress Progress) (ends []func()) {
 func (f *following) isMoved(now *ruling) bool {
 	other := now.view(f.client) != f.read.View
 	if other {
-		f.observer.listed.tellLate(f.observer.who(f.client, ""))
+		f.observer.late.Put(f.observer.who(f.client, ""), struct{}{}, time.Now(), forever)
 	}
 	return other || now.mode(f.client) != f.mode
 }

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"hash/maphash"
 	"slices"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
@@ -63,6 +64,23 @@ type ruling struct {
 	terms
 	past      []*past // the latest last, at most mostPast
 	forgotten *past   // the latest of those that are not known any more; nil for none
+	// listed is which clients have listed since, although they might know as much in another form, by a hash of
+	// the client and what it reads.
+	listed *remember.TTLCache[uint64, list]
+}
+
+// list is the first of a client: as of a resourceVersion or later, in a view.
+type list struct {
+	rv   uint64
+	view *view.View
+}
+
+// mostListed bounds the lists and the clients that were told late. Beyond it, clients have to list more often, or
+// may be told late unnoticed.
+const mostListed = 1 << 16
+
+func newRuling(t terms) *ruling {
+	return &ruling{terms: t, listed: &remember.TTLCache[uint64, list]{Most: mostListed}}
 }
 
 // past is terms that were in force. Clients were told of each resource up to a resourceVersion at most while
@@ -85,7 +103,8 @@ func (p *past) covers(of schema.GroupResource, rv uint64) bool {
 // next returns the ruling after g, and what g has become.
 func (g *ruling) next(t terms) (next *ruling, was *past) {
 	was = &past{terms: g.terms}
-	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten}
+	next = newRuling(t)
+	next.past, next.forgotten = append(slices.Clone(g.past), was), g.forgotten
 	if len(next.past) > mostPast {
 		next.forgotten, next.past = next.past[0], next.past[1:]
 	}
@@ -102,67 +121,6 @@ func (g *ruling) mayKnowOther(c Client, now *view.View, rv uint64) bool {
 	return g.forgotten != nil && g.forgotten.covers(c.Resource, rv) && (now != nil || g.mayView(c) || g.forgotten.mayView(c))
 }
 
-// listed is which clients have listed since the last ruling, although they might know as much in another form,
-// and who has been told late.
-type listed struct {
-	mu   sync.Mutex
-	at   map[uint64]list     // by a hash of the client and what it reads
-	late map[uint64]struct{} // clients that kube-apiserver has told more, after a ruling, in the form before
-}
-
-// list is the first of a client: as of a resourceVersion or later, in a view.
-type list struct {
-	rv   uint64
-	view *view.View
-}
-
-// mostListed bounds each. Beyond it, clients have to list more often, or may be told late unnoticed.
-const mostListed = 1 << 16
-
-// note notes a list. Without a doubt about what the client knows otherwise, nothing has to be known of it.
-func (l *listed) note(who uint64, now list, doubt bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if first, ok := l.at[who]; !doubt || ok && first.view == now.view && first.rv <= now.rv {
-		return
-	}
-	if len(l.at) >= mostListed {
-		clear(l.at)
-	}
-	l.at[who] = now
-}
-
-// forget forgets the lists: clients may have been told in another form since.
-func (l *listed) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.at)
-}
-
-// tellLate says that a client is told more by kube-apiserver.
-func (l *listed) tellLate(client uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.late) < mostListed {
-		l.late[client] = struct{}{}
-	}
-}
-
-func (l *listed) isLate(client uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, late := l.late[client]
-	return late
-}
-
-// since reports whether a client has listed at rv or before, in the form of the view now.
-func (l *listed) since(who uint64, now list, of schema.GroupResource) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	last, ok := l.at[who]
-	return ok && last.rv <= now.rv && last.view.SameFor(now.view, of)
-}
-
 // readBy identifies a client and what it reads of its resource.
 type readBy struct {
 	Client
@@ -175,7 +133,8 @@ func (o *Observer) who(c Client, scope string) uint64 {
 
 // mayKnowOther is ruling.mayKnowOther, of a client that kube-apiserver may have told more too.
 func (o *Observer) mayKnowOther(g *ruling, c Client, now *view.View, rv uint64) bool {
-	return g.mayKnowOther(c, now, rv) || o.listed.isLate(o.who(c, ""))
+	_, late := o.late.Get(o.who(c, ""))
+	return late || g.mayKnowOther(c, now, rv)
 }
 
 // Outdated reports whether what a client, which reads in view v, knows as of rv may be of another form than it
@@ -185,7 +144,8 @@ func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) boo
 	if now := g.view(c); now != v {
 		return true // the rules have just changed
 	}
-	return o.mayKnowOther(g, c, v, rv) && !o.listed.since(o.who(c, scope), list{rv, v}, c.Resource)
+	last, listed := g.listed.Get(o.who(c, scope))
+	return o.mayKnowOther(g, c, v, rv) && !(listed && last.rv <= rv && last.view.SameFor(v, c.Resource))
 }
 
 // List notes that a client is sent a list as of rv or later in view v. It reports whether that is its view still.
@@ -194,6 +154,10 @@ func (o *Observer) List(c Client, v *view.View, scope string, rv uint64) bool {
 	if g.view(c) != v {
 		return false
 	}
-	o.listed.note(o.who(c, scope), list{rv, v}, o.mayKnowOther(g, c, v, rv))
+	who := o.who(c, scope)
+	first, ok := g.listed.Get(who)
+	if known := ok && first.view == v && first.rv <= rv; !known && o.mayKnowOther(g, c, v, rv) {
+		g.listed.Put(who, list{rv, v}, time.Now(), forever)
+	}
 	return true
 }

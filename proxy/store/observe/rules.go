@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/proxy/base/option"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
 // Options are the rules of the configuration file.
@@ -42,9 +42,7 @@ type (
 	Namespace string // of a service account
 	User      string
 	UserAgent string // a part of it
-	Resource  string // a plural name: pods or deployments.apps
 	Percent   int
-	View      string // the name of a view
 	ViewOf    string // says who names the view
 )
 
@@ -53,16 +51,16 @@ const OfNamespace ViewOf = "namespace"
 
 // Rule gives a mode to the reads that fit all of its fields. An empty field fits all.
 type Rule struct {
-	Namespaces []Namespace `yaml:"namespaces,omitempty"`
-	Users      []User      `yaml:"users,omitempty"`
-	UserAgents []UserAgent `yaml:"userAgents,omitempty"`
-	Resources  []Resource  `yaml:"resources,omitempty"`
+	Namespaces []Namespace     `yaml:"namespaces,omitempty"`
+	Users      []User          `yaml:"users,omitempty"`
+	UserAgents []UserAgent     `yaml:"userAgents,omitempty"`
+	Resources  []view.Resource `yaml:"resources,omitempty"`
 	// Percent is of the clients that fit otherwise: always the same ones, in each replica; 0 is all.
 	Percent Percent `yaml:"percent,omitempty"`
 	// Mode is given, or View.
 	Mode Mode `yaml:"mode,omitempty"`
 	// View is the view in which the clients read; then Mode is Serve.
-	View View `yaml:"view,omitempty"`
+	View view.Name `yaml:"view,omitempty"`
 	// ViewOf is OfNamespace, in the place of View. Then the rule fits only service accounts whose
 	// namespace names a view that there is.
 	ViewOf ViewOf `yaml:"viewOf,omitempty"`
@@ -73,8 +71,6 @@ type Rules []Rule
 
 // mostRules bounds what each read may have to be compared with.
 const mostRules = 64
-
-var resourceName = regexp.MustCompile(`^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*$`)
 
 // Wrong says what is wrong with a mode.
 func (m Mode) Wrong() string {
@@ -88,14 +84,6 @@ func (m Mode) Wrong() string {
 func (p Percent) Wrong() string {
 	if p < 1 || p > 100 {
 		return "is no percentage: give 1 to 100"
-	}
-	return ""
-}
-
-// Wrong says what is wrong with the name of a resource.
-func (r Resource) Wrong() string {
-	if !resourceName.MatchString(string(r)) {
-		return "is no resource: give plural names such as pods or deployments.apps"
 	}
 	return ""
 }
@@ -115,14 +103,6 @@ func (r Rule) Wrong() string {
 
 // viewed reports whether the rule has clients read in a view.
 func (r *Rule) viewed() bool { return r.View != "" || r.ViewOf != "" }
-
-// Wrong says what is wrong with the name of a view.
-func (v View) Wrong() string {
-	if !resourceName.MatchString(string(v)) {
-		return "is no name of a view: give lean, or one of views"
-	}
-	return ""
-}
 
 // Wrong says what is wrong with what names a view.
 func (v ViewOf) Wrong() string {
@@ -180,7 +160,7 @@ func (r *Rule) fits(c Client) bool {
 	return (r.ViewOf == "" || namespace != "") &&
 		(len(r.Namespaces) == 0 || namespace != "" && slices.Contains(r.Namespaces, Namespace(namespace))) &&
 		(len(r.Users) == 0 || slices.Contains(r.Users, User(c.User))) &&
-		(len(r.Resources) == 0 || slices.Contains(r.Resources, Resource(c.Resource.String()))) &&
+		(len(r.Resources) == 0 || slices.Contains(r.Resources, view.Resource(c.Resource.String()))) &&
 		(len(r.UserAgents) == 0 || slices.ContainsFunc(r.UserAgents, func(part UserAgent) bool {
 			return strings.Contains(c.UserAgent, string(part))
 		}))

@@ -29,7 +29,7 @@ func (t *terms) first(c Client) Rule {
 		}
 		found := t.rules[i]
 		if found.ViewOf != "" {
-			found.View = View(t.named[c.Namespace()])
+			found.View = view.Name(t.named[c.Namespace()])
 		}
 		if found.ViewOf == "" || t.views[string(found.View)] != nil {
 			return found

@@ -14,6 +14,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -396,11 +397,11 @@ func TestSetRules(t *testing.T) {
 			{observe.Rule{Users: []observe.User{"app"}}, false},
 			{observe.Rule{UserAgents: []observe.UserAgent{"app/"}}, true},
 			{observe.Rule{UserAgents: []observe.UserAgent{"kubelet"}}, false},
-			{observe.Rule{Resources: []observe.Resource{"deployments.apps"}}, true},
-			{observe.Rule{Resources: []observe.Resource{"deployments"}}, false},
+			{observe.Rule{Resources: []view.Resource{"deployments.apps"}}, true},
+			{observe.Rule{Resources: []view.Resource{"deployments"}}, false},
 			{observe.Rule{Percent: 31}, true},
 			{observe.Rule{Percent: 30}, false},
-			{observe.Rule{Percent: 31, Resources: []observe.Resource{"pods"}}, false},
+			{observe.Rule{Percent: 31, Resources: []view.Resource{"pods"}}, false},
 		} {
 			f := w.observer.Follow(client, observe.Serve, observe.Read{Watch: true})
 			recall := f.Began(http.Header{})

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
@@ -106,6 +108,7 @@ func New(c Config) *Reflector {
 			resets:     c.Series.Counter(upstreamResets),
 			reencoded:  c.Series.Counter(upstreamReencodings),
 		},
+		breaker: breaker{last: rate.NewLimiter(rate.Every(breakInterval), 1)},
 		scanner: c.Collection.scanner(),
 		backoff: minBackoff,
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"golang.org/x/time/rate"
 
 	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
@@ -29,7 +30,7 @@ type Source struct {
 	lists       semaphore.Semaphore // acquired for each list; see turn
 	builds      *upstream.Builds
 	siblings    *seed.Siblings // nil for none
-	reconnected pace           // of reconnect
+	reconnected *rate.Limiter  // of reconnect
 
 	filled  map[string]*metrics.Counter // by source
 	changes atomic.Uint64               // that upstream has sent to all reflectors
@@ -50,6 +51,7 @@ func NewSource(
 		builds:   upstream.NewBuilds(up, guard),
 		siblings: siblings,
 
+		reconnected: rate.NewLimiter(rate.Every(5*time.Second), 1),
 		filled: map[string]*metrics.Counter{
 			fromUpstream: set.NewCounter(lanesFilled + `{source="upstream"}`),
 			fromSibling:  set.NewCounter(lanesFilled + `{source="sibling"}`),
@@ -97,11 +99,10 @@ func (s *Source) turn(ctx context.Context) (done func(), err error) {
 // Over HTTP/2 all requests share one connection for as long as it works, even if the kube-apiserver
 // behind it does not. Requests under way go on. It does nothing within 5 s of the last time.
 func (s *Source) reconnect(ctx context.Context) {
-	const interval, patience = 5 * time.Second, time.Second
-	if !s.reconnected.allows(interval) {
+	if !s.reconnected.Allow() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	req := (&http.Request{
 		Method: http.MethodGet,
@@ -115,21 +116,4 @@ func (s *Source) reconnect(ctx context.Context) {
 		return
 	}
 	resp.Body.Close()
-}
-
-// pace lets something happen once in an interval at most. It may be used from any goroutine.
-type pace struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-// allows reports whether it may happen now.
-func (p *pace) allows(interval time.Duration) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.last) < interval {
-		return false
-	}
-	p.last = time.Now()
-	return true
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -115,7 +117,7 @@ func (w *watchdog) leftLocked() time.Duration {
 // breaker breaks the upstream watch on demand. Its fields may be used from any goroutine.
 type breaker struct {
 	cancel atomic.Pointer[context.CancelFunc] // ends the attempt that is under way; nil before the first
-	last   pace                               // of BreakWatch
+	last   *rate.Limiter                      // of BreakWatch
 	relist atomic.Bool                        // the collection must be listed again
 }
 
@@ -127,7 +129,7 @@ const breakInterval = 30 * time.Second
 // not bring in time. It may be called from any goroutine.
 func (r *Reflector) BreakWatch() {
 	cancel := r.breaker.cancel.Load()
-	if cancel == nil || !r.breaker.last.allows(breakInterval) {
+	if cancel == nil || !r.breaker.last.Allow() {
 		return
 	}
 	r.Log.Warn("Broke an upstream watch that does not bring what upstream has", "resourceVersion", r.Cache.Progress())

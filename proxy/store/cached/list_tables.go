@@ -13,7 +13,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
-	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/store/registry"
 	"github.com/watchfan/watchfan/proxy/store/sharedlist"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -44,15 +43,13 @@ func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) 
 		return request.PassThrough(request.Aggregated)
 	}
 	r.decided = time.Now()
-	answer, done, ok := c.shared.Get(ctx, tablesQuestion(x, r), r.flow(), c.askTables(x, r))
+	answer, ok := c.shared.Get(ctx, tablesQuestion(x, r), r.flow(), c.askTables(x, r))
 	if !ok {
 		return request.PassThrough(request.Form)
 	}
 	if o := c.stillAllowed(r); !o.Open() {
-		done()
 		return o
 	}
-	x.Until = lane.Slot(done)
 	body := exchange.BodySlices{answer.Body}
 	o := c.share(x, r, answer.Held)
 	if o.Open() {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
 	"github.com/watchfan/watchfan/proxy/store/lane"
@@ -21,12 +22,12 @@ import (
 const (
 	// listInstant is how long after a list another of the same is not the first.
 	listInstant = 50 * time.Millisecond
-	// mostSharedLists bounds the shared lists that are under way, or that a client has not read yet.
-	// Each has at most MaxBytes bytes. A page of 500 rows, as kubectl's, has about 1 MiB.
+	// mostSharedLists bounds the shared lists that are under way, and mostSharedOfOne those of them that one user
+	// has begun. Each has at most MaxBytes bytes. A page of 500 rows, as kubectl's, has about 1 MiB. Clients that
+	// have not read an answer yet hold it at their own expense ([Answer.Held]).
 	mostSharedLists = 8
-	MaxBytes        = 8 << 20
-	// mostSharedOfOne bounds those that one user has begun. Clients that do not read keep them.
 	mostSharedOfOne = mostSharedLists / 2
+	MaxBytes        = 8 << 20
 	// mostAsked bounds the different lists that are remembered.
 	mostAsked = 1024
 )
@@ -39,20 +40,19 @@ type Lists struct {
 
 	mu    sync.Mutex
 	asked map[auth.Question]*askedList
-	kept  []*sharedList // those under way, or that a client has not read yet
+	began []fairness.Flow // the users that have begun the lists that are under way, or wait for that
 }
 
-// askedList is a list that clients ask for. Lists.mu guards it.
+// askedList is a list that clients ask for. Lists.mu guards it, but for turn.
 type askedList struct {
-	last  time.Time       // when a client last came
-	next  *sharedList     // begins when the one under way has ended; nil if nobody waits for it
-	donec <-chan struct{} // closed when no list is under way, and none waits; nil before the first
+	turn  semaphore.Semaphore // held by the list that is under way
+	last  time.Time           // when a client last came
+	next  *sharedList         // begins when the one under way has ended; nil if nobody waits for it
+	lists int                 // under way, or waiting for that
 }
 
 // sharedList is one list for all clients that came before it began.
 type sharedList struct {
-	by    fairness.Flow // the user that began it
-	users int           // the clients, and the list itself while it is under way; guarded by Lists.mu
 	donec chan struct{} // closed when the answer is set; never sent on
 	Answer
 }
@@ -89,42 +89,28 @@ func (ls *Lists) First(q auth.Question) bool {
 		maps.DeleteFunc(ls.asked, func(_ auth.Question, a *askedList) bool { return a.over(now) })
 	}
 	if len(ls.asked) < mostAsked {
-		ls.asked[q] = &askedList{last: now}
+		ls.asked[q] = &askedList{turn: semaphore.New(1), last: now}
 	}
 	return true
 }
 
 // over reports whether the list is not under way, and its instant is over.
-func (a *askedList) over(now time.Time) bool {
-	select {
-	case <-a.donec:
-	default:
-		if a.donec != nil {
-			return false
-		}
-	}
-	return now.Sub(a.last) >= listInstant
-}
+func (a *askedList) over(now time.Time) bool { return a.lists == 0 && now.Sub(a.last) >= listInstant }
 
 // Get returns the answer for a user to the next list with question q, which ask requests. ok is false
-// if there is none to share, or if ctx ends first. The caller calls done once it needs the answer no
-// longer.
-func (ls *Lists) Get(ctx context.Context, q auth.Question, user fairness.Flow, ask Ask) (answer Answer, done func(), ok bool) {
+// if there is none to share, or if ctx ends first.
+func (ls *Lists) Get(ctx context.Context, q auth.Question, user fairness.Flow, ask Ask) (answer Answer, ok bool) {
 	l := ls.join(q, user, ask)
 	if l == nil {
-		return answer, nil, false
+		return answer, false
 	}
-	done = sync.OnceFunc(func() { ls.leave(l) })
 	exchange.Waits(ctx)
 	select {
 	case <-l.donec:
-		if l.Header != nil {
-			return l.Answer, done, true
-		}
+		return l.Answer, l.Header != nil
 	case <-ctx.Done():
+		return answer, false
 	}
-	done()
-	return answer, nil, false
 }
 
 // join makes a client of the user share the next list, and has that list run. It returns nil if there
@@ -133,52 +119,54 @@ func (ls *Lists) join(q auth.Question, user fairness.Flow, ask Ask) *sharedList 
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	a := ls.asked[q]
-	if a == nil {
+	switch {
+	case a == nil:
+		return nil
+	case a.next != nil:
+		return a.next
+	}
+	l := &sharedList{donec: make(chan struct{})}
+	if !ls.hasRoomLocked(user) || !ls.spawn(func(ctx context.Context) { ls.run(ctx, a, l, user, ask) }) {
 		return nil
 	}
-	if a.next == nil {
-		l, before := &sharedList{by: user, users: 1, donec: make(chan struct{})}, a.donec
-		if !ls.hasRoomLocked(user) || !ls.spawn(func(ctx context.Context) { ls.run(ctx, a, l, before, ask) }) {
-			return nil
-		}
-		a.next, a.donec = l, l.donec
-		ls.kept = append(ls.kept, l)
-	}
-	a.next.users++
-	return a.next
+	a.next = l
+	a.lists++
+	ls.began = append(ls.began, user)
+	return l
 }
 
 // hasRoomLocked reports whether a user may begin another list.
 func (ls *Lists) hasRoomLocked(user fairness.Flow) bool {
 	own := 0
-	for _, l := range ls.kept {
-		if l.by == user {
+	for _, by := range ls.began {
+		if by == user {
 			own++
 		}
 	}
-	return own < mostSharedOfOne && len(ls.kept) < mostSharedLists
-}
-
-// leave notes that a user needs a list no longer.
-func (ls *Lists) leave(l *sharedList) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l.users--; l.users == 0 {
-		ls.kept = slices.DeleteFunc(ls.kept, func(other *sharedList) bool { return other == l })
-	}
+	return own < mostSharedOfOne && len(ls.began) < mostSharedLists
 }
 
 // run requests a list as soon as the one before it is done. Clients that come then wait for another.
-func (ls *Lists) run(ctx context.Context, a *askedList, l *sharedList, before <-chan struct{}, ask Ask) {
-	defer ls.leave(l)
-	defer close(l.donec)
-	if before != nil {
-		<-before
+func (ls *Lists) run(ctx context.Context, a *askedList, l *sharedList, user fairness.Flow, ask Ask) {
+	defer ls.end(a, l, user)
+	if a.turn.Acquire(ctx) != nil {
+		return
 	}
+	defer a.turn.Release()
 	ls.mu.Lock()
 	a.next = nil
 	ls.mu.Unlock()
 	once, cancel := context.WithTimeout(ctx, lane.Wait)
 	defer cancel()
 	l.Answer = ask(once)
+}
+
+// end ends a list that a user has begun.
+func (ls *Lists) end(a *askedList, l *sharedList, user fairness.Flow) {
+	close(l.donec)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	a.lists--
+	i := slices.Index(ls.began, user)
+	ls.began = slices.Delete(ls.began, i, i+1)
 }

@@ -52,18 +52,29 @@ func (s *sharing) ask(context.Context) Answer {
 
 // list is one client's list. It reports whether the client has an answer to share, and fails the
 // test if that is older than the client.
-func (s *sharing) list(q byte) (done func(), ok bool) { return s.listOf(userOf(q), q) }
+func (s *sharing) list(q byte) bool { return s.listOf(userOf(q), q) }
 
-func (s *sharing) listOf(user fairness.Flow, q byte) (done func(), ok bool) {
+func (s *sharing) listOf(user fairness.Flow, q byte) bool {
 	came := time.Now()
-	answer, done, ok := s.Get(s.t.Context(), auth.Question{q}, user, s.ask)
+	answer, ok := s.Get(s.t.Context(), auth.Question{q}, user, s.ask)
 	if began, err := time.Parse(time.RFC3339Nano, string(answer.Body)); ok && (err != nil || began.Before(came)) {
 		s.t.Errorf("a client that came at %s shares the list of %s", came, began)
 	}
 	if took := time.Since(came); took > 2*listTook {
 		s.t.Errorf("a client waited %s, want at most the list under way and its own", took)
 	}
-	return done, ok
+	return ok
+}
+
+// begin begins a client's list, which must be shared or not.
+func (s *sharing) begin(user fairness.Flow, q byte, shared bool) {
+	s.First(auth.Question{q})
+	s.clients.Go(func() {
+		if s.listOf(user, q) != shared {
+			s.t.Errorf("list %d is not shared as wanted: %t", q, shared)
+		}
+	})
+	synctest.Wait()
 }
 
 // Of clients that ask for the same within three seconds, the first is told to ask alone. The others
@@ -80,10 +91,7 @@ func TestSharedLists(t *testing.T) {
 				if s.First(auth.Question{1}) {
 					t.Error("a client is the first while others wait")
 				}
-				if done, ok := s.list(1); ok {
-					done()
-					done() // has no effect
-				} else {
+				if !s.list(1) {
 					t.Error("a client has no list to share")
 				}
 			})
@@ -92,8 +100,8 @@ func TestSharedLists(t *testing.T) {
 		if s.asked != 4 {
 			t.Errorf("%d lists in three seconds of one second each, want 4", s.asked)
 		}
-		if n := len(s.kept); n != 0 {
-			t.Errorf("%d lists are kept", n)
+		if n := len(s.began); n != 0 {
+			t.Errorf("%d lists are under way", n)
 		}
 		if !s.First(auth.Question{1}) {
 			t.Error("a client long after others is not the first")
@@ -101,47 +109,36 @@ func TestSharedLists(t *testing.T) {
 	})
 }
 
-// A list counts until all its clients have read it. Beyond the bound, and without an answer that may
-// be shared, each client asks alone.
+// A list counts while it is under way. Beyond the bound, and without an answer that may be shared, each client asks
+// alone.
 func TestSharedListsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSharing(t)
-		var reading []func()
 		for q := range byte(mostSharedLists) {
-			s.First(auth.Question{q})
-			done, ok := s.list(q)
-			if !ok {
-				t.Fatalf("list %d is not shared", q)
-			}
-			reading = append(reading, done)
+			s.begin(userOf(q), q, true)
 		}
-		s.First(auth.Question{100})
-		if _, ok := s.list(100); ok {
-			t.Error("a list is shared beyond the bound")
-		}
-		reading[0]()
+		s.begin(userOf(100), 100, false)
+		s.clients.Wait()
 		s.fails = true
-		if _, ok := s.list(100); ok {
+		if s.list(100) {
 			t.Error("a failure is shared")
 		}
 		s.fails = false
 		ctx, cancel := context.WithTimeout(t.Context(), listTook/2)
 		defer cancel()
-		if _, _, ok := s.Get(ctx, auth.Question{100}, userOf(100), s.ask); ok {
+		if _, ok := s.Get(ctx, auth.Question{100}, userOf(100), s.ask); ok {
 			t.Error("a client waits for longer than it wants to")
 		}
 		time.Sleep(listTook)
 		s.ending = true
-		if _, ok := s.list(100); ok {
+		if s.list(100) {
 			t.Error("a list begins while the server ends")
 		}
-		if n := len(s.kept); n != mostSharedLists-1 {
-			t.Errorf("%d lists are kept, want room for one", n)
+		if n := len(s.began); n != 0 {
+			t.Errorf("%d lists are under way", n)
 		}
 		s.ending = false
-		if done, ok := s.list(100); ok {
-			done()
-		} else {
+		if !s.list(100) {
 			t.Error("room that has become free is not used")
 		}
 	})
@@ -156,27 +153,11 @@ func userOf(n byte) fairness.Flow {
 func TestSharedListsOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSharing(t)
-		var reading []func()
 		for q := range byte(mostSharedLists) {
-			s.First(auth.Question{q})
-			done, ok := s.listOf(userOf(1), q)
-			if ok != (q < mostSharedOfOne) {
-				t.Errorf("list %d of one user is shared: %t", q, ok)
-			}
-			if ok {
-				reading = append(reading, done)
-			}
+			s.begin(userOf(1), q, q < mostSharedOfOne)
 		}
-		done, ok := s.listOf(userOf(2), mostSharedOfOne)
-		if !ok {
-			t.Fatal("another user has no list to share")
-		}
-		for _, done := range append(reading, done) {
-			done()
-		}
-		if n := len(s.kept); n != 0 {
-			t.Errorf("%d lists are kept", n)
-		}
+		s.begin(userOf(2), mostSharedOfOne, true)
+		s.clients.Wait()
 	})
 }
 
@@ -190,7 +171,7 @@ func TestSharedListsForgotten(t *testing.T) {
 		if n := len(s.Lists.asked); n != mostAsked {
 			t.Errorf("%d lists are remembered, want %d", n, mostAsked)
 		}
-		if _, _, ok := s.Get(t.Context(), auth.Question{7, 7, 7}, userOf(7), s.ask); ok {
+		if _, ok := s.Get(t.Context(), auth.Question{7, 7, 7}, userOf(7), s.ask); ok {
 			t.Error("a list that is not remembered is shared")
 		}
 		time.Sleep(listInstant)

@@ -61,10 +61,9 @@ type Aggregation struct {
 	log     *slog.Logger
 
 	// Guarded by follower.mu.
-	remote  map[schema.GroupVersion]bool // by APIService, as of the last scan: whether another server answers
-	scanned chan struct{}                // closed and replaced by each scan
-	absent  bool                         // upstream has no APIServices
-	warned  bool                         // it has been logged that they cannot be read
+	remote map[schema.GroupVersion]bool // by APIService, as of the last scan: whether another server answers
+	absent bool                         // upstream has no APIServices
+	warned bool                         // it has been logged that they cannot be read
 }
 
 // Server says which server answers the requests of an API version, at kube-apiserver's address.
@@ -79,7 +78,7 @@ const (
 // NewAggregation returns an Aggregation that follows nothing before the first question. trusted are
 // the groups and versions of which the operator says that all users see the same.
 func NewAggregation(ls *lane.Lanes, discovery *upstream.Discovery, trusted []string, log *slog.Logger) *Aggregation {
-	a := &Aggregation{trusted: trusted, log: log, scanned: make(chan struct{})}
+	a := &Aggregation{trusted: trusted, log: log}
 	a.follower = follower{lanes: ls, discovery: discovery, resource: upstream.APIServicesResource, scan: a.scanLocked,
 		failed: a.unknownLocked, needed: ls.InUse, forget: a.forgetServices}
 	return a
@@ -90,9 +89,12 @@ func (a *Aggregation) trusts(gv schema.GroupVersion) bool {
 	return slices.Contains(a.trusted, gv.Group) || slices.Contains(a.trusted, gv.String())
 }
 
-// handoverWait is how long a new watch waits for an API version that is being registered or taken
-// back.
-const handoverWait = lane.SettleTime + time.Second
+const (
+	// handoverWait is how long a new watch waits for an API version that is being registered or taken
+	// back, and handoverTick how often it looks.
+	handoverWait = lane.SettleTime + time.Second
+	handoverTick = 100 * time.Millisecond
+)
 
 // Served returns which server answers for an API version. A version that the operator trusts counts
 // as kube-apiserver's own. Served waits until the APIServices are known, unless the group is
@@ -106,48 +108,42 @@ func (a *Aggregation) Served(ctx context.Context, gv schema.GroupVersion, wait b
 	} else {
 		a.await(ctx)
 	}
-	by, changing, scanned := a.look(gv)
+	by, changing := a.look(gv)
 	if !changing || !wait {
 		return by
 	}
 	ctx, cancel := context.WithTimeout(ctx, handoverWait)
 	defer cancel()
-	for changing {
-		exchange.Waits(ctx)
-		select {
-		case <-scanned:
-		case <-time.After(lane.SettleTime / 10):
-		case <-ctx.Done():
-			return by
-		}
-		by, changing, scanned = a.look(gv)
+	exchange.Waits(ctx)
+	for changing && exchange.Sleep(ctx, handoverTick) {
+		by, changing = a.look(gv)
 	}
 	return by
 }
 
 // Own reports whether kube-apiserver is known to answer for an API version itself. It does not wait.
 func (a *Aggregation) Own(gv schema.GroupVersion) bool {
-	by, _, _ := a.look(gv)
+	by, _ := a.look(gv)
 	return by == ByItself
 }
 
 // look returns which server answers for a version, as far as it is known. changing reports whether
-// more may be known soon; scanned is closed when the APIServices have been looked at again.
-func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool, scanned <-chan struct{}) {
+// more may be known soon.
+func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	remote, registered := a.remote[gv]
 	switch {
 	case remote:
-		return ByOthers, false, a.scanned
+		return ByOthers, false
 	case a.lanes.Outsourced(gv):
-		return byUnknown, true, a.scanned
+		return byUnknown, true
 	case a.absent || upstream.BuiltIn(gv.Group), registered && a.currentLocked():
-		return ByItself, false, a.scanned
+		return ByItself, false
 	case registered && a.lanes.StartedVersion(gv): // what is known may be old
-		return ByItself, false, a.scanned
+		return ByItself, false
 	}
-	return byUnknown, a.currentLocked(), a.scanned
+	return byUnknown, a.currentLocked()
 }
 
 // scanLocked looks for APIServices that have changed, and stops the lanes of versions that another
@@ -174,8 +170,6 @@ func (a *Aggregation) scanLocked(snapshot fanout.Snapshot) {
 	for _, gv := range append(taken, back...) {
 		a.discovery.Forget(gv)
 	}
-	close(a.scanned)
-	a.scanned = make(chan struct{})
 }
 
 // read reads an APIService. One that cannot be read counts as another server's.

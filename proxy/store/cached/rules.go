@@ -65,12 +65,6 @@ func gone(message string) request.Outcome {
 // moved ends a watch whose client is to come back because of a rule.
 var moved = fanout.Ending{Reason: fanout.Moved, Graceful: true}
 
-// expired ends a watch whose view has changed: what its client holds is of another form.
-func expired(w *watchers.Watcher) fanout.Ending {
-	rv := w.Lane.Cache.Progress()
-	return fanout.Ending{Reason: fanout.Expired, Last: w.Lane.Expired(rv, rv+1)}
-}
-
 // ruledAway returns how an open watch ends whose client reads in another way by the rules: if they keep
 // it from the caches, and it can resume elsewhere, or if they name another view. nil is not at all.
 func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
@@ -82,7 +76,7 @@ func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
 		User: w.User.Value(), UserAgent: w.UserAgent.Value(), Slot: w.Slot, Resource: w.Lane.GVR.GroupResource()}
 	switch {
 	case c.Observer.View(client).Name() != scope.View:
-		return new(expired(w))
+		return new(w.Lane.Expired(fanout.Expired)) // what the client holds is of another form
 	case w.Sub.Bookmarks() && scope.View == "" && scope.Shard == "" && c.Observer.Mode(client) != observe.Serve:
 		return &moved
 	}
@@ -99,7 +93,7 @@ func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
 	}
 	open, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool { return by[w.Scope.Value().View][0] != nil })
 	for _, w := range open {
-		end, v := expired(w), by[w.Scope.Value().View]
+		end, v := w.Lane.Expired(fanout.Expired), by[w.Scope.Value().View]
 		if v[1] != nil && v[0].SameFor(v[1], w.Lane.GVR.GroupResource()) {
 			end = moved
 		}

@@ -190,7 +190,7 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 	c.Watchers.Add(&s.watcher)
 	c.Flusher.Start(&s.watcher.Sub, sink)
 	if r.View.Outdated() { // since it was asked for
-		s.watcher.Sub.End(expired(&s.watcher))
+		s.watcher.Sub.End(r.lane.Expired(fanout.Expired))
 	} else if e := c.ruledAway(&s.watcher); e != nil {
 		s.watcher.Sub.End(*e)
 	}

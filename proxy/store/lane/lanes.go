@@ -216,7 +216,7 @@ func (ls *Lanes) remove(l *Lane) {
 	ending := fanout.Ending{Reason: fanout.LaneClosed}
 	switch {
 	case l.mistrusted.Load():
-		ending = l.mistrustedEnding()
+		ending = l.Expired(fanout.Mistrusted)
 	case l.outdated.Load():
 		ending.Reason = fanout.Redefined
 	}
@@ -390,8 +390,7 @@ func (ls *Lanes) SetNamespaces(known *fanout.NamespaceLabels) {
 
 func (l *Lane) setNamespaces(known *fanout.NamespaceLabels) {
 	if known != nil {
-		rv := l.Cache.Progress()
-		l.Cache.SetNamespaces(known, fanout.Ending{Reason: fanout.Expired, Last: l.Expired(rv, rv+1)})
+		l.Cache.SetNamespaces(known, l.Expired(fanout.Expired))
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 )
@@ -58,14 +57,8 @@ func (ls *Lanes) Mistrusted() []Mistrusted {
 	return slices.DeleteFunc(all, func(m Mistrusted) bool { return !now.Before(m.Until) })
 }
 
-// mistrustedEnding ends the watches of a mistrusted lane.
-func (l *Lane) mistrustedEnding() fanout.Ending {
+// Expired ends a watch with 410 for a reason: its client has to list again.
+func (l *Lane) Expired(reason fanout.Reason) fanout.Ending {
 	rv := l.Cache.Progress()
-	return fanout.Ending{Reason: fanout.Mistrusted, Last: l.Expired(rv, rv+1)}
-}
-
-// Expired returns the event that ends a watch from resourceVersion rv, because nothing before oldest is
-// known.
-func (l *Lane) Expired(rv, oldest uint64) framing.Frame {
-	return apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, oldest))
+	return fanout.Ending{Reason: reason, Last: apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, rv+1))}
 }

@@ -166,7 +166,7 @@ const drainPace = 20 * time.Millisecond
 // wait for a lane get 429.
 func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	c.Lanes.EndWaits()
-	open, _ := c.Watchers.Selected(func(*watchers.Watcher) bool { return true })
+	open := c.Watchers.All()
 	if len(open) == 0 {
 		return
 	}

@@ -129,15 +129,12 @@ func (c *Reads) setNamespaces(all map[string]labels.Set) {
 
 // move ends the open watches whose view is another, and adds to ends how to end those that move.
 func (c *Reads) move(ends []func()) []func() {
-	away := make(map[*watchers.Watcher]*fanout.Ending)
-	served, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool {
-		away[w] = c.ruledAway(w)
-		return away[w] != nil
-	})
-	for _, w := range served {
-		if e := away[w]; e.Graceful {
+	for _, w := range c.Watchers.All() {
+		switch e := c.ruledAway(w); {
+		case e == nil:
+		case e.Graceful:
 			ends = append(ends, func() { w.Sub.End(*e) })
-		} else {
+		default:
 			w.Sub.End(*e)
 		}
 	}

@@ -124,8 +124,8 @@ func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 		Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields, Shard: r.Shard.Text,
 		View: r.View.Name(), Ruled: r.Ruled}
 	client := clientOf(x, r)
-	s.watcher.Describe(x, r.lane, client.User, scope, watchers.Form{Gzip: gzip, WebSocket: r.WebSocket})
-	s.watcher.Slot = client.Slot
+	s.watcher.Describe(x, r.lane, client.User, scope, r.WebSocket)
+	s.watcher.Gzip, s.watcher.Slot = gzip, client.Slot
 	id := c.addWatchHeader(x, r, gzip)
 	event, ok := c.began(x, r, id)
 	if !ok {

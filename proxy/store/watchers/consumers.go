@@ -45,7 +45,7 @@ type copies struct {
 
 // ByConsumer returns the open watches of each consumer. It asks all shards.
 func (ws *Register) ByConsumer(flusher *fanout.Flusher) map[consumers.Name]consumers.Watches {
-	open, _ := ws.Selected(func(*Watcher) bool { return true })
+	open := ws.All()
 	subs := make([]*fanout.Subscription, len(open))
 	for i, w := range open {
 		subs[i] = &w.Sub

@@ -3,6 +3,7 @@ package watchers
 import (
 	"cmp"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 	"unique"
@@ -56,9 +57,6 @@ var protocols = [...]string{"HTTP/1.1", "HTTP/2", "WebSocket"}
 
 func (p Protocol) String() string { return protocols[p] }
 
-// Form says in which form a watch is sent.
-type Form struct{ Gzip, WebSocket bool }
-
 // Scope is the part of a resource that a watch asks for, as the client wrote it, and the view in
 // which it asks.
 type Scope struct {
@@ -69,13 +67,13 @@ type Scope struct {
 // filters reports whether the watch wants a part of the objects only.
 func (s Scope) filters() bool { return s != Scope{View: s.View, Ruled: s.Ruled} }
 
-// Describe sets w to the watch that the request of x begins on lane l, except for Sub. user is its
+// Describe sets w to the watch that the request of x begins on lane l, except for Sub, Gzip and Slot. user is its
 // user's shown name.
-func (w *Watcher) Describe(x *exchange.Exchange, l *lane.Lane, user string, scope Scope, form Form) {
-	w.Lane, w.Conn, w.TLS, w.Gzip = l, x.Conn, x.Conn.Secure(), form.Gzip
+func (w *Watcher) Describe(x *exchange.Exchange, l *lane.Lane, user string, scope Scope, webSocket bool) {
+	w.Lane, w.Conn, w.TLS = l, x.Conn, x.Conn.Secure()
 	if _, ok := x.Conn.(exchange.StreamConn); ok {
 		w.Protocol = OverHTTP2
-	} else if form.WebSocket {
+	} else if webSocket {
 		w.Protocol = OverWebSocket
 	}
 	w.User = unique.Make(request.Shown(user))
@@ -128,6 +126,13 @@ func (ws *Register) Count() int {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return len(ws.open)
+}
+
+// All returns all watches.
+func (ws *Register) All() []*Watcher {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return slices.Clone(ws.open)
 }
 
 // Selected returns the watches that match, and the number of all watches.

@@ -73,7 +73,7 @@ func (f *Search) Ask(parent context.Context, path, query, accept string) (*http.
 		Header: http.Header{"Accept": {accept}, request.SeedHeader: {f.want}},
 	}).WithContext(ctx)
 	f.siblings.via(req.Header)
-	began, late := time.Now(), time.AfterFunc(answerTimeout, cancel)
+	late := time.AfterFunc(answerTimeout, cancel)
 	resp, err := transport.RoundTrip(req)
 	if !late.Stop() && err != nil {
 		err = fmt.Errorf("it has not answered within %s", answerTimeout)
@@ -81,9 +81,6 @@ func (f *Search) Ask(parent context.Context, path, query, accept string) (*http.
 	failure := judge(resp, err, f.want)
 	if failure == nil {
 		return resp, nil
-	}
-	if failure.Reason == NoSibling && parent.Err() == nil && time.Since(began) >= dialTimeout {
-		f.siblings.setSilent(to.addr)
 	}
 	cancel()
 	if err == nil {

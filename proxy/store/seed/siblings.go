@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/client-go/rest"
@@ -34,9 +31,6 @@ type Siblings struct {
 
 	uids     *upstream.Answers[struct{}, uidAnswer]
 	failures failures
-
-	mu     sync.Mutex
-	silent map[string]time.Time // addresses that have not answered, and until when they are not asked
 }
 
 // New returns the siblings that opts name. certFile is the replica's own serving certificate, and
@@ -49,8 +43,7 @@ func New(
 	s := &Siblings{
 		Disk: disk,
 		opts: opts, certFile: certFile, config: cfg, via: via, upstream: up,
-		uids:   upstream.NewAnswers[struct{}, uidAnswer](guard),
-		silent: make(map[string]time.Time),
+		uids: upstream.NewAnswers[struct{}, uidAnswer](guard),
 	}
 	s.failures.init(set)
 	return s
@@ -65,16 +58,11 @@ func (s *Siblings) Named() bool { return s != nil && len(s.opts.SeedFrom) > 0 }
 // address is the address of one sibling, and its name.
 type address struct{ addr, host string }
 
-const (
-	// mostAsked bounds how many siblings are asked for one lane.
-	mostAsked = 16
-	// silentFor is for how long a sibling is not asked that took dialTimeout or longer and did not
-	// answer. Otherwise each lane would wait for a sibling whose node is gone.
-	silentFor = time.Minute
-)
+// mostAsked bounds how many siblings are asked for one lane.
+const mostAsked = 16
 
-// addresses returns the addresses of siblings that may answer, in random order, mostAsked at most.
-// The error is that of a name without an address.
+// addresses returns the siblings' addresses in random order, mostAsked at most. The error is that of a name
+// without an address.
 func (s *Siblings) addresses(ctx context.Context) (all []address, err error) {
 	for _, name := range s.opts.SeedFrom {
 		host, port := split(name)
@@ -83,28 +71,11 @@ func (s *Siblings) addresses(ctx context.Context) (all []address, err error) {
 			err = &Failure{NoSibling, failed}
 		}
 		for _, ip := range ips {
-			if addr := net.JoinHostPort(ip, port); !s.isSilent(addr) {
-				all = append(all, address{addr, host})
-			}
+			all = append(all, address{net.JoinHostPort(ip, port), host})
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:min(len(all), mostAsked)], err
-}
-
-// isSilent reports whether a sibling has not answered lately.
-func (s *Siblings) isSilent(addr string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Now().Before(s.silent[addr])
-}
-
-func (s *Siblings) setSilent(addr string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(s.silent, func(_ string, until time.Time) bool { return now.After(until) })
-	s.silent[addr] = now.Add(silentFor)
 }
 
 // transport returns what sends requests with the proxy's credential to siblings whose certificate has

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,5 +104,5 @@ func (l *Lane) writeFile(ctx context.Context) error {
 			err = file.Flush()
 		}
 	}
-	return errors.Join(err, file.Close())
+	return cmp.Or(err, file.Close())
 }

@@ -1,6 +1,7 @@
 package seed
 
 import (
+	"bufio"
 	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
@@ -13,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -50,12 +52,10 @@ func NewDisk(opts *Options, key func() ([]byte, error)) (*Disk, error) {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("--cache-dir: %w: give a directory that watchfan may write", err)
 	}
-	for _, suffix := range []string{".watch", ".watch.new"} {
-		files, _ := filepath.Glob(filepath.Join(d.dir, "*"+suffix)) // the pattern is right
-		for _, file := range files {
-			if age, err := ageOf(file); err == nil && age > mostAge {
-				_ = os.Remove(file) // or it is refused when it is opened
-			}
+	files, _ := filepath.Glob(filepath.Join(d.dir, "*.watch*")) // the pattern is right
+	for _, file := range files {
+		if age, err := ageOf(file); err == nil && age > mostAge {
+			_ = os.Remove(file) // or it is refused when it is opened
 		}
 	}
 	return d, nil
@@ -112,14 +112,33 @@ func (s *seal) nonce() []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 4, 12), s.count)
 }
 
-// DiskFile is a file that is being written. One goroutine uses it.
+// DiskFile is a file that is being written. What is written is in the file after Flush at the latest, which does
+// not wait for the disk. One goroutine uses it.
 type DiskFile struct {
+	*bufio.Writer // of whole chunks
+	chunks        *chunks
+	name          string // once it is complete
+}
+
+// chunks seals what is written into a file.
+type chunks struct {
 	*seal
 	file   *os.File
-	name   string // once it is complete
-	chunk  []byte // not sealed yet
 	sealed []byte
 	size   int64
+}
+
+// Write implements io.Writer: p becomes one chunk, or several if it is longer.
+func (c *chunks) Write(p []byte) (int, error) {
+	for chunk := range slices.Chunk(p, mostChunk) {
+		c.sealed = binary.BigEndian.AppendUint32(c.sealed[:0], uint32(len(chunk)+c.aead.Overhead()))
+		c.sealed = c.aead.Seal(c.sealed, c.nonce(), chunk, c.about)
+		c.size += int64(len(c.sealed))
+		if _, err := c.file.Write(c.sealed); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
 }
 
 // Create begins the file of a lane. The one before stays until Publish.
@@ -136,36 +155,12 @@ func (d *Disk) Create(lane, identity string) (*DiskFile, error) {
 		return nil, err
 	}
 	_, err = file.Write(append([]byte(diskMagic), salt...))
-	return &DiskFile{seal: s, file: file, name: name}, err
+	c := &chunks{seal: s, file: file}
+	return &DiskFile{bufio.NewWriterSize(c, mostChunk), c, name}, err
 }
 
-// Write adds bytes. They are in the file after Flush at the latest.
-func (f *DiskFile) Write(p []byte) (n int, err error) {
-	for rest := p; len(rest) > 0 && err == nil; {
-		n := min(len(rest), mostChunk-len(f.chunk))
-		f.chunk, rest = append(f.chunk, rest[:n]...), rest[n:]
-		if len(f.chunk) == mostChunk {
-			err = f.Flush()
-		}
-	}
-	return len(p), err
-}
-
-// Flush gives what was written to the system. It does not wait for the disk.
-func (f *DiskFile) Flush() error {
-	if len(f.chunk) == 0 {
-		return nil
-	}
-	f.sealed = binary.BigEndian.AppendUint32(f.sealed[:0], uint32(len(f.chunk)+f.aead.Overhead()))
-	f.sealed = f.aead.Seal(f.sealed, f.nonce(), f.chunk, f.about)
-	f.size += int64(len(f.sealed))
-	f.chunk = f.chunk[:0]
-	_, err := f.file.Write(f.sealed)
-	return err
-}
-
-// Size is the number of bytes in the file.
-func (f *DiskFile) Size() int64 { return f.size }
+// Size is the number of bytes that have been flushed.
+func (f *DiskFile) Size() int64 { return f.chunks.size }
 
 // Publish puts the file in the place of the one before.
 func (f *DiskFile) Publish() error {
@@ -174,7 +169,7 @@ func (f *DiskFile) Publish() error {
 
 // Close flushes and closes the file. One that has not been published is removed.
 func (f *DiskFile) Close() error {
-	err := errors.Join(f.Flush(), f.file.Close())
+	err := errors.Join(f.Flush(), f.chunks.file.Close())
 	_ = os.Remove(f.name + ".new")
 	return err
 }

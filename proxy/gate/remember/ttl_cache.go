@@ -23,11 +23,14 @@ type TTLCache[K comparable, V any] struct {
 	Size      func(V) int // of an answer, in bytes; nil if MostBytes is 0
 
 	mu         sync.Mutex
-	byQuestion map[K]*list.Element    // of *answer[K, V]
-	recent     list.List              // the answers, the last used one first
-	bytes      int                    // of the answers
-	owned      map[account.Source]int // how many answers each source has
+	byQuestion map[K]*list.Element // of *answer[K, V]
+	recent     list.List           // the answers, the last used one first
+	bytes      int                 // of the answers
+	owned      map[account.Source]owned
 }
+
+// owned is what a source has of a cache.
+type owned struct{ answers, bytes int }
 
 type answer[K comparable, V any] struct {
 	question K
@@ -116,7 +119,7 @@ func (c *TTLCache[K, V]) Put(q K, value V, asked time.Time, ttl time.Duration) {
 }
 
 // PutFor is Put of an answer that one source has caused. A source has at most an eighth of a full
-// cache: beyond that, its own answers make room.
+// cache, of its answers and of its bytes: beyond that, its own answers make room.
 func (c *TTLCache[K, V]) PutFor(owner account.Source, q K, value V, asked time.Time, ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,15 +138,14 @@ func (c *TTLCache[K, V]) PutFor(owner account.Source, q K, value V, asked time.T
 		return
 	}
 	if c.byQuestion == nil {
-		c.byQuestion, c.owned = make(map[K]*list.Element), make(map[account.Source]int)
+		c.byQuestion, c.owned = make(map[K]*list.Element), make(map[account.Source]owned)
 	}
 	a := &answer[K, V]{question: q, value: value, asked: asked, expires: asked.Add(ttl), owner: owner}
 	if c.Size != nil {
 		a.size = c.Size(value)
 	}
 	c.byQuestion[q] = c.recent.PushFront(a)
-	c.owned[owner]++
-	c.bytes += a.size
+	c.ownLocked(a, 1)
 	for most := cmp.Or(c.Most, Most); c.recent.Len() > most || c.MostBytes > 0 && c.bytes > c.MostBytes && c.recent.Len() > 1; {
 		c.forgetLocked(c.oldestLocked(owner, most))
 	}
@@ -151,7 +153,7 @@ func (c *TTLCache[K, V]) PutFor(owner account.Source, q K, value V, asked time.T
 
 // oldestLocked returns the answer that makes room for one of owner.
 func (c *TTLCache[K, V]) oldestLocked(owner account.Source, most int) *list.Element {
-	if owner != (account.Source{}) && c.owned[owner] > most/8 {
+	if has := c.owned[owner]; owner != (account.Source{}) && (has.answers > most/8 || has.bytes > c.MostBytes/8) {
 		for e := c.recent.Back(); e != nil; e = e.Prev() {
 			if e.Value.(*answer[K, V]).owner == owner {
 				return e
@@ -165,9 +167,17 @@ func (c *TTLCache[K, V]) forgetLocked(e *list.Element) {
 	known := c.recent.Remove(e).(*answer[K, V])
 	known.stop()
 	delete(c.byQuestion, known.question)
-	c.bytes -= known.size
-	if c.owned[known.owner]--; c.owned[known.owner] == 0 {
-		delete(c.owned, known.owner)
+	c.ownLocked(known, -1)
+}
+
+// ownLocked counts an answer as its owner's, n times.
+func (c *TTLCache[K, V]) ownLocked(a *answer[K, V], n int) {
+	c.bytes += n * a.size
+	has := c.owned[a.owner]
+	has.answers += n
+	has.bytes += n * a.size
+	if c.owned[a.owner] = has; has.answers == 0 {
+		delete(c.owned, a.owner)
 	}
 }
 

@@ -69,8 +69,25 @@ func TestShareOfACache(t *testing.T) {
 			t.Fatal("an answer of another source is forgotten")
 		}
 	}
-	if c.Len() != 80 || c.owned[account.Source{Name: "x"}] != 40 {
+	if c.Len() != 80 || c.owned[account.Source{Name: "x"}].answers != 40 {
 		t.Errorf("%d answers, %v", c.Len(), c.owned)
+	}
+}
+
+// A source whose answers are long makes room among them, however few they are.
+func TestBytesOfASource(t *testing.T) {
+	c := TTLCache[string, string]{MostBytes: 1000, Size: func(s string) int { return len(s) }}
+	put := func(owner string, n int) {
+		c.PutFor(account.Source{Name: owner}, fmt.Sprint(owner, n), strings.Repeat("x", 90), time.Now(), time.Hour)
+	}
+	for i := range 5 {
+		put("ann", i)
+	}
+	for i := range 100 {
+		put("eve", i)
+	}
+	if ann := c.owned[account.Source{Name: "ann"}]; ann != (owned{5, 450}) || c.Len() != 11 {
+		t.Errorf("%d answers, of ann %v", c.Len(), ann)
 	}
 }
 

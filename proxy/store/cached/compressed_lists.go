@@ -1,7 +1,6 @@
 package cached
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -21,16 +21,15 @@ type compressedLists struct {
 	ledger *account.Ledger // immutable
 
 	mu    sync.Mutex
-	lists map[listKey]*compressedList
+	known *remember.TTLCache[listKey, *compressedList] // the latest of each key
 }
 
 const (
-	// maxCompressed bounds the size of all kept lists, in bytes, and maxCompressedOfOne of those that
-	// were made for one source. compressedFor is how long an unused list is kept. It is checked when
-	// another list is added.
-	maxCompressed      = 64 << 20
-	maxCompressedOfOne = maxCompressed / 2
-	compressedFor      = time.Minute
+	// maxCompressed bounds the size of all kept lists, in bytes. If they are as many, those that were made for
+	// one source have an eighth of it at most.
+	maxCompressed = 64 << 20
+	// compressedFor is how long a list is kept.
+	compressedFor = time.Minute
 )
 
 // listKey identifies the items of a lane that a list holds.
@@ -44,36 +43,50 @@ type listKey struct {
 }
 
 type compressedList struct {
-	by     account.Source // it was made for
+	began  time.Time
 	state  fanout.Identity
 	extent extent
 	donec  chan struct{} // closed when the rest is set; never sent on
 	items  framing.Deflated
 	held   *account.Shared // items, while answers hold them
 	failed bool
+}
 
-	// Guarded by compressedLists.mu.
-	size int // 0 until compressed
-	used time.Time
+func newCompressedLists(ledger *account.Ledger) *compressedLists {
+	c := &compressedLists{ledger: ledger}
+	c.forget()
+	return c
+}
+
+// forget forgets all lists.
+func (c *compressedLists) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = &remember.TTLCache[listKey, *compressedList]{
+		MostBytes: maxCompressed, Size: func(l *compressedList) int { return l.items.Len() }}
 }
 
 // get returns a list if it is of this state; nil for none. It gives up s before it waits for the
 // read that compresses the list.
 func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) *compressedList {
 	c.mu.Lock()
-	l := c.lists[key]
+	l := c.getLocked(key, state)
 	c.mu.Unlock()
-	if l == nil || l.state != state || !c.await(l, s) {
+	if l == nil || !l.await(s) {
 		return nil
 	}
 	return l
 }
 
-// await waits until a list that is used is compressed. It reports false if the compression failed.
-func (c *compressedLists) await(l *compressedList, s *fairness.Seat) bool {
-	c.mu.Lock()
-	l.used = time.Now()
-	c.mu.Unlock()
+func (c *compressedLists) getLocked(key listKey, state fanout.Identity) *compressedList {
+	if l, ok := c.known.Get(key); ok && l.state == state {
+		return l
+	}
+	return nil
+}
+
+// await waits until a list is compressed. It reports false if the compression failed.
+func (l *compressedList) await(s *fairness.Seat) bool {
 	select {
 	case <-l.donec:
 	default:
@@ -89,24 +102,19 @@ func (c *compressedLists) add(
 	by account.Source, s *fairness.Seat, key listKey, state fanout.Identity, x extent, items exchange.BodySlices,
 ) *compressedList {
 	c.mu.Lock()
-	if l := c.lists[key]; l != nil && l.state == state {
+	if l := c.getLocked(key, state); l != nil {
 		c.mu.Unlock()
-		if c.await(l, s) {
+		if l.await(s) {
 			return l
 		}
 		return compressed(c.ledger, by, s, x, items)
 	}
-	now := time.Now()
-	c.sweepLocked(now.Add(-compressedFor))
-	if c.lists == nil {
-		c.lists = make(map[listKey]*compressedList)
-	}
-	l := &compressedList{by: by, state: state, extent: x, donec: make(chan struct{}), used: now}
-	c.lists[key] = l
+	l := &compressedList{began: time.Now(), state: state, extent: x, donec: make(chan struct{})}
+	c.known.PutFor(by, key, l, l.began, compressedFor)
 	c.mu.Unlock()
 
 	l.failed = true // in case of a panic: the other reads then compress for themselves
-	defer c.keep(key, l)
+	defer c.keep(by, key, l)
 	if made := compressed(c.ledger, by, s, x, items); made != nil {
 		l.items, l.held, l.failed = made.items, made.held, false
 		return l
@@ -130,55 +138,16 @@ func compressed(ledger *account.Ledger, by account.Source, s *fairness.Seat, x e
 	return l
 }
 
-// keep ends the wait of other reads for l. If l has failed, keep forgets it.
-func (c *compressedLists) keep(key listKey, l *compressedList) {
+// keep ends the wait of other reads for l, and keeps it for a while, unless it has failed or is too long.
+func (c *compressedLists) keep(by account.Source, key listKey, l *compressedList) {
 	close(l.donec)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.lists[key] != l:
-	case l.failed:
-		delete(c.lists, key)
-	default:
-		l.size = l.items.Len()
-		c.shrinkLocked(l.by)
+	known := c.known
+	c.mu.Unlock()
+	if l.failed || l.items.Len() > maxCompressed {
+		known.Put(key, nil, l.began, 0)
+		return
 	}
-}
-
-// shrinkLocked forgets the least recently used lists until the others fit: those of a source that has
-// made most of them, when it has made another.
-func (c *compressedLists) shrinkLocked(by account.Source) {
-	for all, own := c.bytesLocked(by); all > maxCompressed; all, own = c.bytesLocked(by) {
-		var oldest listKey
-		var used time.Time
-		for key, l := range c.lists {
-			if l.size > 0 && (own <= maxCompressedOfOne || l.by == by) && (used.IsZero() || l.used.Before(used)) {
-				oldest, used = key, l.used
-			}
-		}
-		delete(c.lists, oldest)
-	}
-}
-
-// bytesLocked returns the size of all lists, and of those that were made for one source.
-func (c *compressedLists) bytesLocked(by account.Source) (all, own int) {
-	for _, l := range c.lists {
-		all += l.size
-		if l.by == by {
-			own += l.size
-		}
-	}
-	return all, own
-}
-
-// sweepLocked forgets the lists that were last used before since.
-func (c *compressedLists) sweepLocked(since time.Time) {
-	maps.DeleteFunc(c.lists, func(_ listKey, l *compressedList) bool { return l.used.Before(since) })
-}
-
-// forget forgets all lists.
-func (c *compressedLists) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.lists)
+	known.PutFor(by, key, l, l.began, compressedFor)
+	known.CallAt(key, l.began.Add(compressedFor), func() { known.Put(key, nil, time.Now(), 0) })
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -36,7 +37,7 @@ func states(t *testing.T, n int) []fanout.Identity {
 // Requests for the same items in the same state share the same bytes. Those of another state are
 // made anew.
 func TestCompressedListsAreShared(t *testing.T) {
-	c := compressedLists{ledger: account.New(account.Limits{})}
+	c := newCompressedLists(account.New(account.Limits{}))
 	state := states(t, 2)
 	key := listKey{filter: "f"}
 	items := exchange.BodySlices{[]byte(strings.Repeat("a", 1000)), []byte("b")}
@@ -72,71 +73,41 @@ func TestCompressedListsAreShared(t *testing.T) {
 		t.Error("got the list of another state")
 	}
 	c.add(account.Source{}, &fairness.Seat{}, key, state[1], extent{}, items)
-	bytes, _ := c.bytesLocked(account.Source{})
-	if old := c.get(&fairness.Seat{}, key, state[0]); old != nil || bytes != got.items.Len() {
-		t.Errorf("the old state's is still there: %v, %d bytes", old != nil, bytes)
+	if c.get(&fairness.Seat{}, key, state[0]) != nil {
+		t.Error("the old state's is still there")
 	}
-}
-
-// The kept lists are bounded. The ones that have not been used for longest are dropped first.
-func TestCompressedListsBounds(t *testing.T) {
-	var c compressedLists
-	state := states(t, 1)[0]
-	c.lists = make(map[listKey]*compressedList)
-	now := time.Now()
-	for i := range 5 {
-		c.lists[listKey{limit: int64(i)}] = &compressedList{state: state, size: maxCompressed / 4,
-			used: now.Add(time.Duration(i) * time.Second)}
-	}
-	left := func(when string, lists int) {
-		t.Helper()
-		if len(c.lists) != lists {
-			t.Errorf("%s: %d lists are left, want %d", when, len(c.lists), lists)
-		}
-	}
-	c.mu.Lock()
-	c.shrinkLocked(account.Source{})
-	if left("beyond the bound", 4); c.lists[listKey{}] != nil {
-		t.Error("the oldest is left")
-	}
-	c.sweepLocked(now.Add(3 * time.Second))
-	left("asked for since", 2)
-	c.mu.Unlock()
 	c.forget()
-	left("memory is short", 0)
+	if c.get(&fairness.Seat{}, key, state[1]) != nil {
+		t.Error("a list is there when memory is short")
+	}
 }
 
-// Lists that were made for one source do not push out those of others, once they are most.
-func TestCompressedListsShares(t *testing.T) {
-	c := compressedLists{lists: make(map[listKey]*compressedList)}
-	state, now := states(t, 1)[0], time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sources := [2]account.Source{{Name: "ann"}, {Name: "eve"}}
-	for i := range 30 {
-		l := &compressedList{by: sources[min(i/3, 1)], state: state, size: maxCompressed / 8, used: now.Add(time.Duration(i))}
-		c.lists[listKey{limit: int64(i)}] = l
-		c.shrinkLocked(l.by)
-	}
-	if all, ann := c.bytesLocked(sources[0]); ann != maxCompressed*3/8 || all != maxCompressed {
-		t.Errorf("%d bytes of ann, %d in all", ann, all)
-	}
-	for i := range 3 {
-		if c.lists[listKey{limit: int64(i)}] == nil {
-			t.Errorf("list %d of ann is forgotten", i)
+// A list is not kept for long.
+func TestCompressedListsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, state := newCompressedLists(account.New(account.Limits{})), states(t, 1)[0]
+		c.add(account.Source{}, &fairness.Seat{}, listKey{}, state, extent{}, exchange.BodySlices{[]byte("a")})
+		if time.Sleep(compressedFor - 1); c.known.Len() != 1 {
+			t.Error("it is not kept")
 		}
-	}
+		if time.Sleep(1); c.get(&fairness.Seat{}, listKey{}, state) != nil {
+			t.Error("it is used after its time")
+		}
+		if synctest.Wait(); c.known.Len() != 0 {
+			t.Error("it is kept after its time")
+		}
+	})
 }
 
 // A source that holds what it may compresses nothing.
 func TestCompressedListsCount(t *testing.T) {
 	ledger := account.New(account.Limits{Each: heldByDeflate})
-	c := compressedLists{ledger: ledger}
+	c := newCompressedLists(ledger)
 	ann, items := account.Source{Name: "ann"}, exchange.BodySlices{[]byte("a")}
 	state := states(t, 1)[0]
 	holds := ledger.Open(ann, account.Answers, nil)
 	holds.Set(1)
-	if c.add(ann, &fairness.Seat{}, listKey{}, state, extent{}, items) != nil || len(c.lists) != 0 {
+	if c.add(ann, &fairness.Seat{}, listKey{}, state, extent{}, items) != nil || c.known.Len() != 0 {
 		t.Error("it compresses a list")
 	}
 	if c.add(account.Source{Name: "bob"}, &fairness.Seat{}, listKey{}, state, extent{}, items) == nil {

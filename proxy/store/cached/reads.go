@@ -69,7 +69,7 @@ type Reads struct {
 	crds       *registry.CRDWatcher
 	namespaces *registry.Namespaces
 	passing    *passing
-	compressed compressedLists
+	compressed *compressedLists
 	shared     *sharedlist.Lists // in Tables
 	residents  []*resident
 	log        *slog.Logger
@@ -100,7 +100,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
 		APIs:       registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
 		passing:    newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
-		compressed: compressedLists{ledger: cfg.Ledger},
+		compressed: newCompressedLists(cfg.Ledger),
 		shared:     sharedlist.New(lanes.Spawn),
 		log:        log,
 		ctx:        ctx,

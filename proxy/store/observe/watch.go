@@ -21,9 +21,7 @@ const (
 	tickEvery = time.Second
 	// lastWait is for how many ticks the cache's last events may come after the end of the client's watch.
 	lastWait = 5
-	// lateBy and lateAfter say when an event counts as lost that the cache has passed over: that
-	// many events or ticks afterwards.
-	lateBy    = 64
+	// lateAfter is how many ticks after an event that the cache has passed over the event counts as lost.
 	lateAfter = 10
 	// mostMissing bounds the events that may still come.
 	mostMissing = 256
@@ -59,17 +57,16 @@ type watching struct {
 	last         fanout.Queued   // matched last; the cache's
 	missing      []missing
 
-	ticks            int           // in all
-	matched, counted int           // in all; of these, in the results
-	later            time.Duration // sum for those that are not counted
-	over, refused    bool          // kube-apiserver's stream has ended; the cache can't be followed
+	ticks         int           // in all
+	matched       int           // since count
+	later         time.Duration // sum for those
+	over, refused bool          // kube-apiserver's stream has ended; the cache can't be followed
 }
 
 // missing is an event that kube-apiserver has sent and the cache has passed over.
 type missing struct {
 	version
 	ticks    int  // before
-	matched  int  // before
 	promised bool // the cache has sent a bookmark that says that it came before
 }
 
@@ -376,18 +373,16 @@ func (w *watching) unsubscribe() {
 // restart gives up the comparison for a reason. A new one begins with kube-apiserver's next events.
 func (w *watching) restart(why string) {
 	w.skip(why, len(w.theirs)+len(w.missing))
-	events := []fanout.Queued{w.last}
-	for len(w.theirs) > 0 {
-		events = append(events, w.theirs[0])
-		w.dropTheir()
-	}
-	for _, e := range events {
+	for _, e := range append(w.theirs, w.last) {
 		if e.Len() == 0 { // nothing has matched yet
 			continue
 		}
 		if v, err := w.parse(e); err == nil {
 			w.position = max(w.position, v.rv)
 		}
+	}
+	for len(w.theirs) > 0 {
+		w.dropTheir()
 	}
 	w.unsubscribe()
 	w.ours, w.missing, w.last = nil, nil, fanout.Queued{}
@@ -451,7 +446,7 @@ func (w *watching) passOver(v version, promised bool) {
 		w.lost(w.missing[0])
 		w.missing = w.missing[1:]
 	}
-	w.missing = append(w.missing, missing{v, w.ticks, w.matched, promised})
+	w.missing = append(w.missing, missing{v, w.ticks, promised})
 }
 
 // promise notes a bookmark of the cache.
@@ -484,7 +479,7 @@ func (w *watching) lost(m missing) { w.verdict(Lost, m.key, m.rv, 0) }
 func (w *watching) flush(all bool) {
 	for len(w.missing) > 0 {
 		m := w.missing[0]
-		if !all && w.matched-m.matched < lateBy && w.ticks-m.ticks <= lateAfter {
+		if !all && w.ticks-m.ticks <= lateAfter {
 			return
 		}
 		w.missing = w.missing[1:]
@@ -505,6 +500,6 @@ func (w *watching) verdict(k Kind, key string, server, cache uint64) {
 
 // count adds what was compared to the results.
 func (w *watching) count() {
-	w.observer.results.event(w.read.Resource, w.matched-w.counted, w.later)
-	w.counted, w.later = w.matched, 0
+	w.observer.results.event(w.read.Resource, w.matched, w.later)
+	w.matched, w.later = 0, 0
 }

@@ -139,16 +139,10 @@ type results struct {
 	seconds       map[string]*metrics.FloatCounter // of lists, and of later events
 
 	mu        sync.Mutex
-	report    Report // without Resources, Recent, Lanes and Verdict
-	resources map[string]*resourceSums
-	recent    []Difference // the oldest first
-	lanes     map[any]int  // observed watches of each
-}
-
-// resourceSums are the sums of a ResourceReport.
-type resourceSums struct {
-	ResourceReport
-	later, list, cacheList time.Duration
+	report    Report                     // without Resources, Recent, Lanes and Verdict
+	resources map[string]*ResourceReport // with sums in place of means
+	recent    []Difference               // the oldest first
+	lanes     map[any]int                // observed watches of each
 }
 
 func newResults(set *metrics.Set, held func() float64) *results {
@@ -159,7 +153,7 @@ func newResults(set *metrics.Set, held func() float64) *results {
 		skips:       make(map[string]*metrics.Counter),
 		seconds:     make(map[string]*metrics.FloatCounter),
 		report:      Report{Differences: make(map[Kind]uint64), Skipped: make(map[string]uint64)},
-		resources:   make(map[string]*resourceSums),
+		resources:   make(map[string]*ResourceReport),
 		lanes:       make(map[any]int),
 	}
 	for _, k := range Kinds {
@@ -183,10 +177,10 @@ func newResults(set *metrics.Set, held func() float64) *results {
 const mostResources = 1000
 
 // ofLocked returns the sums of a resource.
-func (r *results) ofLocked(resource string) *resourceSums {
+func (r *results) ofLocked(resource string) *ResourceReport {
 	s := r.resources[resource]
 	if s == nil {
-		s = &resourceSums{ResourceReport: ResourceReport{Resource: resource, Differences: make(map[Kind]uint64)}}
+		s = &ResourceReport{Resource: resource, Differences: make(map[Kind]uint64)}
 		if len(r.resources) < mostResources {
 			r.resources[resource] = s
 		}
@@ -200,21 +194,17 @@ func (r *results) event(resource string, n int, later time.Duration) {
 		return
 	}
 	r.events.Add(n)
-	r.noteLater(observedLaterSeconds, later)
+	by := byCache
+	if later < 0 {
+		by = byServer
+	}
+	r.seconds[observedLaterSeconds+by].Add(later.Abs().Seconds())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Events += uint64(n)
 	s := r.ofLocked(resource)
 	s.Events += uint64(n)
-	s.later += later
-}
-
-func (r *results) noteLater(name string, later time.Duration) {
-	if later >= 0 {
-		r.seconds[name+byCache].Add(later.Seconds())
-	} else {
-		r.seconds[name+byServer].Add(-later.Seconds())
-	}
+	s.LaterSeconds += later.Seconds()
 }
 
 // list counts a list that was compared, and how long it took.
@@ -227,8 +217,8 @@ func (r *results) list(resource string, server, cache time.Duration) {
 	r.report.Lists++
 	s := r.ofLocked(resource)
 	s.Lists++
-	s.list += server
-	s.cacheList += cache
+	s.ListSeconds += server.Seconds()
+	s.CacheListSeconds += cache.Seconds()
 }
 
 // skip counts n events, lists or watches that are not compared.
@@ -297,11 +287,11 @@ func (r *results) all() Report {
 	report.Differences, report.Skipped, report.Lanes = maps.Clone(report.Differences), maps.Clone(report.Skipped), len(r.lanes)
 	report.Resources, report.Recent = []ResourceReport{}, append([]Difference{}, r.recent...)
 	for _, s := range r.resources {
-		of := s.ResourceReport
+		of := *s
 		of.Differences = maps.Clone(of.Differences)
-		of.LaterSeconds = s.later.Seconds() / float64(max(of.Events, 1))
-		of.ListSeconds = s.list.Seconds() / float64(max(of.Lists, 1))
-		of.CacheListSeconds = s.cacheList.Seconds() / float64(max(of.Lists, 1))
+		of.LaterSeconds /= float64(max(of.Events, 1))
+		of.ListSeconds /= float64(max(of.Lists, 1))
+		of.CacheListSeconds /= float64(max(of.Lists, 1))
 		report.Resources = append(report.Resources, of)
 	}
 	slices.SortFunc(report.Resources, func(a, b ResourceReport) int { return cmp.Compare(a.Resource, b.Resource) })

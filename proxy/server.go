@@ -472,7 +472,7 @@ func (s *Server) shutdown(failed bool) {
 	defer cancel()
 	s.cached.AwaitEnds(s.opts.ShutdownTimeout / 2)
 	s.conns.CloseSilent()
-	s.cached.EndWatches()
+	s.cached.Lanes.EndWatches()
 	s.endStreams()
 	select {
 	case <-s.conns.Empty:

@@ -147,9 +147,6 @@ func (c *Reads) Forget() {
 // StopUnused stops the lanes without clients, and returns their number.
 func (c *Reads) StopUnused() int { return c.Lanes.StopUnused() }
 
-// EndWatches ends all watches that are served from a cache. No other begins after that.
-func (c *Reads) EndWatches() { c.Lanes.EndWatches(fanout.Ending{Reason: fanout.ShutDown}) }
-
 // OpenWatches returns the open watches of each consumer.
 func (c *Reads) OpenWatches() map[consumers.Name]consumers.Watches {
 	return c.Watchers.ByConsumer(c.Flusher)

@@ -40,7 +40,6 @@ type laneUse struct {
 	users     int
 	idleSince time.Time          // when the last user left
 	stop      context.CancelFunc // ends the reflector
-	order     uint64             // of the lane's start
 
 	own     bool // the proxy itself uses the lane
 	copied  bool // the lane is a copy

@@ -30,7 +30,7 @@ type Lane struct {
 	lanes      *Lanes
 	metrics    laneMetrics
 	started    time.Time
-	number     uint64 // tells lanes with a selection apart; 0 for others
+	order      uint64 // of the starts of all lanes; tells those with a selection apart
 
 	// Each of these says who owns its fields.
 	filling *filling
@@ -70,12 +70,12 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		filling:    newFilling(),
 		history:    historyBackfill{turn: semaphore.New(1)},
 	}
+	ls.lastLane++
+	l.order = ls.lastLane
 	l.Cache.IndexWith(ls.indexer)
 	l.Log = ls.cfg.Guard.Log.With("resource", l.Resource(), "encoding", l.Representation.String())
 	if l.selects() {
-		ls.lastSelection++
-		l.number = ls.lastSelection
-		l.Log = l.Log.With("selection", l.number)
+		l.Log = l.Log.With("selection", l.order)
 	}
 	l.metrics = newLaneMetrics(l)
 	l.reflector = reflector.New(reflector.Config{

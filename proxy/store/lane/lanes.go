@@ -39,9 +39,8 @@ type Lanes struct {
 	givenUp     map[keptBy]time.Time                          // until when; see keepers.go
 	mistrusted  map[schema.GroupVersionResource]Mistrusted    // see mistrust.go
 
-	namespaces    *fanout.NamespaceLabels // nil until they are followed; see registry.Namespaces
-	lastLane      uint64                  // order of the last lane
-	lastSelection uint64                  // number of the last lane with a selection
+	namespaces *fanout.NamespaceLabels // nil until they are followed; see registry.Namespaces
+	lastLane   uint64                  // order of the last lane
 
 	// aggregated are the versions that another server answers for, with the zero time, and those
 	// that it answered for until just now, with the time before which they have no lanes. See
@@ -166,8 +165,7 @@ func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64, b
 	ls.byKey[key] = l
 	ctx, cancel := context.WithCancel(ls.ctx)
 	l.stop = cancel
-	ls.lastLane++
-	l.order, l.last = ls.lastLane, by
+	l.last = by
 	ls.copiesLocked(key)
 	ls.running.Go(func() {
 		ls.follow(ctx, l)
@@ -354,12 +352,12 @@ func (ls *Lanes) StopUnused() (n int) {
 func (ls *Lanes) EndWaits() { ls.draining.set() }
 
 // EndWatches ends all watches that are served from a cache, and lets no other begin.
-func (ls *Lanes) EndWatches(e fanout.Ending) {
+func (ls *Lanes) EndWatches() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.ctx = nil
 	for _, l := range ls.byKey {
-		l.Cache.Close(e)
+		l.Cache.Close(fanout.Ending{Reason: fanout.ShutDown})
 	}
 }
 

@@ -76,11 +76,11 @@ func (ls *Lanes) Status() []Status {
 	return lanes
 }
 
-// form returns the lane's representation, and the number of a lane with a selection. The selector
+// form returns the lane's representation, and which one it is of those with a selection. The selector
 // itself is not shown, because clients choose it.
 func (l *Lane) form() string {
 	if l.selects() {
-		return fmt.Sprintf("%s selection %d", l.Representation, l.number)
+		return fmt.Sprintf("%s selection %d", l.Representation, l.order)
 	}
 	return l.Representation.String()
 }

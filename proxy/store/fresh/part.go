@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
-	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
@@ -24,30 +22,14 @@ const (
 	mostParts = 64
 	// mostProved bounds the parts that are known to be proved as of one resourceVersion.
 	mostProved = 4096
-	// mostCounted bounds the objects that are looked at to find out how many a part has.
-	mostCounted = 10_000
-	// Beside lists of parts that cost upstream as much as one of the whole collection, reads gather for that:
-	// for gatherParts, or until upstream answers a question, because it will then answer all.
+	// Beside lists of parts that cost upstream as much as one of the whole collection, reads
+	// gather for that: for gatherParts, or until upstream answers a question, because it will then answer all.
 	gatherParts = 20 * time.Millisecond
 )
-
-// parts is what is known of parts of the collection; guarded by Prover.mu.
-type parts struct {
-	lists   map[string]*partList // the latest of each part, by its filter's key, while it is under way
-	objects int                  // whose metadata costs upstream as much as the lists of parts under way
-	proof   fanout.Proof         // of the parts that have been proved as of the newest resourceVersion
-	proved  map[string]struct{}  // their filters' keys
-	turns   semaphore.Semaphore  // of lists of parts
-}
-
-func newParts() parts {
-	return parts{lists: make(map[string]*partList), proved: make(map[string]struct{}), turns: semaphore.New(mostParts)}
-}
 
 // partList is a list of a part of the collection, for all reads that arrived before it began.
 type partList struct {
 	need  Need
-	cost  int
 	began time.Time // zero before; guarded by Prover.mu
 
 	donec  chan struct{} // closed when result and err are set; never sent on
@@ -123,7 +105,7 @@ func (p *Prover) patience(arrived time.Time) time.Duration {
 func (p *Prover) provedPart(rv uint64, need Need) (pr fanout.Proof, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pr = p.parts.proof
+	pr = p.partly
 	if pr.AsOf == rv && pr.Epoch == p.Cache.Epoch() && pr.At == p.Cache.Progress() {
 		_, ok = p.proved[need.key()]
 	}
@@ -133,7 +115,7 @@ func (p *Prover) provedPart(rv uint64, need Need) (pr fanout.Proof, ok bool) {
 // listPart returns a list of what is needed that has begun after a time, or will begin. It is one of the
 // whole collection if there are many others, and nil once the server stops.
 func (p *Prover) listPart(timeout time.Duration, need Need, after time.Time) *partList {
-	l := &partList{need: need, cost: p.cost(need), donec: make(chan struct{})}
+	l := &partList{need: need, donec: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	whole := p.lists[wholeKey]
@@ -142,14 +124,14 @@ func (p *Prover) listPart(timeout time.Duration, need Need, after time.Time) *pa
 			return running
 		}
 	}
-	if whole == nil && p.objects+l.cost > p.Cache.Stats().Objects {
-		l.need, l.cost = Need{}, 0
+	if whole == nil && (p.running+1)*listedPerPart > p.Cache.Stats().Objects {
+		l.need = Need{}
 	}
 	if !p.spawn(func(ctx context.Context) { p.runPart(ctx, timeout, l) }) {
 		return nil
 	}
 	p.lists[l.need.key()] = l
-	p.objects += l.cost
+	p.running++
 	return l
 }
 
@@ -170,7 +152,7 @@ func (p *Prover) runPart(ctx context.Context, timeout time.Duration, l *partList
 	p.count("part", l.err, time.Since(l.began))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.objects -= l.cost
+	p.running--
 	if p.lists[l.need.key()] == l {
 		delete(p.lists, l.need.key())
 	}
@@ -192,35 +174,5 @@ func (p *Prover) gatherPart(ctx context.Context) {
 	case <-said:
 	case <-time.After(wait):
 	case <-ctx.Done():
-	}
-}
-
-// cost returns how many objects' metadata cost upstream as much as a list of what is needed.
-func (p *Prover) cost(need Need) int {
-	cost, looked := listedPerRead, 0
-	p.Cache.Snapshot().Visit(need.Filter, "", func(_ *framing.Object, selected bool) bool {
-		if selected {
-			cost++
-		}
-		looked++
-		return looked < mostCounted
-	})
-	if looked == mostCounted {
-		return p.Cache.Stats().Objects + 1
-	}
-	return cost
-}
-
-// note notes that a part has been proved.
-func (x *parts) note(pr fanout.Proof, key string) {
-	if pr != x.proof {
-		if pr.Epoch == x.proof.Epoch && pr.AsOf < x.proof.AsOf {
-			return
-		}
-		x.proof = pr
-		clear(x.proved)
-	}
-	if len(x.proved) < mostProved {
-		x.proved[key] = struct{}{}
 	}
 }

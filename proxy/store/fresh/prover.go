@@ -13,6 +13,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
+	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -56,7 +57,13 @@ type Prover struct {
 	strayed time.Time     // when upstream was last found ahead, by writes to other resources
 	latest  fanout.Proof  // by a list
 	later   *question     // that reads join which gather; nil if none does
-	parts                 // see part.go
+
+	// See part.go.
+	turns   semaphore.Semaphore  // of lists of parts
+	lists   map[string]*partList // the latest of each part, by its filter's key, while it is under way
+	running int                  // lists under way
+	partly  fanout.Proof         // of the parts that have been proved as of the newest resourceVersion
+	proved  map[string]struct{}  // their filters' keys
 
 	scouts   int       // under way
 	scouted  time.Time // when the last scout began
@@ -78,7 +85,8 @@ func New(r *reflector.Reflector, spawn func(func(context.Context)) bool, spareLi
 		}
 	}
 	return &Prover{
-		Reflector: r, spawn: spawn, spareLists: spareLists, again: make(chan struct{}, 1), parts: newParts(),
+		Reflector: r, spawn: spawn, spareLists: spareLists, again: make(chan struct{}, 1),
+		turns: semaphore.New(mostParts), lists: make(map[string]*partList), proved: make(map[string]struct{}),
 		seconds: r.Series.Set.NewFloatCounter(r.Series.Name(freshnessProofSeconds)),
 	}
 }
@@ -144,7 +152,7 @@ type Need struct {
 // Prove returns a proof of a state at or after the call, made within the time that ctx and timeout
 // allow. It may be in part, of what the read needs.
 func (p *Prover) Prove(ctx context.Context, timeout time.Duration, need Need) (fanout.Proof, error) {
-	if need.Filter != nil && p.Cache.Stats().Objects > 2*listedPerRead {
+	if need.Filter != nil && p.Cache.Stats().Objects > listedPerPart {
 		return p.provePart(ctx, timeout, need)
 	}
 	return p.join(timeout, Need{Little: need.Little}).await(ctx)

@@ -142,7 +142,7 @@ func TestProofsWhileQuiet(t *testing.T) {
 func TestProofsOfParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, true)
-		l.fill(3 * listedPerRead)
+		l.fill(5 * listedPerPart / 2)
 		reads := func(rv uint64, names int, want ...int) { // lists of parts, and other lists
 			t.Helper()
 			asked, lists, parts := len(l.read(&l.asked)), len(l.read(&l.listed)), len(l.read(&l.listedParts))
@@ -177,7 +177,7 @@ func TestProofsOfParts(t *testing.T) {
 func TestPartsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newModelLane(t, true)
-		l.fill((mostParts + 8) * listedPerRead)
+		l.fill((mostParts + 8) * listedPerPart)
 		l.lists.Store(int64(3 * time.Millisecond))
 		rv := l.bump()
 		for i := range mostParts + 4 {
@@ -223,7 +223,7 @@ func TestProofsSimulation(t *testing.T) {
 		t.Run(fmt.Sprintf("spare=%t", spare), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newModelLane(t, spare)
-				l.fill(2 * listedPerRead)
+				l.fill(listedPerPart)
 				l.faults = true
 				ctx, stop := context.WithCancel(t.Context())
 				var world sync.WaitGroup

@@ -35,7 +35,7 @@ func TestListLimit(t *testing.T) {
 
 // A list that gets no seat in time is refused, with 429. A get needs no seat.
 func TestListWithoutSeat(t *testing.T) {
-	l := largeLane(t, 0)
+	l := emptyLane(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := &Reads{ctx: t.Context(), Config: Config{Lane: &lane.Options{FreshnessTimeout: time.Second}}}
 		c.Fairness = fairness.New(t.Context(), 2, fairness.Purpose{Message: "no seat"})

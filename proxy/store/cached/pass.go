@@ -103,9 +103,9 @@ func (c *Reads) passesUnasked(x *exchange.Exchange, r *read) bool {
 
 // passesEasily reports whether an allowed client's page is passed through because kube-apiserver answers
 // it before it proves that the cache is current. Gets are decided earlier; see passesUnasked.
-func (c *Reads) passesEasily(ctx context.Context, r *read) bool {
+func (r *read) passesEasily() bool {
 	return r.Verb == "list" && r.Limit > 0 && !r.Sharded() && r.View == nil && r.current() && r.lane.Synced() &&
-		!r.filledSince() && r.lane.Freshness.Slow() && r.wantsLittle(ctx) && r.passEasily()
+		!r.filledSince() && r.lane.Freshness.Slow() && r.wantsLittle() && r.passEasily()
 }
 
 // passEasily reports whether r may be passed through as one of a few easy reads. r counts until
@@ -224,44 +224,19 @@ func (p *passing) easyLocked(kind easyKind) *easyReads {
 	return e
 }
 
-const (
-	// smallPage is the size, in bytes, up to which a page may pass through because a proof takes longer. It
-	// is 500 objects of 8 KiB. kubectl get -o json begins with such a page.
-	smallPage = 4 << 20
-	// mostSearched and searchTime bound the search for the size of an answer, in objects and in
-	// time. The search is wasted if the answer is large. An answer that takes longer to find counts
-	// as large. Most selectors take 0.1 µs for each object.
-	mostSearched = 10_000
-	searchTime   = 2 * time.Millisecond
-	// searchStep is the number of objects between two checks of the clock.
-	searchStep = 32
-)
+// smallPage is the size, in bytes, up to which a page may pass through because a proof takes longer. It
+// is 500 objects of 8 KiB. kubectl get -o json begins with such a page.
+const smallPage = 4 << 20
 
 // wantsOne reports whether the list is of one name, which at most one object has.
 func (r *read) wantsOne() bool {
 	return r.SelectorName != "" && (r.namespace != "" || !r.info.Namespaced)
 }
 
-// wantsLittle reports whether the page is small in the current cache. If the search exceeds its
-// bounds, the list counts as large.
-func (r *read) wantsLittle(ctx context.Context) bool {
-	if r.wantsOne() {
-		return true
-	}
-	size, selected, searched := 0, int64(0), 0
-	began := time.Now()
-	r.lane.Cache.Snapshot().Visit(r.filter, "", func(o *framing.Object, matches bool) bool {
-		if searched++; searched%searchStep == 0 && (searched > mostSearched || time.Since(began) > searchTime || ctx.Err() != nil) {
-			size = smallPage + 1
-			return false
-		}
-		if matches {
-			size += o.Size()
-			selected++
-		}
-		return size <= smallPage && (r.Limit == 0 || selected < r.Limit)
-	})
-	return size <= smallPage
+// wantsLittle reports whether the page is small, if its objects have the mean size.
+func (r *read) wantsLittle() bool {
+	s := r.lane.Cache.Stats()
+	return r.wantsOne() || min(r.Limit, int64(s.Objects))*s.Bytes <= smallPage*int64(s.Objects)
 }
 
 // vainWait is how long a read has waited that counts as one that has waited in vain. A

@@ -279,7 +279,7 @@ func (c *Reads) prepare(x *exchange.Exchange, r *read) (o request.Outcome) {
 	if o = r.acquire(r.startsLane()); !o.Open() {
 		return o
 	}
-	if c.passesEasily(wait, r) {
+	if r.passesEasily() {
 		return request.PassThrough(request.Cheaper)
 	}
 	r.decided = time.Now()

@@ -18,22 +18,10 @@
 //
 // Thousands of clients may come at once, at a lane that is not filled or at a replica that has just
 // started. kube-apiserver then gets one list for each lane, and never a request for each client
-// that waits. These are the places where a read passes through, and their bounds:
-//
-//	the lane is being filled                 lane.MostThrough lists and watches in all, and as many
-//	                                         gets at a time; if attempts fail and bring nothing, as
-//	                                         many of all kinds at a time (filling in package lane)
-//	a wait has brought nothing: for a        lane.MostThrough of each resource at a time, fairly among
-//	review, discovery, definitions, a lane,  users; then 429 (pass.go in package cached)
-//	a proof, or history
-//	the resource is mistrusted               the same, lists and watches
-//	kube-apiserver answers it as easily      a few of each resource at a time (pass.go in package cached);
-//	                                         gets of a resource without a lane, or while other
-//	                                         resources are written, have no bound
-//	a cache can't answer it                  no bound here. It is known from the request itself, or
-//	                                         from an answer that is remembered, so it waits for
-//	                                         nothing, and reaches kube-apiserver as it would without
-//	                                         the proxy
+// that waits. Where a read passes through, and how many may, is one table (pass.go in package cached), and
+// another for a lane that is being filled (filling in package lane). What a cache can't answer has no bound: that is
+// known from the request itself, or from an answer that is remembered, so such a read waits for nothing, and reaches
+// kube-apiserver as it would without the proxy.
 //
 // The proxy's own requests are shared or bounded as well: reviews (64 at a time), discovery (8),
 // lists of lanes (reflector.ListsAtOnce), proofs and backfills (one for each lane at a time), and

@@ -76,6 +76,4 @@
 // or representation, a Table, indented JSON, or no memory for a lane. So does a read while a
 // review fails, or while it is not known who answers for a group. Then the answer is everything. Of a
 // list the client knows it by the missing shardInfo, and of a watch it does not.
-//
-// Section Herds of package store lists all places where reads pass through.
 package cached

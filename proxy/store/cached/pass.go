@@ -43,7 +43,7 @@ func newPassing(ctx context.Context, mostEasy int, refused *metrics.Counter) *pa
 //	now    easy: a get, or a page of a list that takes long to     passing.mostEasy at a time; and gets beyond
 //	       prove                                                   those while other resources are written
 //	       of a resource that has no lane, gets only               no bound, for lanelessFor
-//	       of a lane that is being filled, or has skipped history  few; see package lane
+//	       of a lane that is being filled                          few; see filling in package lane
 //	       that a cache can't answer                               no bound
 //	later  that have waited in vain, and lists and watches of a    lane.MostThrough at a time, in turns
 //	       resource that is mistrusted

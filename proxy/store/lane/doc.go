@@ -23,12 +23,6 @@
 // read, but one that a sibling replica has filled does. A read that is not proved within
 // --freshness-timeout passes through.
 //
-// Kube-apiserver answers a get as easily as it gives a proof, and a page sooner than it lists a large
-// collection. The first few of those at a time, of each resource, pass through, and the others share proofs.
-//
-// # When upstream fails
-//
-// Clients' streams stay open through all of it; package reflector says what happens upstream. A
-// read that may be stale is served from the cache meanwhile. A read that must be current passes
-// through, or gets a Status of 503 that says when to come back.
+// While upstream fails (package reflector), a read that may be stale is served from the cache, and one that must be
+// current passes through, or gets a Status of 503 that says when to come back.
 package lane

@@ -176,28 +176,16 @@ func ShownAt(now, t time.Time) time.Time { return now.Add(t.Sub(now)).UTC() }
 
 // Health is how a lane is doing, as far as the verdict on a watch needs it.
 type Health struct {
+	reflector.Status
 	Resource    string
-	BrokenSince time.Time // zero while there is a watch upstream
-	Heard       time.Time // when the upstream watch last brought anything
-	LastChange  time.Time // zero for never
-	Changes     uint64    // that upstream has sent
-	Unreachable bool      // kube-apiserver fails its readiness check
-	NoBookmarks bool      // upstream has no bookmarks for the resource
+	Unreachable bool // kube-apiserver fails its readiness check
+	NoBookmarks bool // upstream has no bookmarks for the resource
 }
 
 // HealthOf returns how the lane is doing. unreachable says whether kube-apiserver fails its
 // readiness check.
 func HealthOf(l *Lane, unreachable bool) Health {
-	up := l.reflector.Status()
-	return Health{
-		Resource:    l.Resource(),
-		BrokenSince: up.BrokenSince,
-		Heard:       up.LastHeard,
-		LastChange:  up.LastChange,
-		Changes:     l.Changes(),
-		Unreachable: unreachable,
-		NoBookmarks: l.Collection.Uncached(),
-	}
+	return Health{l.reflector.Status(), l.Resource(), unreachable, l.Collection.Uncached()}
 }
 
 // BrokenFor returns for how long the lane has had no upstream watch.

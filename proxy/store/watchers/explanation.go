@@ -109,7 +109,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but kube-apiserver fails its readiness "+
 				"check. Upstream last sent something of %s: %s.",
-				e.Lane.Resource, before(e.Now, e.Lane.Heard))
+				e.Lane.Resource, before(e.Now, e.Lane.LastHeard))
 		},
 		"Check kube-apiserver and the network to it. watchfan's /readyz and the line \"Upstream is not " +
 			"reachable\" in its log say more. The watch continues when upstream is back.",
@@ -119,7 +119,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything, but the upstream watch of %s has brought "+
 				"neither an event nor a bookmark for %s. kube-apiserver sends a bookmark each minute.",
-				e.Lane.Resource, Short(e.Now.Sub(e.Lane.Heard)))
+				e.Lane.Resource, Short(e.Now.Sub(e.Lane.LastHeard)))
 		},
 		"Check kube-apiserver and everything between it and watchfan: the connection may hang.",
 	},
@@ -138,7 +138,7 @@ var explanations = map[Cause]explanation{
 		func(e *Evidence) string {
 			return fmt.Sprintf("The watch has been sent everything. %s last changed: %s. Upstream last sent "+
 				"something: %s.",
-				e.Lane.Resource, before(e.Now, e.Lane.LastChange), before(e.Now, e.Lane.Heard))
+				e.Lane.Resource, before(e.Now, e.Lane.LastChange), before(e.Now, e.Lane.LastHeard))
 		},
 		"Do nothing: there is nothing to send.",
 	},

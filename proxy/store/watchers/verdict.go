@@ -124,7 +124,7 @@ func (e *Evidence) Cause() Cause {
 		return UpstreamBroken
 	case l.Unreachable:
 		return UpstreamUnreachable
-	case !l.NoBookmarks && e.Now.Sub(l.Heard) > silence:
+	case !l.NoBookmarks && e.Now.Sub(l.LastHeard) > silence:
 		return UpstreamSilent
 	case e.filtered && l.LastChange.After(e.started) && l.LastChange.After(e.State.Selected):
 		return FilteredOut

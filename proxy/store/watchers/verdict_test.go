@@ -9,6 +9,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/store/lane"
+	"github.com/watchfan/watchfan/proxy/store/reflector"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
@@ -114,10 +115,10 @@ func TestCauses(t *testing.T) {
 			e.Lane.BrokenSince = before(time.Millisecond)
 		}, UpToDate, ""},
 		{"kube-apiserver does not answer", func(e *Evidence) { e.Lane.Unreachable = true }, UpstreamUnreachable, ""},
-		{"kube-apiserver says nothing", func(e *Evidence) { e.Lane.Heard = before(2 * time.Minute) },
+		{"kube-apiserver says nothing", func(e *Evidence) { e.Lane.LastHeard = before(2 * time.Minute) },
 			UpstreamSilent, "for 2m0s"},
 		{"kube-apiserver has no bookmarks for it", func(e *Evidence) {
-			e.Lane.Heard = before(2 * time.Minute)
+			e.Lane.LastHeard = before(2 * time.Minute)
 			e.Lane.NoBookmarks = true
 		}, UpToDate, ""},
 		{"upstream is broken, and the client does not read", func(e *Evidence) {
@@ -145,7 +146,7 @@ func TestCauses(t *testing.T) {
 			started: before(time.Minute),
 			State:   fanout.State{Phase: fanout.Live},
 			TCP:     &downstream.TCPInfo{WindowBytes: 60_000, SegmentBytes: 1400, SinceSent: 10, SinceAck: 10},
-			Lane:    lane.Health{Resource: "v1/pods", Heard: before(time.Second), LastChange: before(10 * time.Second)},
+			Lane:    lane.Health{Resource: "v1/pods", Status: reflector.Status{LastHeard: before(time.Second), LastChange: before(10 * time.Second)}},
 		}
 		c.change(e)
 		v := e.Verdict(e.Cause())

@@ -29,10 +29,7 @@ func (c *Reads) state(r *read) (s fanout.Snapshot, o request.Outcome) {
 	if r.ContinueToken != "" {
 		return r.snapshotAt(r.Page.ResourceVersion)
 	}
-	rv, err := parseVersion(r.ResourceVersion)
-	if err != nil {
-		return s, request.PassThrough(request.History)
-	}
+	rv := r.version()
 	ctx, cancel := context.WithTimeout(exchange.WithArrival(c.ctx, r.conn), c.proofWait(r))
 	defer cancel()
 	if !r.Exact() || r.ResourceVersion == "" {
@@ -142,9 +139,8 @@ func (r *read) addState(h *exchange.Header) {
 	h.Add("X-Kubernetes-Resource-Version", strconv.FormatUint(r.lane.Cache.Progress(), 10))
 }
 
-func parseVersion(rv string) (uint64, error) {
-	if rv == "" {
-		return 0, nil
-	}
-	return strconv.ParseUint(rv, 10, 64)
+// version returns the resourceVersion that r asks for, 0 for none. request.Parse has let no other text pass.
+func (r *read) version() uint64 {
+	rv, _ := strconv.ParseUint(r.ResourceVersion, 10, 64)
+	return rv
 }

@@ -119,9 +119,8 @@ func (r *read) acquireTables() (o request.Outcome) {
 		selection = reflector.Selection{Namespace: r.namespace, Labels: r.Labels.String(), Fields: r.Fields.String()}
 		r.filter = fanout.Everything // of all that the lane has
 	}
-	from, _ := parseVersion(r.ResourceVersion) // request.Parse has parsed it
 	var why request.Reason
-	if r.lane, why = r.reads.Lanes.AcquireTables(r.info, r.form, selection, from, r); r.lane == nil {
+	if r.lane, why = r.reads.Lanes.AcquireTables(r.info, r.form, selection, r.version(), r); r.lane == nil {
 		return request.PassThrough(why)
 	}
 	return o

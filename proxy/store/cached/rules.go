@@ -40,11 +40,7 @@ func (r *read) scopeText() string {
 
 // outdated reports whether r resumes from what its client may know in another form than that of its view now.
 func (c *Reads) outdated(x *exchange.Exchange, r *read) bool {
-	if !r.Resumes() || !c.Observer.Changed() {
-		return false
-	}
-	from, err := parseVersion(r.ResourceVersion)
-	return err == nil && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), from)
+	return r.Resumes() && c.Observer.Changed() && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), r.version())
 }
 
 const justChanged = "the view of this client has just changed"

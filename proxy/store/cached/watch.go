@@ -267,9 +267,8 @@ func (c *Reads) compresses(r *read) bool {
 // cache was filled.
 func (c *Reads) serveExpired(x *exchange.Exchange, r *read) request.Outcome {
 	l := r.lane
-	rv, _ := parseVersion(r.ResourceVersion) // subscribe has parsed it
 	id := c.addWatchHeader(x, r, false)
-	event := apistatus.ErrorFrame(l.Encoding, apistatus.Expired(rv, l.Cache.Progress())).Payload(nil)
+	event := apistatus.ErrorFrame(l.Encoding, apistatus.Expired(r.version(), l.Cache.Progress())).Payload(nil)
 	if r.WebSocket {
 		x.Response.Body = exchange.BodySlices{websocket.Message(r.messages(), event), []byte(websocket.CloseNormal)}
 	} else {

@@ -33,10 +33,7 @@ import (
 // that begin with rows, and those whose rows have no objects.
 func (c *Reads) subscribe(ctx context.Context, r *read, want fanout.Request) (*fanout.Subscription, error) {
 	req, l := r.Request, r.lane
-	rv, err := parseVersion(req.ResourceVersion)
-	if err != nil {
-		return nil, err
-	}
+	rv := r.version()
 	sent, initial := req.SendInitialEvents != nil, req.SendInitialEvents != nil && *req.SendInitialEvents
 	tables := r.form.Table != ""
 	if tables {

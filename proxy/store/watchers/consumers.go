@@ -38,9 +38,15 @@ const manyCopies = 2
 
 // copies are the watches of the same on one connection of HTTP/2: informers of one process.
 type copies struct {
-	consumer           consumers.Name
-	client, what       string
+	of                 fault
+	client             string
 	labels, fields, in string
+}
+
+// fault is of a consumer, with the watches of a resource.
+type fault struct {
+	consumer consumers.Name
+	what     string
 }
 
 // ByConsumer returns the open watches of each consumer. It asks all shards.
@@ -50,40 +56,30 @@ func (ws *Register) ByConsumer(flusher *fanout.Flusher) map[consumers.Name]consu
 	for i, w := range open {
 		subs[i] = &w.Sub
 	}
-	all, same := make(map[consumers.Name]consumers.Watches), make(map[copies]int)
+	all := make(map[consumers.Name]consumers.Watches)
+	same, worst := make(map[copies]int), make(map[fault]int)
 	for i, st := range flusher.Inspect(subs, patience) {
 		w := open[i]
 		name, shared := w.Consumer(), w.Shared()
 		if shared == 1 {
-			scope := w.Scope.Value()
-			same[copies{name, w.Conn.RemoteAddr().String(), w.Lane.GVR.GroupResource().String(), scope.Labels,
-				scope.Fields, scope.Namespace + "/" + scope.Name}]++
+			of, scope := fault{name, w.Lane.GVR.GroupResource().String()}, w.Scope.Value()
+			c := copies{of, w.Conn.RemoteAddr().String(), scope.Labels, scope.Fields, scope.Namespace + "/" + scope.Name}
+			same[c]++
+			worst[of] = max(worst[of], same[c])
 		}
 		of := all[name]
 		of.Open++
 		of.Sent[shared] = of.Sent[shared].Plus(delivered(st.Events, st.Bytes, st.Writes))
 		all[name] = of
 	}
-	addCopies(all, same)
-	return all
-}
-
-// addCopies adds the faults, for each resource the worst.
-func addCopies(all map[consumers.Name]consumers.Watches, same map[copies]int) {
-	type of struct {
-		consumer consumers.Name
-		what     string
-	}
-	worst := make(map[of]int)
-	for c, n := range same {
-		if n >= manyCopies {
-			worst[of{c.consumer, c.what}] = max(worst[of{c.consumer, c.what}], n)
+	for f, n := range worst {
+		if n < manyCopies {
+			continue
 		}
-	}
-	for o, n := range worst {
-		w := all[o.consumer]
+		w := all[f.consumer]
 		w.Copies = append(w.Copies,
-			fmt.Sprintf("%d informers for %s: one connection has as many watches of the same", n, o.what))
-		all[o.consumer] = w
+			fmt.Sprintf("%d informers for %s: one connection has as many watches of the same", n, f.what))
+		all[f.consumer] = w
 	}
+	return all
 }

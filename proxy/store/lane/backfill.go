@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/watchfan/watchfan/framing"
@@ -182,25 +182,15 @@ func (l *Lane) objectsAt(ctx context.Context, keys []string, rv uint64) ([]*fram
 	if len(keys) > max(fewNamed, l.Cache.Stats().Objects/perNamed) {
 		return l.Collection.ListAt(ctx, rv, sets.New(keys...).Has)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	found, places := make([][]*framing.Object, len(keys)), semaphore.New(namedAtOnce)
-	var asking sync.WaitGroup
+	found := make([][]*framing.Object, len(keys))
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.SetLimit(namedAtOnce)
 	for i, key := range keys {
-		if places.Acquire(ctx) != nil {
-			break
-		}
-		asking.Go(func() {
-			defer places.Release()
-			var err error
-			if found[i], err = l.Collection.GetAt(ctx, key, rv); err != nil {
-				cancel(err)
-			}
+		asking.Go(func() (err error) {
+			found[i], err = l.Collection.GetAt(ctx, key, rv)
+			return err
 		})
 	}
-	asking.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	return slices.Concat(found...), nil
+	err := asking.Wait()
+	return slices.Concat(found...), err
 }

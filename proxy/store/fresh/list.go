@@ -30,10 +30,11 @@ const (
 	listWait  = time.Second
 )
 
-// startLists has a goroutine list what questions wait for, unless it does.
-func (p *Prover) startLists(timeout time.Duration) {
+// seek makes a question wait for lists, and has a goroutine make them, unless it does or none would be of use.
+func (p *Prover) seek(q *question, timeout time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	q.seeking = true
 	if _, ok := p.nextListLocked(); ok && !p.listing {
 		p.listing = p.spawn(func(ctx context.Context) { p.listAll(ctx, timeout) })
 	}

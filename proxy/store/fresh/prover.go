@@ -412,10 +412,7 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 	if small {
 		return p.proveSmall(ctx)
 	}
-	p.mu.Lock()
-	q.seeking = true
-	p.mu.Unlock()
-	p.startLists(timeout)
+	p.seek(q, timeout)
 	if err := p.await(ctx, timeout, rv); err != nil {
 		return fanout.Proof{}, "watch", p.failed(err)
 	}

@@ -90,7 +90,7 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 	if r.form.Table != "" {
 		return r.acquireTables()
 	}
-	l, why := r.reads.Lanes.Acquire(r.info, r.form, start, r)
+	l, why := r.reads.Lanes.Acquire(r.info, r.laneKey(), start, 0, r)
 	if l == nil {
 		return request.PassThrough(why)
 	}
@@ -111,16 +111,19 @@ func (r *read) acquire(start bool) (o request.Outcome) {
 	return o
 }
 
+// laneKey returns the key of the lane that answers r.
+func (r *read) laneKey() lane.Key { return lane.Key{GVR: r.GVR, Representation: r.form} }
+
 // acquireTables sets the lane and the filter of a watch in Tables, if there is one.
 func (r *read) acquireTables() (o request.Outcome) {
 	var ok bool
-	var selection reflector.Selection
+	key := r.laneKey()
 	if r.filter, ok = fanout.NewFilter(r.namespace, r.Labels, r.selector, nil); !ok || !r.filter.Fixed() {
-		selection = reflector.Selection{Namespace: r.namespace, Labels: r.Labels.String(), Fields: r.Fields.String()}
+		key.Selection = reflector.Selection{Namespace: r.namespace, Labels: r.Labels.String(), Fields: r.Fields.String()}
 		r.filter = fanout.Everything // of all that the lane has
 	}
 	var why request.Reason
-	if r.lane, why = r.reads.Lanes.AcquireTables(r.info, r.form, selection, r.version(), r); r.lane == nil {
+	if r.lane, why = r.reads.Lanes.Acquire(r.info, key, true, r.version(), r); r.lane == nil {
 		return request.PassThrough(why)
 	}
 	return o
@@ -182,7 +185,7 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 		return request.PassThrough(request.Freshness)
 	}
 	r.form = chosen.Representation
-	if !r.startsLane() && !c.Lanes.Started(lane.Key{GVR: r.GVR, Representation: r.form}) {
+	if !r.startsLane() && !c.Lanes.Started(r.laneKey()) {
 		c.passing.passGets(r.GVR, lanelessFor)
 		return request.PassThrough(request.NoLane)
 	}

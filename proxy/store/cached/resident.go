@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/store/registry"
@@ -68,7 +67,7 @@ func (r *resident) start(gvr schema.GroupVersionResource) {
 	c := r.reads
 	info, _ := c.Discovery.Lookup(c.ctx, gvr)
 	info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
-	if l, _ := c.Lanes.Acquire(info, request.Representation{}, true, nil); l != nil {
+	if l, _ := c.Lanes.Acquire(info, lane.Key{GVR: gvr}, true, 0, nil); l != nil {
 		r.lane.Store(l)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
-	"github.com/watchfan/watchfan/proxy/store/reflector"
 )
 
 // user is a source that acquires lanes.
@@ -45,10 +44,13 @@ func keep(t *testing.T, copies int64, f func(*keptLanes)) {
 	})
 }
 
+// keyOf returns the key of the lane of pods in a representation.
+func keyOf(rep request.Representation) Key { return Key{GVR: fillingPods, Representation: rep} }
+
 // watch begins a watch of by on the lane of pods in a representation.
 func (k *keptLanes) watch(by user, rep request.Representation) *Keeper {
 	k.t.Helper()
-	l, why := k.Acquire(upstream.ResourceInfo{GVR: fillingPods}, rep, true, by)
+	l, why := k.Acquire(upstream.ResourceInfo{GVR: fillingPods}, keyOf(rep), true, 0, by)
 	if l == nil {
 		k.t.Fatalf("%s gets no lane: %s", by, why)
 	}
@@ -114,7 +116,7 @@ func TestKeepers(t *testing.T) {
 		k.stopLocked(first.lane)
 		k.mu.Unlock()
 		k.want("the first lane has stopped", "bob lanes")
-		own, _ := k.Acquire(upstream.ResourceInfo{GVR: fillingPods}, inProtobuf, true, nil)
+		own, _ := k.Acquire(upstream.ResourceInfo{GVR: fillingPods}, keyOf(inProtobuf), true, 0, nil)
 		k.want("the proxy itself uses it")
 		k.Release(own)
 		k.StopUnused()
@@ -137,7 +139,7 @@ func TestGivenUp(t *testing.T) {
 			t.Error("not the lane that one source alone kept was given up")
 		}
 		pods := upstream.ResourceInfo{GVR: fillingPods}
-		if l, why := k.Acquire(pods, inProtobuf, true, user("bob")); l != nil || why != request.LaneBound {
+		if l, why := k.Acquire(pods, keyOf(inProtobuf), true, 0, user("bob")); l != nil || why != request.LaneBound {
 			t.Errorf("the source starts the lane again (%q)", why)
 		}
 		k.Leave(second)
@@ -168,10 +170,12 @@ func TestForms(t *testing.T) {
 		start       func(k *keptLanes, i int, by user) (*Lane, request.Reason)
 	}{
 		"forms": {mostFormsOfOne, mostForms, func(k *keptLanes, i int, by user) (*Lane, request.Reason) {
-			return k.Acquire(pods, request.Representation{Metadata: fmt.Sprint("v", i)}, true, by)
+			return k.Acquire(pods, keyOf(request.Representation{Metadata: fmt.Sprint("v", i)}), true, 0, by)
 		}},
 		"selections": {mostSelectionsOfOne, mostSelections, func(k *keptLanes, i int, by user) (*Lane, request.Reason) {
-			return k.AcquireTables(pods, request.Representation{Table: "v1"}, reflector.Selection{Labels: fmt.Sprint("n=", i)}, 0, by)
+			key := keyOf(request.Representation{Table: "v1"})
+			key.Selection.Labels = fmt.Sprint("n=", i)
+			return k.Acquire(pods, key, true, 0, by)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

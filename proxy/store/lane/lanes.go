@@ -106,17 +106,14 @@ func (ls *Lanes) Changes() uint64 { return ls.source.Changes() }
 // IdleTimeout returns how long a resource is still watched upstream after its last client.
 func (ls *Lanes) IdleTimeout() time.Duration { return ls.cfg.Options.IdleTimeout }
 
-// Acquire returns the lane of a resource in a representation, and counts the caller as its user
+// Acquire returns the lane with a key, which is of a resource, and counts the caller as its user
 // until it calls Release, or Leave if the caller has called Keep. It starts the lane if there is none
-// and start is true; the lane then counts for by, until others keep it.
+// and start is true; the lane then counts for by, until others keep it. A lane of Tables that is starting
+// begins at resourceVersion from, unless another client wants to begin earlier; 0 for others.
 //
 // It returns nil, and why, if there is no lane, if the resource has been redefined since the caller
 // looked info up, if an aggregated server answers for it, and once the server stops.
-func (ls *Lanes) Acquire(info upstream.ResourceInfo, rep request.Representation, start bool, by By) (*Lane, request.Reason) {
-	return ls.acquire(info, Key{GVR: info.GVR, Representation: rep}, start, 0, by)
-}
-
-func (ls *Lanes) acquire(info upstream.ResourceInfo, key Key, start bool, from uint64, by By) (*Lane, request.Reason) {
+func (ls *Lanes) Acquire(info upstream.ResourceInfo, key Key, start bool, from uint64, by By) (*Lane, request.Reason) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ctx == nil || ls.defined[info.GVR.GroupResource()] != info.Definition ||

@@ -3,7 +3,6 @@ package lane
 import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/gate/request"
-	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
 )
 
@@ -26,15 +25,6 @@ const (
 	mostSelections      = 256
 	mostSelectionsOfOne = mostSelections / 2
 )
-
-// AcquireTables is Acquire for a watch in Tables from resourceVersion from. The zero selection is
-// the whole resource. A lane that is starting begins at from, unless another client wants to begin
-// earlier.
-func (ls *Lanes) AcquireTables(
-	info upstream.ResourceInfo, rep request.Representation, selection reflector.Selection, from uint64, by By,
-) (*Lane, request.Reason) {
-	return ls.acquire(info, Key{info.GVR, rep, selection}, true, from, by)
-}
 
 // newCache returns the cache for a representation.
 func (ls *Lanes) newCache(rep request.Representation) *fanout.Cache {

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -116,7 +115,7 @@ func (f *follower) open(ctx context.Context) (*lane.Lane, error) {
 	if !info.Watchable {
 		return nil, upstream.ErrNotFound
 	}
-	l, _ := f.lanes.Acquire(info, request.Representation{}, true, nil)
+	l, _ := f.lanes.Acquire(info, lane.Key{GVR: f.resource}, true, 0, nil)
 	if l == nil {
 		return nil, errors.New("there is no room for them, or the server stops")
 	}

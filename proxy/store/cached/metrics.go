@@ -6,7 +6,6 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
-	"github.com/watchfan/watchfan/proxy/store/registry"
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 )
 
@@ -24,7 +23,6 @@ var (
 type Metrics struct {
 	flusher  *fanout.Metrics
 	lanes    *metrics.Set
-	changes  *metrics.Counter // of definitions
 	watchers *watchers.Metrics
 
 	sharedLists     *metrics.Counter
@@ -39,7 +37,6 @@ func NewMetrics(set *metrics.Set) *Metrics {
 	return &Metrics{
 		flusher:  fanout.NewMetrics(set),
 		lanes:    set,
-		changes:  registry.NewChanges(set),
 		watchers: watchers.NewMetrics(set),
 
 		sharedLists:     set.NewCounter(listsShared),

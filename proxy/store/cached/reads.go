@@ -97,7 +97,7 @@ func New(ctx context.Context, cfg Config) *Reads {
 		Flusher:    flusher,
 		encodings:  upstream.NewSupportedEncodings(cfg.Upstream, cfg.Guard),
 		sharding:   upstream.NewSharding(cfg.Upstream, cfg.Guard),
-		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.changes, log),
+		crds:       registry.NewCRDWatcher(lanes, cfg.Discovery, cfg.Metrics.lanes, log),
 		APIs:       registry.NewAggregation(lanes, cfg.Discovery, cfg.Lane.CacheAggregatedGroups, log),
 		passing:    newPassing(ctx, cfg.Options.Tuning.MostAlone, cfg.Metrics.vain),
 		compressed: newCompressedLists(cfg.Ledger),

@@ -62,12 +62,9 @@ type CRDWatcher struct {
 var definitionChanges = exposition.Describe("counter", "watchfan_definition_changes_total",
 	"Changes of the definitions of custom resources. Each change ends the watches of its resource.")
 
-// NewChanges adds the metric of a CRDWatcher to a server's set.
-func NewChanges(set *metrics.Set) *metrics.Counter { return set.NewCounter(definitionChanges) }
-
-// NewCRDWatcher returns a CRDWatcher that follows nothing before the first question. It counts changes.
-func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, changes *metrics.Counter, log *slog.Logger) *CRDWatcher {
-	w := &CRDWatcher{changes: changes, log: log}
+// NewCRDWatcher returns a CRDWatcher that follows nothing before the first question. set gets its metric.
+func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, set *metrics.Set, log *slog.Logger) *CRDWatcher {
+	w := &CRDWatcher{changes: set.NewCounter(definitionChanges), log: log}
 	w.follower = follower{lanes: ls, discovery: discovery, resource: upstream.CRDResource, scan: w.scanLocked,
 		failed: w.unknown, needed: ls.SweepDefinitions, forget: ls.Undefine}
 	return w

@@ -263,7 +263,7 @@ func newModelLane(t *testing.T, spare bool) *modelLane {
 	source := reflector.NewSource(m, nil, func() bool { return false }, set, proxytest.Guard())
 	pods := upstream.ResourceInfo{GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}
 	r := reflector.New(reflector.Config{
-		Collection: source.Collection(pods, request.Representation{}),
+		Collection: source.Collection(pods, request.Representation{}, reflector.Selection{}),
 		Cache:      fanout.NewCache(fanout.Limits{}, fanout.NewFlusher(1, 0, fanout.NewMetrics(set))),
 		Series:     reflector.Series{Set: set, Labels: `resource="pods"`},
 		Log:        proxytest.Guard().Log,

@@ -63,7 +63,7 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 		Key:        key,
 		Cache:      ls.newCache(key.Representation),
 		info:       info,
-		Collection: ls.source.Collection(info, key.Representation).Selected(key.Selection),
+		Collection: ls.source.Collection(info, key.Representation, key.Selection),
 		lanes:      ls,
 		started:    time.Now(),
 		laneUse:    laneUse{keepers: make(map[account.Source]*Keeper)},

@@ -50,8 +50,8 @@ const (
 	listTimeout = time.Minute // for a page of a list, for a watch to begin, or for initial events to go on
 )
 
-// Collection returns the collection of a resource in a representation.
-func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representation) *Collection {
+// Collection returns the collection of a resource in a representation. part is what is watched of Tables.
+func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representation, part Selection) *Collection {
 	path := upstream.CollectionPath(info.GVR)
 	c := &Collection{Representation: rep, info: info, source: s, path: path, part: path}
 	if rep.Metadata == "" && rep.Table == "" {
@@ -59,6 +59,15 @@ func (s *Source) Collection(info upstream.ResourceInfo, rep request.Representati
 	}
 	for _, f := range c.fields {
 		c.FieldLabels = append(c.FieldLabels, f.Label)
+	}
+	if part.Namespace != "" {
+		c.part = c.namespacePath(url.PathEscape(part.Namespace))
+	}
+	if c.Include != "" {
+		c.query += "&includeObject=" + url.QueryEscape(c.Include)
+	}
+	if q := part.query(); q != "" {
+		c.query += "&" + q
 	}
 	return c
 }

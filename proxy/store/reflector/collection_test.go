@@ -76,7 +76,7 @@ func (s *roles) collection(t *testing.T) *Collection {
 		metrics.NewSet(), proxytest.Guard())
 	c := source.Collection(upstream.ResourceInfo{Kind: "ClusterRole", Watchable: true, GVR: schema.GroupVersionResource{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}},
-		request.Representation{Encoding: framing.Protobuf, Metadata: "v1"})
+		request.Representation{Encoding: framing.Protobuf, Metadata: "v1"}, Selection{})
 	if err := c.learn(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package reflector
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -35,20 +34,6 @@ func (s Selection) query() string {
 		pairs = append(pairs, "fieldSelector", s.Fields)
 	}
 	return upstream.Query(pairs...)
-}
-
-// Selected limits what is watched of a collection in Tables, and returns the collection.
-func (c *Collection) Selected(s Selection) *Collection {
-	if s.Namespace != "" {
-		c.part = c.namespacePath(url.PathEscape(s.Namespace))
-	}
-	if c.Include != "" {
-		c.query += "&includeObject=" + url.QueryEscape(c.Include)
-	}
-	if q := s.query(); q != "" {
-		c.query += "&" + q
-	}
-	return c
 }
 
 // tableWatchFactor makes watches in Tables as long as kube-apiserver lets clients' watches last by

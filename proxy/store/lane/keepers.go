@@ -50,7 +50,7 @@ type laneUse struct {
 	kind    account.Kind   // of entry
 }
 
-// keptBy is a lane that a source may not start.
+// keptBy is a lane that a source may not start for a while.
 type keptBy struct {
 	source account.Source
 	key    Key
@@ -135,7 +135,7 @@ func (ls *Lanes) copiesLocked(key Key) {
 // mayKeepLocked reports whether a source may start a lane like key. If there are as many such lanes as
 // there may be, the source that alone keeps most of them loses its newest, so that nobody takes all.
 func (ls *Lanes) mayKeepLocked(key Key, source account.Source) bool {
-	if time.Now().Before(ls.givenUp[keptBy{source, key}]) {
+	if _, gave := ls.givenUp.Get(keptBy{source, key}); gave {
 		return false
 	}
 	within, mostOfAll, mostOfOne := Key.selects, mostSelections, mostSelectionsOfOne
@@ -200,7 +200,7 @@ func (ls *Lanes) count() {
 // surrenderLocked notes that a lane was given up: the source that kept it may not start it again for a
 // while. It returns the source.
 func (ls *Lanes) surrenderLocked(l *Lane) account.Source {
-	ls.givenUp[keptBy{l.counts, l.Key}] = time.Now().Add(memoryQuarantine)
+	ls.givenUp.Put(keptBy{l.counts, l.Key}, struct{}{}, time.Now(), memoryQuarantine)
 	return l.counts
 }
 

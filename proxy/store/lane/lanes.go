@@ -15,6 +15,7 @@ import (
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
+	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
@@ -36,7 +37,7 @@ type Lanes struct {
 	byKey       map[Key]*Lane
 	defined     map[schema.GroupResource]*upstream.Definition // see registry.CRDWatcher; nil is none
 	quarantines map[Key]time.Time                             // until when
-	givenUp     map[keptBy]time.Time                          // until when; see keepers.go
+	givenUp     remember.TTLCache[keptBy, struct{}]           // see keepers.go
 	mistrusted  map[schema.GroupVersionResource]Mistrusted    // see mistrust.go
 
 	namespaces *fanout.NamespaceLabels // nil until they are followed; see registry.Namespaces
@@ -81,7 +82,6 @@ func NewLanes(ctx context.Context, cfg Config) *Lanes {
 		byKey:       make(map[Key]*Lane),
 		defined:     make(map[schema.GroupResource]*upstream.Definition),
 		quarantines: make(map[Key]time.Time),
-		givenUp:     make(map[keptBy]time.Time),
 		mistrusted:  make(map[schema.GroupVersionResource]Mistrusted),
 		aggregated:  make(map[schema.GroupVersion]time.Time),
 	}
@@ -324,7 +324,6 @@ func (ls *Lanes) stopIdle() {
 		return l != nil && l.Synced() || l == nil && time.Since(until) >= ls.IdleTimeout()
 	})
 	maps.DeleteFunc(ls.mistrusted, func(_ schema.GroupVersionResource, m Mistrusted) bool { return !time.Now().Before(m.Until) })
-	maps.DeleteFunc(ls.givenUp, func(_ keptBy, until time.Time) bool { return !time.Now().Before(until) })
 }
 
 // ForgetIndexes gives up the indexes of all lanes.

@@ -138,9 +138,8 @@ func (a *Aggregation) look(gv schema.GroupVersion) (by Server, changing bool) {
 		return ByOthers, false
 	case a.lanes.Outsourced(gv):
 		return byUnknown, true
-	case a.absent || upstream.BuiltIn(gv.Group), registered && a.currentLocked():
-		return ByItself, false
-	case registered && a.lanes.StartedVersion(gv): // what is known may be old
+	case a.absent || upstream.BuiltIn(gv.Group),
+		registered && (a.currentLocked() || a.lanes.StartedVersion(gv)): // what is known of a lane's version may be old
 		return ByItself, false
 	}
 	return byUnknown, a.currentLocked()

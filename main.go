@@ -33,7 +33,7 @@ import (
 
 func main() {
 	root := newRoot()
-	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == plugin.Name {
+	if filepath.Base(os.Args[0]) == plugin.Name {
 		root = plugin.Command()
 	}
 	os.Exit(run(root, os.Args[1:]))

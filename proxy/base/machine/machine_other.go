@@ -2,7 +2,10 @@
 
 package machine
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Cgroup is a control group whose memory is limited. This system has none.
 type Cgroup struct{ Limit int64 }
@@ -18,3 +21,6 @@ func ResidentMemory() (int64, error) { return 0, errors.ErrUnsupported }
 
 // Memory returns 0, because it is not known on this system.
 func Memory() int64 { return 0 }
+
+// ThreadTime returns 0: the processor time of the calling thread is not known.
+func ThreadTime() time.Duration { return 0 }

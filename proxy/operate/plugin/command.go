@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/base/option"
@@ -73,14 +74,29 @@ func (c *command) addPodFlags(flags *pflag.FlagSet, namespace, selector string) 
 	flags.StringVarP(&c.selector, "pod-selector", selector, everyPod, "`LABELS` of the pods")
 }
 
+// connect returns a client of the cluster, and its configuration.
+func (c *command) connect() (*rest.Config, dynamic.Interface, error) {
+	cfg, err := c.upstream.Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	bounded, err := boundedClient(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.QPS = -1 // one request after another, and kube-apiserver knows itself what is too much
+	client, err := dynamic.NewForConfigAndClient(cfg, bounded)
+	return cfg, client, err
+}
+
 // run runs a command of package diagnose for one pod after another.
 func (c *command) run(show *cobra.Command, args []string, work func(*cobra.Command, []string) error) error {
 	ctx, stdout := show.Context(), show.OutOrStdout()
-	cfg, err := c.upstream.Config()
+	cfg, client, err := c.connect()
 	if err != nil {
 		return err
 	}
-	pods, err := findPods(ctx, cfg, c.namespace, c.pod, c.selector)
+	pods, err := findPods(ctx, client, c.namespace, c.pod, c.selector)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/watchfan/watchfan/proxy/gate/view"
@@ -101,21 +100,6 @@ func (f *change) run(c *cobra.Command, argument string, leave bool) error {
 		return nil
 	}
 	return sayRestart(c, client, target.Name)
-}
-
-// connect returns a client of the cluster, and its configuration.
-func (c *command) connect() (*rest.Config, dynamic.Interface, error) {
-	cfg, err := c.upstream.Config()
-	if err != nil {
-		return nil, nil, err
-	}
-	bounded, err := boundedClient(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg.QPS = -1 // one request after another, and kube-apiserver knows itself what is too much
-	client, err := dynamic.NewForConfigAndClient(cfg, bounded)
-	return cfg, client, err
 }
 
 // sayRestart says which workloads of a namespace have pods from before.

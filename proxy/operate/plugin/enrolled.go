@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/gate/request"
@@ -40,7 +41,7 @@ func (c *command) newEnrolled() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("list enrolled pods: %w", err)
 			}
-			u, err := c.use(cmd.Context(), cfg)
+			u, err := c.use(cmd.Context(), cfg, client)
 			if err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "watches are unknown: %s\n", request.ShownLines(err.Error()))
 			}
@@ -60,8 +61,8 @@ type use struct {
 }
 
 // use asks the pods of watchfan. It returns nil if it cannot.
-func (c *command) use(ctx context.Context, cfg *rest.Config) (*use, error) {
-	pods, err := findPods(ctx, cfg, c.namespace, c.pod, c.selector)
+func (c *command) use(ctx context.Context, cfg *rest.Config, client dynamic.Interface) (*use, error) {
+	pods, err := findPods(ctx, client, c.namespace, c.pod, c.selector)
 	if err != nil {
 		return nil, err
 	}

@@ -1,23 +1,15 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/rest"
-
-	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"k8s.io/client-go/dynamic"
 )
 
 // everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
@@ -28,12 +20,6 @@ const adminPort = 8002
 
 // mostPods is how many pods are asked one after another.
 const mostPods = 50
-
-const (
-	lookupTimeout = 10 * time.Second
-	maxAnswer     = 64 << 20 // bytes of an answer
-	mostObjects   = 2 << 20  // objects of JSON in it; 5,000 pods have less
-)
 
 // A pod of watchfan.
 type pod struct {
@@ -53,29 +39,33 @@ func names(pods []pod) string {
 
 // findPods returns the running pods of a namespace, "" for all, that a selector matches, and that
 // have a name, if it is given. The error says where it has looked.
-func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector string) ([]pod, error) {
-	path, where := "/api/v1/pods", "any namespace"
+func findPods(ctx context.Context, client dynamic.Interface, namespace, name, selector string) ([]pod, error) {
+	where, chosen := "any namespace", metav1.ListOptions{LabelSelector: selector}
 	if namespace != "" {
-		path, where = "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods", "namespace "+namespace
+		where = "namespace " + namespace
 	}
-	query := url.Values{"labelSelector": {selector}}
 	if name != "" {
-		query.Set("fieldSelector", "metadata.name="+name)
+		chosen.FieldSelector = "metadata.name=" + name
 		where += " with the name " + name
 	}
-	var list podList
-	if err := get(ctx, cfg, path, query, &list); err != nil {
+	list, err := client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(namespace).List(ctx, chosen)
+	if err != nil {
+		hint := ""
 		if namespace == "" {
-			err = fmt.Errorf("%w; -n looks in one namespace", err)
+			hint = "; -n looks in one namespace"
 		}
-		return nil, fmt.Errorf("list the pods of watchfan: %w", err)
+		return nil, fmt.Errorf("list the pods of watchfan: %.500v%s", err, hint)
 	}
 	var pods []pod
-	for _, item := range list.Items {
-		if item.Status.Phase != corev1.PodRunning || item.Metadata.DeletionTimestamp != nil {
+	for _, o := range list.Items {
+		var item corev1.Pod
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &item); err != nil {
+			return nil, fmt.Errorf("list the pods of watchfan: %w", err)
+		}
+		if item.Status.Phase != corev1.PodRunning || item.DeletionTimestamp != nil {
 			continue
 		}
-		p := pod{item.Metadata.Namespace, item.Metadata.Name, adminPort}
+		p := pod{item.Namespace, item.Name, adminPort}
 		if len(validation.IsDNS1123Subdomain(p.name))+len(validation.IsDNS1123Label(p.namespace)) > 0 {
 			return nil, fmt.Errorf("list the pods of watchfan: no pod can have the name %q in a namespace %q", p.name, p.namespace)
 		}
@@ -97,57 +87,4 @@ func findPods(ctx context.Context, cfg *rest.Config, namespace, name, selector s
 			len(list.Items), selector)
 	}
 	return pods, nil
-}
-
-// podList is what is read of a list of pods: of "{}" no more than it needs.
-type podList struct {
-	Items []struct {
-		Metadata struct {
-			Name, Namespace   string
-			DeletionTimestamp *string
-		}
-		Spec struct {
-			Containers []struct {
-				Ports []struct {
-					Name          string
-					ContainerPort uint16
-				}
-			}
-		}
-		Status struct{ Phase corev1.PodPhase }
-	}
-}
-
-// get decodes an answer of kube-apiserver. An error has kube-apiserver's own words.
-func get(ctx context.Context, cfg *rest.Config, path string, query url.Values, v any) error {
-	server, err := upstream.NewUpstream(cfg)
-	if err != nil {
-		return err
-	}
-	defer server.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	resp, err := upstream.GetOwn(ctx, server, path, query.Encode(), "application/json")
-	if err != nil {
-		return fmt.Errorf("%s does not answer: %w", server.Address(), err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(&bounded{ReadCloser: resp.Body, left: maxAnswer})
-	if err != nil {
-		return fmt.Errorf("%s: %w", server.Address(), err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		var status metav1.Status
-		if json.Unmarshal(body, &status) == nil && status.Message != "" {
-			return errors.New(status.Message)
-		}
-		return fmt.Errorf("%s answers %s", server.Address(), resp.Status)
-	}
-	if bytes.Count(body, []byte("{")) > mostObjects {
-		return fmt.Errorf("%s: the answer has more than %d objects of JSON", server.Address(), mostObjects)
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s does not answer as kube-apiserver does: %w", server.Address(), err)
-	}
-	return nil
 }

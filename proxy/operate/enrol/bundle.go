@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 )
 
 // Keys of the ConfigMap.
@@ -71,21 +72,9 @@ type TLSFiles struct{ Cert, CA string }
 
 // valid reports an error if a pod that trusts roots would refuse the tier's certificate.
 func (f TLSFiles) valid(roots *x509.CertPool) error {
-	content, err := os.ReadFile(f.Cert)
+	chain, err := cert.CertsFromFile(f.Cert)
 	if err != nil {
 		return err
-	}
-	var chain []*x509.Certificate
-	for _, c := range certificates(content) {
-		block, _ := pem.Decode(c)
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Cert, err)
-		}
-		chain = append(chain, certificate)
-	}
-	if len(chain) == 0 {
-		return fmt.Errorf("%s has no certificate", f.Cert)
 	}
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {

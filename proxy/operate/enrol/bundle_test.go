@@ -68,7 +68,7 @@ func TestBundle(t *testing.T) {
 	f("the authority between is missing", certificate(between, Host), tier.PEM(), ips, 2, "signed by unknown authority")
 	f("another authority", certificate(other, Host), tier.PEM(), ips, 2, "signed by unknown authority")
 	f("another name", certificate(tier, "other.svc"), tier.PEM(), ips, 2, "valid for other.svc, not "+Host)
-	f("no certificate", key, tier.PEM(), ips, 2, "has no certificate")
+	f("no certificate", key, tier.PEM(), ips, 2, "tls.crt: data does not contain any valid")
 	f("no authority", good, key, ips, 0, "ca.crt has no certificate")
 	f("no Service", good, tier.PEM(), nil, 2, "no ClusterIP")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
@@ -24,13 +25,18 @@ type Admission struct {
 	maxWatches, maxPerUser int // 0 is no limit
 	memory                 *Memory
 	auth                   *auth.Authorizer // identifies users
-	refused                map[rejection]*metrics.Counter
+	refused                map[rejection]*refusals
 	log                    *slog.Logger
 
 	mu      sync.Mutex
 	watches int
 	holders map[holder]*place // of those with a watch
-	logged  map[rejection]time.Time
+}
+
+// refusals are those for one reason: their number, and when one is logged.
+type refusals struct {
+	*metrics.Counter
+	logged rate.Sometimes
 }
 
 // rejection is the reason for which a request was refused. It is a log field and a metric label.
@@ -54,11 +60,10 @@ const mostLarge = 4
 func New(o *Options, m *Memory, auth *auth.Authorizer, set *metrics.Set, log *slog.Logger) *Admission {
 	a := &Admission{
 		maxWatches: o.MaxWatches, maxPerUser: o.MaxWatchesPerUser, memory: m, auth: auth, log: log,
-		refused: make(map[rejection]*metrics.Counter),
-		holders: make(map[holder]*place), logged: make(map[rejection]time.Time),
+		refused: make(map[rejection]*refusals), holders: make(map[holder]*place),
 	}
 	for _, r := range []rejection{rejectedWatches, rejectedUserWatches, rejectedLarge, rejectedMemory, rejectedFilling} {
-		a.refused[r] = apistatus.Rejections(set, string(r))
+		a.refused[r] = &refusals{apistatus.Rejections(set, string(r)), rate.Sometimes{Interval: time.Minute}}
 	}
 	return a
 }
@@ -150,17 +155,14 @@ func (a *Admission) TooManyWaiting(message string) *metav1.Status {
 
 // refuse counts a refusal, and logs at most one a minute for each reason.
 func (a *Admission) refuse(why rejection, message string) *metav1.Status {
-	a.refused[why].Inc()
-	a.mu.Lock()
-	now, watches := time.Now(), a.watches
-	logs := now.Sub(a.logged[why]) >= time.Minute
-	if logs {
-		a.logged[why] = now
-	}
-	a.mu.Unlock()
-	if logs { // without the lock, which every watch takes
+	refused := a.refused[why]
+	refused.Inc()
+	refused.logged.Do(func() {
+		a.mu.Lock()
+		watches := a.watches
+		a.mu.Unlock()
 		a.log.Warn("Refused requests", "reason", string(why), "watches", watches)
-	}
+	})
 	return apistatus.TooManyRequests(message)
 }
 

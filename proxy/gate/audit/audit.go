@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"golang.org/x/time/rate"
 	"gopkg.in/natefinch/lumberjack.v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -100,13 +102,14 @@ type Log struct {
 	writing sync.Mutex // serializes writes; no other lock is taken under it
 	torn    bool       // guarded by writing: the last write failed in the middle of a line
 
-	writers    sync.WaitGroup // requests that write their own events
-	mu         sync.Mutex
-	queue      []*Event
-	bytes      int // size of queue and of the events that Run is writing
-	closed     bool
-	lost       int       // lost events since complained
-	complained time.Time // time of the last log line about lost events
+	lost       atomic.Int64 // events since the last log line about them
+	complaints rate.Sometimes
+
+	writers sync.WaitGroup // requests that write their own events
+	mu      sync.Mutex
+	queue   []*Event
+	bytes   int // size of queue and of the events that Run is writing
+	closed  bool
 }
 
 // NewLog opens the audit log that opts names. It returns nil if opts names none.
@@ -120,7 +123,7 @@ func NewLog(opts *Options, owners *auth.Owners, m *Metrics, log *slog.Logger) (*
 	}
 	return &Log{
 		out: out, mode: opts.AuditLogMode, owners: owners, metrics: m, log: log,
-		wake: make(chan struct{}, 1), donec: make(chan struct{}),
+		wake: make(chan struct{}, 1), donec: make(chan struct{}), complaints: rate.Sometimes{Interval: auditComplaint},
 	}, nil
 }
 
@@ -289,17 +292,8 @@ func (a *Log) count(n int, err error) {
 		return
 	}
 	a.metrics.dropped.Add(n)
-	a.mu.Lock()
-	a.lost += n
-	lost, now := a.lost, time.Now()
-	complains := now.Sub(a.complained) >= auditComplaint
-	if complains {
-		a.lost, a.complained = 0, now
-	}
-	a.mu.Unlock()
-	if complains { // without the lock, which every request takes
-		a.log.Error("Dropped audit events", "events", lost, "err", err)
-	}
+	a.lost.Add(int64(n))
+	a.complaints.Do(func() { a.log.Error("Dropped audit events", "events", a.lost.Swap(0), "err", err) })
 }
 
 var (

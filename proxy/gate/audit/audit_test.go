@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"golang.org/x/time/rate"
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/watchfan/watchfan/fanout"
@@ -73,7 +74,8 @@ func ownersFor(says proxytest.Owners) *auth.Owners {
 func newTestAudit(says proxytest.Owners) (a *Log, f *auditFile, log *bytes.Buffer) {
 	f, log = &auditFile{}, &bytes.Buffer{}
 	a = &Log{out: f, owners: ownersFor(says), metrics: NewMetrics(metrics.NewSet()), log: slog.New(slog.NewTextHandler(log, nil)),
-		wake: make(chan struct{}, 1), donec: make(chan struct{})}
+		complaints: rate.Sometimes{Interval: auditComplaint},
+		wake:       make(chan struct{}, 1), donec: make(chan struct{})}
 	return a, f, log
 }
 

@@ -87,7 +87,6 @@ type budget struct {
 	easy, new    bucket
 	least, reads float64 // a second, of new; 0 is any number
 	grown        time.Time
-	said         time.Time
 }
 
 // newBudget returns the budget of a consumer that is seen for the first time.
@@ -151,19 +150,13 @@ func (c *Consumer) pays(now time.Time) bool {
 // refuse counts a refusal, and logs one in a while.
 func (r *Register) refuse(c *Consumer) *metav1.Status {
 	r.rejected.Inc()
-	now := time.Now()
 	c.mu.Lock()
 	c.counts.all.Rejected++
-	reads := c.budget.reads
-	says := now.Sub(c.budget.said) >= sayEvery
-	if says {
-		c.budget.said = now
-	}
-	faults := c.faultsLocked(now)
+	reads, faults := c.budget.reads, c.faultsLocked(time.Now())
 	c.mu.Unlock()
-	if says {
+	c.limited.Do(func() {
 		r.log.Warn("Limited a new program", "user", c.User, "program", c.Program, "reads", reads, "faults", faults)
-	}
+	})
 	return apistatus.TooManyRequests(fmt.Sprintf("this user and program are new here, and may have %.3g reads a second "+
 		"pass through to kube-apiserver for now", reads))
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/watchfan/watchfan/proxy/gate/request"
 )
 
@@ -17,6 +19,7 @@ type Name struct{ User, Program string }
 type Consumer struct {
 	Name
 	register *Register
+	limited  rate.Sometimes // a refusal is logged
 
 	mu      sync.Mutex
 	first   time.Time // request

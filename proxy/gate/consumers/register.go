@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"golang.org/x/time/rate"
 
 	"github.com/watchfan/watchfan/proxy/base/machine"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
@@ -175,7 +176,8 @@ func (r *Register) keepLocked(n Name) *Consumer {
 		return r.keepLocked(rest)
 	}
 	now := time.Now()
-	c := &Consumer{Name: n, register: r, first: now, budget: r.newBudget(n, now)}
+	c := &Consumer{Name: n, register: r, first: now, budget: r.newBudget(n, now),
+		limited: rate.Sometimes{Interval: sayEvery}}
 	c.counts.turn(now, rateWindow)
 	c.window.turn(now, habitWindow)
 	r.kept[n] = c

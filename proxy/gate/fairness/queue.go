@@ -38,7 +38,6 @@ type Queue struct {
 	held  int
 	flows map[Flow]*flow // those that have a seat or wait for one
 	turns list.List      // of *flow: those that may have one more seat and wait for it, the next one first
-	spare *flow          // memory for the next flow
 }
 
 // Bounds are those of one Queue.
@@ -125,15 +124,11 @@ const (
 
 // flowLocked returns the part of a Flow.
 func (q *Queue) flowLocked(of Flow) *flow {
-	if f := q.flows[of]; f != nil {
-		return f
+	f := q.flows[of]
+	if f == nil {
+		f = &flow{id: of}
+		q.flows[of] = f
 	}
-	f := q.spare
-	if q.spare = nil; f == nil {
-		f = &flow{}
-	}
-	f.id = of
-	q.flows[of] = f
 	return f
 }
 
@@ -204,8 +199,6 @@ func (q *Queue) settleLocked(f *flow) {
 	}
 	if f.held == 0 && f.waits.Len() == 0 {
 		delete(q.flows, f.id)
-		*f = flow{}
-		q.spare = f
 	}
 }
 

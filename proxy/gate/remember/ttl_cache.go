@@ -127,11 +127,6 @@ func (c *TTLCache[K, V]) PutFor(owner account.Source, q K, value V, asked time.T
 		if known.asked.After(asked) {
 			return
 		}
-		if ttl > 0 && known.owner == owner && known.timer == nil && c.Size == nil { // often: it is only renewed
-			known.value, known.asked, known.expires, known.used = value, asked, asked.Add(ttl), false
-			c.recent.MoveToFront(c.byQuestion[q])
-			return
-		}
 		c.forgetLocked(c.byQuestion[q])
 	}
 	if ttl <= 0 {

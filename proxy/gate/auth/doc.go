@@ -22,7 +22,7 @@
 //	review_queue.go         known clients and strangers among the reviews, which take turns (package fairness)
 //	known_tokens.go         tokens that kube-apiserver has accepted lately
 //	token_owner.go          a token's owner, for the audit log and limits
-//	source.go               which identities are one user: in limits, in accounts, among turns
+//	source.go               which identities are one user, in limits, accounts and turns, and which groups it is in
 //	watch_grant.go          open watches are reviewed again, and revoked; the next one relies on that
 //	certificate_recheck.go  open watches end with their certificates
 //	impersonate.go          Impersonate-* headers of users that the proxy impersonates itself

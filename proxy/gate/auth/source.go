@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
@@ -86,20 +87,14 @@ func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok 
 	if key, ok = NamedKey(id); ok {
 		return key, true
 	}
-	w := a.Owners.Of(id)
-	exchange.Waits(ctx)
-	select {
-	case <-w.donec:
-	case <-ctx.Done():
+	switch w := a.Owners.Of(id); {
+	case !w.awaited(ctx), w.user == nil && !w.nobody:
 		return UserKey{token: tokenQuestion(id)}, true
-	}
-	switch {
 	case w.nobody:
 		return UserKey{}, false
-	case w.user == nil:
-		return UserKey{token: tokenQuestion(id)}, true
+	default:
+		return UserKey{Name: w.user.Name}, true
 	}
-	return UserKey{Name: w.user.Name}, true
 }
 
 // FlowOf tells users apart whose requests share processors, or kube-apiserver's patience. Each token is
@@ -120,3 +115,32 @@ func FlowOf(id Identity, from net.Addr) fairness.Flow {
 
 // SourceOf returns a client's address, as the source of a stranger's reviews.
 func SourceOf(x *exchange.Exchange) netip.Prefix { return account.AddressOf(x.Conn.RemoteAddr()) }
+
+// HasGroup reports whether a user is known to be in one of some groups: by its certificate, or by what its
+// service account implies, if kube-apiserver has accepted the token. Nobody is asked.
+func (a *Authorizer) HasGroup(id Identity, groups []string) bool {
+	var of []string
+	if id.User != nil {
+		of = id.User.Groups
+	} else if namespace, _, ok := serviceAccount(id.ShownName()); ok && a.queue.tokens.Known(id) {
+		of = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
+	}
+	return share(of, groups)
+}
+
+// share reports whether two lists of groups have one in common.
+func share(a, b []string) bool {
+	return slices.ContainsFunc(a, func(group string) bool { return slices.Contains(b, group) })
+}
+
+// InGroups is HasGroup that asks kube-apiserver for the owner of a token, until ctx ends.
+func (a *Authorizer) InGroups(ctx context.Context, id Identity, groups []string) bool {
+	if a.HasGroup(id, groups) {
+		return true
+	}
+	if id.Kind != KindToken {
+		return false
+	}
+	w := a.Owners.Of(id)
+	return w.awaited(ctx) && w.user != nil && share(w.user.Groups, groups)
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 const (
@@ -59,6 +60,17 @@ type Owner struct {
 func (w *Owner) Wait() (user *UserInfo, unknown string) {
 	<-w.donec
 	return w.user, w.unknown
+}
+
+// awaited waits until the owner is known, and reports false if ctx ends before.
+func (w *Owner) awaited(ctx context.Context) bool {
+	exchange.Waits(ctx)
+	select {
+	case <-w.donec:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Of returns the owner of the token that id brings, or the proxy's own user, without waiting for

@@ -108,10 +108,7 @@ var (
 
 // Wrong says what is wrong with a name.
 func (n Name) Wrong() string {
-	if !dnsLabel.MatchString(string(n)) {
-		return "is no name: give lower-case letters, digits and dashes, at most 63"
-	}
-	return ""
+	return option.Like(dnsLabel, "is no name: give lower-case letters, digits and dashes, at most 63")(string(n))
 }
 
 // Wrong says what is wrong with a path of Keep.
@@ -145,18 +142,13 @@ func (w Where) Wrong() string {
 
 // Wrong says what is wrong with the name of an annotation.
 func (a Annotation) Wrong() string {
-	if !annotation.MatchString(string(a)) {
-		return "is no name of an annotation: give one, for example kubectl.kubernetes.io/last-applied-configuration"
-	}
-	return ""
+	return option.Like(annotation, "is no name of an annotation: give one, for example "+
+		"kubectl.kubernetes.io/last-applied-configuration")(string(a))
 }
 
 // Wrong says what is wrong with the name of a resource.
 func (r Resource) Wrong() string {
-	if !resourceName.MatchString(string(r)) {
-		return "is no resource: give plural names such as nodes or deployments.apps"
-	}
-	return ""
+	return option.Like(resourceName, "is no resource: give plural names such as nodes or deployments.apps")(string(r))
 }
 
 // Wrong says what is wrong with a selector.

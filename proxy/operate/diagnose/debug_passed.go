@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -38,10 +37,11 @@ type PassedStatus struct {
 // passedList returns the passed-through watches that q selects. A query for a state, a verdict or a
 // lag selects none, because watchfan does not know those of a watch that it passes through.
 func passedList(open []*passthrough.Watch, q watchersQuery, now time.Time) PassedList {
+	ofServed := q.state != "" || q.reason != "" || q.minLagEvents > 0 || q.minLagBytes > 0
 	list := PassedList{Total: len(open), Reasons: make(map[request.Reason]int), Watchers: []PassedStatus{}}
 	for _, w := range open {
 		s := passedStatus(w, now)
-		if !q.matchesPassed(s, now) {
+		if ofServed || !q.matches(s.Asker, s.AgeSeconds.Duration()) {
 			continue
 		}
 		list.Matching++
@@ -70,16 +70,6 @@ func passedStatus(w *passthrough.Watch, now time.Time) PassedStatus {
 		Started:    lane.ShownAt(now, w.Started),
 		AgeSeconds: downstream.InSeconds(now.Sub(w.Started)),
 	}
-}
-
-func (q *watchersQuery) matchesPassed(s PassedStatus, now time.Time) bool {
-	return q.state == "" && q.reason == "" && q.minLagEvents == 0 && q.minLagBytes == 0 &&
-		(q.user == "" || q.user == s.User) &&
-		strings.Contains(s.UserAgent, q.userAgent) &&
-		(q.resource == "" || q.resource == s.Resource || q.resource == path.Base(s.Resource)) &&
-		(q.namespace == "" || q.namespace == s.Namespace) &&
-		(strings.Contains(s.LabelSelector, q.selector) || strings.Contains(s.FieldSelector, q.selector)) &&
-		s.AgeSeconds.Duration() >= q.minAge
 }
 
 // Counts lists how many watches have each reason, the most first.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,17 +142,15 @@ func stateName(st *fanout.State) string {
 	return "Unknown"
 }
 
-// matches reports whether w matches the parameters that the register can answer. The others need an
-// inspection of the watch; see list.
-func (q *watchersQuery) matches(w *watchers.Watcher, now time.Time) bool {
-	scope := w.Scope.Value()
-	return (q.user == "" || q.user == w.User.Value()) &&
-		strings.Contains(w.UserAgent.Value(), q.userAgent) &&
-		(q.resource == "" || q.resource == w.Lane.GVR.Resource || q.resource == w.Lane.Resource()) &&
-		(q.namespace == "" || q.namespace == scope.Namespace) &&
-		(strings.Contains(scope.Labels, q.selector) || strings.Contains(scope.Fields, q.selector) ||
-			strings.Contains(scope.Shard, q.selector)) &&
-		now.Sub(w.Started.Time()) >= q.minAge
+// matches reports whether a watch that is so old, its client, and what that asks for, are as the query says. The
+// other parameters need an inspection of the watch; see list.
+func (q *watchersQuery) matches(a Asker, age time.Duration) bool {
+	return (q.user == "" || q.user == a.User) &&
+		strings.Contains(a.UserAgent, q.userAgent) &&
+		(q.resource == "" || q.resource == a.Resource || q.resource == path.Base(a.Resource)) &&
+		(q.namespace == "" || q.namespace == a.Namespace) &&
+		(strings.Contains(a.LabelSelector, q.selector) || strings.Contains(a.FieldSelector, q.selector) ||
+			strings.Contains(a.ShardSelector, q.selector)) && age >= q.minAge
 }
 
 // watcherSorts are the orders of a list. Each begins with the worst, the most or the longest. Words

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 )
@@ -41,11 +40,10 @@ func TestWatchersQueryBytes(t *testing.T) {
 	}
 }
 
-// A passed-through watch is selected by its resource's name, or by that with its group and version.
-func TestPassedQueryResource(t *testing.T) {
-	s := PassedStatus{Asker: Asker{Resource: "apps/v1/deployments"}}
+// A watch is selected by its resource's name, or by that with its group and version.
+func TestQueryResource(t *testing.T) {
 	for resource, want := range map[string]bool{"deployments": true, "apps/v1/deployments": true, "v1/deployments": false} {
-		if got := (&watchersQuery{resource: resource}).matchesPassed(s, time.Now()); got != want {
+		if got := (&watchersQuery{resource: resource}).matches(Asker{Resource: "apps/v1/deployments"}, 0); got != want {
 			t.Errorf("%s: %t", resource, got)
 		}
 	}

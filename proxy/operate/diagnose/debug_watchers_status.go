@@ -96,24 +96,33 @@ type WatcherStatus struct {
 	TCP     *downstream.TCPInfo `json:"tcp,omitempty"`
 }
 
+func askerOf(w *watchers.Watcher) Asker {
+	scope := w.Scope.Value()
+	a := Asker{
+		User:          w.User.Value(),
+		UserAgent:     w.UserAgent.Value(),
+		Client:        w.Conn.RemoteAddr().String(),
+		Resource:      w.Lane.Resource(),
+		Namespace:     scope.Namespace,
+		Name:          scope.Name,
+		LabelSelector: scope.Labels,
+		FieldSelector: scope.Fields,
+		ShardSelector: scope.Shard,
+	}
+	if stream, ok := w.Conn.(exchange.StreamConn); ok {
+		a.Stream = stream.StreamID()
+	}
+	return a
+}
+
 func (w watched) status() WatcherStatus {
-	st, scope, started := &w.e.State, w.w.Scope.Value(), w.w.Started.Time()
+	st, started := &w.e.State, w.w.Started.Time()
 	status := WatcherStatus{
-		ID: w.w.ID,
-		Asker: Asker{
-			User:          w.w.User.Value(),
-			UserAgent:     w.w.UserAgent.Value(),
-			Client:        w.w.Conn.RemoteAddr().String(),
-			Resource:      w.e.Lane.Resource,
-			Namespace:     scope.Namespace,
-			Name:          scope.Name,
-			LabelSelector: scope.Labels,
-			FieldSelector: scope.Fields,
-			ShardSelector: scope.Shard,
-		},
+		ID:              w.w.ID,
+		Asker:           askerOf(w.w),
 		Protocol:        w.w.Protocol.String(),
 		Encoding:        w.w.Lane.Representation.String(),
-		View:            scope.View,
+		View:            w.w.Scope.Value().View,
 		Lean:            w.w.Sub.Lean(),
 		Gzip:            w.w.Gzip,
 		TLS:             w.w.TLS,
@@ -130,9 +139,6 @@ func (w watched) status() WatcherStatus {
 		LagSeconds:      downstream.InSeconds(w.e.Lag()),
 		QueuedBytes:     w.e.Queued(),
 		Reason:          w.why,
-	}
-	if stream, ok := w.w.Conn.(exchange.StreamConn); ok {
-		status.Stream = stream.StreamID()
 	}
 	if !st.ParkedSince.IsZero() {
 		status.ParkedSince = lane.ShownAt(w.e.Now, st.ParkedSince)

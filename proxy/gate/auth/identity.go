@@ -16,6 +16,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
+	"github.com/watchfan/watchfan/proxy/wire/websocket"
 )
 
 // Kind is how a client is authenticated. Logs and metrics say nothing else of an identity.
@@ -131,7 +132,8 @@ func (a *Authenticator) Identify(x *exchange.Exchange) (Identity, *metav1.Status
 	case protocol.bad:
 		return Identity{}, apistatus.Unauthorized()
 	case protocol.token != "":
-		protocol.removeFrom(x)
+		// It is neither sent on twice nor chosen as the subprotocol.
+		x.Header.Set(websocket.ProtocolHeader, strings.Join(protocol.rest, ","))
 		return Identity{Kind: KindToken, Token: protocol.token, Warning: header.warning}, nil
 	case !secure && !header.given && !protocol.given:
 		return Identity{Kind: KindOwn}, nil

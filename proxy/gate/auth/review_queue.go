@@ -54,19 +54,13 @@ func newReviewQueue(tokens *KnownTokens, m *Metrics) *reviewQueue {
 // begin waits until a review of id may begin. The caller calls end after the review. begin returns
 // fairness.ErrRefused at once if too many reviews wait already, and ctx's error if ctx ends first.
 func (q *reviewQueue) begin(ctx context.Context, id Identity) (end func(), err error) {
-	class, source := q.classOf(id)
-	return class.Take(ctx, source)
-}
-
-// classOf returns the class and the source of a review of id.
-func (q *reviewQueue) classOf(id Identity) (*fairness.Queue, fairness.Flow) {
 	switch {
 	case id.Kind == KindOwn:
-		return q.known, fairness.Flow{}
+		return q.known.Take(ctx, fairness.Flow{})
 	case id.User != nil, q.tokens.Known(id):
-		return q.known, FlowOf(id, nil)
+		return q.known.Take(ctx, FlowOf(id, nil))
 	}
-	return q.strangers, fairness.Address(id.From)
+	return q.strangers.Take(ctx, fairness.Address(id.From))
 }
 
 // TooManyReviews tells a client to try again later.

@@ -225,7 +225,9 @@ func (a *Authorizer) Run(ctx context.Context) error {
 				defer pending.Add(-1)
 				if free.Acquire(ctx) == nil {
 					defer free.Release()
-					a.renew(ctx, g)
+					ctx, cancel := context.WithTimeout(ctx, ReviewTimeout)
+					defer cancel()
+					a.answer(ctx, g.question, g.id, g.review)
 				}
 			})
 		}
@@ -276,13 +278,6 @@ func (a *Authorizer) dueGrants(now time.Time, pending int) (due, expired []*gran
 		g.next = a.nextReview(now)
 	}
 	return due, expired
-}
-
-// renew asks a grant's question again.
-func (a *Authorizer) renew(ctx context.Context, g *grant) {
-	ctx, cancel := context.WithTimeout(ctx, ReviewTimeout)
-	defer cancel()
-	a.answer(ctx, g.question, g.id, g.review)
 }
 
 // revokeGrant ends the watches of g, and says why. The log leaves out kube-apiserver's own words

@@ -36,22 +36,12 @@ func websocketTokenOf(x *exchange.Exchange) (t websocketToken) {
 				continue
 			}
 			token, err := base64.RawURLEncoding.DecodeString(encoded)
-			t.bad = t.bad || t.given || err != nil || !plainToken(token)
+			// An Authorization header holds the token as it is. kube-apiserver issues no others.
+			odd := bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+			t.bad = t.bad || t.given || err != nil || odd
 			t.token, t.given = string(token), true
 		}
 	}
 	t.bad = t.bad || t.token != "" && len(t.rest) == 0 // nothing would be left to choose
 	return t
-}
-
-// plainToken reports whether an Authorization header can hold the token as it is. kube-apiserver
-// issues no others.
-func plainToken(token []byte) bool {
-	return !bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f })
-}
-
-// removeFrom leaves only the other subprotocols in the head of x. The token is then in x's identity
-// alone: it is neither sent on twice nor chosen as the subprotocol.
-func (t *websocketToken) removeFrom(x *exchange.Exchange) {
-	x.Header.Set(websocket.ProtocolHeader, strings.Join(t.rest, ","))
 }

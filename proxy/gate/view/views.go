@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -50,12 +51,12 @@ func (vs *Views) Replace(opts *Options) (replaced map[*View]*View) {
 	now := &views{byName: map[string]*View{Lean: before[Lean]}}
 	replaced = make(map[*View]*View)
 	for _, c := range opts.Views {
-		v, was := newView(vs.set, c), before[string(c.Name)]
-		switch {
-		case was != nil && was.Same(v):
-			v = was
-		case was != nil:
-			replaced[was] = v
+		v := before[string(c.Name)]
+		if v == nil || !reflect.DeepEqual(v.config, c) {
+			was := v
+			if v = newView(vs.set, c); was != nil {
+				replaced[was] = v
+			}
 		}
 		now.byName[string(c.Name)] = v
 	}

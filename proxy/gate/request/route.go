@@ -191,14 +191,12 @@ func (req *Request) parseOptions(query url.Values) bool {
 	return req.parseNumbers(query) && req.parseSelectors(query) && req.valid()
 }
 
-// BoolParameter decodes a boolean query parameter. A missing one is false.
+// BoolParameter decodes a boolean query parameter as kube-apiserver does. A missing one is false. Every value except
+// "0" and "false" is true, the empty string included (k8s.io/apimachinery pkg/runtime/conversion.go).
 func BoolParameter(query url.Values, key string) bool {
-	return query.Has(key) && IsTrue(query.Get(key))
+	v := query.Get(key)
+	return query.Has(key) && v != "0" && !strings.EqualFold(v, "false")
 }
-
-// IsTrue decodes a boolean as kube-apiserver does: every value except "0" and "false" is true, the
-// empty string included (k8s.io/apimachinery pkg/runtime/conversion.go).
-func IsTrue(v string) bool { return v != "0" && !strings.EqualFold(v, "false") }
 
 func (req *Request) parseTimeout(s string) bool {
 	if s == "" {

@@ -6,7 +6,7 @@
 //	debug_lanes.go         /debug/lanes
 //	history.go             /debug/history: the last five minutes, sampled
 //	status_page.go         the status page, which reads all of these
-//	top.go, explain.go     the commands; admin_port.go is their client
+//	top.go                 the commands top and explain; admin_port.go is their client
 //
 // It reads lanes, and the registers of the watches that are served (package watchers) and that are
 // passed through. Nothing that serves clients depends on it. Package admin says which clients may see

@@ -1,9 +1,8 @@
 // Package consumers knows who costs what. A consumer ([Name]) is a user and a program: the user whom a credential
 // names, and the user agent without versions. It also bounds what consumers may pass through.
 //
-//	program.go   user agents, shortened
 //	register.go  the consumers: a bounded table, filled where each request ends
-//	consumer.go  one consumer, and counts over windows of time
+//	consumer.go  one consumer, its name without versions, and counts over windows of time
 //	cost.go      the model of processor time
 //	habit.go     what a consumer reads again and again, and which faults that has
 //	budget.go    what may pass through, and whether kube-apiserver suffers

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -129,15 +128,6 @@ func (r *Register) learn(key alias, id auth.Identity, agent string) known {
 		r.aliases[key] = k
 	}
 	return k
-}
-
-// NameOf returns the name of the consumer with a user and a user agent. All nodes are one user: a large cluster has
-// more of them than are told apart.
-func NameOf(user, agent string) Name {
-	if strings.HasPrefix(user, "system:node:") {
-		user = "system:nodes"
-	}
-	return Name{request.Shown(user), ProgramOf(agent)}
 }
 
 // identityHash tells identities apart.

@@ -2,9 +2,8 @@
 // ([Admission]), and gives memory back before the process has none left ([Memory]).
 //
 //	admission.go  the limits on watches, of all users and of one
-//	memory.go     how short memory is, and what is then refused
+//	memory.go     how short memory is, and what is then refused; the account of what is held for clients
 //	relief.go     what is given back, and in which order
-//	ledger.go     the account of what is held for clients, and the log of what was cut
 //
 // It knows users by name, and requests by what they cost. It knows no cache: what can be given back
 // is behind a [Reliever].

@@ -69,7 +69,7 @@ func New(config Config, guard *exchange.Guard) *Port {
 		IdleTimeout:       downstream.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState:         p.connections.note,
-		ErrorLog:          newErrorLog(guard.Log),
+		ErrorLog:          stdlog.New(errorWriter{guard.Log}, "", 0),
 
 		DisableGeneralOptionsHandler: true, // OPTIONS * is checked like every other request
 	}
@@ -94,10 +94,7 @@ func (p *Port) Shutdown() {
 	}
 }
 
-// newErrorLog returns a log for net/http's own lines, which are about single connections. None of
-// them quotes a request.
-func newErrorLog(to *slog.Logger) *stdlog.Logger { return stdlog.New(errorWriter{to}, "", 0) }
-
+// errorWriter logs net/http's own lines, which are about single connections. None of them quotes a request.
 type errorWriter struct{ log *slog.Logger }
 
 func (w errorWriter) Write(line []byte) (int, error) {

@@ -62,8 +62,11 @@ func (t *Table) ReadConfig(name string, content []byte) error {
 	}
 	for _, r := range t.rows {
 		if r.flag.Changed {
-			defer r.keep()()
-			defer func() { delete(t.Places, r.flag.Name) }()
+			given := reflect.ValueOf(r.variable.Interface())
+			defer func() {
+				r.variable.Set(given)
+				delete(t.Places, r.flag.Name)
+			}()
 		}
 	}
 	r := fileReader{name: name, table: t, lines: make(map[string]int)}
@@ -110,7 +113,7 @@ func syntaxError(name string, err error) error {
 // table with the same rows differ.
 func (t *Table) Changed(other *Table) (fields []string) {
 	for i, r := range t.rows {
-		if !r.flagOnly && !reflect.DeepEqual(r.get(), other.rows[i].get()) {
+		if !r.flagOnly && !reflect.DeepEqual(r.variable.Interface(), other.rows[i].variable.Interface()) {
 			fields = append(fields, fileField(r.flag.Name))
 		}
 	}
@@ -218,7 +221,7 @@ func (t *Table) WriteConfig(w io.Writer) error {
 		if r.flagOnly {
 			continue
 		}
-		value := r.get()
+		value := r.variable.Interface()
 		switch value.(type) {
 		case int64, time.Duration, slog.Level:
 			value = short(r.flag.Value.String(), r.flag)

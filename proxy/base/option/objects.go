@@ -20,13 +20,14 @@ func Objects[T any, L interface {
 	~[]T
 	Wrong() string
 }](t *Table, p *L, name, text string) {
-	flag := &pflag.Flag{Name: name, Usage: text, Value: &objectsValue{fileField(name), reflect.ValueOf(p).Elem()}}
-	t.insert(bound(p, flag, nil, func() (facts []fact) {
-		visit(reflect.ValueOf(*p), func(v reflect.Value, wrong string) {
+	list := reflect.ValueOf(p).Elem()
+	flag := &pflag.Flag{Name: name, Usage: text, Value: &objectsValue{fileField(name), list}}
+	t.insert(row{flag: flag, variable: list, standard: reflect.Zero(list.Type()), fileOnly: true, wrong: func() (facts []fact) {
+		visit(list, func(v reflect.Value, wrong string) {
 			facts = append(facts, fact{shown(v.Interface()), wrong})
 		})
 		return facts
-	})).fileOnly = true
+	}})
 }
 
 // checker is a value that can be wrong.

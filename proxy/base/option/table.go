@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -36,12 +37,11 @@ type Table struct {
 type row struct {
 	group    string
 	flag     *pflag.Flag
-	get      func() any              // returns the variable's value
-	reset    func()                  // sets the variable to the default
-	keep     func() (restore func()) // restore sets the variable to its value at the call of keep
-	wrong    func() []fact           // returns the errors in the variable's value
-	flagOnly bool                    // the configuration file has no field for it
-	fileOnly bool                    // it is not one of the flags
+	variable reflect.Value
+	standard reflect.Value // its default
+	wrong    func() []fact // returns the errors in the variable's value
+	flagOnly bool          // the configuration file has no field for it
+	fileOnly bool          // it is not one of the flags
 }
 
 // fact is an error in a value: "is too small: give at least 1".
@@ -139,7 +139,8 @@ func add[T any](t *Table, p *T, bind func(p *T, name string, value T, text strin
 	present := *p
 	bind(p, name, value, text)
 	*p = present
-	return t.insert(bound(p, t.flags.Lookup(name), value, func() []fact { return judge(*p, checks) }))
+	return t.insert(row{flag: t.flags.Lookup(name), variable: reflect.ValueOf(p).Elem(), standard: reflect.ValueOf(value),
+		wrong: func() []fact { return judge(*p, checks) }})
 }
 
 // own returns a function for add that defines a flag with a value of a type of this package.
@@ -151,20 +152,6 @@ func own[T any](t *Table, p *T, v pflag.Value) func(_ *T, name string, value T, 
 			shorthand = name
 		}
 		t.Flags().VarP(v, name, shorthand, text)
-	}
-}
-
-// bound returns a row that is bound to a variable.
-func bound[T any](p *T, f *pflag.Flag, value T, wrong func() []fact) row {
-	return row{
-		flag:  f,
-		get:   func() any { return *p },
-		reset: func() { *p = value },
-		keep: func() (restore func()) {
-			kept := *p
-			return func() { *p = kept }
-		},
-		wrong: wrong,
 	}
 }
 
@@ -189,7 +176,7 @@ func judge[T any](value T, checks []Check[T]) []fact {
 // SetDefaults sets each variable to its default.
 func (t *Table) SetDefaults() {
 	for _, r := range t.rows {
-		r.reset()
+		r.variable.Set(r.standard)
 	}
 }
 

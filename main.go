@@ -75,7 +75,10 @@ func prepare(c *cobra.Command, began *bool) {
 			if c.HasParent() { // serving has stopContext
 				c.SetContext(untilInterrupted())
 			}
-			return work(c, args)
+			if err := work(c, args); err == nil || c.Context().Err() == nil {
+				return err
+			}
+			return errors.New("interrupted")
 		}
 	}
 	for _, below := range c.Commands() {

@@ -50,11 +50,7 @@ func Command() *cobra.Command {
 			return errors.Join(err, c.check())
 		},
 		RunE: func(assess *cobra.Command, _ []string) error {
-			err := c.run(assess.Context(), assess.OutOrStdout(), assess.ErrOrStderr())
-			if assess.Context().Err() != nil {
-				err = errors.New("interrupted: nothing has been assessed")
-			}
-			return err
+			return c.run(assess.Context(), assess.OutOrStdout(), assess.ErrOrStderr())
 		},
 	}
 	var server option.Table

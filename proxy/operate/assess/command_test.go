@@ -142,5 +142,5 @@ func TestLoadBalancer(t *testing.T) {
 	f(0, false, "")
 	f(attempts-1, false, "")
 	f(attempts, false, "two different kube-apiservers")
-	f(0, true, "context canceled") // Command says it in words
+	f(0, true, "context canceled") // main says it in words
 }

@@ -44,11 +44,7 @@ func Command() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(*cobra.Command, []string) error { return c.check() },
 		RunE: func(try *cobra.Command, args []string) error {
-			err := c.run(try.Context(), args[0], try.OutOrStdout(), try.ErrOrStderr())
-			if try.Context().Err() != nil {
-				err = errors.New("interrupted")
-			}
-			return err
+			return c.run(try.Context(), args[0], try.OutOrStdout(), try.ErrOrStderr())
 		},
 	}
 	var server option.Table

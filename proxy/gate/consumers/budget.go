@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/proxy/base/option"
@@ -59,42 +60,21 @@ const (
 	sayEvery = 10 * time.Minute
 )
 
-// bucket is a token bucket.
-type bucket struct {
-	tokens float64
-	at     time.Time
-}
-
-// take takes a token, and reports whether there was one. There are rate a second, and as many as burst seconds
-// bring at most. owes says that tokens that were not there are owed, as many at most: who always wants more
-// than there are gets none.
-func (b *bucket) take(now time.Time, rate float64, owes bool) (ok bool) {
-	most := burst * rate
-	if b.at.IsZero() {
-		b.tokens = most
-	}
-	b.tokens = min(most, b.tokens+rate*max(0, now.Sub(b.at).Seconds()))
-	b.at = now
-	ok = b.tokens >= 1
-	if ok || owes {
-		b.tokens = max(b.tokens-1, -most)
-	}
-	return ok
-}
-
-// budget is what a consumer may have pass through.
+// budget is what a consumer may have pass through. As many reads may come at once as in burst seconds.
 type budget struct {
-	easy, new    bucket
-	least, reads float64 // a second, of new; 0 is any number
+	easy, new    *rate.Limiter // new is nil if reads is 0
+	least, reads float64       // a second, of new; 0 is any number
 	grown        time.Time
 }
 
 // newBudget returns the budget of a consumer that is seen for the first time.
 func (r *Register) newBudget(n Name, now time.Time) budget {
-	if r.opts.NewConsumerReads == 0 || now.Sub(r.started) < learning || !n.single() {
-		return budget{}
+	easy, reads := r.opts.EasyReads, r.opts.NewConsumerReads
+	b := budget{easy: rate.NewLimiter(rate.Limit(easy), burst*easy)}
+	if reads > 0 && now.Sub(r.started) >= learning && n.single() {
+		b.new, b.least, b.reads, b.grown = rate.NewLimiter(rate.Limit(reads), burst*reads), float64(reads), float64(reads), now
 	}
-	return budget{least: float64(r.opts.NewConsumerReads), reads: float64(r.opts.NewConsumerReads), grown: now}
+	return b
 }
 
 // grow doubles the budget each minute, or halves it while kube-apiserver suffers.
@@ -108,6 +88,8 @@ func (b *budget) grow(now time.Time, suffers bool) {
 	} else if b.reads *= 2; b.reads >= enough {
 		b.reads = 0
 	}
+	b.new.SetLimitAt(now, rate.Limit(b.reads))
+	b.new.SetBurstAt(now, int(burst*b.reads))
 }
 
 // Eager reports whether a read may ask kube-apiserver at once: because it passes through although a cache can
@@ -121,8 +103,18 @@ func (c *Consumer) Eager() bool {
 	if estimateClients(&c.clients[0], &c.clients[1]) < ManyClients {
 		return true
 	}
-	// What it asks for beyond its rate is owed. So one that asks for more all the time has none at all.
-	return c.budget.easy.take(time.Now(), float64(c.register.opts.EasyReads), true)
+	return owing(c.budget.easy, time.Now())
+}
+
+// owing takes a token, and reports whether there was one. One that was not there is owed, as many as burst seconds
+// bring at most. So who asks for more all the time has none at all.
+func owing(l *rate.Limiter, now time.Time) bool {
+	r := l.ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait > burst*time.Second {
+		r.CancelAt(now)
+	}
+	return wait == 0
 }
 
 // Admit returns the response to a read that would pass through and exceeds its consumer's budget; nil if it
@@ -144,7 +136,7 @@ func (r *Register) Admit(
 func (c *Consumer) pays(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.budget.reads == 0 || c.budget.new.take(now, c.budget.reads, false)
+	return c.budget.reads == 0 || c.budget.new.AllowN(now, 1)
 }
 
 // refuse counts a refusal, and logs one in a while.

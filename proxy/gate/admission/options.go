@@ -9,19 +9,13 @@ const CgroupMemory = -1
 // leastMemory is the memory that watchfan needs with a few lanes and clients.
 const leastMemory = 64 << 20
 
-// Options are the limits on watches and memory.
+// Options are the limits on watches and memory; see AddTo. What exceeds them is refused with 429.
 type Options struct {
-	// MaxWatches is how many watches may be open at a time, including passed-through ones. More are
-	// refused with 429. 0 is no limit, as in kube-apiserver.
-	MaxWatches int
-	// MaxWatchesPerUser is MaxWatches for one user. It stops broken and malicious clients. A kubelet
-	// has some hundreds of watches, Argo CD thousands, and kube-proxy, one user on all nodes, four on
-	// each of 5,000 nodes. An agent with more watches needs a higher limit.
+	MaxWatches int // 0 is no limit, as in kube-apiserver
+	// MaxWatchesPerUser stops broken and malicious clients. A kubelet has some hundreds of watches, Argo CD
+	// thousands, and kube-proxy, one user on all nodes, four on each of 5,000 nodes.
 	MaxWatchesPerUser int
-	// MemoryLimit is how many bytes of memory may be used. Near it, lanes without clients stop and
-	// none begins, then new watches and lists are refused with 429, then new connections are reset.
-	// CgroupMemory is the container's limit, or half of the machine's memory; 0 is off.
-	MemoryLimit int64
+	MemoryLimit       int64 // bytes; CgroupMemory, or 0 for off; see Memory
 }
 
 // AddTo adds the options to a table.

@@ -11,20 +11,13 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// Options configures the audit log and the rotation of its files.
+// Options configures the audit log and the rotation of its files; see AddTo and Log. The defaults are
+// kube-apiserver's, but for the mode, which is blocking there.
 type Options struct {
-	// AuditLogPath is the file of the audit log. It receives the reads served from a cache and the
-	// requests refused by the proxy, in the form of kube-apiserver's audit log; see Log. "-" is
-	// standard output. Empty means no audit log.
-	AuditLogPath string
-	// AuditLogMode selects what happens if an event cannot be written, or not immediately:
-	// AuditBatch, AuditBlocking or AuditBlockingStrict; see Log. kube-apiserver's default is
-	// blocking.
-	AuditLogMode string
-	// AuditLogMaxAge is the number of days to keep old files. AuditLogMaxBackup is the number of
-	// old files to keep. AuditLogMaxSize is the size in megabytes at which a file is rotated. 0
-	// means no limit. The defaults are kube-apiserver's.
-	AuditLogMaxAge, AuditLogMaxBackup, AuditLogMaxSize int
+	AuditLogPath string // empty: no audit log
+	AuditLogMode string // AuditBatch, AuditBlocking or AuditBlockingStrict
+
+	AuditLogMaxAge, AuditLogMaxBackup, AuditLogMaxSize int // days, files, megabytes; 0 is no limit
 }
 
 func (o *Options) AddTo(t *option.Table) {

@@ -3,12 +3,8 @@
 //
 // The package knows requests and identities. It knows no cache and no upstream.
 //
-// # Audit
-//
 // kube-apiserver's audit log does not contain reads that are served from a cache. --audit-log-path
-// writes them in the same form and with the same reasons. The two logs can be joined: a request has
-// the same auditID in both. Requests that the proxy serves or refuses are in this log only.
-// Requests that pass through are in kube-apiserver's log only, except those passed through in the
-// name of another user, which are in both. See [Log] for what is written when.
-// Reads of a resource that --exclude names pass through and stay in kube-apiserver's log only.
+// writes them in the same form and with the same reasons. A request has the same auditID in both logs.
+// See [Log] for what is written when. Reads of a resource that --exclude names pass through and stay in
+// kube-apiserver's log only.
 package audit

@@ -12,35 +12,23 @@ import (
 const maxAnswerTTL = time.Hour
 
 // Options says how clients are authenticated, and how long kube-apiserver's answers about them are
-// believed.
+// believed. AddTo has the meaning of each. Files are read again when they change.
 type Options struct {
-	// ClientCAFile holds the CAs that sign client certificates, whose subjects are users. It is read
-	// again when it changes. Empty: there are no client certificates.
-	ClientCAFile string
-	// AnonymousAuth passes requests to the secure port that have no credential through to
-	// kube-apiserver, without a credential.
+	ClientCAFile  string
 	AnonymousAuth bool
-	// RequestHeaderClientCAFile holds the CAs that sign the certificates of front proxies, which
-	// name their clients in headers. It is read again when it changes. Empty: there are no front
-	// proxies. RequestHeaderAllowedNames are the common names that they may have. Empty: any.
+
 	RequestHeaderClientCAFile string
 	RequestHeaderAllowedNames []string
-	// These are the headers in which front proxies name a user, its uid and its groups, and the
-	// prefixes of the headers with its extra. They are accepted from front proxies only, and never
-	// forwarded.
+	// These headers are accepted from front proxies only, and never forwarded.
 	RequestHeaderUsernameHeaders, RequestHeaderUIDHeaders      []string
 	RequestHeaderGroupHeaders, RequestHeaderExtraHeadersPrefix []string
 
-	// These are how long the owner of a token is remembered, where kube-apiserver is asked for it at
-	// all (see Owners), and how long kube-apiserver's yes and its no are believed. A client that has
-	// lost a right can still read for as long as a yes is. After a no the client's reads are passed
-	// through. 0 asks for each request. Each is at most maxAnswerTTL.
+	// Each is at most maxAnswerTTL. An owner is remembered where kube-apiserver is asked for it at all (see
+	// Owners). A client that has lost a right can still read for as long as a yes is believed.
 	AuthenticationTokenWebhookCacheTTL       time.Duration
 	AuthorizationWebhookCacheAuthorizedTTL   time.Duration
 	AuthorizationWebhookCacheUnauthorizedTTL time.Duration
-	// AuthorizationRecheckInterval is the time between two reviews of an open watch. A watch ends
-	// when its client may no longer read, or when kube-apiserver has not said yes for six
-	// intervals. From 1s to 1h.
+	// From 1s to 1h.
 	AuthorizationRecheckInterval time.Duration
 }
 

@@ -90,9 +90,7 @@ func NewAuthorizer(
 // Unauthenticated, the caller passes the request through, and kube-apiserver itself answers it. After an error, and at
 // the end of ctx, the decision is neither.
 //
-// Watches rely on the standing yes of their grant too; see standingYes. A watch that resumes shows
-// what an open watch would have shown, so it is believed like one. Any other watch relies on it
-// only if kube-apiserver does not answer.
+// Watches rely on the standing yes of their grant too: see the package's documentation, Reviews.
 func (a *Authorizer) Authorize(ctx context.Context, id Identity, req *request.Request) Decision {
 	switch id.Kind {
 	case KindOwn:
@@ -164,8 +162,7 @@ func (a *Authorizer) ask(ctx context.Context, q Question, id Identity, review []
 	return a.answer(ctx, q, id, review)
 }
 
-// renewUsed has a yes asked for again before its time ends, if it has been used by then. A client
-// that keeps reading so waits for its first review alone.
+// renewUsed has a yes asked for again before its time ends, if it has been used by then.
 func (a *Authorizer) renewUsed(q Question, yes Decision, again func(context.Context) Decision) {
 	soon := yes.asked.Add(a.allowedTTL - a.allowedTTL/renewedPart)
 	a.decisions.known.CallAt(q, soon, func() {

@@ -152,9 +152,8 @@
 // # Fairness
 //
 // Known clients do not wait for strangers. A client is known by a token that kube-apiserver has
-// accepted lately, by a certificate, or by a front proxy. Known clients have slots for reviews of
-// their own (reviewQueue). Known tokens have a connection to kube-apiserver of their own (package
-// upstream).
+// accepted lately, by a certificate, or by a front proxy; see reviewQueue. Known tokens have a connection
+// to kube-apiserver of their own (package upstream).
 //
 // # Warnings
 //

@@ -17,15 +17,10 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// Options are the budgets of consumers.
+// Options are the budgets of consumers; see the package's documentation, Budgets.
 type Options struct {
-	// EasyReads is how many reads a second of one consumer with many clients ask kube-apiserver at once,
-	// although a cache can answer them: they pass through, because kube-apiserver answers as easily, or have a
-	// proof made. The others share a few proofs. 0 is any number.
-	EasyReads int
-	// NewConsumerReads is how many reads a second that no cache can answer a new consumer may begin with. More are
-	// rejected with 429. 0 is any number.
-	NewConsumerReads int
+	EasyReads        int // a second; 0 is any number
+	NewConsumerReads int // a second; 0 is any number
 	// ExemptGroups are groups whose members have no budget, and whose reads get seats first.
 	ExemptGroups []string
 }

@@ -157,7 +157,6 @@ type Read struct {
 	Request  *request.Request
 	ID       auth.Identity
 	Decision auth.Decision // allows the read
-	Arrived  time.Time
 }
 
 // Served records a get or list that has been answered from a cache. If the event cannot be written
@@ -212,7 +211,6 @@ func (a *Log) Refused(x *exchange.Exchange, id auth.Identity, req *request.Reque
 		return
 	}
 	e := a.event(x, id, req, x.Response.Header.Get("Audit-Id"))
-	e.RequestReceivedTimestamp = metav1.NewMicroTime(x.Received)
 	e.Stage, e.code, e.ResponseStatus = stageComplete, int(st.Code), st
 	// kube-apiserver writes this stage alone for a 401 (k8s.io/apiserver
 	// pkg/endpoints/filters/authn_audit.go).
@@ -225,7 +223,6 @@ func (a *Log) Refused(x *exchange.Exchange, id auth.Identity, req *request.Reque
 // read returns the event of a read that is served from a cache.
 func (a *Log) read(x *exchange.Exchange, r Read, auditID string) *Event {
 	e := a.event(x, r.ID, r.Request, auditID)
-	e.RequestReceivedTimestamp = metav1.NewMicroTime(r.Arrived)
 	e.allowed, e.reason = r.Decision.Allowed(), r.Decision.Reason()
 	if id := r.Decision.ReviewID(); id != "" {
 		e.reviews = append(slices.Clip(e.reviews), id)
@@ -237,14 +234,15 @@ func (a *Log) read(x *exchange.Exchange, r Read, auditID string) *Event {
 // request head in memory.
 func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request, auditID string) *Event {
 	e := &Event{
-		StageTimestamp: metav1.NowMicro(),
-		AuditID:        auditID,
-		Verb:           req.Verb,
-		ObjectRef:      objectOf(req),
-		RequestURI:     x.URI(),
-		UserAgent:      strings.Clone(x.Header.Get("User-Agent")),
-		User:           id.User,
-		reviews:        id.Reviews,
+		RequestReceivedTimestamp: metav1.NewMicroTime(x.Received),
+		StageTimestamp:           metav1.NowMicro(),
+		AuditID:                  auditID,
+		Verb:                     req.Verb,
+		ObjectRef:                objectOf(req),
+		RequestURI:               x.URI(),
+		UserAgent:                strings.Clone(x.Header.Get("User-Agent")),
+		User:                     id.User,
+		reviews:                  id.Reviews,
 
 		remote:       x.Conn.RemoteAddr(),
 		forwardedFor: strings.Clone(x.Header.Get("X-Forwarded-For")),

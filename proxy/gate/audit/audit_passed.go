@@ -32,7 +32,7 @@ func (a *Log) Passing(x *exchange.Exchange, id auth.Identity, req *request.Reque
 	auditID := apistatus.AuditID(x)
 	x.Header.Set("Audit-Id", auditID) // kube-apiserver uses it and returns it
 	e := a.event(x, id, req, auditID)
-	e.RequestReceivedTimestamp, e.passed = metav1.NewMicroTime(x.Received), true
+	e.passed = true
 	p = &Passed{a, e}
 	if a.mode == AuditBlockingStrict { // an upstream change cannot be undone if its event is lost
 		if !p.add(stageReceived, 0, nil) {

@@ -93,7 +93,8 @@ func readOf(t testing.TB, id auth.Identity, line string, headers ...string) (*ex
 	if !ok {
 		t.Fatalf("%s is not recognised", line)
 	}
-	return x, Read{Request: req, ID: id, Arrived: time.Now(), Decision: auth.Allow("")}
+	x.Received = time.Now()
+	return x, Read{Request: req, ID: id, Decision: auth.Allow("")}
 }
 
 // TestAuditForm: each line has the form of kube-apiserver's line about the same request (proxy/suites/e2e

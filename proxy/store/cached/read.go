@@ -67,7 +67,7 @@ type read struct {
 
 // audited returns the read as the audit log records it.
 func (r *read) audited() audit.Read {
-	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision, Arrived: r.arrived}
+	return audit.Read{Request: r.Request, ID: r.id, Decision: r.decision}
 }
 
 // flow returns whose turns r takes.

@@ -264,10 +264,7 @@ func (a *Authorizer) granted(q Question) bool {
 // confirmable reports whether kube-apiserver is ready. If it does not say so, confirmable waits for as
 // long as kube-apiserver may need.
 func (a *Authorizer) confirmable(ctx context.Context) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.server.URL("/readyz", "").String(), nil)
-	if err != nil {
-		return false
-	}
+	req := (&http.Request{Method: http.MethodGet, URL: a.server.URL("/readyz", ""), Header: http.Header{}}).WithContext(ctx)
 	resp, err := a.server.DoAs(Identity{Kind: KindOwn}, req)
 	if err != nil {
 		return false

@@ -97,10 +97,8 @@ func (u *use) add(admin string) error {
 }
 
 func count(by map[string]int, client string) {
-	if host, _, err := net.SplitHostPort(client); err == nil {
-		client = host
-	}
-	by[client]++
+	host, _, _ := net.SplitHostPort(client)
+	by[host]++
 }
 
 func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Time) error {

@@ -2,9 +2,9 @@ package view
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -203,18 +203,14 @@ func (p Part) selects() bool {
 }
 
 // wrongValue says why a path to a known field of a resource is none to a value.
-func (r Resource) wrongValue(path string) string {
+func (r Resource) wrongValue(field string) string {
 	m := readMessages()
 	for key, message := range m.resources {
-		gv, plural := key[:strings.LastIndexByte(key, '/')], key[strings.LastIndexByte(key, '/')+1:]
-		group, _, grouped := strings.Cut(gv, "/")
-		if !grouped {
-			group = ""
-		}
-		if !r.names(schema.GroupResource{Group: group, Resource: plural}) {
+		gv, _ := schema.ParseGroupVersion(path.Dir(key))
+		if !r.names(gv.WithResource(path.Base(key)).GroupResource()) {
 			continue
 		}
-		to, err := m.find(message, parsePath(path))
+		to, err := m.find(message, parsePath(field))
 		switch {
 		case err != nil: // a newer API server may know the field
 		case to.within != "":

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -21,12 +20,9 @@ func ResidentMemory() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0, errors.New("/proc/self/statm has no resident pages")
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize()), err
+	var size, resident int64
+	_, err = fmt.Sscan(string(text), &size, &resident)
+	return resident * int64(os.Getpagesize()), err
 }
 
 // Memory returns the memory of this machine in bytes (sysinfo(2)); 0 if it is not known.

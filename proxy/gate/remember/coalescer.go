@@ -77,19 +77,16 @@ func (c *Coalescer[K, V]) joinLocked(key K, timeout time.Duration, fn func(conte
 	c.calls[key] = cl
 	c.running.Go(func() {
 		defer close(cl.donec)
-		defer c.end(key, cl)
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.endLocked(key, cl)
+		}()
 		defer c.Guard.Caught("shared call", nil)
 		cl.value = fn(ctx)
 		cl.failed = false
 	})
 	return cl
-}
-
-// end cancels a call that has returned.
-func (c *Coalescer[K, V]) end(key K, cl *call[V]) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.endLocked(key, cl)
 }
 
 // endLocked cancels a call that has returned or that nobody waits for. Its key may already belong

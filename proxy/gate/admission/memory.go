@@ -13,6 +13,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/base/machine"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // Memory keeps the requests of clients from exhausting the process's memory. Each second it
@@ -116,9 +117,7 @@ func (m *Memory) Run(ctx context.Context, from Reliever) {
 	defer debug.SetMemoryLimit(before)
 	m.log.Info("Limited memory", "limitBytes", m.limit, "reason", m.of)
 	m.relief = relief{from: from, least: m.limit / 100}
-	tick := time.NewTicker(memoryEvery)
-	defer tick.Stop()
-	for failed := false; ; {
+	for ok, failed := true, false; ok; ok = exchange.Sleep(ctx, memoryEvery) {
 		if m.relief.freed {
 			m.relief.freed = false
 			debug.FreeOSMemory()
@@ -131,11 +130,6 @@ func (m *Memory) Run(ctx context.Context, from Reliever) {
 			used = 0
 		}
 		m.look(used)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/semaphore"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // Each open watch is asked about again after --authorization-recheck-interval (by default
@@ -195,20 +196,13 @@ func (a *Authorizer) nextReview(now time.Time) time.Time {
 // Run asks about open watches until ctx ends. The reviews are spread over the interval, because
 // each grant's interval counts from its beginning. Then Run waits for all reviews that are under
 // way, those of Authorize included, and lets no other begin.
-func (a *Authorizer) Run(ctx context.Context) error {
+func (a *Authorizer) Run(ctx context.Context) {
 	defer a.calls.End()
 	var reviews sync.WaitGroup
 	defer reviews.Wait()
 	free := semaphore.New(grantReviews)
 	var pending atomic.Int64 // reviews that are under way, or wait for a place
-	tick := time.NewTicker(a.interval / ticks)
-	defer tick.Stop()
-	for last := time.Now(); ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for last := time.Now(); exchange.Sleep(ctx, a.interval/ticks); {
 		now := time.Now()
 		if now.Sub(last) > a.interval {
 			a.resumeGrants(now)

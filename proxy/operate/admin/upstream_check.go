@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 const (
@@ -42,8 +43,6 @@ func (c *UpstreamCheck) OK() error {
 
 // Run asks until ctx ends, and logs when the answer changes.
 func (c *UpstreamCheck) Run(ctx context.Context) {
-	ticker := time.NewTicker(upstreamCheckInterval)
-	defer ticker.Stop()
 	for first := true; ; first = false {
 		err := c.ask(ctx)
 		if ctx.Err() != nil {
@@ -60,10 +59,8 @@ func (c *UpstreamCheck) Run(ctx context.Context) {
 		case changed:
 			c.log.Info("Upstream is reachable", "address", c.upstream.Address())
 		}
-		select {
-		case <-ctx.Done():
+		if !exchange.Sleep(ctx, upstreamCheckInterval) {
 			return
-		case <-ticker.C:
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/store/watchers"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // Top returns the command watchfan top: it shows the slowest watches of a running watchfan, each
@@ -114,20 +115,14 @@ func (a *adminPort) topLive(ctx context.Context, query url.Values, w io.Writer, 
 		return err
 	}
 	fmt.Fprint(w, "\x1b[2J")
-	tick := time.NewTicker(refresh)
-	defer tick.Stop()
-	for {
+	for ok := true; ok; ok = exchange.Sleep(ctx, refresh) {
 		width, height, err := size()
 		if err != nil || width <= 0 || height <= 0 {
 			width, height = 80, 24
 		}
 		fmt.Fprint(w, "\x1b[H"+a.picture(query, width, height-1)+"\x1b[J") // the last line is the cursor's
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
 	}
+	return nil
 }
 
 // picture returns the lines of top, or why there are none, as many and as much of them as fit. A third

@@ -13,6 +13,7 @@ import (
 
 	"github.com/watchfan/watchfan/proxy/base/option"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 const usage = `watchfan assess estimates what watchfan would change for a cluster. It reads kube-apiserver's metrics
@@ -93,9 +94,7 @@ func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(stderr, "Reading the metrics of %s again in %s.\n", server.Address(), c.pause)
-	select {
-	case <-time.After(c.pause):
-	case <-ctx.Done():
+	if !exchange.Sleep(ctx, c.pause) {
 		return ctx.Err()
 	}
 	after, err := readSame(ctx, server, before)

@@ -148,11 +148,6 @@ func (s *Seat) wait(ctx context.Context, f *flow, w *seatWait, limit time.Durati
 }
 
 func (w *seatWait) await(ctx context.Context, limit time.Duration, left func() bool) error {
-	select {
-	case <-w.granted:
-		return nil
-	default:
-	}
 	var look, late <-chan time.Time
 	if left != nil {
 		look = time.Tick(leftEvery)

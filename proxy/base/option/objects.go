@@ -13,7 +13,7 @@ import (
 
 // Objects adds a setting that only the configuration file has: a list of objects, empty by default.
 // T is a struct of strings, whole numbers, booleans, structs and lists of these, with tags of yaml. A value
-// whose type has a method Wrong is checked: Wrong says what is wrong with it, and "" for nothing. An
+// whose type has a method Wrong is checked when it is read: Wrong says what is wrong with it, and "" for nothing. An
 // unknown field, a field that is given twice, and a value of the wrong type are errors too. An error
 // names the line and the place: line 9: views[0].drop[1].fields[0].
 func Objects[T any, L interface {
@@ -22,42 +22,8 @@ func Objects[T any, L interface {
 }](t *Table, p *L, name, text string) {
 	list := reflect.ValueOf(p).Elem()
 	flag := &pflag.Flag{Name: name, Usage: text, Value: &objectsValue{fileField(name), list}}
-	t.insert(row{flag: flag, variable: list, standard: reflect.Zero(list.Type()), fileOnly: true, wrong: func() (facts []fact) {
-		visit(list, func(v reflect.Value, wrong string) {
-			facts = append(facts, fact{shown(v.Interface()), wrong})
-		})
-		return facts
-	}})
-}
-
-// checker is a value that can be wrong.
-type checker interface{ Wrong() string }
-
-// wrongOf says what is wrong with v itself.
-func wrongOf(v reflect.Value) string {
-	if c, ok := v.Interface().(checker); ok {
-		return c.Wrong()
-	}
-	return ""
-}
-
-// visit calls f with each wrong value in v, the innermost first.
-func visit(v reflect.Value, f func(v reflect.Value, wrong string)) {
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if field := v.Field(i); !field.IsZero() {
-				visit(field, f)
-			}
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			visit(v.Index(i), f)
-		}
-	}
-	if wrong := wrongOf(v); wrong != "" {
-		f(v, wrong)
-	}
+	t.insert(row{flag: flag, variable: list, standard: reflect.Zero(list.Type()), fileOnly: true,
+		wrong: func() []fact { return nil }}) // decode has said it
 }
 
 // objectsValue is a list of objects. A flag can't set it.
@@ -115,12 +81,14 @@ func decode(node *yaml.Node, v reflect.Value, place string) error {
 		}
 		v.SetString(node.Value)
 	}
-	if text := wrongOf(v); text != "" && node.Kind == yaml.ScalarNode {
-		return wrong("%q %s", node.Value, text)
-	} else if text != "" {
-		return wrong("%s", text)
+	checked, ok := v.Interface().(interface{ Wrong() string })
+	if !ok || checked.Wrong() == "" {
+		return nil
 	}
-	return nil
+	if node.Kind == yaml.ScalarNode {
+		return wrong("%q %s", node.Value, checked.Wrong())
+	}
+	return wrong("%s", checked.Wrong())
 }
 
 // decodeFields sets the fields of v to those of an object.

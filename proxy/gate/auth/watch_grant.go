@@ -17,19 +17,12 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// Each open watch is asked about again after --authorization-recheck-interval (by default
-// recheckInterval) and up to a tenth more. At most grantReviews of these reviews are under way. A
-// watch that has got no yes for maxGrantAge intervals ends: kube-apiserver has then failed to
-// answer in five of them.
-//
-// A grant whose last watch has ended stands until its next review is due, and is then forgotten
-// without a review. At most maxStanding grants without a watch stand.
 const (
-	recheckInterval = time.Minute
-	maxGrantAge     = 6
-	grantReviews    = 16
-	ticks           = 60 // of Run in an interval
-	maxStanding     = remember.Most
+	recheckInterval = time.Minute   // between two reviews of an open watch, and up to a tenth more
+	maxGrantAge     = 6             // intervals without a yes, after which a watch ends
+	grantReviews    = 16            // of open watches, under way at most
+	ticks           = 60            // of Run in an interval
+	maxStanding     = remember.Most // grants that no watch has; each stands until its next review is due
 )
 
 // grant is kube-apiserver's permission for the open watches that share one question.

@@ -246,9 +246,6 @@ func (q *Queue) withdraw(f *flow, w *seatWait) bool {
 	return true
 }
 
-// Seats returns the number of seats.
-func (q *Queue) Seats() int { return q.bounds.Seats }
-
 // Held returns the number of seats that are held.
 func (q *Queue) Held() int {
 	q.pool.mu.Lock()

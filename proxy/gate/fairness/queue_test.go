@@ -68,8 +68,8 @@ func TestFairnessBetweenUsers(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			for i := range 50 {
 				time.Sleep(time.Duration(i) * seatTime / 7)
-				if held := f.Held(); held != f.Seats() {
-					t.Errorf("%d of %d seats are held, and somebody waits", held, f.Seats())
+				if held := f.Held(); held != f.bounds.Seats {
+					t.Errorf("%d of %d seats are held, and somebody waits", held, f.bounds.Seats)
 				}
 				began := time.Now()
 				s := f.of("b")
@@ -386,7 +386,7 @@ func TestFairnessAtRandom(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			held[q], each[name], all = held[q]+n, each[name]+n, all+n
-			if all > 5 || held[q] > q.Seats() || each[name] > 2 {
+			if all > 5 || held[q] > q.bounds.Seats || each[name] > 2 {
 				t.Errorf("%d seats are held, %d of one queue, %d of one user", all, held[q], each[name])
 			}
 		}

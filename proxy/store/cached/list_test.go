@@ -38,8 +38,9 @@ func TestListWithoutSeat(t *testing.T) {
 	l := emptyLane(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := &Reads{ctx: t.Context(), Config: Config{Lane: &lane.Options{FreshnessTimeout: time.Second}}}
-		c.Fairness = fairness.New(t.Context(), 2, fairness.Purpose{Message: "no seat"})
-		for i := range c.Fairness.Seats() {
+		const seats = 2
+		c.Fairness = fairness.New(t.Context(), seats, fairness.Purpose{Message: "no seat"})
+		for i := range seats {
 			c.Fairness.Seat(fairness.Token(string(rune('a'+i))), time.Minute, nil, nil).Begin()
 		}
 		serve := func(line string) (served bool, code int32) {

@@ -1,10 +1,8 @@
 package plugin
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 
@@ -123,17 +121,4 @@ func (c *command) run(show *cobra.Command, args []string, work func(*cobra.Comma
 		}))
 	}
 	return errors.Join(errs...)
-}
-
-// ask calls work with the URL of a pod's admin port.
-func ask(ctx context.Context, cfg *rest.Config, p pod, work func(admin string) error) error {
-	t, err := forward(ctx, cfg, p)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		http.DefaultClient.CloseIdleConnections() // diagnose's; otherwise the forwarder waits for them
-		t.close()
-	}()
-	return work(t.url)
 }

@@ -206,7 +206,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Metrics:    cached.NewMetrics(set),
 		Guard:      guard,
 	})
-	s.consumers.Read(consumers.Sources{Watches: s.cached.OpenWatches, Followed: s.cached.Lanes.Changes})
+	s.consumers.Read(s.cached.OpenWatches, s.cached.Lanes.Changes)
 	s.check = admin.NewUpstreamCheck(up, log)
 	s.history = diagnose.NewHistory(s.totals)
 	s.admin = newAdmin(s, guard)

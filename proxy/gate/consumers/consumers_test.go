@@ -170,7 +170,7 @@ func TestHostile(t *testing.T) {
 	guard := proxytest.Guard()
 	r := newRegister(Options{EasyReads: 10, NewConsumerReads: 10})
 	r.auth = auth.NewAuthorizer(nil, tokens, &auth.Options{}, false, auth.NewMetrics(metrics.NewSet()), guard)
-	r.sources = Sources{func() map[Name]Watches { return nil }, func() uint64 { return 0 }}
+	r.Read(func() map[Name]Watches { return nil }, func() uint64 { return 0 })
 	x := proxytest.MustRead(t, "/api/v1/namespaces/ns/pods/a", "User-Agent: x")
 	x.Conn = proxytest.Conn{}
 	req, _ := request.Parse(x)

@@ -55,7 +55,8 @@ type Register struct {
 	log      *slog.Logger
 	started  time.Time
 	rejected *metrics.Counter
-	sources  Sources
+	watches  func() map[Name]Watches // see Read
+	followed func() uint64           // see Read
 
 	mu       sync.RWMutex
 	aliases  map[alias]known
@@ -68,14 +69,11 @@ type Register struct {
 	full    bool // consumers have made way
 }
 
-// Sources are where a Register finds what it does not see itself. Both may be called from any goroutine.
-type Sources struct {
-	Watches  func() map[Name]Watches // the open ones that caches serve
-	Followed func() uint64           // events that kube-apiserver has sent
+// Read tells the register where it finds what it does not see itself: the open watches that caches serve, and how many
+// events kube-apiserver has sent. It is called before Run and Report. Both functions may be called from any goroutine.
+func (r *Register) Read(watches func() map[Name]Watches, followed func() uint64) {
+	r.watches, r.followed = watches, followed
 }
-
-// Read sets the sources. It is called before Run and Report.
-func (r *Register) Read(from Sources) { r.sources = from }
 
 // alias is a credential and a user agent, by their hashes.
 type alias struct{ who, agent uint64 }
@@ -328,7 +326,7 @@ func (r *Register) round(least time.Duration) time.Duration {
 	if began.Sub(r.rounds.at) < least {
 		return 0
 	}
-	r.attribute(r.sources.Watches(), r.sources.Followed(), machine.ProcessorTime(), time.Now())
+	r.attribute(r.watches(), r.followed(), machine.ProcessorTime(), time.Now())
 	r.makeRoom()
 	return time.Since(began)
 }

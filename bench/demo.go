@@ -18,12 +18,12 @@ import (
 )
 
 // runDemo is `bench demo`. It shows one peer under a steady load until Ctrl-C, a line each second.
-func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o := &demoOptions{Options: defaults(), clients: 1000, rate: 50}
-	if err := parseOptions("demo", o, args, stderr); err != nil {
+func runDemo(ctx context.Context, fs *flag.FlagSet, args []string, stdout, stderr io.Writer) error {
+	o := &demoOptions{Options: newOptions()}
+	if err := parseFlags(fs, o, args); err != nil {
 		return err
 	}
-	p := newProgram(stderr)
+	p := newProgram(stderr, nil)
 	p.opts = o.Options
 	p.say = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	d := &demo{program: p, peer: o.Peers[0], clients: int64(o.clients), out: stdout}
@@ -45,9 +45,9 @@ type demoOptions struct {
 }
 
 func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
-	o.addFlags(fs, nil)
-	fs.IntVar(&o.clients, "clients", o.clients, "number of watchers")
-	fs.Float64Var(&o.rate, "rate", o.rate, "updates per second")
+	o.addPrograms(fs)
+	addNumber(fs, &o.clients, "clients", 1000, 1, "number of watchers")
+	fs.Float64Var(&o.rate, "rate", 50, "updates per second")
 	fs.DurationVar(&o.duration, "duration", 0, "duration of the demo; 0 is until Ctrl-C")
 	fs.BoolVar(&o.secure, "tls", false, "watch over TLS, with a bearer token")
 	fs.BoolVar(&o.direct, "direct", false, "watch kube-apiserver itself (over TLS), for comparison")
@@ -55,8 +55,8 @@ func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
 
 // Validate sets the case in Options too.
 func (o *demoOptions) Validate() error {
-	if o.clients < 1 || !(o.rate > 0 && o.rate <= 1e6) || o.duration < 0 {
-		return errors.New("--clients and --rate must be positive, --duration not negative")
+	if !(o.rate > 0 && o.rate <= 1e6) || o.duration < 0 {
+		return errors.New("--rate must be positive, --duration not negative")
 	}
 	o.Peers, o.Clients, o.Rates, o.Parts = []report.Peer{report.WatchfanBare}, []int{o.clients}, []load.Rate{load.Rate(o.rate)}, []string{partTraffic}
 	o.Window, o.Warmup = time.Second, 0

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -18,52 +17,34 @@ import (
 // cluster with its pods and nodes, and the tokens of its accounts.
 type guardBench struct {
 	common
-	Pods   int           // in the cluster
-	Scale  int           // the agents are divided by it
-	Rounds int           // turns of each pattern
-	Window time.Duration // measured time, without and with the agents
-	Flags  []string      // of watchfan
+	Pods, Scale, Rounds int
+	Window              time.Duration
+	Flags               list[string] // of watchfan
 
 	*program
-	stage        *server.Stage
+	stage        server.Stage
 	agent, other string // tokens of users of the dev cluster: one may do everything, one may read
 }
 
-func newGuardBench() *guardBench {
-	return &guardBench{common: commonDefaults(), Pods: 5000, Scale: 10, Rounds: 1, Window: 20 * time.Second, stage: new(server.Stage)}
-}
-
-func (b *guardBench) knobs() knobs {
-	return knobs{
-		{"pods", &b.Pods, 100, math.MaxInt, "pods in the cluster"},
-		{"scale", &b.Scale, 1, 1000, "what the number of agents is divided by"},
-		{"rounds", &b.Rounds, 1, math.MaxInt, "turns of each pattern; results are medians of these rounds"},
-	}
-}
-
 func (b *guardBench) AddFlags(fs *flag.FlagSet) {
-	b.addFlags(fs, b.knobs())
 	b.addOut(fs)
 	b.addOnly(fs)
-	addList(fs, &b.Flags, "watchfan-flags", "`flags` of watchfan", func(s string) (string, error) { return s, nil })
-	fs.DurationVar(&b.Window, "window", b.Window, "measured time, without and with the agents")
+	addNumber(fs, &b.Pods, "pods", 5000, 100, "pods in the cluster")
+	addSetting(fs, &b.Scale, "scale", 10, "what the number of agents is divided by", between(1, 1000))
+	addNumber(fs, &b.Rounds, "rounds", 1, 1, "turns of each pattern; results are medians of these rounds")
+	addList(fs, &b.Flags, "watchfan-flags", nil, "`flags` of watchfan", func(s string) (string, error) { return s, nil })
+	fs.DurationVar(&b.Window, "window", 20*time.Second, "measured time, without and with the agents")
 }
 
 func (b *guardBench) Validate() error {
-	if b.Window < time.Second || b.Scale < 1 || len(b.patterns()) == 0 && len(b.costs()) == 0 {
-		return errors.New("--window must be at least 1s, --scale 1, and --only must match a pattern")
+	if b.Window < time.Second || len(b.patterns()) == 0 && len(b.costs()) == 0 {
+		return errors.New("--window must be at least 1s, and --only must match a pattern")
 	}
-	return b.validate(b.knobs(), true, 4*5000/b.Scale)
+	return b.validate(true, 4*5000/b.Scale)
 }
 
 func (b *guardBench) sections() []*report.Section {
 	return []*report.Section{guardSection(), attributionSection()}
-}
-
-func (b *guardBench) conditions() report.Conditions {
-	c := b.knobs().conditions()
-	c.Add("window", b.Window.String())
-	return c
 }
 
 // guardNodes is the number of Nodes that agents read.
@@ -136,7 +117,7 @@ func (b *guardBench) replay(ctx context.Context, p pattern) error {
 		} else {
 			x.Err = b.stage.Behind(ctx, b.Watchfan, b.Flags, measured)
 		}
-		if err := b.note(ctx, b.stage, "Guard", x); err != nil {
+		if err := b.note(ctx, &b.stage, "Guard", x); err != nil {
 			return err
 		}
 	}
@@ -222,7 +203,7 @@ func (b *guardBench) window(ctx context.Context) (w guardWindow, err error) {
 	if err != nil {
 		return w, err
 	}
-	w.used, err = metered(b.stage, func() error {
+	w.used, err = metered(&b.stage, func() error {
 		asksTable, asksPod := b.others()
 		admin, other := asksTable.Start(ctx, b.stage.Endpoint()), asksPod.Start(ctx, b.stage.Endpoint())
 		err := load.Sleep(ctx, b.Window)

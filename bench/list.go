@@ -6,10 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,46 +20,29 @@ import (
 // that gets no requests is idle, but for the updates, if there are any.
 type listBench struct {
 	common
-	Pods    int           // in the cluster
-	Nodes   int           // that the pods are on, in turn
-	Clients int           // connections, each with one list at a time
-	ByNode  bool          // each client lists the pods of a node
-	Stream  bool          // lists are the initial events of watches
-	Writes  int           // updates a second meanwhile
-	Object  string        // what they update
-	Rounds  int           // turns of each case
-	Window  time.Duration // time after which a client begins no other list
-	Warmup  time.Duration // the same, before the window
+	Pods, Nodes, Clients, Writes, Rounds int
+	ByNode, Stream                       bool
+	Object                               string // that is updated
+	Window, Warmup                       time.Duration
 
 	*program
-	stage     *server.Stage
-	listBytes int // of a list of all in JSON
-}
-
-func newListBench() *listBench {
-	return &listBench{common: commonDefaults(), Pods: 5000, Nodes: 100, Clients: 4, Object: load.ObjectConfigMaps, Rounds: 3,
-		Window: 4 * time.Second, Warmup: time.Second, stage: new(server.Stage)}
-}
-
-func (b *listBench) knobs() knobs {
-	return knobs{
-		{"pods", &b.Pods, 1, math.MaxInt, "pods in the cluster"},
-		{"nodes", &b.Nodes, 1, math.MaxInt, "nodes that the pods are on, in turn"},
-		{"clients", &b.Clients, 1, math.MaxInt, "connections, each with one list at a time"},
-		{"writes", &b.Writes, 0, 1000, "updates per second meanwhile"},
-		{"rounds", &b.Rounds, 1, math.MaxInt, "turns of each case; results are medians of these rounds"},
-	}
+	stage server.Stage
 }
 
 func (b *listBench) AddFlags(fs *flag.FlagSet) {
-	b.addFlags(fs, b.knobs())
 	b.addOut(fs)
 	b.addOnly(fs)
-	fs.BoolVar(&b.ByNode, "by-node", b.ByNode, "each client lists the pods of a node")
-	fs.BoolVar(&b.Stream, "stream", b.Stream, "lists are the initial events of watches, each over a new connection; in JSON alone")
-	fs.StringVar(&b.Object, "write-object", b.Object, "`resource` that is updated: configmaps or pods")
-	fs.DurationVar(&b.Window, "window", b.Window, "measured time of each case")
-	fs.DurationVar(&b.Warmup, "warmup", b.Warmup, "time of each case before the measurement")
+	addNumber(fs, &b.Pods, "pods", 5000, 1, "pods in the cluster")
+	addNumber(fs, &b.Nodes, "nodes", 100, 1, "nodes that the pods are on, in turn")
+	addNumber(fs, &b.Clients, "clients", 4, 1, "connections, each with one list at a time")
+	fs.BoolVar(&b.ByNode, "by-node", false, "each client lists the pods of a node")
+	fs.BoolVar(&b.Stream, "stream", false, "lists are the initial events of watches, each over a new connection; in JSON alone")
+	addSetting(fs, &b.Writes, "writes", 0, "updates per second meanwhile", between(0, 1000))
+	addSetting(fs, &b.Object, "write-object", load.ObjectConfigMaps, "`resource` that is updated: configmaps or pods",
+		oneOf(load.Objects))
+	addNumber(fs, &b.Rounds, "rounds", 3, 1, "turns of each case; results are medians of these rounds")
+	fs.DurationVar(&b.Window, "window", 4*time.Second, "measured time of each case, after which a client begins no other list")
+	fs.DurationVar(&b.Warmup, "warmup", time.Second, "the same, before the measurement")
 	fs.BoolFunc("quick", "one round, about three minutes", func(string) error {
 		b.Rounds, b.Window = 1, 2*time.Second
 		return nil
@@ -73,12 +53,10 @@ func (b *listBench) Validate() error {
 	switch {
 	case b.Window < 100*time.Millisecond || b.Warmup < 0:
 		return errors.New("--window must be at least 100ms, --warmup not negative")
-	case !slices.Contains(load.Objects, b.Object):
-		return fmt.Errorf("--write-object must be one of %s", strings.Join(load.Objects, ", "))
 	case len(b.cases()) == 0:
 		return fmt.Errorf("--only %s: no case has such a name", b.Only)
 	}
-	return b.validate(b.knobs(), true, b.Clients)
+	return b.validate(true, b.Clients)
 }
 
 func (b *listBench) sections() []*report.Section { return []*report.Section{listSection()} }
@@ -93,16 +71,6 @@ func listSection() *report.Section {
 		},
 		Costs: 7,
 	}
-}
-
-func (b *listBench) conditions() report.Conditions {
-	c := b.knobs().conditions()
-	c.Add("list-bytes", fmt.Sprint(b.listBytes))
-	c.Add("window", b.Window.String())
-	c.Add("by-node", fmt.Sprint(b.ByNode))
-	c.Add("stream", fmt.Sprint(b.Stream))
-	c.Add("write-object", b.Object)
-	return c
 }
 
 // A listCase is one peer and one form.
@@ -144,7 +112,7 @@ func (b *listBench) run(ctx context.Context, p *program) error {
 			b.stage.Peer = c.peer
 			x := report.Sample{Peer: c.peer, Axes: formAxes(c.form)}
 			x.Metrics, x.Err = b.measure(ctx, c.form)
-			if err := b.note(ctx, b.stage, "List", x); err != nil {
+			if err := b.note(ctx, &b.stage, "List", x); err != nil {
 				return err
 			}
 		}
@@ -169,7 +137,7 @@ func (b *listBench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.listBytes = len(list)
+	b.settings.Add("list-bytes", fmt.Sprint(len(list)))
 	b.stage.Proxy, err = server.StartProxy(ctx, b.Watchfan, b.stage.Cluster)
 	return err
 }
@@ -218,7 +186,7 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 	}
 	received := clients.Received.Load()
 	var took *measure.Distribution
-	used, err := metered(b.stage, func() (err error) {
+	used, err := metered(&b.stage, func() (err error) {
 		took, err = clients.For(ctx, b.Window)
 		return err
 	})

@@ -65,16 +65,15 @@ type benchmark interface {
 	options
 	sections() []*report.Section
 	run(context.Context, *program) error
-	conditions() report.Conditions // after run
-	out() string                   // the name of the report
+	out() string // the name of the report
 }
 
 var benchmarks = map[string]func() benchmark{
-	"run":   func() benchmark { return defaults() },
-	"list":  func() benchmark { return newListBench() },
-	"scale": func() benchmark { return newScaleBench() },
-	"guard": func() benchmark { return newGuardBench() },
-	"views": func() benchmark { return newViewsBench() },
+	"run":   func() benchmark { return new(Options) },
+	"list":  func() benchmark { return new(listBench) },
+	"scale": func() benchmark { return new(scaleBench) },
+	"guard": func() benchmark { return new(guardBench) },
+	"views": func() benchmark { return new(viewsBench) },
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -82,12 +81,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
 		command, args = args[0], args[1:]
 	}
+	fs := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
+	fs.SetOutput(stderr)
 	if b := benchmarks[command]; b != nil {
-		return measureAll(ctx, command, b(), args, stdout, stderr)
+		return measureAll(ctx, fs, b(), args, stdout, stderr)
 	}
 	switch command {
 	case "demo":
-		return runDemo(ctx, args, stdout, stderr)
+		return runDemo(ctx, fs, args, stdout, stderr)
 	case report.FloorBare.Name: // other commands start it, and the next
 		return server.RunFloorServer(args[0], os.Stdin)
 	case stormFrontName:
@@ -102,11 +103,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // measureAll runs a benchmark, and reports what was measured even if something failed.
-func measureAll(ctx context.Context, command string, b benchmark, args []string, stdout, stderr io.Writer) error {
-	if err := parseOptions(command, b, args, stderr); err != nil {
+func measureAll(ctx context.Context, fs *flag.FlagSet, b benchmark, args []string, stdout, stderr io.Writer) error {
+	if err := parseFlags(fs, b, args); err != nil {
 		return err
 	}
-	p := newProgram(stderr, b.sections()...)
+	p := newProgram(stderr, conditions(fs), b.sections()...)
 	err := b.run(ctx, p)
-	return p.report(stdout, b.out(), b.conditions(), err)
+	return p.report(stdout, b.out(), err)
 }

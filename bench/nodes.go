@@ -8,11 +8,11 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-func nodesSection(o *Options) *report.Section {
+func nodesSection(*Options) *report.Section {
 	return &report.Section{
 		Bench: "Nodes",
 		Title: fmt.Sprintf("Watchers that each select the pods of their own node, as kubelets do; "+
-			"%v status updates/s, each for one of them", o.NodesRate),
+			"%v status updates/s, each for one of them", nodesRate),
 		Note: "The cost that more watchers add to an event that concerns one of them. " +
 			"kube-apiserver's CPU includes the write itself. " +
 			"For half of the writes the event overtakes the answer, and its latency counts as 0.",
@@ -32,7 +32,7 @@ func (p *program) nodes(ctx context.Context, st *server.Stage) error {
 	defer func() { st.Writer.Turn = 0 }()
 	for _, n := range []int{few, p.opts.Nodes} {
 		x := report.Sample{Peer: st.Peer, Axes: report.Axes("nodes", n)}
-		x.Metrics, x.Remark, x.Err = p.under(ctx, st, demand{clients: n, rate: p.opts.NodesRate, filters: st.Coll.NodeFilters(n)})
+		x.Metrics, x.Remark, x.Err = p.under(ctx, st, demand{clients: n, rate: nodesRate, filters: st.Coll.NodeFilters(n)})
 		if err := p.note(ctx, st, "Nodes", x); err != nil {
 			return err
 		}

@@ -18,11 +18,11 @@ func resyncSection(o *Options) *report.Section {
 		Note: fmt.Sprintf("With fewer clients than %d (see the column), CPU-s for %d is in proportion. "+
 			"That flatters a server that would slow down with more. "+
 			"Wall time is to the last byte of the last client. One client decompresses its stream and checks it.",
-			o.ResyncScale, o.ResyncScale),
+			resyncScale, resyncScale),
 		Columns: []report.Column{
 			report.Col("CPU ms/client", "cpu-ns/client", 1e-6), report.Col("all servers", "all-cpu-ns/client", 1e-6),
 			report.Col("MB/client", "B/client", 1e-6), report.Col("clients", "clients", 1), report.Col("wall s", "wall-ns", 1e-9),
-			report.Col(fmt.Sprintf("CPU-s for %d", o.ResyncScale), "scaled-cpu-s", 1),
+			report.Col(fmt.Sprintf("CPU-s for %d", resyncScale), "scaled-cpu-s", 1),
 			report.Col("MB/s", "MB/s", 1), report.Col("RSS MiB", "RSS-B", 1.0/(1<<20)),
 		},
 		Costs: 3,
@@ -74,7 +74,7 @@ func (p *program) measureResync(ctx context.Context, st *server.Stage, n int, gz
 		remark = "answered without compression"
 	}
 	all, _ := report.Find(m, "all-cpu-ns/client")
-	return append(m, report.M("scaled-cpu-s", all/1e9*float64(p.opts.ResyncScale))), remark, nil
+	return append(m, report.M("scaled-cpu-s", all/1e9*float64(resyncScale))), remark, nil
 }
 
 // joined lets n clients ask for their initial events at once, and returns the figures for each, by a name

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -78,12 +77,13 @@ type program struct {
 	say      func(format string, args ...any)
 	round    int
 	sections []*report.Section // in the order of the report
-	stormy   bool              // the cluster has the objects of storms
+	settings report.Conditions
+	stormy   bool // the cluster has the objects of storms
 }
 
 // newProgram returns a program that logs to w.
-func newProgram(w io.Writer, sections ...*report.Section) *program {
-	p := &program{sections: sections, start: time.Now()}
+func newProgram(w io.Writer, settings report.Conditions, sections ...*report.Section) *program {
+	p := &program{sections: sections, settings: settings, start: time.Now()}
 	p.say = func(format string, args ...any) {
 		fmt.Fprintf(w, "%s  round %d  %s\n", report.Clock(time.Since(p.start)), p.round, fmt.Sprintf(format, args...))
 	}
@@ -96,9 +96,9 @@ func (p *program) startCluster(ctx context.Context, devcluster string) (*server.
 }
 
 // report writes what has been measured, even if something failed.
-func (p *program) report(stdout io.Writer, name string, c report.Conditions, err error) error {
-	c.Add("took", report.Clock(time.Since(p.start)))
-	return report.Write(stdout, name, c, err, p.sections)
+func (p *program) report(stdout io.Writer, name string, err error) error {
+	p.settings.Add("took", report.Clock(time.Since(p.start)))
+	return report.Write(stdout, name, p.settings, err, p.sections)
 }
 
 // section returns the section with the name of its benchmarks.
@@ -214,11 +214,4 @@ func metered(st *server.Stage, do func() error) (measure.Usage, error) {
 		return measure.Usage{}, err
 	}
 	return meter.Read()
-}
-
-func parsePart(s string) (string, error) {
-	if !slices.Contains(partNames, s) {
-		return "", fmt.Errorf("part %q: want one of %s", s, strings.Join(partNames, ","))
-	}
-	return s, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -10,7 +11,10 @@ import (
 
 // checkOptions parses and validates the options of a command. It returns a function that does so
 // with more arguments, and compares the error with a part of it; "" is none.
-func checkOptions[O options](t *testing.T, defaults func() O) func(want string, args ...string) {
+func checkOptions[O any, P interface {
+	*O
+	options
+}](t *testing.T) func(want string, args ...string) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -18,7 +22,9 @@ func checkOptions[O options](t *testing.T, defaults func() O) func(want string, 
 	return func(want string, args ...string) {
 		t.Helper()
 		binaries := []string{"--devcluster", program, "--watchfan", program}
-		err := parseOptions(t.Name(), defaults(), append(binaries, args...), t.Output())
+		fs := flag.NewFlagSet(t.Name(), flag.ContinueOnError)
+		fs.SetOutput(t.Output())
+		err := parseFlags(fs, P(new(O)), append(binaries, args...))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v: got %v want %q", args, err, want)
 		}
@@ -26,7 +32,7 @@ func checkOptions[O options](t *testing.T, defaults func() O) func(want string, 
 }
 
 func TestOptions(t *testing.T) {
-	f := checkOptions(t, defaults)
+	f := checkOptions[Options](t)
 	f("")
 	f("", "--quick", "--peers", "watchfan/plain, kube-apiserver/tls", "--clients", "0,10", "--rates", "max,12.5")
 	f("", "--parts", "egress", "--egress-rates", "5,max")
@@ -40,7 +46,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestOffered(t *testing.T) {
-	o := defaults()
+	o := newOptions()
 	f := func(asked load.Rate, watchers int, want load.Rate) {
 		t.Helper()
 		if got := o.offered(asked, watchers); got != want {

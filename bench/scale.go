@@ -19,11 +19,9 @@ import (
 // of joins, and the memory, in several sizes.
 type scaleBench struct {
 	common
-	Pods     []int         // in the cluster, from few to many
-	Clients  int           // clients that join at once
-	Direct   int           // the same at kube-apiserver
-	Rounds   int           // turns of each row
-	Patience time.Duration // time after which a row begins no other round
+	Pods                    list[int] // in the cluster, from few to many
+	Clients, Direct, Rounds int
+	Patience                time.Duration
 
 	*program
 	stage *server.Stage
@@ -31,24 +29,15 @@ type scaleBench struct {
 	pods  int   // that there are
 }
 
-func newScaleBench() *scaleBench {
-	return &scaleBench{common: commonDefaults(), Pods: []int{10_000, 100_000}, Clients: 500, Direct: 20, Rounds: 3, Patience: 20 * time.Second}
-}
-
-func (s *scaleBench) knobs() knobs {
-	return knobs{
-		{"clients", &s.Clients, 1, math.MaxInt, "clients that join at once"},
-		{"direct-clients", &s.Direct, 1, math.MaxInt, "the same at kube-apiserver, which takes memory and time for each"},
-		{"rounds", &s.Rounds, 1, math.MaxInt, "turns of each row; results are medians of these rounds"},
-	}
-}
-
 func (s *scaleBench) AddFlags(fs *flag.FlagSet) {
-	s.addFlags(fs, s.knobs())
 	s.addOut(fs)
 	s.addOnly(fs)
-	addList(fs, &s.Pods, "pods", "`numbers` of pods, multiples of "+strconv.Itoa(scaleBlock), strconv.Atoi)
-	fs.DurationVar(&s.Patience, "patience", s.Patience, "time after which a row begins no other round")
+	addList(fs, &s.Pods, "pods", []int{10_000, 100_000}, "`numbers` of pods, multiples of "+strconv.Itoa(scaleBlock),
+		between(1, math.MaxInt))
+	addNumber(fs, &s.Clients, "clients", 500, 1, "clients that join at once")
+	addNumber(fs, &s.Direct, "direct-clients", 20, 1, "the same at kube-apiserver, which takes memory and time for each")
+	addNumber(fs, &s.Rounds, "rounds", 3, 1, "turns of each row; results are medians of these rounds")
+	fs.DurationVar(&s.Patience, "patience", 20*time.Second, "time after which a row begins no other round")
 	fs.BoolFunc("quick", "one round with 1,000 and 5,000 pods, less than two minutes", func(string) error {
 		s.Pods, s.Clients, s.Rounds = []int{1000, 5000}, 100, 1
 		return nil
@@ -57,25 +46,17 @@ func (s *scaleBench) AddFlags(fs *flag.FlagSet) {
 
 func (s *scaleBench) Validate() error {
 	switch {
-	case len(s.Pods) == 0 || slices.ContainsFunc(s.Pods, func(n int) bool { return n < 1 || n%scaleBlock != 0 }):
+	case slices.ContainsFunc(s.Pods, func(n int) bool { return n%scaleBlock != 0 }):
 		return fmt.Errorf("--pods must be multiples of %d", scaleBlock)
 	case len(s.joins()) == 0 && len(s.forms()) == 0 && len(s.starts()) == 0:
 		return fmt.Errorf("--only %s: no row has such a name", s.Only)
 	}
 	slices.Sort(s.Pods)
 	s.Pods = slices.Compact(s.Pods)
-	return s.validate(s.knobs(), true, max(s.Clients, s.Direct))
+	return s.validate(true, max(s.Clients, s.Direct))
 }
 
 func (s *scaleBench) sections() []*report.Section { return []*report.Section{scaleSection()} }
-
-func (s *scaleBench) conditions() report.Conditions {
-	c := s.knobs().conditions()
-	c.Add("pods", join(s.Pods))
-	c.Add("pods-per-node", fmt.Sprint(scalePerNode))
-	c.Add("patience", s.Patience.String())
-	return c
-}
 
 // A joinRow is a row of clients that begin a watch of any state at once.
 type joinRow struct {

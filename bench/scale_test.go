@@ -18,21 +18,21 @@ import (
 )
 
 func TestScaleOptions(t *testing.T) {
-	f := checkOptions(t, newScaleBench)
+	f := checkOptions[scaleBench](t)
 	f("")
 	f("", "--quick", "--pods", "2000,1000,2000", "--only", "join|memory")
 	f("must be multiples of 1000", "--pods", "1500")
-	f("--clients must be from 1", "--clients", "0")
+	f("0 is not from 1", "--clients", "0")
 	f("no row has such a name", "--only", "nothing")
 
-	o := newScaleBench()
+	o := new(scaleBench)
 	o.Only = regexp.MustCompile("^memory-json$")
 	if len(o.joins()) != 0 || len(o.forms()) != len(scaleForms) {
 		t.Errorf("%d joins and %d forms are measured", len(o.joins()), len(o.forms()))
 	}
 	o.Devcluster, o.Watchfan = os.Args[0], os.Args[0]
 	o.Pods = []int{2000, 1000, 2000}
-	if err := o.Validate(); err != nil || join(o.Pods) != "1000,2000" {
+	if err := o.Validate(); err != nil || o.Pods.String() != "1000,2000" {
 		t.Errorf("got %v, %v", o.Pods, err)
 	}
 }
@@ -53,8 +53,7 @@ func TestScaleJoins(t *testing.T) {
 		own := []measure.Process{{Name: report.Direct.Name, PID: os.Getpid()}}
 		e := load.Endpoint{Addr: netip.MustParseAddrPort(upstream.Listener.Addr().String())}
 		st := &server.Stage{Peer: report.Direct, Cluster: &server.Cluster{Endpoint: e, Processes: own}}
-		s := newScaleBench()
-		s.Direct, s.stage, s.pods = 3, st, scaleBlock
+		s := &scaleBench{Clients: 500, Direct: 3, stage: st, pods: scaleBlock}
 		return s.measureJoin(t.Context(), joinRows[1])
 	}
 	m, err := join(scalePerNode)

@@ -13,7 +13,7 @@ import (
 func stalledSection(o *Options) *report.Section {
 	return &report.Section{
 		Bench: "Stalled",
-		Title: fmt.Sprintf("Watchers that do not read: latency of the others, of %d in all", o.StalledClients),
+		Title: fmt.Sprintf("Watchers that do not read: latency of the others, of %d in all", stalledClients),
 		Note: fmt.Sprintf("h1 = a connection for each. h2 = %d watches on each connection, of which as many percent give no window back. "+
 			"A stalled watcher's socket holds some tens of events, and its HTTP/2 window about 35. "+
 			"watchfan keeps %d more for each (--client-buffer-frames), kube-apiserver about 10. "+
@@ -59,16 +59,16 @@ func (p *program) measureStalled(ctx context.Context, st *server.Stage, by strin
 	s.warmup = stalledFill
 	defer s.disband()
 	each := percent // of the hundred on each connection
-	n := p.opts.StalledClients * percent / 100
+	n := stalledClients * percent / 100
 	var l demand
 	if by == load.HTTP20 {
-		n = max(p.opts.StalledClients/mostStreams, 1) * each
+		n = max(stalledClients/mostStreams, 1) * each
 		l = demand{h2: &load.Multiplex{Streams: mostStreams - each, Flow: load.SmallWindows}}
 	}
 	if err := s.assemble(l); err != nil {
 		return nil, err
 	}
-	healthy := max(p.opts.StalledClients-n, 1)
+	healthy := max(stalledClients-n, 1)
 	if err := s.fleet.Grow(ctx, healthy, st.Book().Seqs); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,29 +35,23 @@ type viewsBench struct {
 	readers []*viewReader
 }
 
-func newViewsBench() *viewsBench {
-	return &viewsBench{common: commonDefaults(), Programs: "bin", Pods: 50_000, Secrets: 5000, ConfigMaps: 5000, Rolled: 10_000, Rate: 50}
-}
-
-func (v *viewsBench) knobs() knobs {
-	return knobs{
-		{"pods", &v.Pods, 2, math.MaxInt, "pods in the cluster"},
-		{"secrets", &v.Secrets, 0, math.MaxInt, "Secrets, of which a fifth are Helm's releases"},
-		{"configmaps", &v.ConfigMaps, 0, math.MaxInt, "ConfigMaps"},
-		{"rolled", &v.Rolled, 1, v.Pods - 1, "pods that are replaced"},
-		{"rate", &v.Rate, 1, 1000, "pods that are replaced each second"},
-	}
-}
-
 func (v *viewsBench) AddFlags(fs *flag.FlagSet) {
-	v.addFlags(fs, v.knobs())
 	v.addOut(fs)
-	fs.StringVar(&v.Programs, "programs", v.Programs, "`folder` of the programs (make bin/controllers bin/kube-state-metrics); those that are not there are left out")
+	addNumber(fs, &v.Pods, "pods", 50_000, 2, "pods in the cluster")
+	addNumber(fs, &v.Secrets, "secrets", 5000, 0, "Secrets, of which a fifth are Helm's releases")
+	addNumber(fs, &v.ConfigMaps, "configmaps", 5000, 0, "ConfigMaps")
+	addNumber(fs, &v.Rolled, "rolled", 10_000, 1, "pods that are replaced")
+	addSetting(fs, &v.Rate, "rate", 50, "pods that are replaced each second", between(1, 1000))
+	fs.StringVar(&v.Programs, "programs", "bin",
+		"`folder` of the programs (make bin/controllers bin/kube-state-metrics); those that are not there are left out")
 }
 
-func (v *viewsBench) Validate() error { return v.validate(v.knobs(), true, 0) }
-
-func (v *viewsBench) conditions() report.Conditions { return v.knobs().conditions() }
+func (v *viewsBench) Validate() error {
+	if v.Rolled >= v.Pods {
+		return errors.New("--rolled must be less than --pods")
+	}
+	return v.validate(true, 0)
+}
 
 // A viewRow is an unmodified program, straight and in a view. All of them ask for protobuf.
 type viewRow struct {

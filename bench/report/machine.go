@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/load"
 )
 
 // Conditions are the machine and the settings of a run, as `key: value` lines of the Go benchmark
@@ -30,6 +32,7 @@ func MachineConditions() Conditions {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	c.Add("kernel", string(bytes.TrimSpace(release)))
 	c.Add("go", runtime.Version())
+	c.Add("open-files", fmt.Sprint(load.RoomFor()+load.OtherFiles))
 	return c
 }
 

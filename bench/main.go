@@ -90,9 +90,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case "demo":
 		return runDemo(ctx, fs, args, stdout, stderr)
 	case report.FloorBare.Name: // other commands start it, and the next
-		return server.RunFloorServer(args[0], os.Stdin)
+		return server.RunFloorServer(os.Stdin, os.Stdout)
 	case stormFrontName:
-		return load.RunStormClients(ctx, args[0], os.Stdin)
+		return load.RunStormClients(ctx, os.Stdin, os.Stdout)
 	}
 	fmt.Fprint(stderr, usage)
 	switch command {

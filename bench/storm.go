@@ -110,46 +110,38 @@ func (p *program) storm(ctx context.Context, st *server.Stage) error {
 	return nil
 }
 
+// measureStorm also returns a remark. The untouched are those of the last session.
 func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n int) ([]report.Metric, string, error) {
-	untouched := p.opts.StormUntouched
-	s := p.session(st)
-	defer s.disband()
-	sessions := []*session{s}
+	sessions := []*session{p.session(st)}
 	if x.floor {
-		floor, err := server.NewFloorStage(ctx, st.Peer, p.opts.Objects, p.opts.EventSize, 0)
+		floor, err := server.NewFloorStage(st.Peer, p.opts.Objects, p.opts.EventSize, 0)
 		if err != nil {
 			return nil, "", err
 		}
 		defer floor.Stop()
-		others := p.session(floor)
-		defer others.disband()
-		if err := others.gather(ctx, untouched); err != nil {
+		sessions = append(sessions, p.session(floor))
+	}
+	last := len(sessions) - 1
+	for i, s := range sessions {
+		watchers := p.opts.StormUntouched
+		if i < last {
+			watchers = 1 // because watchfan gives a storm all processors while it delivers nothing
+		}
+		defer s.disband()
+		if err := s.gather(ctx, watchers); err != nil {
 			return nil, "", err
 		}
-		sessions = append(sessions, others)
-		untouched = 1 // because watchfan gives a storm all processors while it delivers nothing
 	}
-	if err := s.gather(ctx, untouched); err != nil {
-		return nil, "", err
-	}
-	rv, err := load.ListVersion(ctx, st.Endpoint(), st.Coll)
-	if err != nil {
-		return nil, "", err
-	}
-	uri, objects := stormPath+"?watch=1&allowWatchBookmarks=true&resourceVersion="+rv, 0
-	if x.kind == stormInformers {
-		objects = stormObjects
-		uri = stormPath + "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-	}
-	e := st.Endpoint()
-	job := load.StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects, Request: load.RequestHead(e, uri, false)}
-	front, err := server.StartHelper(ctx, x.priority, stormFrontName, job, new(load.StormState))
+	front, err := p.stormFront(ctx, st, x, n)
 	if err != nil {
 		return nil, "", err
 	}
 	defer front.Stop()
-	others := sessions[len(sessions)-1]
-	r := &stormRun{program: p, stage: st, others: others.Stage, fleet: others.fleet, front: front, clients: n}
+	r := &stormRun{program: p, stage: st, fleet: sessions[last].fleet, front: front, clients: n}
+	r.processes = append(server.WithBench(st), front.Process())
+	if x.floor {
+		r.processes = append(r.processes, sessions[last].Processes()...)
+	}
 	var stops []func() error
 	for _, s := range sessions {
 		stops = append(stops, s.Load(ctx, s.fleet, p.opts.pace()))
@@ -171,23 +163,29 @@ func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n
 // of goroutines.
 const stormFrontName = "storm-front"
 
+// stormFront starts the process of n clients.
+func (p *program) stormFront(ctx context.Context, st *server.Stage, x storm, n int) (*server.Helper, error) {
+	e := st.Endpoint()
+	rv, err := load.ListVersion(ctx, e, st.Coll)
+	if err != nil {
+		return nil, err
+	}
+	uri, objects := stormPath+"?watch=1&allowWatchBookmarks=true&resourceVersion="+rv, 0
+	if x.kind == stormInformers {
+		uri, objects = stormPath+load.WithInitialEvents, stormObjects
+	}
+	job := load.StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects, Request: load.RequestHead(e, uri, false)}
+	return server.StartHelper(x.priority, stormFrontName, job, new(load.StormState))
+}
+
 // A stormRun is one storm while events are written.
 type stormRun struct {
 	*program
-	stage   *server.Stage
-	others  *server.Stage  // what the untouched watch: stage or a floor
-	fleet   *load.Fleet    // the untouched
-	front   *server.Helper // its clients
-	clients int
-}
-
-// processes returns this program and the servers.
-func (r *stormRun) processes() []measure.Process {
-	all := server.WithBench(r.stage)
-	if r.others != r.stage {
-		all = append(all, r.others.Processes()...)
-	}
-	return all
+	stage     *server.Stage
+	fleet     *load.Fleet    // the untouched
+	front     *server.Helper // its clients
+	clients   int
+	processes []measure.Process // all
 }
 
 // measure returns the figures of the storm, and a remark on attempts that failed. The untouched are
@@ -207,7 +205,7 @@ func (r *stormRun) measure(ctx context.Context) ([]report.Metric, string, error)
 	}
 	o, err := r.storm(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, "", errors.Join(err, r.fleet.Err())
 	}
 	during := r.fleet.Read()
 	moreLists, moreWatches, err := r.upstream(ctx)
@@ -217,14 +215,14 @@ func (r *stormRun) measure(ctx context.Context) ([]report.Metric, string, error)
 	if err := load.Sleep(ctx, stormCalm); err != nil {
 		return nil, "", err
 	}
-	clients, remark := float64(r.clients), ""
+	remark := ""
 	if o.done.Failed > 0 {
 		remark = fmt.Sprintf("%d attempts failed, the first: %s", o.done.Failed, o.done.FirstError)
 	}
 	m := []report.Metric{
-		report.M("live-ns", float64(o.live)), report.M("watches/s", clients/o.live.Seconds()),
+		report.M("live-ns", float64(o.live)), report.M("watches/s", float64(r.clients)/o.live.Seconds()),
 		report.M("refused", float64(o.done.Refused)), report.M("peak-B", float64(o.peak)),
-		report.M("cpu-ns/watch", float64(o.used.CPU[r.stage.Peer.Name])/clients),
+		report.M("cpu-ns/watch", float64(o.used.CPU[r.stage.Peer.Name])/float64(r.clients)),
 		report.M("upstream-lists", moreLists-lists), report.M("upstream-watches", moreWatches-watches),
 	}
 	m = append(m, stormNotice(calm, before, during, r.fleet.Read())...)
@@ -255,47 +253,39 @@ func stormNotice(calm, before, during, after *load.Reading) []report.Metric {
 	}
 }
 
-// storm lets the clients connect, and returns when all are live.
-func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
-	meter, err := measure.StartMeter(append(r.processes(), r.front.Process()))
-	if err != nil {
-		return o, err
-	}
-	begin := time.Now()
-	r.front.Orders.Write([]byte("\n"))
-	o.done, err = r.await(ctx, func() error {
-		used, err := meter.Read()
-		o.peak = max(o.peak, used.RSS[r.stage.Peer.Name])
-		return err
-	})
-	if err != nil {
-		return o, errors.Join(err, r.fleet.Err())
-	}
-	o.live = time.Unix(0, o.done.LastLive).Sub(begin)
-	o.used, err = meter.Read()
-	return o, err
-}
-
-// await waits until all clients have become live, and calls progress meanwhile.
-func (r *stormRun) await(ctx context.Context, progress func() error) (st load.StormState, err error) {
-	for {
-		if err = errors.Join(r.front.State(&st), progress(), r.front.Alive()); err != nil {
-			return st, err
-		}
-		if st.Opened >= int64(r.clients) {
-			return st, nil
-		}
-		if err := load.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return st, fmt.Errorf("%d of %d watches live, %d refused, %d failed (%s): %w",
-				st.Opened, r.clients, st.Refused, st.Failed, st.FirstError, context.Cause(ctx))
-		}
-	}
-}
-
 // A stormOutcome is the cost of a storm.
 type stormOutcome struct {
 	done load.StormState
 	live time.Duration // until the last client was live
 	used measure.Usage
 	peak int64 // resident memory of the peer, in bytes
+}
+
+// storm lets the clients connect, and returns when all are live.
+func (r *stormRun) storm(ctx context.Context) (o stormOutcome, err error) {
+	meter, err := measure.StartMeter(r.processes)
+	if err != nil {
+		return o, err
+	}
+	begin := time.Now()
+	r.front.Orders.Write([]byte("\n"))
+	ended := make(chan error, 1)
+	go func() { ended <- r.front.State(&o.done) }()
+	for live := false; !live && err == nil; {
+		select {
+		case err = <-ended:
+			live = true
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			r.front.Orders.Close()
+			err = <-ended
+			return o, errors.Join(err, fmt.Errorf("%d of %d watches live, %d refused, %d failed (%s): %w",
+				o.done.Opened, r.clients, o.done.Refused, o.done.Failed, o.done.FirstError, context.Cause(ctx)))
+		}
+		used, failed := meter.Read()
+		err = errors.Join(err, failed)
+		o.used, o.peak = used, max(o.peak, used.RSS[r.stage.Peer.Name])
+	}
+	o.live = o.done.LastLive.Sub(begin)
+	return o, err
 }

@@ -163,7 +163,7 @@ func (p *program) floorBeside(ctx context.Context, bench string, x report.Sample
 		return err
 	}
 	streams, _ := strconv.Atoi(x.Axis("streams")) // "" is HTTP/1.1
-	st, err := server.NewFloorStage(ctx, x.Peer, p.opts.Objects, int(get(report.UnitBytes)), streams)
+	st, err := server.NewFloorStage(x.Peer, p.opts.Objects, int(get(report.UnitBytes)), streams)
 	if err != nil {
 		return err
 	}

@@ -37,9 +37,10 @@ func AllPods(n int) func(int) PodSelection {
 	return func(int) PodSelection { return PodSelection{Objects: n} }
 }
 
-// resyncURI watches all pods, with initial events of the latest state.
-const resyncURI = PodsPath +
-	"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+// WithInitialEvents is the query of a watch that begins with initial events of the latest state (KEP-3157).
+const WithInitialEvents = "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+
+const resyncURI = PodsPath + WithInitialEvents
 
 // NewSyncers connects n clients. Client i will ask for the pods of wants(i).
 func NewSyncers(ctx context.Context, e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*Syncers, error) {

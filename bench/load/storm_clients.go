@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -31,49 +30,46 @@ type StormJob struct {
 
 // A StormState is the state of the clients so far.
 type StormState struct {
-	Opened     int64 // times that a client became live
-	LastLive   int64 // the last such time, in nanoseconds since the Unix epoch
-	Refused    int64 // 429s
-	Failed     int64 // attempts that failed otherwise
+	Opened     int       // watches that became live
+	LastLive   time.Time // when there were as many as clients
+	Refused    int       // 429s
+	Failed     int       // attempts that failed otherwise
 	FirstError string
 }
 
 // RunStormClients is `bench storm-front`. It runs the clients of the job in its input, which begin when there is
-// one more byte, writes their states to a file, and ends with its input.
-func RunStormClients(ctx context.Context, states string, input io.Reader) error {
-	s, in := new(stormClients), bufio.NewReader(input)
+// one more byte. It writes their state before that, and when all are live, or else at the end of its input, with
+// which it ends.
+func RunStormClients(ctx context.Context, input io.Reader, states io.Writer) error {
+	s, in, out := &stormClients{live: make(chan struct{})}, bufio.NewReader(input), json.NewEncoder(states)
 	err := ReadJob(in, &s.job)
 	if err == nil {
 		err = RaiseFileLimit(s.job.Clients)
 	}
+	if err == nil {
+		err = out.Encode(s.state)
+	}
 	if err != nil {
 		return err
 	}
+	if _, err := in.ReadByte(); err != nil {
+		return nil // there is no storm
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	begin := make(chan struct{})
-	go func() {
-		if _, err := in.ReadByte(); err == nil {
-			close(begin)
-			_, _ = in.ReadByte()
-		}
-		cancel()
-	}()
 	var wg sync.WaitGroup
 	for range s.job.Clients {
-		wg.Go(func() {
-			select {
-			case <-begin:
-				s.client(ctx)
-			case <-ctx.Done():
-			}
-		})
+		wg.Go(func() { s.client(ctx) })
 	}
-	for err == nil && ctx.Err() == nil {
-		err = s.write(states)
-		_ = Sleep(ctx, 20*time.Millisecond)
+	go func() {
+		_, _ = in.ReadByte()
+		cancel()
+	}()
+	select {
+	case <-s.live:
+	case <-ctx.Done():
 	}
-	cancel()
+	s.note(func(now *StormState) { err = out.Encode(now) })
+	<-ctx.Done()
 	wg.Wait()
 	return err
 }
@@ -83,7 +79,8 @@ const stormLife = 3 * time.Minute
 
 // stormClients are the clients of a storm.
 type stormClients struct {
-	job StormJob
+	job  StormJob
+	live chan struct{} // closed when as many watches became live as there are clients
 
 	mu    sync.Mutex
 	state StormState // guarded by mu
@@ -94,19 +91,6 @@ func (s *stormClients) note(change func(*StormState)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.state)
-}
-
-func (s *stormClients) write(name string) error {
-	var st StormState
-	s.note(func(now *StormState) { st = *now })
-	text, err := json.Marshal(st)
-	if err == nil {
-		err = os.WriteFile(name+".new", text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(name+".new", name)
-	}
-	return err
 }
 
 // client keeps one watch open until ctx ends. It opens a watch that ended again, as soon as the
@@ -162,8 +146,10 @@ func (s *stormClients) watch(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	s.note(func(st *StormState) {
-		st.Opened++
-		st.LastLive = time.Now().UnixNano()
+		if st.Opened++; st.Opened == s.job.Clients {
+			st.LastLive = time.Now()
+			close(s.live)
+		}
 	})
 	_, _ = io.Copy(io.Discard, resp.Body)
 	return rand.N(again), nil

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -25,25 +25,29 @@ import (
 type Child struct {
 	name string
 	Cmd  *exec.Cmd
-	log  string        // path of its output
+	log  *os.File      // its output; the file has no name any more
 	exit chan struct{} // closed at its end, after err is set
 	err  error
 }
 
-// startChild runs a command with its output in dir/<name>.log. A nil stdin is empty.
-func startChild(p Priority, dir, name string, stdin *os.File, path string, args ...string) (*Child, error) {
-	log := filepath.Join(dir, name+".log")
-	c := &Child{name: name, Cmd: exec.Command(path, args...), log: log, exit: make(chan struct{})}
-	output, err := os.Create(c.log)
+// startChild runs a command with the priority of this program, and without input.
+func startChild(name, path string, args ...string) (*Child, error) {
+	return start(PriorityNormal, name, exec.Command(path, args...))
+}
+
+// start runs a command. Its output goes to a log, unless it goes elsewhere.
+func start(p Priority, name string, cmd *exec.Cmd) (*Child, error) {
+	log, err := os.CreateTemp("", "watchfan-bench-")
 	if err != nil {
 		return nil, err
 	}
-	defer output.Close()
-	c.Cmd.Stdout, c.Cmd.Stderr = output, output
-	if stdin != nil {
-		c.Cmd.Stdin = stdin
+	os.Remove(log.Name())
+	c := &Child{name: name, Cmd: cmd, log: log, exit: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = log
 	}
-	c.Cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
 		// Pdeathsig and the priority belong to this thread. It lives as long as this goroutine.
@@ -121,73 +125,58 @@ func (c *Child) Alive() error {
 
 // tail returns the end of the child's output.
 func (c *Child) tail() []byte {
-	data, _ := os.ReadFile(c.log)
+	data, _ := io.ReadAll(io.NewSectionReader(c.log, 0, 1<<30))
 	return bytes.TrimSpace(data[max(len(data)-600, 0):])
 }
 
 // A Helper is a command of this program in a process of its own. Its input is its job, a line of JSON, and
-// then orders. It writes its state to the file that is its argument, as JSON, and ends with its input.
+// then orders. Its output is its states, in JSON. It ends with its input.
 type Helper struct {
 	*Child
-	Orders *os.File
-	dir    string
+	Orders io.WriteCloser
+	states *json.Decoder
 }
 
 // StartHelper runs a command and waits for its first state.
-func StartHelper(ctx context.Context, p Priority, command string, job, state any) (*Helper, error) {
-	h := new(Helper)
-	err := h.start(p, command, job)
-	if err == nil {
-		err = h.Await(ctx, h.state(), state)
-	}
+func StartHelper(p Priority, command string, job, state any) (*Helper, error) {
+	program, err := os.Executable()
 	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program, command)
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	states, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c, err := start(p, command, cmd)
+	if err != nil {
+		return nil, err
+	}
+	h := &Helper{Child: c, Orders: orders, states: json.NewDecoder(states)}
+	if err := json.NewEncoder(orders).Encode(job); err != nil {
 		h.Stop()
 		return nil, fmt.Errorf("%s: %w", command, err)
 	}
-	return h, nil
+	return h, h.State(state)
 }
 
-func (h *Helper) start(p Priority, command string, job any) (err error) {
-	if h.dir, err = os.MkdirTemp("", "watchfan-bench-"); err != nil {
-		return err
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	stdin, orders, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	h.Orders = orders
-	h.Child, err = startChild(p, h.dir, command, stdin, program, command, h.state())
-	stdin.Close()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(orders).Encode(job) // the pipe has room for it
-}
-
-func (h *Helper) state() string { return filepath.Join(h.dir, "state") }
-
-// State reads the latest state.
+// State waits for the next state. After an error the helper has ended.
 func (h *Helper) State(state any) error {
-	text, err := os.ReadFile(h.state())
-	if err != nil {
-		return err
+	if err := h.states.Decode(state); err != nil {
+		h.Stop()
+		return fmt.Errorf("%s has no state: %w: %s", h.name, err, h.tail())
 	}
-	return json.Unmarshal(text, state)
+	return nil
 }
 
-// Stop ends the helper, which may have failed to start, and removes its directory.
+// Stop ends the helper.
 func (h *Helper) Stop() {
-	if h.Orders != nil {
-		h.Orders.Close()
-	}
-	if h.Child != nil {
-		h.Child.Stop()
-	}
-	os.RemoveAll(h.dir)
+	h.Orders.Close()
+	h.Child.Stop()
 }
 
 // A Priority is the share of the processors that a process gets.

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"os"
+	"os/exec"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -12,13 +12,7 @@ import (
 func TestPriority(t *testing.T) {
 	f := func(p Priority, want uint32) {
 		t.Helper()
-		stdin, hold, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer hold.Close()
-		c, err := startChild(p, t.TempDir(), "cat", stdin, "/bin/cat")
-		stdin.Close()
+		c, err := start(p, "tail", exec.Command("tail", "-f", "/dev/null"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func StartCluster(ctx context.Context, devcluster string) (*Cluster, error) {
 	}
 	c := &Cluster{dir: dir}
 	state := filepath.Join(dir, "cluster")
-	c.Child, err = startChild(PriorityNormal, dir, "devcluster", nil, devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
+	c.Child, err = startChild("devcluster", devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
 	if err == nil {
 		err = c.await(ctx, filepath.Join(state, "ready"))
 	}
@@ -111,7 +111,7 @@ func StartProxy(ctx context.Context, watchfan string, c *Cluster, flags ...strin
 	}
 	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
 	os.Remove(portsFile)
-	child, err := startChild(PriorityNormal, c.dir, "watchfan", nil, watchfan, append([]string{"--kubeconfig", c.kubeconfig,
+	child, err := startChild("watchfan", watchfan, append([]string{"--kubeconfig", c.kubeconfig,
 		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
 		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile}, flags...)...)
 	if err != nil {

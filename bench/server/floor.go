@@ -25,7 +25,7 @@ type floor struct {
 
 // startFloor runs a floor for a collection of n objects, with events of size bytes. Its HTTP/2
 // connections have streams watches each; 0 is HTTP/1.1.
-func startFloor(ctx context.Context, secure bool, n, size, streams int) (*floor, error) {
+func startFloor(secure bool, n, size, streams int) (*floor, error) {
 	f := &floor{Ledger: load.NewLedger(load.NewAcks(), n), Batch: 1}
 	job := floorJob{Objects: n, EventSize: size, Streams: streams}
 	if secure {
@@ -37,7 +37,7 @@ func startFloor(ctx context.Context, secure bool, n, size, streams int) (*floor,
 		f.endpoint.TLS = load.TlsConfig(netip.AddrFrom4([4]byte{127, 0, 0, 1}), roots)
 	}
 	var err error
-	f.Helper, err = StartHelper(ctx, PriorityNormal, report.FloorBare.Name, job, &f.endpoint.Addr)
+	f.Helper, err = StartHelper(PriorityNormal, report.FloorBare.Name, job, &f.endpoint.Addr)
 	return f, err
 }
 

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ type floorJob struct {
 }
 
 // RunFloorServer is `bench writev`: see floor. Its state is its address.
-func RunFloorServer(state string, input io.Reader) error {
+func RunFloorServer(input io.Reader, states io.Writer) error {
 	var job floorJob
 	orders := bufio.NewReader(input)
 	if err := load.ReadJob(orders, &job); err != nil {
@@ -52,7 +51,7 @@ func RunFloorServer(state string, input io.Reader) error {
 		return err
 	}
 	go s.accept(listener)
-	if err := os.WriteFile(state, fmt.Appendf(nil, "%q", listener.Addr()), 0o600); err != nil {
+	if _, err := fmt.Fprintf(states, "%q\n", listener.Addr()); err != nil {
 		return err
 	}
 	return s.serve(orders)

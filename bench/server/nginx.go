@@ -62,7 +62,7 @@ func StartNginx(ctx context.Context, nginx string, c *Cluster) (*Proxy, error) {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	child, err := startChild(PriorityNormal, c.dir, report.Nginx.Name, nil, nginx, "-e", "stderr", "-c", conf)
+	child, err := startChild(report.Nginx.Name, nginx, "-e", "stderr", "-c", conf)
 	if err != nil {
 		return nil, err
 	}

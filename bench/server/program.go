@@ -54,7 +54,7 @@ func (c *Cluster) StartProgram(ctx context.Context, watchfan, config, path strin
 		expanded[i] = os.Expand(arg, func(name string) string { return values[name] })
 	}
 	var failed error
-	p.Child, failed = startChild(PriorityNormal, own.dir, filepath.Base(program), nil, program, expanded...)
+	p.Child, failed = startChild(filepath.Base(program), program, expanded...)
 	return p, errors.Join(err, failed)
 }
 

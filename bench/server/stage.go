@@ -33,8 +33,8 @@ type Stage struct {
 
 // NewFloorStage starts a floor of n objects, beside a peer, with events of size bytes. Its HTTP/2
 // connections have streams watches each; 0 is HTTP/1.1. stop must be called.
-func NewFloorStage(ctx context.Context, beside report.Peer, n, size, streams int) (*Stage, error) {
-	f, err := startFloor(ctx, beside.TLS, n, size, streams)
+func NewFloorStage(beside report.Peer, n, size, streams int) (*Stage, error) {
+	f, err := startFloor(beside.TLS, n, size, streams)
 	if err != nil {
 		return nil, err
 	}

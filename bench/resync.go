@@ -70,7 +70,7 @@ func (p *program) measureResync(ctx context.Context, st *server.Stage, n int, gz
 		return nil, "", err
 	}
 	remark := ""
-	if gzip && !crowd.Compressed() {
+	if gzip && !crowd.Compressed.Load() {
 		remark = "answered without compression"
 	}
 	all, _ := report.Find(m, "all-cpu-ns/client")

@@ -49,8 +49,7 @@ type Clients struct {
 	Failed   atomic.Int64          // other answers, and errors
 	First    atomic.Pointer[error] // of these
 
-	mu      sync.Mutex
-	took    measure.Distribution
+	took    measure.Histogram // of whole answers
 	running sync.WaitGroup
 	cancel  context.CancelFunc
 }
@@ -93,10 +92,10 @@ func (c *Clients) Close() {
 func (c *Clients) For(ctx context.Context, d time.Duration) (*measure.Distribution, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	took := make([]measure.Histogram, c.Clients)
+	var took measure.Histogram
 	end := time.Now().Add(d)
 	var all sync.WaitGroup
-	for i := range took {
+	for i := range c.Clients {
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil && (n == 0 || time.Now().Before(end)); n++ {
 				began := time.Now()
@@ -108,15 +107,13 @@ func (c *Clients) For(ctx context.Context, d time.Duration) (*measure.Distributi
 					cancel(err)
 					return
 				}
-				took[i].Record(time.Since(began))
+				took.Record(time.Since(began))
 			}
 		})
 	}
 	all.Wait()
 	sum := new(measure.Distribution)
-	for i := range took {
-		sum.Add(&took[i])
-	}
+	sum.Add(&took)
 	return sum, context.Cause(ctx)
 }
 
@@ -136,7 +133,6 @@ func (h Habit) Start(ctx context.Context, e Endpoint) *Clients {
 }
 
 func (c *Clients) work(ctx context.Context, i int) {
-	var took measure.Histogram
 	tick := time.NewTicker(c.Period)
 	defer tick.Stop()
 	for n := 0; ctx.Err() == nil; n++ {
@@ -147,7 +143,7 @@ func (c *Clients) work(ctx context.Context, i int) {
 			c.Refused.Add(1)
 		case err == nil:
 			c.Done.Add(1)
-			took.Record(time.Since(began))
+			c.took.Record(time.Since(began))
 		case ctx.Err() == nil:
 			c.Failed.Add(1)
 			c.First.CompareAndSwap(nil, &err)
@@ -158,9 +154,6 @@ func (c *Clients) work(ctx context.Context, i int) {
 		case <-ctx.Done():
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.took.Add(&took)
 }
 
 // Stop ends started clients, and returns the latencies of their whole answers.
@@ -168,7 +161,9 @@ func (c *Clients) Stop() *measure.Distribution {
 	c.cancel()
 	c.running.Wait()
 	c.Close()
-	return &c.took
+	took := new(measure.Distribution)
+	took.Add(&c.took)
+	return took
 }
 
 // ask makes request n of a client, and reads the whole answer. wait is how long the client is told to

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/measure"
@@ -18,11 +18,11 @@ type Syncers struct {
 	clients *Clients
 	over    chan struct{} // closed when all have everything: until then nobody leaves
 
-	mu         sync.Mutex // guards the rest
-	bytes      []int64    // that have come to each
-	last       time.Time  // when the last have come
-	done       int        // clients whose end bookmark has come
-	compressed bool
+	began      time.Time
+	bytes      []atomic.Int64 // that have come to each
+	last       atomic.Int64   // when the last have come, in nanoseconds since the begin
+	done       atomic.Int64   // clients whose end bookmark has come
+	Compressed atomic.Bool    // answers were compressed
 }
 
 // A PodSelection is the pods that a client asks for.
@@ -44,7 +44,7 @@ const resyncURI = PodsPath + WithInitialEvents
 
 // NewSyncers connects n clients. Client i will ask for the pods of wants(i).
 func NewSyncers(ctx context.Context, e Endpoint, n int, gzip bool, wants func(i int) PodSelection) (*Syncers, error) {
-	s := &Syncers{over: make(chan struct{}), bytes: make([]int64, n)}
+	s := &Syncers{over: make(chan struct{}), bytes: make([]atomic.Int64, n)}
 	s.clients = Habit{Clients: n, HTTP1: true, Target: func(int, int) string { return "/version" }}.At(e)
 	if _, err := s.clients.For(ctx, 0); err != nil {
 		s.Close()
@@ -61,9 +61,7 @@ func NewSyncers(ctx context.Context, e Endpoint, n int, gzip bool, wants func(i 
 func (s *Syncers) take(i int, resp *http.Response, objects int) error {
 	var body io.Reader = &coming{s, i, resp.Body}
 	if resp.Header.Get("Content-Encoding") == "gzip" {
-		s.mu.Lock()
-		s.compressed = true
-		s.mu.Unlock()
+		s.Compressed.Store(true)
 		if i > 0 {
 			return s.clients.discard(body)
 		}
@@ -76,9 +74,7 @@ func (s *Syncers) take(i int, resp *http.Response, objects int) error {
 	if err := readInitialEvents(body, objects); err != nil {
 		return fmt.Errorf("client %d: %w", i, err)
 	}
-	s.mu.Lock()
-	s.done++
-	s.mu.Unlock()
+	s.done.Add(1)
 	select {
 	case <-s.over:
 	case <-resp.Request.Context().Done(): // another client has failed
@@ -95,10 +91,8 @@ type coming struct {
 
 func (c *coming) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.bytes[c.client] += int64(n)
-	c.last = time.Now()
+	c.last.Store(int64(time.Since(c.began)))
+	c.bytes[c.client].Add(int64(n))
 	return n, err
 }
 
@@ -110,7 +104,7 @@ func (s *Syncers) Measure(ctx context.Context, processes []measure.Process) (
 	if err != nil {
 		return used, 0, err
 	}
-	start := time.Now()
+	s.began = time.Now()
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -118,15 +112,16 @@ func (s *Syncers) Measure(ctx context.Context, processes []measure.Process) (
 		_, err := s.clients.For(asking, 0)
 		ended <- err
 	}()
-	for seen, waiting := uint64(0), true; waiting; {
+	for seen, waiting := int64(0), true; waiting; {
 		select {
 		case err := <-ended:
-			return used, 0, fmt.Errorf("%d of %d clients done after %v: %w", s.done, len(s.bytes), time.Since(start).Round(time.Second), err)
+			return used, 0, fmt.Errorf("%d of %d clients done after %v: %w", s.done.Load(), len(s.bytes),
+				time.Since(s.began).Round(time.Second), err)
 		case <-time.After(20 * time.Millisecond):
 		}
-		var last time.Time
-		if last, waiting = s.state(); s.Bytes() > seen {
-			seen, wall = s.Bytes(), last.Sub(start)
+		waiting = s.waiting()
+		if n := s.Bytes(); n > seen {
+			seen, wall = n, time.Duration(s.last.Load())
 			if used, err = meter.Read(); err != nil {
 				return used, 0, err
 			}
@@ -138,43 +133,29 @@ func (s *Syncers) Measure(ctx context.Context, processes []measure.Process) (
 	return used, wall, s.check()
 }
 
-// state returns when the last bytes came, and whether more must come. Compressed streams are complete when
-// they are silent.
-func (s *Syncers) state() (last time.Time, waiting bool) {
+// waiting reports whether more must come. Compressed streams are complete when they are silent.
+func (s *Syncers) waiting() bool {
 	const silence = 6 * time.Second // a server waits less than this for a proof that its data are current
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.compressed {
-		return s.last, s.done == 0 || time.Since(s.last) < silence
+	if s.Compressed.Load() {
+		return s.done.Load() == 0 || time.Since(s.began)-time.Duration(s.last.Load()) < silence
 	}
-	return s.last, s.done < len(s.bytes)
+	return s.done.Load() < int64(len(s.bytes))
 }
 
 // check reports whether compressed streams are about as long as the first one.
 func (s *Syncers) check() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, n := range s.bytes {
-		if first := s.bytes[0]; s.compressed && n < first*9/10 {
+	for i := range s.bytes {
+		if n, first := s.bytes[i].Load(), s.bytes[0].Load(); s.Compressed.Load() && n < first*9/10 {
 			return fmt.Errorf("client %d got %d bytes, where the first got %d", i, n, first)
 		}
 	}
 	return nil
 }
 
-// Compressed reports whether answers were compressed.
-func (s *Syncers) Compressed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.compressed
-}
-
 // Bytes returns the bytes of all bodies so far.
-func (s *Syncers) Bytes() (sum uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, n := range s.bytes {
-		sum += uint64(n)
+func (s *Syncers) Bytes() (sum int64) {
+	for i := range s.bytes {
+		sum += s.bytes[i].Load()
 	}
 	return sum
 }

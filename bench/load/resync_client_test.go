@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +53,7 @@ func TestSyncers(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &Syncers{over: make(chan struct{}), bytes: make([]int64, 2)}
+				s := &Syncers{over: make(chan struct{}), bytes: make([]atomic.Int64, 2)}
 				s.clients = Habit{Clients: 2, Shared: true, Target: func(int, int) string { return "/" }}.At(away)
 				s.clients.clients[0].Transport = server
 				s.clients.Take = func(i int, resp *http.Response) error { return s.take(i, resp, objects) }
@@ -65,8 +66,8 @@ func TestSyncers(t *testing.T) {
 					if err == nil || !strings.Contains(err.Error(), want) {
 						t.Errorf("got %v, want %q", err, want)
 					}
-				case err != nil || s.Compressed() != compressed || took != pieces*pause || s.Bytes() != uint64(2*len(server.stream)):
-					t.Errorf("got %v after %v, want %v, compressed %t, %d bytes", err, took, pieces*pause, s.Compressed(), s.Bytes())
+				case err != nil || s.Compressed.Load() != compressed || took != pieces*pause || s.Bytes() != int64(2*len(server.stream)):
+					t.Errorf("got %v after %v, want %v, compressed %t, %d bytes", err, took, pieces*pause, s.Compressed.Load(), s.Bytes())
 				}
 			})
 		})

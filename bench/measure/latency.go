@@ -12,9 +12,8 @@ import (
 //	value        0 … 63   64 … 127   128 … 255   256 … 511
 //	bucket is    1 ns     1 ns       2 ns        4 ns wide
 //
-// One goroutine at a time may write it, and others may read it at any time (Distribution.Add).
-// Buckets are atomics because the readers of watches must not stop for a report. The zero value is
-// empty and ready.
+// Any goroutine may write it, and read it (Distribution.Add): the readers of watches must not stop for a
+// report. The zero value is empty and ready.
 type Histogram struct {
 	buckets [numBuckets]atomic.Uint64
 }
@@ -42,10 +41,8 @@ func bucketMid(i int) time.Duration {
 	return time.Duration(low + 1<<exp/2)
 }
 
-// Record counts d. One goroutine at a time may call it.
-func (h *Histogram) Record(d time.Duration) {
-	h.buckets[bucketOf(d)].Add(1)
-}
+// Record counts d.
+func (h *Histogram) Record(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
 
 // A Distribution is a copy of histograms, or the difference of two copies.
 type Distribution struct {

@@ -114,10 +114,7 @@ func (p *program) measureHTTP2(ctx context.Context, st *server.Stage, c http2Cas
 	}
 	s := p.session(st)
 	defer s.disband()
-	if err := s.assemble(l); err != nil {
-		return nil, "", err
-	}
-	if m, err = s.idle(ctx, c.clients); err != nil {
+	if m, err = s.idle(ctx, l); err != nil {
 		return nil, "", err
 	}
 	reached, err := s.reach(ctx)

@@ -30,22 +30,20 @@ func (s *session) gather(ctx context.Context, n int) (err error) {
 		s.fleet.Shrink(n)
 		return nil
 	}
-	if err := s.assemble(demand{}); err != nil || n == 0 {
-		return err
-	}
-	return s.fleet.Grow(ctx, n, s.Book().Seqs)
+	return s.assemble(ctx, demand{clients: n})
 }
 
-// assemble replaces the fleet by one without watchers, for a load.
-func (s *session) assemble(l demand) (err error) {
+// assemble replaces the fleet.
+func (s *session) assemble(ctx context.Context, l demand) (err error) {
 	s.disband()
 	if l.filters == nil {
 		l.filters = []load.Filter{load.Everything}
 	}
-	if s.fleet, err = s.NewFleet(l.filters, s.opts.Straight); err == nil {
-		s.fleet.H2, s.fleet.Gzip = l.h2, l.gzip
+	if s.fleet, err = s.NewFleet(l.filters, s.opts.Straight); err != nil {
+		return err
 	}
-	return err
+	s.fleet.H2, s.fleet.Gzip = l.h2, l.gzip
+	return s.fleet.Grow(ctx, l.clients, s.Book().Seqs)
 }
 
 // disband ends the fleet, if there is one.
@@ -69,10 +67,7 @@ type demand struct {
 func (p *program) under(ctx context.Context, st *server.Stage, l demand) ([]report.Metric, string, error) {
 	s := p.session(st)
 	defer s.disband()
-	if err := s.assemble(l); err != nil {
-		return nil, "", err
-	}
-	if err := s.fleet.Grow(ctx, l.clients, s.Book().Seqs); err != nil {
+	if err := s.assemble(ctx, l); err != nil {
 		return nil, "", err
 	}
 	remark := ""
@@ -83,11 +78,13 @@ func (p *program) under(ctx context.Context, st *server.Stage, l demand) ([]repo
 	return m, remark, err
 }
 
-// idle connects n watchers and returns the memory that they add to servers at rest. One watcher
+// idle connects watchers and returns the memory that they add to servers at rest. One watcher
 // connects before that, because a server keeps some memory for each resource once.
-func (s *session) idle(ctx context.Context, n int) ([]report.Metric, error) {
+func (s *session) idle(ctx context.Context, l demand) ([]report.Metric, error) {
 	s.say("settling")
-	if err := s.fleet.Grow(ctx, 1, s.Book().Seqs); err != nil {
+	n := l.clients
+	l.clients = 1
+	if err := s.assemble(ctx, l); err != nil {
 		return nil, err
 	}
 	before, err := s.Rest(ctx)

@@ -58,18 +58,12 @@ func (p *program) measureStalled(ctx context.Context, st *server.Stage, by strin
 	s := p.session(st)
 	s.warmup = stalledFill
 	defer s.disband()
-	each := percent // of the hundred on each connection
 	n := stalledClients * percent / 100
-	var l demand
+	l := demand{clients: stalledClients - n}
 	if by == load.HTTP20 {
-		n = max(stalledClients/mostStreams, 1) * each
-		l = demand{h2: &load.Multiplex{Streams: mostStreams - each, Flow: load.SmallWindows}}
+		l.h2 = &load.Multiplex{Streams: mostStreams - percent, Flow: load.SmallWindows}
 	}
-	if err := s.assemble(l); err != nil {
-		return nil, err
-	}
-	healthy := max(stalledClients-n, 1)
-	if err := s.fleet.Grow(ctx, healthy, st.Book().Seqs); err != nil {
+	if err := s.assemble(ctx, l); err != nil {
 		return nil, err
 	}
 	deaf, err := s.fleet.AddDeaf(ctx, n, st.Book().Seqs)
@@ -77,7 +71,7 @@ func (p *program) measureStalled(ctx context.Context, st *server.Stage, by strin
 		return nil, err
 	}
 	defer deaf.Close()
-	m, err := s.measure(ctx, p.opts.offered(p.opts.pace(), healthy))
+	m, err := s.measure(ctx, p.opts.offered(p.opts.pace(), l.clients))
 	if err != nil {
 		return nil, err
 	}

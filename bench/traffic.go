@@ -77,11 +77,8 @@ func (p *program) traffic(ctx context.Context, peer report.Peer) error {
 			continue // writes do not pass through the proxy
 		}
 		if i == 0 && clients > 1 {
-			if err := s.assemble(demand{}); err != nil {
-				return err
-			}
 			x := report.Sample{Peer: peer, Axes: report.Axes("clients", clients)}
-			if x.Metrics, err = s.idle(ctx, clients); err != nil {
+			if x.Metrics, err = s.idle(ctx, demand{clients: clients}); err != nil {
 				return err
 			}
 			if err := p.note(ctx, st, "Idle", x); err != nil {

@@ -48,7 +48,7 @@ func (s *scaleBench) Validate() error {
 	switch {
 	case slices.ContainsFunc(s.Pods, func(n int) bool { return n%scaleBlock != 0 }):
 		return fmt.Errorf("--pods must be multiples of %d", scaleBlock)
-	case len(s.joins()) == 0 && len(s.forms()) == 0 && len(s.starts()) == 0:
+	case len(s.wanted(joinRows)) == 0 && len(s.wanted(startRows)) == 0 && !s.wantsForms():
 		return fmt.Errorf("--only %s: no row has such a name", s.Only)
 	}
 	slices.Sort(s.Pods)
@@ -58,27 +58,44 @@ func (s *scaleBench) Validate() error {
 
 func (s *scaleBench) sections() []*report.Section { return []*report.Section{scaleSection()} }
 
-// A joinRow is a row of clients that begin a watch of any state at once.
-type joinRow struct {
-	name   string
-	lone   bool                                     // one client alone
-	choice func(pods, client int) load.PodSelection // of client i in a cluster of so many pods
+// A measurement returns the figures of a row at the stage's peer.
+type measurement func(*scaleBench, context.Context) ([]report.Metric, error)
+
+// A scaleRow is what is measured at kube-apiserver, unless that is nil, and at watchfan.
+type scaleRow struct {
+	name            string
+	direct, proxied measurement
 }
 
-var joinRows = []joinRow{
-	{"join-all", true, func(pods, _ int) load.PodSelection { return load.PodSelection{Query: "", Objects: pods} }},
-	// What a kubelet asks for: the pods of its node.
-	{"join-node", false, func(pods, i int) load.PodSelection {
-		return load.PodSelection{Query: load.FieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode))), Objects: scalePerNode}
-	}},
-	{"join-label", false, func(pods, i int) load.PodSelection {
+var (
+	joinAll   = joining(true, func(pods, _ int) load.PodSelection { return load.PodSelection{Objects: pods} })
+	joinNode  = joining(false, podsOfNode)
+	joinLabel = joining(false, func(pods, i int) load.PodSelection {
 		return load.PodSelection{Query: load.LabelQuery(scaleLabel + "=" + scaleRelease(i%(pods/scalePerLabel))), Objects: scalePerLabel}
-	}},
+	})
+
+	// joinRows are of clients that begin a watch of any state at once, at a watchfan that has all pods.
+	joinRows = []scaleRow{
+		{"join-all", joinAll, joinAll},
+		{"join-node", joinNode, joinNode},
+		{"join-label", joinLabel, joinLabel},
+	}
+	// startRows are of watchfans that start.
+	startRows = []scaleRow{
+		{"fill", joinAll, (*scaleBench).measureFill},
+		{"restart", nil, (*scaleBench).measureRestart},
+		{"memory-lean", nil, (*scaleBench).measureLean},
+	}
+)
+
+// podsOfNode returns what a kubelet asks for: the pods of its node.
+func podsOfNode(pods, i int) load.PodSelection {
+	return load.PodSelection{Query: load.FieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode))), Objects: scalePerNode}
 }
 
-// joins returns the rows of clients that are measured.
-func (s *scaleBench) joins() []joinRow {
-	return slices.DeleteFunc(slices.Clone(joinRows), func(r joinRow) bool { return !s.Only.MatchString(r.name) })
+// wanted returns those of the rows that are measured.
+func (s *scaleBench) wanted(rows []scaleRow) []scaleRow {
+	return slices.DeleteFunc(slices.Clone(rows), func(r scaleRow) bool { return !s.Only.MatchString(r.name) })
 }
 
 // A scaleForm is a representation whose memory is measured, in a row of its name.
@@ -90,13 +107,10 @@ var scaleForms = []scaleForm{
 	{"memory-metadata", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
 }
 
-// forms returns all representations if the memory of one is measured, because each is beside the
+// wantsForms reports whether the memory of a representation is measured. Then all are, because each is beside the
 // ones before it.
-func (s *scaleBench) forms() []scaleForm {
-	if slices.ContainsFunc(scaleForms, func(f scaleForm) bool { return s.Only.MatchString(f.row) }) {
-		return scaleForms
-	}
-	return nil
+func (s *scaleBench) wantsForms() bool {
+	return slices.ContainsFunc(scaleForms, func(f scaleForm) bool { return s.Only.MatchString(f.row) })
 }
 
 func scaleSection() *report.Section {
@@ -137,14 +151,19 @@ func (s *scaleBench) run(ctx context.Context, p *program) error {
 			return err
 		}
 		s.pods = n
-		if rows := s.joins(); len(rows) > 0 {
-			err = s.stage.Behind(ctx, s.Watchfan, nil, func() error { return s.join(ctx, rows) })
+		if rows := s.wanted(joinRows); len(rows) > 0 {
+			err = s.stage.Behind(ctx, s.Watchfan, nil, func() error {
+				if err := fillPods(ctx, s.stage.Proxy, scaleForms[0].accept, 1); err != nil {
+					return err
+				}
+				return s.measure(ctx, rows)
+			})
 		}
-		if forms := s.forms(); err == nil && len(forms) > 0 {
-			err = s.stage.Behind(ctx, s.Watchfan, nil, func() error { return s.memory(ctx, forms) })
+		if err == nil && s.wantsForms() {
+			err = s.stage.Behind(ctx, s.Watchfan, nil, func() error { return s.memory(ctx) })
 		}
 		if err == nil {
-			err = s.start(ctx)
+			err = s.measure(ctx, s.wanted(startRows))
 		}
 		if err != nil {
 			return errors.Join(err, cluster.Child.Alive())
@@ -154,25 +173,22 @@ func (s *scaleBench) run(ctx context.Context, p *program) error {
 }
 
 const (
-	rowTime    = 3 * time.Minute        // for one measurement
+	rowTime    = 3 * time.Minute        // for the clients of a row
 	settleTime = 200 * time.Millisecond // for the servers to finish what they do after a handshake
 )
 
-// join measures rows, at one peer after the other. A row begins no other round after the patience.
-func (s *scaleBench) join(ctx context.Context, rows []joinRow) error {
-	if err := fillPods(ctx, s.stage.Proxy, scaleForms[0].accept, 1); err != nil {
-		return err
-	}
+// measure measures rows, at one peer after the other. A row begins no other round after the patience.
+func (s *scaleBench) measure(ctx context.Context, rows []scaleRow) error {
 	for _, row := range rows {
 		begun := time.Now()
 		for s.round = 1; s.round <= s.Rounds && (s.round == 1 || time.Since(begun) < s.Patience); s.round++ {
-			for _, p := range []report.Peer{report.Direct, report.WatchfanTLS} {
-				s.stage.Peer = p
-				x := report.Sample{Peer: p, Axes: s.axes(row.name)}
-				bounded, cancel := context.WithTimeoutCause(ctx, rowTime, fmt.Errorf("not over after %v", rowTime))
-				x.Metrics, x.Err = s.measureJoin(bounded, row)
-				cancel()
-				if err := s.note(ctx, s.stage, "Scale", x); err != nil {
+			for i, at := range []measurement{row.direct, row.proxied} {
+				if at == nil {
+					continue
+				}
+				s.stage.Peer = report.Peers[i]
+				m, err := at(s, ctx)
+				if err := s.noteRow(ctx, row.name, m, err); err != nil {
 					return err
 				}
 			}
@@ -181,35 +197,49 @@ func (s *scaleBench) join(ctx context.Context, rows []joinRow) error {
 	return nil
 }
 
-func (s *scaleBench) axes(row string) []report.Axis { return report.Axes("row", row, "pods", s.pods) }
+// noteRow notes the figures of a row at the stage's peer.
+func (s *scaleBench) noteRow(ctx context.Context, row string, m []report.Metric, err error) error {
+	return s.note(ctx, s.stage, "Scale", report.Sample{Peer: s.stage.Peer, Axes: report.Axes("row", row, "pods", s.pods), Metrics: m, Err: err})
+}
 
-// measureJoin measures the clients of a row. They are connected before: the TLS handshake is not
-// measured.
-func (s *scaleBench) measureJoin(ctx context.Context, row joinRow) ([]report.Metric, error) {
-	st, clients := s.stage, s.Clients
-	if row.lone {
-		clients = 1
-	} else if st.Peer == report.Direct {
-		clients = min(s.Direct, clients)
+// joining measures clients that ask at once, or one alone. Client i in a cluster of so many pods makes a choice of
+// its own. They are connected before: the TLS handshake is not measured.
+func joining(alone bool, choice func(pods, i int) load.PodSelection) measurement {
+	return func(s *scaleBench, ctx context.Context) ([]report.Metric, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, rowTime, fmt.Errorf("not over after %v", rowTime))
+		defer cancel()
+		clients := s.Clients
+		if alone {
+			clients = 1
+		} else if s.stage.Peer == report.Direct {
+			clients = min(s.Direct, clients)
+		}
+		crowd, err := s.crowd(ctx, s.stage.Endpoint(), clients, choice)
+		if err != nil {
+			return nil, err
+		}
+		defer crowd.Close()
+		if err := load.Sleep(ctx, settleTime); err != nil {
+			return nil, err
+		}
+		return joined(ctx, s.stage, crowd, clients, "request")
 	}
-	crowd, err := load.NewSyncers(ctx, st.Endpoint(), clients, false, func(i int) load.PodSelection {
-		want := row.choice(s.pods, i)
-		want.Query += "&resourceVersion=0"
+}
+
+// crowd connects clients that will ask for pods in any state.
+func (s *scaleBench) crowd(ctx context.Context, e load.Endpoint, clients int, choice func(pods, i int) load.PodSelection) (*load.Syncers, error) {
+	return load.NewSyncers(ctx, e, clients, false, func(i int) load.PodSelection {
+		want := choice(s.pods, i)
+		want.Query += anyState
 		return want
 	})
-	if err != nil {
-		return nil, err
-	}
-	defer crowd.Close()
-	if err := load.Sleep(ctx, settleTime); err != nil {
-		return nil, err
-	}
-	return joined(ctx, st, crowd, clients, "request")
 }
+
+const anyState = "&resourceVersion=0"
 
 // memory measures the resident memory that each representation adds to a new watchfan, and that of
 // kube-apiserver with all pods. The servers are at rest.
-func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
+func (s *scaleBench) memory(ctx context.Context) error {
 	s.say("memory of the representations")
 	s.round = 1
 	before, err := s.stage.Rest(ctx)
@@ -217,7 +247,7 @@ func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 		return err
 	}
 	objects := 0.0 // bytes
-	for i, f := range forms {
+	for i, f := range scaleForms {
 		if err := fillPods(ctx, s.stage.Proxy, f.accept, i+1); err != nil {
 			return err
 		}
@@ -225,23 +255,21 @@ func (s *scaleBench) memory(ctx context.Context, forms []scaleForm) error {
 		if err != nil {
 			return err
 		}
-		bytes, err := server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
+		bytes, err := s.cacheBytes(ctx)
 		if err != nil {
 			return err
 		}
-		name, own := report.WatchfanTLS.Name, bytes-objects
-		grown := map[report.Peer]int64{report.WatchfanTLS: after[name] - before[name], report.Direct: after[report.Direct.Name] - s.empty}
-		before, objects = after, bytes
-		for _, p := range []report.Peer{report.Direct, report.WatchfanTLS} {
-			if p == report.Direct && i > 0 {
-				continue
-			}
-			x := report.Sample{Peer: p, Axes: s.axes(f.row), Metrics: []report.Metric{
-				report.M("grown-B", float64(grown[p])), report.M("objects-B", own), report.M("x-objects", float64(grown[p])/own)}}
-			if err := s.note(ctx, s.stage, "Scale", x); err != nil {
-				return err
-			}
+		if s.stage.Peer = report.Direct; i == 0 {
+			err = s.noteRow(ctx, f.row, memoryMetrics(float64(after[report.Direct.Name]-s.empty), bytes), nil)
 		}
+		if s.stage.Peer = report.WatchfanTLS; err == nil {
+			name := s.stage.Peer.Name
+			err = s.noteRow(ctx, f.row, memoryMetrics(float64(after[name]-before[name]), bytes-objects), nil)
+		}
+		if err != nil {
+			return err
+		}
+		before, objects = after, bytes
 	}
 	return nil
 }

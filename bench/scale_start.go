@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -14,54 +13,25 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// A startRow is a row of a watchfan that starts.
-type startRow struct {
-	name    string
-	measure func(*scaleBench, context.Context) ([]report.Metric, error)
-	beside  bool // kube-apiserver sends all pods to one client, in the same round
-}
-
-var startRows = []startRow{
-	{"fill", (*scaleBench).measureFill, true},
-	{"restart", (*scaleBench).measureRestart, false},
-	{"memory-lean", (*scaleBench).measureLean, false},
-}
-
-func (s *scaleBench) starts() []startRow {
-	return slices.DeleteFunc(slices.Clone(startRows), func(r startRow) bool { return !s.Only.MatchString(r.name) })
-}
-
-// start measures the rows of starts, each round with a new watchfan. A row begins no other round after the patience.
-func (s *scaleBench) start(ctx context.Context) error {
-	for _, row := range s.starts() {
-		begun := time.Now()
-		for s.round = 1; s.round <= s.Rounds && (s.round == 1 || time.Since(begun) < s.Patience); s.round++ {
-			var err error
-			if row.beside {
-				s.stage.Peer = report.Direct
-				err = s.noteStart(ctx, row.name, func() ([]report.Metric, error) { return s.measureJoin(ctx, joinRows[0]) })
-			}
-			if s.stage.Peer = report.WatchfanTLS; err == nil {
-				err = s.noteStart(ctx, row.name, func() ([]report.Metric, error) { return row.measure(s, ctx) })
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (s *scaleBench) noteStart(ctx context.Context, name string, measure func() ([]report.Metric, error)) error {
-	x := report.Sample{Peer: s.stage.Peer, Axes: s.axes(name)}
-	x.Metrics, x.Err = measure()
-	return s.note(ctx, s.stage, "Scale", x)
-}
-
 // memoryMetrics returns memory, also as a multiple of the objects' bytes.
-func (s *scaleBench) memoryMetrics(ctx context.Context, grown int64) ([]report.Metric, error) {
-	objects, err := server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
-	return []report.Metric{report.M("grown-B", float64(grown)), report.M("objects-B", objects), report.M("x-objects", float64(grown)/objects)}, err
+func memoryMetrics(grown, objects float64) []report.Metric {
+	return []report.Metric{report.M("grown-B", grown), report.M("objects-B", objects), report.M("x-objects", grown/objects)}
+}
+
+// cacheBytes returns the bytes of the pods that watchfan caches.
+func (s *scaleBench) cacheBytes(ctx context.Context) (float64, error) {
+	return server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
+}
+
+// spent returns the CPU time of watchfan so far, in nanoseconds, and the most memory that it had, in bytes.
+func (s *scaleBench) spent() (cpu, peak float64, err error) {
+	process := s.stage.Proxy.Child.Process()
+	used, err := process.CPU()
+	if err != nil {
+		return 0, 0, err
+	}
+	most, err := process.Peak()
+	return float64(used), float64(most), err
 }
 
 // measureFill measures the time until a watchfan has all pods, and the most memory that it had meanwhile.
@@ -72,16 +42,12 @@ func (s *scaleBench) measureFill(ctx context.Context) (m []report.Metric, err er
 			return err
 		}
 		wall := time.Since(began)
-		cpu, err := s.stage.Proxy.Child.Process().CPU()
+		cpu, peak, err := s.spent()
 		if err != nil {
 			return err
 		}
-		peak, err := s.stage.Proxy.Child.Process().Peak()
-		if err != nil {
-			return err
-		}
-		m, err = s.memoryMetrics(ctx, peak)
-		m = append(m, report.M("cpu-ns/request", float64(cpu)), report.M("wall-ns", float64(wall)))
+		objects, err := s.cacheBytes(ctx)
+		m = append(memoryMetrics(peak, objects), report.M("cpu-ns/request", cpu), report.M("wall-ns", float64(wall)))
 		return err
 	})
 	return m, err
@@ -142,9 +108,7 @@ func (s *scaleBench) keepAndKill(ctx context.Context, file string) error {
 
 // measureAnswers measures the first answers of a watchfan that began to start at a time.
 func (s *scaleBench) measureAnswers(ctx context.Context, began time.Time) ([]report.Metric, error) {
-	node := joinRows[1].choice(s.pods, 0)
-	node.Query += "&resourceVersion=0"
-	crowd, err := load.NewSyncers(ctx, s.stage.Proxy.TLS, 1, false, func(int) load.PodSelection { return node })
+	crowd, err := s.crowd(ctx, s.stage.Proxy.TLS, 1, podsOfNode)
 	if err != nil {
 		return nil, err
 	}
@@ -153,15 +117,11 @@ func (s *scaleBench) measureAnswers(ctx context.Context, began time.Time) ([]rep
 		return nil, err
 	}
 	watched := time.Since(began)
-	if _, err := s.stage.Proxy.TLS.Get(ctx, load.PodsPath+"?"+node.Query[1:]); err != nil {
+	if _, err := s.stage.Proxy.TLS.Get(ctx, load.PodsPath+"?"+podsOfNode(s.pods, 0).Query[1:]+anyState); err != nil {
 		return nil, err
 	}
 	answered := time.Since(began)
-	cpu, err := s.stage.Proxy.Child.Process().CPU()
-	if err != nil {
-		return nil, err
-	}
-	peak, err := s.stage.Proxy.Child.Process().Peak()
+	cpu, peak, err := s.spent()
 	if err != nil {
 		return nil, err
 	}
@@ -176,9 +136,10 @@ func (s *scaleBench) measureAnswers(ctx context.Context, began time.Time) ([]rep
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.memoryMetrics(ctx, rest[report.WatchfanTLS.Name])
-	return append(m, report.M("cpu-ns/request", float64(cpu)), report.M("wall-ns", float64(watched)),
-		report.M("list-ns", float64(answered)), report.M("peak-B", float64(peak))), err
+	objects, err := s.cacheBytes(ctx)
+	return append(memoryMetrics(float64(rest[report.WatchfanTLS.Name]), objects),
+		report.M("cpu-ns/request", cpu), report.M("wall-ns", float64(watched)),
+		report.M("list-ns", float64(answered)), report.M("peak-B", peak)), err
 }
 
 // upstreamReads are what kube-apiserver has done for all its clients: lists of pods of all namespaces, and
@@ -216,11 +177,12 @@ func (s *scaleBench) measureLean(ctx context.Context) (m []report.Metric, err er
 		if err != nil {
 			return err
 		}
-		if m, err = s.memoryMetrics(ctx, 0); err != nil {
+		objects, err := s.cacheBytes(ctx)
+		if err != nil {
 			return err
 		}
-		crowd, err := load.NewSyncers(ctx, s.stage.Proxy.TLS, 1, false, func(int) load.PodSelection {
-			return load.PodSelection{Query: "&resourceVersion=0", Objects: s.pods, View: "/views/lean"}
+		crowd, err := s.crowd(ctx, s.stage.Proxy.TLS, 1, func(pods, _ int) load.PodSelection {
+			return load.PodSelection{Objects: pods, View: "/views/lean"}
 		})
 		if err != nil {
 			return err
@@ -229,13 +191,11 @@ func (s *scaleBench) measureLean(ctx context.Context) (m []report.Metric, err er
 		if _, _, err = crowd.Measure(ctx, nil); err != nil {
 			return err
 		}
-		objects, _ := report.Find(m, "objects-B")
 		if err := s.awaitPacked(ctx, objects); err != nil {
 			return err
 		}
 		lean, err := s.heap(ctx)
-		m = []report.Metric{report.M("grown-B", lean-empty), report.M("objects-B", objects), report.M("x-objects", (lean-empty)/objects),
-			report.M("x-whole", (lean-empty)/(whole-empty))}
+		m = append(memoryMetrics(lean-empty, objects), report.M("x-whole", (lean-empty)/(whole-empty)))
 		return err
 	})
 	return m, err
@@ -255,7 +215,7 @@ func (s *scaleBench) awaitPacked(ctx context.Context, whole float64) error {
 		if err := load.Sleep(ctx, 5*time.Second); err != nil {
 			return err
 		}
-		now, err := server.Sum(ctx, s.stage.Proxy.Admin, "watchfan_cache_bytes", podLanes)
+		now, err := s.cacheBytes(ctx)
 		switch {
 		case err != nil:
 			return err

@@ -27,8 +27,8 @@ func TestScaleOptions(t *testing.T) {
 
 	o := new(scaleBench)
 	o.Only = regexp.MustCompile("^memory-json$")
-	if len(o.joins()) != 0 || len(o.forms()) != len(scaleForms) {
-		t.Errorf("%d joins and %d forms are measured", len(o.joins()), len(o.forms()))
+	if len(o.wanted(joinRows)) != 0 || !o.wantsForms() {
+		t.Errorf("joins %v are measured, forms: %t", o.wanted(joinRows), o.wantsForms())
 	}
 	o.Devcluster, o.Watchfan = os.Args[0], os.Args[0]
 	o.Pods = []int{2000, 1000, 2000}
@@ -54,7 +54,7 @@ func TestScaleJoins(t *testing.T) {
 		e := load.Endpoint{Addr: netip.MustParseAddrPort(upstream.Listener.Addr().String())}
 		st := &server.Stage{Peer: report.Direct, Cluster: &server.Cluster{Endpoint: e, Processes: own}}
 		s := &scaleBench{Clients: 500, Direct: 3, stage: st, pods: scaleBlock}
-		return s.measureJoin(t.Context(), joinRows[1])
+		return joinNode(s, t.Context())
 	}
 	m, err := join(scalePerNode)
 	if err != nil {

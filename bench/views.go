@@ -30,6 +30,7 @@ type viewsBench struct {
 
 	*program
 	cluster *server.Cluster
+	config  string // the file with the views
 	writer  *load.Writer
 	rollout rollout
 	readers []*viewReader
@@ -90,8 +91,9 @@ func (v *viewsBench) sections() []*report.Section {
 // A viewReader is a program of a row at one peer.
 type viewReader struct {
 	viewRow
-	server.Program
+	*server.Program
 	peer    report.Peer
+	proxy   *server.Proxy // of its own; nil at kube-apiserver
 	used    viewUse
 	metrics []report.Metric
 	err     error // why it ended
@@ -103,19 +105,35 @@ func (v *viewsBench) run(ctx context.Context, p *program) (err error) {
 	if v.rollout, err = recordedRollout(); err != nil {
 		return err
 	}
-	v.say("starting a dev cluster")
-	if v.cluster, err = server.StartCluster(ctx, v.Devcluster); err != nil {
+	views, err := quietViews()
+	if err != nil {
+		return err
+	}
+	if v.cluster, err = v.startCluster(ctx, v.Devcluster); err != nil {
 		return err
 	}
 	v.writer = load.NewWriter(v.cluster.Endpoint, &load.Collection{}, load.NewAcks(), 0, 0)
 	defer func() {
 		for _, r := range v.readers {
-			r.Stop()
+			r.stop()
 		}
 		v.writer.Client.CloseIdleConnections()
 		v.cluster.Stop()
 	}()
+	if v.config, err = v.cluster.WriteFile("views.yaml", []byte(views)); err != nil {
+		return err
+	}
 	return v.measure(ctx)
+}
+
+// stop ends what has been started.
+func (r *viewReader) stop() {
+	if r.Program != nil {
+		r.Stop()
+	}
+	if r.proxy != nil {
+		r.proxy.Child.Stop()
+	}
 }
 
 // measure lets all programs sync, and rolls pods over before all of them at once.
@@ -173,16 +191,19 @@ func (v *viewsBench) start(ctx context.Context, row viewRow) error {
 		v.say("left out: %v", err)
 		return nil
 	}
-	views, err := quietViews()
-	if err != nil {
-		return err
-	}
-	// A client at a cache that is not filled gets whole objects after a while.
-	fill := func(p *server.Proxy) error { return fillPods(ctx, p, scaleForms[1].accept, 1) }
-	for i, watchfan := range []string{"", v.Watchfan} {
-		r := &viewReader{viewRow: row, peer: report.Peers[i]}
+	for _, peer := range []report.Peer{report.Direct, report.WatchfanTLS} {
+		r := &viewReader{viewRow: row, peer: peer}
 		v.readers = append(v.readers, r)
-		if r.Program, err = v.cluster.StartProgram(ctx, watchfan, views, "/views/"+row.view, fill, path, row.args...); err != nil {
+		if peer != report.Direct {
+			if r.proxy, err = server.StartProxy(ctx, v.Watchfan, v.cluster, "--config", v.config); err != nil {
+				return err
+			}
+			// A client at a cache that is not filled gets whole objects after a while.
+			if err := fillPods(ctx, r.proxy, scaleForms[1].accept, 1); err != nil {
+				return err
+			}
+		}
+		if r.Program, err = v.cluster.StartProgram(r.proxy, "/views/"+row.view, path, row.args...); err != nil {
 			return err
 		}
 		if err := v.settle(ctx); err != nil {
@@ -195,8 +216,8 @@ func (v *viewsBench) start(ctx context.Context, row viewRow) error {
 // running returns the programs that have not ended. external-dns does if its sync takes a minute.
 func (v *viewsBench) running() (all []*viewReader) {
 	for _, r := range v.readers {
-		if r.err = r.Alive(); r.Proxy != nil {
-			r.err = errors.Join(r.err, r.Proxy.Child.Alive())
+		if r.err = r.Alive(); r.proxy != nil {
+			r.err = errors.Join(r.err, r.proxy.Child.Alive())
 		}
 		if r.err == nil {
 			all = append(all, r)
@@ -230,8 +251,8 @@ func (v *viewsBench) settle(ctx context.Context) error {
 		processes := slices.Clone(v.cluster.Processes)
 		for i, r := range v.running() {
 			processes = append(processes, measure.Process{Name: fmt.Sprint(r.program, i), PID: r.Cmd.Process.Pid})
-			if r.Proxy != nil {
-				processes = append(processes, measure.Process{Name: fmt.Sprint("watchfan", i), PID: r.Proxy.Child.Cmd.Process.Pid})
+			if r.proxy != nil {
+				processes = append(processes, measure.Process{Name: fmt.Sprint("watchfan", i), PID: r.proxy.Child.Cmd.Process.Pid})
 			}
 		}
 		meter, err := measure.StartMeter(processes)
@@ -260,10 +281,10 @@ func (v *viewsBench) use(ctx context.Context, r *viewReader) (u viewUse, err err
 	if _, err := fmt.Sscanf(string(io), "rchar: %f", &u.bytes); err != nil { // sockets are among it
 		return u, err
 	}
-	if r.Proxy == nil {
+	if r.proxy == nil {
 		u.events, err = server.Sum(ctx, v.cluster.Endpoint, "apiserver_watch_cache_events_received_total", podLanes)
 	} else {
-		u.events, err = server.Sum(ctx, r.Proxy.Admin, "watchfan_delivered_events_total", podLanes)
+		u.events, err = server.Sum(ctx, r.proxy.Admin, "watchfan_delivered_events_total", podLanes)
 	}
 	return u, err
 }
@@ -285,11 +306,11 @@ func (r *viewReader) memory(ctx context.Context) error {
 		heap, err = r.collected(ctx)
 	}
 	r.metrics = append(r.metrics, report.M("heap-B", heap))
-	if err != nil || r.Proxy == nil {
+	if err != nil || r.proxy == nil {
 		return err
 	}
-	forms, err := server.Sum(ctx, r.Proxy.Admin, "watchfan_cache_form_bytes", podLanes)
-	objects, failed := server.Sum(ctx, r.Proxy.Admin, "watchfan_cache_bytes", podLanes)
+	forms, err := server.Sum(ctx, r.proxy.Admin, "watchfan_cache_form_bytes", podLanes)
+	objects, failed := server.Sum(ctx, r.proxy.Admin, "watchfan_cache_bytes", podLanes)
 	r.metrics = append(r.metrics, report.M("forms-B", forms), report.M("forms/objects", forms/objects))
 	return errors.Join(err, failed)
 }
@@ -318,7 +339,7 @@ func (r *viewReader) check(ctx context.Context, want int) error {
 	}
 	page, err := r.At.Get(ctx, "/metrics")
 	if err != nil {
-		r.Child.Stop() // it says then what it knows
+		r.Stop() // it says then what it knows
 		if page, err = os.ReadFile(r.State); err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -24,7 +23,9 @@ type Cluster struct {
 	kubeconfig string
 	Tokens     map[string]string // by user: admin, who may do everything, reader, who may read, and user
 	Processes  []measure.Process // kube-apiserver and etcd
-	roots      *x509.CertPool    // trust each watchfan in front; nil before the first
+
+	certFile, keyFile string // of the proxies in front
+	roots             *x509.CertPool
 }
 
 // StartCluster runs a fresh dev cluster, all in memory, and waits until it is ready. Stop removes
@@ -43,6 +44,9 @@ func StartCluster(ctx context.Context, devcluster string) (*Cluster, error) {
 	c.Child, err = startChild("devcluster", devcluster, "up", "--dir", state, "--memory", "--unsafe-no-fsync")
 	if err == nil {
 		err = c.await(ctx, filepath.Join(state, "ready"))
+	}
+	if err == nil {
+		err = c.certify()
 	}
 	if err != nil {
 		c.Stop()
@@ -105,15 +109,11 @@ type Proxy struct {
 // StartProxy runs watchfan in front of c, on free ports, with a certificate of c's, and waits until it
 // listens. Later flags replace earlier ones.
 func StartProxy(ctx context.Context, watchfan string, c *Cluster, flags ...string) (*Proxy, error) {
-	certFile, keyFile, err := c.certificate()
-	if err != nil {
-		return nil, err
-	}
 	portsFile := filepath.Join(c.dir, "watchfan-ports.json")
 	os.Remove(portsFile)
 	child, err := startChild("watchfan", watchfan, append([]string{"--kubeconfig", c.kubeconfig,
 		"--bind-address=127.0.0.1", "--insecure-port=-1", "--secure-port=-1", "--admin-port=-1", "--ports-file", portsFile,
-		"--tls-cert-file", certFile, "--tls-private-key-file", keyFile}, flags...)...)
+		"--tls-cert-file", c.certFile, "--tls-private-key-file", c.keyFile}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -144,13 +144,21 @@ func makeCertificate() (cert, key []byte, roots *x509.CertPool, err error) {
 	return cert, key, roots, err
 }
 
-// certificate returns the files of the certificate of each watchfan in front, and of its key.
-func (c *Cluster) certificate() (certFile, keyFile string, err error) {
-	certFile, keyFile = filepath.Join(c.dir, "watchfan.crt"), filepath.Join(c.dir, "watchfan.key")
-	if c.roots != nil {
-		return certFile, keyFile, nil
-	}
+// certify makes the certificate of all proxies.
+func (c *Cluster) certify() error {
 	cert, key, roots, err := makeCertificate()
+	if err == nil {
+		c.certFile, err = c.WriteFile("proxy.crt", cert)
+	}
+	if err == nil {
+		c.keyFile, err = c.WriteFile("proxy.key", key)
+	}
 	c.roots = roots
-	return certFile, keyFile, errors.Join(err, os.WriteFile(certFile, cert, 0o600), os.WriteFile(keyFile, key, 0o600))
+	return err
+}
+
+// WriteFile writes a file that lives as long as the cluster, and returns its path.
+func (c *Cluster) WriteFile(name string, data []byte) (path string, err error) {
+	path = filepath.Join(c.dir, name)
+	return path, os.WriteFile(path, data, 0o600)
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -49,17 +47,12 @@ http {
 
 // StartNginx runs nginx in front of c and waits until it listens.
 func StartNginx(ctx context.Context, nginx string, c *Cluster) (*Proxy, error) {
-	certFile, keyFile, err := c.certificate()
-	if err != nil {
-		return nil, err
-	}
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
 	}
-	conf := filepath.Join(c.dir, "nginx.conf")
-	text := fmt.Sprintf(nginxConf, c.dir, c.Addr, addr.Port(), certFile, keyFile)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+	conf, err := c.WriteFile("nginx.conf", fmt.Appendf(nil, nginxConf, c.dir, c.Addr, addr.Port(), c.certFile, c.keyFile))
+	if err != nil {
 		return nil, err
 	}
 	child, err := startChild(report.Nginx.Name, nginx, "-e", "stderr", "-c", conf)

@@ -24,29 +24,23 @@ type Watch struct {
 
 // count takes one event, and counts it unless the watch is silent.
 func (w *Watch) count(line []byte, t *tally) error {
-	seq, bookmark, err := w.event(line)
-	if err == nil && !bookmark && !w.silent {
-		t.deliver(seq)
-	}
-	return err
-}
-
-// event takes one event and returns the number of its write. For a bookmark there is no number.
-func (w *Watch) event(line []byte) (seq uint64, bookmark bool, err error) {
 	seq, ok, err := seqOf(line)
 	if err != nil || !ok {
-		return 0, err == nil, err
+		return err
 	}
 	n := uint64(len(w.last))
 	object := seq % n
 	if !w.filter.match(int(object)) {
-		return 0, false, fmt.Errorf("event of object %d, which the filter %q excludes", object, w.filter.query)
+		return fmt.Errorf("event of object %d, which the filter %q excludes", object, w.filter.query)
 	}
 	if want := w.last[object] + n; seq != want {
-		return 0, false, fmt.Errorf("object %d: got write %d after %d, want %d", object, seq, w.last[object], want)
+		return fmt.Errorf("object %d: got write %d after %d, want %d", object, seq, w.last[object], want)
 	}
 	w.last[object] = seq
-	return seq, false, nil
+	if !w.silent {
+		t.deliver(seq)
+	}
+	return nil
 }
 
 // A watcher is one watch over HTTP/1.1, with a connection of its own.

@@ -16,10 +16,9 @@ import (
 type streams struct {
 	*h2conn
 	reader  *reader
-	all     []*stream // 1, 3, 5 …; nil once it has ended
-	live    int
-	waiting int   // watches without the head of an answer
-	refused error // of the first watch that the server has refused
+	live    map[uint32]*stream // by number
+	waiting int                // watches without the head of an answer
+	refused error              // of the first watch that the server has refused
 	tally   *tally
 }
 
@@ -38,7 +37,7 @@ func dialStreams(d measure.Dialer, e Endpoint, f Flow, r *reader) (*streams, err
 	if err != nil {
 		return nil, err
 	}
-	c := &streams{h2conn: h, reader: r}
+	c := &streams{h2conn: h, reader: r, live: make(map[uint32]*stream)}
 	h.to = c.answer
 	if err := r.add(c, nil); err != nil {
 		h.sock.Close()
@@ -80,34 +79,25 @@ func (c *streams) begin(requests []watchRequest, seqs []uint64, deaf bool) (begu
 		if s.id, err = c.ask(q.endpoint, q.uri(), q.gzip); err != nil {
 			return nil, err
 		}
-		c.all = append(c.all, s)
-		c.live++
+		c.live[s.id] = s
 		c.waiting++
 		begun = append(begun, s)
 	}
 	return begun, c.flush()
 }
 
-// find returns a stream that has not ended, or nil.
-func (c *streams) find(id uint32) *stream {
-	if i := int(id) / 2; id%2 == 1 && i < len(c.all) {
-		return c.all[i]
-	}
-	return nil
-}
-
 // take implements client.
 func (c *streams) take(p []byte, t *tally) error {
 	c.tally = t
 	if err := c.feed(p); err != nil {
-		return fmt.Errorf("connection of %d watches: %w", c.live, err)
+		return fmt.Errorf("connection of %d watches: %w", len(c.live), err)
 	}
 	return nil
 }
 
 // answer takes a frame of an answer. Those of a watch that was cancelled are left out.
 func (c *streams) answer(f http2.Frame) error {
-	s := c.find(f.Header().StreamID)
+	s := c.live[f.Header().StreamID]
 	switch f := f.(type) {
 	case *http2.DataFrame:
 		return c.data(s, f)
@@ -181,7 +171,7 @@ func (e *resetError) Error() string { return "the server reset the stream: " + e
 
 // over notes that a stream has ended, and why.
 func (c *streams) over(s *stream, why error) {
-	c.forget(s)
+	delete(c.live, s.id)
 	s.ended = why
 	switch {
 	case !s.answered:
@@ -194,21 +184,16 @@ func (c *streams) over(s *stream, why error) {
 	}
 }
 
-func (c *streams) forget(s *stream) {
-	c.all[s.id/2] = nil
-	c.live--
-}
-
 // cancel ends a watch, and the connection behind the last one.
 func (c *streams) cancel(s *stream) {
 	c.reader.mu.Lock()
 	defer c.reader.mu.Unlock()
-	if c.find(s.id) == nil || c.reader.clients[c.sock.FD] != client(c) {
+	if c.live[s.id] == nil || c.reader.clients[c.sock.FD] != client(c) {
 		return
 	}
 	err := c.framer.WriteRSTStream(s.id, http2.ErrCodeCancel)
-	c.forget(s)
-	if err := errors.Join(err, c.flush()); err != nil || c.live == 0 {
+	delete(c.live, s.id)
+	if err := errors.Join(err, c.flush()); err != nil || len(c.live) == 0 {
 		c.reader.closeLocked(c)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // A scanner finds the watch events in the body of an HTTP/1.1 response. The body comes in pieces
@@ -48,17 +47,18 @@ func (s *scanner) feed(p []byte, event func(line []byte) error) error {
 	for len(p) > 0 {
 		switch s.state {
 		case inSize:
-			if digit, ok := unhex(p[0]); ok {
-				if s.left = s.left<<4 | digit; s.left > maxChunk {
-					return errors.New("chunk of more than 1 GiB")
-				}
-				p = p[1:]
+			if c := p[0]; c == '\r' || c == ';' || c == ' ' {
+				s.state = inExt
 				continue
 			}
-			if c := p[0]; c != '\r' && c != ';' && c != ' ' {
-				return fmt.Errorf("byte %q in a chunk's size", c)
+			digit, err := strconv.ParseUint(string(p[:1]), 16, 8)
+			if err != nil {
+				return fmt.Errorf("byte %q in a chunk's size", p[0])
 			}
-			s.state = inExt
+			if s.left = s.left<<4 | int(digit); s.left > maxChunk {
+				return errors.New("chunk of more than 1 GiB")
+			}
+			p = p[1:]
 		case inExt:
 			i := bytes.IndexByte(p, '\n')
 			if i < 0 {
@@ -123,15 +123,6 @@ func (s *scanner) lines(p []byte, event func([]byte) error) error {
 		p = p[i+1:]
 	}
 	return nil
-}
-
-// unhex returns the value of a hexadecimal digit.
-func unhex(c byte) (value int, ok bool) {
-	value = strings.IndexByte("0123456789abcdefABCDEF", c)
-	if value > 15 {
-		value -= 6
-	}
-	return value, value >= 0
 }
 
 // seqAnnotation is the annotation with the number of a write, and seqMark is its begin in an event.

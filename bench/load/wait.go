@@ -44,7 +44,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// otherFiles is the number of open files that a process needs beside its connections.
+// OtherFiles is the number of open files that a process needs beside its connections.
 const OtherFiles = 256
 
 // RoomFor returns the number of connections that this process and each of its servers may have.
@@ -58,15 +58,11 @@ func RoomFor() int {
 
 // RaiseFileLimit makes room for n connections here and in the servers, which inherit the limit.
 func RaiseFileLimit(n int) error {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return os.NewSyscallError("getrlimit", err)
-	}
-	need := uint64(n + OtherFiles)
-	if limit.Max < need {
+	most := RoomFor() + OtherFiles
+	if need := n + OtherFiles; need > most {
 		return fmt.Errorf("%d watchers need %d open files, and this process may have %d: "+
-			"raise the hard limit (ulimit -Hn) first", n, need, limit.Max)
+			"raise the hard limit (ulimit -Hn) first", n, need, most)
 	}
-	limit.Cur = limit.Max
-	return os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	limit := &syscall.Rlimit{Cur: uint64(most), Max: uint64(most)}
+	return os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, limit))
 }

@@ -14,14 +14,13 @@ import (
 // A session is one peer's watchers.
 type session struct {
 	*server.Stage
-	opts   *Options
-	say    func(format string, args ...any)
+	*program
 	warmup time.Duration // time under load before the window
 	fleet  *load.Fleet
 }
 
 func (p *program) session(st *server.Stage) *session {
-	return &session{Stage: st, opts: p.opts, say: p.say, warmup: p.opts.Warmup}
+	return &session{Stage: st, program: p, warmup: p.opts.Warmup}
 }
 
 // gather makes sure of a fleet of n healthy watchers over HTTP/1.1.
@@ -161,11 +160,12 @@ type window struct {
 	meter *measure.Meter
 	acked uint64
 	got   *load.Reading
-	own   ownCounts
+
+	events, flushes float64 // of watchfan
 }
 
 func (s *session) begin(ctx context.Context) (w window, err error) {
-	if w.own, err = s.counts(ctx); err != nil {
+	if w.events, w.flushes, err = s.counts(ctx); err != nil {
 		return w, err
 	}
 	w.meter, err = measure.StartMeter(server.WithBench(s.Stage))
@@ -180,16 +180,13 @@ func (s *session) end(ctx context.Context, w window) (r result, err error) {
 	}
 	r.writes, r.got = s.Book().Acked.Load()-w.acked, *s.fleet.Read()
 	r.got.Sub(w.got)
-	after, err := s.counts(ctx)
-	if err != nil {
-		return r, err
-	}
-	if n := after.writes - w.own.writes; n > 0 {
-		r.batch = (after.events - w.own.events) / n
-	} else if s.Floor != nil {
+	events, flushes, err := s.counts(ctx)
+	if s.Floor != nil {
 		r.batch = s.Floor.Batch
+	} else if flushes > w.flushes {
+		r.batch = (events - w.events) / (flushes - w.flushes)
 	}
-	return r, nil
+	return r, err
 }
 
 // metrics returns the figures. deliverer is the name of the delivering process.
@@ -219,20 +216,13 @@ func (r *result) metrics(deliverer string) (m []report.Metric) {
 	return append(m, report.UsageMetrics(&r.Usage)...)
 }
 
-// ownCounts are watchfan's counts of its writes to sockets, and of the events in them.
-type ownCounts struct{ events, writes float64 }
-
-// counts returns watchfan's counts so far, or none for another peer.
-func (s *session) counts(ctx context.Context) (c ownCounts, err error) {
+// counts returns the events that watchfan has delivered so far, and its writes to sockets, or 0 for another peer.
+func (s *session) counts(ctx context.Context) (events, flushes float64, err error) {
 	if s.Proxy == nil || s.Peer == report.Direct {
-		return c, nil
+		return 0, 0, nil
 	}
-	page, err := s.Proxy.Admin.Get(ctx, "/metrics")
-	if err != nil {
-		return c, err
+	if events, err = server.Sum(ctx, s.Proxy.Admin, "watchfan_delivered_events_total"); err == nil {
+		flushes, err = server.Sum(ctx, s.Proxy.Admin, "watchfan_flushes_total")
 	}
-	if c.events, err = report.SumSeries(string(page), "watchfan_delivered_events_total"); err == nil {
-		c.writes, err = report.SumSeries(string(page), "watchfan_flushes_total")
-	}
-	return c, err
+	return events, flushes, err
 }

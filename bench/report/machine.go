@@ -2,8 +2,8 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -37,16 +37,7 @@ func MachineConditions() Conditions {
 }
 
 func (c *Conditions) Add(key, value string) {
-	if value == "" {
-		value = "unknown"
-	}
-	*c = append(*c, key+": "+value)
-}
-
-func (c Conditions) write(w io.Writer) {
-	for _, line := range c {
-		fmt.Fprintln(w, line)
-	}
+	*c = append(*c, key+": "+cmp.Or(value, "unknown"))
 }
 
 // commit returns the revision that is stamped into the binary.

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -164,7 +163,7 @@ func Write(stdout io.Writer, name string, c Conditions, err error, all []*Sectio
 		err = errors.Join(err, fmt.Errorf("%d of %d cases failed", failed, cases))
 	}
 	var text bytes.Buffer
-	c.write(&text)
+	fmt.Fprintln(&text, strings.Join(c, "\n"))
 	if err != nil {
 		fmt.Fprintf(&text, "\nINCOMPLETE: %v\n", err)
 	}
@@ -196,23 +195,3 @@ func Q(unit string, d *measure.Distribution, q float64) Metric {
 
 // Col returns a column.
 func Col(title, unit string, scale float64) Column { return Column{title, unit, scale} }
-
-// SumSeries adds up the series of a metric that have all of the labels. page is in the Prometheus
-// text format:
-//
-//	name{label="value",…} 3
-//	name 3
-func SumSeries(page, name string, labels ...string) (sum float64, err error) {
-	series := regexp.MustCompile(`(?m)^` + name + `(\{.*\})? (.*)$`)
-	for _, m := range series.FindAllStringSubmatch(page, -1) {
-		if slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(m[1], label) }) {
-			continue
-		}
-		n, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %.200q: %w", m[0], err)
-		}
-		sum += n
-	}
-	return sum, nil
-}

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -205,11 +209,26 @@ func (s *Stage) Load(ctx context.Context, f *load.Fleet, r load.Rate) (stop func
 	}
 }
 
-// Sum adds up the series of a metric at an endpoint that have all of the labels.
-func Sum(ctx context.Context, at load.Endpoint, metric string, labels ...string) (float64, error) {
+// Sum adds up the series of a metric at an endpoint that have all of the labels. Its page has the Prometheus text
+// format:
+//
+//	name{label="value",…} 3
+//	name 3
+func Sum(ctx context.Context, at load.Endpoint, metric string, labels ...string) (sum float64, err error) {
 	page, err := at.Get(ctx, "/metrics")
 	if err != nil {
 		return 0, err
 	}
-	return report.SumSeries(string(page), metric, labels...)
+	series := regexp.MustCompile(`(?m)^` + metric + `(\{.*\})? (.*)$`)
+	for _, m := range series.FindAllStringSubmatch(string(page), -1) {
+		if slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(m[1], label) }) {
+			continue
+		}
+		n, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %.200q: %w", m[0], err)
+		}
+		sum += n
+	}
+	return sum, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ func (o *Options) run(ctx context.Context, p *program) (err error) {
 		err = p.measureParts(ctx)
 	}
 	subtractWrites(p.section("Fanout"))
+	p.section("Through").AddRatio("cpu/nginx-cpu", "cpu-ns/request", report.WatchfanTLS, report.Nginx)
 	return err
 }
 
@@ -50,15 +50,15 @@ type part struct {
 	after   func(*program, context.Context, *server.Stage) error // all peers; nil is nothing
 }
 
-// parts are the parts in their order. Each has a file of its name.
+// parts are the parts in their order: those of a collection follow one another. Each has a file of its name.
 var parts = []part{
 	{name: "stalled", section: stalledSection, flags: boundedBuffers, measure: (*program).stalled},
 	{name: "http2", section: http2Section, flags: oneUser, measure: (*program).http2, after: (*program).http2Floor},
 	{name: "through", section: throughSection, measure: (*program).through, after: (*program).throughNginx},
 	{name: "storm", section: stormSection, measure: (*program).storm},
-	{name: "egress", section: egressSection, object: load.ObjectPods, measure: (*program).egress},
-	{name: "nodes", section: nodesSection, object: load.ObjectPods, measure: (*program).nodes},
-	{name: "resync", section: resyncSection, object: load.ObjectPods, measure: (*program).resync},
+	{name: "egress", object: load.ObjectPods, section: egressSection, measure: (*program).egress},
+	{name: "nodes", object: load.ObjectPods, section: nodesSection, measure: (*program).nodes},
+	{name: "resync", object: load.ObjectPods, section: resyncSection, measure: (*program).resync},
 }
 
 // partNames are the names of all parts.
@@ -120,7 +120,8 @@ func (p *program) measureParts(ctx context.Context) error {
 
 // measureRound measures the parts that are asked for, once.
 func (p *program) measureRound(ctx context.Context) error {
-	if !slices.ContainsFunc(parts, func(x part) bool { return p.opts.wants(x.name) }) {
+	wanted := slices.DeleteFunc(slices.Clone(parts), func(x part) bool { return !p.opts.wants(x.name) })
+	if len(wanted) == 0 {
 		return nil
 	}
 	p.stormy = false
@@ -129,52 +130,29 @@ func (p *program) measureRound(ctx context.Context) error {
 		return err
 	}
 	defer cluster.Stop()
-	for _, object := range load.Objects {
-		wanted := slices.DeleteFunc(slices.Clone(parts), func(x part) bool {
-			return !p.opts.wants(x.name) || cmp.Or(x.object, load.ObjectConfigMaps) != object
-		})
-		if err := p.measureOn(ctx, cluster, object, wanted); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// measureOn creates a collection and measures the parts whose watchers watch it.
-func (p *program) measureOn(ctx context.Context, cluster *server.Cluster, object string, wanted []part) error {
-	if len(wanted) == 0 {
-		return nil
-	}
-	st := &server.Stage{Cluster: cluster, Coll: load.NewCollection(object, p.opts.Objects, p.opts.Pods)}
-	st.Writer = load.NewWriter(cluster.Endpoint, st.Coll, load.NewAcks(), p.opts.Writers, p.opts.Behind)
-	defer st.Writer.Client.CloseIdleConnections()
-	if err := st.Writer.Create(ctx, p.opts.EventSize, p.say); err != nil {
-		return err
-	}
-	for _, part := range wanted {
-		var flags []string
-		if part.flags != nil {
-			flags = part.flags(p.opts)
-		}
-		if err := p.inTurn(ctx, st, flags, part.measure); err != nil {
-			return err
-		}
-		if part.after != nil {
-			if err := part.after(p, ctx, st); err != nil {
+	var st *server.Stage
+	for i, part := range wanted {
+		if i == 0 || part.object != wanted[i-1].object {
+			st = &server.Stage{Cluster: cluster, Coll: load.NewCollection(part.object, p.opts.Objects, p.opts.Pods)}
+			st.Writer = load.NewWriter(cluster.Endpoint, st.Coll, load.NewAcks(), p.opts.Writers, p.opts.Behind)
+			defer st.Writer.Client.CloseIdleConnections()
+			if err := st.Writer.Create(ctx, p.opts.EventSize, p.say); err != nil {
 				return err
 			}
 		}
+		if err := p.inTurn(ctx, st, part); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// inTurn calls measure for each peer in turn, with a new watchfan in front of the stage's cluster.
-func (p *program) inTurn(ctx context.Context, st *server.Stage, flags []string,
-	measure func(*program, context.Context, *server.Stage) error) error {
+// inTurn measures a part at each peer in turn, with a new watchfan in front of the stage's cluster.
+func (p *program) inTurn(ctx context.Context, st *server.Stage, x part) (err error) {
 	all := func() error {
 		for _, peer := range p.opts.Peers {
 			st.Peer = peer
-			if err := measure(p, ctx, st); err != nil {
+			if err := x.measure(p, ctx, st); err != nil {
 				return errors.Join(fmt.Errorf("%v: %w", peer, err), st.Alive())
 			}
 			if ctx.Err() != nil {
@@ -184,9 +162,18 @@ func (p *program) inTurn(ctx context.Context, st *server.Stage, flags []string,
 		return nil
 	}
 	if slices.ContainsFunc(p.opts.Peers, func(peer report.Peer) bool { return peer != report.Direct }) {
-		return st.Behind(ctx, p.opts.Watchfan, flags, all)
+		var flags []string
+		if x.flags != nil {
+			flags = x.flags(p.opts)
+		}
+		err = st.Behind(ctx, p.opts.Watchfan, flags, all)
+	} else {
+		err = all()
 	}
-	return all()
+	if err == nil && x.after != nil {
+		err = x.after(p, ctx, st)
+	}
+	return err
 }
 
 // note adds a sample to a section and logs it. It returns an error if the run cannot continue.

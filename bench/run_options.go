@@ -54,18 +54,20 @@ func newOptions() *Options {
 
 // quick sets a short first run: the traffic alone, once, in about a minute. A later --parts
 // replaces the traffic.
-func (o *Options) quick() {
+func (o *Options) quick(string) error {
 	o.Clients, o.Rounds, o.Window, o.Parts = []int{1000, 0}, 1, 2*time.Second, []string{partTraffic}
+	return nil
 }
 
 // full sets a run to publish: everything three times, with as many watchers as the machine can
 // hold.
-func (o *Options) full() {
+func (o *Options) full(string) error {
 	o.Clients, o.SectionRounds, o.AllFloors, o.Window = []int{20_000, 5000, 1000, 100, 0}, 3, true, 5*time.Second
 	if room := load.RoomFor(); room < o.Clients[0] {
 		o.Clients[0] = room / 1000 * 1000
 	}
 	o.ResyncClients, o.ResyncDirect = resyncScale, 50
+	return nil
 }
 
 // offered returns the rate for a number of watchers where r is asked for: Offer limits it.
@@ -107,10 +109,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	addList(fs, &o.Parts, "parts", slices.Clone(partNames), "parts to measure, as `name,…`", oneOf(partNames))
 	addNumber(fs, &o.Rounds, "rounds", 3, 1, "turns of each peer; results are medians of these rounds")
 	addNumber(fs, &o.SectionRounds, "section-rounds", 1, 1, "rounds of the parts other than traffic")
-	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute",
-		func(string) error { o.quick(); return nil })
-	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour",
-		func(string) error { o.full(); return nil })
+	fs.BoolFunc("quick", "traffic alone, one round with 1,000 watchers and none, about a minute", o.quick)
+	fs.BoolFunc("full", "every part three times, and up to 20,000 watchers, about an hour", o.full)
 
 	addList(fs, &o.Stalled, "stalled", []int{0, 1, 10}, "`percentages` of watchers that do not read", between(0, 99))
 	addNumber(fs, &o.StalledBound, "stalled-bound", 64, 1,

@@ -116,7 +116,7 @@ func awaitVersion(answer io.Reader, came <-chan uint64) error {
 	return errors.New("the watch has ended")
 }
 
-// throughNginx measures nginx, if it is installed, and compares watchfan's CPU of the round with it.
+// throughNginx measures nginx, if it is installed.
 func (p *program) throughNginx(ctx context.Context, st *server.Stage) (err error) {
 	if p.opts.Nginx == "" {
 		return nil
@@ -129,9 +129,5 @@ func (p *program) throughNginx(ctx context.Context, st *server.Stage) (err error
 		st.Proxy.Child.Stop()
 		st.Proxy = nil
 	}()
-	if err := p.through(ctx, st); err != nil {
-		return err
-	}
-	p.section("Through").AddRatio("cpu/nginx-cpu", "cpu-ns/request", report.WatchfanTLS, report.Nginx)
-	return nil
+	return p.through(ctx, st)
 }

@@ -122,16 +122,13 @@ func (s *Section) ratios(rounds []*Sample, unit string, other Peer) (v []float64
 	return v
 }
 
-// AddRatio adds a metric to each sample of a peer: its metric of, divided by another peer's in the same
-// round. Samples that have it already keep it.
+// AddRatio adds a metric to each sample of a peer: its metric of, divided by another peer's in the same round.
 func (s *Section) AddRatio(unit, of string, peer, other Peer) {
 	for i := range s.Samples {
-		x := &s.Samples[i]
-		if _, ok := x.Get(unit); ok || x.Peer != peer {
-			continue
-		}
-		for _, ratio := range s.ratios([]*Sample{x}, of, other) {
-			x.Metrics = append(x.Metrics, M(unit, ratio))
+		if x := &s.Samples[i]; x.Peer == peer {
+			for _, ratio := range s.ratios([]*Sample{x}, of, other) {
+				x.Metrics = append(x.Metrics, M(unit, ratio))
+			}
 		}
 	}
 }

@@ -29,7 +29,7 @@ func nodesSection(*Options) *report.Section {
 func (p *program) nodes(ctx context.Context, st *server.Stage) error {
 	few := min(50, p.opts.Nodes)
 	st.Writer.Turn = few // each write concerns a node that has a watcher
-	defer func() { st.Writer.Turn = 0 }()
+	defer func() { st.Writer.Turn = st.Coll.Objects }()
 	for _, n := range []int{few, p.opts.Nodes} {
 		x := report.Sample{Peer: st.Peer, Axes: report.Axes("nodes", n)}
 		x.Metrics, x.Remark, x.Err = p.under(ctx, st, demand{clients: n, rate: nodesRate, filters: st.Coll.NodeFilters(n)})

@@ -183,7 +183,7 @@ func (p *program) note(ctx context.Context, st *server.Stage, bench string, x re
 	}
 	x.Round = p.round
 	s := p.section(bench)
-	s.Add(x)
+	s.Add(&x)
 	p.say("%s", s.Line(&x))
 	if x.Err != nil && st != nil {
 		return st.Alive()

@@ -130,10 +130,8 @@ func (p *program) trafficFloors(ctx context.Context) error {
 // same writes in the same round without a watcher. An unpaced case has no such twin, because its
 // watchers set the pace.
 func subtractWrites(s *report.Section) {
-	for i := range s.Samples {
-		x := &s.Samples[i]
-		for j := range s.Samples {
-			twin := &s.Samples[j]
+	for _, x := range s.Samples {
+		for _, twin := range s.Samples {
 			alone, ok := twin.Get(report.UnitWriteCPU)
 			if !ok || twin.Round != x.Round || twin.Axis("rate") != x.Axis("rate") || x.Axis("rate") == load.Unpaced.String() ||
 				x.Peer.Name == report.FloorBare.Name {
@@ -150,7 +148,7 @@ func subtractWrites(s *report.Section) {
 
 // floorBeside measures a floor with the load of a sample of this round and adds it to the same
 // section: as many watchers, as many events a second, as many events in a write, and as many bytes.
-func (p *program) floorBeside(ctx context.Context, bench string, x report.Sample) error {
+func (p *program) floorBeside(ctx context.Context, bench string, x *report.Sample) error {
 	get := func(unit string) float64 {
 		v, _ := x.Get(unit)
 		return v

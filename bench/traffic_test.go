@@ -38,9 +38,9 @@ func TestSubtractWrites(t *testing.T) {
 	for round := 1; round <= 2; round++ {
 		for _, r := range []load.Rate{50, load.Unpaced} {
 			watched := []report.Metric{report.M(report.UnitAllCPU, 20_000), report.M(report.UnitWrites, 50), report.M(report.UnitDeliveries, 50_000)}
-			s.Add(report.Sample{Peer: report.WatchfanTLS, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
-				report.Sample{Peer: report.FloorBare, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
-				report.Sample{Peer: report.Direct, Round: round, Axes: report.Axes("clients", 0, "rate", r),
+			s.Add(&report.Sample{Peer: report.WatchfanTLS, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
+				&report.Sample{Peer: report.FloorBare, Round: round, Axes: report.Axes("clients", 1000, "rate", r), Metrics: watched},
+				&report.Sample{Peer: report.Direct, Round: round, Axes: report.Axes("clients", 0, "rate", r),
 					Metrics: []report.Metric{report.M(report.UnitWriteCPU, float64(round)*1e6), report.M(report.UnitWrites, 50)}})
 		}
 	}
@@ -48,7 +48,7 @@ func TestSubtractWrites(t *testing.T) {
 	for _, x := range s.Samples {
 		got, ok := x.Get(report.UnitNetCPU)
 		if want := x.Peer == report.WatchfanTLS && x.Axis("rate") == "50"; ok != want || ok && got != 20_000-float64(x.Round)*1000 {
-			t.Errorf("%s of round %d: %v, %t", s.Name(&x), x.Round, got, ok)
+			t.Errorf("%s of round %d: %v, %t", s.Name(x), x.Round, got, ok)
 		}
 	}
 }

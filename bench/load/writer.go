@@ -24,7 +24,7 @@ type Writer struct {
 
 	workers int // most writes in flight
 	Behind  int // writes that watchers may be behind before the next unpaced write; 0 is no limit
-	Turn    int // number of objects that are written in turn, from the first; 0 is all
+	Turn    int // number of objects that are written in turn, from the first
 
 	gate sync.Mutex // held by the worker that waits for the watchers
 }
@@ -33,7 +33,7 @@ type Writer struct {
 func NewWriter(e Endpoint, coll *Collection, a *Acks, workers, behind int) *Writer {
 	return &Writer{
 		Client: e.client(), server: e, coll: coll, Ledger: NewLedger(a, coll.Objects),
-		workers: min(workers, coll.Objects), Behind: behind,
+		workers: min(workers, coll.Objects), Behind: behind, Turn: coll.Objects,
 	}
 }
 
@@ -101,7 +101,7 @@ func (w *Writer) Run(ctx context.Context, f *Fleet, rate float64) error {
 	defer cancel(nil)
 	timetable := measure.Pace{Start: time.Now(), Rate: rate}
 	var wg sync.WaitGroup
-	for k := range min(w.workers, w.turns()) {
+	for k := range min(w.workers, w.Turn) {
 		wg.Go(func() {
 			if err := w.work(ctx, f, timetable, k); err != nil {
 				cancel(err)
@@ -118,7 +118,7 @@ func (w *Writer) Run(ctx context.Context, f *Fleet, rate float64) error {
 // work is worker k of run. It does operations k, k+workers, k+2·workers … on objects k, k+workers,
 // k+2·workers …
 func (w *Writer) work(ctx context.Context, f *Fleet, timetable measure.Pace, k int) error {
-	object, workers := k, min(w.workers, w.turns())
+	object, workers := k, min(w.workers, w.Turn)
 	for i := uint64(k); ; i += uint64(workers) {
 		late, err := timetable.Wait(ctx, i)
 		if err == nil && timetable.Rate == 0 {
@@ -134,18 +134,10 @@ func (w *Writer) work(ctx context.Context, f *Fleet, timetable measure.Pace, k i
 		if err := w.Update(object); err != nil {
 			return err
 		}
-		if object += workers; object >= w.turns() {
+		if object += workers; object >= w.Turn {
 			object = k
 		}
 	}
-}
-
-// turns returns the number of objects that are written.
-func (w *Writer) turns() int {
-	if w.Turn > 0 {
-		return min(w.Turn, w.coll.Objects)
-	}
-	return w.coll.Objects
 }
 
 // waitFor waits until the watchers are at most w.behind writes behind, on average. Otherwise

@@ -48,7 +48,7 @@ func testWriter(t *testing.T) {
 	defer server.Close()
 	transport := &http.Transport{DialContext: pipes.Dial}
 	defer transport.CloseIdleConnections()
-	w := &Writer{Client: &http.Client{Transport: transport}, server: away, coll: coll, workers: 1, Behind: 5}
+	w := &Writer{Client: &http.Client{Transport: transport}, server: away, coll: coll, workers: 1, Behind: 5, Turn: coll.Objects}
 	w.Ledger = NewLedger(NewAcks(), 6)
 	// The one watcher reads nothing.
 	f := &Fleet{reader: &reader{}, coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, Watchers: make([]*Watch, 1)}

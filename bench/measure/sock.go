@@ -27,16 +27,10 @@ type Sock struct {
 
 // ErrWouldBlock means that there is nothing to read now. It is a temporary net.Error: after it,
 // crypto/tls continues with the same record at the next Read.
-var ErrWouldBlock net.Error = wouldBlock{}
+var ErrWouldBlock = os.ErrDeadlineExceeded
 
 // errClosed means that the server has closed the connection, without a last chunk.
 var errClosed = errors.New("the server closed the connection")
-
-type wouldBlock struct{}
-
-func (wouldBlock) Error() string   { return "would block" }
-func (wouldBlock) Timeout() bool   { return true }
-func (wouldBlock) Temporary() bool { return true }
 
 // A Dialer holds the settings of a client's connection. The zero Dialer leaves all to the kernel.
 type Dialer struct {

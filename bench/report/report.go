@@ -171,7 +171,7 @@ func Write(stdout io.Writer, name string, c Conditions, err error, all []*Sectio
 	var disturbed []float64
 	for _, s := range all {
 		s.WriteTables(&text)
-		disturbed = append(disturbed, s.values("others-cpu-%")...)
+		disturbed = append(disturbed, values(s.Samples, "others-cpu-%")...)
 	}
 	if len(disturbed) > 0 {
 		fmt.Fprintf(&text, "CPU that anything else on this machine used meanwhile: %s %% of a core. "+

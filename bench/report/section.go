@@ -18,7 +18,7 @@ type Section struct {
 	Note    string   // explains the table in a few sentences; may be empty
 	Columns []Column // of its table
 	Costs   int      // so many columns, from the first, have a meaningful ratio to kube-apiserver
-	Samples []Sample
+	Samples []*Sample
 }
 
 // A Sample is one case of a section in one round.
@@ -52,7 +52,7 @@ func (x *Sample) Axis(name string) string {
 	return ""
 }
 
-func (s *Section) Add(samples ...Sample) { s.Samples = append(s.Samples, samples...) }
+func (s *Section) Add(samples ...*Sample) { s.Samples = append(s.Samples, samples...) }
 
 // Name returns the name of the sample's benchmark.
 func (s *Section) Name(x *Sample) string { return s.nameFor(x, x.Peer) }
@@ -91,17 +91,13 @@ func (x *Sample) Get(unit string) (float64, bool) {
 
 // cases collects the rounds of each case, in the order of first measurement.
 func (s *Section) cases() (cases [][]*Sample) {
-	at := make(map[string]int)
-	for i := range s.Samples {
-		x := &s.Samples[i]
-		name := s.Name(x)
-		j, ok := at[name]
-		if !ok {
-			j = len(cases)
-			at[name] = j
+	for _, x := range s.Samples {
+		i := slices.IndexFunc(cases, func(rounds []*Sample) bool { return s.Name(rounds[0]) == s.Name(x) })
+		if i < 0 {
+			i = len(cases)
 			cases = append(cases, nil)
 		}
-		cases[j] = append(cases[j], x)
+		cases[i] = append(cases[i], x)
 	}
 	return cases
 }
@@ -111,7 +107,7 @@ func (s *Section) ratios(rounds []*Sample, unit string, other Peer) (v []float64
 	for _, x := range rounds {
 		ours, ok := x.Get(unit)
 		name := s.nameFor(x, other)
-		i := slices.IndexFunc(s.Samples, func(y Sample) bool { return y.Round == x.Round && s.Name(&y) == name })
+		i := slices.IndexFunc(s.Samples, func(y *Sample) bool { return y.Round == x.Round && s.Name(y) == name })
 		if !ok || i < 0 {
 			continue
 		}
@@ -124,8 +120,8 @@ func (s *Section) ratios(rounds []*Sample, unit string, other Peer) (v []float64
 
 // AddRatio adds a metric to each sample of a peer: its metric of, divided by another peer's in the same round.
 func (s *Section) AddRatio(unit, of string, peer, other Peer) {
-	for i := range s.Samples {
-		if x := &s.Samples[i]; x.Peer == peer {
+	for _, x := range s.Samples {
+		if x.Peer == peer {
 			for _, ratio := range s.ratios([]*Sample{x}, of, other) {
 				x.Metrics = append(x.Metrics, M(unit, ratio))
 			}
@@ -144,15 +140,7 @@ func (s *Section) WriteTables(w io.Writer) {
 		title += "\n" + s.Note
 	}
 	cases := s.cases()
-	medians := func(rounds []*Sample, c Column) string {
-		var v []float64
-		for _, x := range rounds {
-			if value, ok := x.Get(c.unit); ok {
-				v = append(v, value)
-			}
-		}
-		return summarise(v, c.scale)
-	}
+	medians := func(rounds []*Sample, c Column) string { return summarise(values(rounds, c.unit), c.scale) }
 	none := func([]*Sample) string { return "" }
 	s.table(w, title, cases, s.Columns, remarks, medians)
 	cases = slices.DeleteFunc(cases, func(rounds []*Sample) bool { return rounds[0].Peer == Direct })
@@ -169,8 +157,8 @@ func (s *Section) WriteTables(w io.Writer) {
 		func(rounds []*Sample, c Column) string {
 			return summarise(s.ratios(rounds, c.unit, floor(rounds[0])), 1)
 		})
-	for i := range s.Samples {
-		if x := &s.Samples[i]; x.Err != nil {
+	for _, x := range s.Samples {
+		if x.Err != nil {
 			fmt.Fprintf(w, "FAILED  %s, round %d: %v\n", s.Name(x), x.Round, x.Err)
 		}
 	}
@@ -227,8 +215,7 @@ func remarks(rounds []*Sample) string {
 // writeBenchmarks writes a line of the Go benchmark format for each sample (proposal 14313), for
 // benchstat. A failed case has no figures and becomes a comment.
 func (s *Section) writeBenchmarks(w io.Writer) {
-	for i := range s.Samples {
-		x := &s.Samples[i]
+	for _, x := range s.Samples {
 		if x.Err != nil {
 			fmt.Fprintf(w, "# %s round %d FAILED: %v\n", s.Name(x), x.Round, x.Err)
 			continue
@@ -237,10 +224,10 @@ func (s *Section) writeBenchmarks(w io.Writer) {
 	}
 }
 
-// values returns the values of one unit in all samples.
-func (s *Section) values(unit string) (v []float64) {
-	for i := range s.Samples {
-		if value, ok := s.Samples[i].Get(unit); ok {
+// values returns the values of one unit in samples.
+func values(samples []*Sample, unit string) (v []float64) {
+	for _, x := range samples {
+		if value, ok := x.Get(unit); ok {
 			v = append(v, value)
 		}
 	}
@@ -250,8 +237,7 @@ func (s *Section) values(unit string) (v []float64) {
 // failed returns the number of samples that lack figures. A case in which kube-apiserver loses
 // watchers does not count: that is a result and not a failure.
 func (s *Section) failed() (n int) {
-	for i := range s.Samples {
-		x := &s.Samples[i]
+	for _, x := range s.Samples {
 		if lost := (*load.LostError)(nil); x.Err != nil && (x.Peer != Direct || !errors.As(x.Err, &lost)) {
 			n++
 		}

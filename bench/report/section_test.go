@@ -17,8 +17,8 @@ func TestSection(t *testing.T) {
 		Bench: "Example", Title: "An example", Note: "It measures nothing.",
 		Columns: []Column{{"CPU µs", "cpu-ns", 1e-3}, {"of", "n", 1}}, Costs: 1,
 	}
-	x := func(p Peer, size string, round int, cpu float64) Sample {
-		return Sample{Peer: p, Axes: []Axis{{"size", size}}, Round: round, Metrics: []Metric{{"cpu-ns", cpu}, {"n", 7}}}
+	x := func(p Peer, size string, round int, cpu float64) *Sample {
+		return &Sample{Peer: p, Axes: []Axis{{"size", size}}, Round: round, Metrics: []Metric{{"cpu-ns", cpu}, {"n", 7}}}
 	}
 	for round, factor := range []float64{1, 3} {
 		s.Add(x(Direct, "1", round+1, 8000*factor), x(WatchfanTLS, "1", round+1, 2000), x(WatchfanTLS, "2", round+1, 500))
@@ -68,7 +68,7 @@ func TestSection(t *testing.T) {
 func TestSectionFailed(t *testing.T) {
 	lost := fmt.Errorf("storm: %w", &load.LostError{Lost: 3, Of: 5, First: io.EOF})
 	ours := Peer{"watchfan", true}
-	s := &Section{Samples: []Sample{
+	s := &Section{Samples: []*Sample{
 		{Peer: Direct}, {Peer: Direct, Err: lost}, {Peer: Direct, Err: io.EOF}, {Peer: ours, Err: lost}, {Peer: ours},
 	}}
 	if got := s.failed(); got != 2 {

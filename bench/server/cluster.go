@@ -11,7 +11,6 @@ import (
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
-	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
 
@@ -126,14 +125,6 @@ func StartProxy(ctx context.Context, watchfan string, c *Cluster, flags ...strin
 	p.plain.Addr, p.TLS.Addr, p.Admin.Addr = ports.Insecure, ports.Secure, ports.Admin
 	p.TLS.TLS, p.TLS.Token = load.TlsConfig(p.TLS.Addr.Addr(), c.roots), c.Token
 	return p, nil
-}
-
-// endpoint returns the port for the watchers of a peer.
-func (p *Proxy) endpoint(of report.Peer) load.Endpoint {
-	if of.TLS {
-		return p.TLS
-	}
-	return p.plain
 }
 
 // makeCertificate makes a certificate for loopback and its key, in PEM. roots trust it.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/measure"
-	"github.com/watchfan/watchfan/bench/report"
 )
 
 // A floor is a server that does nothing but write: it shows the least cost of a delivery on this
@@ -23,22 +23,14 @@ type floor struct {
 	Batch    float64 // events of an order, on average, at least 1; does not change during run
 }
 
-// startFloor runs a floor for a collection of n objects, with events of size bytes. Its HTTP/2
-// connections have streams watches each; 0 is HTTP/1.1.
-func startFloor(secure bool, n, size, streams int) (*floor, error) {
-	f := &floor{Ledger: load.NewLedger(load.NewAcks(), n), Batch: 1}
-	job := floorJob{Objects: n, EventSize: size, Streams: streams}
-	if secure {
-		cert, key, roots, err := makeCertificate()
-		if err != nil {
-			return nil, err
-		}
-		job.Cert, job.Key = cert, key
-		f.endpoint.TLS = load.TlsConfig(netip.AddrFrom4([4]byte{127, 0, 0, 1}), roots)
-	}
-	var err error
-	f.Helper, err = StartHelper(PriorityNormal, report.FloorBare.Name, job, &f.endpoint.Addr)
-	return f, err
+func newFloor(objects int) *floor {
+	return &floor{Ledger: load.NewLedger(load.NewAcks(), objects), Batch: 1}
+}
+
+// floorIdentity makes a certificate and its key, in PEM, and what clients trust it with.
+func floorIdentity() (cert, key []byte, clients *tls.Config, err error) {
+	cert, key, roots, err := makeCertificate()
+	return cert, key, load.TlsConfig(netip.AddrFrom4([4]byte{127, 0, 0, 1}), roots), err
 }
 
 // Run orders rate events a second, f.batch at a time, until ctx ends. A write counts as

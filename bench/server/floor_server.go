@@ -38,13 +38,9 @@ func RunFloorServer(input io.Reader, states io.Writer) error {
 		return err
 	}
 	runtime.GOMAXPROCS(1)
-	s := newFloorServer(job)
-	if job.Cert != nil {
-		pair, err := tls.X509KeyPair(job.Cert, job.Key)
-		if err != nil {
-			return err
-		}
-		s.tls = floorTLS(pair)
+	s, err := newFloorServer(job)
+	if err != nil {
+		return err
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,11 +51,6 @@ func RunFloorServer(input io.Reader, states io.Writer) error {
 		return err
 	}
 	return s.serve(orders)
-}
-
-// floorTLS returns the configuration of a floor. Lists come over HTTP/1.1, from clients that offer both.
-func floorTLS(pair tls.Certificate) *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1", "h2"}, DynamicRecordSizingDisabled: true}
 }
 
 // A floorServer writes the same events to all its watchers, one after the other, on one processor.
@@ -79,7 +70,7 @@ type floorServer struct {
 }
 
 // newFloorServer returns a server of events that have the size of a job, or the smallest possible one.
-func newFloorServer(job floorJob) *floorServer {
+func newFloorServer(job floorJob) (*floorServer, error) {
 	const number = "0123456789"
 	event := func(pad int) string {
 		return `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1",` +
@@ -87,7 +78,14 @@ func newFloorServer(job floorJob) *floorServer {
 			`"data":{"pad":"` + strings.Repeat("x", pad) + `"}}}` + "\n"
 	}
 	text := event(max(job.EventSize-len(event(0)), 0))
-	return &floorServer{floorJob: job, event: []byte(text), digits: strings.Index(text, number), watchers: make(map[*floorWatcher]bool)}
+	s := &floorServer{floorJob: job, event: []byte(text), digits: strings.Index(text, number), watchers: make(map[*floorWatcher]bool)}
+	if job.Cert == nil {
+		return s, nil
+	}
+	pair, err := tls.X509KeyPair(job.Cert, job.Key)
+	// Lists come over HTTP/1.1, from clients that offer both.
+	s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1", "h2"}, DynamicRecordSizingDisabled: true}
+	return s, err
 }
 
 // A floorWatcher is a connection whose watches have been answered.
@@ -123,9 +121,6 @@ func (s *floorServer) serve(orders io.Reader) error {
 			return nil
 		} else if err != nil {
 			return err
-		}
-		if o[1] > 1<<16 {
-			return fmt.Errorf("order of %d events", o[1])
 		}
 		s.deliver(o)
 	}

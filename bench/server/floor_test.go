@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"net/netip"
 	"os"
@@ -19,19 +18,16 @@ func startFloorHere(t *testing.T, secure bool, objects, size, streams int) *floo
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newFloorServer(floorJob{Objects: objects, EventSize: size, Streams: streams})
-	f := &floor{Ledger: load.NewLedger(load.NewAcks(), objects), Helper: &Helper{Orders: orders}, Batch: 1}
+	f, job := newFloor(objects), floorJob{Objects: objects, EventSize: size, Streams: streams}
+	f.Helper = &Helper{Orders: orders}
 	if secure {
-		cert, key, roots, err := makeCertificate()
-		if err != nil {
+		if job.Cert, job.Key, f.endpoint.TLS, err = floorIdentity(); err != nil {
 			t.Fatal(err)
 		}
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.tls = floorTLS(pair)
-		f.endpoint.TLS = &tls.Config{ServerName: "127.0.0.1", RootCAs: roots}
+	}
+	s, err := newFloorServer(job)
+	if err != nil {
+		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

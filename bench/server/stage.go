@@ -36,10 +36,16 @@ type Stage struct {
 }
 
 // NewFloorStage starts a floor of n objects, beside a peer, with events of size bytes. Its HTTP/2
-// connections have streams watches each; 0 is HTTP/1.1. stop must be called.
+// connections have streams watches each; 0 is HTTP/1.1. Stop must be called.
 func NewFloorStage(beside report.Peer, n, size, streams int) (*Stage, error) {
-	f, err := startFloor(beside.TLS, n, size, streams)
-	if err != nil {
+	f, job := newFloor(n), floorJob{Objects: n, EventSize: size, Streams: streams}
+	var err error
+	if beside.TLS {
+		if job.Cert, job.Key, f.endpoint.TLS, err = floorIdentity(); err != nil {
+			return nil, err
+		}
+	}
+	if f.Helper, err = StartHelper(PriorityNormal, report.FloorBare.Name, job, &f.endpoint.Addr); err != nil {
 		return nil, err
 	}
 	p := report.Peer{Name: report.FloorBare.Name, TLS: beside.TLS}
@@ -107,8 +113,10 @@ func (s *Stage) Endpoint() load.Endpoint {
 		return s.Floor.endpoint
 	case s.Peer == report.Direct:
 		return s.Cluster.Endpoint
+	case s.Peer.TLS:
+		return s.Proxy.TLS
 	}
-	return s.Proxy.endpoint(s.Peer)
+	return s.Proxy.plain
 }
 
 // NewFleet returns a fleet without watchers. With straight, latency counts from the event at a watcher that

@@ -26,8 +26,7 @@ func runDemo(ctx context.Context, fs *flag.FlagSet, args []string, stdout, stder
 	p := newProgram(stderr, nil)
 	p.opts = o.Options
 	p.say = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	d := &demo{program: p, peer: o.Peers[0], clients: int64(o.clients), out: stdout}
-	err := d.run(ctx, o.duration)
+	err := p.demo(ctx, o.duration, stdout)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // Ctrl-C is the usual end
 	}
@@ -37,17 +36,16 @@ func runDemo(ctx context.Context, fs *flag.FlagSet, args []string, stdout, stder
 // demoOptions are the settings of one case, and its duration.
 type demoOptions struct {
 	*Options
-	clients  int           // watchers
-	rate     float64       // updates per second
-	duration time.Duration // 0 is until Ctrl-C
-	secure   bool          // watch over TLS
-	direct   bool          // watch kube-apiserver itself
+	clients        int
+	rate           load.Rate
+	duration       time.Duration // 0 is until Ctrl-C
+	secure, direct bool
 }
 
 func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
 	o.addPrograms(fs)
 	addNumber(fs, &o.clients, "clients", 1000, 1, "number of watchers")
-	fs.Float64Var(&o.rate, "rate", 50, "updates per second")
+	addSetting(fs, &o.rate, "rate", 50, "updates per second; max is as fast as possible", load.ParseRate)
 	fs.DurationVar(&o.duration, "duration", 0, "duration of the demo; 0 is until Ctrl-C")
 	fs.BoolVar(&o.secure, "tls", false, "watch over TLS, with a bearer token")
 	fs.BoolVar(&o.direct, "direct", false, "watch kube-apiserver itself (over TLS), for comparison")
@@ -55,10 +53,10 @@ func (o *demoOptions) AddFlags(fs *flag.FlagSet) {
 
 // Validate sets the case in Options too.
 func (o *demoOptions) Validate() error {
-	if !(o.rate > 0 && o.rate <= 1e6) || o.duration < 0 {
-		return errors.New("--rate must be positive, --duration not negative")
+	if o.duration < 0 {
+		return errors.New("--duration must not be negative")
 	}
-	o.Peers, o.Clients, o.Rates, o.Parts = []report.Peer{report.WatchfanBare}, []int{o.clients}, []load.Rate{load.Rate(o.rate)}, []string{partTraffic}
+	o.Peers, o.Clients, o.Rates, o.Parts = []report.Peer{report.WatchfanBare}, []int{o.clients}, []load.Rate{o.rate}, []string{partTraffic}
 	o.Window, o.Warmup = time.Second, 0
 	switch {
 	case o.direct:
@@ -71,85 +69,83 @@ func (o *demoOptions) Validate() error {
 
 // A demo shows one peer under load.
 type demo struct {
-	*program
-	peer    report.Peer
-	clients int64
-	out     io.Writer
-	session *session
-	own     int       // kube-apiserver's watches of itself
-	watches int       // all of its watches, when they were last scraped
-	scraped time.Time // when that was
+	*session
+	peer     report.Peer
+	clients  int
+	out      io.Writer
+	upstream int // kube-apiserver's watches for them
 }
 
-// run starts the servers and the load, shows them, stops the load, and prints a summary.
-func (d *demo) run(ctx context.Context, duration time.Duration) error {
-	d.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", d.peer.Name)
-	st, err := newStage(ctx, d.opts, d.peer)
+// demo starts the servers and the load, shows them, stops the load, and prints a summary.
+func (p *program) demo(ctx context.Context, duration time.Duration, out io.Writer) error {
+	peer, clients := p.opts.Peers[0], p.opts.Clients[0]
+	p.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", peer.Name)
+	st, err := newStage(ctx, p.opts, peer)
 	defer st.Stop()
 	if err != nil {
 		return err
 	}
-	d.session = d.program.session(st)
-	defer d.session.disband()
-	if d.own, err = d.upstreamWatches(ctx); err != nil {
+	d := &demo{session: p.session(st), peer: peer, clients: clients, out: out}
+	defer d.disband()
+	own, err := d.upstreamWatches(ctx)
+	if err != nil {
 		return err
 	}
-	d.say("Connecting %d watchers to %v …", d.opts.Clients[0], d.peer)
-	if err := d.session.gather(ctx, d.opts.Clients[0]); err != nil {
+	p.say("Connecting %d watchers to %v …", clients, peer)
+	if err := d.gather(ctx, clients); err != nil {
 		return err
 	}
-	if p := st.Proxy; p != nil {
-		d.say("\nStatus page: %s/   In another terminal: %s top --admin %s", p.Admin.URL(), d.opts.Watchfan, p.Admin.URL())
+	all, err := d.upstreamWatches(ctx)
+	if err != nil {
+		return err
 	}
-	return d.show(ctx, st, duration)
+	d.upstream = all - own
+	if st.Proxy != nil {
+		page := st.Proxy.Admin.URL()
+		p.say("\nStatus page: %s/   In another terminal: %s top --admin %s", page, p.opts.Watchfan, page)
+	}
+	return d.show(ctx, duration)
+}
+
+// upstreamWatches returns the number of watches of ConfigMaps that kube-apiserver serves. Some are its own.
+func (d *demo) upstreamWatches(ctx context.Context) (int, error) {
+	sum, err := server.Sum(ctx, d.Cluster.Endpoint, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
+	return int(sum), err
 }
 
 // show writes a line each second under load, until ctx ends, the duration is over, or an error occurs, and
 // then a summary.
-func (d *demo) show(ctx context.Context, st *server.Stage, duration time.Duration) error {
-	whole, err := d.session.begin(ctx)
+func (d *demo) show(ctx context.Context, duration time.Duration) error {
+	whole, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
-	stop := st.Load(ctx, d.session.fleet, d.opts.Rates[0])
+	stop := d.Load(ctx, d.fleet, d.opts.Rates[0])
 	for start := time.Now(); err == nil && (duration == 0 || time.Since(start) < duration); {
 		var r result
-		if r, err = d.session.window(ctx); err == nil {
-			err = d.line(ctx, &r, time.Since(start))
+		if r, err = d.window(ctx); err == nil {
+			d.line(&r, time.Since(start))
+			err = d.fleet.Err()
 		}
 	}
 	unended := context.WithoutCancel(ctx)
-	err = errors.Join(err, st.Alive(), stop(), d.session.fleet.Drain(unended, 10*time.Second))
-	r, failed := d.session.end(unended, whole)
+	err = errors.Join(err, d.Alive(), stop(), d.fleet.Drain(unended, 10*time.Second))
+	r, failed := d.end(unended, whole)
 	fmt.Fprint(d.out, d.summary(&r))
 	return errors.Join(err, failed)
 }
 
 // line writes the figures of a window.
-func (d *demo) line(ctx context.Context, r *result, elapsed time.Duration) (err error) {
-	if time.Since(d.scraped) > 5*time.Second { // the page has thousands of lines
-		if d.watches, err = d.upstreamWatches(ctx); err != nil {
-			return err
-		}
-		d.scraped = time.Now()
-	}
+func (d *demo) line(r *result, elapsed time.Duration) {
 	perSecond := func(n uint64) string { return report.Human(float64(n) / r.Window.Seconds()) }
-	lost := d.session.fleet.Lost()
+	lost := d.fleet.Lost()
 	fmt.Fprintf(d.out, "%s clients %s (%d lost) · upstream watches %d at kube-apiserver · updates/s %s · deliveries/s %s · latency %s",
-		report.Clock(elapsed), report.Human(float64(d.clients-lost)), lost, d.watches-d.own, perSecond(r.writes),
+		report.Clock(elapsed), report.Human(float64(d.clients)-float64(lost)), lost, d.upstream, perSecond(r.writes),
 		perSecond(r.got.Deliveries), r.latency())
 	for _, name := range slices.Sorted(maps.Keys(r.CPU)) {
 		fmt.Fprintf(d.out, " · %s %.0f %% %d MiB", name, r.Percent(r.CPU[name]), r.RSS[name]>>20)
 	}
 	fmt.Fprintln(d.out)
-	return d.session.fleet.Err()
-}
-
-// upstreamWatches returns the number of watches of configmaps that kube-apiserver serves, by its
-// own count. Some of them are its own.
-func (d *demo) upstreamWatches(ctx context.Context) (int, error) {
-	sum, err := server.Sum(ctx, d.session.Cluster.Endpoint, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
-	return int(sum), err
 }
 
 func (r *result) latency() string {

@@ -81,10 +81,10 @@ func (p *program) demo(ctx context.Context, duration time.Duration, out io.Write
 	peer, clients := p.opts.Peers[0], p.opts.Clients[0]
 	p.say("Starting a dev cluster (etcd and kube-apiserver) and %s …", peer.Name)
 	st, err := newStage(ctx, p.opts, peer)
-	defer st.Stop()
 	if err != nil {
 		return err
 	}
+	defer st.Stop()
 	d := &demo{session: p.session(st), peer: peer, clients: clients, out: out}
 	defer d.disband()
 	own, err := d.upstreamWatches(ctx)

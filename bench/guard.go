@@ -22,7 +22,6 @@ type guardBench struct {
 	Flags               list[string] // of watchfan
 
 	*program
-	stage        server.Stage
 	agent, other string // tokens of users of the dev cluster: one may do everything, one may read
 }
 
@@ -90,7 +89,6 @@ func guardSection() *report.Section {
 
 func (b *guardBench) run(ctx context.Context, p *program) error {
 	b.program = p
-	defer b.stage.Stop()
 	if err := b.start(ctx); err != nil {
 		return err
 	}
@@ -117,7 +115,7 @@ func (b *guardBench) replay(ctx context.Context, p pattern) error {
 		} else {
 			x.Err = b.stage.Behind(ctx, b.Watchfan, b.Flags, measured)
 		}
-		if err := b.note(ctx, &b.stage, "Guard", x); err != nil {
+		if err := b.note(ctx, b.stage, "Guard", x); err != nil {
 			return err
 		}
 	}
@@ -125,12 +123,10 @@ func (b *guardBench) replay(ctx context.Context, p pattern) error {
 }
 
 func (b *guardBench) start(ctx context.Context) (err error) {
-	if b.stage.Cluster, err = b.startCluster(ctx, b.Devcluster); err != nil {
+	if err := b.startStage(ctx, b.Devcluster, load.NewCollection(load.ObjectConfigMaps, 96, 0), 16, 8); err != nil {
 		return err
 	}
-	b.stage.Coll = load.NewCollection(load.ObjectConfigMaps, 96, 0)
-	w := load.NewWriter(b.stage.Cluster.Endpoint, b.stage.Coll, load.NewAcks(), 16, 8)
-	b.stage.Writer = w
+	w := b.stage.Writer
 	if err = w.Create(ctx, 1860, b.say); err != nil {
 		return err
 	}
@@ -203,7 +199,7 @@ func (b *guardBench) window(ctx context.Context) (w guardWindow, err error) {
 	if err != nil {
 		return w, err
 	}
-	w.used, err = metered(&b.stage, func() error {
+	w.used, err = metered(b.stage, func() error {
 		asksTable, asksPod := b.others()
 		admin, other := asksTable.Start(ctx, b.stage.Endpoint()), asksPod.Start(ctx, b.stage.Endpoint())
 		err := load.Sleep(ctx, b.Window)

@@ -106,7 +106,7 @@ func (b *guardBench) attribution(ctx context.Context) error {
 			x.Metrics, err = b.attribute(ctx, c)
 			return err
 		})
-		if err := b.note(ctx, &b.stage, "Attribution", x); err != nil {
+		if err := b.note(ctx, b.stage, "Attribution", x); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (b *guardBench) use(ctx context.Context, all []costly) (u use, err error) {
 	if err != nil {
 		return u, err
 	}
-	used, err := metered(&b.stage, func() error {
+	used, err := metered(b.stage, func() error {
 		for _, done := range counts {
 			u.requests = append(u.requests, -done())
 		}

@@ -26,7 +26,6 @@ type listBench struct {
 	Window, Warmup                       time.Duration
 
 	*program
-	stage server.Stage
 }
 
 func (b *listBench) AddFlags(fs *flag.FlagSet) {
@@ -100,10 +99,9 @@ func formAxes(f load.Form) []report.Axis {
 	return report.Axes("format", f.Format, "encoding", f.Encoding, "rv", cmp.Or(f.Version, "unset"), "pods", "whole")
 }
 
-// run starts the servers, measures all cases in turn, and stops the servers.
+// run starts the servers, and measures all cases in turn.
 func (b *listBench) run(ctx context.Context, p *program) error {
 	b.program = p
-	defer b.stage.Stop()
 	if err := b.start(ctx); err != nil {
 		return err
 	}
@@ -112,7 +110,7 @@ func (b *listBench) run(ctx context.Context, p *program) error {
 			b.stage.Peer = c.peer
 			x := report.Sample{Peer: c.peer, Axes: formAxes(c.form)}
 			x.Metrics, x.Err = b.measure(ctx, c.form)
-			if err := b.note(ctx, &b.stage, "List", x); err != nil {
+			if err := b.note(ctx, b.stage, "List", x); err != nil {
 				return err
 			}
 		}
@@ -121,10 +119,10 @@ func (b *listBench) run(ctx context.Context, p *program) error {
 }
 
 func (b *listBench) start(ctx context.Context) (err error) {
-	if b.stage.Cluster, err = b.startCluster(ctx, b.Devcluster); err != nil {
+	coll := load.NewCollection(b.Object, writtenConfigMaps, b.Pods)
+	if err := b.startStage(ctx, b.Devcluster, coll, 1, 0); err != nil {
 		return err
 	}
-	b.stage.Writer = load.NewWriter(b.stage.Cluster.Endpoint, load.NewCollection(b.Object, writtenConfigMaps, b.Pods), load.NewAcks(), 1, 0)
 	if err := load.CreatePods(ctx, b.stage.Writer, 0, b.Pods, b.pod, b.say); err != nil {
 		return err
 	}
@@ -186,7 +184,7 @@ func (b *listBench) measure(ctx context.Context, f load.Form) ([]report.Metric, 
 	}
 	received := clients.Received.Load()
 	var took *measure.Distribution
-	used, err := metered(&b.stage, func() (err error) {
+	used, err := metered(b.stage, func() (err error) {
 		took, err = clients.For(ctx, b.Window)
 		return err
 	})

@@ -109,5 +109,8 @@ func measureAll(ctx context.Context, fs *flag.FlagSet, b benchmark, args []strin
 	}
 	p := newProgram(stderr, conditions(fs), b.sections()...)
 	err := b.run(ctx, p)
+	if p.stage != nil {
+		p.stage.Stop()
+	}
 	return p.report(stdout, b.out(), err)
 }

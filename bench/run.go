@@ -78,7 +78,8 @@ type program struct {
 	round    int
 	sections []*report.Section // in the order of the report
 	settings report.Conditions
-	stormy   bool // the cluster has the objects of storms
+	stormy   bool          // the cluster has the objects of storms
+	stage    *server.Stage // of a command with one cluster; nil before it has started
 }
 
 // newProgram returns a program that logs to w.
@@ -90,9 +91,14 @@ func newProgram(w io.Writer, settings report.Conditions, sections ...*report.Sec
 	return p
 }
 
-func (p *program) startCluster(ctx context.Context, devcluster string) (*server.Cluster, error) {
+// startStage starts the one cluster of a command.
+func (p *program) startStage(ctx context.Context, devcluster string, coll *load.Collection, writers, behind int) error {
 	p.say("starting a dev cluster")
-	return server.StartCluster(ctx, devcluster)
+	cluster, err := server.StartCluster(ctx, devcluster)
+	if err == nil {
+		p.stage = cluster.Stage(coll, writers, behind)
+	}
+	return err
 }
 
 // report writes what has been measured, even if something failed.
@@ -125,7 +131,8 @@ func (p *program) measureRound(ctx context.Context) error {
 		return nil
 	}
 	p.stormy = false
-	cluster, err := p.startCluster(ctx, p.opts.Devcluster)
+	p.say("starting a dev cluster")
+	cluster, err := server.StartCluster(ctx, p.opts.Devcluster)
 	if err != nil {
 		return err
 	}
@@ -133,8 +140,8 @@ func (p *program) measureRound(ctx context.Context) error {
 	var st *server.Stage
 	for i, part := range wanted {
 		if i == 0 || part.object != wanted[i-1].object {
-			st = &server.Stage{Cluster: cluster, Coll: load.NewCollection(part.object, p.opts.Objects, p.opts.Pods)}
-			st.Writer = load.NewWriter(cluster.Endpoint, st.Coll, load.NewAcks(), p.opts.Writers, p.opts.Behind)
+			coll := load.NewCollection(part.object, p.opts.Objects, p.opts.Pods)
+			st = cluster.Stage(coll, p.opts.Writers, p.opts.Behind)
 			defer st.Writer.Client.CloseIdleConnections()
 			if err := st.Writer.Create(ctx, p.opts.EventSize, p.say); err != nil {
 				return err

@@ -24,7 +24,6 @@ type scaleBench struct {
 	Patience                time.Duration
 
 	*program
-	stage *server.Stage
 	empty int64 // resident memory of kube-apiserver without pods
 	pods  int   // that there are
 }
@@ -133,21 +132,16 @@ func scaleSection() *report.Section {
 
 func (s *scaleBench) run(ctx context.Context, p *program) error {
 	s.program = p
-	cluster, err := s.startCluster(ctx, s.Devcluster)
-	if err != nil {
+	if err := s.startStage(ctx, s.Devcluster, new(load.Collection), 0, 0); err != nil {
 		return err
 	}
-	s.stage = &server.Stage{Cluster: cluster}
-	defer s.stage.Stop()
-	w := load.NewWriter(cluster.Endpoint, &load.Collection{}, load.NewAcks(), 0, 0)
-	defer w.Client.CloseIdleConnections()
 	atRest, err := s.stage.Rest(ctx)
 	if err != nil {
 		return err
 	}
 	s.empty = atRest[report.Direct.Name]
 	for _, n := range s.Pods {
-		if err := load.CreatePods(ctx, w, s.pods, n, scalePod, s.say); err != nil {
+		if err := load.CreatePods(ctx, s.stage.Writer, s.pods, n, scalePod, s.say); err != nil {
 			return err
 		}
 		s.pods = n
@@ -166,7 +160,7 @@ func (s *scaleBench) run(ctx context.Context, p *program) error {
 			err = s.measure(ctx, s.wanted(startRows))
 		}
 		if err != nil {
-			return errors.Join(err, cluster.Child.Alive())
+			return errors.Join(err, s.stage.Alive())
 		}
 	}
 	return nil

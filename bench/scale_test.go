@@ -53,7 +53,7 @@ func TestScaleJoins(t *testing.T) {
 		own := []measure.Process{{Name: report.Direct.Name, PID: os.Getpid()}}
 		e := load.Endpoint{Addr: netip.MustParseAddrPort(upstream.Listener.Addr().String())}
 		st := &server.Stage{Peer: report.Direct, Cluster: &server.Cluster{Endpoint: e, Processes: own}}
-		s := &scaleBench{Clients: 500, Direct: 3, stage: st, pods: scaleBlock}
+		s := &scaleBench{Clients: 500, Direct: 3, program: &program{stage: st}, pods: scaleBlock}
 		return joinNode(s, t.Context())
 	}
 	m, err := join(scalePerNode)

@@ -66,10 +66,10 @@ func (p *program) measureTraffic(ctx context.Context) error {
 func (p *program) traffic(ctx context.Context, peer report.Peer) error {
 	p.say("starting servers for %v", peer)
 	st, err := newStage(ctx, p.opts, peer)
-	defer st.Stop()
 	if err != nil {
 		return err
 	}
+	defer st.Stop()
 	s := p.session(st)
 	defer s.disband()
 	for i, clients := range p.opts.Clients {
@@ -99,15 +99,19 @@ func (p *program) traffic(ctx context.Context, peer report.Peer) error {
 	return nil
 }
 
-// newStage starts the servers and the writer of one peer. Stop must be called, also after an error.
-func newStage(ctx context.Context, o *Options, p report.Peer) (s *server.Stage, err error) {
-	s = &server.Stage{Peer: p, Coll: load.NewCollection(load.ObjectConfigMaps, o.Objects, 0)}
-	if s.Cluster, err = server.StartCluster(ctx, o.Devcluster); err != nil {
-		return s, err
+// newStage starts the servers of one peer, with the objects and their writer.
+func newStage(ctx context.Context, o *Options, p report.Peer) (*server.Stage, error) {
+	cluster, err := server.StartCluster(ctx, o.Devcluster)
+	if err != nil {
+		return nil, err
 	}
-	s.Writer = load.NewWriter(s.Cluster.Endpoint, s.Coll, load.NewAcks(), o.Writers, o.Behind)
+	s := cluster.Stage(load.NewCollection(load.ObjectConfigMaps, o.Objects, 0), o.Writers, o.Behind)
+	s.Peer = p
 	if err = s.Writer.Create(ctx, o.EventSize, nil); err == nil && p != report.Direct {
-		s.Proxy, err = server.StartProxy(ctx, o.Watchfan, s.Cluster)
+		s.Proxy, err = server.StartProxy(ctx, o.Watchfan, cluster)
+	}
+	if err != nil {
+		s.Stop()
 	}
 	return s, err
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,9 +28,7 @@ type viewsBench struct {
 	Pods, Secrets, ConfigMaps, Rolled, Rate int
 
 	*program
-	cluster *server.Cluster
 	config  string // the file with the views
-	writer  *load.Writer
 	rollout rollout
 	readers []*viewReader
 }
@@ -99,7 +96,7 @@ type viewReader struct {
 	err     error // why it ended
 }
 
-// run starts the cluster and stops all in the end.
+// run starts the cluster, and stops all programs in the end.
 func (v *viewsBench) run(ctx context.Context, p *program) (err error) {
 	v.program, p.round = p, 1
 	if v.rollout, err = recordedRollout(); err != nil {
@@ -109,18 +106,15 @@ func (v *viewsBench) run(ctx context.Context, p *program) (err error) {
 	if err != nil {
 		return err
 	}
-	if v.cluster, err = v.startCluster(ctx, v.Devcluster); err != nil {
+	if err := v.startStage(ctx, v.Devcluster, new(load.Collection), 0, 0); err != nil {
 		return err
 	}
-	v.writer = load.NewWriter(v.cluster.Endpoint, &load.Collection{}, load.NewAcks(), 0, 0)
 	defer func() {
 		for _, r := range v.readers {
 			r.stop()
 		}
-		v.writer.Client.CloseIdleConnections()
-		v.cluster.Stop()
 	}()
-	if v.config, err = v.cluster.WriteFile("views.yaml", []byte(views)); err != nil {
+	if v.config, err = v.stage.Cluster.WriteFile("views.yaml", []byte(views)); err != nil {
 		return err
 	}
 	return v.measure(ctx)
@@ -159,7 +153,7 @@ func (v *viewsBench) measure(ctx context.Context) error {
 		return err
 	}
 	v.say("rolling over %d pods", v.Rolled)
-	if err := v.rollout.over(ctx, v.writer, v.Rolled, v.Rate); err != nil {
+	if err := v.rollout.over(ctx, v.stage.Writer, v.Rolled, v.Rate); err != nil {
 		return err
 	}
 	if err := v.noteUse(ctx, "rollout"); err != nil {
@@ -177,11 +171,11 @@ func (v *viewsBench) measure(ctx context.Context) error {
 
 // fill creates the objects. The pods that will be replaced are in a namespace of their own.
 func (v *viewsBench) fill(ctx context.Context) error {
-	if err := load.CreatePods(ctx, v.writer, 0, v.Pods-v.Rolled, load.NewPod, v.say); err != nil {
+	if err := load.CreatePods(ctx, v.stage.Writer, 0, v.Pods-v.Rolled, load.NewPod, v.say); err != nil {
 		return err
 	}
 	v.say("creating the others, Secrets and ConfigMaps")
-	return errors.Join(v.rollout.create(ctx, v.writer, v.Rolled), createFiles(ctx, v.writer, v.Secrets, v.ConfigMaps))
+	return errors.Join(v.rollout.create(ctx, v.stage.Writer, v.Rolled), createFiles(ctx, v.stage.Writer, v.Secrets, v.ConfigMaps))
 }
 
 // start starts a program straight at kube-apiserver, and then in its view.
@@ -195,7 +189,7 @@ func (v *viewsBench) start(ctx context.Context, row viewRow) error {
 		r := &viewReader{viewRow: row, peer: peer}
 		v.readers = append(v.readers, r)
 		if peer != report.Direct {
-			if r.proxy, err = server.StartProxy(ctx, v.Watchfan, v.cluster, "--config", v.config); err != nil {
+			if r.proxy, err = server.StartProxy(ctx, v.Watchfan, v.stage.Cluster, "--config", v.config); err != nil {
 				return err
 			}
 			// A client at a cache that is not filled gets whole objects after a while.
@@ -203,7 +197,7 @@ func (v *viewsBench) start(ctx context.Context, row viewRow) error {
 				return err
 			}
 		}
-		if r.Program, err = v.cluster.StartProgram(r.proxy, "/views/"+row.view, path, row.args...); err != nil {
+		if r.Program, err = v.stage.Cluster.StartProgram(r.proxy, "/views/"+row.view, path, row.args...); err != nil {
 			return err
 		}
 		if err := v.settle(ctx); err != nil {
@@ -248,7 +242,7 @@ func (v *viewsBench) noteUse(ctx context.Context, what string) error {
 // settle waits until all processes together have used little for some seconds.
 func (v *viewsBench) settle(ctx context.Context) error {
 	for quiet := 0; quiet < 3; quiet++ {
-		processes := slices.Clone(v.cluster.Processes)
+		processes := v.stage.Processes()
 		for i, r := range v.running() {
 			processes = append(processes, measure.Process{Name: fmt.Sprint(r.program, i), PID: r.Cmd.Process.Pid})
 			if r.proxy != nil {
@@ -256,7 +250,7 @@ func (v *viewsBench) settle(ctx context.Context) error {
 			}
 		}
 		meter, err := measure.StartMeter(processes)
-		if err := errors.Join(load.Sleep(ctx, 2*time.Second), v.cluster.Child.Alive()); err != nil {
+		if err := errors.Join(load.Sleep(ctx, 2*time.Second), v.stage.Alive()); err != nil {
 			return err
 		}
 		used, failed := meter.Read()
@@ -282,7 +276,7 @@ func (v *viewsBench) use(ctx context.Context, r *viewReader) (u viewUse, err err
 		return u, err
 	}
 	if r.proxy == nil {
-		u.events, err = server.Sum(ctx, v.cluster.Endpoint, "apiserver_watch_cache_events_received_total", podLanes)
+		u.events, err = server.Sum(ctx, v.stage.Cluster.Endpoint, "apiserver_watch_cache_events_received_total", podLanes)
 	} else {
 		u.events, err = server.Sum(ctx, r.proxy.Admin, "watchfan_delivered_events_total", podLanes)
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,24 +191,17 @@ func (c *Clients) ask(ctx context.Context, client, n int) (wait time.Duration, e
 	return 0, c.discard(resp.Body)
 }
 
-// send sends a request of a client.
 func (c *Clients) send(ctx context.Context, client int, method, target, body string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.at.URL()+target, strings.NewReader(body))
-	if err != nil {
-		return nil, err
+	header := http.Header{"User-Agent": {cmp.Or(c.UserAgent, Name)}, "Accept": {cmp.Or(c.Accept, "application/json")}}
+	if body != "" {
+		header.Set("Content-Type", "application/merge-patch+json")
 	}
-	set := func(name, value string, when bool) {
-		if when {
-			req.Header.Set(name, value)
-		}
+	if c.Gzip {
+		header.Set("Accept-Encoding", "gzip")
 	}
-	token := cmp.Or(c.Token, c.at.Token)
-	set("User-Agent", cmp.Or(c.UserAgent, Name), true)
-	set("Accept", cmp.Or(c.Accept, "application/json"), true)
-	set("Authorization", "Bearer "+token, token != "")
-	set("Content-Type", "application/merge-patch+json", body != "")
-	set("Accept-Encoding", "gzip", c.Gzip)
-	return c.clients[client%len(c.clients)].Do(req)
+	as := c.at
+	as.Token = cmp.Or(c.Token, as.Token)
+	return as.do(ctx, c.clients[client%len(c.clients)], method, target, body, header)
 }
 
 // refused returns how long a client waits after an answer that is not 200. An answer that is not 429 is an

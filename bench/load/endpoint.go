@@ -48,15 +48,7 @@ func (e Endpoint) GetAs(ctx context.Context, path, accept string) ([]byte, error
 // answer has come.
 func (e Endpoint) send(ctx context.Context, client *http.Client, method, path, body string, header http.Header,
 	acked ...func()) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, e.URL()+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header = header
-	if e.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+e.Token)
-	}
-	resp, err := client.Do(req)
+	resp, err := e.do(ctx, client, method, path, body, header)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +67,19 @@ func (e Endpoint) send(ctx context.Context, client *http.Client, method, path, b
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return answer, nil
+}
+
+// do sends a request with the endpoint's token.
+func (e Endpoint) do(ctx context.Context, client *http.Client, method, path, body string, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, e.URL()+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	if e.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+e.Token)
+	}
+	return client.Do(req)
 }
 
 // client returns a net/http client for e. It speaks HTTP/2 if the server does.

@@ -18,8 +18,8 @@ type Ledger struct {
 }
 
 // NewLedger returns the ledger of new objects: the write of each is its creation.
-func NewLedger(a *Acks, objects int) *Ledger {
-	l := &Ledger{Acks: a, Seqs: make([]uint64, objects)}
+func NewLedger(objects int) *Ledger {
+	l := &Ledger{Acks: NewAcks(), Seqs: make([]uint64, objects)}
 	for o := range l.Seqs {
 		l.Seqs[o] = uint64(o)
 	}

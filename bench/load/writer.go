@@ -30,9 +30,9 @@ type Writer struct {
 }
 
 // NewWriter returns a writer of objects that do not exist yet.
-func NewWriter(e Endpoint, coll *Collection, a *Acks, workers, behind int) *Writer {
+func NewWriter(e Endpoint, coll *Collection, workers, behind int) *Writer {
 	return &Writer{
-		Client: e.client(), server: e, coll: coll, Ledger: NewLedger(a, coll.Objects),
+		Client: e.client(), server: e, coll: coll, Ledger: NewLedger(coll.Objects),
 		workers: min(workers, coll.Objects), Behind: behind, Turn: coll.Objects,
 	}
 }

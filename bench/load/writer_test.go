@@ -49,7 +49,7 @@ func testWriter(t *testing.T) {
 	transport := &http.Transport{DialContext: pipes.Dial}
 	defer transport.CloseIdleConnections()
 	w := &Writer{Client: &http.Client{Transport: transport}, server: away, coll: coll, workers: 1, Behind: 5, Turn: coll.Objects}
-	w.Ledger = NewLedger(NewAcks(), 6)
+	w.Ledger = NewLedger(6)
 	// The one watcher reads nothing.
 	f := &Fleet{reader: &reader{}, coll: coll, fan: []int64{1, 1, 1, 1, 1, 1}, Watchers: make([]*Watch, 1)}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

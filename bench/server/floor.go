@@ -24,7 +24,7 @@ type floor struct {
 }
 
 func newFloor(objects int) *floor {
-	return &floor{Ledger: load.NewLedger(load.NewAcks(), objects), Batch: 1}
+	return &floor{Ledger: load.NewLedger(objects), Batch: 1}
 }
 
 // floorIdentity makes a certificate and its key, in PEM, and what clients trust it with.

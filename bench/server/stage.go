@@ -52,6 +52,11 @@ func NewFloorStage(beside report.Peer, n, size, streams int) (*Stage, error) {
 	return &Stage{Peer: p, Floor: f, Coll: load.NewCollection(load.ObjectConfigMaps, n, 0)}, nil
 }
 
+// Stage returns a stage at the cluster, with the writer of a collection that does not exist yet.
+func (c *Cluster) Stage(coll *load.Collection, writers, behind int) *Stage {
+	return &Stage{Cluster: c, Coll: coll, Writer: load.NewWriter(c.Endpoint, coll, writers, behind)}
+}
+
 // Stop ends the servers, the proxy first.
 func (s *Stage) Stop() {
 	if s.Writer != nil {

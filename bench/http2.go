@@ -15,10 +15,7 @@ func http2Section(o *Options) *report.Section {
 		Bench: "HTTP2",
 		Title: fmt.Sprintf("HTTP/2 beside HTTP/1.1, TLS: %d watchers of ConfigMaps that share connections",
 			o.HTTP2Clients),
-		Note: "Streams = watches on each connection; h1 has one. " +
-			"Windows = how clients give back what they have read: seldom, to measure the servers, " +
-			"or behind every 4 KiB, as client-go does. " +
-			"A watcher with gzip decompresses each event. " +
+		Note: "Streams = watches on each connection. Windows = how clients give back what they have read. " +
 			"idle = the memory that watchers add, and three events that reach all of them in the end.",
 		Columns: []report.Column{
 			report.Col("CPU µs/delivery", report.UnitCPU, 1e-3), report.Col("deliveries/core-s", report.UnitPerCore, 1),

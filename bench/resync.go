@@ -16,9 +16,7 @@ func resyncSection(o *Options) *report.Section {
 		Title: fmt.Sprintf("Clients that all begin a watch of %d pods at once, "+
 			"with initial events and the bookmark that ends them", o.Pods),
 		Note: fmt.Sprintf("With fewer clients than %d (see the column), CPU-s for %d is in proportion. "+
-			"That flatters a server that would slow down with more. "+
-			"Wall time is to the last byte of the last client. One client decompresses its stream and checks it.",
-			resyncScale, resyncScale),
+			"That flatters a server that would slow down with more.", resyncScale, resyncScale),
 		Columns: []report.Column{
 			report.Col("CPU ms/client", "cpu-ns/client", 1e-6), report.Col("all servers", "all-cpu-ns/client", 1e-6),
 			report.Col("MB/client", "B/client", 1e-6), report.Col("clients", "clients", 1), report.Col("wall s", "wall-ns", 1e-9),

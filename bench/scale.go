@@ -115,13 +115,7 @@ func (s *scaleBench) wantsForms() bool {
 func scaleSection() *report.Section {
 	return &report.Section{
 		Bench: "Scale", Title: "Scale: what grows with the pods of a cluster",
-		Note: "join-all = one client that begins a watch of all pods; join-node, join-label = clients that come at once, each for 20 pods. " +
-			"CPU is for each client, of the answering process, without the TLS handshake. " +
-			"memory = the growth of resident memory for all pods in one more representation, at rest. " +
-			"kube-apiserver keeps them decoded, once for all. " +
-			"fill = a watchfan until it has all pods, and its memory at most; kube-apiserver sends them to one client. " +
-			"restart = a watchfan whose --cache-dir has all pods, until a watch has those of a node, and its memory in all. " +
-			"memory-lean = the growth of the heap for all pods in JSON, once the one watch has been lean for 5 minutes.",
+		Note: "CPU is for each client, of the answering process, without the TLS handshake.",
 		Columns: []report.Column{
 			report.Col("CPU ms", "cpu-ns/request", 1e-6), report.Col("CPU ms of all servers", "all-cpu-ns/request", 1e-6), report.Col("time ms", "wall-ns", 1e-6),
 			report.Col("RSS MiB", "grown-B", 1.0/(1<<20)), report.Col("× the objects' bytes", "x-objects", 1),

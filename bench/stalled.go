@@ -10,15 +10,12 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-func stalledSection(o *Options) *report.Section {
+func stalledSection(*Options) *report.Section {
 	return &report.Section{
 		Bench: "Stalled",
 		Title: fmt.Sprintf("Watchers that do not read: latency of the others, of %d in all", stalledClients),
-		Note: fmt.Sprintf("h1 = a connection for each. h2 = %d watches on each connection, of which as many percent give no window back. "+
-			"A stalled watcher's socket holds some tens of events, and its HTTP/2 window about 35. "+
-			"watchfan keeps %d more for each (--client-buffer-frames), kube-apiserver about 10. "+
-			"After the window the stalled watchers read on: ended = the stream ended, and nothing was missing before its end; "+
-			"caught up = nothing was missing at all; silent = the stream neither ended nor continued.", mostStreams, o.StalledBound),
+		Note: "When they read on: ended = the stream ended, and nothing was missing before its end; " +
+			"caught up = nothing was missing at all; silent = the stream neither ended nor continued.",
 		Columns: []report.Column{
 			report.Col("p50 ms", report.UnitP50, 1e-6), report.Col("p99 ms", report.UnitP99, 1e-6), report.Col("p99.9 ms", report.UnitP999, 1e-6),
 			report.Col("CPU µs/delivery", report.UnitCPU, 1e-3), report.Col("ended", "ended", 1), report.Col("caught up", "caught-up", 1), report.Col("silent", "silent", 1),

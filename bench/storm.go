@@ -18,11 +18,7 @@ func stormSection(o *Options) *report.Section {
 		Bench: "Storm",
 		Title: fmt.Sprintf("Storms: %d watches that all come at once, "+
 			"and the latency of %d others with %v events a second meanwhile", o.StormClients, o.StormUntouched, o.pace()),
-		Note: fmt.Sprintf("reconnect = from a resourceVersion, to a running server; informers = with %d initial events each.\n"+
-			"Upstream = lists that kube-apiserver has answered, among them questions how new it is, and watches that it serves more.\n"+
-			"Priority = of the storm's clients. Normal: they take processor time from the servers and from the reader of the others. "+
-			"Idle (SCHED_IDLE): they get only the time that nobody else wants, and the storm is as fast as that allows.\n"+
-			"-floor = the others watch the floor instead, which no client of the storm meets: what the storm does to the machine.", stormObjects),
+		Note: "Upstream = lists that kube-apiserver has answered, among them questions how new it is, and watches that it serves more.",
 		Columns: []report.Column{
 			report.Col("all live s", "live-ns", 1e-9), report.Col("p99 ms during", "during-p99-ns", 1e-6), report.Col("CPU ms/watch", "cpu-ns/watch", 1e-6),
 			report.Col("p99 ms before", "before-p99-ns", 1e-6), report.Col("after", "after-p99-ns", 1e-6), report.Col("watches/s", "watches/s", 1),

@@ -17,10 +17,8 @@ func throughSection(o *Options) *report.Section {
 	return &report.Section{
 		Bench: "Through",
 		Title: "Requests that pass through, TLS: gets of ConfigMaps, and merge patches of one each",
-		Note: "Clients share one HTTP/2 connection; each sends the next request when the last one has been answered. " +
-			"nginx speaks HTTP/2 to them, and HTTP/1.1 to kube-apiserver on connections that it keeps. " +
-			"patch-and-read also waits for the event on a watch through the same server. " +
-			"CPU is that of the process that clients speak to; kube-apiserver's own is that of the whole request.",
+		Note: "CPU is that of the process that clients speak to; kube-apiserver's own is that of the whole request. " +
+			"patch-and-read also waits for the event on a watch through the same server.",
 		Columns: []report.Column{
 			report.Col("CPU µs/request", "cpu-ns/request", 1e-3), report.Col("all servers", "all-cpu-ns/request", 1e-3),
 			report.Col("p50 ms", "request-p50-ns", 1e-6), report.Col("p99 ms", "request-p99-ns", 1e-6),

@@ -169,6 +169,7 @@ func Write(stdout io.Writer, name string, c Conditions, err error, all []*Sectio
 	}
 	fmt.Fprintln(&text)
 	var disturbed []float64
+	fmt.Fprint(&text, "bench/METHOD.md says what is measured in each row.\n\n")
 	for _, s := range all {
 		s.WriteTables(&text)
 		disturbed = append(disturbed, values(s.Samples, "others-cpu-%")...)

@@ -135,7 +135,6 @@ func (d *demo) show(ctx context.Context, duration time.Duration) error {
 	return errors.Join(err, failed)
 }
 
-// line writes the figures of a window.
 func (d *demo) line(r *result, elapsed time.Duration) {
 	perSecond := func(n uint64) string { return report.Human(float64(n) / r.Window.Seconds()) }
 	lost := d.fleet.Lost()

@@ -55,7 +55,6 @@ type pattern struct {
 	load.Habit
 }
 
-// patterns returns the patterns, scaled.
 func (b *guardBench) patterns() (all []pattern) {
 	habit := func(name string, agents int, period time.Duration, target func(agent, n int) string) {
 		h := load.Habit{UserAgent: name + "/v1.0 (linux/amd64) kubernetes/abcdef0", Token: b.agent, Clients: max(1, agents/b.Scale),

@@ -103,7 +103,6 @@ func (p *program) http2(ctx context.Context, st *server.Stage) error {
 	return nil
 }
 
-// measureHTTP2 also returns a remark.
 func (p *program) measureHTTP2(ctx context.Context, st *server.Stage, c http2Case) (m []report.Metric, remark string, err error) {
 	l := demand{clients: c.clients, rate: p.opts.offered(c.rate, c.clients), gzip: c.gzip, h2: c.multiplex()}
 	if !c.idle {

@@ -94,7 +94,6 @@ func (b *listBench) cases() (cases []listCase) {
 	return cases
 }
 
-// formAxes returns the properties of a case.
 func formAxes(f load.Form) []report.Axis {
 	return report.Axes("format", f.Format, "encoding", f.Encoding, "rv", cmp.Or(f.Version, "unset"), "pods", "whole")
 }
@@ -140,13 +139,10 @@ func (b *listBench) start(ctx context.Context) (err error) {
 	return err
 }
 
-// pod returns the i-th pod.
 func (b *listBench) pod(i int) load.Pod { return load.NewPod(i).On(b.node(i)) }
 
-// node returns the node of pod i.
 func (b *listBench) node(i int) string { return load.PodNode(i % b.Nodes) }
 
-// query selects the pods of a client.
 func (b *listBench) query(client int) string {
 	if b.ByNode {
 		return load.FieldQuery("spec.nodeName", b.node(client))

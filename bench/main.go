@@ -1,11 +1,6 @@
 // Command bench measures the cost of fanning a watch out. It compares kube-apiserver itself with
 // watchfan in front of it: the same watchers and the same writes, on this machine, in one run.
-// README.md explains each number. It needs Linux.
-//
-// It starts the servers itself, on loopback, and stops them:
-//
-//	writer ──HTTP/2 PUT──▶ kube-apiserver ──▶ watchfan ──▶ watchers    bench: writer, watchers,
-//	                        └────────────────────────────▶ watchers    clock, /proc of each server
+// METHOD.md says how. It needs Linux.
 //
 // # Packages
 //

@@ -61,7 +61,6 @@ var parts = []part{
 	{name: "resync", object: load.ObjectPods, section: resyncSection, measure: (*program).resync},
 }
 
-// partNames are the names of all parts.
 var partNames = func() []string {
 	names := []string{partTraffic}
 	for _, p := range parts {

@@ -20,23 +20,19 @@ type Options struct {
 	Window, Warmup time.Duration
 	Straight       bool
 
-	Objects, EventSize, Writers, Behind, Offer int
-
 	Parts                 list[string]
 	Rounds, SectionRounds int
 	AllFloors             bool // compare every number of watchers with the floor, and not only the largest
 
+	Objects, EventSize, Writers, Behind, Offer   int
 	Stalled                                      list[int]
 	StalledBound                                 int
 	HTTP2Clients, Streams, HTTP2Idle, HTTP2Crowd int
 	Nginx                                        string
 	StormClients, StormUntouched                 int
-
-	Pods                        int
-	EgressClients               int
-	EgressRates                 list[load.Rate]
-	Nodes                       int
-	ResyncClients, ResyncDirect int
+	Pods, EgressClients, Nodes                   int
+	EgressRates                                  list[load.Rate]
+	ResyncClients, ResyncDirect                  int
 }
 
 const (
@@ -88,7 +84,6 @@ func (o *Options) pace() load.Rate {
 	return 50
 }
 
-// AddFlags adds the flags of `bench run`.
 func (o *Options) AddFlags(fs *flag.FlagSet) {
 	o.addOut(fs)
 	addList(fs, &o.Peers, "peers", slices.Clone(report.Peers), "servers that are watched, as `name,…`", oneOf(report.Peers))
@@ -130,7 +125,6 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	addNumber(fs, &o.ResyncDirect, "resync-direct", 20, 1, "clients that resync at once at kube-apiserver")
 }
 
-// Validate reports options that cannot be used on this machine.
 func (o *Options) Validate() error {
 	switch {
 	case o.Window < 100*time.Millisecond || o.Warmup < 0:

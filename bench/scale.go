@@ -92,7 +92,6 @@ func podsOfNode(pods, i int) load.PodSelection {
 	return load.PodSelection{Query: load.FieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode))), Objects: scalePerNode}
 }
 
-// wanted returns those of the rows that are measured.
 func (s *scaleBench) wanted(rows []scaleRow) []scaleRow {
 	return slices.DeleteFunc(slices.Clone(rows), func(r scaleRow) bool { return !s.Only.MatchString(r.name) })
 }
@@ -185,7 +184,6 @@ func (s *scaleBench) measure(ctx context.Context, rows []scaleRow) error {
 	return nil
 }
 
-// noteRow notes the figures of a row at the stage's peer.
 func (s *scaleBench) noteRow(ctx context.Context, row string, m []report.Metric, err error) error {
 	return s.note(ctx, s.stage, "Scale", report.Sample{Peer: s.stage.Peer, Axes: report.Axes("row", row, "pods", s.pods), Metrics: m, Err: err})
 }
@@ -262,7 +260,6 @@ func (s *scaleBench) memory(ctx context.Context) error {
 	return nil
 }
 
-// podLanes is the label of the lanes of pods.
 const podLanes = `resource="pods"`
 
 // fillPods lets a watchfan cache pods in one more representation, the n-th, and returns when it has
@@ -296,7 +293,6 @@ const (
 	scalePerLabel = 20
 )
 
-// scalePod returns pod i of the cluster.
 func scalePod(i int) load.Pod {
 	const nodes = scaleBlock / scalePerNode // of a block
 	return load.NewPod(i).On(scaleNode(i/scaleBlock*nodes+i%nodes)).Labelled(scaleLabel, scaleRelease(i/scalePerLabel))

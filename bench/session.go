@@ -32,7 +32,6 @@ func (s *session) gather(ctx context.Context, n int) (err error) {
 	return s.assemble(ctx, demand{clients: n})
 }
 
-// assemble replaces the fleet.
 func (s *session) assemble(ctx context.Context, l demand) (err error) {
 	s.disband()
 	if l.filters == nil {
@@ -155,7 +154,6 @@ func (s *session) window(ctx context.Context) (r result, err error) {
 	return s.end(ctx, w)
 }
 
-// A window is the begin of one.
 type window struct {
 	meter *measure.Meter
 	acked uint64

@@ -52,7 +52,6 @@ type storm struct {
 	floor    bool // the untouched watch the floor
 }
 
-// storms are the storms of one peer, in their order.
 var storms = func() (all []storm) {
 	for _, kind := range []string{stormReconnect, stormInformers} {
 		for _, priority := range []server.Priority{server.PriorityNormal, server.PriorityIdle} {
@@ -69,7 +68,6 @@ func (s storm) String() string {
 	return s.kind
 }
 
-// createStormObjects creates the objects that the storms watch.
 func createStormObjects(ctx context.Context, w *load.Writer) error {
 	if err := w.CreateNamespace(ctx, stormSpace); err != nil {
 		return err
@@ -82,7 +80,6 @@ func createStormObjects(ctx context.Context, w *load.Writer) error {
 	})
 }
 
-// storm measures one peer in each storm.
 func (p *program) storm(ctx context.Context, st *server.Stage) error {
 	if !p.stormy {
 		if err := createStormObjects(ctx, st.Writer); err != nil {
@@ -159,7 +156,6 @@ func (p *program) measureStorm(ctx context.Context, st *server.Stage, x storm, n
 // of goroutines.
 const stormFrontName = "storm-front"
 
-// stormFront starts the process of n clients.
 func (p *program) stormFront(ctx context.Context, st *server.Stage, x storm, n int) (*server.Helper, error) {
 	e := st.Endpoint()
 	rv, err := load.ListVersion(ctx, e, st.Coll)

@@ -120,7 +120,6 @@ func (v *viewsBench) run(ctx context.Context, p *program) (err error) {
 	return v.measure(ctx)
 }
 
-// stop ends what has been started.
 func (r *viewReader) stop() {
 	if r.Program != nil {
 		r.Stop()

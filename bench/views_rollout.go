@@ -17,7 +17,6 @@ import (
 // A rollout is how new pods began in a recorded one, and how old ones ended; results/README.md says how it was r.
 type rollout struct{ Births, Deaths lives }
 
-// recordedRollout reads bench/rollout.json.
 func recordedRollout() (r rollout, err error) {
 	text, err := os.ReadFile("bench/rollout.json")
 	if err != nil {
@@ -26,7 +25,6 @@ func recordedRollout() (r rollout, err error) {
 	return r, json.Unmarshal(text, &r)
 }
 
-// lives are the different lives.
 type lives []life
 
 // A life is what some of the pods had in common.

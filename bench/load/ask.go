@@ -79,7 +79,6 @@ func (c *Clients) alone(i int) *http.Client {
 	return client
 }
 
-// Close closes the connections.
 func (c *Clients) Close() {
 	for _, client := range c.clients {
 		client.CloseIdleConnections()

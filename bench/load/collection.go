@@ -53,10 +53,8 @@ func (c *Collection) ObjectPath(o int) string {
 	return c.Path() + "/" + objectName(o)
 }
 
-// objectName is the name of the o-th ConfigMap.
 func objectName(o int) string { return fmt.Sprintf("object-%04d", o) }
 
-// node returns the node of pod o.
 func (c *Collection) node(o int) string { return fmt.Sprintf("node-%05d", o) }
 
 // body returns object o after write number seq. A ConfigMap's length is the same for all numbers of

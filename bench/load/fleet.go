@@ -163,7 +163,6 @@ func (f *Fleet) growStreams(ctx context.Context, grown []*Watch, rv string, seqs
 // perAddress is how many watchers an address has: it has 28,000 ports.
 const perAddress = 20_000
 
-// request returns the request of watcher i.
 func (f *Fleet) request(i int, rv string) watchRequest {
 	q := watchRequest{endpoint: f.endpoint, path: f.coll.Path(), version: rv, gzip: f.Gzip}
 	q.filter = f.filters[i%len(f.filters)]

@@ -38,7 +38,6 @@ var Forms = []Form{
 // StreamedForms are these as the initial events of watches.
 var StreamedForms = []Form{{"json", "identity", "0", true}, {"json", "identity", "", true}}
 
-// mediaType returns the type of the answer.
 func (f Form) mediaType() string {
 	if f.Format == "protobuf" {
 		return "application/vnd.kubernetes.protobuf"

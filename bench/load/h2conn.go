@@ -79,7 +79,6 @@ func dialH2(d measure.Dialer, e Endpoint, f Flow) (*h2conn, error) {
 	return h, nil
 }
 
-// newH2Conn returns a connection that has sent nothing.
 func newH2Conn(c conn, f Flow) *h2conn {
 	h := &h2conn{conn: c, flow: f, nextID: 1}
 	h.encoder = hpack.NewEncoder(&h.fields)
@@ -91,7 +90,6 @@ func newH2Conn(c conn, f Flow) *h2conn {
 	return h
 }
 
-// begin sends the preface.
 func (h *h2conn) begin() error {
 	const atFirst = 65_535 // a connection's window
 	h.out.WriteString(http2.ClientPreface)
@@ -129,7 +127,6 @@ func (h *h2conn) ask(e Endpoint, uri string, gzip bool) (id uint32, err error) {
 		StreamID: id, BlockFragment: h.fields.Bytes(), EndStream: true, EndHeaders: true}))
 }
 
-// flush sends what has been added.
 func (h *h2conn) flush() error {
 	if h.out.Len() == 0 {
 		return nil
@@ -183,7 +180,6 @@ func frameIn(p []byte) (n int, err error) {
 	return 0, nil
 }
 
-// frame takes a whole frame.
 func (h *h2conn) frame(whole []byte) error {
 	h.source.Reset(whole)
 	f, err := h.framer.ReadFrame()

@@ -63,7 +63,6 @@ func (a *Acks) now() time.Duration { return time.Since(a.start) }
 // Begin clears the slot of write seq, before the write is sent.
 func (a *Acks) Begin(seq uint64) { a.slot(seq).Store(0) }
 
-// done records that write seq has been acknowledged now.
 func (a *Acks) done(seq uint64) { a.slot(seq).Store(int64(a.now())) }
 
 // since returns the time from the acknowledgement of write seq to now. ok is false without one: an

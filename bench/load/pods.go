@@ -64,7 +64,6 @@ func NewPod(i int) Pod {
 
 func podNamespace(i int) string { return fmt.Sprintf("team-%02d", i) }
 
-// path returns the path of the pod.
 func (p Pod) path() string { return "/api/v1/namespaces/" + p.namespace + "/pods/" + p.name }
 
 // statusPath returns the path to update the pod's status, as its kubelet.
@@ -75,7 +74,6 @@ var podNode = regexp.MustCompile(`"nodeName":"[^"]*"`)
 // PodNode returns the name of node i.
 func PodNode(i int) string { return fmt.Sprintf("node-%03d", i) }
 
-// On returns the pod with another node.
 func (p Pod) On(node string) Pod {
 	p.Json = podNode.ReplaceAllString(p.Json, `"nodeName":"`+node+`"`)
 	return p
@@ -99,7 +97,6 @@ func seed(i int) (s [32]byte) {
 	return s
 }
 
-// hex returns n random bytes in hexadecimal digits.
 func hex(r *rand.ChaCha8, n int) string {
 	p := make([]byte, n)
 	r.Read(p)

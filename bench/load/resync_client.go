@@ -152,7 +152,6 @@ func (s *Syncers) check() error {
 	return nil
 }
 
-// Bytes returns the bytes of all bodies so far.
 func (s *Syncers) Bytes() (sum int64) {
 	for i := range s.bytes {
 		sum += s.bytes[i].Load()
@@ -160,5 +159,4 @@ func (s *Syncers) Bytes() (sum int64) {
 	return sum
 }
 
-// Close closes the connections.
 func (s *Syncers) Close() { s.clients.Close() }

@@ -91,7 +91,6 @@ func (s *scanner) feed(p []byte, event func(line []byte) error) error {
 	return nil
 }
 
-// data takes bytes of the body.
 func (s *scanner) data(p []byte, event func([]byte) error) (err error) {
 	if s.inflate != nil {
 		if p, err = s.inflate.feed(p); err != nil {
@@ -101,7 +100,6 @@ func (s *scanner) data(p []byte, event func([]byte) error) (err error) {
 	return s.lines(p, event)
 }
 
-// lines cuts the body at line feeds.
 func (s *scanner) lines(p []byte, event func([]byte) error) error {
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')

@@ -77,7 +77,6 @@ func RunStormClients(ctx context.Context, input io.Reader, states io.Writer) err
 // stormLife bounds each watch.
 const stormLife = 3 * time.Minute
 
-// stormClients are the clients of a storm.
 type stormClients struct {
 	job  StormJob
 	live chan struct{} // closed when as many watches became live as there are clients
@@ -86,7 +85,6 @@ type stormClients struct {
 	state StormState // guarded by mu
 }
 
-// note changes the state.
 func (s *stormClients) note(change func(*StormState)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

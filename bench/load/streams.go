@@ -69,7 +69,6 @@ func (c *streams) open(ctx context.Context, requests []watchRequest, seqs []uint
 	return nil, err
 }
 
-// begin sends the requests.
 func (c *streams) begin(requests []watchRequest, seqs []uint64, deaf bool) (begun []*stream, err error) {
 	c.reader.mu.Lock()
 	defer c.reader.mu.Unlock()
@@ -86,7 +85,6 @@ func (c *streams) begin(requests []watchRequest, seqs []uint64, deaf bool) (begu
 	return begun, c.flush()
 }
 
-// take implements client.
 func (c *streams) take(p []byte, t *tally) error {
 	c.tally = t
 	if err := c.feed(p); err != nil {

@@ -74,7 +74,6 @@ func (q watchRequest) open() (*watcher, []byte, error) {
 	return w, early, err
 }
 
-// uri returns the target of the request.
 func (q watchRequest) uri() string {
 	return q.path + "?watch=1&allowWatchBookmarks=true&resourceVersion=" + q.version + q.filter.query
 }
@@ -118,7 +117,6 @@ func RequestHead(e Endpoint, uri string, gzip bool) string {
 	return head + "\r\n"
 }
 
-// take implements client.
 func (w *watcher) take(p []byte, t *tally) error {
 	w.ended = w.scan.feed(p, func(line []byte) error { return w.count(line, t) })
 	return w.ended

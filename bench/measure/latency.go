@@ -41,7 +41,6 @@ func bucketMid(i int) time.Duration {
 	return time.Duration(low + 1<<exp/2)
 }
 
-// Record counts d.
 func (h *Histogram) Record(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
 
 // A Distribution is a copy of histograms, or the difference of two copies.

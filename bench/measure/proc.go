@@ -82,7 +82,6 @@ type costs struct {
 	busy time.Duration            // CPU time of the whole machine so far
 }
 
-// readCosts returns the costs of processes now.
 func readCosts(processes []Process) (c costs, err error) {
 	c = costs{cpu: make(map[string]time.Duration), rss: make(map[string]int64)}
 	for _, p := range processes {
@@ -104,7 +103,6 @@ type Meter struct {
 	before    costs
 }
 
-// StartMeter returns a meter that starts now.
 func StartMeter(processes []Process) (*Meter, error) {
 	before, err := readCosts(processes)
 	return &Meter{processes, time.Now(), before}, err

@@ -96,7 +96,6 @@ func summarise(v []float64, scale float64) string {
 	return fmt.Sprintf("%s (%s–%s)", format(median(v)), format(v[0]), format(v[len(v)-1]))
 }
 
-// median of sorted values.
 func median(v []float64) float64 {
 	n := len(v)
 	return (v[(n-1)/2] + v[n/2]) / 2
@@ -120,7 +119,6 @@ func Human(v float64) string {
 	}
 }
 
-// thousands writes a number with a comma between thousands.
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -186,7 +184,6 @@ func Write(stdout io.Writer, name string, c Conditions, err error, all []*Sectio
 	return errors.Join(err, publish(name, text.Bytes()))
 }
 
-// M returns a metric.
 func M(unit string, value float64) Metric { return Metric{unit, value} }
 
 // Q returns a quantile of durations as a metric, in nanoseconds.
@@ -194,5 +191,4 @@ func Q(unit string, d *measure.Distribution, q float64) Metric {
 	return Metric{unit, float64(d.Quantile(q))}
 }
 
-// Col returns a column.
 func Col(title, unit string, scale float64) Column { return Column{title, unit, scale} }

@@ -68,7 +68,6 @@ func start(p Priority, name string, cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
-// Process returns the child by its name.
 func (c *Child) Process() measure.Process {
 	return measure.Process{Name: c.name, PID: c.Cmd.Process.Pid}
 }
@@ -123,7 +122,6 @@ func (c *Child) Alive() error {
 	}
 }
 
-// tail returns the end of the child's output.
 func (c *Child) tail() []byte {
 	data, _ := io.ReadAll(io.NewSectionReader(c.log, 0, 1<<30))
 	return bytes.TrimSpace(data[max(len(data)-600, 0):])
@@ -173,7 +171,6 @@ func (h *Helper) State(state any) error {
 	return nil
 }
 
-// Stop ends the helper.
 func (h *Helper) Stop() {
 	h.Orders.Close()
 	h.Child.Stop()

@@ -113,7 +113,6 @@ func (g *gathered) Write(p []byte) (int, error) {
 // An order is the number of the first event, and how many there are.
 type order [2]uint64
 
-// serve carries out orders until they end.
 func (s *floorServer) serve(orders io.Reader) error {
 	for {
 		var o order
@@ -152,7 +151,6 @@ func (s *floorServer) deliver(o order) {
 	}
 }
 
-// write writes the events with one system call.
 func (s *floorServer) write(w *floorWatcher) (err error) {
 	if w.below == nil {
 		s.vector = append(s.vector[:0], s.chunk...)
@@ -217,7 +215,6 @@ func (s *floorServer) answer(c net.Conn) (watches bool, err error) {
 	return true, c.SetDeadline(time.Time{})
 }
 
-// answerRequest answers a request over HTTP/1.1.
 func (s *floorServer) answerRequest(rw io.ReadWriter) (watches bool, err error) {
 	r, err := http.ReadRequest(bufio.NewReader(rw))
 	if err != nil {

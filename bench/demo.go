@@ -148,7 +148,8 @@ func (d *demo) line(r *result, elapsed time.Duration) {
 }
 
 func (r *result) latency() string {
-	return "p50 " + report.Milliseconds(r.got.Latency.Quantile(0.5)) + " p99 " + report.Milliseconds(r.got.Latency.Quantile(0.99))
+	ms := func(q float64) string { return report.Human(float64(r.got.Latency.Quantile(q)) / 1e6) }
+	return "p50 " + ms(0.5) + " ms p99 " + ms(0.99) + " ms"
 }
 
 // summary says what has been used. Behind watchfan, it says what kube-apiserver would have needed.

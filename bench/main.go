@@ -23,6 +23,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/report"
@@ -107,5 +108,6 @@ func measureAll(ctx context.Context, fs *flag.FlagSet, b benchmark, args []strin
 	if p.stage != nil {
 		p.stage.Stop()
 	}
-	return p.report(stdout, b.out(), err)
+	p.settings.Add("took", report.Clock(time.Since(p.start)))
+	return report.Write(stdout, b.out(), p.settings, err, p.sections)
 }

@@ -28,8 +28,8 @@ func (o *Options) run(ctx context.Context, p *program) (err error) {
 	if o.wants(partTraffic) {
 		err = p.measureTraffic(ctx)
 	}
-	if err == nil {
-		err = p.measureParts(ctx)
+	for p.round = 1; err == nil && p.round <= o.SectionRounds; p.round++ {
+		err = p.measureRound(ctx)
 	}
 	subtractWrites(p.section("Fanout"))
 	p.section("Through").AddRatio("cpu/nginx-cpu", "cpu-ns/request", report.WatchfanTLS, report.Nginx)
@@ -100,12 +100,6 @@ func (p *program) startStage(ctx context.Context, devcluster string, coll *load.
 	return err
 }
 
-// report writes what has been measured, even if something failed.
-func (p *program) report(stdout io.Writer, name string, err error) error {
-	p.settings.Add("took", report.Clock(time.Since(p.start)))
-	return report.Write(stdout, name, p.settings, err, p.sections)
-}
-
 // section returns the section with the name of its benchmarks.
 func (p *program) section(bench string) *report.Section {
 	return p.sections[slices.IndexFunc(p.sections, func(s *report.Section) bool { return s.Bench == bench })]
@@ -113,17 +107,7 @@ func (p *program) section(bench string) *report.Section {
 
 func (o *Options) wants(part string) bool { return slices.Contains(o.Parts, part) }
 
-// measureParts measures the parts other than traffic, in each of their rounds.
-func (p *program) measureParts(ctx context.Context) error {
-	for p.round = 1; p.round <= p.opts.SectionRounds; p.round++ {
-		if err := p.measureRound(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// measureRound measures the parts that are asked for, once.
+// measureRound measures the parts other than traffic that are asked for, once.
 func (p *program) measureRound(ctx context.Context) error {
 	wanted := slices.DeleteFunc(slices.Clone(parts), func(x part) bool { return !p.opts.wants(x.name) })
 	if len(wanted) == 0 {

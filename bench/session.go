@@ -69,7 +69,7 @@ func (p *program) under(ctx context.Context, st *server.Stage, l demand) ([]repo
 		return nil, "", err
 	}
 	remark := ""
-	if l.gzip && s.fleet.Inflated() == 0 {
+	if l.gzip && !s.fleet.Compressed() {
 		remark = "answered without compression"
 	}
 	m, err := s.measure(ctx, l.rate)

@@ -172,14 +172,9 @@ func (f *Fleet) request(i int, rv string) watchRequest {
 	return q
 }
 
-// Inflated returns the number of watchers with a compressed stream.
-func (f *Fleet) Inflated() (n int) {
-	for _, w := range f.Watchers {
-		if w.scan.inflate != nil {
-			n++
-		}
-	}
-	return n
+// Compressed reports whether a watcher has a compressed stream.
+func (f *Fleet) Compressed() bool {
+	return slices.ContainsFunc(f.Watchers, func(w *Watch) bool { return w.scan.inflate != nil })
 }
 
 // Shrink closes watches until there are n.

@@ -29,9 +29,6 @@ type Sock struct {
 // crypto/tls continues with the same record at the next Read.
 var ErrWouldBlock = os.ErrDeadlineExceeded
 
-// errClosed means that the server has closed the connection, without a last chunk.
-var errClosed = errors.New("the server closed the connection")
-
 // A Dialer holds the settings of a client's connection. The zero Dialer leaves all to the kernel.
 type Dialer struct {
 	From    netip.Addr // the client's address; one address has 28,000 ports
@@ -104,7 +101,7 @@ func (s *Sock) Read(p []byte) (int, error) {
 		case err != nil:
 			return 0, os.NewSyscallError("read", err)
 		case n == 0 && len(p) > 0:
-			return 0, errClosed
+			return 0, errors.New("the server closed the connection")
 		}
 		s.drained = n < len(p) // epoll is level-triggered and reports more bytes
 		return n, nil

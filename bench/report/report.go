@@ -74,8 +74,6 @@ func UsageMetrics(u *measure.Usage) (m []Metric) {
 	return append(m, Metric{"others-cpu-%", u.Percent(u.Others)})
 }
 
-func Milliseconds(d time.Duration) string { return Human(float64(d)/1e6) + " ms" }
-
 // A Column is one figure of a table.
 type Column struct {
 	title string

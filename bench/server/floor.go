@@ -44,7 +44,7 @@ func (f *floor) Run(ctx context.Context, fleet *load.Fleet, rate float64) error 
 			return nil
 		}
 		f.NoteLate(late)
-		o := order{next, f.events(i)}
+		o := order{next, uint64(float64(i+1)*f.Batch) - uint64(float64(i)*f.Batch)} // the batch, rounded up or down
 		for range o[1] {
 			object := next % uint64(len(f.Seqs))
 			fleet.Expect(int(object))
@@ -57,9 +57,4 @@ func (f *floor) Run(ctx context.Context, fleet *load.Fleet, rate float64) error 
 			return err
 		}
 	}
-}
-
-// events returns the number of events of the i-th order: batch, rounded up or down.
-func (f *floor) events(i uint64) uint64 {
-	return uint64(float64(i+1)*f.Batch) - uint64(float64(i)*f.Batch)
 }

@@ -45,7 +45,7 @@ const (
 // watches is a program with watches, while their objects change. They have a connection each, or share them.
 func (b *guardBench) watches(name string, over *load.Multiplex) costly {
 	return costly{name, load.Name, func(ctx context.Context) (func() int64, func(), error) {
-		f, err := b.stage.NewFleet([]load.Filter{load.Everything}, false)
+		f, err := b.stage.NewFleet(load.Everything)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -37,7 +37,7 @@ func (s *session) assemble(ctx context.Context, l demand) (err error) {
 	if l.filters == nil {
 		l.filters = []load.Filter{load.Everything}
 	}
-	if s.fleet, err = s.NewFleet(l.filters, s.opts.Straight); err != nil {
+	if s.fleet, err = s.NewFleet(l.filters...); err != nil {
 		return err
 	}
 	s.fleet.H2, s.fleet.Gzip = l.h2, l.gzip

@@ -25,7 +25,6 @@ type Fleet struct {
 	filters  []Filter
 	Gzip     bool       // ask for compression
 	H2       *Multiplex // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
-	First    *Fleet     // one watcher, from whose events latency counts; nil for none
 	reader   *reader
 
 	// These change only while nothing is written.
@@ -36,7 +35,7 @@ type Fleet struct {
 	expected atomic.Int64 // deliveries of all writes so far
 }
 
-// NewFleet starts the reader of a fleet without watchers. Latency counts from a. Close must be called.
+// NewFleet starts the reader of a fleet without watchers. Close must be called.
 func NewFleet(e Endpoint, coll *Collection, filters []Filter, a *Acks) (f *Fleet, err error) {
 	f = &Fleet{endpoint: e, coll: coll, filters: filters, fan: make([]int64, coll.Objects)}
 	if f.reader, err = newReader(a); err != nil {
@@ -45,17 +44,8 @@ func NewFleet(e Endpoint, coll *Collection, filters []Filter, a *Acks) (f *Fleet
 	return f, nil
 }
 
-// Seen returns the times at which the fleet's one watcher will see each write. It is called before that begins.
-func (f *Fleet) Seen() *Acks {
-	f.reader.seen = NewAcks()
-	return f.reader.seen
-}
-
 // Close ends all watches.
 func (f *Fleet) Close() {
-	if f.First != nil {
-		f.First.Close()
-	}
 	f.Shrink(0)
 	for _, c := range f.conns { // those of a grow that failed
 		if c != nil {
@@ -70,9 +60,6 @@ func (f *Fleet) Lost() int64 { return f.reader.lost.Load() }
 
 // Err returns a LostError if a watcher is lost. Any goroutine may call it.
 func (f *Fleet) Err() error {
-	if f.First != nil && f.First.Err() != nil {
-		return f.First.Err()
-	}
 	first := f.reader.first.Load()
 	if first == nil {
 		return nil
@@ -96,11 +83,6 @@ func (e *LostError) Unwrap() error { return e.First }
 // Grow lists the collection as a client does, and opens watches from there until there are n.
 // Nothing may be written meanwhile. seqs are the latest writes.
 func (f *Fleet) Grow(ctx context.Context, n int, seqs []uint64) error {
-	if f.First != nil {
-		if err := f.First.Grow(ctx, 1, seqs); err != nil {
-			return err
-		}
-	}
 	rv, err := ListVersion(ctx, f.endpoint, f.coll)
 	if err != nil {
 		return err

@@ -124,24 +124,9 @@ func (s *Stage) Endpoint() load.Endpoint {
 	return s.Proxy.plain
 }
 
-// NewFleet returns a fleet without watchers. With straight, latency counts from the event at a watcher that
-// is at kube-apiserver itself.
-func (s *Stage) NewFleet(filters []load.Filter, straight bool) (*load.Fleet, error) {
-	since := s.Book().Acks
-	if !straight || s.Cluster == nil {
-		return load.NewFleet(s.Endpoint(), s.Coll, filters, since)
-	}
-	first, err := load.NewFleet(s.Cluster.Endpoint, s.Coll, []load.Filter{load.Everything}, since)
-	if err != nil {
-		return nil, err
-	}
-	f, err := load.NewFleet(s.Endpoint(), s.Coll, filters, first.Seen())
-	if err != nil {
-		first.Close()
-		return nil, err
-	}
-	f.First = first
-	return f, nil
+// NewFleet returns a fleet without watchers.
+func (s *Stage) NewFleet(filters ...load.Filter) (*load.Fleet, error) {
+	return load.NewFleet(s.Endpoint(), s.Coll, filters, s.Book().Acks)
 }
 
 // Alive reports an error if a server has ended.

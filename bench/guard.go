@@ -13,8 +13,7 @@ import (
 	"github.com/watchfan/watchfan/bench/server"
 )
 
-// A guardBench is `bench guard`, which replays patterns of agents at kube-apiserver and at watchfan: a
-// cluster with its pods and nodes, and the tokens of its accounts.
+// A guardBench is `bench guard`, which replays patterns of agents at kube-apiserver and at watchfan.
 type guardBench struct {
 	common
 	Pods, Scale, Rounds int

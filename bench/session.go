@@ -116,17 +116,18 @@ type result struct {
 	batch         float64       // events in one write to a watcher, on average; 0 is unknown
 }
 
-// measure runs one case. Its figures cover the window alone. The check that every watcher got
-// everything covers the whole case.
+// measure runs one case. Its figures are those of the window. That every watcher got everything is checked in all of it.
 func (s *session) measure(ctx context.Context, rt load.Rate) ([]report.Metric, error) {
 	book := s.Book()
-	book.LateNs.Store(0)
+	book.Late = measure.Histogram{}
 	stop := s.Load(ctx, s.fleet, rt)
 	r, err := s.window(ctx)
 	if stopped := stop(); err == nil {
 		err = stopped
 	}
-	r.late = time.Duration(book.LateNs.Load())
+	var late measure.Distribution
+	late.Add(&book.Late)
+	r.late = late.Quantile(1)
 	if drained := s.fleet.Drain(ctx, time.Minute); err == nil {
 		err = drained
 	}

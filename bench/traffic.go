@@ -43,9 +43,8 @@ func idleSection() *report.Section {
 	}
 }
 
-// measureTraffic measures the peers in the order A B C, A B C, …, to spread a change of the
-// machine's speed over all. The floors come last in each round, because they repeat the rates of the
-// others.
+// measureTraffic measures the peers in turn, to spread a change of the machine's speed over all. The floors
+// come last in each round, because they repeat the rates of the others.
 func (p *program) measureTraffic(ctx context.Context) error {
 	for p.round = 1; p.round <= p.opts.Rounds; p.round++ {
 		for _, peer := range p.opts.Peers {

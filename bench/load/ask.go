@@ -164,8 +164,7 @@ func (c *Clients) Stop() *measure.Distribution {
 	return took
 }
 
-// ask makes request n of a client, and reads the whole answer. wait is how long the client is told to
-// wait.
+// ask makes request n of a client, and reads the whole answer, which may tell the client to wait.
 func (c *Clients) ask(ctx context.Context, client, n int) (wait time.Duration, err error) {
 	method, body := http.MethodGet, ""
 	if c.Patch != "" {
@@ -203,8 +202,7 @@ func (c *Clients) send(ctx context.Context, client int, method, target, body str
 	return as.do(ctx, c.clients[client%len(c.clients)], method, target, body, header)
 }
 
-// refused returns how long a client waits after an answer that is not 200. An answer that is not 429 is an
-// error.
+// refused returns how long a client waits after an answer 429. Others are errors.
 func refused(resp *http.Response) (wait time.Duration, err error) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 300))
 	if err != nil {

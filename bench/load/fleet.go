@@ -17,8 +17,7 @@ type Multiplex struct {
 	Flow    Flow
 }
 
-// A Fleet is the watchers of one endpoint. One goroutine at a time may
-// call its methods, unless they say otherwise.
+// A Fleet is the watchers of one endpoint. One goroutine at a time may call its methods, unless they say otherwise.
 type Fleet struct {
 	endpoint Endpoint
 	coll     *Collection
@@ -188,8 +187,7 @@ func (f *Fleet) owed() int64 {
 }
 
 // Drain waits until every watcher has seen every expected write that its filter matches. It counts
-// deliveries alone, because a watcher takes no event twice and no event outside its filter
-// (watcher.event).
+// deliveries alone, because a watcher takes no event twice and none outside its filter (Watch.count).
 func (f *Fleet) Drain(ctx context.Context, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; {
 		if err := f.Err(); err != nil {

@@ -54,8 +54,7 @@ const (
 	mostHeadSize = 64 << 10
 )
 
-// dialH2 connects to e and begins the connection. The connection is still blocking. The server's
-// settings and answers have not been read.
+// dialH2 connects to e and sends the preface. The connection is still blocking.
 func dialH2(d measure.Dialer, e Endpoint, f Flow) (*h2conn, error) {
 	if e.TLS == nil {
 		return nil, errors.New("HTTP/2 needs TLS")
@@ -160,8 +159,7 @@ func (h *h2conn) feed(p []byte) error {
 	}
 }
 
-// frameIn returns the length of the frame that p begins with, and of those that continue its
-// headers. It is 0 if they have not all come.
+// frameIn returns the length of the frame that p begins with, and of those that continue its headers, or 0.
 func frameIn(p []byte) (n int, err error) {
 	for len(p)-n >= frameHeader {
 		head := p[n:]

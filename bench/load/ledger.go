@@ -3,6 +3,8 @@ package load
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/bench/measure"
 )
 
 // A Ledger records the writes of a source.
@@ -13,8 +15,8 @@ type Ledger struct {
 	// owns all entries.
 	Seqs []uint64 // for each object, the number of its latest write
 
-	Acked  atomic.Uint64 // writes acknowledged
-	LateNs atomic.Int64  // the most that a write was behind the timetable
+	Acked atomic.Uint64     // writes acknowledged
+	Late  measure.Histogram // how far writes were behind the timetable
 }
 
 // NewLedger returns the ledger of new objects: the write of each is its creation.
@@ -33,15 +35,6 @@ func (l *Ledger) Book() *Ledger { return l }
 func (l *Ledger) Done(seq uint64) {
 	l.Acks.done(seq)
 	l.Acked.Add(1)
-}
-
-func (l *Ledger) NoteLate(late time.Duration) {
-	for {
-		worst := l.LateNs.Load()
-		if int64(late) <= worst || l.LateNs.CompareAndSwap(worst, int64(late)) {
-			return
-		}
-	}
 }
 
 // Acks records the time of each write's acknowledgement, by the number of the write. From it a

@@ -127,7 +127,7 @@ func (w *Writer) work(ctx context.Context, f *Fleet, timetable measure.Pace, k i
 		if err != nil {
 			return nil
 		}
-		w.NoteLate(late)
+		w.Late.Record(late)
 		if f != nil {
 			f.Expect(object)
 		}

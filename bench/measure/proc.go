@@ -19,8 +19,7 @@ type Process struct {
 const Tick = time.Second / 100
 
 // CPU returns the user and system time of the process, from its CPU clock. The number of that clock
-// is made from the PID, as in clock_getcpuclockid(3). /proc/PID/stat has the same in steps of 10
-// ms.
+// is made from the PID, as in clock_getcpuclockid(3).
 func (p Process) CPU() (time.Duration, error) {
 	const sched = 2 // CPUCLOCK_SCHED: the scheduler's count, in nanoseconds
 	var now unix.Timespec

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -95,9 +93,6 @@ func (c *Child) Await(ctx context.Context, path string, v any) error {
 		data, err := os.ReadFile(path)
 		if err == nil && json.Valid(data) {
 			return json.Unmarshal(data, v)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s was not ready after %v: %s", c.name, patience, c.tail())

@@ -43,7 +43,7 @@ func (f *floor) Run(ctx context.Context, fleet *load.Fleet, rate float64) error 
 		if err != nil {
 			return nil
 		}
-		f.NoteLate(late)
+		f.Late.Record(late)
 		o := order{next, uint64(float64(i+1)*f.Batch) - uint64(float64(i)*f.Batch)} // the batch, rounded up or down
 		for range o[1] {
 			object := next % uint64(len(f.Seqs))

@@ -18,8 +18,7 @@ import (
 
 // A source makes the events that watchers receive.
 type source interface {
-	// run makes rate events a second until ctx ends. With a rate of 0 it makes as many as the
-	// watchers of f take.
+	// Run makes rate events a second until ctx ends, or with a rate of 0 as many as the watchers of f take.
 	Run(ctx context.Context, f *load.Fleet, rate float64) error
 	Book() *load.Ledger
 }
@@ -176,8 +175,7 @@ func atRest(used *measure.Usage) bool {
 	return report.ServersCPU(used) < used.Window/10
 }
 
-// collectGarbage makes kube-apiserver and the proxy collect their garbage. It does so twice,
-// because finalizers and pools hold memory until the second collection.
+// collectGarbage collects it twice: finalizers and pools hold memory until the second time.
 func (s *Stage) collectGarbage(ctx context.Context) error {
 	for range 2 {
 		if _, err := s.Cluster.Get(ctx, "/debug/pprof/heap?gc=1"); err != nil {

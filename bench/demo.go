@@ -56,8 +56,8 @@ func (o *demoOptions) Validate() error {
 	if o.duration < 0 {
 		return errors.New("--duration must not be negative")
 	}
-	o.Peers, o.Clients, o.Rates, o.Parts = []report.Peer{report.WatchfanBare}, []int{o.clients}, []load.Rate{o.rate}, []string{partTraffic}
-	o.Window, o.Warmup = time.Second, 0
+	o.Peers, o.Clients, o.Rates = []report.Peer{report.WatchfanBare}, []int{o.clients}, []load.Rate{o.rate}
+	o.Parts, o.Window, o.Warmup = []string{partTraffic}, time.Second, 0
 	switch {
 	case o.direct:
 		o.Peers[0] = report.Direct
@@ -109,7 +109,8 @@ func (p *program) demo(ctx context.Context, duration time.Duration, out io.Write
 
 // upstreamWatches returns the number of watches of ConfigMaps that kube-apiserver serves. Some are its own.
 func (d *demo) upstreamWatches(ctx context.Context) (int, error) {
-	sum, err := server.Sum(ctx, d.Cluster.Endpoint, "apiserver_longrunning_requests", `resource="configmaps"`, `verb="WATCH"`)
+	sum, err := server.Sum(ctx, d.Cluster.Endpoint, "apiserver_longrunning_requests",
+		`resource="configmaps"`, `verb="WATCH"`)
 	return int(sum), err
 }
 

@@ -50,7 +50,7 @@ func (b *guardBench) watches(name string, over *load.Multiplex) costly {
 			return nil, nil, err
 		}
 		f.H2 = over
-		if err = f.Grow(ctx, costlyWatches, b.stage.Book().Seqs); err != nil {
+		if err = f.Grow(ctx, costlyWatches, b.stage.Book.Seqs); err != nil {
 			f.Close()
 			return nil, nil, err
 		}

@@ -35,12 +35,13 @@ func (b *listBench) AddFlags(fs *flag.FlagSet) {
 	addNumber(fs, &b.Nodes, "nodes", 100, 1, "nodes that the pods are on, in turn")
 	addNumber(fs, &b.Clients, "clients", 4, 1, "connections, each with one list at a time")
 	fs.BoolVar(&b.ByNode, "by-node", false, "each client lists the pods of a node")
-	fs.BoolVar(&b.Stream, "stream", false, "lists are the initial events of watches, each over a new connection; in JSON alone")
+	fs.BoolVar(&b.Stream, "stream", false,
+		"lists are the initial events of watches, each over a new connection; in JSON alone")
 	addSetting(fs, &b.Writes, "writes", 0, "updates per second meanwhile", between(0, 1000))
 	addSetting(fs, &b.Object, "write-object", load.ObjectConfigMaps, "`resource` that is updated: configmaps or pods",
 		oneOf(load.Objects))
 	addNumber(fs, &b.Rounds, "rounds", 3, 1, "turns of each case; results are medians of these rounds")
-	fs.DurationVar(&b.Window, "window", 4*time.Second, "measured time of each case, after which a client begins no other list")
+	fs.DurationVar(&b.Window, "window", 4*time.Second, "time of each case, after which a client begins no other list")
 	fs.DurationVar(&b.Warmup, "warmup", time.Second, "the same, before the measurement")
 	fs.BoolFunc("quick", "one round, about three minutes", func(string) error {
 		b.Rounds, b.Window = 1, 2*time.Second

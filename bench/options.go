@@ -147,7 +147,8 @@ func (l list[T]) String() string {
 }
 
 // addList adds a flag for a list.
-func addList[T any](fs *flag.FlagSet, to *list[T], name string, value list[T], usage string, parse func(string) (T, error)) {
+func addList[T any](fs *flag.FlagSet, to *list[T], name string, value list[T], usage string,
+	parse func(string) (T, error)) {
 	addSetting(fs, to, name, value, usage, func(s string) (all list[T], err error) {
 		for item := range strings.SplitSeq(s, ",") {
 			v, err := parse(strings.TrimSpace(item))

@@ -70,7 +70,8 @@ var (
 	joinAll   = joining(true, func(pods, _ int) load.PodSelection { return load.PodSelection{Objects: pods} })
 	joinNode  = joining(false, podsOfNode)
 	joinLabel = joining(false, func(pods, i int) load.PodSelection {
-		return load.PodSelection{Query: load.LabelQuery(scaleLabel + "=" + scaleRelease(i%(pods/scalePerLabel))), Objects: scalePerLabel}
+		query := load.LabelQuery(scaleLabel + "=" + scaleRelease(i%(pods/scalePerLabel)))
+		return load.PodSelection{Query: query, Objects: scalePerLabel}
 	})
 
 	// joinRows are of clients that begin a watch of any state at once, at a watchfan that has all pods.
@@ -89,7 +90,8 @@ var (
 
 // podsOfNode returns what a kubelet asks for: the pods of its node.
 func podsOfNode(pods, i int) load.PodSelection {
-	return load.PodSelection{Query: load.FieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode))), Objects: scalePerNode}
+	query := load.FieldQuery("spec.nodeName", scaleNode(i%(pods/scalePerNode)))
+	return load.PodSelection{Query: query, Objects: scalePerNode}
 }
 
 func (s *scaleBench) wanted(rows []scaleRow) []scaleRow {
@@ -185,7 +187,8 @@ func (s *scaleBench) measure(ctx context.Context, rows []scaleRow) error {
 }
 
 func (s *scaleBench) noteRow(ctx context.Context, row string, m []report.Metric, err error) error {
-	return s.note(ctx, s.stage, "Scale", report.Sample{Peer: s.stage.Peer, Axes: report.Axes("row", row, "pods", s.pods), Metrics: m, Err: err})
+	axes := report.Axes("row", row, "pods", s.pods)
+	return s.note(ctx, s.stage, "Scale", report.Sample{Peer: s.stage.Peer, Axes: axes, Metrics: m, Err: err})
 }
 
 // joining measures clients that ask at once, or one alone. Client i in a cluster of so many pods makes a choice of
@@ -213,7 +216,8 @@ func joining(alone bool, choice func(pods, i int) load.PodSelection) measurement
 }
 
 // crowd connects clients that will ask for pods in any state.
-func (s *scaleBench) crowd(ctx context.Context, e load.Endpoint, clients int, choice func(pods, i int) load.PodSelection) (*load.Syncers, error) {
+func (s *scaleBench) crowd(ctx context.Context, e load.Endpoint, clients int,
+	choice func(pods, i int) load.PodSelection) (*load.Syncers, error) {
 	return load.NewSyncers(ctx, e, clients, false, func(i int) load.PodSelection {
 		want := choice(s.pods, i)
 		want.Query += anyState

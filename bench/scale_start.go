@@ -15,7 +15,9 @@ import (
 
 // memoryMetrics returns memory, also as a multiple of the objects' bytes.
 func memoryMetrics(grown, objects float64) []report.Metric {
-	return []report.Metric{report.M("grown-B", grown), report.M("objects-B", objects), report.M("x-objects", grown/objects)}
+	return []report.Metric{
+		report.M("grown-B", grown), report.M("objects-B", objects), report.M("x-objects", grown/objects),
+	}
 }
 
 // cacheBytes returns the bytes of the pods that watchfan caches.

@@ -41,7 +41,7 @@ func (s *session) assemble(ctx context.Context, l demand) (err error) {
 		return err
 	}
 	s.fleet.H2, s.fleet.Gzip = l.h2, l.gzip
-	return s.fleet.Grow(ctx, l.clients, s.Book().Seqs)
+	return s.fleet.Grow(ctx, l.clients, s.Book.Seqs)
 }
 
 // disband ends the fleet, if there is one.
@@ -91,7 +91,7 @@ func (s *session) idle(ctx context.Context, l demand) ([]report.Metric, error) {
 	}
 	s.say("connecting %d watchers", n)
 	start := time.Now()
-	if err := s.fleet.Grow(ctx, n, s.Book().Seqs); err != nil {
+	if err := s.fleet.Grow(ctx, n, s.Book.Seqs); err != nil {
 		return nil, err
 	}
 	connected := time.Since(start)
@@ -116,9 +116,9 @@ type result struct {
 	batch         float64       // events in one write to a watcher, on average; 0 is unknown
 }
 
-// measure runs one case. Its figures are those of the window. That every watcher got everything is checked in all of it.
+// measure runs one case. Its figures are the window's; that every watcher got everything is checked for the whole case.
 func (s *session) measure(ctx context.Context, rt load.Rate) ([]report.Metric, error) {
-	book := s.Book()
+	book := s.Book
 	book.Late = measure.Histogram{}
 	stop := s.Load(ctx, s.fleet, rt)
 	r, err := s.window(ctx)
@@ -168,7 +168,7 @@ func (s *session) begin(ctx context.Context) (w window, err error) {
 		return w, err
 	}
 	w.meter, err = measure.StartMeter(server.WithBench(s.Stage))
-	w.acked, w.got = s.Book().Acked.Load(), s.fleet.Read()
+	w.acked, w.got = s.Book.Acked.Load(), s.fleet.Read()
 	return w, err
 }
 
@@ -177,7 +177,7 @@ func (s *session) end(ctx context.Context, w window) (r result, err error) {
 	if r.Usage, err = w.meter.Read(); err != nil {
 		return r, err
 	}
-	r.writes, r.got = s.Book().Acked.Load()-w.acked, *s.fleet.Read()
+	r.writes, r.got = s.Book.Acked.Load()-w.acked, *s.fleet.Read()
 	r.got.Sub(w.got)
 	events, flushes, err := s.counts(ctx)
 	if s.Floor != nil {

@@ -63,7 +63,7 @@ func (p *program) measureStalled(ctx context.Context, st *server.Stage, by strin
 	if err := s.assemble(ctx, l); err != nil {
 		return nil, err
 	}
-	deaf, err := s.fleet.AddDeaf(ctx, n, st.Book().Seqs)
+	deaf, err := s.fleet.AddDeaf(ctx, n, st.Book.Seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (p *program) measureStalled(ctx context.Context, st *server.Stage, by strin
 	if err != nil {
 		return nil, err
 	}
-	fates, err := deaf.Wake(ctx, st.Book().Seqs)
+	fates, err := deaf.Wake(ctx, st.Book.Seqs)
 	return append(m, report.M("stalled", float64(n)), report.M("ended", float64(fates[load.Ended])),
 		report.M("caught-up", float64(fates[load.CaughtUp])), report.M("silent", float64(fates[load.Silent]))), err
 }

@@ -18,7 +18,7 @@ func stormSection(o *Options) *report.Section {
 		Bench: "Storm",
 		Title: fmt.Sprintf("Storms: %d watches that all come at once, "+
 			"and the latency of %d others with %v events a second meanwhile", o.StormClients, o.StormUntouched, o.pace()),
-		Note: "Upstream = lists that kube-apiserver has answered, among them questions how new it is, and watches that it serves more.",
+		Note: "Upstream = lists of kube-apiserver, among them questions how new it is, and watches that it serves more.",
 		Columns: []report.Column{
 			report.Col("all live s", "live-ns", 1e-9), report.Col("p99 ms during", "during-p99-ns", 1e-6), report.Col("CPU ms/watch", "cpu-ns/watch", 1e-6),
 			report.Col("p99 ms before", "before-p99-ns", 1e-6), report.Col("after", "after-p99-ns", 1e-6), report.Col("watches/s", "watches/s", 1),
@@ -166,7 +166,8 @@ func (p *program) stormFront(ctx context.Context, st *server.Stage, x storm, n i
 	if x.kind == stormInformers {
 		uri, objects = stormPath+load.WithInitialEvents, stormObjects
 	}
-	job := load.StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects, Request: load.RequestHead(e, uri, false)}
+	job := load.StormJob{Addr: e.Addr, TLS: e.TLS != nil, Clients: n, Objects: objects}
+	job.Request = load.RequestHead(e, uri, false)
 	return server.StartHelper(x.priority, stormFrontName, job, new(load.StormState))
 }
 

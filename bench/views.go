@@ -174,7 +174,8 @@ func (v *viewsBench) fill(ctx context.Context) error {
 		return err
 	}
 	v.say("creating the others, Secrets and ConfigMaps")
-	return errors.Join(v.rollout.create(ctx, v.stage.Writer, v.Rolled), createFiles(ctx, v.stage.Writer, v.Secrets, v.ConfigMaps))
+	w := v.stage.Writer
+	return errors.Join(v.rollout.create(ctx, w, v.Rolled), createFiles(ctx, w, v.Secrets, v.ConfigMaps))
 }
 
 // start starts a program straight at kube-apiserver, and then in its view.

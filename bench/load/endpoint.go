@@ -70,7 +70,8 @@ func (e Endpoint) send(ctx context.Context, client *http.Client, method, path, b
 }
 
 // do sends a request with the endpoint's token.
-func (e Endpoint) do(ctx context.Context, client *http.Client, method, path, body string, header http.Header) (*http.Response, error) {
+func (e Endpoint) do(ctx context.Context, client *http.Client, method, path, body string, header http.Header) (
+	*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, e.URL()+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err

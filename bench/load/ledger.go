@@ -28,9 +28,6 @@ func NewLedger(objects int) *Ledger {
 	return l
 }
 
-// Book returns the ledger, for those that embed it.
-func (l *Ledger) Book() *Ledger { return l }
-
 // Done records that write seq has been acknowledged.
 func (l *Ledger) Done(seq uint64) {
 	l.Acks.done(seq)

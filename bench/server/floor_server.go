@@ -78,13 +78,15 @@ func newFloorServer(job floorJob) (*floorServer, error) {
 			`"data":{"pad":"` + strings.Repeat("x", pad) + `"}}}` + "\n"
 	}
 	text := event(max(job.EventSize-len(event(0)), 0))
-	s := &floorServer{floorJob: job, event: []byte(text), digits: strings.Index(text, number), watchers: make(map[*floorWatcher]bool)}
+	s := &floorServer{floorJob: job, event: []byte(text), digits: strings.Index(text, number)}
+	s.watchers = make(map[*floorWatcher]bool)
 	if job.Cert == nil {
 		return s, nil
 	}
 	pair, err := tls.X509KeyPair(job.Cert, job.Key)
 	// Lists come over HTTP/1.1, from clients that offer both.
-	s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1", "h2"}, DynamicRecordSizingDisabled: true}
+	protocols := []string{"http/1.1", "h2"}
+	s.tls = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: protocols, DynamicRecordSizingDisabled: true}
 	return s, err
 }
 

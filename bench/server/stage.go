@@ -16,13 +16,6 @@ import (
 	"github.com/watchfan/watchfan/bench/report"
 )
 
-// A source makes the events that watchers receive.
-type source interface {
-	// Run makes rate events a second until ctx ends, or with a rate of 0 as many as the watchers of f take.
-	Run(ctx context.Context, f *load.Fleet, rate float64) error
-	Book() *load.Ledger
-}
-
 // A Stage is the servers, the objects and the writer for one peer. They are fresh for each session,
 // because no peer may inherit another's heap or watchers. The floor has neither cluster nor writer.
 type Stage struct {
@@ -32,6 +25,7 @@ type Stage struct {
 	Floor   *floor // nil unless it is the peer
 	Coll    *load.Collection
 	Writer  *load.Writer
+	Book    *load.Ledger // of the floor's writes, or the writer's
 }
 
 // NewFloorStage starts a floor of n objects, beside a peer, with events of size bytes. Its HTTP/2
@@ -48,12 +42,13 @@ func NewFloorStage(beside report.Peer, n, size, streams int) (*Stage, error) {
 		return nil, err
 	}
 	p := report.Peer{Name: report.FloorBare.Name, TLS: beside.TLS}
-	return &Stage{Peer: p, Floor: f, Coll: load.NewCollection(load.ObjectConfigMaps, n, 0)}, nil
+	return &Stage{Peer: p, Floor: f, Book: f.Ledger, Coll: load.NewCollection(load.ObjectConfigMaps, n, 0)}, nil
 }
 
 // Stage returns a stage at the cluster, with the writer of a collection that does not exist yet.
 func (c *Cluster) Stage(coll *load.Collection, writers, behind int) *Stage {
-	return &Stage{Cluster: c, Coll: coll, Writer: load.NewWriter(c.Endpoint, coll, writers, behind)}
+	w := load.NewWriter(c.Endpoint, coll, writers, behind)
+	return &Stage{Cluster: c, Coll: coll, Writer: w, Book: w.Ledger}
 }
 
 // Stop ends the servers, the proxy first.
@@ -83,15 +78,6 @@ func (s *Stage) Behind(ctx context.Context, watchfan string, flags []string, do 
 	}()
 	return do()
 }
-
-func (s *Stage) source() source {
-	if s.Floor != nil {
-		return s.Floor
-	}
-	return s.Writer
-}
-
-func (s *Stage) Book() *load.Ledger { return s.source().Book() }
 
 // WithBench returns the servers of a stage and this program.
 func WithBench(st *Stage) []measure.Process {
@@ -125,7 +111,7 @@ func (s *Stage) Endpoint() load.Endpoint {
 
 // NewFleet returns a fleet without watchers.
 func (s *Stage) NewFleet(filters ...load.Filter) (*load.Fleet, error) {
-	return load.NewFleet(s.Endpoint(), s.Coll, filters, s.Book().Acks)
+	return load.NewFleet(s.Endpoint(), s.Coll, filters, s.Book.Acks)
 }
 
 // Alive reports an error if a server has ended.
@@ -190,12 +176,16 @@ func (s *Stage) collectGarbage(ctx context.Context) error {
 	return nil
 }
 
-// Load runs the source in the background. stop ends it, waits for the answer to the last write, and
-// returns the error that ended the source earlier, if any.
+// Load makes r writes a second in the background. stop ends it, waits for the answer to the last write, and
+// returns the error that ended it earlier, if any.
 func (s *Stage) Load(ctx context.Context, f *load.Fleet, r load.Rate) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	errc := make(chan error, 1)
-	go func() { errc <- s.source().Run(ctx, f, float64(r)) }()
+	run := s.Writer.Run
+	if s.Floor != nil {
+		run = s.Floor.Run
+	}
+	go func() { errc <- run(ctx, f, float64(r)) }()
 	return func() error {
 		cancel()
 		if err := <-errc; err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/watchfan/watchfan/bench/load"
@@ -62,6 +64,12 @@ func (b *guardBench) watches(name string, over *load.Multiplex) costly {
 // alwaysPasses is a path that no cache answers, whatever there is in one.
 const alwaysPasses = "/api/v1/nodes/node-1/status"
 
+// often is a program that asks for one thing 250 times a second.
+func (b *guardBench) often(name, target string) load.Habit {
+	return load.Habit{UserAgent: name + "/v1.0", Token: b.agent, Clients: 5, Period: 20 * time.Millisecond, Gzip: true,
+		Target: func(int, int) string { return target }}
+}
+
 // costs returns the programs whose CPU is attributed.
 func (b *guardBench) costs() (all []costly) {
 	add := func(c costly) {
@@ -70,8 +78,7 @@ func (b *guardBench) costs() (all []costly) {
 		}
 	}
 	habit := func(name, target string, change func(*load.Habit)) {
-		h := load.Habit{UserAgent: name + "/v1.0", Token: b.agent, Clients: 5, Period: 20 * time.Millisecond, Gzip: true,
-			Target: func(int, int) string { return target }}
+		h := b.often(name, target)
 		change(&h)
 		add(b.habit("cost-"+name, h))
 	}
@@ -115,10 +122,7 @@ func (b *guardBench) attribution(ctx context.Context) error {
 
 // attribute measures nothing, a program alone, another one alone, and both together.
 func (b *guardBench) attribute(ctx context.Context, c costly) ([]report.Metric, error) {
-	_, h := b.others()
-	h.Clients, h.Period = 5, 20*time.Millisecond
-	h.Target = func(int, int) string { return alwaysPasses }
-	other := b.habit("other", h)
+	other := b.habit("other", b.often("other", alwaysPasses))
 	var uses [4]use
 	for i, all := range [][]costly{{}, {c}, {c, other}, {other}} { // both between the two, as a machine grows slower
 		var err error
@@ -167,7 +171,9 @@ func (b *guardBench) use(ctx context.Context, all []costly) (u use, err error) {
 		}
 		err := load.Sleep(ctx, b.Window)
 		for i, done := range counts {
-			u.requests[i] += done()
+			if u.requests[i] += done(); u.requests[i] == 0 {
+				err = errors.Join(err, fmt.Errorf("%s got no answers", all[i].name))
+			}
 		}
 		return err
 	})

@@ -23,6 +23,7 @@ type Options struct {
 	Clients        list[int]         // from many to few
 	Rates          list[load.Rate]
 	Window, Warmup time.Duration
+	Straight       bool
 
 	Parts                 list[string]
 	Rounds, SectionRounds int
@@ -97,6 +98,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 		load.ParseRate)
 	fs.DurationVar(&o.Window, "window", 3*time.Second, "measured time of each case")
 	fs.DurationVar(&o.Warmup, "warmup", time.Second, "time of each case before the measurement")
+	fs.BoolVar(&o.Straight, "straight", false,
+		"count latency from the event at a watcher straight at kube-apiserver: what a server adds")
 	addNumber(fs, &o.Objects, "objects", 96, 1, "ConfigMaps that are updated in turn")
 	addNumber(fs, &o.EventSize, "event-size", 1860, 0, "size of one watch event in `bytes`")
 	addNumber(fs, &o.Writers, "writers", 16, 1, "most writes in flight")

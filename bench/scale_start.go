@@ -183,16 +183,18 @@ func (s *scaleBench) measureLean(ctx context.Context) (m []report.Metric, err er
 		if err != nil {
 			return err
 		}
-		crowd, err := s.crowd(ctx, s.stage.Proxy.TLS, 1, func(pods, _ int) load.PodSelection {
-			return load.PodSelection{Objects: pods, View: "/views/lean"}
-		})
+		client := load.Habit{Clients: 1}.At(s.stage.Proxy.TLS)
+		defer client.Close()
+		watching, end := context.WithCancel(ctx)
+		defer end()
+		events, err := client.Follow(watching, "/views/lean"+load.PodsPath)
 		if err != nil {
 			return err
 		}
-		defer crowd.Close()
-		if _, _, err = crowd.Measure(ctx, nil); err != nil {
-			return err
-		}
+		go func() {
+			for range events {
+			}
+		}()
 		if err := s.awaitPacked(ctx, objects); err != nil {
 			return err
 		}

@@ -41,6 +41,11 @@ func (s *session) assemble(ctx context.Context, l demand) (err error) {
 		return err
 	}
 	s.fleet.H2, s.fleet.Gzip = l.h2, l.gzip
+	if s.opts.Straight && s.Cluster != nil {
+		if err := s.fleet.After(s.Cluster.Endpoint); err != nil {
+			return err
+		}
+	}
 	return s.fleet.Grow(ctx, l.clients, s.Book.Seqs)
 }
 

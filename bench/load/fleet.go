@@ -25,6 +25,7 @@ type Fleet struct {
 	Gzip     bool       // ask for compression
 	H2       *Multiplex // watch over HTTP/2; nil is HTTP/1.1, with a connection for each watcher
 	reader   *reader
+	first    *Fleet // one watcher, from whose events latency counts; nil for none
 
 	// These change only while nothing is written.
 	Watchers []*Watch
@@ -43,8 +44,20 @@ func NewFleet(e Endpoint, coll *Collection, filters []Filter, a *Acks) (f *Fleet
 	return f, nil
 }
 
+// After lets latency count from when one watcher of another server has the event. It is called before Grow.
+func (f *Fleet) After(e Endpoint) (err error) {
+	if f.first, err = NewFleet(e, f.coll, []Filter{Everything}, f.reader.acks); err == nil {
+		f.first.reader.seen = NewAcks()
+		f.reader.acks = f.first.reader.seen
+	}
+	return err
+}
+
 // Close ends all watches.
 func (f *Fleet) Close() {
+	if f.first != nil {
+		f.first.Close()
+	}
 	f.Shrink(0)
 	for _, c := range f.conns { // those of a grow that failed
 		if c != nil {
@@ -60,6 +73,9 @@ func (f *Fleet) Lost() int64 { return f.reader.lost.Load() }
 // Err returns a LostError if a watcher is lost. Any goroutine may call it.
 func (f *Fleet) Err() error {
 	first := f.reader.first.Load()
+	if first == nil && f.first != nil {
+		return f.first.Err()
+	}
 	if first == nil {
 		return nil
 	}
@@ -82,6 +98,11 @@ func (e *LostError) Unwrap() error { return e.First }
 // Grow lists the collection as a client does, and opens watches from there until there are n.
 // Nothing may be written meanwhile. seqs are the latest writes.
 func (f *Fleet) Grow(ctx context.Context, n int, seqs []uint64) error {
+	if f.first != nil {
+		if err := f.first.Grow(ctx, 1, seqs); err != nil {
+			return err
+		}
+	}
 	rv, err := ListVersion(ctx, f.endpoint, f.coll)
 	if err != nil {
 		return err

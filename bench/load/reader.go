@@ -52,15 +52,19 @@ type client interface {
 // A tally counts the events of a reader's clients. The holder of the reader's mu writes it. Any
 // goroutine may read it, except for the field now.
 type tally struct {
-	acks                     *Acks
+	acks                     *Acks // from which latency counts
+	seen                     *Acks // notes when each write came; nil for nothing
 	deliveries, early, bytes atomic.Uint64
 	latency                  measure.Histogram
 	now                      time.Duration // time at which the current bytes were read
 }
 
-// deliver counts the event of write seq. An event before its acknowledgement has a latency of 0.
+// deliver counts the event of write seq. An event before what latency counts from has a latency of 0.
 func (t *tally) deliver(seq uint64) {
 	t.deliveries.Add(1)
+	if t.seen != nil {
+		t.seen.done(seq)
+	}
 	late, acked := t.acks.since(seq, t.now)
 	if !acked {
 		t.early.Add(1)

@@ -29,7 +29,6 @@ type Syncers struct {
 type PodSelection struct {
 	Query   string // "" or "&fieldSelector=…", and more parameters
 	Objects int    // that there are
-	View    string // "" or "/views/lean", at watchfan
 }
 
 // AllPods returns the selection of all n pods.
@@ -51,7 +50,7 @@ func NewSyncers(ctx context.Context, e Endpoint, n int, gzip bool, wants func(i 
 		return nil, err
 	}
 	s.clients.Gzip = gzip
-	s.clients.Target = func(i, _ int) string { return wants(i).View + resyncURI + wants(i).Query }
+	s.clients.Target = func(i, _ int) string { return resyncURI + wants(i).Query }
 	s.clients.Take = func(i int, resp *http.Response) error { return s.take(i, resp, wants(i).Objects) }
 	return s, nil
 }

@@ -154,9 +154,7 @@ func NewFor(cfg *rest.Config, opts Options, log *slog.Logger) (*Server, error) {
 		Malformed: apistatus.Rejections(set, "malformed"),
 		Held:      apistatus.Rejections(set, "held_memory"),
 	}
-	if s.front, err = http1.New(base); err != nil {
-		return nil, err
-	}
+	s.front = http1.New(base)
 	s.http2 = http2.New(base, &opts.HTTP2, set, apistatus.Rejections(set, "max_streams"))
 	s.front.Also(http2.Protocol, s.http2.Serve)
 	disk, err := seed.NewDisk(&opts.Seed, func() ([]byte, error) {

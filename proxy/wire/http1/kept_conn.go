@@ -19,6 +19,7 @@ type keptConn struct {
 
 	kept  []byte    // sent already, and not read yet
 	begun bool      // the client has sent something
+	broke bool      // the last read brought nothing
 	due   time.Time // when the response must have been written; zero for no limit
 
 	size  int            // of headSizes: the server that reads it
@@ -104,10 +105,13 @@ func (c *keptConn) Read(p []byte) (n int, err error) {
 		if c.kept = c.kept[n:]; len(c.kept) == 0 {
 			c.kept = nil
 		}
-	} else if n, err = c.Conn.Read(p); !c.begun && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+	} else if n, err = c.Conn.Read(p); n > 0 {
+		err = nil // it comes again
+	}
+	c.begun, c.broke = c.begun || n > 0, err != nil
+	if !c.begun && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = io.EOF
 	}
-	c.begun = c.begun || n > 0
 	c.note(p[:n])
 	return n, err
 }

@@ -95,10 +95,14 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wholeLocked reports whether a stream that has returned io.EOF has returned the whole body.
+// chunkedLength is fasthttp's length of a chunked body.
+const chunkedLength = -1
+
+// wholeLocked reports whether a stream that has returned io.EOF has returned the whole body. That of a
+// chunked body also returns io.EOF when the client's connection ends between two chunks.
 func (b *requestBody) wholeLocked() bool {
 	if b.length == chunkedLength {
-		return sawEnd(b.stream)
+		return !keptOf(b.conn).broke
 	}
 	return b.total == b.length
 }

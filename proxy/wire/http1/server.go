@@ -25,16 +25,13 @@ type Server struct {
 	fast [len(headSizes)]*fasthttp.Server
 }
 
-// New returns a server. It fails in a build with an unsuitable version of fasthttp.
-func New(base downstream.Base) (*Server, error) {
-	if err := checkBodyEnd(); err != nil {
-		return nil, err
-	}
+// New returns a server.
+func New(base downstream.Base) *Server {
 	s := &Server{Base: base}
 	for i, size := range headSizes {
 		s.fast[i] = s.newFastServer(size)
 	}
-	return s, nil
+	return s
 }
 
 // newFastServer returns a server for heads of one size.

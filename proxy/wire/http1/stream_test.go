@@ -27,12 +27,8 @@ import (
 func newServer(t testing.TB, handle func(*exchange.Exchange), ledger *account.Ledger, maxAge time.Duration) *Server {
 	t.Helper()
 	rejected := new(metrics.Counter)
-	server, err := New(downstream.Base{Handle: handle, Refuse: apistatus.Refuse, Ledger: ledger, Guard: proxytest.Guard(),
+	return New(downstream.Base{Handle: handle, Refuse: apistatus.Refuse, Ledger: ledger, Guard: proxytest.Guard(),
 		Conns: downstream.NewConnections(maxAge, account.New(account.Limits{})), Malformed: rejected, Held: rejected})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server
 }
 
 // startServer serves handle until the test ends, over TLS if secure is true. dial connects to it.

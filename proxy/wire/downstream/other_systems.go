@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"runtime"
 	"syscall"
 )
 
@@ -18,13 +17,7 @@ type pollable interface {
 	writable()
 }
 
-// NewPoller fails on Windows, which has no writes to a socket without waiting; see writev.
-func NewPoller() (*Poller, error) {
-	if runtime.GOOS == "windows" {
-		return nil, errors.New("watchfan does not serve on Windows: run it on Linux")
-	}
-	return &Poller{}, nil
-}
+func NewPoller() (*Poller, error) { return &Poller{}, nil }
 
 const pollIn, pollOut = 0, 0
 
@@ -39,3 +32,31 @@ func ReadTCPInfo(*net.TCPConn) (*TCPInfo, error) { return nil, errors.ErrUnsuppo
 
 // HasLeft returns false on systems other than Linux. A read reports a client that has left.
 func HasLeft(*net.TCPConn) bool { return false }
+
+// writev writes as much of bufs as the non-blocking socket fd takes. It returns the rest, which
+// shares memory with bufs.
+func writev(fd uintptr, bufs [][]byte) (rest [][]byte, err error) {
+	for len(bufs) > 0 {
+		if len(bufs[0]) == 0 {
+			bufs = bufs[1:]
+			continue
+		}
+		n, err := syscall.Write(int(fd), bufs[0])
+		switch err {
+		case nil:
+			bufs = advance(bufs, n)
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return bufs, nil
+		default:
+			return bufs, err
+		}
+	}
+	return nil, nil
+}
+
+// nothingCame reports whether a read would wait.
+func nothingCame(fd uintptr) bool {
+	_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	return err == syscall.EAGAIN
+}

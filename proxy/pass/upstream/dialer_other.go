@@ -2,12 +2,7 @@
 
 package upstream
 
-import (
-	"net"
-	"syscall"
-)
+import "syscall"
 
 // endDeadPeer does nothing: without TCP_USER_TIMEOUT, only the keepalive ends a dead connection.
 func endDeadPeer(_, _ string, _ syscall.RawConn) error { return nil }
-
-func quick(c net.Conn) net.Conn { return c }

@@ -81,8 +81,10 @@ func NewUpstream(cfg *rest.Config) (*Upstream, error) {
 		// http.DefaultTransport, which decompresses.
 		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := dialer(endDeadPeer).DialContext(ctx, network, address)
-			noteTCP(ctx, c)
-			return quick(c), err
+			if err != nil {
+				return nil, err
+			}
+			return quick(ctx, c)
 		}
 	}
 	if err := pingOften(); err != nil {

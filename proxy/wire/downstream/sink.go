@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
-	"time"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -38,13 +37,17 @@ func NewSink(conn net.Conn, p *Poller, last string, guard *exchange.Guard, watch
 	return s
 }
 
-// headTimeout is how long a client may take to accept a response head.
-const headTimeout = 10 * time.Second
-
-// Begin writes the response head. After it, no call blocks. When there may be something to read,
-// the sink calls read once, on a goroutine of its own.
+// Begin writes the response head. When there may be something to read, the sink calls read once, on a
+// goroutine of its own.
 func (s *sink) Begin(head []byte, read func()) error {
-	if err := s.writeHead(head); err != nil {
+	if s.gather != nil {
+		s.gather.hold()
+	}
+	blocked, err := s.Write([][]byte{head})
+	if err == nil && blocked {
+		err = errors.New("client does not read")
+	}
+	if err != nil {
 		return err
 	}
 	s.read.Store(&read)
@@ -72,23 +75,6 @@ func (s *sink) Read(p []byte) (int, error) {
 	}
 	s.gather.ready.Store(!wait)
 	return s.tls.Read(p)
-}
-
-func (s *sink) writeHead(head []byte) error {
-	if s.tls == nil {
-		blocked, err := s.Write([][]byte{head})
-		if err == nil && blocked {
-			err = errors.New("client does not read")
-		}
-		return err
-	}
-	_ = s.tls.SetWriteDeadline(time.Now().Add(headTimeout))
-	if _, err := s.tls.Write(head); err != nil {
-		return err
-	}
-	_ = s.tls.SetWriteDeadline(time.Time{})
-	s.gather.hold()
-	return nil
 }
 
 // readable implements pollable.

@@ -85,7 +85,7 @@ func (c *conn) openLocked(id uint32) *stream {
 	if len(c.streams) == 0 {
 		c.Rest(false)
 	}
-	c.streams = append(c.streams, st)
+	c.streams[id] = st
 	c.working.Add(1)
 	return st
 }
@@ -163,7 +163,7 @@ func (c *conn) sentEndLocked(st *stream) {
 
 // removeLocked removes a stream that is closed on the wire.
 func (c *conn) removeLocked(st *stream) {
-	c.streams.remove(st)
+	delete(c.streams, st.id)
 	if len(c.streams) == 0 {
 		c.restLocked()
 	}

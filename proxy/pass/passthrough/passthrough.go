@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -457,14 +456,7 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	r.begin(answer, resp)
 	body := newLastingBody(resp, r.watch, p.Metrics, p.streams)
 	if recall, after := r.recalls(); recall != nil && r.watch != nil {
-		var recalling sync.WaitGroup
-		recalling.Go(func() {
-			if awaitRecall(ctx, recall, after) {
-				body.end(cancel)
-			}
-		})
-		defer recalling.Wait()
-		defer cancel()
+		defer onRecall(ctx, recall, after, func() { body.end(cancel) })()
 	}
 	answer.Reader = body
 	answer.Close = r.leave || r.upgrade && resp.Close        // later bytes may be meant for the other protocol

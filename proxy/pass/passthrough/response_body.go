@@ -90,13 +90,23 @@ const (
 	recallSpread = 10 * time.Second
 )
 
-// awaitRecall waits for a recall, and then for as long as after says. It returns false if ctx ends before.
-func awaitRecall(ctx context.Context, recall <-chan struct{}, after func() time.Duration) bool {
-	select {
-	case <-recall:
-		return exchange.Sleep(ctx, after())
-	case <-ctx.Done():
-		return false
+// onRecall calls end once a watch has been recalled, and has then gone on for as long as after says. It does
+// not any more when ctx ends, or forget has returned.
+func onRecall(ctx context.Context, recall <-chan struct{}, after func() time.Duration, end func()) (forget func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-recall:
+			if exchange.Sleep(ctx, after()) {
+				end()
+			}
+		case <-ctx.Done():
+		}
+	})
+	return func() {
+		cancel()
+		waiting.Wait()
 	}
 }
 

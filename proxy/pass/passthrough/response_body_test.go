@@ -42,11 +42,9 @@ func TestLastingBodyRecalled(t *testing.T) {
 				body := newLastingBody(resp, &Watch{ordered: c.ordered}, NewMetrics(metrics.NewSet()), t.Context())
 				var cancelled atomic.Bool
 				recall := make(chan struct{})
-				go func() {
-					if awaitRecall(t.Context(), recall, spreadRecall) {
-						body.end(func() { cancelled.Store(true); to.CloseWithError(context.Canceled) })
-					}
-				}()
+				defer onRecall(t.Context(), recall, spreadRecall, func() {
+					body.end(func() { cancelled.Store(true); to.CloseWithError(context.Canceled) })
+				})()
 				var got []byte
 				read := make(chan error)
 				go func() {

@@ -58,15 +58,11 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passin
 		defer time.AfterFunc(r.watch.lasts+overdue, t.close).Stop()
 	}
 	if r.watch != nil && r.recall != nil && frames {
-		ctx, cancel := context.WithCancel(p.streams)
-		var recall sync.WaitGroup
-		defer recall.Wait()
-		defer cancel()
-		recall.Go(func() {
-			if awaitRecall(ctx, r.recall, spreadRecall) && t.frames.recall() {
+		defer onRecall(p.streams, r.recall, spreadRecall, func() {
+			if t.frames.recall() {
 				_ = up.Close() // ends the direction to the client
 			}
-		})
+		})()
 	}
 	go func() {
 		defer close(t.answered)

@@ -15,7 +15,7 @@ import (
 // tryEvery is the time between two looks whether the port is free. A look costs three system calls.
 const tryEvery = 100 * time.Millisecond
 
-// takeover is the listener of a port that another program listens on. It listens there itself from when
+// takeover is the [net.Listener] of a port that another program listens on. It listens there itself from when
 // nobody does until release. Accept blocks meanwhile.
 type takeover struct {
 	log     *slog.Logger
@@ -44,7 +44,6 @@ func (t *takeover) listen(address string) (net.Listener, error) {
 	return t, err
 }
 
-// Accept implements [net.Listener].
 func (t *takeover) Accept() (net.Conn, error) {
 	for {
 		ln, err := t.hold()
@@ -109,12 +108,10 @@ func (t *takeover) release() {
 	}
 }
 
-// Close implements [net.Listener].
 func (t *takeover) Close() error {
 	t.close()
 	t.release()
 	return nil
 }
 
-// Addr implements [net.Listener].
 func (t *takeover) Addr() net.Addr { return t.address }

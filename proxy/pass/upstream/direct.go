@@ -357,7 +357,6 @@ type Whole struct {
 	Bytes []byte
 }
 
-// Close implements io.Closer.
 func (*Whole) Close() error { return nil }
 
 var settling = sync.Pool{New: func() any { return new([settled + 1]byte) }}

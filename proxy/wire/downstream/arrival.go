@@ -207,10 +207,8 @@ type arrivingConn struct {
 	arrival Arrival
 }
 
-// Read implements net.Conn.
 func (c *arrivingConn) Read(p []byte) (int, error) { return c.arrival.read(c.TCPConn, p) }
 
-// Close implements net.Conn.
 func (c *arrivingConn) Close() error {
 	c.arrival.End()
 	return c.TCPConn.Close()

@@ -89,7 +89,6 @@ func (s *sink) readable() {
 	}
 }
 
-// Write implements fanout.Sink.
 func (s *sink) Write(batch [][]byte) (blocked bool, err error) {
 	defer s.guard.Caught("watch's write", func() { blocked, err = false, exchange.ErrPanicked })
 	if s.tls != nil {
@@ -122,7 +121,6 @@ func (s *sink) seal(batch [][]byte) error {
 	return s.gather.seal(s.tls, *buf)
 }
 
-// Drain implements fanout.Sink.
 func (s *sink) Drain(done func(error)) {
 	var again func()
 	again = func() { s.drain(&again, done) }
@@ -139,19 +137,16 @@ func (s *sink) drain(again *func(), done func(error)) {
 	}
 }
 
-// Kept implements fanout.Keeper.
 func (s *sink) Kept(bytes int64) (ok bool) {
 	defer s.guard.Caught("watch's account", func() { ok = false })
 	return s.watch.Keep(bytes)
 }
 
-// Evicted implements fanout.Evictee.
 func (s *sink) Evicted(st fanout.State) {
 	defer s.guard.Caught("watch's eviction", nil) // the watch ends in any case
 	s.watch.Evict(st)
 }
 
-// End implements fanout.Sink.
 func (s *sink) End(reason fanout.Reason, complete bool) {
 	if complete && s.last != "" {
 		blocked, err := s.Write([][]byte{[]byte(s.last)})

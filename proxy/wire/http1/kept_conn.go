@@ -119,7 +119,6 @@ func (c *keptConn) Read(p []byte) (n int, err error) {
 // frontListener accepts connections for fasthttp.
 type frontListener struct{ net.Listener }
 
-// Accept implements net.Listener.
 func (l frontListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {

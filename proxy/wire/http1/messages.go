@@ -44,7 +44,6 @@ var errMessagesOver = errors.New("the WebSocket has been closed")
 // batches holds empty batches.
 var batches = sync.Pool{New: func() any { return new(websocket.Batch) }}
 
-// Write implements fanout.Sink.
 func (m *messages) Write(chunks [][]byte) (blocked bool, err error) {
 	b := batches.Get().(*websocket.Batch)
 	defer func() {

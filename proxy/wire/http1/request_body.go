@@ -12,9 +12,9 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// requestBody is a request's body while it comes. It may still be read, to be forwarded, when the
-// response has begun and even when it has ended. fasthttp reuses the stream after the response.
-// Release must be called between the two.
+// requestBody is a request's body while it comes. It implements [exchange.Body]. It may still be read,
+// to be forwarded, when the response has begun and even when it has ended. fasthttp reuses the stream
+// after the response. Release must be called between the two.
 type requestBody struct {
 	conn   net.Conn
 	client *downstream.Conn
@@ -37,7 +37,6 @@ type requestBody struct {
 // that it reads ahead of the handler.
 const mostAhead = exchange.MaxHeaderBytes + 8<<10
 
-// Hold implements exchange.Body.
 func (b *requestBody) Hold() bool {
 	most := int64(mostAhead)
 	if b.length >= 0 {
@@ -52,21 +51,18 @@ func (b *requestBody) Hold() bool {
 	return true
 }
 
-// Own implements exchange.Body.
 func (b *requestBody) Own() {
 	if entry := b.entry.Load(); entry != nil {
 		entry.Close()
 	}
 }
 
-// Due implements exchange.Body.
 func (b *requestBody) Due(at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.due = at
 }
 
-// Read implements exchange.Body.
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -65,7 +65,6 @@ func (r *responder) run(answer func(exchange.Responder)) {
 	}
 }
 
-// OnGone implements exchange.Responder.
 func (r *responder) OnGone(gone func()) {
 	go func() {
 		defer r.conn.server.Guard.Caught("stream's reader", gone)
@@ -73,7 +72,6 @@ func (r *responder) OnGone(gone func()) {
 	}()
 }
 
-// Respond implements exchange.Responder.
 func (r *responder) Respond(resp *exchange.Response) {
 	if resp.Reader != nil {
 		defer resp.Reader.Close()

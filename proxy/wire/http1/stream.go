@@ -61,5 +61,4 @@ func (st *stream) End(reason fanout.Reason, complete bool) {
 	}
 }
 
-// Drop implements downstream.Watch.
 func (st *stream) Drop() { st.conn.Close() }

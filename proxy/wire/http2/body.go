@@ -46,7 +46,6 @@ func (b *body) cut() { b.stream.reset(wire.ErrCodeEnhanceYourCalm) }
 // Hold implements exchange.Body. Each DATA frame counts when it comes.
 func (b *body) Hold() bool { return true }
 
-// Own implements exchange.Body.
 func (b *body) Own() {
 	c := b.stream.conn
 	c.mu.Lock()
@@ -62,7 +61,6 @@ func (b *body) Own() {
 	}
 }
 
-// Due implements exchange.Body.
 func (b *body) Due(at time.Time) {
 	c := b.stream.conn
 	c.mu.Lock()
@@ -70,7 +68,6 @@ func (b *body) Due(at time.Time) {
 	b.due = at
 }
 
-// Read implements exchange.Body.
 func (b *body) Read(p []byte) (int, error) {
 	c := b.stream.conn
 	b.stream.EndArrival()

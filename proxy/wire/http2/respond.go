@@ -54,7 +54,6 @@ func (r *responder) respond(x *exchange.Exchange) (lasting bool) {
 	return false
 }
 
-// OnGone implements exchange.Responder.
 func (r *responder) OnGone(gone func()) {
 	st := r.stream
 	c := st.conn
@@ -75,10 +74,8 @@ func (r *responder) OnGone(gone func()) {
 
 var errNoUpgrade = errors.New("HTTP/2 has no upgrades")
 
-// Upgrade implements exchange.Responder.
 func (r *responder) Upgrade(*exchange.Response) (exchange.Upgraded, error) { return nil, errNoUpgrade }
 
-// Respond implements exchange.Responder.
 func (r *responder) Respond(resp *exchange.Response) {
 	r.responded = true
 	defer func() { // also after a panic of the Reader

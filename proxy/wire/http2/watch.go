@@ -13,7 +13,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// watch is a stream whose response has no end. A shard writes to it as to a [fanout.Sink]. It has no
+// watch is a stream whose response has no end. It implements [fanout.Sink] for a shard, and has no
 // goroutine. Write adds to what its connection sends in the shard's round; see [fanout.Carrier].
 type watch stream
 
@@ -69,7 +69,6 @@ func (w *watch) Carrier() *fanout.Carrier {
 	return c.carrier
 }
 
-// Write implements fanout.Sink.
 func (w *watch) Write(batch [][]byte) (blocked bool, err error) {
 	c := w.conn
 	defer c.server.Guard.Caught("watch's write", func() {
@@ -133,7 +132,6 @@ func appendPayloads(events, batch [][]byte) ([][]byte, bool) {
 	return events, true
 }
 
-// Drain implements fanout.Sink.
 func (w *watch) Drain(done func(error)) {
 	c := w.conn
 	c.mu.Lock()
@@ -148,13 +146,11 @@ func (w *watch) Drain(done func(error)) {
 	}
 }
 
-// Kept implements fanout.Keeper.
 func (w *watch) Kept(bytes int64) (ok bool) {
 	defer w.conn.server.Guard.Caught("watch's account", func() { ok = false })
 	return w.source.Keep(bytes)
 }
 
-// Evicted implements fanout.Evictee.
 func (w *watch) Evicted(st fanout.State) {
 	defer w.conn.server.Guard.Caught("watch's eviction", nil) // the watch ends in any case
 	w.source.Evict(st)
@@ -163,7 +159,6 @@ func (w *watch) Evicted(st fanout.State) {
 // lastBytesTimeout is how long a client may take to accept the last bytes of a watch.
 const lastBytesTimeout = 5 * time.Second
 
-// End implements fanout.Sink.
 func (w *watch) End(reason fanout.Reason, complete bool) {
 	complete, over := w.end(complete)
 	if over {

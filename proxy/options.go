@@ -33,9 +33,9 @@ const AnyPort = -1
 // Options describes the connection to kube-apiserver, the ports, and the limits on clients.
 // NewOptions returns the defaults. The zero value is not usable.
 //
-// Each exported field, apart from Version, is a row of a table. The row has its default, its
-// bounds, its flag and its field of the configuration file. The names correspond: Auth.ClientCAFile
-// is --client-ca-file and clientCAFile.
+// Each exported field, apart from Version, is a row of a table. The row says what the field does, and
+// has its default, its bounds, its flag and its field of the configuration file. The names correspond:
+// Auth.ClientCAFile is --client-ca-file and clientCAFile.
 type Options struct {
 	Upstream   upstream.Options
 	Seed       seed.Options
@@ -52,38 +52,15 @@ type Options struct {
 	Admission  admission.Options
 	Consumers  consumers.Options
 
-	// InsecurePort serves plain HTTP on 127.0.0.1. Clients without a token act with the proxy's own
-	// identity, so every program on this host has the kubeconfig's rights. 0, the default, is off;
-	// AnyPort chooses a free port.
-	InsecurePort int
-	// SecurePort serves HTTPS on BindAddress, to each client with its own rights. 0 is off; AnyPort
-	// chooses a free port.
-	SecurePort int
-	// BindAddress is the IP address of the secure port. By default only this host reaches it. In a
-	// pod it is 0.0.0.0 or ::.
-	BindAddress string
-	// AdminPort serves the status page, health, metrics and profiles on AdminBindAddress. 0 is off;
-	// AnyPort chooses a free port.
-	AdminPort int
-	// AdminBindAddress is the IP address of the admin port.
-	AdminBindAddress string
-	// Profiling adds /debug/pprof to the admin port, for clients on this host, and shows
-	// /debug/watchers to other hosts too.
-	Profiling bool
-	// PortsFile is written, as JSON, once all ports are open. Empty means no file.
-	PortsFile string
+	InsecurePort, SecurePort, AdminPort int
+	BindAddress, AdminBindAddress       string
+	Profiling                           bool
+	PortsFile                           string
 
-	// ShutdownDelayDuration is how long the proxy continues to serve after /readyz has begun to
-	// fail.
-	ShutdownDelayDuration time.Duration
-	// DrainDuration is the time over which the ends of watches are then spread. 0 ends them at once.
-	DrainDuration time.Duration
-	// ShutdownTimeout is how long requests may take to end after that.
-	ShutdownTimeout time.Duration
+	// These times follow one another; see package wire, Restarts.
+	ShutdownDelayDuration, DrainDuration, ShutdownTimeout time.Duration
 
-	// LogLevel is the lowest level that is logged. --log-level names it, and -v numbers it.
-	LogLevel slog.Level
-	// LogFormat is text or json.
+	LogLevel  slog.Level
 	LogFormat string
 
 	// Version is the version of this program that /debug/lanes and the status page show. main sets

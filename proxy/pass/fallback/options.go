@@ -13,16 +13,10 @@ import (
 
 // Options make a watchfan a fall-back.
 type Options struct {
-	// FallbackFor is what the watchfan falls back for: NAMESPACE/NAME of a Service, or the URL of the
-	// /readyz of the watchfan on this host whose secure port it takes while that one does not listen.
-	// Empty: it is no fall-back.
-	FallbackFor string
-	// FallbackPod is the fall-back's own pod, NAME/UID/NODE, and FallbackAddresses are that pod's IP
-	// addresses, of which the first of each family is published. Both are for a Service only.
-	FallbackPod       string
-	FallbackAddresses []string
-	// FallbackWatchRate is how many watches start at kube-apiserver in a second.
-	FallbackWatchRate int
+	FallbackFor       string   // a Service, or the URL of the /readyz of the watchfan on this host; "" for none
+	FallbackPod       string   // NAME/UID/NODE; for a Service only
+	FallbackAddresses []string // of that pod; the first of each family is published
+	FallbackWatchRate int      // watches that start in a second
 }
 
 // AddTo adds the options to a table.

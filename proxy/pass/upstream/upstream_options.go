@@ -15,11 +15,8 @@ import (
 
 // Options say where kube-apiserver is.
 type Options struct {
-	// Kubeconfig is the file that names the cluster. Empty: $KUBECONFIG, then ~/.kube/config, then
-	// the pod's service account.
-	Kubeconfig string
-	// Context is the kubeconfig's context to use. Empty: its current one.
-	Context string
+	Kubeconfig string // file; "" is $KUBECONFIG, then ~/.kube/config, then the pod's service account
+	Context    string // of the kubeconfig; "" is its current one
 }
 
 func (o *Options) AddTo(t *option.Table) {

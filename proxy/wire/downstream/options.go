@@ -11,24 +11,14 @@ import (
 
 // Options holds the serving certificate and the limits of clients' connections.
 type Options struct {
-	// TLSCertFile and TLSPrivateKeyFile are the secure port's certificate and key. They are read
-	// again when they change. Give both or neither.
-	TLSCertFile, TLSPrivateKeyFile string
-	// CertDir is the directory of the self-signed certificate, which is made when there is no
-	// TLSCertFile. The default is a directory in the user's cache.
-	CertDir string
-	// PermitPortSharing lets other programs of the same user listen on the secure port too, as
-	// kube-apiserver's flag does. A fall-back on this host needs it; see package fallback.
-	PermitPortSharing bool
+	TLSCertFile, TLSPrivateKeyFile string // both or neither
+	CertDir                        string // of the self-signed certificate, which is made without TLSCertFile
+	PermitPortSharing              bool   // as kube-apiserver's flag; a fall-back on this host needs it
 
-	// MaxConnections is the limit of clients' connections on both ports together. Further ones are
-	// reset. It is lowered to nine tenths of the files that the process may have open. An idle
-	// connection costs 9 KiB, or 38 KiB over TLS, and one with a long head that is never complete 69
-	// or 134 KiB.
+	// MaxConnections is the limit of both ports together. An idle connection costs 9 KiB, or 38 KiB over
+	// TLS, and one with a long head that is never complete 69 or 134 KiB.
 	MaxConnections int
-	// MaxConnectionAge is the maximum age of a client's connection, give or take a tenth. After
-	// that the connection carries no further request, and its watch ends. This spreads clients over
-	// replicas that have been up for different times. 0 is no limit.
+	// MaxConnectionAge spreads clients over replicas that have been up for different times.
 	MaxConnectionAge time.Duration
 }
 

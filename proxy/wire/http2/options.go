@@ -4,12 +4,10 @@ import "github.com/watchfan/watchfan/proxy/base/option"
 
 // Options are the settings of HTTP/2.
 type Options struct {
-	// DisableHTTP2 turns HTTP/2 off. The secure port then serves HTTP/1.1 only.
 	DisableHTTP2 bool
-	// HTTP2MaxStreamsPerConnection is the limit of requests and watches on one connection at a
-	// time. The default is the limit that kube-apiserver announces, so a client opens as many
-	// connections here as there. It is also what Go's clients assume before they have read it.
-	// One shard writes to all streams of a connection, and they share one TCP window.
+	// HTTP2MaxStreamsPerConnection has as its default the limit that kube-apiserver announces, so a client
+	// opens as many connections here as there. It is also what Go's clients assume before they have read
+	// it. One shard writes to all streams of a connection, and they share one TCP window.
 	HTTP2MaxStreamsPerConnection int
 }
 

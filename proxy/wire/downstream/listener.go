@@ -48,9 +48,7 @@ func (l LimitedListener) Accept() (net.Conn, error) {
 			return c, err
 		}
 		l.Metrics.rejected.Inc()
-		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
+		_ = c.(*net.TCPConn).SetLinger(0)
 		_ = c.Close()
 	}
 }
@@ -64,7 +62,7 @@ func (l LimitedListener) admits(c net.Conn) bool {
 	return open < l.Most-quarter || l.From(account.AddressOf(c.RemoteAddr())) < l.Most-quarter
 }
 
-// ClientListener wraps the connections that it accepts: their arrivals take turns. If TLS is set,
+// ClientListener wraps the connections of TCP that it accepts: their arrivals take turns. If TLS is set,
 // the connections are ready to carry TLS.
 type ClientListener struct {
 	net.Listener
@@ -77,15 +75,11 @@ func (l ClientListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, ok := c.(*net.TCPConn)
-	if !ok {
-		c.Close()
-		return nil, errors.New("accepted a connection that is not TCP")
-	}
+	tcp := c.(*net.TCPConn)
 	if l.TLS {
-		return &gatherConn{arrivingConn: arrivingConn{TCPConn: t, arrival: Arrival{all: l.Arrivals}}}, nil
+		return &gatherConn{arrivingConn: arrivingConn{TCPConn: tcp, arrival: Arrival{all: l.Arrivals}}}, nil
 	}
-	return &arrivingConn{TCPConn: t, arrival: Arrival{all: l.Arrivals}}, nil
+	return &arrivingConn{TCPConn: tcp, arrival: Arrival{all: l.Arrivals}}, nil
 }
 
 // passing reports whether a later Accept may succeed.

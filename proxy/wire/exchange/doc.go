@@ -10,19 +10,8 @@
 //
 //	head and body read ──▶ Exchange ──▶ handler fills Response ──▶ written after the handler has returned
 //
-// A response is data: a handler may change it until it returns. It is one of:
-//
-//	Body      shared slices, of known length
-//	Reader    bytes as they come: each read is sent on at once
-//	Stream    a watch's events without end, which a shard writes to a [fanout.Sink]
-//	Detached  a response that may last: a function that runs on when the handler has returned
-//	Later     none yet: a function that goes on with the handler's work
-//
-// A request that the protocol itself rejects has a [Refusal]. A func that the protocol is given makes
-// the response of it, in the API's form.
-//
-// A Stream may be the messages of a WebSocket ([Messages]). The handler decides that from the
-// request's head, and the protocol writes the frames and reads the client's.
+// A [Response] is data: a handler may change it until it returns. A request that the protocol itself
+// rejects has a [Refusal]. A func that the protocol is given makes the response of it, in the API's form.
 //
 // # What outlives the handler
 //

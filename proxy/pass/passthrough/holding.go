@@ -56,10 +56,10 @@ type holding struct {
 	lasts   bool        // the response may last; otherwise the request has requestTime
 	due     time.Time   // when a request ends that does not last
 	looking *time.Timer // looks after the client; nil if the request is detached
+	answer  *account.Entry
 
 	mu        sync.Mutex
 	source    account.Source
-	answer    *account.Entry
 	body      *account.Entry // nil for none
 	answering bool           // the response is being written
 	closed    bool
@@ -191,18 +191,14 @@ func (h *holding) addBody() *account.Entry {
 func (h *holding) move(to account.Source) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || to == h.source {
-		return
-	}
-	answer := h.ledger.Open(to, account.Answers, h.cut)
-	h.answer.Close()
-	h.source, h.answer = to, answer
+	h.source = to
+	h.answer.Move(to)
 }
 
 // began counts a response whose body begins. It reports false if it may not be held.
 func (h *holding) began(resp *http.Response) bool {
 	h.mu.Lock()
-	entry, bytes := h.answer, h.least()
+	bytes := h.least()
 	h.answering = true
 	h.mu.Unlock()
 	switch {
@@ -211,7 +207,7 @@ func (h *holding) began(resp *http.Response) bool {
 	case !h.lasts && resp.Body != http.NoBody:
 		bytes += held(resp.ContentLength)
 	}
-	return entry.Set(bytes)
+	return h.answer.Set(bytes)
 }
 
 // held is how much of a response of some length the proxy can hold; -1 is any length.

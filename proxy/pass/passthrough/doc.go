@@ -66,7 +66,6 @@
 //
 // A watch is recalled when its lane has been filled, if its client is known to resume, when its
 // connection is dismissed (exchange.Conn), or when a rule that keeps it from the caches has changed
-// (exchange.Follower). It ends soon afterwards where its client resumes without a loss, also as a
-// WebSocket, which gets a CLOSE frame then. When the proxy stops, the client of a
-// WebSocket is sent a CLOSE frame.
+// (exchange.Follower). It ends soon afterwards where its client resumes without a loss. A WebSocket gets
+// a CLOSE frame then, and when the proxy stops, unless it is in the middle of another frame.
 package passthrough

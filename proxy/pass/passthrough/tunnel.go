@@ -25,12 +25,11 @@ const (
 )
 
 // tunnel joins the client's connection and the upgraded connection of resp. It returns when both
-// directions have ended, or one has failed. When the proxy is stopping, a WebSocket's client gets a
-// CLOSE frame, unless the connection is in the middle of another frame.
+// directions have ended, or one has failed.
 //
 // A watch is broken off if kube-apiserver does not end it in time. Its connection may be one that
 // kube-apiserver has forgotten. Nothing else would show that: there are no pings as on HTTP/2, and the
-// client is connected to the proxy. A watch that is recalled ends where its client resumes.
+// client is connected to the proxy.
 func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passing) {
 	defer resp.Body.Close()
 	up, ok := resp.Body.(io.ReadWriteCloser)
@@ -155,8 +154,7 @@ type followed struct {
 	mu       sync.Mutex
 	progress websocket.Progress
 	at       place
-	recalled bool // the watch is to end where its client resumes
-	ended    bool // it has
+	recalled bool // the watch ends where its client resumes
 }
 
 // errRecalled ends the direction to the client of a watch that has been recalled.
@@ -165,12 +163,12 @@ var errRecalled = errors.New("the client resumes elsewhere")
 func (f *followed) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended { // meanwhile: the client resumes before these bytes
+	if f.endedLocked() { // meanwhile: the client resumes before these bytes
 		return 0, errRecalled
 	}
 	n, err := f.Upgraded.Write(p)
 	f.progress.Pass(p[:n], f.at.pass)
-	if f.endsLocked(); err == nil && f.ended {
+	if err == nil && f.endedLocked() {
 		err = errRecalled
 	}
 	return n, err
@@ -181,18 +179,17 @@ func (f *followed) recall() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.recalled = true
-	f.endsLocked()
-	return f.ended
+	return f.endedLocked()
 }
 
-func (f *followed) endsLocked() {
-	f.ended = f.recalled && f.progress.MayClose() && f.at.resumes()
+func (f *followed) endedLocked() bool {
+	return f.recalled && f.progress.MayClose() && f.at.resumes()
 }
 
 func (f *followed) hasEnded() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.ended
+	return f.endedLocked()
 }
 
 // sayClose writes a CLOSE frame if one may follow.

@@ -36,12 +36,10 @@ type body struct {
 
 func newBody(st *stream, length int64, expects bool) *body {
 	b := &body{stream: st, came: make(chan struct{}, 1), length: length, room: streamWindow, expects: expects}
-	b.entry = st.conn.server.Ledger.Open(st.Payer(), account.Bodies, b.cut)
+	cut := func() { st.reset(wire.ErrCodeEnhanceYourCalm) }
+	b.entry = st.conn.server.Ledger.Open(st.Payer(), account.Bodies, cut)
 	return b
 }
-
-// cut ends a body that may no longer be held.
-func (b *body) cut() { b.stream.reset(wire.ErrCodeEnhanceYourCalm) }
 
 // Hold implements exchange.Body. Each DATA frame counts when it comes.
 func (b *body) Hold() bool { return true }

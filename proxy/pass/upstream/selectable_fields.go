@@ -18,6 +18,7 @@ type kindFields struct {
 	namespace  bool              // metadata.namespace is one of them
 	alias      map[string]string // old labels and their new names
 	newer      bool              // Kubernetes 1.30 has none of selectable, so kube-apiserver is asked
+	except     string            // a version of Kubernetes 1.30, whose objects have other fields; "" for none
 }
 
 // defaultFields are those of every kind that is not in builtinFields: most built-in kinds, and
@@ -26,10 +27,10 @@ var defaultFields = kindFields{namespace: true}
 
 // builtinFields lists the kinds with field selectors of their own, as of Kubernetes 1.37. The
 // labels are those of k8s.io/kubernetes pkg/apis/*/v*/conversion.go, and their values those of
-// strategy.go or storage.go of pkg/registry/*/*. The numbers are those of generated.proto of each
-// version in k8s.io/api, where they never change.
-var builtinFields = map[schema.GroupVersionKind]kindFields{
-	coreKind("Pod"): {
+// strategy.go or storage.go of pkg/registry/*/*. The numbers are those of generated.proto in k8s.io/api,
+// where they never change. They are the same in all versions of a kind, but for one.
+var builtinFields = map[schema.GroupKind]kindFields{
+	{Kind: "Pod"}: {
 		namespace: true,
 		alias:     map[string]string{"spec.host": "spec.nodeName"},
 		selectable: []framing.Field{
@@ -44,67 +45,51 @@ var builtinFields = map[schema.GroupVersionKind]kindFields{
 			plainField("status.nominatedNodeName", 3, 11),
 		},
 	},
-	coreKind("Node"): {selectable: []framing.Field{
+	{Kind: "Node"}: {selectable: []framing.Field{
 		fieldAt("spec.unschedulable", "false", at("spec.unschedulable", 2, 4)),
 	}},
-	coreKind("Namespace"): {selectable: []framing.Field{plainField("status.phase", 3, 1)}},
-	coreKind("ReplicationController"): {
+	{Kind: "Namespace"}: {selectable: []framing.Field{plainField("status.phase", 3, 1)}},
+	{Kind: "ReplicationController"}: {
 		namespace:  true,
 		selectable: []framing.Field{fieldAt("status.replicas", "0", at("status.replicas", 3, 1))},
 	},
-	coreKind("Secret"): {namespace: true, selectable: []framing.Field{plainField("type", 3)}},
+	{Kind: "Secret"}: {namespace: true, selectable: []framing.Field{plainField("type", 3)}},
 	// Kubelets and kube-proxies ask for the Services with spec.clusterIP!=None.
-	coreKind("Service"): {namespace: true, newer: true, selectable: []framing.Field{
+	{Kind: "Service"}: {namespace: true, newer: true, selectable: []framing.Field{
 		plainField("spec.clusterIP", 2, 3),
 		plainField("spec.type", 2, 4),
 	}},
-	coreKind("Event"): {namespace: true, selectable: append(objectReferenceFields("involvedObject", 2),
+	{Kind: "Event"}: {namespace: true, selectable: append(objectReferenceFields("involvedObject", 2),
 		plainField("reason", 3),
 		plainField("type", 9),
 		plainField("reportingComponent", 14),
 		fieldAt("source", "", at("source.component", 5, 1), at("reportingComponent", 14)),
 	)},
-	{Group: "events.k8s.io", Version: "v1", Kind: "Event"}: {namespace: true, selectable: append(objectReferenceFields("regarding", 8),
+	{Group: "events.k8s.io", Kind: "Event"}: {namespace: true, selectable: append(objectReferenceFields("regarding", 8),
 		plainField("reason", 7),
 		plainField("type", 11),
 		plainField("reportingController", 4),
 	)},
-	{Group: "batch", Version: "v1", Kind: "Job"}: {
+	{Group: "batch", Kind: "Job"}: {
 		namespace:  true,
 		selectable: []framing.Field{fieldAt("status.successful", "0", at("status.succeeded", 3, 5))},
 	},
-	{Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest"}: {selectable: []framing.Field{
+	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}: {selectable: []framing.Field{
 		plainField("spec.signerName", 2, 7),
 	}},
-	{Group: "certificates.k8s.io", Version: "v1", Kind: "ClusterTrustBundle"}:       trustBundleFields,
-	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "ClusterTrustBundle"}: trustBundleFields,
-	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "ClusterTrustBundle"}:  trustBundleFields,
-
+	{Group: "certificates.k8s.io", Kind: "ClusterTrustBundle"}: {selectable: []framing.Field{
+		plainField("spec.signerName", 2, 1),
+	}},
 	// It is namespaced, but kube-apiserver does not let it be selected by metadata.namespace.
-	{Group: "certificates.k8s.io", Version: "v1", Kind: "PodCertificateRequest"}:       podCertificateFields,
-	{Group: "certificates.k8s.io", Version: "v1alpha1", Kind: "PodCertificateRequest"}: podCertificateFields,
-	{Group: "certificates.k8s.io", Version: "v1beta1", Kind: "PodCertificateRequest"}:  podCertificateFields,
-
-	{Group: "resource.k8s.io", Version: "v1", Kind: "ResourceSlice"}:      resourceSliceFields,
-	{Group: "resource.k8s.io", Version: "v1beta1", Kind: "ResourceSlice"}: resourceSliceFields,
-	{Group: "resource.k8s.io", Version: "v1beta2", Kind: "ResourceSlice"}: resourceSliceFields,
-}
-
-var (
-	trustBundleFields    = kindFields{selectable: []framing.Field{plainField("spec.signerName", 2, 1)}}
-	podCertificateFields = kindFields{selectable: []framing.Field{
+	{Group: "certificates.k8s.io", Kind: "PodCertificateRequest"}: {selectable: []framing.Field{
 		plainField("spec.signerName", 2, 1),
 		plainField("spec.podName", 2, 2),
 		plainField("spec.nodeName", 2, 6),
-	}}
-	resourceSliceFields = kindFields{selectable: []framing.Field{
+	}},
+	{Group: "resource.k8s.io", Kind: "ResourceSlice"}: {except: "v1alpha2", selectable: []framing.Field{
 		plainField("spec.nodeName", 2, 3),
 		plainField("spec.driver", 2, 1),
-	}}
-)
-
-func coreKind(kind string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Version: "v1", Kind: kind}
+	}},
 }
 
 // place is the place of a value in an object: by the names of JSON, and by the field numbers of
@@ -145,8 +130,8 @@ func objectReferenceFields(name string, number int32) []framing.Field {
 }
 
 func fieldsOf(info ResourceInfo) kindFields {
-	kf, ok := builtinFields[info.GVR.GroupVersion().WithKind(info.Kind)]
-	if !ok {
+	kf, ok := builtinFields[schema.GroupKind{Group: info.GVR.Group, Kind: info.Kind}]
+	if !ok || info.GVR.Version == kf.except {
 		kf = defaultFields
 		kf.selectable = info.Definition.fields(info.GVR.Version)
 	}

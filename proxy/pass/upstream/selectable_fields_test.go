@@ -81,9 +81,9 @@ func TestMayBeCustom(t *testing.T) {
 			t.Errorf("%q: got %t, want %t", group, got, want)
 		}
 	}
-	for gvk := range builtinFields {
-		if MayBeCustom(gvk.Group) {
-			t.Errorf("%s is built in", gvk)
+	for gk := range builtinFields {
+		if MayBeCustom(gk.Group) {
+			t.Errorf("%s is built in", gk)
 		}
 	}
 }

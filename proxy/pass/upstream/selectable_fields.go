@@ -117,16 +117,11 @@ func plainField(path string, numbers ...int32) framing.Field {
 
 // objectReferenceFields are the fields of an event that name the event's object, which has the
 // field number.
-func objectReferenceFields(name string, number int32) []framing.Field {
-	return []framing.Field{
-		plainField(name+".kind", number, 1),
-		plainField(name+".namespace", number, 2),
-		plainField(name+".name", number, 3),
-		plainField(name+".uid", number, 4),
-		plainField(name+".apiVersion", number, 5),
-		plainField(name+".resourceVersion", number, 6),
-		plainField(name+".fieldPath", number, 7),
+func objectReferenceFields(name string, number int32) (all []framing.Field) {
+	for i, of := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
+		all = append(all, plainField(name+"."+of, number, int32(i)+1))
 	}
+	return all
 }
 
 func fieldsOf(info ResourceInfo) kindFields {

@@ -57,7 +57,6 @@ type Fallback struct {
 	opts  *Options
 	conns Connections
 	log   *slog.Logger
-	port  int // that is published; set by Run
 	// ready says whether the others are ready.
 	ready  func(context.Context) (bool, error)
 	starts *rate.Limiter
@@ -67,8 +66,14 @@ type Fallback struct {
 	published atomic.Bool
 	takeover  *takeover // nil for a Service
 
-	waiting            atomic.Int64
+	waiting            *metrics.Gauge
 	dismissed, refused *metrics.Counter
+
+	// Run's.
+	port    int       // that is published
+	serving bool      // there were clients, and the others were not ready
+	since   time.Time // the others are ready; zero if they are not, or if that is not known
+	group   int       // connections that are dismissed at a time
 }
 
 // New returns a Fallback, or nil if the options say that there is none. The caller calls Run.
@@ -76,10 +81,10 @@ func New(opts *Options, up auth.APIServer, conns Connections, set *metrics.Set, 
 	f := &Fallback{opts: opts, conns: conns, log: log, upstream: up,
 		starts:    rate.NewLimiter(rate.Limit(opts.FallbackWatchRate), max(1, opts.FallbackWatchRate/10)),
 		turns:     fairness.NewPool(2).Queue(fairness.Bounds{Seats: 2, SeatsEach: 1}, fairness.Purpose{}),
+		waiting:   set.NewGauge(delayed, nil),
 		dismissed: set.NewCounter(dismissed),
 		refused:   apistatus.Rejections(set, "fallback_watch_rate"),
 	}
-	set.NewGauge(delayed, func() float64 { return float64(f.waiting.Load()) })
 	switch {
 	case !opts.On():
 		return nil
@@ -109,8 +114,8 @@ func (f *Fallback) OK() error {
 // AwaitStart waits until a watch of a source may start. Sources take turns, so that one that asks for very many
 // delays no other. It returns the response to a watch that may not start.
 func (f *Fallback) AwaitStart(ctx context.Context, of account.Source) *metav1.Status {
-	f.waiting.Add(1)
-	defer f.waiting.Add(-1)
+	f.waiting.Inc()
+	defer f.waiting.Dec()
 	ctx, cancel := context.WithTimeout(ctx, mostWait)
 	defer cancel()
 	end, err := f.turns.Take(ctx, fairness.User(of.Name))
@@ -134,51 +139,42 @@ func (f *Fallback) Run(ctx context.Context, port int) {
 		slices.Go(func() { f.keepSlices(ctx) })
 		defer slices.Wait()
 	}
-	h := &homing{Fallback: f}
 	for exchange.Sleep(ctx, lookEvery) {
-		h.look(ctx)
+		f.look(ctx)
 	}
 	f.conns.Dismiss(math.MaxInt)
 }
 
-// homing is what Run knows of the others.
-type homing struct {
-	*Fallback
-	serving bool      // there were clients, and the others were not ready
-	since   time.Time // the others are ready; zero if they are not, or if that is not known
-	group   int       // connections that are dismissed at a time
-}
-
 // look looks whether the others are ready, and dismisses a group of connections if they are. Without
 // clients it asks nobody.
-func (h *homing) look(ctx context.Context) {
-	n := h.conns.Count()
-	if n == 0 && !h.takeover.holds() {
-		h.since = time.Time{}
+func (f *Fallback) look(ctx context.Context) {
+	n := f.conns.Count()
+	if n == 0 && !f.takeover.holds() {
+		f.since = time.Time{}
 		return
 	}
 	asking, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
-	ready, err := h.ready(asking)
+	ready, err := f.ready(asking)
 	switch {
 	case err != nil:
-		h.log.Debug("Looked in vain whether the others are ready", "err", err)
+		f.log.Debug("Looked in vain whether the others are ready", "err", err)
 		fallthrough
 	case !ready:
-		if !h.serving && n > 0 {
-			h.serving = true
-			h.log.Warn("Clients have come, because no watchfan with caches is ready", "fallbackFor", h.opts.FallbackFor)
+		if !f.serving && n > 0 {
+			f.serving = true
+			f.log.Warn("Clients have come, because no watchfan with caches is ready", "fallbackFor", f.opts.FallbackFor)
 		}
-		h.since = time.Time{}
+		f.since = time.Time{}
 		return
-	case h.since.IsZero():
-		h.serving = false
-		h.since, h.group = time.Now(), max(leastGroup, (n+spread-1)/spread)
-		h.log.Info("Sending clients home, because a watchfan with caches is ready", "connections", n)
+	case f.since.IsZero():
+		f.serving = false
+		f.since, f.group = time.Now(), max(leastGroup, (n+spread-1)/spread)
+		f.log.Info("Sending clients home, because a watchfan with caches is ready", "connections", n)
 	}
-	h.takeover.release()
-	if time.Since(h.since) >= settle {
-		h.dismissed.Add(h.conns.Dismiss(h.group))
+	f.takeover.release()
+	if time.Since(f.since) >= settle {
+		f.dismissed.Add(f.conns.Dismiss(f.group))
 	}
 }
 

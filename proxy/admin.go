@@ -17,7 +17,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// newAdmin returns the admin port of s.
 func newAdmin(s *Server, guard *exchange.Guard) *admin.Port {
 	checks := []diagnose.Check{
 		{Name: "resident-resources", OK: s.cached.ResidentSynced},
@@ -84,7 +83,6 @@ func (s *Server) debugState(checks []diagnose.Check) diagnose.DebugState {
 	return d
 }
 
-// debugLanes describes the lanes.
 func (s *Server) debugLanes(now time.Time) []diagnose.DebugLane {
 	due, all := s.cached.SelfChecks.Due(), s.cached.Lanes.Status()
 	lanes := make([]diagnose.DebugLane, 0, len(all))

@@ -79,7 +79,6 @@ func newServerMetrics(set *metrics.Set) *serverMetrics {
 	return m
 }
 
-// addAccounts adds the ledger's series to a set.
 func addAccounts(set *metrics.Set, l *account.Ledger) {
 	set.NewGauge(accountSources, func() float64 { return float64(l.Totals().Sources) })
 	set.NewGauge(accountStrangers, func() float64 { return float64(l.Totals().Strangers) })

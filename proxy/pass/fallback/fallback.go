@@ -181,7 +181,6 @@ func (f *Fallback) look(ctx context.Context) {
 // neighbour is the client of the watchfan on this host.
 var neighbour = &http.Client{CheckRedirect: exchange.NoRedirect}
 
-// neighbourReady asks the watchfan on this host.
 func (f *Fallback) neighbourReady(ctx context.Context) (bool, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.opts.FallbackFor, nil)
 	if err != nil {
@@ -195,7 +194,6 @@ func (f *Fallback) neighbourReady(ctx context.Context) (bool, error) {
 	return resp.StatusCode == http.StatusOK, nil
 }
 
-// service returns the namespace and the name of the Service.
 func (f *Fallback) service() (namespace, name string) {
 	namespace, name, _ = strings.Cut(f.opts.FallbackFor, "/")
 	return namespace, name

@@ -95,7 +95,6 @@ func (b *boundary) read(p []byte) (resumes int) {
 	return resumes
 }
 
-// readLine reads up to the end of a line, and returns the number of bytes.
 func (b *boundary) readLine(p []byte) int {
 	end := bytes.IndexByte(p, '\n')
 	if end < 0 {
@@ -131,7 +130,6 @@ func (b *boundary) note(p []byte) int {
 	return len(p)
 }
 
-// end notes the end of an event.
 func (b *boundary) end() {
 	b.pass(string(b.start[:b.begun]))
 	b.inside, b.begun = false, 0

@@ -53,7 +53,6 @@ const (
 	mostLists = 1024
 )
 
-// errEndless ends a streaming list to which the server would send no end.
 var errEndless = errors.New("the server does not end streaming lists")
 
 // streamsList reports whether a watch of a resource with these parameters waits for the end of the initial

@@ -157,7 +157,6 @@ type followed struct {
 	recalled bool // the watch ends where its client resumes
 }
 
-// errRecalled ends the direction to the client of a watch that has been recalled.
 var errRecalled = errors.New("the client resumes elsewhere")
 
 func (f *followed) Write(p []byte) (int, error) {

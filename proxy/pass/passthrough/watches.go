@@ -41,7 +41,6 @@ type Watch struct {
 	list    bool          // its client waits for the end of the initial events; see streamingLists
 }
 
-// newWatch returns the watch that the request of x asks for.
 func newWatch(x *exchange.Exchange, id auth.Identity, asked *request.Request, why request.Reason) *Watch {
 	target, _ := exchange.CutTarget(x.Target)
 	query, _ := url.ParseQuery(target.Query) // the parameters that can be read

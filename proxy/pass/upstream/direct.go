@@ -194,7 +194,6 @@ func httpTransport(rt http.RoundTripper) *http.Transport {
 	}
 }
 
-// put keeps a connection for the next request.
 func (d *direct) put(c *directConn) {
 	if time.Since(c.made) > directAge || c.reader.Buffered() > 0 {
 		d.end(c)
@@ -235,7 +234,6 @@ func (d *direct) CloseIdleConnections() {
 	utilnet.CloseIdleConnectionsFor(d.below)
 }
 
-// end closes a connection.
 func (d *direct) end(c *directConn) {
 	_ = c.Conn.Close()
 	d.mu.Lock()

@@ -49,13 +49,11 @@ func (w *SharedWriter) Add(p []byte) {
 	}
 }
 
-// seal seals the record.
 func (w *SharedWriter) seal() {
 	w.failed = w.gather.seal(w.tls, w.record[:w.length])
 	w.drop()
 }
 
-// drop gives the record back.
 func (w *SharedWriter) drop() {
 	records.Put(w.record)
 	w.record, w.length = nil, 0

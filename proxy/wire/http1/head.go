@@ -104,7 +104,6 @@ func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
 // last Content-Type, kube-apiserver the first.
 type onceSaid struct{ bodyLength, contentType bool }
 
-// checkField checks one line.
 func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *exchange.Refusal {
 	switch {
 	case exchange.SameName(name, "host"):

@@ -52,7 +52,6 @@ func withKept(c net.Conn, kept []byte) net.Conn {
 	return &k
 }
 
-// keptOf returns a connection as fasthttp sees it.
 func keptOf(c net.Conn) *keptConn {
 	if t, ok := c.(*keptTLSConn); ok {
 		return &t.keptConn
@@ -116,7 +115,6 @@ func (c *keptConn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// frontListener accepts connections for fasthttp.
 type frontListener struct{ net.Listener }
 
 func (l frontListener) Accept() (net.Conn, error) {

@@ -190,7 +190,6 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.reject(ctx, x, wrong)
 }
 
-// reject answers a request whose head is bad.
 func (s *Server) reject(ctx *fasthttp.RequestCtx, x *exchange.Exchange, wrong *exchange.Refusal) {
 	s.Malformed.Inc()
 	s.Refuse(x, wrong)

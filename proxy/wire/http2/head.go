@@ -76,7 +76,6 @@ func (d *headDecoder) reset() {
 	d.hpack.SetEmitEnabled(true)
 }
 
-// emit takes one field.
 func (d *headDecoder) emit(f hpack.HeaderField) {
 	d.lines++
 	d.bytes += int(f.Size())
@@ -169,7 +168,6 @@ func (d *headDecoder) readHead(x *exchange.Exchange) (expects bool, wrong *excha
 	return expects, wrong
 }
 
-// checkField checks one field of a request.
 func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *exchange.Refusal {
 	switch f.Name {
 	case "host":

@@ -22,7 +22,6 @@ type pastStreams struct {
 	next int
 }
 
-// note remembers how a stream was closed.
 func (p *pastStreams) note(id uint32, how past) {
 	for i := range p.all {
 		if p.all[i].id == id {
@@ -34,7 +33,6 @@ func (p *pastStreams) note(id uint32, how past) {
 	p.next = (p.next + 1) % keptClosed
 }
 
-// of returns how a stream was closed.
 func (p *pastStreams) of(id uint32) past {
 	for _, s := range p.all {
 		if s.id == id {

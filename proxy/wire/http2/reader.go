@@ -53,10 +53,8 @@ func (r *reader) giveBack() {
 	}
 }
 
-// errSilent is the error of a connection without a stream whose client sends nothing for too long.
 var errSilent = errors.New("the client sends no request")
 
-// errSlowHead is the error of a header block that does not end.
 var errSlowHead = fmt.Errorf("a request's header does not end: %w", os.ErrDeadlineExceeded)
 
 // Read implements io.Reader.
@@ -79,7 +77,6 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// read reads the connection.
 func (r *reader) read(p []byte) (int, error) {
 	if r.due {
 		r.due = false

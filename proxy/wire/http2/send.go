@@ -93,7 +93,6 @@ func (c *conn) fillLocked() {
 	}
 }
 
-// takeControlLocked moves the control frames to out.
 func (c *conn) takeControlLocked() {
 	if c.control.Len() > 0 {
 		c.out.Add(c.control.Bytes())

@@ -12,7 +12,6 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// errLeft is the error of a stream that the client has reset, or whose connection has ended.
 var errLeft = errors.New("the client has left")
 
 // stream is one request and its response, which may become a [watch]. It implements
@@ -161,7 +160,6 @@ func (c *conn) sentEndLocked(st *stream) {
 	c.removeLocked(st)
 }
 
-// removeLocked removes a stream that is closed on the wire.
 func (c *conn) removeLocked(st *stream) {
 	delete(c.streams, st.id)
 	if len(c.streams) == 0 {

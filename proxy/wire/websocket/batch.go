@@ -37,7 +37,6 @@ func (b *Batch) Frame(form exchange.Messages, chunks [][]byte) error {
 	return nil
 }
 
-// add adds the header of a message of n bytes.
 func (b *Batch) add(op opcode, n int) {
 	if cap(b.headers)-len(b.headers) < maxServerHeader {
 		b.headers = make([]byte, 0, 64*maxServerHeader) // Slices keep the memory that is full

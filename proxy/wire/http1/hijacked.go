@@ -11,17 +11,14 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/wire/downstream"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// maxKept is how many bytes a client may send ahead while its connection is taken over: the head of
-// one request. A client that sends more is treated as gone.
-const maxKept = 64 << 10
-
-// usualKept is how many of them do not count.
-const usualKept = 4 << 10
+// maxKept is how many bytes a client may send ahead while its connection is taken over: the head of a
+// usual request. A client that sends more is treated as gone. Those that pipeline are rare, and none
+// does so behind a watch.
+const maxKept = 4 << 10
 
 // longAgo is a read deadline that makes a blocked Read return at once.
 var longAgo = time.Unix(1, 0)
@@ -36,10 +33,8 @@ type hijacked struct {
 
 	stopped atomic.Bool // set by stopRead: waitRead returns, or does not begin
 
-	reading sync.Mutex     // held while waitRead reads; guards the rest
-	kept    []byte         // bytes of the client beyond the current request; at most about maxKept
-	entry   *account.Entry // of kept; nil while they are few
-	over    bool           // entry is closed, and there will be no other
+	reading sync.Mutex // held while waitRead reads; guards the rest
+	kept    []byte     // bytes of the client beyond the current request
 }
 
 // hijack takes the connection of ctx from fasthttp once its handler has returned, without a
@@ -69,7 +64,7 @@ func (s *Server) takeOver(c net.Conn, client *downstream.Conn) *hijacked {
 	// With a deadline in the past, reads return the buffered bytes and then fail. They do not touch
 	// the network.
 	_ = conn.SetReadDeadline(longAgo)
-	for err := error(nil); err == nil && len(h.kept) < maxKept; {
+	for err := error(nil); err == nil; { // until fasthttp's buffer is empty
 		h.kept = slices.Grow(h.kept, 512)
 		var n int
 		n, err = c.Read(h.kept[len(h.kept):cap(h.kept)])
@@ -79,7 +74,7 @@ func (s *Server) takeOver(c net.Conn, client *downstream.Conn) *hijacked {
 		h.kept = nil
 	}
 	_ = conn.SetDeadline(time.Time{})
-	if !h.mayKeep() {
+	if len(h.kept) > maxKept {
 		_ = h.conn.Close()
 	}
 	return h
@@ -99,7 +94,7 @@ func (h *hijacked) readUntilGone() (stopped bool) {
 	h.reading.Lock()
 	defer h.reading.Unlock()
 	for !h.stopped.Load() {
-		if len(h.kept) >= maxKept || !h.mayKeep() {
+		if len(h.kept) > maxKept {
 			return false
 		}
 		h.kept = slices.Grow(h.kept, 16)
@@ -108,19 +103,6 @@ func (h *hijacked) readUntilGone() (stopped bool) {
 		if err != nil {
 			return errors.Is(err, os.ErrDeadlineExceeded) && h.stopped.Load()
 		}
-	}
-	return true
-}
-
-// mayKeep counts what is kept, and reports whether it may be.
-func (h *hijacked) mayKeep() bool {
-	if len(h.kept) <= usualKept || h.entry != nil || h.over {
-		return !h.over
-	}
-	h.entry = h.server.Ledger.Open(h.client.Payer(), account.Heads, h.client.Break)
-	if !h.entry.Set(maxKept) {
-		h.server.Held.Inc()
-		return false
 	}
 	return true
 }
@@ -173,12 +155,6 @@ func (h *hijacked) Close() {
 }
 
 func (h *hijacked) release() {
-	h.reading.Lock()
-	h.over = true
-	if h.entry != nil {
-		h.entry.Close()
-	}
-	h.reading.Unlock()
 	if h.slot != nil {
 		h.slot.Release()
 	}

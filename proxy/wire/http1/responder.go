@@ -149,9 +149,6 @@ func (u upgraded) Read(p []byte) (int, error) {
 
 func (u upgraded) Write(p []byte) (int, error) { return u.conn.Write(p) }
 
-// ReadFrom writes the bytes of from. Where possible, the kernel alone copies them.
-func (u upgraded) ReadFrom(from io.Reader) (int64, error) { return io.Copy(u.conn, from) }
-
 // Close closes the connection.
 func (u upgraded) Close() error {
 	u.hijacked.Close()

@@ -367,11 +367,8 @@ func addr(ln net.Listener) string {
 	return ln.Addr().String()
 }
 
-// Run serves until ctx ends. Then it stops in this order: /readyz fails, ShutdownDelayDuration
-// passes, the ports and idle connections close, watches end one after another in DrainDuration, the
-// other requests end or ShutdownTimeout passes, and the remaining connections are cut off. It
-// returns nil after that, and leaves no goroutine behind, except those that the package's
-// documentation names. A Server runs once.
+// Run serves until ctx ends. Then it stops; see package wire, Restarts. It returns nil after that, and
+// leaves no goroutine behind, except those that the package's documentation names. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(); err != nil {
 		s.cancel()

@@ -345,10 +345,7 @@ func (r *passing) begin(answer *exchange.Response, resp *http.Response) {
 
 // addFields adds the fields of from, sorted by name.
 func addFields(to *exchange.Header, from http.Header) {
-	names := slices.AppendSeq(make([]string, 0, 16), maps.Keys(from))
-	slices.Sort(names)
-	*to = slices.Grow(*to, len(names))
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(from)) {
 		for _, value := range from[name] {
 			to.Add(name, value)
 		}

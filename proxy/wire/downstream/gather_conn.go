@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // gatherConn is the connection under TLS. While it holds, it gathers the records that TLS seals. A
@@ -68,13 +70,12 @@ func (g *gatherConn) writeReady(p []byte) (n int, err error) {
 	}
 	err = control(raw, func(fd uintptr) error {
 		rest, err := writev(fd, [][]byte{p})
-		if len(rest) == 0 {
-			n = len(p)
-		} else if n = len(p) - len(rest[0]); err == nil {
-			err = os.ErrDeadlineExceeded
-		}
+		n = len(p) - exchange.BodySlices(rest).Size()
 		return err
 	})
+	if err == nil && n < len(p) {
+		err = os.ErrDeadlineExceeded
+	}
 	return n, err
 }
 

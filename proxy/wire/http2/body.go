@@ -2,6 +2,7 @@ package http2
 
 import (
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -21,15 +22,15 @@ type body struct {
 	entry  *account.Entry // what a body without owner holds; for the client's address
 
 	// Guarded by conn.mu.
-	length   int64     // as the head says; -1 if it does not
-	total    int64     // bytes so far
-	data     [][]byte  // not yet read; none is empty
-	unread   int       // bytes in data
-	room     int64     // of the stream's window: what the client may still send
-	due      time.Time // by when the whole body must have come; zero for never
-	expects  bool      // the client waits for 100 Continue
-	whole    bool      // the whole body has come
-	owned    bool      // the handler counts what the body holds
+	length   int64       // as the head says; -1 if it does not
+	total    int64       // bytes so far
+	data     net.Buffers // not yet read; none is empty
+	unread   int         // bytes in data
+	room     int64       // of the stream's window: what the client may still send
+	due      time.Time   // by when the whole body must have come; zero for never
+	expects  bool        // the client waits for 100 Continue
+	whole    bool        // the whole body has come
+	owned    bool        // the handler counts what the body holds
 	released bool
 	err      error // what Read returns behind data; nil while more may come
 }
@@ -74,7 +75,8 @@ func (b *body) Read(p []byte) (int, error) {
 	if err := b.awaitLocked(); err != nil {
 		return 0, err
 	}
-	n := b.take(p)
+	n, _ := b.data.Read(p)
+	b.unread -= n
 	if !b.owned {
 		b.entry.Add(-int64(n))
 	}
@@ -95,20 +97,6 @@ func (b *body) keep(data []byte) {
 	} else if len(data) > 0 {
 		b.data = append(b.data, append(make([]byte, 0, max(leastKept, len(data))), data...))
 	}
-}
-
-// take moves what was kept to p.
-func (b *body) take(p []byte) (n int) {
-	for n < len(p) && len(b.data) > 0 {
-		some := copy(p[n:], b.data[0])
-		n += some
-		if b.data[0] = b.data[0][some:]; len(b.data[0]) == 0 {
-			b.data[0] = nil
-			b.data = b.data[1:]
-		}
-	}
-	b.unread -= n
-	return n
 }
 
 // awaitLocked waits until there are bytes to read, or returns why there are none. It gives the lock

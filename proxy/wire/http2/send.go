@@ -160,19 +160,14 @@ func (c *conn) addDataLocked(st *stream, p [][]byte, most int) (rest [][]byte, s
 
 // addPayloadLocked adds n bytes of p to out, and returns the rest of p. It changes p's outer slice.
 func (c *conn) addPayloadLocked(p [][]byte, n int) [][]byte {
-	for n > 0 {
-		if n < len(p[0]) {
-			c.out.Add(p[0][:n])
-			p[0] = p[0][n:]
-			return p
+	for len(p) > 0 && (n > 0 || len(p[0]) == 0) {
+		part := p[0][:min(n, len(p[0]))]
+		c.out.Add(part)
+		n -= len(part)
+		if p[0] = p[0][len(part):]; len(p[0]) == 0 {
+			p[0] = nil
+			p = p[1:]
 		}
-		c.out.Add(p[0])
-		n -= len(p[0])
-		p[0] = nil
-		p = p[1:]
-	}
-	for len(p) > 0 && len(p[0]) == 0 {
-		p = p[1:]
 	}
 	return p
 }

@@ -72,7 +72,6 @@ func readRequestLine(h *fasthttp.RequestHeader, x *exchange.Exchange) *exchange.
 
 // readLines reads the lines of a head into x, up to the first bad one.
 func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
-	var said onceSaid
 	lines := 0
 	for line := range strings.Lines(raw) {
 		line, whole := strings.CutSuffix(line, "\r\n")
@@ -90,7 +89,7 @@ func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
 			return exchange.BadRequest("a line of the request's header does not begin with a name and a colon")
 		}
 		value = strings.Trim(value, " \t")
-		if st := checkField(x, name, value, &said); st != nil {
+		if st := checkField(x, name, value); st != nil {
 			return st
 		}
 		if !exchange.SameName(name, "expect") {
@@ -100,11 +99,8 @@ func readLines(raw string, x *exchange.Exchange) *exchange.Refusal {
 	return nil
 }
 
-// onceSaid records the fields that a head may have only once and already has. fasthttp takes the
-// last Content-Type, kube-apiserver the first.
-type onceSaid struct{ bodyLength, contentType bool }
-
-func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *exchange.Refusal {
+// checkField checks a line of which those before are in x.
+func checkField(x *exchange.Exchange, name, value string) *exchange.Refusal {
 	switch {
 	case exchange.SameName(name, "host"):
 		if !httpguts.ValidHostHeader(value) {
@@ -116,25 +112,17 @@ func checkField(x *exchange.Exchange, name, value string, said *onceSaid) *excha
 		}
 	case exchange.SameName(name, "connection"):
 		return checkConnection(x, value)
-	case exchange.SameName(name, "content-type"):
-		return first(&said.contentType, exchange.TypeTwice)
-	case exchange.SameName(name, "content-length"):
-		return first(&said.bodyLength, lengthTwice)
-	case exchange.SameName(name, "transfer-encoding"):
-		if !exchange.SameName(value, "chunked") {
-			return badTransferEncoding
+	case exchange.SameName(name, "content-type"): // fasthttp takes the last one, kube-apiserver the first
+		if x.Header.Has(name) {
+			return exchange.TypeTwice
 		}
-		return first(&said.bodyLength, lengthTwice)
+	case exchange.SameName(name, "transfer-encoding") && !exchange.SameName(value, "chunked"):
+		return badTransferEncoding
+	case exchange.SameName(name, "content-length"), exchange.SameName(name, "transfer-encoding"):
+		if x.Header.Has("Content-Length") || x.Header.Has("Transfer-Encoding") {
+			return lengthTwice
+		}
 	}
-	return nil
-}
-
-// first rejects a second occurrence.
-func first(said *bool, twice *exchange.Refusal) *exchange.Refusal {
-	if *said {
-		return twice
-	}
-	*said = true
 	return nil
 }
 

@@ -45,7 +45,7 @@ type headDecoder struct {
 	pseudo    [pseudoFields]string
 	has       [pseudoFields]bool
 
-	saidHost, saidType, saidLength bool // the fields that may come only once and have come
+	saidHost bool // a host field has come
 }
 
 // The pseudo-header fields of a request.
@@ -176,16 +176,14 @@ func (d *headDecoder) checkField(x *exchange.Exchange, f exchange.Field) *exchan
 		}
 		d.saidHost = true
 	case "content-type":
-		if d.saidType {
+		if x.Header.Has(f.Name) {
 			return exchange.TypeTwice
 		}
-		d.saidType = true
 	case "content-length":
 		n, err := strconv.ParseUint(f.Value, 10, 63)
-		if d.saidLength || err != nil {
+		if x.Header.Has(f.Name) || err != nil {
 			return exchange.BadRequest("the request does not say once how long its body is")
 		}
-		d.saidLength = true
 		x.ContentLength = int64(n)
 	}
 	return nil

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/base/files"
 	"github.com/watchfan/watchfan/proxy/base/machine"
 	"github.com/watchfan/watchfan/proxy/gate/admission"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
@@ -84,7 +85,7 @@ type Server struct {
 
 	// Set by Listen; nil where a port is off.
 	insecureLn, secureLn, adminLn net.Listener
-	certificate                   *downstream.Certificate // of the secure port
+	certificate                   *files.Watcher[*tls.Certificate] // of the secure port
 }
 
 // givers gives memory back; see admission.Reliever.
@@ -260,7 +261,7 @@ func (s *Server) listen() error {
 		if err != nil {
 			return err
 		}
-		if s.certificate, err = downstream.NewCertificate(certFile, keyFile, s.log); err != nil {
+		if s.certificate, err = downstream.WatchCertificate(certFile, keyFile, s.log); err != nil {
 			return fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w: give PEM files that watchfan may read, "+
 				"or neither for a self-signed certificate", err)
 		}
@@ -271,7 +272,7 @@ func (s *Server) listen() error {
 		s.secureLn = tls.NewListener(downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: true}, &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     s.protocols(),
-			GetCertificate: s.certificate.Get,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Current(), nil },
 			ClientAuth:     s.clients.ClientAuth(),
 
 			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible

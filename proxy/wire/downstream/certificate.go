@@ -24,13 +24,8 @@ import (
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
-// Certificate is the serving certificate.
-type Certificate struct {
-	*files.Watcher[*tls.Certificate]
-}
-
-// NewCertificate reads the certificate. A wrong one is an error at the start.
-func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
+// WatchCertificate reads the serving certificate. A wrong one is an error at the start.
+func WatchCertificate(certFile, keyFile string, log *slog.Logger) (*files.Watcher[*tls.Certificate], error) {
 	read := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 		if err != nil {
@@ -38,12 +33,8 @@ func NewCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, e
 		}
 		return &pair, nil
 	}
-	w, err := files.Watch("serving certificate", read, log, certFile, keyFile)
-	return &Certificate{w}, err
+	return files.Watch("serving certificate", read, log, certFile, keyFile)
 }
-
-// Get implements a tls.Config's GetCertificate.
-func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Current(), nil }
 
 const (
 	// renewBefore is how long before its end a self-signed certificate is replaced.
@@ -52,7 +43,7 @@ const (
 )
 
 // KeepSelfSigned replaces the self-signed certificate in dir in time, until ctx ends. Open connections
-// go on. A [Certificate] reads the new files at the next handshake.
+// go on. [WatchCertificate] reads the new files at the next handshake.
 func KeepSelfSigned(ctx context.Context, dir string, log *slog.Logger) {
 	for exchange.Sleep(ctx, renewEvery) {
 		if _, _, err := SelfSigned(dir); err != nil {

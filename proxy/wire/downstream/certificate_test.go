@@ -54,11 +54,11 @@ func testCertificateReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := NewCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	c, err := WatchCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := served(t, c)
+	old := c.Current().Certificate[0]
 
 	// Half replaced: the old pair stays.
 	newCert, newKey, err := SelfSigned(t.TempDir())
@@ -75,24 +75,14 @@ func testCertificateReload(t *testing.T) {
 	}
 	replace(newCert, certFile, time.Second)
 	time.Sleep(10 * time.Second) // package files looks at a file that often
-	if !bytes.Equal(served(t, c), old) {
+	if !bytes.Equal(c.Current().Certificate[0], old) {
 		t.Error("a certificate without its key is in use")
 	}
 	replace(newKey, keyFile, time.Second)
 	time.Sleep(10 * time.Second)
-	if got := served(t, c); got == nil || bytes.Equal(got, old) {
+	if got := c.Current().Certificate[0]; got == nil || bytes.Equal(got, old) {
 		t.Error("the new certificate is not in use")
 	}
-}
-
-// served is what a handshake gets of c.
-func served(t *testing.T, c *Certificate) []byte {
-	t.Helper()
-	pair, err := c.Get(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair.Certificate[0]
 }
 
 // The certificate is replaced while the server runs, a day before its end, and not before.

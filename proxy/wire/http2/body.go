@@ -241,7 +241,7 @@ func (c *conn) spendDataLocked(f *wire.DataFrame) error {
 	case n == 0:
 		return c.spendFrameLocked()
 	}
-	return c.calm.crumbs.spend(0, c.reader.now)
+	return c.spend(c.calm.crumbs)
 }
 
 // dataLocked handles a DATA frame. counted says that its bytes may be held.

@@ -1,6 +1,6 @@
 package http2
 
-import "github.com/watchfan/watchfan/fanout"
+import "golang.org/x/time/rate"
 
 // calm bounds what a client may make the proxy do for nothing. The reading goroutine owns it.
 //
@@ -10,48 +10,33 @@ import "github.com/watchfan/watchfan/fanout"
 //   - Requests that end before they have been answered: because the client resets them (Rapid
 //     Reset, CVE-2023-44487), because it makes the proxy reset them (MadeYouReset, CVE-2025-8671),
 //     or because there are too many.
-type calm struct{ frames, crumbs, wasted budget }
+type calm struct{ frames, crumbs, wasted *rate.Limiter }
 
 const (
-	framesAtOnce   = 2000
-	framesPerSec   = 200
-	bytesPerFrame  = 128 // sent to the client, for one more frame
-	ownFrame       = 64  // bytes of a DATA frame that allows two more: for its stream and the connection
-	crumb          = 64  // a DATA frame of the client with fewer bytes
-	crumbsAtOnce   = 20_000
-	crumbsPerSec   = 2000
-	wastedAtOnce   = 500
-	wastedPerSec   = 50
-	mostTokensHeld = 1 << 20
+	framesAtOnce  = 2000
+	framesPerSec  = 200
+	bytesPerFrame = 128       // sent to the client, for one more frame
+	ownFrame      = 64        // bytes of a DATA frame that allows two more: for its stream and the connection
+	mostCredit    = 128 << 20 // bytes sent for which there may be frames
+	crumb         = 64        // a DATA frame of the client with fewer bytes
+	crumbsAtOnce  = 20_000
+	crumbsPerSec  = 2000
+	wastedAtOnce  = 500
+	wastedPerSec  = 50
 )
 
-func (c *calm) init(streams int) {
-	c.frames = budget{most: framesAtOnce, perSecond: framesPerSec}
-	c.crumbs = budget{most: crumbsAtOnce, perSecond: crumbsPerSec}
-	c.wasted = budget{most: max(wastedAtOnce, 2*float64(streams)), perSecond: wastedPerSec}
-	c.frames.tokens, c.crumbs.tokens, c.wasted.tokens = c.frames.most, c.crumbs.most, c.wasted.most
-}
-
-// budget is a token bucket.
-type budget struct {
-	most, perSecond float64
-	tokens          float64
-	at              fanout.MonotonicTime
-}
-
-// spend takes one token. It returns errCalm if there was none. credit is added first, beyond the
-// bucket's size if it is large.
-func (b *budget) spend(credit float64, now fanout.MonotonicTime) error {
-	if b.tokens < b.most || credit > 0 {
-		if b.at != 0 && b.tokens < b.most {
-			b.tokens = min(b.most, b.tokens+float64(now-b.at)/1e9*b.perSecond)
-		}
-		b.at = now
-		b.tokens = min(mostTokensHeld, b.tokens+credit)
+func newCalm(streams int) calm {
+	return calm{
+		frames: rate.NewLimiter(framesPerSec, framesAtOnce),
+		crumbs: rate.NewLimiter(crumbsPerSec, crumbsAtOnce),
+		wasted: rate.NewLimiter(wastedPerSec, max(wastedAtOnce, 2*streams)),
 	}
-	if b.tokens < 1 {
+}
+
+// spend counts one of what is bounded. It returns errCalm beyond the bound.
+func (c *conn) spend(of *rate.Limiter) error {
+	if !of.AllowN(c.reader.now.Time(), 1) {
 		return errCalm
 	}
-	b.tokens--
 	return nil
 }

@@ -84,7 +84,7 @@ type conn struct {
 	initial    int64 // window of a new stream
 	frameSize  int   // the client's MAX_FRAME_SIZE
 	sent       int64 // bytes of DATA so far
-	credit     int   // bytes of DATA since the reader last counted them; see type calm
+	credit     int   // bytes of DATA for which the client may send frames; see type calm
 	receive    int64 // the client's window for bodies: strangersWindow, later connWindow
 	unread     int64 // of receive, taken by bodies that were not read yet
 	unreturned int64 // read since the last WINDOW_UPDATE
@@ -113,7 +113,7 @@ func newConn(s *Server, t *tls.Conn) *conn {
 	c.framer.SetMaxReadFrameSize(maxFrame)
 	c.framer.SetReuseFrames()
 	c.heads.init(c.holdHead)
-	c.calm.init(s.maxStreams)
+	c.calm = newCalm(s.maxStreams)
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.carrier = fanout.NewCarrier(c.flush)
 	c.out = downstream.NewSharedWriter(t, s.Poller, s.Guard, c.roomAgain)

@@ -99,13 +99,15 @@ func (c *conn) handle(frame wire.Frame) error {
 
 // spendFrameLocked counts a frame that asks for nothing.
 func (c *conn) spendFrameLocked() error {
-	credit := float64(c.credit) / bytesPerFrame
-	c.credit = 0
-	return c.calm.frames.spend(credit, c.reader.now)
+	if c.credit >= bytesPerFrame {
+		c.credit -= bytesPerFrame
+		return nil
+	}
+	return c.spend(c.calm.frames)
 }
 
 // spendWasted counts a request that ends before it has been answered.
-func (c *conn) spendWasted() error { return c.calm.wasted.spend(0, c.reader.now) }
+func (c *conn) spendWasted() error { return c.spend(c.calm.wasted) }
 
 // handleLocked handles a frame that is neither HEADERS nor DATA.
 func (c *conn) handleLocked(frame wire.Frame) error {

@@ -182,7 +182,8 @@ func (c *conn) addFrameHeaderLocked(st *stream, length int, last bool) {
 		st.localEnd = true
 	}
 	binary.BigEndian.PutUint32(h[5:], st.id)
-	if c.credit += length; length >= ownFrame {
+	c.credit = min(c.credit+length, mostCredit)
+	if length >= ownFrame {
 		c.credit += 2 * bytesPerFrame
 	}
 	c.out.Add(h)

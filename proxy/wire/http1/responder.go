@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -131,20 +132,14 @@ func (r *responder) Upgrade(resp *exchange.Response) (exchange.Upgraded, error) 
 		return nil, err
 	}
 	_ = r.conn.conn.SetWriteDeadline(time.Time{})
-	return upgraded{r.conn}, nil
+	return upgraded{r.conn, io.MultiReader(bytes.NewReader(r.conn.kept), r.conn.conn)}, nil
 }
 
-// upgraded is a connection that has been taken over and now speaks another protocol.
-type upgraded struct{ *hijacked }
-
-// Read returns the bytes that the client has already sent, then reads the connection.
-func (u upgraded) Read(p []byte) (int, error) {
-	if len(u.kept) > 0 {
-		n := copy(p, u.kept)
-		u.kept = u.kept[n:]
-		return n, nil
-	}
-	return u.conn.Read(p)
+// upgraded is a connection that has been taken over and now speaks another protocol. It reads first what
+// the client has already sent.
+type upgraded struct {
+	*hijacked
+	io.Reader
 }
 
 func (u upgraded) Write(p []byte) (int, error) { return u.conn.Write(p) }

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -64,14 +65,8 @@ func (s *Server) takeOver(c net.Conn, client *downstream.Conn) *hijacked {
 	// With a deadline in the past, reads return the buffered bytes and then fail. They do not touch
 	// the network.
 	_ = conn.SetReadDeadline(longAgo)
-	for err := error(nil); err == nil; { // until fasthttp's buffer is empty
-		h.kept = slices.Grow(h.kept, 512)
-		var n int
-		n, err = c.Read(h.kept[len(h.kept):cap(h.kept)])
-		h.kept = h.kept[:len(h.kept)+n]
-	}
-	if len(h.kept) == 0 {
-		h.kept = nil
+	if kept, _ := io.ReadAll(c); len(kept) > 0 {
+		h.kept = kept
 	}
 	_ = conn.SetDeadline(time.Time{})
 	if len(h.kept) > maxKept {

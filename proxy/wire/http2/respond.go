@@ -72,9 +72,9 @@ func (r *responder) OnGone(gone func()) {
 	st.sendingLocked().gone = call
 }
 
-var errNoUpgrade = errors.New("HTTP/2 has no upgrades")
-
-func (r *responder) Upgrade(*exchange.Response) (exchange.Upgraded, error) { return nil, errNoUpgrade }
+func (r *responder) Upgrade(*exchange.Response) (exchange.Upgraded, error) {
+	return nil, errors.ErrUnsupported
+}
 
 func (r *responder) Respond(resp *exchange.Response) {
 	r.responded = true

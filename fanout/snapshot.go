@@ -111,18 +111,6 @@ type instant struct {
 // the history are smaller. It is zero if that is not known.
 type moment struct{ lineage, number uint64 }
 
-// mostUndone bounds the changes that are undone in an index for an earlier moment.
-const mostUndone = 1024
-
-// changesSinceLocked returns the changes since a moment, in their order. ok is false if the history does
-// not have them, or if there are too many.
-func (c *Cache) changesSinceLocked(m moment) (changes []*change, ok bool) {
-	if m.lineage != c.lineage || m.number < c.history.live || c.history.next-m.number > mostUndone {
-		return nil, false
-	}
-	return c.history.between(m.number, c.history.next), true
-}
-
 // versions returns the versions of an object before and after the change, as the collection holds
 // them. ok is false if the change does not alter the collection.
 func (e *change) versions() (before, after *framing.Object, ok bool) {
@@ -154,16 +142,22 @@ func undoAll(changes []*change, store func(prev, cur *framing.Object)) {
 	}
 }
 
+// mostUndone bounds the changes that are undone in an index for an earlier moment.
+const mostUndone = 1024
+
 // completeIndexes returns an instant with the same objects that also has the indexes that were
 // built since, as far as f can use them and few objects have changed since. It returns in if there
 // are none.
 func (c *Cache) completeIndexes(in *instant, f *Filter) *instant {
 	more := *in
+	var since []*change
 	c.mu.Lock()
-	changes, ok := c.changesSinceLocked(in.moment)
-	for _, p := range f.searched() {
-		if x := c.objects.index(p.attribute); ok && x != nil && more.index(p.attribute) == nil {
-			more.indexes = append(slices.Clip(more.indexes), x.clone())
+	if in.lineage == c.lineage && in.number >= c.history.live && c.history.next-in.number <= mostUndone {
+		for _, p := range f.searched() {
+			if x := c.objects.index(p.attribute); x != nil && more.index(p.attribute) == nil {
+				more.indexes = append(slices.Clip(more.indexes), x.clone())
+				since = c.history.between(in.number, c.history.next)
+			}
 		}
 	}
 	c.mu.Unlock()
@@ -171,7 +165,7 @@ func (c *Cache) completeIndexes(in *instant, f *Filter) *instant {
 		return in
 	}
 	for _, x := range more.indexes[len(in.indexes):] {
-		undoAll(changes, x.store)
+		undoAll(since, x.store)
 	}
 	return &more
 }

@@ -1,6 +1,10 @@
 package framing
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Encoding is how a server writes objects, lists and watch events. A client is sent everything in
 // the encoding in which kube-apiserver sent it.
@@ -18,6 +22,18 @@ var encodings = [...]string{JSON: "json", Protobuf: "protobuf", CBOR: "cbor"}
 
 // String returns the encoding's name, for logs and metrics.
 func (e Encoding) String() string { return encodings[e] }
+
+var mediaTypes = [...]string{JSON: "application/json", Protobuf: "application/vnd.kubernetes.protobuf", CBOR: "application/cbor"}
+
+// MediaType returns the media type of the encoding.
+func (e Encoding) MediaType() string { return mediaTypes[e] }
+
+// EncodingOf returns the encoding of a body with this Content-Type. ok is false for one that has none of them.
+func EncodingOf(contentType string) (e Encoding, ok bool) {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	i := slices.Index(mediaTypes[:], mediaType)
+	return Encoding(max(i, 0)), i >= 0
+}
 
 // LengthPrefix returns the number of bytes before each event of a stream that say how long it is.
 // They are no part of the event where something else says so.

@@ -32,42 +32,31 @@ func (r Representation) EveryKind() bool {
 	return r.Encoding == framing.JSON || r.Encoding == framing.Protobuf && r.Metadata != ""
 }
 
-// MediaType returns the media type of the encoding.
-func (r Representation) MediaType() string {
-	switch r.Encoding {
-	case framing.Protobuf:
-		return "application/vnd.kubernetes.protobuf"
-	case framing.CBOR:
-		return "application/cbor"
-	}
-	return "application/json"
-}
-
 // Accept returns the Accept header that requests the representation. Lists are never requested as
 // Tables.
 func (r Representation) Accept(list bool) string {
 	if r.Table != "" && !list {
-		return r.MediaType() + ";as=Table;g=meta.k8s.io;v=" + r.Table
+		return r.Encoding.MediaType() + ";as=Table;g=meta.k8s.io;v=" + r.Table
 	}
 	if r.Metadata == "" {
-		return r.MediaType()
+		return r.Encoding.MediaType()
 	}
 	as := "PartialObjectMetadata"
 	if list {
 		as += "List"
 	}
-	return r.MediaType() + ";as=" + as + ";g=meta.k8s.io;v=" + r.Metadata
+	return r.Encoding.MediaType() + ";as=" + as + ";g=meta.k8s.io;v=" + r.Metadata
 }
 
 // ContentType returns the Content-Type of a response.
 func (r Representation) ContentType(watch bool) string {
 	switch {
 	case watch && r.Encoding == framing.Protobuf:
-		return r.MediaType() + ";stream=watch"
+		return r.Encoding.MediaType() + ";stream=watch"
 	case watch && r.Encoding == framing.CBOR:
-		return r.MediaType() + "-seq" // RFC 8742
+		return r.Encoding.MediaType() + "-seq" // RFC 8742
 	}
-	return r.MediaType()
+	return r.Encoding.MediaType()
 }
 
 // String returns the representation's name in logs and metrics.
@@ -138,13 +127,8 @@ func negotiate(accept string, verb string) (clauses []Clause, ok bool) {
 
 // readClause parses one clause. ok is false if it does not ask for a representation served here.
 func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
-	switch a.Type + "/" + a.SubType {
-	case "application/json", "*/*":
-	case "application/vnd.kubernetes.protobuf":
-		c.Encoding = framing.Protobuf
-	case "application/cbor":
-		c.Encoding = framing.CBOR
-	default:
+	mediaType := a.Type + "/" + a.SubType
+	if c.Encoding, ok = framing.EncodingOf(mediaType); !ok && mediaType != "*/*" {
 		return Clause{}, false
 	}
 	var as, group, version string

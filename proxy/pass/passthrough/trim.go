@@ -62,12 +62,8 @@ func trimmed(x *exchange.Exchange, asked *request.Request, resp *http.Response, 
 		resp.Header.Get("Content-Encoding") != "" || asked.IsWatch() {
 		return nil, false
 	}
-	encoding := framing.JSON
-	switch mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";"); mediaType {
-	case "application/json":
-	case "application/vnd.kubernetes.protobuf":
-		encoding = framing.Protobuf
-	default:
+	encoding, ok := framing.EncodingOf(resp.Header.Get("Content-Type"))
+	if !ok || encoding == framing.CBOR {
 		return nil, false
 	}
 	metadata := strings.Contains(x.Header.Get("Accept"), "as=PartialObjectMetadata")

@@ -118,7 +118,7 @@ func (s *SupportedEncodings) ask(ctx context.Context, key resourceEncoding) supp
 		return unsupported
 	case resp.StatusCode != http.StatusOK:
 		return unknownSupport
-	case !strings.HasPrefix(resp.Header.Get("Content-Type"), key.MediaType()):
+	case !strings.HasPrefix(resp.Header.Get("Content-Type"), key.Encoding.MediaType()):
 		return unsupported
 	}
 	return supported

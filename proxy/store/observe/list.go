@@ -8,7 +8,6 @@ import (
 	"hash/maphash"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/watchfan/watchfan/framing"
@@ -35,17 +34,6 @@ type item struct {
 
 // itemBytes is what an item takes beside its key.
 const itemBytes = 64
-
-// encodingOf returns the encoding of a list with this media type.
-func encodingOf(contentType string) framing.Encoding {
-	switch mediaType, _, _ := strings.Cut(contentType, ";"); mediaType {
-	case "application/vnd.kubernetes.protobuf":
-		return framing.Protobuf
-	case "application/cbor":
-		return framing.CBOR
-	}
-	return framing.JSON
-}
 
 // summarize reads a list. The caller gives the summary's held bytes back, also after an error.
 func (o *Observer) summarize(e framing.Encoding, r io.Reader) (s summary, err error) {
@@ -118,7 +106,8 @@ func (f *following) theirList(from io.Reader) (s summary, err error) {
 			return s, err
 		}
 	}
-	return f.observer.summarize(encodingOf(f.header.Get("Content-Type")), from)
+	encoding, _ := framing.EncodingOf(f.header.Get("Content-Type"))
+	return f.observer.summarize(encoding, from)
 }
 
 // compareLists notes how a list of the cache differs from kube-apiserver's.

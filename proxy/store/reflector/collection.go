@@ -180,9 +180,9 @@ func (c *Collection) checked(resp *http.Response, err error) (*http.Response, er
 	if err != nil {
 		return nil, err
 	}
-	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, c.MediaType()) {
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, c.Encoding.MediaType()) {
 		resp.Body.Close()
-		return nil, fmt.Errorf("upstream answered %.100q to %s", got, c.MediaType())
+		return nil, fmt.Errorf("upstream answered %.100q to %s", got, c.Encoding.MediaType())
 	}
 	return resp, nil
 }
@@ -258,10 +258,7 @@ func (c *Collection) identities(
 		return framing.ListMeta{}, fmt.Errorf("list %s: %w", c, err)
 	}
 	defer resp.Body.Close()
-	encoding := framing.JSON
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf") {
-		encoding = framing.Protobuf
-	}
+	encoding, _ := framing.EncodingOf(resp.Header.Get("Content-Type"))
 	scanner, last := framing.NewScanner(encoding, nil), []byte(nil)
 	meta, err := framing.ReadList(encoding, resp.Body, func(raw []byte) error {
 		id, err := scanner.Identity(raw)

@@ -58,11 +58,7 @@ func (c *Reads) serveSeed(x *exchange.Exchange, r *read) (identity string, o req
 		!r.acquire(false).Open() {
 		return "", notSeeded()
 	}
-	build, ok := r.lane.Seeds()
-	if !ok {
-		return "", notSeeded()
-	}
-	identity, err := c.Siblings.Identity(wait, build)
+	identity, err := r.lane.SeedIdentity(wait)
 	switch {
 	case err != nil:
 		r.lane.Log.Debug("Refused a sibling", "err", err)

@@ -50,12 +50,10 @@ var errNotKept = errors.New("upstream is away, does not stream lists, or does no
 
 // writeFile writes one file, until another should be begun.
 func (l *Lane) writeFile(ctx context.Context) error {
-	build, ok := l.Seeds()
-	if !ok || !l.WatchList() || !l.Cache.HasBookmarks() {
+	if !l.WatchList() || !l.Cache.HasBookmarks() {
 		return errNotKept
 	}
-	siblings := l.lanes.cfg.Siblings
-	identity, err := siblings.Identity(ctx, build)
+	identity, err := l.SeedIdentity(ctx)
 	if err != nil {
 		return errNotKept
 	}
@@ -73,7 +71,7 @@ func (l *Lane) writeFile(ctx context.Context) error {
 		}
 	}}
 	l.lanes.cfg.Flusher.Start(sub, queue)
-	file, err := siblings.Disk.Create(l.Collection.File(), identity)
+	file, err := l.lanes.cfg.Siblings.Disk.Create(l.Collection.File(), identity)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package lane
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -104,16 +106,17 @@ func (l *Lane) Resource() string { return request.ResourceText(l.GVR) }
 // WatchList reports whether upstream is known to serve sendInitialEvents (KEP-3157).
 func (l *Lane) WatchList() bool { return l.reflector.Status().WatchList }
 
-// Seeds reports whether a sibling replica may be filled from the lane: its cache is filled and not
-// known to be wrong, and it has not lost upstream. build is the build of kube-apiserver that wrote
-// what the cache has.
-func (l *Lane) Seeds() (build upstream.Build, ok bool) {
+// SeedIdentity returns what a sibling replica must have in common with this one to be filled from the lane (package
+// seed). It returns an error unless the cache is filled and not known to be wrong, and has not lost upstream.
+func (l *Lane) SeedIdentity(ctx context.Context) (string, error) {
 	up := l.reflector.Status()
-	if up.Build != nil && l.Synced() && l.BrokenFor() < seedsBroken && !up.KnownWrong && !l.outdated.Load() {
-		return *up.Build, true
+	if up.Build == nil || !l.Synced() || l.BrokenFor() >= seedsBroken || up.KnownWrong || l.outdated.Load() {
+		return "", errNoSeed
 	}
-	return build, false
+	return l.lanes.cfg.Siblings.Identity(ctx, *up.Build)
 }
+
+var errNoSeed = errors.New("the lane has nothing for a sibling now")
 
 // seedsBroken is for how long a lane that has lost upstream may still fill siblings.
 const seedsBroken = 10 * time.Second

@@ -73,7 +73,9 @@ func prepare(c *cobra.Command, began *bool) {
 		c.RunE = func(c *cobra.Command, args []string) error {
 			*began = true
 			if c.HasParent() { // serving has stopContext
-				c.SetContext(untilInterrupted())
+				ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+				context.AfterFunc(ctx, stop) // the second ends the process
+				c.SetContext(ctx)
 			}
 			if err := work(c, args); err == nil || c.Context().Err() == nil {
 				return err
@@ -220,13 +222,6 @@ func newConfig(flags *proxy.Flags) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return flags.WriteConfig(c.OutOrStdout()) },
 	}
-}
-
-// untilInterrupted returns a context that ends with the first Ctrl-C.
-func untilInterrupted() context.Context {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second ends the process
-	return ctx
 }
 
 // stopContext returns a context that the first SIGINT or SIGTERM ends. The second ends the process

@@ -73,8 +73,10 @@ func LimitsOf(memory int64) Limits {
 
 // Ledger holds the accounts of all sources.
 type Ledger struct {
-	limits Limits    // immutable
-	told   func(Cut) // called for each cut, if not nil; immutable once used
+	limits Limits // immutable
+	// Told is called for each cut, if not nil, on the goroutine that caused it. It must not wait. It is immutable
+	// once the ledger is used.
+	Told func(Cut)
 
 	mu        sync.Mutex
 	sources   map[Source]*balance // those with an open entry
@@ -117,10 +119,6 @@ type Cut struct {
 	// Short says that memory was short. Otherwise a bound that sources share was reached.
 	Short bool
 }
-
-// Tell makes the ledger call f for each cut, on the goroutine that caused it. f must not wait. Tell
-// is called before the ledger is used.
-func (l *Ledger) Tell(f func(Cut)) { l.told = f }
 
 // Entry is something that one source holds. It is held until Close.
 type Entry struct {
@@ -284,8 +282,8 @@ func (l *Ledger) call(cuts []func(), done Cut) {
 	for _, cut := range cuts {
 		cut()
 	}
-	if len(cuts) > 0 && l.told != nil {
-		l.told(done)
+	if len(cuts) > 0 && l.Told != nil {
+		l.Told(done)
 	}
 }
 

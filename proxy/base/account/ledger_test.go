@@ -65,7 +65,7 @@ func TestRelieve(t *testing.T) {
 		t.Fatal("refused without a bound")
 	}
 	var told []Cut
-	l.Tell(func(c Cut) { told = append(told, c) })
+	l.Told = func(c Cut) { told = append(told, c) }
 	if l.Relieve(100, Passing()...) != 0 {
 		t.Fatal("cut a source that holds little")
 	}

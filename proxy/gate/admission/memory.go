@@ -187,12 +187,12 @@ func (m *Memory) Spent() bool { return m.level.Load() >= int32(memorySpent) }
 // and must not wait for the log.
 func NewLedger(memory int64, log *slog.Logger) *account.Ledger {
 	l, logged := account.New(account.LimitsOf(memory)), rate.Sometimes{Interval: 10 * time.Second}
-	l.Tell(func(c account.Cut) {
+	l.Told = func(c account.Cut) {
 		logged.Do(func() {
 			go log.Warn("Cut what was held for a client", "source", c.Source.Name, "stranger", c.Source.Stranger,
 				"bytes", c.Bytes, "memoryShort", c.Short)
 		})
-	})
+	}
 	return l
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"runtime"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -208,19 +209,14 @@ func (s *Seat) Pieces(parts iter.Seq[[]byte]) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		since := 0
 		for part := range parts {
-			for len(part) > piece {
-				if !yield(part[:piece]) {
+			for p := range slices.Chunk(part, piece) {
+				if !yield(p) {
 					return
 				}
-				part = part[piece:]
-				s.Pause()
-			}
-			if !yield(part) {
-				return
-			}
-			if since += len(part); since >= piece {
-				since = 0
-				s.Pause()
+				if since += len(p); since >= piece {
+					since = 0
+					s.Pause()
+				}
 			}
 		}
 	}

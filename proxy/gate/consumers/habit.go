@@ -3,6 +3,7 @@ package consumers
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -73,13 +74,9 @@ func (c *Consumer) habitLocked(resource string, now time.Time) *recent[habit] {
 	h := c.habits[resource]
 	if h == nil {
 		if len(c.habits) >= mostHabits {
-			least := ""
-			for name, other := range c.habits {
-				if least == "" || other.all.reads() < c.habits[least].all.reads() {
-					least = name
-				}
-			}
-			delete(c.habits, least)
+			delete(c.habits, slices.MinFunc(slices.Collect(maps.Keys(c.habits)), func(a, b string) int {
+				return cmp.Compare(c.habits[a].all.reads(), c.habits[b].all.reads())
+			}))
 		}
 		if c.habits == nil {
 			c.habits = make(map[string]*recent[habit])

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,14 +97,9 @@ func decodeFields(node *yaml.Node, v reflect.Value, place string) error {
 	names, seen := fieldNames(v), make(map[string]bool)
 	for i := 0; i < len(node.Content); i += 2 {
 		key := node.Content[i]
-		at := -1
-		for j, name := range names {
-			if key.Kind == yaml.ScalarNode && key.Value == name {
-				at = j
-			}
-		}
+		at := slices.Index(names, key.Value)
 		switch {
-		case at < 0:
+		case at < 0 || key.Kind != yaml.ScalarNode:
 			return fmt.Errorf("line %d: %s: unknown field %.100q: give %s", key.Line, place, key.Value, strings.Join(names, ", "))
 		case seen[key.Value]:
 			return fmt.Errorf("line %d: %s: %s is given twice", key.Line, place, key.Value)

@@ -90,8 +90,8 @@ func prepare(c *cobra.Command, began *bool) {
 
 // suggest names the flag that was probably meant by an unknown one.
 func suggest(c *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return err
 	}
 	name, _, _ := strings.Cut(cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName()), "=")

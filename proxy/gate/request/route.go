@@ -177,8 +177,7 @@ func (req *Request) parseOptions(query url.Values) bool {
 	}
 	req.AllowWatchBookmarks = BoolParameter(query, "allowWatchBookmarks")
 	if query.Has("sendInitialEvents") {
-		b := BoolParameter(query, "sendInitialEvents")
-		req.SendInitialEvents = &b
+		req.SendInitialEvents = new(BoolParameter(query, "sendInitialEvents"))
 	}
 	req.resourceVersionMatch = query.Get("resourceVersionMatch")
 	req.ContinueToken = query.Get("continue")

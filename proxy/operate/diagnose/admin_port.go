@@ -99,8 +99,7 @@ func (a *adminPort) get(path string, query url.Values) ([]byte, error) {
 			return nil, fmt.Errorf("the server at %s does not speak HTTP without TLS, as watchfan's admin port does: "+
 				"give the URL of --admin-port with --admin", base)
 		}
-		var cause *url.Error
-		if errors.As(err, &cause) {
+		if cause, ok := errors.AsType[*url.Error](err); ok {
 			err = cause.Err // without the URL, which the message below has
 		}
 		return nil, fmt.Errorf("watchfan's admin port does not answer at %s (%w): is watchfan running, and is this its "+

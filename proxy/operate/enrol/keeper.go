@@ -161,9 +161,8 @@ func (k *keeper) write(ctx context.Context, namespace string, data map[string]st
 	if err != nil {
 		return err
 	}
-	force := true
 	written, err := k.client.Resource(ConfigMaps).Namespace(namespace).Patch(ctx, BundleName, types.ApplyPatchType, content,
-		metav1.PatchOptions{FieldManager: "watchfan-keeper", Force: &force})
+		metav1.PatchOptions{FieldManager: "watchfan-keeper", Force: new(true)})
 	if err == nil {
 		err = k.bundles.Add(written) // otherwise a round before its event writes it again
 	}

@@ -37,13 +37,24 @@ const (
 
 // scope is the groups of one namespace, or of all namespaces.
 type scope struct {
-	every       bucket // groups that are asked about every change
-	byAttribute map[attribute]*attributeGroups
-	cost        int // the most that one version of an object can cost: every's, and the maxCost of each attribute
+	every      bucket             // groups that are asked about every change
+	attributes []*attributeGroups // one for each attribute; few, and each change goes over them
+	cost       int                // the most that one version of an object can cost: every's, and the maxCost of each attribute
+}
+
+// of returns the groups that are found by an attribute; nil if there are none.
+func (sc *scope) of(a attribute) *attributeGroups {
+	for _, s := range sc.attributes {
+		if s.attribute == a {
+			return s
+		}
+	}
+	return nil
 }
 
 // attributeGroups is the groups of a scope that are found by the value of one attribute.
 type attributeGroups struct {
+	attribute
 	buckets map[string]*bucket
 	costs   [bits.UintSize + 1]int32 // number of buckets by the length of their cost in bits
 	// lookUp is 1 for a label, because the writer looks each such label up for every change, and
@@ -137,7 +148,7 @@ func (s *attributeGroups) charge(b *bucket, cost int) {
 
 // newAttributeGroups returns those of an attribute, without groups.
 func newAttributeGroups(a attribute) *attributeGroups {
-	s := &attributeGroups{buckets: make(map[string]*bucket)}
+	s := &attributeGroups{attribute: a, buckets: make(map[string]*bucket)}
 	if a.slot == slotLabel {
 		s.lookUp = 1
 	}
@@ -150,7 +161,7 @@ func (x *index) add(g *group) bool {
 	f := g.filter
 	sc := x.scopes[f.namespace]
 	if sc == nil {
-		sc = &scope{byAttribute: make(map[attribute]*attributeGroups)}
+		sc = &scope{}
 	}
 	places := f.places()
 	if f.name == "" && !f.part.whole() {
@@ -181,7 +192,7 @@ func (sc *scope) growth(p place, cost int) (more, present int) {
 	if p.values == nil {
 		return cost, 0
 	}
-	s := sc.byAttribute[p.attribute]
+	s := sc.of(p.attribute)
 	if s == nil {
 		s = newAttributeGroups(p.attribute)
 	}
@@ -201,10 +212,10 @@ func (sc *scope) put(g *group) {
 		sc.cost += g.filter.cost
 		return
 	}
-	s := sc.byAttribute[g.place.attribute]
+	s := sc.of(g.place.attribute)
 	if s == nil {
 		s = newAttributeGroups(g.place.attribute)
-		sc.byAttribute[g.place.attribute] = s
+		sc.attributes = append(sc.attributes, s)
 	}
 	sc.cost -= s.maxCost()
 	for _, v := range g.place.values {
@@ -223,7 +234,7 @@ func (sc *scope) put(g *group) {
 func (x *index) remove(g *group) {
 	sc := x.scopes[g.filter.namespace]
 	sc.take(g)
-	if len(sc.every.groups) == 0 && len(sc.byAttribute) == 0 {
+	if len(sc.every.groups) == 0 && len(sc.attributes) == 0 {
 		delete(x.scopes, g.filter.namespace)
 	}
 }
@@ -234,7 +245,7 @@ func (sc *scope) take(g *group) {
 		sc.cost -= g.filter.cost
 		return
 	}
-	s := sc.byAttribute[g.place.attribute]
+	s := sc.of(g.place.attribute)
 	sc.cost -= s.maxCost()
 	for _, v := range g.place.values {
 		b := s.buckets[v]
@@ -247,7 +258,7 @@ func (sc *scope) take(g *group) {
 	}
 	sc.cost += s.maxCost()
 	if len(s.buckets) == 0 {
-		delete(sc.byAttribute, g.place.attribute)
+		sc.attributes = slices.DeleteFunc(sc.attributes, func(x *attributeGroups) bool { return x == s })
 	}
 }
 
@@ -276,8 +287,8 @@ func (x *index) visit(sc *scope, e *change, f func(*group)) {
 	}
 	x.ask(&sc.every, f)
 	var values [2]string
-	for a, s := range sc.byAttribute {
-		for _, v := range a.appendIn(e, values[:0]) {
+	for _, s := range sc.attributes {
+		for _, v := range s.appendIn(e, values[:0]) {
 			x.ask(s.buckets[v], f)
 		}
 	}

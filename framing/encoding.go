@@ -23,7 +23,8 @@ var encodings = [...]string{JSON: "json", Protobuf: "protobuf", CBOR: "cbor"}
 // String returns the encoding's name, for logs and metrics.
 func (e Encoding) String() string { return encodings[e] }
 
-var mediaTypes = [...]string{JSON: "application/json", Protobuf: "application/vnd.kubernetes.protobuf", CBOR: "application/cbor"}
+var mediaTypes = [...]string{
+	JSON: "application/json", Protobuf: "application/vnd.kubernetes.protobuf", CBOR: "application/cbor"}
 
 // MediaType returns the media type of the encoding.
 func (e Encoding) MediaType() string { return mediaTypes[e] }

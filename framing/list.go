@@ -65,18 +65,6 @@ func listMetaOf(m *metav1.ListMeta) (ListMeta, error) {
 	return ListMeta{ResourceVersion: rv, Continue: m.Continue, RemainingItemCount: *remaining}, nil
 }
 
-// encodable returns the metadata as kube-apiserver's type.
-func (m ListMeta) encodable() *metav1.ListMeta {
-	e := &metav1.ListMeta{ResourceVersion: strconv.FormatUint(m.ResourceVersion, 10), Continue: m.Continue}
-	if m.RemainingItemCount > 0 {
-		e.RemainingItemCount = &m.RemainingItemCount
-	}
-	if m.ShardSelector != "" {
-		e.ShardInfo = &metav1.ShardInfo{Selector: m.ShardSelector}
-	}
-	return e
-}
-
 // ParseListForm takes the form from an empty list that the server sent. It returns an error for a
 // form that it could not reproduce.
 func ParseListForm(e Encoding, body []byte) (f ListForm, meta ListMeta, err error) {
@@ -164,8 +152,18 @@ func (f ListForm) Envelope(m ListMeta, items, itemBytes int) (head, tail []byte)
 		}
 		return head, fmt.Appendf(tail, "\"resourceVersion\":\"%d\"}}\n", m.ResourceVersion)
 	}
-	metadata, _ := json.Marshal(m.encodable()) // strings and a number: they have no error
-	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s`, f.kind, f.apiVersion, metadata)
+	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"`,
+		f.kind, f.apiVersion, m.ResourceVersion)
+	if m.Continue != "" {
+		head = fmt.Appendf(head, `,"continue":%q`, m.Continue)
+	}
+	if m.RemainingItemCount > 0 {
+		head = fmt.Appendf(head, `,"remainingItemCount":%d`, m.RemainingItemCount)
+	}
+	if m.ShardSelector != "" {
+		head = fmt.Appendf(head, `,"shardInfo":{"selector":%q}`, m.ShardSelector)
+	}
+	head = append(head, '}')
 	if f.nullItems && items == 0 {
 		return head, []byte(nullItems)
 	}

@@ -28,6 +28,13 @@ const (
 	tagItem       = tagRaw                           // of any list
 
 	tagMetadata = 1<<3 | byte(protowire.BytesType) // of any object and list
+
+	tagSelfLink            = 1<<3 | byte(protowire.BytesType)  // ListMeta.selfLink
+	tagListResourceVersion = 2<<3 | byte(protowire.BytesType)  // ListMeta.resourceVersion
+	tagContinue            = 3<<3 | byte(protowire.BytesType)  // ListMeta.continue
+	tagRemainingItemCount  = 4<<3 | byte(protowire.VarintType) // ListMeta.remainingItemCount
+	tagShardInfo           = 5<<3 | byte(protowire.BytesType)  // ListMeta.shardInfo
+	tagShardSelector       = 1<<3 | byte(protowire.BytesType)  // ShardInfo.selector
 )
 
 // headerLen is the number of bytes that appendHeader appends.

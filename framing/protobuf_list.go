@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,16 @@ func protobufListMeta(message []byte) (m metav1.ListMeta, err error) {
 
 // protobufEnvelope is Envelope for protobuf, where the length of all items comes before them.
 func (f ListForm) protobufEnvelope(m ListMeta, itemBytes int) (head, tail []byte) {
-	meta, _ := m.encodable().Marshal() // into memory: there is no error
+	meta := appendString(nil, tagSelfLink, "")
+	meta = appendString(meta, tagListResourceVersion, strconv.FormatUint(m.ResourceVersion, 10))
+	meta = appendString(meta, tagContinue, m.Continue)
+	if m.RemainingItemCount > 0 {
+		meta = protowire.AppendVarint(append(meta, tagRemainingItemCount), uint64(m.RemainingItemCount))
+	}
+	if m.ShardSelector != "" {
+		info := appendString(nil, tagShardSelector, m.ShardSelector)
+		meta = append(appendHeader(meta, tagShardInfo, len(info)), info...)
+	}
 	head = append([]byte(magic), protobufTypeMeta(f.apiVersion, f.kind)...)
 	head = appendHeader(head, tagRaw, headerLen(len(meta))+len(meta)+itemBytes)
 	head = appendHeader(head, tagMetadata, len(meta))

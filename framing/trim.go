@@ -329,9 +329,11 @@ func (o *Object) TrimmedFrame(t *Trim, typ EventType) Frame {
 
 // TrimmedLeft is Left for clients of t.
 func (o *Object) TrimmedLeft(t *Trim, rv uint64) Frame {
-	o, splices := o.heldAs(t, new(spliceBuffer)[:0])
-	if len(splices) == 0 {
+	switch o = o.heldFor(t); {
+	case t == nil, t == Lean && o.managedEnd == 0:
 		return o.left(rv)
+	case t.owns():
+		return o.owned(t).Left(rv)
 	}
 	return o.Deleted(rv).TrimmedFrame(t, Deleted)
 }
@@ -359,11 +361,11 @@ func (o *Object) splices(t *Trim, buf []splice) []splice {
 	case t == nil, t == Lean && o.managedEnd == 0:
 		return nil
 	case t == Lean:
-		managed := o.managed()
+		object, managed := o.held(), o.managed()
 		if o.encoding == JSON {
-			managed = withComma(o.Bytes(), managed)
+			managed = withComma(object, managed)
 		}
-		return o.without(buf, o.encoding, o.Bytes(), managed, int(o.metadata))
+		return o.without(buf, o.encoding, object, managed, int(o.metadata))
 	}
 	form := o.as(t, nil)
 	if form.outside {

@@ -41,7 +41,8 @@ type Observer struct {
 	results *results
 	held    held
 	ruling  atomic.Pointer[ruling]
-	late    remember.TTLCache[uint64, struct{}] // clients that kube-apiserver has told more, after a ruling, in the form before
+	// late are clients that kube-apiserver has told more, after a ruling, in the form before.
+	late    remember.TTLCache[uint64, struct{}]
 	seed    maphash.Seed
 	ctx     context.Context
 	running sync.WaitGroup // the observations

@@ -284,7 +284,8 @@ func (r *results) all() Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	report := r.report
-	report.Differences, report.Skipped, report.Lanes = maps.Clone(report.Differences), maps.Clone(report.Skipped), len(r.lanes)
+	report.Differences, report.Skipped = maps.Clone(report.Differences), maps.Clone(report.Skipped)
+	report.Lanes = len(r.lanes)
 	report.Resources, report.Recent = []ResourceReport{}, append([]Difference{}, r.recent...)
 	for _, s := range r.resources {
 		of := *s

@@ -146,7 +146,8 @@ func TestCauses(t *testing.T) {
 			started: before(time.Minute),
 			State:   fanout.State{Phase: fanout.Live},
 			TCP:     &downstream.TCPInfo{WindowBytes: 60_000, SegmentBytes: 1400, SinceSent: 10, SinceAck: 10},
-			Lane:    lane.Health{Resource: "v1/pods", Status: reflector.Status{LastHeard: before(time.Second), LastChange: before(10 * time.Second)}},
+			Lane: lane.Health{Resource: "v1/pods",
+				Status: reflector.Status{LastHeard: before(time.Second), LastChange: before(10 * time.Second)}},
 		}
 		c.change(e)
 		v := e.Verdict(e.Cause())

@@ -227,7 +227,7 @@ func (c *conn) readData(f *wire.DataFrame) error {
 // is not held.
 func (c *conn) countData(f *wire.DataFrame) bool {
 	c.mu.Lock()
-	st := c.streams[f.StreamID]
+	st := c.streams.find(f.StreamID)
 	counts := st != nil && st.body != nil && !st.body.owned && st.body.err == nil
 	c.mu.Unlock()
 	return !counts || st.body.entry.Add(int64(len(f.Data())))
@@ -253,7 +253,7 @@ func (c *conn) dataLocked(f *wire.DataFrame, counted bool) error {
 		return c.refuseLocked(f.StreamID, wire.ErrCodeFlowControl)
 	}
 	c.unread += int64(f.Length) // padding counts for the windows (RFC 9113, section 6.1)
-	st := c.streams[f.StreamID]
+	st := c.streams.find(f.StreamID)
 	if st == nil || st.remoteEnd {
 		c.returnLocked(int(f.Length))
 		return c.strayLocked(f, st)

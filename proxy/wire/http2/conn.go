@@ -71,10 +71,10 @@ type conn struct {
 	encoded bytes.Buffer // what encoder has written
 	header  [frameHeaderLen]byte
 
-	streams map[uint32]*stream // that are open on the wire
-	zombies int                // reset streams whose handler runs
-	waiters int                // goroutines that wait to send
-	ready   []*stream          // have something to send that their windows allow, in the order of turns
+	streams openStreams
+	zombies int       // reset streams whose handler runs
+	waiters int       // goroutines that wait to send
+	ready   []*stream // have something to send that their windows allow, in the order of turns
 	past    pastStreams
 
 	lastID   uint32 // the highest stream of the client so far
@@ -101,7 +101,6 @@ func newConn(s *Server, t *tls.Conn) *conn {
 		server:    s,
 		tls:       t,
 		arrived:   make(chan struct{}),
-		streams:   make(map[uint32]*stream),
 		window:    defaultWindow,
 		receive:   strangersWindow,
 		initial:   defaultWindow,

@@ -59,8 +59,8 @@ func (c *conn) failLocked(err error) {
 		return
 	}
 	c.failed, c.ending = err, ended
-	for _, st := range c.streams {
-		c.dropLocked(st)
+	for len(c.streams) > 0 {
+		c.dropLocked(c.streams[len(c.streams)-1])
 	}
 	c.ready = nil
 	c.stopReading()

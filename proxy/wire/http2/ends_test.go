@@ -215,7 +215,7 @@ func unsentStream() *stream {
 	c := &conn{full: true, server: &Server{}}
 	c.framer = wire.NewFramer(&c.control, nil)
 	st := &stream{conn: c, id: 1}
-	c.streams = map[uint32]*stream{1: st, 3: {conn: c, id: 3}}
+	c.streams = openStreams{st, {conn: c, id: 3}}
 	return st
 }
 

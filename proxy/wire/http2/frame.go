@@ -154,7 +154,7 @@ func (c *conn) badFrame(of wire.FrameType, bad wire.StreamError) error {
 
 // refuseLocked resets a stream because of something that the client has sent on it.
 func (c *conn) refuseLocked(id uint32, code wire.ErrCode) error {
-	if st := c.streams[id]; st != nil {
+	if st := c.streams.find(id); st != nil {
 		c.resetLocked(st, code)
 	} else {
 		c.sendResetLocked(id, code)
@@ -221,7 +221,7 @@ func (c *conn) handleWindowLocked(f *wire.WindowUpdateFrame) error {
 	if c.idle(f.StreamID) {
 		return wire.ConnectionError(wire.ErrCodeProtocol)
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams.find(f.StreamID)
 	if st == nil {
 		return nil // has just ended
 	}
@@ -237,7 +237,7 @@ func (c *conn) handleResetLocked(f *wire.RSTStreamFrame) error {
 	if c.idle(f.StreamID) {
 		return wire.ConnectionError(wire.ErrCodeProtocol)
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams.find(f.StreamID)
 	if st == nil {
 		return nil
 	}

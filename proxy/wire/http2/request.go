@@ -79,7 +79,7 @@ func (c *conn) dropHead() {
 
 // headLocked handles the head that has been decoded.
 func (c *conn) headLocked(id uint32, last, dependsOnItself bool) error {
-	switch st := c.streams[id]; {
+	switch st := c.streams.find(id); {
 	case c.failed != nil:
 		return c.failed // nothing would end a stream that is opened now
 	case id%2 == 0:

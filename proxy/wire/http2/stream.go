@@ -84,7 +84,7 @@ func (c *conn) openLocked(id uint32) *stream {
 	if len(c.streams) == 0 {
 		c.Rest(false)
 	}
-	c.streams[id] = st
+	c.streams = append(c.streams, st)
 	c.working.Add(1)
 	return st
 }
@@ -161,7 +161,7 @@ func (c *conn) sentEndLocked(st *stream) {
 }
 
 func (c *conn) removeLocked(st *stream) {
-	delete(c.streams, st.id)
+	c.streams.remove(st)
 	if len(c.streams) == 0 {
 		c.restLocked()
 	}

@@ -264,8 +264,8 @@ func (a *Authorizer) granted(q Question) bool {
 // confirmable reports whether kube-apiserver is ready. If it does not say so, confirmable waits for as
 // long as kube-apiserver may need.
 func (a *Authorizer) confirmable(ctx context.Context) bool {
-	req := (&http.Request{Method: http.MethodGet, URL: a.server.URL("/readyz", ""), Header: http.Header{}}).WithContext(ctx)
-	resp, err := a.server.DoAs(Identity{Kind: KindOwn}, req)
+	req := &http.Request{Method: http.MethodGet, URL: a.server.URL("/readyz", ""), Header: http.Header{}}
+	resp, err := a.server.DoAs(Identity{Kind: KindOwn}, req.WithContext(ctx))
 	if err != nil {
 		return false
 	}

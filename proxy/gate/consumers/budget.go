@@ -67,7 +67,8 @@ func (r *Register) newBudget(n Name, now time.Time) budget {
 	easy, reads := r.opts.EasyReads, r.opts.NewConsumerReads
 	b := budget{easy: rate.NewLimiter(rate.Limit(easy), burst*easy)}
 	if reads > 0 && now.Sub(r.started) >= learning && n.single() {
-		b.new, b.least, b.reads, b.grown = rate.NewLimiter(rate.Limit(reads), burst*reads), float64(reads), float64(reads), now
+		b.new, b.grown = rate.NewLimiter(rate.Limit(reads), burst*reads), now
+		b.least, b.reads = float64(reads), float64(reads)
 	}
 	return b
 }

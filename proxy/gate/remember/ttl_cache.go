@@ -40,7 +40,8 @@ type answer[K comparable, V any] struct {
 	owner    account.Source
 	size     int         // in bytes
 	used     bool        // Get has returned it
-	timer    *time.Timer // of CallAt; nil for none
+	call     func()      // of CallAt; nil for none
+	timer    *time.Timer // calls it; nil for none
 }
 
 // Get returns an answer that has not expired.
@@ -85,14 +86,28 @@ func (c *TTLCache[K, V]) Used(q K) bool {
 	return known != nil && known.used
 }
 
-// CallAt calls f on a goroutine of its own at a time, unless the answer is forgotten or replaced some time before.
-// Each answer has one call. So no more calls are kept than answers.
+// CallAt calls f on a goroutine of its own at a time, unless the answer is forgotten or replaced
+// before. Each answer has one call. So no more calls are kept than answers.
 func (c *TTLCache[K, V]) CallAt(q K, at time.Time, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.knownLocked(q); known != nil {
-		known.stop()
-		known.timer = time.AfterFunc(time.Until(at), f)
+	known := c.knownLocked(q)
+	if known == nil {
+		return
+	}
+	known.stop()
+	known.call = f
+	known.timer = time.AfterFunc(time.Until(at), func() { c.run(known) })
+}
+
+// run makes the call of an answer, unless the answer was forgotten at this moment.
+func (c *TTLCache[K, V]) run(known *answer[K, V]) {
+	c.mu.Lock()
+	f := known.call
+	known.call = nil
+	c.mu.Unlock()
+	if f != nil {
+		f()
 	}
 }
 
@@ -146,6 +161,7 @@ func (c *TTLCache[K, V]) oldestLocked(owner account.Source, most int) *list.Elem
 func (c *TTLCache[K, V]) forgetLocked(e *list.Element) {
 	known := c.recent.Remove(e).(*answer[K, V])
 	known.stop()
+	known.value = *new(V) // its timer may be kept for a while
 	delete(c.byQuestion, known.question)
 	c.ownLocked(known, -1)
 }
@@ -161,11 +177,12 @@ func (c *TTLCache[K, V]) ownLocked(a *answer[K, V], n int) {
 	}
 }
 
-// stop drops the call, if there is one. Go keeps a quarter more timers than run.
+// stop drops the call, if there is one, and what it needs: Go keeps a stopped timer for a while.
 func (a *answer[K, V]) stop() {
 	if a.timer != nil {
 		a.timer.Stop()
 	}
+	a.call = nil
 }
 
 // Len returns the number of answers, expired ones included.

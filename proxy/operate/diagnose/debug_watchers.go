@@ -99,8 +99,10 @@ func (p *WatchersPage) look(ws []*watchers.Watcher) []watched {
 
 func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 	now := time.Now()
-	all, total := p.watchers.Selected(func(*watchers.Watcher) bool { return true })
-	ws := slices.DeleteFunc(all, func(w *watchers.Watcher) bool { return !q.matches(askerOf(w), now.Sub(w.Started.Time())) })
+	ws, total := p.watchers.Selected(func(*watchers.Watcher) bool { return true })
+	ws = slices.DeleteFunc(ws, func(w *watchers.Watcher) bool {
+		return !q.matches(askerOf(w), now.Sub(w.Started.Time()))
+	})
 	found := slices.DeleteFunc(p.look(ws), func(w watched) bool {
 		st := &w.e.State
 		return st.LagEvents < q.minLagEvents || st.LagBytes < q.minLagBytes ||

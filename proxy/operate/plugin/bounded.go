@@ -27,7 +27,8 @@ func boundedClient(cfg *rest.Config) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: boundedAnswers{transport}, CheckRedirect: exchange.NoRedirect, Timeout: answerTimeout}, nil
+	return &http.Client{Transport: boundedAnswers{transport}, CheckRedirect: exchange.NoRedirect,
+		Timeout: answerTimeout}, nil
 }
 
 // boundedAnswers bounds the answers of a transport.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -400,6 +401,9 @@ func (f *inBubble) ask(target string, w way, watch bool) (*http.Response, func()
 		}
 	}
 	c := f.Send(ask)
+	if c.Response().StatusCode == 0 {
+		return nil, nil, io.ErrUnexpectedEOF
+	}
 	return c.Response(), c.Leave, nil
 }
 

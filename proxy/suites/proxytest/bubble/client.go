@@ -108,7 +108,8 @@ func (c *Client) Read() (*http.Response, string) {
 	return c.resp, string(body)
 }
 
-// Response returns the response, when its head has come.
+// Response returns the response, when its head has come. It has the status 0 if the server has given up the request
+// without an answer.
 func (c *Client) Response() *http.Response {
 	<-c.head
 	return c.resp
@@ -197,6 +198,11 @@ func (c *Client) serve(handle func(*exchange.Exchange)) {
 		written()
 		resp.Detached(&responder{c})
 		release()
+		if !c.Answered() { // a protocol closes the connection, or resets the stream
+			c.begin(new(exchange.Response))
+			c.resp.StatusCode = 0
+			c.stream.end(io.ErrUnexpectedEOF)
+		}
 	default:
 		c.write(resp)
 		written()

@@ -113,8 +113,8 @@ type viewClient struct {
 	known   map[string]held
 	rv      uint64 // of the last that came; 0 if the state has to come first
 	newest  uint64 // of what it has known
-	removed bool   // the last that came was a removal that no event of its resourceVersion explains
-	torn    bool   // its watch has ended behind such a removal, and others may have been lost
+	removed bool   // a removal that no event of its resourceVersion explains has come since the last bookmark
+	torn    bool   // its watch has ended behind such a removal: others may be lost, and a server without the gap repeats it
 	leave   func() // ends its watch
 	left    bool
 	forgets bool // it begins anew
@@ -464,13 +464,14 @@ func (c *viewClient) change(typ string, o tree, rv uint64) {
 	case typ == "MODIFIED" && c.view.Quiet && had && reflect.DeepEqual(now.all, was.all):
 		c.wrong("MODIFIED %s of %d shows nothing new: %v", key, rv, now.form)
 	}
-	c.rv, c.newest, c.removed = rv, rv, false
+	c.rv, c.newest = rv, rv
 	if typ != "DELETED" {
 		c.known[key] = now
 		return
 	}
 	delete(c.known, key)
-	if c.removed = v == nil || v.object != nil && c.has(v.object); c.removed {
+	if v == nil || v.object != nil && c.has(v.object) {
+		c.removed = true
 		c.w.count("removals")
 	}
 }

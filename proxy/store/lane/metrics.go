@@ -45,7 +45,7 @@ var (
 	cacheIndexes = exposition.Describe("gauge", "watchfan_cache_indexes",
 		"Indexes of the cache: labels, fields and names that clients select by, and whose objects are found without a search.")
 	cacheIndexBytes = exposition.Describe("gauge", "watchfan_cache_index_bytes",
-		"Memory for the indexes of the cache, and for results of searches that are kept.")
+		"Memory for the indexes of the cache.")
 	selfChecks = exposition.Describe("counter", "watchfan_lane_self_checks_total",
 		"Comparisons of the cache with kube-apiserver, by result. After result different the collection is listed again.")
 )

@@ -163,10 +163,10 @@ func (ls *Lists) run(ctx context.Context, a *askedList, l *sharedList, user fair
 
 // end ends a list that a user has begun.
 func (ls *Lists) end(a *askedList, l *sharedList, user fairness.Flow) {
-	close(l.donec)
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	a.lists--
 	i := slices.Index(ls.began, user)
 	ls.began = slices.Delete(ls.began, i, i+1)
+	close(l.donec)
 }

@@ -30,7 +30,7 @@ func ParseFlags(args []string) (Options, error) {
 // is called. A request that looks at one of them waits.
 func (s *Server) HoldCaches() (release func()) {
 	var held []*sync.Mutex
-	for _, path := range []string{"Lanes.mu", "Discovery.mu", "Discovery.served.known.mu", "encodings.Answers.known.mu", "crds.mu", "APIs.mu"} {
+	for _, path := range []string{"Lanes.mu", "Discovery.mu", "Discovery.served.mu", "encodings.Answers.known.mu", "crds.mu", "APIs.mu"} {
 		mu := inside[sync.Mutex](s.cached, path)
 		mu.Lock()
 		held = append(held, mu)

@@ -42,11 +42,5 @@ func (a *Answers[K, V]) Get(
 	})
 }
 
-// Forget makes the next Get of a question ask again.
-func (a *Answers[K, V]) Forget(question K) {
-	var none V
-	a.known.Put(question, none, time.Now(), 0)
-}
-
 // End ends the questions under way and waits for them.
 func (a *Answers[K, V]) End() { a.calls.End() }

@@ -54,14 +54,14 @@ var ErrNotFound = errors.New("not found")
 
 // Discovery knows the resources of kube-apiserver. It requests a group version when a client first
 // asks for it, with the proxy's own identity, and never twice at a time. It requests only group
-// versions that are in kube-apiserver's list of API groups. A client may ask for any number that do not
-// exist: one list every missTTL answers for all of them. Its methods may be called from any goroutine.
+// versions that kube-apiserver has; see servedVersions. Its methods may be called from any
+// goroutine.
 type Discovery struct {
 	upstream auth.APIServer
 	log      *slog.Logger
 	calls    remember.Coalescer[schema.GroupVersion, error]
-	served   *Answers[struct{}, map[schema.GroupVersion]bool] // nil if kube-apiserver has not listed its groups
-	asking   semaphore.Semaphore                              // acquired for each request
+	served   servedVersions
+	asking   semaphore.Semaphore // acquired for each request
 
 	mu       sync.Mutex
 	versions map[schema.GroupVersion]*versionInfo
@@ -80,7 +80,7 @@ func NewDiscovery(upstream auth.APIServer, guard *exchange.Guard) *Discovery {
 		upstream: upstream,
 		log:      guard.Log,
 		calls:    remember.Coalescer[schema.GroupVersion, error]{Guard: guard},
-		served:   NewAnswers[struct{}, map[schema.GroupVersion]bool](guard),
+		served:   servedVersions{calls: remember.Coalescer[struct{}, error]{Guard: guard}},
 		asking:   semaphore.New(discoveriesAtOnce),
 		versions: make(map[schema.GroupVersion]*versionInfo),
 	}
@@ -109,47 +109,15 @@ func (d *Discovery) Unclear(gvr schema.GroupVersionResource) bool {
 		_, found := v.resources[gvr.Resource]
 		return v.failing && !found
 	}
-	served, _ := d.served.known.Get(struct{}{})
-	return gv == coreVersion || served == nil
+	return gv == coreVersion || !d.served.listed()
 }
 
 // Forget makes the next Lookup in gv ask again.
 func (d *Discovery) Forget(gv schema.GroupVersion) {
-	d.served.Forget(struct{}{})
+	d.served.doubt()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.versions, gv)
-}
-
-// coreVersion is in no list of groups, and always exists.
-var coreVersion = schema.GroupVersion{Version: "v1"}
-
-// serves reports whether kube-apiserver has the group version. It asks if need be.
-func (d *Discovery) serves(ctx context.Context, gv schema.GroupVersion) bool {
-	if gv == coreVersion {
-		return true
-	}
-	served, _ := d.served.Get(ctx, struct{}{}, discoveryTimeout, d.fetchVersions)
-	return served[gv]
-}
-
-// fetchVersions lists the group versions of kube-apiserver, without the core group's.
-func (d *Discovery) fetchVersions(ctx context.Context) (served map[schema.GroupVersion]bool, believed time.Duration) {
-	var list metav1.APIGroupList
-	err := d.get(ctx, "/apis", &list)
-	switch {
-	case ctx.Err() == context.Canceled: // nobody waits any longer
-		return nil, 0
-	case err != nil || list.Kind != "APIGroupList":
-		return nil, missTTL
-	}
-	served = make(map[schema.GroupVersion]bool)
-	for _, g := range list.Groups {
-		for _, v := range g.Versions {
-			served[schema.GroupVersion{Group: g.Name, Version: v.Version}] = true
-		}
-	}
-	return served, missTTL
 }
 
 // known returns what is known of a resource, and whether that is current.
@@ -358,5 +326,5 @@ var errAnswersAgain = errors.New("kube-apiserver has only just answered")
 // End ends the requests under way and waits for them.
 func (d *Discovery) End() {
 	d.calls.End()
-	d.served.End()
+	d.served.calls.End()
 }

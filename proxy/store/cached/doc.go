@@ -32,7 +32,7 @@
 //   - A list in Tables, if nobody else has just asked for the same.
 //
 // The questions that an allowed client causes are bounded too. kube-apiserver's list of groups is
-// read at most once every two seconds for all groups that do not exist (Discovery in package
+// read at most once every two seconds for all groups that do not exist (servedVersions in package
 // upstream). Only a few requests for discovery and for supported encodings are under way at a time.
 //
 // # The life of a watch

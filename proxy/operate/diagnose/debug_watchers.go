@@ -99,8 +99,9 @@ func (p *WatchersPage) look(ws []*watchers.Watcher) []watched {
 
 func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 	now := time.Now()
-	ws, total := p.watchers.Selected(func(*watchers.Watcher) bool { return true })
-	ws = slices.DeleteFunc(ws, func(w *watchers.Watcher) bool {
+	open := p.watchers.All()
+	total := len(open)
+	ws := slices.DeleteFunc(open, func(w *watchers.Watcher) bool {
 		return !q.matches(askerOf(w), now.Sub(w.Started.Time()))
 	})
 	found := slices.DeleteFunc(p.look(ws), func(w watched) bool {
@@ -123,7 +124,7 @@ func (p *WatchersPage) list(q watchersQuery) *WatcherList {
 
 // one returns the watch that has this id, with its verdict, or nil.
 func (p *WatchersPage) one(id uint64) *WatcherStatus {
-	ws, _ := p.watchers.Selected(func(w *watchers.Watcher) bool { return w.ID == id })
+	ws := slices.DeleteFunc(p.watchers.All(), func(w *watchers.Watcher) bool { return w.ID != id })
 	for _, w := range p.look(ws) {
 		s, v := w.status(), w.e.Verdict(w.why)
 		s.Verdict, s.TCP = &v, w.e.TCP

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,7 +88,7 @@ func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
 	for was, now := range replaced {
 		by[was.Name()] = [2]*view.View{was, now}
 	}
-	open, _ := c.Watchers.Selected(func(w *watchers.Watcher) bool { return by[w.Scope.Value().View][0] != nil })
+	open := slices.DeleteFunc(c.Watchers.All(), func(w *watchers.Watcher) bool { return by[w.Scope.Value().View][0] == nil })
 	for _, w := range open {
 		end, v := w.Lane.Expired(fanout.Expired), by[w.Scope.Value().View]
 		if v[1] != nil && v[0].SameFor(v[1], w.Lane.GVR.GroupResource()) {

@@ -135,18 +135,6 @@ func (ws *Register) All() []*Watcher {
 	return slices.Clone(ws.open)
 }
 
-// Selected returns the watches that match, and the number of all watches.
-func (ws *Register) Selected(match func(*Watcher) bool) (matching []*Watcher, all int) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	for _, w := range ws.open {
-		if match(w) {
-			matching = append(matching, w)
-		}
-	}
-	return matching, len(ws.open)
-}
-
 // Evidence gathers what a verdict is based on. It asks the kernel, which takes 2 µs. l is the watch's
 // lane from before st. So st covers each change that l knows, and a watch that wants every change is
 // never behind l's last one for having been looked at earlier.

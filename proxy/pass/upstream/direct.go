@@ -278,11 +278,15 @@ type socketKey struct{}
 func quick(ctx context.Context, c net.Conn) (net.Conn, error) {
 	tcp := c.(*net.TCPConn)
 	socket, err := downstream.NewSocket(tcp)
+	if err != nil {
+		_ = tcp.Close()
+		return nil, err
+	}
 	s := &socketConn{tcp, socket}
 	if to, ok := ctx.Value(socketKey{}).(**socketConn); ok {
 		*to = s
 	}
-	return s, err
+	return s, nil
 }
 
 // directConn is a connection of HTTP/1.1 that carries one request at a time.

@@ -166,6 +166,15 @@ func (c *TTLCache[K, V]) forgetLocked(e *list.Element) {
 	c.ownLocked(known, -1)
 }
 
+// Clear forgets all answers.
+func (c *TTLCache[K, V]) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for e := c.recent.Front(); e != nil; e = c.recent.Front() {
+		c.forgetLocked(e)
+	}
+}
+
 // ownLocked counts an answer as its owner's, n times.
 func (c *TTLCache[K, V]) ownLocked(a *answer[K, V], n int) {
 	c.bytes += n * a.size

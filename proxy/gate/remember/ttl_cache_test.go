@@ -105,3 +105,20 @@ func TestBytesOfACache(t *testing.T) {
 		t.Error("a long answer is not kept alone")
 	}
 }
+
+// What is cleared is gone at once, and its calls are not made.
+func TestClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := TTLCache[int, string]{MostBytes: 100, Size: func(s string) int { return len(s) }}
+		for i := range 3 {
+			c.PutFor(account.Source{Name: "ann"}, i, "yes", time.Now(), time.Hour)
+			c.CallAt(i, time.Now().Add(time.Minute), func() { t.Errorf("called for %d", i) })
+		}
+		c.Clear()
+		if _, ok := c.Get(1); ok || c.Len() != 0 || c.bytes != 0 || len(c.owned) != 0 {
+			t.Errorf("%d answers are left, of %d bytes", c.Len(), c.bytes)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+	})
+}

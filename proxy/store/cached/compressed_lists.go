@@ -20,8 +20,8 @@ import (
 type compressedLists struct {
 	ledger *account.Ledger // immutable
 
-	mu    sync.Mutex
-	known *remember.TTLCache[listKey, *compressedList] // the latest of each key
+	mu    sync.Mutex                                  // held while a list is looked for and then put
+	known remember.TTLCache[listKey, *compressedList] // the latest of each key
 }
 
 const (
@@ -54,7 +54,7 @@ type compressedList struct {
 
 func newCompressedLists(ledger *account.Ledger) *compressedLists {
 	c := &compressedLists{ledger: ledger}
-	c.forget()
+	c.known.MostBytes, c.known.Size = maxCompressed, func(l *compressedList) int { return l.items.Len() }
 	return c
 }
 
@@ -62,23 +62,21 @@ func newCompressedLists(ledger *account.Ledger) *compressedLists {
 func (c *compressedLists) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known = &remember.TTLCache[listKey, *compressedList]{
-		MostBytes: maxCompressed, Size: func(l *compressedList) int { return l.items.Len() }}
+	c.known.Clear()
 }
 
 // get returns a list if it is of this state; nil for none. It gives up s before it waits for the
 // read that compresses the list.
 func (c *compressedLists) get(s *fairness.Seat, key listKey, state fanout.Identity) *compressedList {
-	c.mu.Lock()
-	l := c.getLocked(key, state)
-	c.mu.Unlock()
+	l := c.latest(key, state)
 	if l == nil || !l.await(s) {
 		return nil
 	}
 	return l
 }
 
-func (c *compressedLists) getLocked(key listKey, state fanout.Identity) *compressedList {
+// latest returns the list of a key if it is of this state, compressed or not; nil for none.
+func (c *compressedLists) latest(key listKey, state fanout.Identity) *compressedList {
 	if l, ok := c.known.Get(key); ok && l.state == state {
 		return l
 	}
@@ -102,7 +100,7 @@ func (c *compressedLists) add(
 	by account.Source, s *fairness.Seat, key listKey, state fanout.Identity, x extent, items exchange.BodySlices,
 ) *compressedList {
 	c.mu.Lock()
-	if l := c.getLocked(key, state); l != nil {
+	if l := c.latest(key, state); l != nil {
 		c.mu.Unlock()
 		if l.await(s) {
 			return l
@@ -138,16 +136,19 @@ func compressed(ledger *account.Ledger, by account.Source, s *fairness.Seat, x e
 	return l
 }
 
-// keep ends the wait of other reads for l, and keeps it for a while, unless it has failed or is too long.
+// keep ends the wait of other reads for l, and keeps it for a while, unless it has failed, is too long, or was
+// forgotten or replaced meanwhile.
 func (c *compressedLists) keep(by account.Source, key listKey, l *compressedList) {
 	close(l.donec)
 	c.mu.Lock()
-	known := c.known
-	c.mu.Unlock()
-	if l.failed || l.items.Len() > maxCompressed {
-		known.Put(key, nil, l.began, 0)
+	defer c.mu.Unlock()
+	if latest, ok := c.known.Peek(key); !ok || latest != l {
 		return
 	}
-	known.PutFor(by, key, l, l.began, compressedFor)
-	known.CallAt(key, l.began.Add(compressedFor), func() { known.Put(key, nil, time.Now(), 0) })
+	if l.failed || l.items.Len() > maxCompressed {
+		c.known.Put(key, nil, l.began, 0)
+		return
+	}
+	c.known.PutFor(by, key, l, l.began, compressedFor)
+	c.known.CallAt(key, l.began.Add(compressedFor), func() { c.known.Put(key, nil, time.Now(), 0) })
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/watchfan/watchfan/bench/load"
 	"github.com/watchfan/watchfan/bench/report"
 	"github.com/watchfan/watchfan/bench/server"
-	"github.com/watchfan/watchfan/proxy/operate/assess"
 )
 
 // runDemo is `bench demo`. It shows one peer under a steady load until Ctrl-C, a line each second.
@@ -153,7 +152,7 @@ func (r *result) latency() string {
 	return "p50 " + ms(0.5) + " ms p99 " + ms(0.99) + " ms"
 }
 
-// summary says what has been used. Behind watchfan, it says what kube-apiserver would have needed.
+// summary says what has been used.
 func (d *demo) summary(r *result) string {
 	var b strings.Builder
 	say := func(label, format string, args ...any) {
@@ -170,19 +169,5 @@ func (d *demo) summary(r *result) string {
 		return b.String()
 	}
 	say("for each delivery", "%s µs of %s", report.Human(1e6*r.CPU[d.peer.Name].Seconds()/float64(r.got.Deliveries)), d.peer.Name)
-	if d.peer != report.Direct {
-		r.writeWithout(&b)
-	}
 	return b.String()
-}
-
-// writeWithout says what kube-apiserver would have needed without watchfan, by the figures of
-// bench/README.md.
-func (r *result) writeWithout(b *strings.Builder) {
-	each, n := assess.DeliveryCPU(), float64(r.got.Deliveries)
-	fmt.Fprintf(b, "Without watchfan, kube-apiserver would have needed about %s s more (%s s to %s s) for these deliveries:\n"+
-		"%s µs for each (%s to %s), by bench/README.md, on 2 cores of an AMD EPYC.\n"+
-		"bin/bench demo --direct measures it on this machine.\n",
-		report.Human(each.Mid*n), report.Human(each.Low*n), report.Human(each.High*n),
-		report.Human(1e6*each.Mid), report.Human(1e6*each.Low), report.Human(1e6*each.High))
 }

@@ -15,12 +15,9 @@ func resyncSection(o *Options) *report.Section {
 		Bench: "Resync",
 		Title: fmt.Sprintf("Clients that all begin a watch of %d pods at once, "+
 			"with initial events and the bookmark that ends them", o.Pods),
-		Note: fmt.Sprintf("With fewer clients than %d (see the column), CPU-s for %d is in proportion. "+
-			"That flatters a server that would slow down with more.", resyncScale, resyncScale),
 		Columns: []report.Column{
 			report.Col("CPU ms/client", "cpu-ns/client", 1e-6), report.Col("all servers", "all-cpu-ns/client", 1e-6),
 			report.Col("MB/client", "B/client", 1e-6), report.Col("clients", "clients", 1), report.Col("wall s", "wall-ns", 1e-9),
-			report.Col(fmt.Sprintf("CPU-s for %d", resyncScale), "scaled-cpu-s", 1),
 			report.Col("MB/s", "MB/s", 1), report.Col("RSS MiB", "RSS-B", 1.0/(1<<20)),
 		},
 		Costs: 3,
@@ -64,15 +61,11 @@ func (p *program) measureResync(ctx context.Context, st *server.Stage, n int, gz
 		return nil, "", err
 	}
 	m, err := joined(ctx, st, crowd, n, "client")
-	if err != nil {
-		return nil, "", err
-	}
 	remark := ""
 	if gzip && !crowd.Compressed.Load() {
 		remark = "answered without compression"
 	}
-	all, _ := report.Find(m, "all-cpu-ns/client")
-	return append(m, report.M("scaled-cpu-s", all/1e9*float64(resyncScale))), remark, nil
+	return m, remark, err
 }
 
 // joined lets n clients ask for their initial events at once, and returns the figures for each, by a name

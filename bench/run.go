@@ -43,7 +43,6 @@ type Options struct {
 const (
 	stalledClients = 1000           // of the part stalled, all in all
 	nodesRate      = load.Rate(300) // status updates, each for one of the nodes
-	resyncScale    = 5000           // clients to which the CPU time of the part resync is scaled
 )
 
 // newOptions returns the defaults.
@@ -67,7 +66,7 @@ func (o *Options) full(string) error {
 	if room := load.RoomFor(); room < o.Clients[0] {
 		o.Clients[0] = room / 1000 * 1000
 	}
-	o.ResyncClients, o.ResyncDirect = resyncScale, 50
+	o.ResyncClients, o.ResyncDirect = 5000, 50
 	return nil
 }
 

@@ -203,10 +203,8 @@ func (r *result) metrics(deliverer string) (m []report.Metric) {
 			report.M(report.UnitPerCore, n/r.CPU[deliverer].Seconds()),
 			report.M(report.UnitDeliveries, n/seconds),
 			report.Q(report.UnitP50, &r.got.Latency, 0.50),
-			report.Q("p90-ns", &r.got.Latency, 0.90),
 			report.Q(report.UnitP99, &r.got.Latency, 0.99),
 			report.Q(report.UnitP999, &r.got.Latency, 0.999),
-			report.Q("p99.99-ns", &r.got.Latency, 0.9999),
 			report.M("early-%", 100*float64(r.got.Early)/n),
 			report.M(report.UnitBytes, float64(r.got.Bytes)/n),
 			report.M("RSS-B", float64(r.RSS[deliverer])))

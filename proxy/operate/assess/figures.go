@@ -56,10 +56,6 @@ var (
 	reviewCost = Range{0.68e-3, 0.75e-3, 0.85e-3}
 )
 
-// DeliveryCPU returns the CPU time that kube-apiserver takes for an event to one of its watches, in
-// seconds.
-func DeliveryCPU() Range { return deliveryCost.apiserver }
-
 // cost is what one thing costs each of the two servers.
 type cost struct{ apiserver, watchfan Range }
 

@@ -11,19 +11,24 @@ import (
 	"github.com/watchfan/watchfan/proxy/base/semaphore"
 )
 
-// mostDials is how many connections a transport opens at a time whose dials are bounded, and mostDialsWaiting how
-// many more wait for that. A dial takes milliseconds, and up to 15 s while kube-apiserver does not answer.
-const mostDials, mostDialsWaiting = 128, 1024
+const (
+	// mostDials is how many connections a transport opens at a time whose dials are bounded. A dial takes
+	// milliseconds, and up to 15 s while kube-apiserver does not answer.
+	mostDials = 128
+	// mostStrangersDials and mostClientsDials are how many more dials wait for that. Clients' requests share
+	// connections of HTTP/2: those that come at once while there is none wait for the first.
+	mostStrangersDials, mostClientsDials = 1024, 8 << 10
+)
 
 var errDials = errors.New("too many connections are being opened")
 
-// boundDials bounds the dials of a transport. net/http goes on with a dial whose request has ended, so clients that
+// boundDials bounds the dials of a transport, and those that wait. net/http goes on with a dial whose request has ended, so clients that
 // come and go would otherwise have any number of them under way. Those beyond the bounds fail.
-func boundDials(t *http.Transport) {
+func boundDials(t *http.Transport, mostWaiting int32) {
 	dial, free, waiting := t.DialContext, semaphore.New(mostDials), new(atomic.Int32)
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		defer waiting.Add(-1)
-		if waiting.Add(1) > mostDialsWaiting {
+		if waiting.Add(1) > mostWaiting {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errDials}
 		}
 		if err := free.Acquire(ctx); err != nil {

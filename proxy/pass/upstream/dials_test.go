@@ -16,9 +16,14 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 )
 
-// Strangers that come and go while kube-apiserver answers no handshake have a bounded number of dials, which end by
-// themselves. Then a stranger's request dials again.
-func TestDialsOfStrangers(t *testing.T) {
+// Clients that come and go while kube-apiserver answers no handshake have a bounded number of dials, which end by
+// themselves. Then a client's request dials again.
+func TestDials(t *testing.T) {
+	t.Run("strangers", func(t *testing.T) { dialsAreBounded(t, true, mostStrangersDials) })
+	t.Run("clients", func(t *testing.T) { dialsAreBounded(t, false, mostClientsDials) })
+}
+
+func dialsAreBounded(t *testing.T, strangers bool, mostWaiting int) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var dials struct{ open, most, all int }
@@ -55,14 +60,14 @@ func TestDialsOfStrangers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			resp, err := u.Pass(auth.Identity{Kind: auth.KindToken, Token: "unknown"}, true, req)
+			resp, err := u.Pass(auth.Identity{Kind: auth.KindToken, Token: "some"}, strangers, req)
 			if err == nil {
 				resp.Body.Close()
 			}
 			return err
 		}
 		var asking sync.WaitGroup
-		for range 3 * mostDialsWaiting {
+		for range 3 * mostWaiting {
 			asking.Go(func() { _ = ask(time.Millisecond) })
 		}
 		asking.Wait()
@@ -73,11 +78,11 @@ func TestDialsOfStrangers(t *testing.T) {
 			t.Errorf("got %v, want %v", err, errDials)
 		}
 		time.Sleep(time.Hour)
-		if open, _, all := counted(); open != 0 || all != mostDials+mostDialsWaiting {
-			t.Errorf("%d dials are open, of %d, want %d", open, all, mostDials+mostDialsWaiting)
+		if open, _, all := counted(); open != 0 || all != mostDials+mostWaiting {
+			t.Errorf("%d dials are open, of %d, want %d", open, all, mostDials+mostWaiting)
 		}
 		err = ask(time.Hour)
-		if _, _, all := counted(); err == nil || errors.Is(err, errDials) || all != mostDials+mostDialsWaiting+1 {
+		if _, _, all := counted(); err == nil || errors.Is(err, errDials) || all != mostDials+mostWaiting+1 {
 			t.Errorf("got %v from dial %d", err, all)
 		}
 	})

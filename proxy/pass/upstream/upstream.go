@@ -158,6 +158,7 @@ const (
 // forClients configures a transport that clients share.
 func forClients(t *http.Transport) {
 	t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: Window}
+	boundDials(t, mostClientsDials)
 }
 
 // forStrangers configures the transport for strangers.
@@ -165,7 +166,7 @@ func forStrangers(t *http.Transport) {
 	t.ExpectContinueTimeout = continueWait
 	t.IdleConnTimeout = strangersIdle
 	t.MaxIdleConnsPerHost = mostStrangersIdle
-	boundDials(t)
+	boundDials(t, mostStrangersDials)
 	if t.TLSClientConfig != nil {
 		t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	}

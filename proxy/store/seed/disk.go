@@ -162,9 +162,12 @@ func (d *Disk) Create(lane, identity string) (*DiskFile, error) {
 // Size is the number of bytes that have been flushed.
 func (f *DiskFile) Size() int64 { return f.chunks.size }
 
-// Publish puts the file in the place of the one before.
+// Publish puts the file in the place of the one before, if all of it has been written.
 func (f *DiskFile) Publish() error {
-	return errors.Join(f.Flush(), os.Rename(f.name+".new", f.name))
+	if err := f.Flush(); err != nil {
+		return err
+	}
+	return os.Rename(f.name+".new", f.name)
 }
 
 // Close flushes and closes the file. One that has not been published is removed.

@@ -54,7 +54,7 @@ func check(ctx context.Context, opts *proxy.Options, stdout, stderr io.Writer) e
 		fmt.Fprintf(stdout, "acts as: %s\n", cmp.Or(request.ShownLines(strings.Join(c.ActsAs, "\n         ")), "itself alone"))
 		return nil
 	}
-	fmt.Fprintln(stderr, request.ShownLines(err.Error()))
+	fmt.Fprintln(stderr, request.ShownError(err))
 	switch {
 	case errors.Is(err, upstream.ErrNoCluster):
 		return clusterNotNamed

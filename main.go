@@ -60,7 +60,7 @@ func run(root *cobra.Command, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	case began:
-		fmt.Fprintln(os.Stderr, request.ShownLines(err.Error())) // it may have a server's words
+		fmt.Fprintln(os.Stderr, request.ShownError(err))
 		return 1
 	}
 	fmt.Fprintf(os.Stderr, "%v\nsee %s --help\n", err, c.CommandPath())

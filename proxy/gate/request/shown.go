@@ -2,16 +2,26 @@ package request
 
 import "strings"
 
-// maxShown is the most that is shown of a client's user agent, of its name and of each selector, in
-// bytes.
-const maxShown = 256
+const (
+	// maxShown is the most that is shown of a client's user agent, of its name and of each selector, in
+	// bytes.
+	maxShown = 256
+	// maxShownError is the same of an error.
+	maxShownError = 16 << 10
+)
 
 // Shown returns s as one line that is safe for a terminal, of at most maxShown bytes.
-func Shown(s string) string {
-	if len(s) > maxShown {
-		s = s[:maxShown-len("…")] + "…"
+func Shown(s string) string { return safe(cut(s, maxShown), "") }
+
+// ShownError returns an error, which may have a server's words, as lines that are safe for a terminal, of at
+// most maxShownError bytes.
+func ShownError(err error) string { return ShownLines(cut(err.Error(), maxShownError)) }
+
+func cut(s string, most int) string {
+	if len(s) > most {
+		s = s[:most-len("…")] + "…"
 	}
-	return safe(s, "")
+	return s
 }
 
 // ShownLines returns s as lines, with tabs, that are safe for a terminal.

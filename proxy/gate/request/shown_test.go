@@ -1,6 +1,7 @@
 package request
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -16,6 +17,18 @@ func TestShown(t *testing.T) {
 	} {
 		if got := Shown(in); got != want {
 			t.Errorf("Shown(%.20q…) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// An error has its lines, and ends somewhere.
+func TestShownError(t *testing.T) {
+	for in, want := range map[string]string{
+		"no\nanswer\x1b[2J":         "no\nanswer\ufffd[2J",
+		strings.Repeat("x", 64<<20): strings.Repeat("x", maxShownError-len("…")) + "…",
+	} {
+		if got := ShownError(errors.New(in)); got != want {
+			t.Errorf("got %.20q of %d bytes, want %.20q of %d", got, len(got), want, len(want))
 		}
 	}
 }

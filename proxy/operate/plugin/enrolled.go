@@ -43,7 +43,7 @@ func (c *command) newEnrolled() *cobra.Command {
 			}
 			u, err := c.use(cmd.Context(), cfg, client)
 			if err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "watches are unknown: %s\n", request.ShownLines(err.Error()))
+				fmt.Fprintf(cmd.ErrOrStderr(), "watches are unknown: %s\n", request.ShownError(err))
 			}
 			return writeEnrolled(cmd.OutOrStdout(), workloads, u, time.Now())
 		},

@@ -106,6 +106,7 @@ type Cache struct {
 	epoch       uint64                   // number of calls of Replace and Reset
 	latestProof Proof                    // the proof with the latest AsOf that a client has seen
 	shownProofs []Proof                  // the latest proofs of snapshots with a resourceVersion ahead of progress
+	shown       uint64                   // the latest resourceVersion ahead of progress that a client has seen
 	closed      *Ending
 
 	// See type secondaryIndex. The others have locks of their own.
@@ -383,6 +384,7 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 		c.bytes += int64(o.Size())
 	}
 	c.history.reset(rv)
+	c.shown = 0
 	c.progress.Store(rv)
 	c.told.Store(int64(MonotonicNow()))
 	c.notifyLocked()

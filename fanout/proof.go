@@ -33,6 +33,7 @@ func (c *Cache) SnapshotProved(p Proof) (Snapshot, error) {
 	s := c.snapshotLocked()
 	if p.AsOf > progress {
 		s.ResourceVersion = p.AsOf
+		c.shown = max(c.shown, p.AsOf)
 		if !p.Part {
 			c.noteShownLocked(p)
 			c.noteProofLocked(p)
@@ -85,6 +86,7 @@ func (c *Cache) noteProofLocked(p Proof) {
 // resourceVersion, or with a proof. A relist in between ends it, unless the proof is of the whole, and
 // says how the list's differences relate to its start.
 func (c *Cache) noteAheadLocked(s *Subscription, r Request) {
+	c.shown = max(c.shown, r.Proof.AsOf)
 	if r.Start == FromVersion || r.Proof.Part {
 		c.ahead[s] = 0
 		return

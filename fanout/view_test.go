@@ -421,3 +421,32 @@ func (v *viewer) check(t *testing.T) {
 		v.rv, v.beginning = 0, false
 	}
 }
+
+// A client that has been shown a state in which a view had other namespaces can't resume from it, however new
+// it is: the lane of namespaces may be behind, and a proof ahead of the cache.
+func TestNamespacesShown(t *testing.T) {
+	team, _ := labels.Parse("team=a")
+	a, b := labels.Set{"team": "a"}, labels.Set{"team": "b"}
+	for name, ahead := range map[string]uint64{"at progress": 0, "ahead of it": 10} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, roomy)
+			w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: map[string]labels.Set{"a": b}}, ended)
+			at := w.put(named("x"))
+			f := everything(t).filter(t).In(nil, w.cache.Namespaces(team))
+			s, err := w.cache.SnapshotProved(fanout.Proof{Epoch: w.cache.Epoch(), At: at, AsOf: at + ahead})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Ascend(f, "", func(o *framing.Object) bool { t.Errorf("has %s", o.Key); return true })
+			w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: map[string]labels.Set{"a": a}, Since: at - 1}, ended)
+			want := fanout.Request{Filter: f, Start: fanout.FromVersion, ResourceVersion: s.ResourceVersion, Timeout: time.Hour}
+			if _, err := w.cache.Subscribe(want); !errors.Is(err, fanout.ErrOutdated) {
+				t.Errorf("without x, as of %d: %v", s.ResourceVersion, err)
+			}
+			want.ResourceVersion++
+			if _, err := w.cache.Subscribe(want); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

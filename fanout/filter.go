@@ -101,8 +101,14 @@ func NewFilter(namespace string, ls labels.Selector, fs fields.Selector, fieldLa
 // nothingKey is the key of filters that select nothing.
 const nothingKey = "nothing"
 
-// Key is the same for filters that mean the same.
-func (f *Filter) Key() string { return f.key }
+// Key is the same for filters that mean the same now. It changes when the namespaces of a view do: a read
+// may have waited since its filter was made, and what was found before then is not for it.
+func (f *Filter) Key() string {
+	if f.namespaces == nil {
+		return f.key
+	}
+	return fmt.Sprintf("%s %d", f.key, f.namespaces.selected.Load().version)
+}
 
 // canonicalFields returns the filter's key without its labels. Values come from clients and may
 // contain any byte, so each part is quoted.

@@ -28,9 +28,6 @@ func (f *Filter) In(form *framing.Trim, namespaces *Namespaces) *Filter {
 	in.view = view{form, namespaces}
 	in.fixed = in.fixed && !form.Selects() && !form.Quiet() && namespaces == nil
 	in.key += fmt.Sprintf(" view %p %p", form, namespaces)
-	if namespaces != nil { // what was found before they changed is of another filter
-		in.key += fmt.Sprintf(" %d", namespaces.selected.Load().version)
-	}
 	in.cost++
 	in.size = in.sizeOf()
 	return &in

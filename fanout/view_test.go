@@ -294,6 +294,11 @@ func TestNamespacesKey(t *testing.T) {
 	if same != first || other == first {
 		t.Errorf("keys are %q, %q, %q", first, same, other)
 	}
+	f := everything(t).filter(t).In(nil, w.cache.Namespaces(team)) // of a read that waits for a proof
+	first, other = f.Key(), key(map[string]labels.Set{"x": a, "y": b})
+	if f.Key() != other || other == first {
+		t.Errorf("keys are %q and then %q, and of another filter %q", first, f.Key(), other)
+	}
 }
 
 // What the forms of objects take is counted while the snapshot or the history has the objects, once for all

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -46,6 +47,7 @@ func (v *view) Outdated(rv uint64) bool {
 type Namespaces struct {
 	selector labels.Selector
 	selected atomic.Pointer[selected]
+	asked    MonotonicTime // when a filter last asked for them; guarded by the cache's mutex
 }
 
 // selected are the namespaces that a selector selects. It is immutable.
@@ -103,8 +105,13 @@ type spaces struct {
 	bySelector map[string]*Namespaces // that filters use
 }
 
-// mostSelectors bounds the selectors that are kept although no filter uses them.
-const mostSelectors = 64
+const (
+	// mostSelectors bounds the selectors that are kept although no subscription uses them.
+	mostSelectors = 64
+	// keepSelectorFor is how long others are kept too. A read may still wait that has asked for one, and
+	// a client may resume from what it has been shown.
+	keepSelectorFor = 10 * time.Minute
+)
 
 // Namespaces returns the namespaces that a selector selects; nil for a nil selector. The cache keeps
 // them up to date. It has been told of the namespaces ([Cache.SetNamespaces]).
@@ -121,6 +128,7 @@ func (c *Cache) Namespaces(selector labels.Selector) *Namespaces {
 		n.selected.Store(&selected{has: n.choose(c.spaces.known.ByName, nil), since: c.spaces.known.Since})
 		c.spaces.bySelector[key] = n
 	}
+	n.asked = MonotonicNow()
 	return n
 }
 
@@ -147,12 +155,13 @@ func (c *Cache) SetNamespaces(known *NamespaceLabels, ending Ending) {
 		return
 	}
 	c.spaces.known = known
-	used := make(map[*Namespaces]bool)
+	used, now := make(map[*Namespaces]bool), MonotonicNow()
 	for _, g := range c.groups {
 		used[g.filter.namespaces] = true
 	}
 	for key, n := range c.spaces.bySelector {
-		if !used[n] && len(c.spaces.bySelector) > mostSelectors {
+		unused := !used[n] && now-n.asked >= MonotonicTime(keepSelectorFor)
+		if unused && len(c.spaces.bySelector) > mostSelectors {
 			delete(c.spaces.bySelector, key)
 		} else if c.moveLocked(n) {
 			c.endLocked(ending, func(g *group) bool { return g.filter.namespaces == n })

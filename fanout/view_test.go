@@ -2,6 +2,7 @@ package fanout_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"regexp"
@@ -453,5 +454,34 @@ func TestNamespacesShown(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Many selections of namespaces are kept although no subscription uses them yet: a read may still wait.
+func TestNamespacesKept(t *testing.T) {
+	w := newWorld(t, roomy)
+	tell := func(team string, since uint64) {
+		w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: map[string]labels.Set{"a": {"team": team}}, Since: since}, ended)
+	}
+	tell("b", 0)
+	w.put(named("x"))
+	var filters []*fanout.Filter
+	for i := range 100 {
+		selector, _ := labels.Parse(fmt.Sprintf("team=a,n!=%d", i))
+		filters = append(filters, everything(t).filter(t).In(nil, w.cache.Namespaces(selector)))
+	}
+	tell("c", 0) // they select as before
+	for _, f := range filters {
+		sub, err := w.cache.Subscribe(fanout.Request{Filter: f, Start: fanout.FromNow, Timeout: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Cancel()
+	}
+	tell("a", 0)
+	for i, f := range filters {
+		if o, _ := w.cache.Snapshot().Get("a/x"); !f.Match(o) {
+			t.Fatalf("filter %d does not know", i)
+		}
 	}
 }

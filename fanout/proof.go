@@ -55,6 +55,16 @@ func (c *Cache) SnapshotShown() Snapshot {
 	return s
 }
 
+// Shown returns up to which resourceVersion clients may have been told of the collection: progress, or what a
+// proof says.
+func (c *Cache) Shown() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shownLocked()
+}
+
+func (c *Cache) shownLocked() uint64 { return max(c.Progress(), c.shown) }
+
 // shownAheadLocked reports whether a client has been shown the cache as it is now as the state at
 // latestProof.AsOf, which is ahead of progress.
 func (c *Cache) shownAheadLocked() bool {

@@ -187,7 +187,7 @@ func (c *Cache) moveLocked(n *Namespaces) (moved bool) {
 		if c.inhabitedLocked(name) {
 			// What clients have been shown up to now had other objects. They may list and watch from the same
 			// resourceVersion in vain until there is a later one, which a proof soon is.
-			now.since, moved = max(now.since, c.spaces.known.Since, c.Progress()+1, c.shown+1), true
+			now.since, moved = max(now.since, c.spaces.known.Since, c.shownLocked()+1), true
 		}
 	}
 	if !maps.Equal(before.has, now.has) {

@@ -238,6 +238,33 @@ func TestViewsByNamespace(t *testing.T) {
 	})
 }
 
+// Who has been shown a state ahead of the cache's own resourceVersion, as a proof says, has to list too when
+// its view changes.
+func TestViewsByNamespaceAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		namespaces.Put("", "shop", "")
+		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
+			o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}}
+		})
+		p.CMs.Put("ns", "b", "done")
+		p.Send(as("shop", bubble.AnyState)).Watch().Want("ADDED ns/b 102", "END 102")
+		namespaces.Put("", "other", "") // 103
+		resp, body := p.Send(as("shop", bubble.CMs)).Read()
+		if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"resourceVersion":"103"`) || !strings.Contains(body, `"done"`) {
+			t.Fatalf("%s %s", resp.Status, body)
+		}
+		namespaces.Put("", "shop", "", view.Label, "undone")
+		synctest.Wait()
+		w := p.Send(as("shop", bubble.Since, 103)).Watch()
+		synctest.Wait()
+		if e := w.Events(); len(e) != 1 || e[0].Type != "ERROR" {
+			t.Errorf("got %v, want 410", w.Strings())
+		}
+	})
+}
+
 // A server that can't follow namespaces says so, and serves.
 func TestViewsByNamespaceUnknown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {

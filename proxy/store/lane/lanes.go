@@ -388,12 +388,12 @@ func (l *Lane) setNamespaces(known *fanout.NamespaceLabels) {
 	}
 }
 
-// Progress returns the latest resourceVersion that lanes have of each resource.
+// Progress returns up to which resourceVersion lanes may have told clients of each resource.
 func (ls *Lanes) Progress() map[schema.GroupResource]uint64 {
 	progress := make(map[schema.GroupResource]uint64)
 	for _, l := range ls.all() {
 		of := l.GVR.GroupResource()
-		progress[of] = max(progress[of], l.Cache.Progress())
+		progress[of] = max(progress[of], l.Cache.Shown())
 	}
 	return progress
 }

@@ -11,9 +11,10 @@ type batch struct {
 	oldest MonotonicTime // change.Received of the first live frame; 0 for none
 
 	// run is the part of the prelude that has not been compressed and added yet. runBytes is its
-	// size.
+	// size. runAlone says that it has frames that were made for this client.
 	run      []framing.Frame
 	runBytes int
+	runAlone bool
 }
 
 const (
@@ -67,9 +68,9 @@ func (s *Subscription) add(b *batch, f framing.Frame) {
 	b.addChunk(c, 1)
 }
 
-// addRun adds a frame of the prelude. With gzip, the frame may wait for the others of its run: see
-// endRun.
-func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
+// addRun adds a frame of the prelude, of object o. With gzip, the frame may wait for the others of its run:
+// see endRun.
+func (s *Subscription) addRun(b *batch, f framing.Frame, o *framing.Object) {
 	f, own := s.opened(f)
 	if own {
 		s.add(b, f)
@@ -81,7 +82,8 @@ func (s *Subscription) addRun(b *batch, f framing.Frame, rv uint64) {
 	}
 	b.run = append(b.run, f)
 	b.runBytes += f.Len()
-	if endsCompressedRun(b.runBytes, rv) {
+	b.runAlone = b.runAlone || o.Packed() && s.group.variant.Trim != framing.Lean
+	if endsCompressedRun(b.runBytes, o.ResourceVersion) {
 		s.endRun(b)
 	}
 }
@@ -90,9 +92,14 @@ func (s *Subscription) endRun(b *batch) {
 	if len(b.run) == 0 {
 		return
 	}
-	c := s.group.cache.flusher.runs.get(b.run)
+	var c framing.GzipChunk
+	if flusher := s.group.cache.flusher; b.runAlone { // nobody else has these frames
+		c = flusher.metrics.compress(framing.Frame{}, b.run...)
+	} else {
+		c = flusher.runs.get(b.run)
+	}
 	s.gzip.add(s.cursor, c)
 	b.addChunk(c, len(b.run))
 	clear(b.run)
-	b.run, b.runBytes = b.run[:0], 0
+	b.run, b.runBytes, b.runAlone = b.run[:0], 0, false
 }

@@ -174,6 +174,16 @@ func NewRuns() *Runs {
 func (r *Runs) Get(frames ...framing.Frame) framing.GzipChunk { return r.get(frames) }
 func (r *Runs) Bytes() int                                    { return r.bytes }
 
+// RunsKept returns how many compressed runs are kept.
+func (f *Flusher) RunsKept() (n int) {
+	f.runs.mu.Lock()
+	defer f.runs.mu.Unlock()
+	for _, same := range f.runs.byFirst {
+		n += len(same)
+	}
+	return n
+}
+
 // attributeOf returns the name, the first field of the tests, or a label.
 func attributeOf(key string) attribute {
 	switch key {

@@ -78,3 +78,39 @@ func TestPacking(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// What is compressed for one client alone, because its objects were packed, is not kept for others.
+func TestPackedRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, flusher := fanout.NewIndexer(), newFlusher(2)
+		w := newWorldWith(t, roomy, flusher, x)
+		var listed []*framing.Object
+		for i := range 300 {
+			o := managedThing(fmt.Sprintf("x%04d", i))
+			listed = append(listed, object(o.at(w.rv+1)))
+		}
+		w.rv++
+		w.cache.Reset(listed, w.rv, fanout.Ending{Reason: fanout.Gone})
+		lean, _ := w.client(everything(t), fanout.Request{Variant: fanout.Lean})
+		time.Sleep(fanout.PackAfter)
+		x.Pack(time.Now())
+		for range 3 {
+			w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Gzip: true})
+			synctest.Wait()
+		}
+		if n := flusher.RunsKept(); n != 0 {
+			t.Errorf("%d runs are kept of packed objects", n)
+		}
+		x.Pack(time.Now())
+		for range 3 {
+			w.client(everything(t), fanout.Request{Start: fanout.FromSnapshot, Gzip: true})
+			synctest.Wait()
+		}
+		if n := flusher.RunsKept(); n != 1 {
+			t.Errorf("%d runs are kept of whole objects", n)
+		}
+		lean.End(fanout.Ending{Reason: fanout.Gone})
+		w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
+		synctest.Wait()
+	})
+}

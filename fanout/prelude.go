@@ -36,7 +36,7 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 		budget.spend(s.group.filter.cost)
 		p.after = o.Key
 		if selected {
-			s.addRun(b, o.TrimmedFrame(s.group.variant.Trim, framing.Added), o.ResourceVersion)
+			s.addRun(b, o.TrimmedFrame(s.group.variant.Trim, framing.Added), o)
 		}
 		return true
 	})
@@ -76,7 +76,7 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			s.prelude.from = e.ResourceVersion
 			looked++
 			if f, ok, _ := e.frameFor(s.group.filter, s.group.variant.Trim); ok {
-				s.addRun(b, f, e.Object.ResourceVersion)
+				s.addRun(b, f, e.Object)
 				s.startVersion = e.sentVersion()
 			} else {
 				missed++

@@ -125,6 +125,7 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 	if err != nil {
 		return fmt.Errorf("list %s: %w", r.Collection, err)
 	}
+	r.breaker.lists.Store(false)
 	relisted := r.filled
 	r.relist, r.filled, r.compared = false, true, time.Now()
 	r.health.note(func(s *Status) { s.Build, s.KnownWrong = new(r.build), false })

@@ -199,6 +199,7 @@ func (r *Reflector) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.breaker.cancel.Store(&cancel)
+	defer r.breaker.lists.Store(false)
 	if err := r.Collection.learn(ctx); err != nil {
 		return err
 	}
@@ -216,6 +217,7 @@ func (r *Reflector) follow(ctx context.Context) error {
 	if followed, err := r.followSeed(ctx); followed {
 		return err
 	}
+	r.breaker.lists.Store(true)
 	r.Filling.InLine(true)
 	listed, err := r.source.turn(ctx)
 	r.Filling.InLine(false)

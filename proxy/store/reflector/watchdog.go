@@ -119,6 +119,7 @@ type breaker struct {
 	cancel atomic.Pointer[context.CancelFunc] // ends the attempt that is under way; nil before the first
 	last   *rate.Limiter                      // of BreakWatch
 	relist atomic.Bool                        // the collection must be listed again
+	lists  atomic.Bool                        // the attempt lists the collection, or waits for its turn to
 }
 
 // breakInterval is the least time between two watches that are broken: upstream may just be slow.
@@ -126,10 +127,11 @@ const breakInterval = 30 * time.Second
 
 // BreakWatch breaks the upstream watch. The next one begins at the same resourceVersion. It is for
 // a watch that may hang: another request has shown that upstream has changes that this watch did
-// not bring in time. It may be called from any goroutine.
+// not bring in time. A list goes on: it would only begin anew, and has a watchdog of its own. It may be
+// called from any goroutine.
 func (r *Reflector) BreakWatch() {
 	cancel := r.breaker.cancel.Load()
-	if cancel == nil || !r.breaker.last.Allow() {
+	if cancel == nil || r.breaker.lists.Load() || !r.breaker.last.Allow() {
 		return
 	}
 	r.Log.Warn("Broke an upstream watch that does not bring what upstream has", "resourceVersion", r.Cache.Progress())

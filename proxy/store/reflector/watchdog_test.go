@@ -114,3 +114,26 @@ func TestHungUpstreamIsLeft(t *testing.T) {
 		p.Up.WantCount(proxytest.WatchList, 1)
 	})
 }
+
+// A list that replaces the cache's content takes as long as it takes. The reads that are not proved
+// meanwhile do not make it begin again.
+func TestReadsDoNotBreakList(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		w := p.Watch(bubble.AnyState)
+		w.Await(2)
+		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) {
+			time.Sleep(50 * time.Second)
+			c.Serve()
+		})
+		st := p.Up.Reflector()
+		st.Hold()
+		rv := p.CMs.Put("ns", "b", "1")
+		st.Send("garbage\n")
+		for began := time.Now(); time.Since(began) < 49*time.Second; time.Sleep(time.Second) {
+			p.Get(bubble.CMs)
+		}
+		w.AwaitVersion(rv)
+		p.Up.WantCount(proxytest.WatchList, 2)
+	}, bubble.NoneAlone, bubble.Impatient)
+}

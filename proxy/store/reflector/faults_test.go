@@ -235,6 +235,37 @@ func TestBackwardsAndPast(t *testing.T) {
 	}, bubble.NoneAlone, bubble.Impatient)
 }
 
+// A cache that is known to be wrong is listed again within half a minute, although its watch has just been
+// broken and nobody asks again.
+func TestBackwardsAfterBreak(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		w := p.Watch(bubble.AnyState)
+		w.Await(2)
+		p.Up.Reflector().Hold()
+		rv := p.CMs.Put("ns", "b", "1")
+		p.Get(bubble.CMs) // is not proved, which breaks the watch
+		w.AwaitVersion(rv)
+		p.Up.On(proxytest.Probe, 1, (*proxytest.Call).Abort) // upstream does not answer before it has passed 102
+		p.CMs.Restore(60, "a", "z")
+		p.Up.Bump(100)
+		p.Up.AwaitCount(proxytest.Watch, 2)
+		p.CMs.SendBookmark(proxytest.Watch)
+		synctest.Wait()
+		if _, body := p.Get(bubble.CMs); !strings.Contains(body, `"name":"z"`) {
+			t.Errorf("a consistent list: %s", body)
+		}
+		p.AwaitLog("The cache is not what upstream is")
+		p.Up.WantCount(proxytest.WatchList, 1)
+		time.Sleep(30 * time.Second)
+		p.Up.WantCount(proxytest.WatchList, 2)
+		wantExpired(p, w)
+		if _, body := p.Get(bubble.CMs + "?resourceVersion=0"); !strings.Contains(body, `"name":"z"`) {
+			t.Errorf("any state: %s", body)
+		}
+	}, bubble.NoneAlone, bubble.Impatient)
+}
+
 // The reflector's attempts have growing pauses, whatever upstream answers.
 func TestBackoff(t *testing.T) {
 	for name, answer := range map[string]func(*proxytest.Call){

@@ -120,6 +120,7 @@ func (r *Reflector) room(n int) error {
 func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint64) error {
 	differences, err := 0, r.believe(ctx, objects, rv)
 	if err == nil {
+		r.breaker.relist.Store(false) // whatever was found different is replaced
 		differences, err = r.replace(objects, rv)
 	}
 	if err != nil {

@@ -117,7 +117,7 @@ func (w *watchdog) leftLocked() time.Duration {
 // breaker breaks the upstream watch on demand. Its fields may be used from any goroutine.
 type breaker struct {
 	cancel atomic.Pointer[context.CancelFunc] // ends the attempt that is under way; nil before the first
-	last   *rate.Limiter                      // of BreakWatch
+	last   *rate.Limiter                      // of watches that are broken
 	relist atomic.Bool                        // the collection must be listed again
 	lists  atomic.Bool                        // the attempt lists the collection, or waits for its turn to
 }
@@ -140,11 +140,18 @@ func (r *Reflector) BreakWatch() {
 
 // RequireRelist has the collection listed again, because at resourceVersion rv upstream differs
 // from the cache. This happens if etcd was restored, and its resourceVersions passed those of the
-// cache before the restore was noticed. It may be called from any goroutine.
+// cache before the restore was noticed. If a watch has just been broken, the list begins as soon as
+// another may be. It may be called from any goroutine.
 func (r *Reflector) RequireRelist(rv uint64) {
 	r.health.note(func(s *Status) { s.KnownWrong = true })
-	if !r.breaker.relist.Swap(true) {
-		r.Log.Error("The cache is not what upstream is, listing again", "resourceVersion", rv)
+	if r.breaker.relist.Swap(true) {
+		return
 	}
-	r.BreakWatch()
+	r.Log.Error("The cache is not what upstream is, listing again", "resourceVersion", rv)
+	time.AfterFunc(r.breaker.last.Reserve().Delay(), func() {
+		// An attempt that lists takes the difference away, or the next one lists.
+		if cancel := r.breaker.cancel.Load(); cancel != nil && r.breaker.relist.Load() && !r.breaker.lists.Load() {
+			(*cancel)()
+		}
+	})
 }

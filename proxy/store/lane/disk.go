@@ -26,12 +26,14 @@ const (
 // keepOnDisk writes what the lane has to --cache-dir until ctx ends: a subscription like a client's goes to
 // a file. A disk that is slow makes it a slow client, and nobody waits.
 func (l *Lane) keepOnDisk(ctx context.Context) {
+	defer l.removeWrong()
 	select {
 	case <-l.Filled():
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
 		err := l.writeFile(ctx)
+		l.removeWrong()
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errNotKept):
@@ -42,6 +44,16 @@ func (l *Lane) keepOnDisk(ctx context.Context) {
 		default:
 			exchange.Sleep(ctx, diskEvery)
 		}
+	}
+}
+
+// knownWrong reports whether the cache is known to differ from upstream.
+func (l *Lane) knownWrong() bool { return l.mistrusted.Load() || l.reflector.Status().KnownWrong }
+
+// removeWrong removes the lane's file if another start would begin with a state that is known to be wrong.
+func (l *Lane) removeWrong() {
+	if l.knownWrong() {
+		l.lanes.cfg.Siblings.Disk.Remove(l.Collection.File())
 	}
 }
 
@@ -85,7 +97,7 @@ func (l *Lane) writeFile(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		events, ended := queue.Take(nil)
-		over = ended != "" || ctx.Err() != nil
+		over = ended != "" || ctx.Err() != nil || l.knownWrong()
 		for _, e := range events {
 			if _, err = file.Write(e.First); err == nil {
 				_, err = file.Write(e.Second)

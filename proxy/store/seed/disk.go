@@ -177,6 +177,9 @@ func (f *DiskFile) Close() error {
 	return err
 }
 
+// Remove removes the file of a lane, if there is one.
+func (d *Disk) Remove(lane string) { _ = os.Remove(d.file(lane)) }
+
 // Open opens the file of a lane. The reader ends where the file ends, or what is behind is not whole. The
 // error says why there is nothing: it is fs.ErrNotExist if there is no file.
 func (d *Disk) Open(lane, identity string) (_ io.ReadCloser, err error) {

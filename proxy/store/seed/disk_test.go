@@ -238,3 +238,40 @@ func FuzzDisk(f *testing.F) {
 		}
 	})
 }
+
+// What a replica knows to be wrong is gone with it: the next one lists.
+func TestDiskKnownWrong(t *testing.T) {
+	f := func(name string, wrong func(*tier, *bubble.Proxy)) {
+		bubble.Run(t, name, func(t *testing.T) {
+			x, dir := newTier(t), t.TempDir()
+			one := x.replica(nil, keeps(dir), func(o *proxy.Options) { o.SelfCheck.SelfCheckInterval = 10 * time.Second })
+			x.cms.Put("ns", "a", "1")
+			one.Watch(bubble.AnyState).Await(2)
+			time.Sleep(5 * time.Second)
+			wrong(x, one)
+			time.Sleep(5 * time.Second)
+			one.Stop()
+			two := x.replica(nil, keeps(dir))
+			if got := anyList(two); strings.Contains(got, "ghost") || !strings.Contains(got, `"name":"a"`) {
+				t.Errorf("lists %s", got)
+			}
+			if got := filledOf(two); got.Source != "upstream" {
+				t.Errorf("filled %+v", got)
+			}
+		})
+	}
+	ghost := func(x *tier) {
+		x.cms.Reflector().Send(proxytest.ConfigMaps.Event("ADDED", "ns", "ghost", x.up.Bump(1)))
+	}
+	f("not listed again yet", func(x *tier, one *bubble.Proxy) {
+		x.up.On(proxytest.WatchList, 1, (*proxytest.Call).Hang) // the list that would mend it
+		ghost(x)
+		one.AwaitLog("The cache is not what upstream is")
+	})
+	f("mistrusted", func(x *tier, one *bubble.Proxy) {
+		ghost(x)
+		one.AwaitLog("relisted=true")
+		ghost(x)
+		one.AwaitLog("Stopped serving a resource from its cache")
+	})
+}

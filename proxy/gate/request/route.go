@@ -26,6 +26,9 @@ const (
 	// SeedHeader marks a sibling replica's request for what this one has cached; see package seed.
 	// It is never sent to kube-apiserver.
 	SeedHeader = "Watchfan-Seed"
+
+	// maxPath bounds a path that a cache answers, in bytes. It has six names at most, each of up to 253.
+	maxPath = 2 << 10
 )
 
 // Parse parses x. cacheable reports whether it is a get, list or watch that a cache can answer. If
@@ -39,6 +42,9 @@ const (
 func Parse(x *exchange.Exchange) (req *Request, cacheable bool) {
 	target, _ := exchange.CutTarget(x.Target)
 	req = &Request{Info: Info{Method: x.Method, Seed: strings.Clone(x.Header.Get(SeedHeader))}}
+	if len(x.Target) > maxPath {
+		target.Path = strings.Clone(target.Path) // Info may be kept, and the rest of the target is not
+	}
 	parts := req.readPath(unescaped(target.Path))
 	query, plainQuery := parseQuery(target.Query)
 	req.readQuery(query)
@@ -120,7 +126,7 @@ func (req *Request) plainHead(x *exchange.Exchange) bool {
 func (req *Request) plainPath(sent string, parts []string) bool {
 	sent = strings.TrimSuffix(sent, "/")
 	switch {
-	case path.Clean(sent) != sent || !plainBytes(sent) || !req.IsResource || req.Subresource != "":
+	case len(sent) > maxPath || path.Clean(sent) != sent || !plainBytes(sent) || !req.IsResource || req.Subresource != "":
 		return false
 	case !req.LegacyWatch && (parts[0] == "watch" || parts[0] == "proxy"), req.Verb == "proxy":
 		return false

@@ -254,6 +254,24 @@ func TestParseKeepsNothingOfTheHead(t *testing.T) {
 	}
 }
 
+// What is kept of a request, cacheable or not, does not keep a long target. No cache answers for a path
+// that is too long to keep.
+func TestParseLongHeads(t *testing.T) {
+	pad := strings.Repeat("x", 10<<10)
+	for _, target := range []string{"/api/v1/pods?watch=1&x=" + pad, "/api/v1/namespaces/a/pods/x/log?x=" + pad} {
+		x := proxytest.MustRead(t, target)
+		req, _ := Parse(x)
+		begin := uintptr(unsafe.Pointer(unsafe.StringData(x.Target)))
+		kept := uintptr(unsafe.Pointer(unsafe.StringData(req.GVR.Resource)))
+		if req.GVR.Resource != "pods" || kept >= begin && kept < begin+uintptr(len(x.Target)) {
+			t.Errorf("%s is kept", x.Target[:30])
+		}
+	}
+	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/namespaces/"+pad+"/pods?watch=1")); ok {
+		t.Error("a long path is recognised")
+	}
+}
+
 // FuzzParseRequest parses every recognised request also with Go's own server and with Kubernetes'
 // own decoder and validation. The results are equal.
 func FuzzParseRequest(f *testing.F) {

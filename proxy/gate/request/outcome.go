@@ -9,7 +9,7 @@ type Reason string
 // The reasons. Those up to Anonymous are seen in the request itself.
 const (
 	Path           Reason = "path"             // the path does not lead to objects, can be read in two ways, or is too long
-	Headers        Reason = "headers"          // a body, or a header that asks for more than a plain response
+	Headers        Reason = "headers"          // a body, a header that asks for more than a plain response, or a long token
 	Parameters     Reason = "parameters"       // parameters that kube-apiserver refuses, or that are not read here
 	Form           Reason = "representation"   // YAML, a Table that is not shared, a form that kube-apiserver lacks, or other fields to drop
 	Probe          Reason = "probe"            // another watchfan asks how far kube-apiserver is

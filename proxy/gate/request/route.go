@@ -29,6 +29,10 @@ const (
 
 	// maxPath bounds a path that a cache answers, in bytes. It has six names at most, each of up to 253.
 	maxPath = 2 << 10
+	// maxAuthorization bounds the Authorization of a read from a cache, in bytes: an open watch keeps its
+	// token, and kube-apiserver accepts a token with any white space in it. Common load balancers reject a
+	// longer field.
+	maxAuthorization = 8 << 10
 )
 
 // Parse parses x. cacheable reports whether it is a get, list or watch that a cache can answer. If
@@ -93,8 +97,8 @@ func (req *Request) read(x *exchange.Exchange, rawQuery string, query url.Values
 	return ""
 }
 
-// plainHead reports whether the request has no body, and no header field that asks for more than a
-// plain response to the sender, or for a WebSocket.
+// plainHead reports whether the request has no body, no header field that asks for more than a plain
+// response to the sender, or for a WebSocket, and no token that is too long to keep.
 //
 // Cross-origin requests of browsers carry Origin. Their responses have headers that depend on
 // kube-apiserver's flags, except for that to a handshake, which has none of them. The fabric8 client
@@ -107,7 +111,7 @@ func (req *Request) plainHead(x *exchange.Exchange) bool {
 	upgrades := 0
 	for _, f := range x.Header {
 		switch {
-		case f.Is("Expect"), f.HasPrefix(ImpersonatePrefix):
+		case f.Is("Expect"), f.HasPrefix(ImpersonatePrefix), f.Is("Authorization") && len(f.Value) > maxAuthorization:
 			return false
 		case f.Is("Origin") && !req.WebSocket && !ownOrigin(x, f.Value):
 			return false

@@ -254,8 +254,8 @@ func TestParseKeepsNothingOfTheHead(t *testing.T) {
 	}
 }
 
-// What is kept of a request, cacheable or not, does not keep a long target. No cache answers for a path
-// that is too long to keep.
+// What is kept of a request, cacheable or not, does not keep a long target. No cache answers for a path or
+// an Authorization that is too long to keep.
 func TestParseLongHeads(t *testing.T) {
 	pad := strings.Repeat("x", 10<<10)
 	for _, target := range []string{"/api/v1/pods?watch=1&x=" + pad, "/api/v1/namespaces/a/pods/x/log?x=" + pad} {
@@ -269,6 +269,9 @@ func TestParseLongHeads(t *testing.T) {
 	}
 	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/namespaces/"+pad+"/pods?watch=1")); ok {
 		t.Error("a long path is recognised")
+	}
+	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/pods", "Authorization: Bearer "+pad)); ok {
+		t.Error("a long token is recognised")
 	}
 }
 

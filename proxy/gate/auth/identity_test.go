@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -554,4 +555,16 @@ func TestActAs(t *testing.T) {
 		f(`403 groups "0" is forbidden: User "jane" cannot impersonate resource "groups" in API group "" at the `+
 			`cluster scope`, jane, many...)
 	})
+}
+
+// A stranger's token of a million dots costs no more memory than itself.
+func TestClaimsOfDots(t *testing.T) {
+	dots := strings.Repeat(".", 1<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	TokenSubject(dots)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 64<<10 {
+		t.Errorf("%d bytes", got)
+	}
 }

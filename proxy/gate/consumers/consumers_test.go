@@ -162,6 +162,21 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// A habit keeps a short name of its resource, which is safe to show, and nothing of a long target.
+func TestHabitNames(t *testing.T) {
+	r := newRegister(Options{})
+	c := r.named(Name{"mallory", "x"})
+	for _, path := range []string{"/api/v1/a%1b%5b2J", "/api/v1/" + strings.Repeat("a", 10_000), "/api/v1/pods?x=" + strings.Repeat("x", 10_000)} {
+		req, _ := request.Parse(proxytest.MustRead(t, path))
+		c.answered(req, 1, lists, 0, 0, time.Now())
+	}
+	for name := range c.habits {
+		if len(name) > 256 || strings.ContainsRune(name, 0x1b) {
+			t.Errorf("%d bytes: %.20q", len(name), name)
+		}
+	}
+}
+
 // A client with 10,000 user agents and 10,000 tokens, accepted or not, costs little memory, and its names do not
 // spoil the metrics, which have at most 50 series. Its nodes are one user.
 func TestHostile(t *testing.T) {

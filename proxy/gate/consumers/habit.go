@@ -41,7 +41,7 @@ func (c *Consumer) noteLocked(req *request.Request, now time.Time) {
 	if verb == "other" || req.AsTable() {
 		return
 	}
-	h := c.habitLocked(req.GVR.GroupResource().String(), now)
+	h := c.habitLocked(request.Shown(req.GVR.GroupResource().String()), now)
 	if verb == "get" {
 		h.all.gets++
 		return
@@ -83,7 +83,7 @@ func (c *Consumer) habitLocked(resource string, now time.Time) *recent[habit] {
 		}
 		h = new(recent[habit])
 		h.turn(now, habitWindow)
-		c.habits[resource] = h
+		c.habits[strings.Clone(resource)] = h // it may be a slice of a request's line
 	}
 	return h
 }

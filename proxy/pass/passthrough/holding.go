@@ -54,6 +54,7 @@ type holding struct {
 	ctx     context.Context // of the upstream request
 	cancel  context.CancelCauseFunc
 	lasts   bool        // the response may last; otherwise the request has requestTime
+	head    int64       // what nothing else counts of a detached request's head, in bytes
 	due     time.Time   // when a request ends that does not last
 	looking *time.Timer // looks after the client; nil if the request is detached
 	answer  *account.Entry
@@ -72,6 +73,9 @@ func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, lasts, det
 	ends := p.requests
 	if detached {
 		ends = p.streams
+		if x.Protocol < exchange.HTTP20 { // whose account of a long head ends when the connection is taken over
+			h.head = max(0, headOf(x)-heldByRequest)
+		}
 	}
 	h.ctx, h.cancel = context.WithCancelCause(ends)
 	h.answer = p.Ledger.Open(source, account.Answers, h.cut)
@@ -86,6 +90,15 @@ func (p *Forwarder) hold(x *exchange.Exchange, source account.Source, lasts, det
 		h.looking = time.AfterFunc(h.wait(), h.look)
 	}
 	return h, nil
+}
+
+// headOf returns the bytes of a head, which the request to kube-apiserver keeps as long as it lasts.
+func headOf(x *exchange.Exchange) int64 {
+	bytes := len(x.Target)
+	for _, f := range x.Header {
+		bytes += len(f.Name) + len(f.Value)
+	}
+	return int64(bytes)
 }
 
 // wait returns the time until the next look.
@@ -168,7 +181,7 @@ func (m *Metrics) tooMuch() *metav1.Status {
 func (h *holding) least() int64 {
 	switch {
 	case h.lasts:
-		return heldByLasting
+		return heldByLasting + h.head
 	case h.source.Stranger:
 		return heldByStranger
 	}
@@ -203,7 +216,7 @@ func (h *holding) began(resp *http.Response) bool {
 	h.mu.Unlock()
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
-		bytes = heldByTunnel
+		bytes = heldByTunnel + h.head
 	case !h.lasts && resp.Body != http.NoBody:
 		bytes += held(resp.ContentLength)
 	}

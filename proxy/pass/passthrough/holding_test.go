@@ -66,6 +66,23 @@ func TestHoldingWaits(t *testing.T) {
 	})
 }
 
+// A long head counts for as long as its request may last.
+func TestHoldingHead(t *testing.T) {
+	inBubble(t, account.Limits{}, func(t *testing.T, p *Forwarder) {
+		const long = 100 << 10
+		x := &exchange.Exchange{Conn: new(breakable), Received: time.Now(), Protocol: exchange.HTTP11,
+			Header: exchange.Header{{Name: "X", Value: strings.Repeat("x", long)}}}
+		h, _ := p.hold(x, known, true, true)
+		for _, code := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
+			h.began(&http.Response{StatusCode: code})
+			if got := p.Ledger.Totals().Held[account.Answers]; got < long {
+				t.Errorf("%d: %d bytes count", code, got)
+			}
+		}
+		h.close()
+	})
+}
+
 // A few requests of a source wait, and the next is refused at once.
 func TestRoomWaits(t *testing.T) {
 	inBubble(t, account.Limits{Each: heldByLasting}, func(t *testing.T, p *Forwarder) {

@@ -35,6 +35,8 @@ func (b *responseBody) Close() error {
 
 // lastingBody is the body of a response that may last. When the proxy is stopping, a watch ends
 // properly if only whole events have been read. A watch that is recalled ends where its client resumes.
+// Any other response is broken off: the answer of a proxied pod is JSON too, and is not whole because a
+// line of it is.
 type lastingBody struct {
 	io.ReadCloser
 	metrics *Metrics
@@ -46,8 +48,11 @@ type lastingBody struct {
 }
 
 func newLastingBody(resp *http.Response, watch *Watch, m *Metrics, streams context.Context) *lastingBody {
-	ordered := watch != nil && watch.ordered
-	return &lastingBody{ReadCloser: resp.Body, metrics: m, streams: streams, events: newBoundary(resp.Header, ordered)}
+	b := &lastingBody{ReadCloser: resp.Body, metrics: m, streams: streams}
+	if watch != nil && resp.StatusCode == http.StatusOK {
+		b.events = newBoundary(resp.Header, watch.ordered)
+	}
+	return b
 }
 
 func (b *lastingBody) Read(p []byte) (int, error) {

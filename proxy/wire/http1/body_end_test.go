@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
@@ -46,6 +47,31 @@ func TestBodyEndOfKnownLength(t *testing.T) {
 		_, err := io.ReadAll(b)
 		if whole := err == nil; whole != (length == 5) {
 			t.Errorf("5 bytes of %d: %v", length, err)
+		}
+	}
+}
+
+// A body with an empty line is no head, also if its head has come with the request before.
+func TestBodyOfPipelinedRequest(t *testing.T) {
+	server := newServer(t, respond, account.New(account.Limits{}), 0)
+	client, served := net.Pipe() // each write is one read
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.ServeConn(served, nil) }()
+	defer func() { client.Close(); <-done }()
+	go func() {
+		for _, part := range []string{"GET /one HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n",
+			"abc\n\n", "defg"} {
+			_, _ = io.WriteString(client, part)
+		}
+	}()
+	in := bufio.NewReader(client)
+	for _, want := range []string{"body", "abc\n\ndefg"} {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(resp.Body); string(got) != want || err != nil {
+			t.Errorf("got %s, %q, %v, want %q", resp.Status, got, err, want)
 		}
 	}
 }

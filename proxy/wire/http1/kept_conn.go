@@ -25,7 +25,8 @@ type keptConn struct {
 	size  int            // of headSizes: the server that reads it
 	entry *account.Entry // of that server's buffers; nil for the first server
 	head  []byte         // what has been read of a head, as much as that server takes
-	past  bool           // the head has been read
+	past  bool           // the head has been read, or its beginning is not known
+	again bool           // a request has been answered
 	taken bool           // another server has the connection: nothing is written to it, and it is not closed
 
 	deadline time.Time // of reads, as last set

@@ -65,7 +65,11 @@ func (c *keptConn) note(p []byte) {
 }
 
 // beginHead is called when the next head may come, and endHead when one has been read.
-func (c *keptConn) beginHead() { c.past, c.by = false, time.Time{} }
+func (c *keptConn) beginHead() { c.past, c.again, c.by = false, true, time.Time{} }
+
+// headBegun is called when something of a head has come. If nothing has been read for it, it has come with
+// the request before, and what is read now may be a body.
+func (c *keptConn) headBegun() { c.past = c.past || c.again && c.head == nil }
 
 func (c *keptConn) endHead() {
 	if c.head != nil && c.size == 0 {

@@ -94,6 +94,8 @@ func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
 		s.Conns.Opened(read.Conn)
+	case fasthttp.StateActive:
+		read.headBegun()
 	case fasthttp.StateIdle:
 		// fasthttp leaves the last response's write deadline in place. It would fail a later "100
 		// Continue".
@@ -103,8 +105,8 @@ func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
 	case fasthttp.StateClosed:
 		s.Conns.Closed(read.Conn)
 	}
-	// StateActive comes before the first byte of a connection's first request; handle calls Serving
-	// instead. StateHijacked comes after the hijacking, when the connection's new owner may have
+	// StateActive comes before the first byte of a connection's first request, so handle calls Serving.
+	// StateHijacked comes after the hijacking, when the connection's new owner may have
 	// closed it already.
 }
 

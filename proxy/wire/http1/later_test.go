@@ -91,3 +91,28 @@ func TestLater(t *testing.T) {
 		t.Errorf("after a panic %d slots were released and %d Untils closed", count.slots.Load(), count.untils.Load())
 	}
 }
+
+// The connection ends behind a body that is shorter or longer than its head says: what follows would be taken
+// for a part of the body, or for the next response.
+func TestWrongLength(t *testing.T) {
+	dial := startServer(t, proxytest.Guard(), func(x *exchange.Exchange) {
+		target := x.Target
+		x.Response.Detached = func(to exchange.Responder) {
+			to.Respond(&exchange.Response{Length: 10, Reader: io.NopCloser(strings.NewReader(target))})
+		}
+	}, false)
+	for target, want := range map[string]string{"/short": "/short", "/tenbytes.": "/tenbytes.HTTP", "/much.longer": ""} {
+		c := dial()
+		for range 2 {
+			io.WriteString(c, "GET "+target+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}
+		in := bufio.NewReader(c)
+		if _, err := http.ReadResponse(in, nil); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(io.LimitReader(in, 14))
+		if string(rest) != want || err != nil && want == "/tenbytes.HTTP" {
+			t.Errorf("%s: the body and what follows is %q, %v, want %q", target, rest, err, want)
+		}
+	}
+}

@@ -140,6 +140,16 @@ func TestFigures(t *testing.T) {
 		run.median(t, "Storm"+w+"/storm=informers/priority=normal/clients=5000", "live-ns", 1e9),
 		run.median(t, "Storm"+w+"/storm=informers/priority=normal/clients=5000", "before-p99-ns", ms), during)
 
+	start := report(t, "scale-start")
+	began := func(peer, row, unit string, by float64) []any {
+		return start.spread(t, "Scale"+peer+"/row="+row+"/pods=100000", unit, by)
+	}
+	says("bench/README.md", "a cache is filled with them | %.2f s (%.2f–%.2f) | %.2f s (%.2f–%.2f),",
+		append(began(k, "fill", "wall-ns", 1e9), began(w, "fill", "wall-ns", 1e9)...)...)
+	says("bench/README.md", "of the objects' bytes | | %.2f times (%.2f–%.2f) |", began(w, "fill", "x-objects", 1)...)
+	says("bench/README.md", "with `--cache-dir` | | %.2f s (%.2f–%.2f),", began(w, "restart", "wall-ns", 1e9)...)
+	says("bench/README.md", "of that for whole pods | | %.2f |", began(w, "memory-lean", "x-whole", 1)[0])
+
 	why := "deploy/WHY-NOT-WAIT.md"
 	beside := regexp.MustCompile(`beside kube-apiserver (\S+),`).FindStringSubmatch(readFile(t, "../../README.md"))
 	says(why, "The figures are of kube-apiserver %s;", beside[1])

@@ -267,6 +267,8 @@ func TestFormsSelect(t *testing.T) {
 	f(node, "spec.unschedulable!=true", false)
 	f(&corev1.ConfigMap{Data: map[string]string{"a": ""}, ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", ResourceVersion: "7"}},
 		"data.a,data['a'] in (),data['a'] notin (b),!data.b", true)
+	f(&corev1.Secret{Data: map[string][]byte{"a": {}}, ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", ResourceVersion: "7"}},
+		"data.a,data['a'] in (),data['a'] notin (b),!data.b", true)
 }
 
 // A form says why it can't be made.

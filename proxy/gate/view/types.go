@@ -152,7 +152,7 @@ func (to target) text() func(number uint64, bytes []byte) []byte {
 		return func(n uint64, _ []byte) []byte { return unless(n == 0, strconv.AppendInt(nil, int64(n), 10)) }
 	case "bytes":
 		return func(_ uint64, b []byte) []byte {
-			return unless(len(b) == 0, base64.StdEncoding.AppendEncode(nil, b))
+			return unless(len(b) == 0, base64.StdEncoding.AppendEncode([]byte{}, b)) // of no bytes too it is not nil
 		}
 	case "time":
 		return formOf(func() message { return new(metav1.Time) })

@@ -137,10 +137,14 @@ func (t *scannedTable) event(typ EventType, line []byte, at span) (Event, error)
 	}
 	if typ == Bookmark {
 		moved := len("null") - t.columns.len() - at.start
+		own := t.own.digits.moved(-at.start)
+		if t.own.digits.start > t.columns.start {
+			own = t.own.digits.moved(moved)
+		}
 		ev.Form = BookmarkForm{encoding: JSON, plain: bookmark{
 			object: bytes.Join([][]byte{head, []byte("null"), tail}, nil),
 			layout: layout{rvStart: int32(t.row.digits.start + moved), rvEnd: int32(t.row.digits.end + moved)},
-			table:  t.own.digits.moved(-at.start),
+			table:  own,
 		}}
 		return ev, nil
 	}

@@ -132,6 +132,23 @@ func TestTableRefused(t *testing.T) {
 	}
 }
 
+// A bookmark has its resourceVersion in two places, wherever the column definitions are.
+func TestTableBookmark(t *testing.T) {
+	const (
+		columns = `"columnDefinitions":[{"name":"Name","type":"string"}]`
+		own     = `"metadata":{"resourceVersion":"7"}`
+		rows    = `"rows":[{"cells":[""],"object":{"metadata":{"resourceVersion":"7"}}}]`
+	)
+	for _, members := range [][]string{{own, columns, rows}, {columns, own, rows}} {
+		line := []byte(`{"type":"BOOKMARK","object":{` + strings.Join(members, ",") + "}}\n")
+		ev := scanTable(t, line)
+		for _, rv := range []uint64{8, 12345} {
+			want := strings.NewReplacer(`"7"`, fmt.Sprintf(`"%d"`, rv), columns, `"columnDefinitions":null`).Replace(string(line))
+			checkFrame(t, members[0], ev.Form.Frame(rv, false), []byte(want))
+		}
+	}
+}
+
 // An event that has no column definitions to put in, such as an ERROR, stays as it is.
 func TestColumnsOpen(t *testing.T) {
 	event := scanTable(t, asTable.captured(t)[0].events("all")[0])

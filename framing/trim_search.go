@@ -2,7 +2,10 @@ package framing
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -218,8 +221,22 @@ func (c *trimmer) valueOf(in walk) []byte {
 		in.skip()
 		return nil
 	default:
-		return []byte(in.scalar())
+		text := in.scalar()
+		if c.encoding == CBOR {
+			text = asInJSON(text)
+		}
+		return []byte(text)
 	}
+}
+
+// asInJSON returns a scalar of CBOR as kube-apiserver writes it in JSON, where fewer numbers have an exponent.
+func asInJSON(scalar string) string {
+	number, err := strconv.ParseFloat(scalar, 64)
+	if err != nil || !strings.Contains(scalar, "e") {
+		return scalar
+	}
+	text, _ := json.Marshal(number) // it is finite
+	return string(text)
 }
 
 // message searches a message of protobuf, whose tag and length are at head. They are written anew if

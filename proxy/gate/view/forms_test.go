@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
+	"github.com/fxamacker/cbor/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -269,6 +271,40 @@ func TestFormsSelect(t *testing.T) {
 		"data.a,data['a'] in (),data['a'] notin (b),!data.b", true)
 	f(&corev1.Secret{Data: map[string][]byte{"a": {}}, ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns", ResourceVersion: "7"}},
 		"data.a,data['a'] in (),data['a'] notin (b),!data.b", true)
+}
+
+// A condition has one answer for a custom resource in JSON and in CBOR.
+func TestFormsSelectInCBOR(t *testing.T) {
+	mode, err := cbor.EncOptions{String: cbor.StringToByteString, ShortestFloat: cbor.ShortestFloat16}.EncMode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []any{1.5, 3.0, -0.25, 1e6, 1234567.5, -1e20, 1e21, 0.00001, 1e-6, 1e-7, 5e-324, math.MaxFloat64, 7, -7, true, "1e6", "", nil} {
+		object := map[string]any{"kind": "Foo", "apiVersion": "ex.io/v1", "metadata": map[string]any{"name": "x", "resourceVersion": "7"},
+			"spec": map[string]any{"a": value}}
+		where := "!spec.a"
+		if text, _ := json.Marshal(value); value != nil {
+			where = "spec.a='" + strings.Trim(string(text), `"`) + "'"
+		}
+		v := newView(metrics.NewSet(), Config{Name: "v", Resources: []Part{{Resource: "foos", Where: Where(where)}}})
+		for e, marshal := range map[framing.Encoding]func(any) ([]byte, error){framing.JSON: json.Marshal, framing.CBOR: mode.Marshal} {
+			item, err := marshal(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := framing.NewScanner(e, nil).Item(item, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			variant, err := v.Variant(pods.GroupVersion().WithResource("foos"), e, false, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !o.In(variant.Trim, nil) {
+				t.Errorf("%s: %v is not selected in %s", where, value, e)
+			}
+		}
+	}
 }
 
 // A form says why it can't be made.

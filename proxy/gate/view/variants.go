@@ -32,6 +32,13 @@ type made struct {
 	err     error
 }
 
+// retire says that clients get another form from now on.
+func (m made) retire() {
+	if m.variant != nil && m.variant.Trim != nil && m.variant.Trim != framing.Lean {
+		m.variant.Trim.Retire()
+	}
+}
+
 // Variant returns the form in which the view serves the objects of a resource in an encoding, with the
 // view's account. metadata says that they are metadata alone. lean leaves out metadata.managedFields
 // too. The result is the same each time. An error, which is for the client, says why the view can't be
@@ -115,6 +122,9 @@ func (v *View) variant(f form) (*fanout.Variant, error) {
 	if !ok {
 		m = v.make(f)
 		v.made[f] = m
+		if v.outdated.Load() { // for a request that entered before
+			m.retire()
+		}
 	}
 	return m.variant, m.err
 }

@@ -82,3 +82,26 @@ func TestTrimSelects(t *testing.T) {
 		}
 	}
 }
+
+// Objects do not keep a form of a view that has been replaced, if it is made only then.
+func TestOutdatedForms(t *testing.T) {
+	of := func(value string) *Options {
+		return &Options{Views: Configs{{Name: "v", Resources: []Part{{Resource: "foos", Where: Where("spec.a=" + value)}}}}}
+	}
+	views := New(of("1"), metrics.NewSet())
+	o, err := framing.NewScanner(framing.JSON, nil).Item([]byte(`{"metadata":{"name":"x","resourceVersion":"7"},"spec":{"a":1}}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var forms framing.Forms
+	o.CountForms(&forms)
+	foos := schema.GroupResource{Resource: "foos"}
+	entered := views.Get("v")
+	views.Replace(of("2"))
+	o.In(trimOf(views.Get("v"), foos, false), nil)
+	one := forms.Bytes()
+	o.In(trimOf(entered, foos, false), nil)
+	if n := forms.Bytes(); n != one {
+		t.Errorf("forms take %d bytes, want %d", n, one)
+	}
+}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
-	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 )
@@ -113,9 +112,7 @@ func (v *View) retire() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, m := range v.made {
-		if m.variant != nil && m.variant.Trim != nil && m.variant.Trim != framing.Lean {
-			m.variant.Trim.Retire()
-		}
+		m.retire()
 	}
 }
 

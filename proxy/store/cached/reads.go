@@ -156,11 +156,14 @@ func (c *Reads) OpenWatches() map[consumers.Name]consumers.Watches {
 // watches short, for any --drain-duration.
 const drainPace = 20 * time.Millisecond
 
+// shutDown ends a watch whose client is to continue elsewhere, because the proxy stops.
+var shutDown = fanout.Ending{Reason: fanout.ShutDown, Graceful: true}
+
 // Drain ends the watches that are served from a cache. The ends are spread evenly over at most d,
 // and each follows a bookmark. If all clients came back at once, the other replica would be busy
 // with them and not with its events. The order is random, because the watches of one process mostly
-// began together. Drain returns when all watches have been asked to end; see AwaitEnds. Reads that
-// wait for a lane get 429.
+// began together. Drain returns when all watches have been asked to end; see AwaitEnds. Those that
+// begin meanwhile end at once in the same way. Reads that wait for a lane get 429.
 func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	c.Lanes.EndWaits()
 	open := c.Watchers.All()
@@ -171,7 +174,7 @@ func (c *Reads) Drain(ctx context.Context, d time.Duration) {
 	begin := time.Now()
 	c.log.Info("Draining", "watches", len(open), "drain", d)
 	spread(ctx, len(open), d, func(i int) {
-		open[i].Sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
+		open[i].Sub.End(shutDown)
 		if n := (len(open) + 3) / 4; i > 0 && i%n == 0 {
 			c.log.Info("Draining", "watches", c.Watchers.Count(), "elapsed", time.Since(begin).Round(time.Millisecond))
 		}

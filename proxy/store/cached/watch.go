@@ -193,6 +193,8 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 		s.watcher.Sub.End(r.lane.Expired(fanout.Expired))
 	} else if e := c.ruledAway(&s.watcher); e != nil {
 		s.watcher.Sub.End(*e)
+	} else if c.Lanes.Draining() { // since Drain looked
+		s.watcher.Sub.End(shutDown)
 	}
 }
 

@@ -347,6 +347,9 @@ func (ls *Lanes) StopUnused() (n int) {
 // replica may serve them sooner than this one, which is stopping.
 func (ls *Lanes) EndWaits() { ls.draining.set() }
 
+// Draining reports whether EndWaits has been called.
+func (ls *Lanes) Draining() bool { return ls.draining.isSet() }
+
 // EndWatches ends all watches that are served from a cache, and lets no other begin.
 func (ls *Lanes) EndWatches() {
 	ls.mu.Lock()

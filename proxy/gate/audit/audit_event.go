@@ -56,13 +56,19 @@ type Event struct {
 // size returns the approximate memory of the event, in bytes.
 func (e *Event) size() int {
 	const fixed = 512
-	n := fixed + len(e.AuditID) + len(e.RequestURI) + len(e.UserAgent) + len(e.forwardedFor) + len(e.realIP) +
+	n := fixed + len(e.AuditID) + len(e.RequestURI) + len(e.Verb) + len(e.UserAgent) + len(e.forwardedFor) + len(e.realIP) +
 		len(e.revokedBecause) + len(e.reason) + e.User.Size() + e.ImpersonatedUser.Size()
-	if e.ObjectRef != nil {
-		n += len(e.ObjectRef.Namespace) + len(e.ObjectRef.Name)
+	if o := e.ObjectRef; o != nil {
+		n += len(o.Resource) + len(o.Namespace) + len(o.Name) + len(o.APIGroup) + len(o.APIVersion) + len(o.Subresource)
 	}
 	for _, id := range e.reviews {
 		n += len(id)
+	}
+	if st := e.ResponseStatus; st != nil {
+		n += fixed + len(st.Message)
+		if st.Details != nil {
+			n += len(st.Details.Name)
+		}
 	}
 	return n
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/VictoriaMetrics/metrics"
 	"golang.org/x/time/rate"
 	"gopkg.in/natefinch/lumberjack.v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
@@ -271,6 +272,30 @@ func TestAuditFallsBehind(t *testing.T) {
 			t.Errorf("%d lines of %d events, %d bytes left", got, n-1, a.bytes)
 		}
 
+		a.Close()
+	})
+}
+
+// TestAuditQueueBounds: what is queued is within the bound, whatever of a request is long.
+func TestAuditQueueBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, f, _ := newTestAudit(nil)
+		go a.Run()
+		stuck := make(chan struct{})
+		f.set(func(p []byte) (int, error) { <-stuck; return len(p), nil })
+		const long = 1 << 20
+		x := proxytest.MustRead(t, "/version")
+		for n := 1; a.metrics.dropped.Get() == 0; n++ {
+			// As the refusal of an impersonation, which quotes a header.
+			st := apistatus.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, strings.Repeat("m", long))
+			st.Details = &metav1.StatusDetails{Name: strings.Repeat("n", long)}
+			a.Refused(x, ofCertificate("jane"), asked(x), st)
+			if n*2*long > 2*maxAuditQueue {
+				t.Errorf("%d events of at least %d bytes wait", n, 2*long)
+				break
+			}
+		}
+		close(stuck)
 		a.Close()
 	})
 }

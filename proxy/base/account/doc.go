@@ -13,7 +13,7 @@
 //	heads        heads of requests that are longer than usual
 //	bodies       request bodies that have been received and not yet sent on
 //	answers      answers that the client has not read
-//	watches      batches and objects that only a parked watch keeps
+//	watches      batches and objects that only a parked watch keeps, and the long heads that the audit log keeps
 //	connections  connections that carry no request now
 //	copies       caches that only one source uses, of resources that another cache holds too
 //	lanes        other caches that only one source uses

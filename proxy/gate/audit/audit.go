@@ -176,7 +176,7 @@ func (a *Log) Served(x *exchange.Exchange, r Read) {
 }
 
 // WatchBegan records the start of a watch that is served from a cache, with the code of its
-// response. The result began is for WatchEnded; it is nil without an audit log. If refused is not
+// response. The result began is for WatchEnded; it is nil without an audit log. The caller counts its LongHead. If refused is not
 // nil, the watch must not begin, and refused is the response.
 func (a *Log) WatchBegan(x *exchange.Exchange, r Read, auditID string, code int) (began *Event, refused *metav1.Status) {
 	if a == nil {
@@ -240,7 +240,7 @@ func (a *Log) event(x *exchange.Exchange, id auth.Identity, req *request.Request
 		Verb:                     req.Verb,
 		ObjectRef:                objectOf(req),
 		RequestURI:               x.URI(),
-		UserAgent:                strings.Clone(x.Header.Get("User-Agent")),
+		UserAgent:                strings.Clone(auth.Truncated(x.Header.Get("User-Agent"), maxUserAgent)),
 		User:                     id.User,
 		reviews:                  id.Reviews,
 

@@ -73,6 +73,22 @@ func (e *Event) size() int {
 	return n
 }
 
+// usualHead is how long the parts of a request's head are that an event of a usual request keeps.
+const usualHead = 4 << 10
+
+// LongHead returns the bytes that the event keeps of a request's head that is longer than usual; 0 of another
+// one. The event of an open watch is kept for as long as the watch. e may be nil.
+func (e *Event) LongHead() int64 {
+	if e == nil {
+		return 0
+	}
+	n := len(e.RequestURI) + len(e.forwardedFor) + len(e.realIP)
+	if n <= usualHead {
+		return 0
+	}
+	return int64(n)
+}
+
 // auditObject is an ObjectReference of audit.k8s.io/v1.
 type auditObject struct {
 	Resource    string `json:"resource,omitempty"`
@@ -96,7 +112,6 @@ func (e *Event) appendLine(b []byte) []byte {
 	line.User = user
 	line.RequestURI = pathAndQuery(e.RequestURI)
 	line.SourceIPs = e.sourceIPs()
-	line.UserAgent = auth.Truncated(e.UserAgent, maxUserAgent)
 	if st := e.ResponseStatus; st != nil {
 		line.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
 	} else if e.code != 0 {

@@ -178,7 +178,7 @@ type servedWatch struct {
 	event   *audit.Event       // the audit event of the start; nil without an audit log
 	read    *read              // nil once the watch has begun
 	keeper  *lane.Keeper       // of the lane
-	account *account.Entry     // what the watch keeps because its client does not read; nil for nothing yet
+	account *account.Entry     // what the watch keeps because its client does not read, and of a long head; nil for nothing yet
 	evicted *watchers.Evidence // why the watch was evicted; nil if it was not
 }
 
@@ -187,6 +187,9 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 	c, r := s.cached, s.read
 	c.Authorizer.WatchGrant(&s.grant, r.id, r.Request, r.decision, s)
 	s.read = nil
+	if s.event.LongHead() > 0 && !s.Keep(0) {
+		s.watcher.Sub.End(evicted)
+	}
 	c.Watchers.Add(&s.watcher)
 	c.Flusher.Start(&s.watcher.Sub, sink)
 	if r.View.Outdated() { // since it was asked for
@@ -207,11 +210,14 @@ func (s *servedWatch) Gone() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Go
 // Keep implements exchange.Stream. What the watch keeps counts for its user.
 func (s *servedWatch) Keep(bytes int64) bool {
 	if s.account == nil {
-		evict := func() { s.watcher.Sub.End(fanout.Ending{Reason: fanout.Evicted}) }
+		evict := func() { s.watcher.Sub.End(evicted) }
 		s.account = s.cached.Ledger.Open(s.cached.Authorizer.WatchSource(&s.grant), account.Watches, evict)
 	}
-	return s.account.Set(bytes)
+	return s.account.Set(bytes + s.event.LongHead())
 }
+
+// evicted ends a watch that keeps too much.
+var evicted = fanout.Ending{Reason: fanout.Evicted}
 
 // Evict notes why the watch is being evicted, while its state is still there.
 func (s *servedWatch) Evict(st fanout.State) {

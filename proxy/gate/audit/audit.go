@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -149,8 +150,16 @@ func openAuditLog(opts *Options) (io.WriteCloser, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	return &lumberjack.Logger{Filename: opts.AuditLogPath, MaxAge: opts.AuditLogMaxAge, MaxBackups: opts.AuditLogMaxBackup, MaxSize: opts.AuditLogMaxSize}, nil
+	return &lumberjack.Logger{Filename: opts.AuditLogPath, MaxBackups: opts.AuditLogMaxBackup,
+		MaxAge: min(opts.AuditLogMaxAge, mostDays), MaxSize: min(opts.AuditLogMaxSize, mostMegabytes)}, nil
 }
+
+// What lumberjack computes with more than these overflows. It would take every old file for too old, or every
+// write for too long.
+const (
+	mostDays      = int(math.MaxInt64 / (24 * time.Hour)) // 292 years
+	mostMegabytes = math.MaxInt32
+)
 
 // Read is a read that is served from a cache: the parts of it that are audited. It is immutable.
 type Read struct {

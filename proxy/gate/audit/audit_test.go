@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -336,6 +337,13 @@ func TestOpenAuditLog(t *testing.T) {
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
+	}
+	opts.AuditLogMaxAge, opts.AuditLogMaxSize = 999_999, math.MaxInt // for ever, as an operator may write it
+	if rotated, err = open(path); err != nil {
+		t.Fatal(err)
+	}
+	if l := rotated.(*lumberjack.Logger); time.Duration(l.MaxAge)*24*time.Hour < 200*365*24*time.Hour || int64(l.MaxSize)<<20 <= 0 {
+		t.Errorf("files are kept for %d days and %d megabytes", l.MaxAge, l.MaxSize)
 	}
 	out, err := open("/dev/null")
 	if err != nil {

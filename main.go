@@ -184,6 +184,10 @@ func newHelp(root *cobra.Command, flags *option.Table) *cobra.Command {
 }
 
 func serve(opts proxy.Options) error {
+	// Who reads the log may end before watchfan does, as tee does on Ctrl-C. The next line would end the process,
+	// and cut every watch. So would an audit log on standard output. A plugin of the kubeconfig would inherit it if
+	// the signal were ignored, and nobody has to receive it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	log, flush := logging.New(opts.LogLevel, opts.LogFormat, os.Stderr)
 	defer flush()
 	if err := forbidCores(); err != nil {

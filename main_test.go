@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -53,6 +54,28 @@ func TestErrorsOnATerminal(t *testing.T) {
 	}
 	if code, out, err := tryRoot(t, root); code != 1 || out != "" || err != "it says\n\t\ufffd[2J\n" {
 		t.Errorf("%d %q %q", code, out, err)
+	}
+}
+
+// A log whose reader has left does not end the process.
+func TestLogWithoutReader(t *testing.T) {
+	if os.Getenv("TEST_LOG_WITHOUT_READER") != "" { // the process
+		os.Exit(run(newRoot(), []string{"--kubeconfig=missing"}))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	r.Close()
+	cmd := exec.Command(self, "-test.run=^TestLogWithoutReader$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), "TEST_LOG_WITHOUT_READER=yes"), w
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("the process ended with %v, want 1, because there is no such file", cmd.ProcessState)
 	}
 }
 

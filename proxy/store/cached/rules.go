@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/gate/apistatus"
@@ -83,7 +84,19 @@ func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
 // ReplaceViews makes the views that there are now count: it ends the watches in those that have been replaced
 // or are gone. Those whose form is the same end gracefully, and their clients resume.
 func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
-	ends := c.move(c.Observer.SetViews(c.Lanes.Progress))
+	open := 0
+	ends := c.move(func(told observe.Progress) []func() {
+		return c.Observer.SetViews(func() map[schema.GroupResource]uint64 {
+			open = c.endReplaced(replaced)
+			return told()
+		})
+	})
+	c.spreadEnds(ends)
+	c.log.Info("Replaced views", "watches", open+len(ends))
+}
+
+// endReplaced ends the open watches in views that have been replaced or are gone, and returns how many.
+func (c *Reads) endReplaced(replaced map[*view.View]*view.View) int {
 	by := make(map[string][2]*view.View)
 	for was, now := range replaced {
 		by[was.Name()] = [2]*view.View{was, now}
@@ -96,8 +109,7 @@ func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
 		}
 		w.Sub.End(end)
 	}
-	c.spreadEnds(ends)
-	c.log.Info("Replaced views", "watches", len(open)+len(ends))
+	return len(open)
 }
 
 // movePace is the time between the ends of two open watches when rules have changed. 2,000 a second come
@@ -107,35 +119,44 @@ const movePace = time.Second / 2000
 // SetRules makes rules count: at once for new reads, and for open watches at a graceful end. It returns
 // when these have been asked to end.
 func (c *Reads) SetRules(rules observe.Rules) {
-	ends := c.move(c.Observer.SetRules(rules, c.Lanes.Progress))
+	ends := c.move(func(told observe.Progress) []func() { return c.Observer.SetRules(rules, told) })
 	c.spreadEnds(ends)
 	c.log.Info("Applied the rules of clients", "clients", len(rules), "watches", len(ends))
 }
 
 // setNamespaces makes the views that namespaces name count.
 func (c *Reads) setNamespaces(all map[string]labels.Set) {
-	changed, ends := c.Observer.SetNamespaces(all, c.Lanes.Progress)
+	changed := false
+	ends := c.move(func(told observe.Progress) (ends []func()) {
+		changed, ends = c.Observer.SetNamespaces(all, told)
+		return ends
+	})
 	if !changed {
 		return
 	}
-	if ends = c.move(ends); len(ends) > 0 {
+	if len(ends) > 0 {
 		c.Lanes.Spawn(func(context.Context) { c.spreadEnds(ends) })
 	}
 	c.log.Info("Applied the views that namespaces name", "watches", len(ends))
 }
 
-// move ends the open watches whose view is another, and adds to ends how to end those that move.
-func (c *Reads) move(ends []func()) []func() {
-	for _, w := range c.Watchers.All() {
-		switch e := c.ruledAway(w); {
-		case e == nil:
-		case e.Graceful:
-			ends = append(ends, func() { w.Sub.End(*e) })
-		default:
-			w.Sub.End(*e)
+// move changes by set how clients read. It ends the open watches whose view is another, and returns how to end
+// those that move. What clients were told before is read last, because an open watch is told more until it ends.
+func (c *Reads) move(set func(observe.Progress) []func()) (ends []func()) {
+	var served []func()
+	ends = set(func() map[schema.GroupResource]uint64 {
+		for _, w := range c.Watchers.All() {
+			switch e := c.ruledAway(w); {
+			case e == nil:
+			case e.Graceful:
+				served = append(served, func() { w.Sub.End(*e) })
+			default:
+				w.Sub.End(*e)
+			}
 		}
-	}
-	return ends
+		return c.Lanes.Progress()
+	})
+	return append(ends, served...)
 }
 
 // spreadEnds ends watches at movePace.

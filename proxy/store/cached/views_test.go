@@ -265,6 +265,46 @@ func TestViewsByNamespaceAhead(t *testing.T) {
 	})
 }
 
+// A watch may be told more while its view changes, until its 410. A client that is cut off before that has to
+// list too.
+func TestViewsByNamespaceBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		namespaces.Put("", "shop", "")
+		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
+			others := make([]observe.Namespace, 100_000) // make the change last for some events
+			o.Observe.Clients = observe.Rules{{Namespaces: others, Mode: observe.Serve}, {ViewOf: observe.OfNamespace}}
+		})
+		p.CMs.Put("ns", "a", "1")
+		var all []*proxytest.Watcher
+		for range 200 {
+			w := p.Send(as("shop", bubble.AnyState)).Watch()
+			w.Await(2)
+			all = append(all, w)
+		}
+		go func() {
+			for range 1000 {
+				p.CMs.Put("ns", "b", "1")
+			}
+		}()
+		for range 100 {
+			p.CMs.Put("ns", "c", "1")
+		}
+		namespaces.Put("", "shop", "", view.Label, "undone")
+		synctest.Wait()
+		for _, w := range all {
+			w.WantEnd()
+			last := w.Events()[len(w.Events())-2].RV
+			again := p.Send(as("shop", bubble.Since, last)).Watch()
+			synctest.Wait()
+			if e := again.Events(); len(e) != 1 || e[0].Type != "ERROR" {
+				t.Fatalf("got %v behind %d, want 410", again.Strings(), last)
+			}
+		}
+	})
+}
+
 // A server that can't follow namespaces says so, and serves.
 func TestViewsByNamespaceUnknown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {

@@ -190,15 +190,15 @@ func (s *servedWatch) Begin(sink fanout.Sink) {
 	if s.event.LongHead() > 0 && !s.Keep(0) {
 		s.watcher.Sub.End(evicted)
 	}
-	c.Watchers.Add(&s.watcher)
-	c.Flusher.Start(&s.watcher.Sub, sink)
-	if r.View.Outdated() { // since it was asked for
+	c.Watchers.Add(&s.watcher) // first: a change of views behind it finds the watch
+	if r.View.Outdated() {     // since it was asked for
 		s.watcher.Sub.End(r.lane.Expired(fanout.Expired))
 	} else if e := c.ruledAway(&s.watcher); e != nil {
 		s.watcher.Sub.End(*e)
 	} else if c.Lanes.Draining() { // since Drain looked
 		s.watcher.Sub.End(shutDown)
 	}
+	c.Flusher.Start(&s.watcher.Sub, sink)
 }
 
 // Revoke implements auth.Revocable.

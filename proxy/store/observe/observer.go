@@ -88,7 +88,8 @@ func (o *Observer) AsksNamespaces() bool {
 // Ruled reports whether there is any rule.
 func (o *Observer) Ruled() bool { return len(o.ruling.Load().rules) > 0 }
 
-// Progress returns up to which resourceVersion clients may have been told of each resource.
+// Progress returns up to which resourceVersion clients may have been told of each resource. It is called once a
+// change counts, and first ends the open watches that tell clients on the terms before.
 type Progress func() map[schema.GroupResource]uint64
 
 // SetRules makes rules count from now on. It returns how to end each open watch that passes through and whose
@@ -142,7 +143,7 @@ func (o *Observer) set(change func(*terms), progress Progress) (ends []func()) {
 	}
 	o.ruling.Store(now)
 	o.mu.Unlock()
-	until := progress() // after the change, since which nobody is told more on the terms before
+	until := progress() // until then the terms before cover all that anybody resumes from
 	was.until.Store(&until)
 	return ends
 }

@@ -260,9 +260,12 @@ func (e *Enroller) write(ctx context.Context, t Target) (*unstructured.Unstructu
 	if err != nil {
 		return nil, err
 	}
+	fields, err := written(spec, addresses)
+	if err != nil {
+		return nil, err
+	}
 	return e.patch(ctx, t, template(map[string]any{
-		"metadata": map[string]any{"labels": map[string]any{Label: "true", EnrolledLabel: "true"}},
-		"spec":     written(spec, addresses)}))
+		"metadata": map[string]any{"labels": map[string]any{Label: "true", EnrolledLabel: "true"}}, "spec": fields}))
 }
 
 // hasToken returns an error if pods of a template get no token by themselves: a volume would give them
@@ -286,9 +289,19 @@ func (e *Enroller) hasToken(ctx context.Context, t Target, spec *corev1.PodSpec)
 }
 
 // written returns the fields of a template's spec, as a strategic merge patch. Containers that say
-// where kube-apiserver is, or mount something in the token's place, are left alone.
-func written(spec *corev1.PodSpec, addresses []string) map[string]any {
+// where kube-apiserver is, or mount something in the token's place, are left alone, and as by the policy so are
+// templates without others and those with an alias of their own. Addresses of an earlier Service are taken out.
+func written(spec *corev1.PodSpec, addresses []string) (map[string]any, error) {
 	var aliases []any
+	again := isWritten(spec)
+	for _, a := range spec.HostAliases {
+		switch {
+		case !again && (slices.Contains(a.Hostnames, Host) || slices.Contains(addresses, a.IP)):
+			return nil, fmt.Errorf("its template has a host alias of its own for %s: %q", a.IP, a.Hostnames)
+		case slices.Equal(a.Hostnames, []string{Host}) && !slices.Contains(addresses, a.IP):
+			aliases = append(aliases, remove("ip", a.IP))
+		}
+	}
 	for _, ip := range addresses {
 		aliases = append(aliases, map[string]any{"ip": ip, "hostnames": []string{Host}})
 	}
@@ -319,8 +332,19 @@ func written(spec *corev1.PodSpec, addresses []string) map[string]any {
 			fields[list] = patched
 		}
 	}
-	return fields
+	if !again && fields["containers"] == nil && fields["initContainers"] == nil {
+		return nil, errors.New("its containers say themselves where kube-apiserver is, or have a token of their own")
+	}
+	return fields, nil
 }
+
+// isWritten reports whether written has been put into a template.
+func isWritten(spec *corev1.PodSpec) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == accessVolume })
+}
+
+// remove is the element of a strategic merge patch that takes the one with this key out of a list.
+func remove(key, value string) any { return map[string]any{key: value, "$patch": "delete"} }
 
 func lists(spec *corev1.PodSpec) map[string][]corev1.Container {
 	return map[string][]corev1.Container{"containers": spec.Containers, "initContainers": spec.InitContainers}
@@ -331,9 +355,8 @@ var variables = map[string]string{"KUBERNETES_SERVICE_HOST": Host, "KUBERNETES_S
 
 // unwritten returns a strategic merge patch that takes out of a template's spec what written puts in.
 func unwritten(spec *corev1.PodSpec) map[string]any {
-	remove := func(key, value string) any { return map[string]any{key: value, "$patch": "delete"} }
 	fields := make(map[string]any)
-	if !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == accessVolume }) {
+	if !isWritten(spec) {
 		return fields
 	}
 	fields["volumes"] = []any{remove("name", accessVolume)}
@@ -343,7 +366,9 @@ func unwritten(spec *corev1.PodSpec) map[string]any {
 			aliases = append(aliases, remove("ip", a.IP))
 		}
 	}
-	fields["hostAliases"] = aliases
+	if len(aliases) > 0 { // null would take out all
+		fields["hostAliases"] = aliases
+	}
 	for list, containers := range lists(spec) {
 		var patched []any
 		for _, c := range containers {

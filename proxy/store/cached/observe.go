@@ -31,8 +31,9 @@ func client(x *exchange.Exchange, id auth.Identity, req *request.Request) observ
 	if strings.HasPrefix(user, "(") {
 		from = x.RemoteIP().String()
 	}
+	n := observe.IDOf(user, pod, agent, from)
 	known := observe.Client{
-		User: user, UserAgent: agent, Slot: observe.SlotOf(user, pod, agent, from), Resource: req.GVR.GroupResource()}
+		User: user, UserAgent: agent, ID: n, Slot: observe.SlotOf(n), Resource: req.GVR.GroupResource()}
 	if !req.Ruled {
 		known.In = req.View.Name()
 	}

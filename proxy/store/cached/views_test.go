@@ -305,6 +305,45 @@ func TestViewsByNamespaceBusy(t *testing.T) {
 	})
 }
 
+// A pod that was away while its view changed has to list, also if another of its workload has listed meanwhile.
+func TestViewsByNamespaceOfPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		namespaces.Put("", "shop", "")
+		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
+			o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}}
+		})
+		const user, agent = "system:serviceaccount:shop:app", "agent/1"
+		of := func(pod int, target string, args ...any) bubble.Request {
+			claims := fmt.Sprintf(`{"sub":%q,"kubernetes.io":{"pod":{"uid":"%d"}}}`, user, pod)
+			return bubble.Request{Token: "h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s",
+				Target: fmt.Sprintf(target, args...), Header: []string{"User-Agent", agent}}
+		}
+		slot := func(pod int) uint8 { return observe.SlotOf(observe.IDOf(user, fmt.Sprint(pod), agent, "")) }
+		sibling := 1
+		for slot(sibling) != slot(0) { // of a hundred pods, some share a slot
+			sibling++
+		}
+		p.CMs.Put("ns", "b", "done")
+		w := p.Send(of(0, bubble.AnyState)).Watch()
+		w.Want("ADDED ns/b 102", "END 102")
+		w.Close()
+		namespaces.Put("", "shop", "", view.Label, "undone")
+		synctest.Wait()
+		if _, body := p.Send(of(sibling, bubble.CMs+"?resourceVersion=0")).Read(); strings.Contains(body, `"done"`) {
+			t.Errorf("got %s", body)
+		}
+		for pod, want := range map[int]int{0: 1, sibling: 0} {
+			again := p.Send(of(pod, bubble.Since, 102)).Watch()
+			synctest.Wait()
+			if e := again.Events(); len(e) != want || want > 0 && e[0].Type != "ERROR" {
+				t.Errorf("pod %d: got %v, want %d", pod, again.Strings(), want)
+			}
+		}
+	})
+}
+
 // A server that can't follow namespaces says so, and serves.
 func TestViewsByNamespaceUnknown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {

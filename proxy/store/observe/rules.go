@@ -124,6 +124,7 @@ func (rs Rules) Wrong() string {
 type Client struct {
 	User      string
 	UserAgent string
+	ID        uint64 // see IDOf; 0 if only rules ask
 	Slot      uint8  // see SlotOf
 	In        string // the view whose path it has come by; "" for none
 	Resource  schema.GroupResource
@@ -141,15 +142,17 @@ func (c Client) Namespace() string {
 
 const serviceAccount = "system:serviceaccount:"
 
-// SlotOf returns which hundredth of all clients the one with these names is in. It is the same in
-// each replica and after each restart.
-func SlotOf(names ...string) uint8 {
+// IDOf tells a client by its names from others. It is the same in each replica and after each restart.
+func IDOf(names ...string) uint64 {
 	h := fnv.New64a()
 	for _, name := range names {
 		_, _ = io.WriteString(h, name+"\x00")
 	}
-	return uint8(h.Sum64() % 100)
+	return h.Sum64()
 }
+
+// SlotOf returns which hundredth of all clients one is in.
+func SlotOf(id uint64) uint8 { return uint8(id % 100) }
 
 // fits reports whether a rule is about the read of a client.
 func (r *Rule) fits(c Client) bool {

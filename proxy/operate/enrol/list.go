@@ -90,9 +90,22 @@ func add(found map[string]*Workload, pod *unstructured.Unstructured, of map[stri
 	if created := pod.GetCreationTimestamp().Time; w.Since.IsZero() || created.Before(w.Since) {
 		w.Since = created
 	}
+	w.IPs = append(w.IPs, addressesOf(pod)...)
+}
+
+// addressesOf returns the addresses of a pod, of each family.
+func addressesOf(pod *unstructured.Unstructured) (all []string) {
 	if ip, _, _ := unstructured.NestedString(pod.Object, "status", "podIP"); ip != "" {
-		w.IPs = append(w.IPs, ip)
+		all = append(all, ip)
 	}
+	ips, _, _ := unstructured.NestedSlice(pod.Object, "status", "podIPs")
+	for _, of := range ips {
+		of, _ := of.(map[string]any)
+		if ip, _, _ := unstructured.NestedString(of, "ip"); ip != "" && !slices.Contains(all, ip) {
+			all = append(all, ip)
+		}
+	}
+	return all
 }
 
 // neverEnrolled reports whether the policy leaves a pod alone that does not ask.

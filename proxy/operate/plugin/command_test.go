@@ -64,6 +64,8 @@ func (f *fakeCluster) add(t *testing.T, namespace, name, phase string, port int)
 			fmt.Fprintf(w, "7 watches of %s\n", name)
 		} else if r.URL.Path == "/debug/lanes" {
 			fmt.Fprint(w, `{"lanes":[{},{}]}`)
+		} else if name == "watchfan-many" {
+			fmt.Fprint(w, `{"total":10001,"matching":10001,"watchers":[{"client":"10.1.0.5:4001"}]}`)
 		} else {
 			fmt.Fprint(w, `{"total":7,"watchers":[{"id":5,"client":"10.1.0.5:4000"}],`+
 				`"passedThrough":{"watchers":[{"client":"[fd00::5]:1"}]}}`)
@@ -231,17 +233,17 @@ func TestEnrolled(t *testing.T) {
 	const pod = `{"metadata":{"name":"web-1-%[1]s","namespace":"shop","creationTimestamp":"2020-01-01T00:00:00Z",` +
 		`"labels":{"pod-template-hash":"1"%[2]s},` +
 		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-1","uid":"u","controller":true}]},` +
-		`"spec":{"hostNetwork":%[3]s},"status":{"podIP":"%[4]s","phase":"%[5]s"}}`
+		`"spec":{"hostNetwork":%[3]s},"status":{"podIP":"%[4]s","podIPs":[%[6]s{"ip":"%[4]s"}],"phase":"%[5]s"}}`
 	const yes, no = `,"watchfan.io/enrolled":"true"`, `,"watchfan.io/enrol":"false"`
 	f.lists = map[string]string{
 		"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1","items":[` +
 			`{"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true","watchfan.io/view":"lean"}}}]}`,
 		"/api/v1/namespaces/shop/pods": `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join([]string{
-			fmt.Sprintf(pod, "a", yes, "false", "10.1.0.5", "Running"),
-			fmt.Sprintf(pod, "b", yes, "false", "fd00::5", "Running"),
-			fmt.Sprintf(pod, "c", "", "false", "10.1.0.6", "Running"), fmt.Sprintf(pod, "d", "", "true", "10.1.0.7", "Running"),
-			fmt.Sprintf(pod, "e", no, "false", "10.1.0.8", "Running"),
-			fmt.Sprintf(pod, "f", yes, "false", "10.1.0.9", "Succeeded"),
+			fmt.Sprintf(pod, "a", yes, "false", "10.1.0.5", "Running", ""),
+			fmt.Sprintf(pod, "b", yes, "false", "10.1.0.10", "Running", `{"ip":"fd00::5"},`),
+			fmt.Sprintf(pod, "c", "", "false", "10.1.0.6", "Running", ""), fmt.Sprintf(pod, "d", "", "true", "10.1.0.7", "Running", ""),
+			fmt.Sprintf(pod, "e", no, "false", "10.1.0.8", "Running", ""),
+			fmt.Sprintf(pod, "f", yes, "false", "10.1.0.9", "Succeeded", ""),
 		}, ",") + `]}`,
 	}
 	stdout, err := f.try(t, "enrolled")
@@ -255,6 +257,11 @@ func TestEnrolled(t *testing.T) {
 		`kube-apiserver has 4 watches of watchfan in place of its clients' 14\.\n$`
 	if err != nil || !regexp.MustCompile(want).MatchString(stdout) {
 		t.Errorf("%v\n%s\nwant %s", err, stdout, want)
+	}
+	f.add(t, "watchfan", "watchfan-many", "Running", 9002)
+	stdout, err = f.try(t, "enrolled", "-n", "shop")
+	if err != nil || !strings.Contains(stdout, " 3 (2 pass through)\n\nA pod of watchfan has more watches than it lists") {
+		t.Errorf("%v\n%s", err, stdout)
 	}
 	for args, want := range map[string]string{
 		"enrol shop -n shop":             "give TYPE/NAME with -n",

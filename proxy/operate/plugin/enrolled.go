@@ -58,6 +58,7 @@ type use struct {
 	served, passed map[string]int // watches by client's IP address
 	clients        int            // watches that are served from caches
 	upstream       int            // watches that watchfan has at kube-apiserver for them
+	partly         bool           // a pod has more watches than it lists
 }
 
 // use asks the pods of watchfan. It returns nil if it cannot.
@@ -91,6 +92,7 @@ func (u *use) add(admin string) error {
 	for _, w := range list.Passed.Watchers {
 		count(u.passed, w.Client)
 	}
+	u.partly = u.partly || list.Matching > len(list.Watchers) || list.Passed.Matching > len(list.Passed.Watchers)
 	u.clients += list.Total
 	u.upstream += len(lanes.Lanes)
 	return nil
@@ -122,6 +124,9 @@ func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Ti
 	}
 	if err := table.Flush(); err != nil || u == nil {
 		return err
+	}
+	if u.partly {
+		fmt.Fprintln(w, "\nA pod of watchfan has more watches than it lists, so WATCHES are too few.")
 	}
 	_, err := fmt.Fprintf(w, "\nkube-apiserver has %d watches of watchfan in place of its clients' %d.\n",
 		u.upstream, u.clients)

@@ -46,12 +46,12 @@ func (s *Server) followConfig() {
 		}
 		s.metrics.configRead.Set(1)
 		wrong = ""
-		if !reflect.DeepEqual(now.View.Views, views) {
+		ruled := !reflect.DeepEqual(now.Observe.Clients, rules)
+		rules = now.Observe.Clients
+		if !reflect.DeepEqual(now.View.Views, views) { // a rule of the file may name a view that is new in it
 			views = now.View.Views
-			s.cached.ReplaceViews(s.views.Replace(&now.View))
-		}
-		if !reflect.DeepEqual(now.Observe.Clients, rules) {
-			rules = now.Observe.Clients
+			s.cached.ReplaceViews(s.views.Replace(&now.View), rules)
+		} else if ruled {
 			s.cached.SetRules(rules)
 		}
 		if !changed {

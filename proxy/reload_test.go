@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
@@ -235,4 +236,32 @@ func TestReloadRuledViews(t *testing.T) {
 		p.CMs.Put("ns", "d", "1")
 		back.Want("ADDED ns/d 105")
 	}, withFlags(flags))
+}
+
+// A view and the rule that names it change together. A client that comes back at once is never in between, where
+// the rule would name a view that is gone.
+func TestReloadRenamedView(t *testing.T) {
+	config := func(name string) string {
+		return "views:\n- name: " + name + "\n  resources:\n  - {resource: configmaps, where: data.v notin (done)}\n" +
+			"clients:\n- {view: " + name + ", userAgents: [" + proxytest.ClientAgent + "]}\n- {viewOf: namespace}\n- {mode: \"off\"}\n"
+	}
+	write, flags := reloaded(t, config("some"))
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"}).Put("", "shop", "", "watchfan.io/view", "other")
+		p := bubble.Start(t, up, withFlags(flags))
+		p.CMs.Put("ns", "b", "done")
+		shop := bubble.Request{Target: bubble.AnyState, Header: []string{"User-Agent", "curl/1"},
+			Token: "h." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"system:serviceaccount:shop:app"}`)) + ".s"}
+		for range 3 { // pass through, and end one after the other once there is the view that they read in
+			p.Send(shop).Watch().Await(2)
+		}
+		w := p.Watch(bubble.AnyState)
+		w.Await(1)
+		write(config("other"))
+		w.WantEnd()
+		if _, body := p.Get(bubble.CMs + "?resourceVersion=0"); strings.Contains(body, `"done"`) {
+			t.Errorf("got %s", body)
+		}
+	})
 }

@@ -81,18 +81,19 @@ func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
 	return nil
 }
 
-// ReplaceViews makes the views that there are now count: it ends the watches in those that have been replaced
-// or are gone. Those whose form is the same end gracefully, and their clients resume.
-func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View) {
+// ReplaceViews makes the views that there are now count, together with rules, which name them: it ends the watches
+// in those that have been replaced or are gone. Those whose form is the same end gracefully, and their clients
+// resume.
+func (c *Reads) ReplaceViews(replaced map[*view.View]*view.View, rules observe.Rules) {
 	open := 0
 	ends := c.move(func(told observe.Progress) []func() {
-		return c.Observer.SetViews(func() map[schema.GroupResource]uint64 {
+		return c.Observer.SetRules(rules, func() map[schema.GroupResource]uint64 {
 			open = c.endReplaced(replaced)
 			return told()
 		})
 	})
 	c.spreadEnds(ends)
-	c.log.Info("Replaced views", "watches", open+len(ends))
+	c.log.Info("Replaced views", "clients", len(rules), "watches", open+len(ends))
 }
 
 // endReplaced ends the open watches in views that have been replaced or are gone, and returns how many.

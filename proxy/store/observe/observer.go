@@ -92,15 +92,10 @@ func (o *Observer) Ruled() bool { return len(o.ruling.Load().rules) > 0 }
 // change counts, and first ends the open watches that tell clients on the terms before.
 type Progress func() map[schema.GroupResource]uint64
 
-// SetRules makes rules count from now on. It returns how to end each open watch that passes through and whose
-// client reads in another way now.
+// SetRules makes rules, and the views that there are now, count from now on. It returns how to end each open watch
+// that passes through and whose client reads in another way now.
 func (o *Observer) SetRules(rules Rules, progress Progress) (ends []func()) {
 	return o.set(func(t *terms) { t.rules = rules }, progress)
-}
-
-// SetViews makes the views that there are now count, as SetRules.
-func (o *Observer) SetViews(progress Progress) (ends []func()) {
-	return o.set(func(*terms) {}, progress)
 }
 
 // SetNamespaces makes the views that namespaces name by their labels count, as SetRules. It reports whether

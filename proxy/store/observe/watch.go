@@ -414,6 +414,7 @@ func (w *watching) settle() {
 			continue
 		}
 		theirs, err := w.parse(w.theirs[0])
+		w.position = max(w.position, theirs.rv) // also if it is dropped below
 		ours, wrong := w.parse(w.ours[0])
 		switch {
 		case err != nil || wrong != nil, ours.typ == framing.Error:

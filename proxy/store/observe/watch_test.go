@@ -33,6 +33,7 @@ type world struct {
 	encoding framing.Encoding           // that the cache is said to have
 	halts    chan time.Duration         // that the observer stands still when it looks at an event; nil for none
 	differed []schema.GroupVersionResource
+	sub      *fanout.Subscription // of the cache, the latest
 	rv       uint64
 }
 
@@ -107,6 +108,7 @@ func (w *world) State(rv uint64, f func(*framing.Object)) string {
 }
 
 func (w *world) Start(sub *fanout.Subscription, sink fanout.Sink) {
+	w.sub = sub
 	w.flusher.Start(sub, corrupting{sink, w})
 }
 
@@ -326,6 +328,24 @@ func TestRelisted(t *testing.T) {
 		got := w.end()
 		if len(got.Recent) > 0 || got.Events != 4 || got.Skipped["relist"] != 2 {
 			t.Errorf("%s %v %v", got.Verdict, got.Recent, got.Skipped)
+		}
+	})
+}
+
+// A comparison that begins anew does not begin before events that differed: kube-apiserver does not send them again.
+func TestAnewBehindDifference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(w *world) { w.corrupt = replace(`"d":"1"`, `"d":"2"`) })
+		w.put("a")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.corrupt = nil
+		w.sub.End(fanout.Ending{Reason: fanout.Evicted})
+		time.Sleep(4 * time.Second)
+		w.put("b")
+		time.Sleep(2 * time.Second)
+		if got := w.end(); len(got.Recent) != 1 || got.Recent[0].Kind != observe.Bytes || got.Events != 1 {
+			t.Errorf("%s %v", got.Verdict, got.Recent)
 		}
 	})
 }

@@ -62,6 +62,9 @@ func (c *Reads) serveGet(x *exchange.Exchange, r *read) request.Outcome {
 
 // serveList answers a list.
 func (c *Reads) serveList(x *exchange.Exchange, r *read) request.Outcome {
+	if c.outdated(x, r) {
+		return gone(beforeChange)
+	}
 	snapshot, o := c.state(r)
 	if !o.Open() {
 		return o

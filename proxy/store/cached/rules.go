@@ -40,9 +40,17 @@ func (r *read) scopeText() string {
 	return fmt.Sprintf("%q %q %q %q", r.NamespacePrefix(), r.Name, r.RawLabels, r.RawFields)
 }
 
-// outdated reports whether r resumes from what its client may know in another form than that of its view now.
+// outdated reports whether r resumes from what its client may know in another form than that of its view now, or
+// is the next page of it.
 func (c *Reads) outdated(x *exchange.Exchange, r *read) bool {
-	return r.Resumes() && c.Observer.Changed() && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), r.version())
+	known := r.version()
+	switch {
+	case r.Verb == "list" && r.ContinueToken != "":
+		known = r.Page.ResourceVersion
+	case !r.Resumes():
+		return false
+	}
+	return c.Observer.Changed() && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), known)
 }
 
 const justChanged = "the view of this client has just changed"

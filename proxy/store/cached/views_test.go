@@ -2,6 +2,7 @@ package cached_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -341,6 +342,46 @@ func TestViewsByNamespaceOfPods(t *testing.T) {
 				t.Errorf("pod %d: got %v, want %d", pod, again.Strings(), want)
 			}
 		}
+	})
+}
+
+// A list whose pages are of two views is no list: the next page of one that began in another view is refused, and
+// nobody resumes from it. Pages that began in the view go on.
+func TestViewsByNamespacePages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		namespaces.Put("", "shop", "")
+		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
+			o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}}
+		})
+		for _, name := range []string{"a", "b", "c"} {
+			p.CMs.Put("ns", name, "1")
+		}
+		p.Send(as("shop", bubble.AnyState)).Watch().Want("ADDED ns/a 102", "ADDED ns/b 103", "ADDED ns/c 104", "END 104")
+		page := func(query string) (code int, token, body string) {
+			t.Helper()
+			resp, body := p.Send(as("shop", "%s", bubble.CMs+"?limit=1"+query)).Read()
+			var list listMeta
+			if err := json.Unmarshal([]byte(body), &list); err != nil {
+				t.Fatalf("%v: %s", err, body)
+			}
+			return resp.StatusCode, list.Metadata.Continue, body
+		}
+		_, token, _ := page(notOlder)
+		namespaces.Put("", "shop", "", view.Label, "undone")
+		synctest.Wait()
+		if code, _, body := page("&continue=" + token); code != http.StatusGone || !strings.Contains(body, `"reason":"Expired"`) {
+			t.Errorf("the second page in another view: %d %s", code, body)
+		}
+		if e := p.Send(as("shop", bubble.Since, 104)).Watch().Await(1); e[0].Type != "ERROR" {
+			t.Errorf("got %v, want 410", e)
+		}
+		_, token, _ = page(notOlder)
+		if code, _, body := page("&continue=" + token); code != http.StatusOK || !strings.Contains(body, `"name":"b"`) || strings.Contains(body, `"data"`) {
+			t.Errorf("the second page in the same view: %d %s", code, body)
+		}
+		p.Passed(0)
 	})
 }
 

@@ -33,7 +33,8 @@
 // is of no use in another, and no event says how they differ. So where the form in which a client reads a
 // resource changes, by the views, the rules or the label, its open watch ends with 410. So does a watch from
 // a resourceVersion up to which it may have been told in the form before ([Observer.Outdated]), unless it has
-// listed since then, and one behind a watch that passed through meanwhile. How far clients have been told, a
+// listed since then, and one behind a watch that passed through meanwhile. So does the next page of a list that
+// began in the form before, because its pages would be of two forms. How far clients have been told, a
 // replica knows of the resources that it follows. It does not know what a client has been told on the terms
 // before by a replica that learns of the change later, by a list of kube-apiserver, or before a restart. So a
 // view that is changed while no replica runs should get another name.

@@ -227,8 +227,7 @@ func (r *read) items(snapshot fanout.Snapshot, key listKey) (items exchange.Body
 
 // behind returns the number of keys behind a page that ends with last, as kube-apiserver counts them
 // (k8s.io/apiserver/pkg/storage/continue.go, PrepareContinueToken): with selectors at most 1, and
-// without them all keys from the page's start on, less the limit. So those count too that a page of a
-// shard has skipped. It returns 0 if none follows the last.
+// without them all keys from the page's start on, less the limit. It returns 0 if none follows the last.
 func (r *read) behind(snapshot fanout.Snapshot, key listKey, last string, pause func()) (more int64) {
 	start := last
 	if r.unselective() {
@@ -247,10 +246,10 @@ func (r *read) behind(snapshot fanout.Snapshot, key listKey, last string, pause 
 	return more
 }
 
-// unselective reports whether the list has no selectors. Only then its continue token comes with
-// the number of remaining items.
+// unselective reports whether the list has no selectors, and is no shard. Only then its continue token
+// comes with the number of remaining items. (Kube-apiserver 1.36 counted them for shards too.)
 func (r *read) unselective() bool {
-	return r.RawLabels == "" && r.RawFields == "" && !r.filter.Selects()
+	return r.RawLabels == "" && r.RawFields == "" && !r.Sharded() && !r.filter.Selects()
 }
 
 // envelope returns the bytes before and behind the items of a list.

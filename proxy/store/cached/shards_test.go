@@ -107,6 +107,29 @@ func TestShards(t *testing.T) {
 	})
 }
 
+// A page of a shard does not say how many items remain, also where the shard is the whole: what follows is not
+// counted by shards. That of the whole collection says it.
+func TestShardPages(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		for _, name := range []string{"a", "b", "c"} {
+			p.CMs.Put("ns", name, "1")
+		}
+		p.Watch(bubble.AnyState).Await(4)
+		const page = bubble.CMs + "?limit=1" + notOlder
+		for target, remaining := range map[string]int{page: 2, sharded(page, halves[0]+"||"+halves[1]): 0} {
+			_, body := p.Get(target)
+			var list listMeta
+			if err := json.Unmarshal([]byte(body), &list); err != nil {
+				t.Fatalf("%v: %s", err, body)
+			}
+			if m := list.Metadata; len(list.Items) != 1 || m.Continue == "" || m.RemainingItemCount != remaining {
+				t.Errorf("%s: %s, want %d remaining", target, body, remaining)
+			}
+		}
+		p.Passed(0)
+	})
+}
+
 // A shardSelector that is not understood is passed through only to a kube-apiserver that does not
 // ignore it.
 func TestShardMalformed(t *testing.T) {

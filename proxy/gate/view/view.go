@@ -33,7 +33,7 @@ type View struct {
 	writes   *metrics.Counter            // that were rejected
 
 	// The forms in which the view serves objects. They are made when they are first wanted. Their number
-	// is bounded by that of the resources that have lanes.
+	// is bounded by that of the resources that there are: nobody asks for the form of another.
 	mu   sync.Mutex
 	made map[form]made
 

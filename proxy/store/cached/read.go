@@ -162,10 +162,6 @@ func (r *read) release() {
 // resolve determines the resource, representation and scope of r, if a lane can serve them. The
 // client must be allowed to read, because resolve may ask kube-apiserver in the proxy's own name.
 func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
-	forms, why := r.fitting()
-	if len(forms) == 0 {
-		return c.unfit(r, why)
-	}
 	if c.APIs.Served(ctx, r.GVR.GroupVersion(), r.Verb == "watch") != registry.ByItself {
 		return request.PassThrough(request.Aggregated)
 	}
@@ -175,6 +171,10 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 	}
 	if r.namespace, ok = r.Scope(r.info.Namespaced); !ok {
 		return request.PassThrough(request.Resource)
+	}
+	forms, why := r.fitting() // of a resource that there is, because a view remembers its forms
+	if len(forms) == 0 {
+		return c.unfit(r, why)
 	}
 	chosen, ok := c.encodings.Choose(ctx, r.GVR, forms)
 	if !ok || r.indented(chosen) && !r.selects() {

@@ -118,6 +118,21 @@ func TestViewsPassedThrough(t *testing.T) {
 	}, withViews(undone("")), func(o *proxy.Options) { o.Cached.Exclude = []string{"configmaps"} })
 }
 
+// A resource that there is not has no form in a view, which would be remembered: kube-apiserver says that there is
+// none.
+func TestViewsOfNoResource(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		for _, path := range []string{"/apis/none.example/v1/configmaps", "/apis/ex.io/v1/configmaps"} {
+			for _, query := range []string{"", "?resourceVersion=0", "?watch=1"} {
+				resp, body := p.Get(undonePath+path+query, "Accept", "application/vnd.kubernetes.protobuf")
+				if resp.StatusCode != http.StatusNotFound {
+					t.Errorf("%s%s: %s %s", path, query, resp.Status, body)
+				}
+			}
+		}
+	}, withViews(undone("")))
+}
+
 // A view may select namespaces by their labels. Watches end when objects enter or leave it in that way,
 // and nobody resumes from before.
 func TestViewsNamespaces(t *testing.T) {

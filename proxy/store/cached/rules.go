@@ -56,9 +56,9 @@ func (c *Reads) outdated(x *exchange.Exchange, r *read) bool {
 const justChanged = "the view of this client has just changed"
 
 // mayList reports whether r may be sent a list, or initial events, as of rv or later: its client's view is still
-// the same.
+// the same. A sibling replica has none.
 func (c *Reads) mayList(x *exchange.Exchange, r *read, rv uint64) bool {
-	return !c.Observer.Changed() || c.Observer.List(clientOf(x, r), r.View, r.scopeText(), rv)
+	return r.Seed != "" || !c.Observer.Changed() || c.Observer.List(clientOf(x, r), r.View, r.scopeText(), rv)
 }
 
 const beforeChange = "The provided resource version is from before this client's view changed: list again."
@@ -72,10 +72,11 @@ func gone(message string) request.Outcome {
 var moved = fanout.Ending{Reason: fanout.Moved, Graceful: true}
 
 // ruledAway returns how an open watch ends whose client reads in another way by the rules: if they keep
-// it from the caches, and it can resume elsewhere, or if they name another view. nil is not at all.
+// it from the caches, and it can resume elsewhere, or if they name another view. nil is not at all, as for a
+// sibling replica.
 func (c *Reads) ruledAway(w *watchers.Watcher) *fanout.Ending {
 	scope := w.Scope.Value()
-	if scope.View != "" && !scope.Ruled || !c.Observer.Ruled() && !scope.Ruled {
+	if scope.Seed || scope.View != "" && !scope.Ruled || !c.Observer.Ruled() && !scope.Ruled {
 		return nil
 	}
 	client := observe.Client{

@@ -122,7 +122,7 @@ func (s *servedWatch) stream(x *exchange.Exchange, gzip bool) {
 	c, r := s.cached, s.read
 	scope := watchers.Scope{
 		Namespace: r.namespace, Name: r.Name, Labels: r.RawLabels, Fields: r.RawFields, Shard: r.Shard.Text,
-		View: r.View.Name(), Ruled: r.Ruled}
+		View: r.View.Name(), Ruled: r.Ruled, Seed: r.Seed != ""}
 	client := clientOf(x, r)
 	s.watcher.Describe(x, r.lane, client.User, scope, r.WebSocket)
 	s.watcher.Gzip, s.watcher.Slot = gzip, client.Slot

@@ -2,6 +2,7 @@ package seed_test
 
 import (
 	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"log"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/gate/view"
+	"github.com/watchfan/watchfan/proxy/store/observe"
 	"github.com/watchfan/watchfan/proxy/store/reflector"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
@@ -160,6 +163,26 @@ func TestFill(t *testing.T) {
 			t.Errorf("a replica whose sibling does not answer: filled %+v", got)
 		}
 		x.wantLists(2)
+	})
+}
+
+// Rules about all clients are not about siblings, which need whole objects, also when what they say has changed.
+func TestRulesOfClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newTier(t)
+		namespaces := x.up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		one := x.replica(nil, resident, func(o *proxy.Options) {
+			o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}, {View: view.Lean}}
+		})
+		x.serve(first, answer(one))
+		x.cms.Put("ns", "a", "1")
+		one.AwaitLog("Listed", "configmaps")
+		x.replica([]string{first}, resident).AwaitLog("Filled without a list", "objects=1")
+		claims := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"system:serviceaccount:ns:app"}`))
+		one.Send(bubble.Request{Target: bubble.CMs + "?resourceVersion=0", Token: "h." + claims + ".s"}).Read() // namespaces are followed for it
+		namespaces.Put("", "ns", "", view.Label, view.Lean)
+		one.AwaitLog("Applied the views that namespaces name")
+		x.replica([]string{first}, resident).AwaitLog("Filled without a list", "objects=1")
 	})
 }
 

@@ -62,10 +62,11 @@ func (p Protocol) String() string { return protocols[p] }
 type Scope struct {
 	Namespace, Name, Labels, Fields, Shard, View string
 	Ruled                                        bool // a rule of the configuration names the view
+	Seed                                         bool // it fills a sibling replica
 }
 
 // filters reports whether the watch wants a part of the objects only.
-func (s Scope) filters() bool { return s != Scope{View: s.View, Ruled: s.Ruled} }
+func (s Scope) filters() bool { return s != Scope{View: s.View, Ruled: s.Ruled, Seed: s.Seed} }
 
 // Describe sets w to the watch that the request of x begins on lane l, except for Sub, Gzip and Slot. user is its
 // user's shown name.
@@ -80,7 +81,7 @@ func (w *Watcher) Describe(x *exchange.Exchange, l *lane.Lane, user string, scop
 	w.UserAgent = unique.Make(request.Shown(x.Header.Get("User-Agent")))
 	w.Scope = unique.Make(Scope{
 		request.Shown(scope.Namespace), request.Shown(scope.Name), request.Shown(scope.Labels), request.Shown(scope.Fields),
-		request.Shown(scope.Shard), scope.View, scope.Ruled})
+		request.Shown(scope.Shard), scope.View, scope.Ruled, scope.Seed})
 	w.Started, w.changes = fanout.MonotonicNow(), l.Changes()
 }
 

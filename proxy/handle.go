@@ -219,8 +219,7 @@ func (s *Server) ruledView(h *handling) (in *view.View, refused *metav1.Status) 
 // accepts no Tables, whose rows don't say which those are. kubectl accepts JSON too, and prints it itself.
 func (h *handling) withoutTables() *metav1.Status {
 	all := strings.Split(h.Header.Get("Accept"), ",")
-	table := func(clause string) bool { return strings.Contains(clause, "as=Table") }
-	accepted := slices.DeleteFunc(slices.Clone(all), table)
+	accepted := slices.DeleteFunc(slices.Clone(all), request.ForTable)
 	switch len(accepted) {
 	case len(all):
 		return nil

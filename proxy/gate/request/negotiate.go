@@ -1,6 +1,7 @@
 package request
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/munnerz/goautoneg"
@@ -170,6 +171,11 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 	}
 	c.Metadata = version
 	return c, known && as == want
+}
+
+// ForTable reports whether a clause of an Accept header asks for a Table, in whatever spacing.
+func ForTable(clause string) bool {
+	return slices.ContainsFunc(goautoneg.ParseAccept(clause), func(a goautoneg.Accept) bool { return a.Params["as"] == "Table" })
 }
 
 // routerAccepts reports whether go-restful knows at least one media type of accept. It knows CBOR

@@ -70,7 +70,9 @@ func TestViews(t *testing.T) {
 			}
 		}
 		const tables = "application/json;as=Table;v=v1;g=meta.k8s.io"
-		for accept, code := range map[string]int{tables + ",application/json": http.StatusOK, tables: http.StatusNotAcceptable} {
+		spaced := strings.Replace(tables, "as=", "as = ", 1)
+		for accept, code := range map[string]int{tables + ",application/json": http.StatusOK, tables: http.StatusNotAcceptable,
+			spaced + ",application/json": http.StatusOK, spaced: http.StatusNotAcceptable} {
 			if resp, body := p.Get(undonePath+bubble.CMs, "Accept", accept); resp.StatusCode != code || strings.Contains(body, "Table;") {
 				t.Errorf("%s: %s %s", accept, resp.Status, body)
 			}

@@ -1,6 +1,5 @@
-// Package proxy is a Kubernetes API server to its clients and one client to kube-apiserver: it
-// watches each resource once for any number of clients, and passes through the requests that it
-// does not serve itself.
+// Package proxy is a Kubernetes API server to its clients and one client to kube-apiserver: it watches each resource
+// once for any number of clients, and passes through the requests that it does not serve itself.
 //
 // # Wings
 //
@@ -87,10 +86,9 @@
 //     and again each minute while a watch is open. An API behind an aggregated server is not cached,
 //     because the server may show each client different objects.
 //
-// All of this holds for each protocol. Four things differ from kube-apiserver. It ends every watch
-// when its cache loses touch with etcd; a lane continues, or lists once and shows the differences. A
-// watch ends when its client loses the right to it. The ages in the rows of a Table may be a second too
-// small. A streaming list that an aggregated server would never end is refused (package passthrough).
+// All of this holds for each protocol. Four things differ from kube-apiserver. It ends every watch when its cache loses
+// touch with etcd; a lane continues, or lists once and shows the differences. A watch ends when its client loses the right
+// to it. The ages in a Table may be a second too small. A streaming list that would never end is refused (passthrough).
 //
 // # Goroutines
 //

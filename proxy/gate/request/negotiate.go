@@ -133,6 +133,7 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 		return Clause{}, false
 	}
 	var as, group, version string
+	converts := false // even if all three are empty
 	for key, value := range a.Params {
 		switch key {
 		case "charset":
@@ -148,16 +149,16 @@ func readClause(a goautoneg.Accept, verb string) (c Clause, ok bool) {
 			}
 			c.Lean = true
 		case "as":
-			as = value
+			as, converts = value, true
 		case "g":
-			group = value
+			group, converts = value, true
 		case "v":
-			version = strings.Clone(value) // the version outlives the header
+			version, converts = strings.Clone(value), true // the version outlives the header
 		default:
 			return Clause{}, false
 		}
 	}
-	if as == "" && group == "" && version == "" {
+	if !converts {
 		return c, true
 	}
 	known := a.Type == "application" && group == "meta.k8s.io" && (version == "v1" || version == "v1beta1")

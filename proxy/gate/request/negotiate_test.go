@@ -123,6 +123,8 @@ func TestNegotiate(t *testing.T) {
 	f("list", "application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "json-table-v1")
 	f("list", "application/yaml,application/json;as=Table;g=meta.k8s.io;v=v1", "no")
 	f("list", "application/json;as=Foo", "no")
+	f("list", "application/json;as= ;q=1", "no")
+	f("watch", proto+";v= ;q=1,application/json", "no")
 	f("list", "application/json"+metadata, "no")
 	f("get", "application/json"+metadatas, "no")
 	f("list", "*/*"+metadatas, "no")
@@ -215,7 +217,10 @@ func slowly(accept, verb string, custom, cbor bool) string {
 			if p["drop"] == "metadata.managedFields" {
 				lean = "-lean"
 			}
-			if p["as"]+p["g"]+p["v"] == "" {
+			_, as := p["as"]
+			_, group := p["g"]
+			_, version := p["v"]
+			if !as && !group && !version {
 				if custom && form == "protobuf" {
 					continue
 				}
@@ -247,7 +252,7 @@ func FuzzNegotiate(f *testing.F) {
 		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;q=0.9,application/cbor;q=1",
 		"application/cbor", "application/cbor;stream=watch,application/vnd.kubernetes.protobuf",
 		"application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/*", "application/*",
-		"text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x",
+		"application/vnd.kubernetes.protobuf;as= ;q=1,application/json", "text/html,*/*;q=0.1", "application/json;stream=watch;pretty=1;charset=x",
 		"application/json;drop=metadata.managedFields,*/*;drop=metadata.managedFields", "application/json;drop=spec,*/*"} {
 		f.Add(seed)
 	}

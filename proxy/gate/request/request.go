@@ -83,6 +83,8 @@ func (req *Request) Unserved() Reason {
 		return Parameters
 	case req.Verb != "watch" && req.ContinueToken != "" && req.SelectorName != "":
 		return Parameters // a page of a list that may be one object
+	case req.limitedAt() && req.SelectorName != "" && req.View == nil && !req.Sharded():
+		return Parameters // if it reads one key, kube-apiserver lists the current state, whatever the limit
 	}
 	return ""
 }
@@ -104,6 +106,11 @@ func (req *Request) WatchTimeout() time.Duration {
 func (req *Request) Exact() bool {
 	return req.Verb == "list" && req.ResourceVersion != "0" &&
 		(req.resourceVersionMatch == "Exact" || req.Limit > 0 && req.resourceVersionMatch == "")
+}
+
+// limitedAt reports whether a list asks for an exact state by its limit alone.
+func (req *Request) limitedAt() bool {
+	return req.Exact() && req.ResourceVersion != "" && req.resourceVersionMatch == ""
 }
 
 // At returns the same list as of exactly resourceVersion rv, which is not 0.

@@ -128,6 +128,28 @@ func TestListPages(t *testing.T) {
 	})
 }
 
+// A limit makes the list of one name no exact one: kube-apiserver reads its key as it is now.
+func TestListOfOneIsCurrent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		w := p.Watch(bubble.AnyState)
+		old := p.CMs.Put("ns", "a", "1")
+		now := p.CMs.Put("ns", "a", "2")
+		w.AwaitVersion(now)
+		shows := func(rv uint64, query string, passed int) {
+			t.Helper()
+			query = fmt.Sprintf("/api/v1/namespaces/ns/configmaps?fieldSelector=metadata.name%%3Da&resourceVersion=%d%s", old, query)
+			if _, body := p.Get(query); !strings.Contains(body, fmt.Sprintf(`"metadata":{"resourceVersion":"%d"},"items":[{`, rv)) {
+				t.Errorf("%s: want the state as of %d, got %.200s", query, rv, body)
+			}
+			p.Passed(passed)
+		}
+		shows(now, "", 0)
+		shows(old, "&resourceVersionMatch=Exact", 0)
+		shows(old, "&resourceVersionMatch=Exact&limit=1", 0)
+		shows(now, "&limit=1", 1)
+	})
+}
+
 // A get has the bytes of the object, or says that there is none as kube-apiserver does.
 func TestGet(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {

@@ -94,7 +94,7 @@ func (c *Reads) serveList(x *exchange.Exchange, r *read) request.Outcome {
 // listKey identifies the items that the list asks for.
 func (r *read) listKey() listKey {
 	key := listKey{lane: r.lane.Key, trim: r.variant.Trim, filter: r.filter.Key(), limit: r.Limit}
-	if r.ResourceVersion == "0" || r.wantsOne() {
+	if r.ResourceVersion == "0" && !r.lane.Collection.Uncached() || r.wantsOne() {
 		key.limit = 0 // kube-apiserver ignores the limit too: in its cache, and when it reads one key
 	}
 	key.counts = key.limit > 0 && r.unselective() // of two lists with equal filters, one may have a selector

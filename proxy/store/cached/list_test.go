@@ -17,7 +17,7 @@ import (
 func TestListLimit(t *testing.T) {
 	f := func(line string, namespaced bool, want int64) {
 		t.Helper()
-		r := readOf(t, &lane.Lane{}, line)
+		r := readOf(t, emptyLane(t), line)
 		r.info.Namespaced = namespaced
 		if got := r.listKey().limit; got != want {
 			t.Errorf("%s: limit %d, want %d", line, got, want)

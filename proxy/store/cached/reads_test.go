@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
 
@@ -147,6 +148,34 @@ func TestListOfOneIsCurrent(t *testing.T) {
 		shows(old, "&resourceVersionMatch=Exact", 0)
 		shows(old, "&resourceVersionMatch=Exact&limit=1", 0)
 		shows(now, "&limit=1", 1)
+	})
+}
+
+// Without a watch cache, kube-apiserver divides a list into pages from resourceVersion 0 too.
+func TestListPagesUncached(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		path := proxytest.Events.Path() + "?limit=1&resourceVersion=0"
+		p.Up.Collection(proxytest.Events).Put("ns", "a", "1")
+		p.Up.Collection(proxytest.Events).Put("ns", "b", "1")
+		read := func(body string) (list listMeta) {
+			if err := json.Unmarshal([]byte(body), &list); err != nil {
+				t.Fatalf("%v: %.300s", err, body)
+			}
+			return list
+		}
+		if list := read(p.Direct(path)); len(list.Items) != 1 || list.Metadata.Continue == "" {
+			t.Fatalf("kube-apiserver's page has %d items, token %q", len(list.Items), list.Metadata.Continue)
+		}
+		_, body := p.Get(path)
+		first := read(body)
+		if m := first.Metadata; len(first.Items) != 1 || m.Continue == "" || m.RemainingItemCount != 1 {
+			t.Errorf("%d items, token %q, %d remaining, want one, a token and one", len(first.Items), m.Continue, m.RemainingItemCount)
+		}
+		_, body = p.Get(path + "&continue=" + first.Metadata.Continue)
+		if second := read(body); len(second.Items) != 1 || second.Metadata.Continue != "" {
+			t.Errorf("second page: %d items, token %q", len(second.Items), second.Metadata.Continue)
+		}
+		p.Passed(0)
 	})
 }
 

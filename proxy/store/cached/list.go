@@ -249,7 +249,7 @@ func (r *read) behind(snapshot fanout.Snapshot, key listKey, last string, pause 
 // unselective reports whether the list has no selectors, and is no shard. Only then its continue token
 // comes with the number of remaining items. (Kube-apiserver 1.36 counted them for shards too.)
 func (r *read) unselective() bool {
-	return r.RawLabels == "" && r.RawFields == "" && !r.Sharded() && !r.filter.Selects()
+	return r.Labels.Empty() && r.Fields.Empty() && !r.Sharded() && !r.filter.Selects()
 }
 
 // envelope returns the bytes before and behind the items of a list.

@@ -102,6 +102,8 @@ func TestListPages(t *testing.T) {
 			// These two have the same items, but only a list without a selector says how many remain.
 			{bubble.CMs + "?fieldSelector=metadata.namespace%3Dns&limit=2" + notOlder, 2, "/ns/b\x00", 0},
 			{inNS + "?limit=2" + notOlder, 2, "/b\x00", 2},
+			// Selectors without requirements are none.
+			{inNS + "?limit=2&labelSelector=%20&fieldSelector=," + notOlder, 2, "/b\x00", 2},
 		} {
 			for range 2 { // the second one shares the compressed items of the first
 				_, body := p.Get(test.path, "Accept-Encoding", "gzip")

@@ -341,6 +341,16 @@ func (c *Cache) notifyLocked() {
 
 // WaitFor waits until Progress is at least rv.
 func (c *Cache) WaitFor(ctx context.Context, rv uint64) error {
+	return c.waitUntil(ctx, func(progress uint64) bool { return progress >= rv })
+}
+
+// WaitOther waits until Progress is another than rv: the cache has gone on, or was reset to an earlier one.
+func (c *Cache) WaitOther(ctx context.Context, rv uint64) error {
+	return c.waitUntil(ctx, func(progress uint64) bool { return progress != rv })
+}
+
+// waitUntil waits until there reports true for the cache's progress.
+func (c *Cache) waitUntil(ctx context.Context, there func(progress uint64) bool) error {
 	for {
 		c.mu.Lock()
 		if c.changed == nil {
@@ -349,7 +359,7 @@ func (c *Cache) WaitFor(ctx context.Context, rv uint64) error {
 		changed, closed := c.changed, c.closed != nil
 		c.mu.Unlock()
 		switch {
-		case c.Progress() >= rv:
+		case there(c.Progress()):
 			return nil
 		case closed:
 			return ErrClosed

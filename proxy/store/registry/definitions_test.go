@@ -357,3 +357,19 @@ func TestFollowed(t *testing.T) {
 		p.Passed(0)
 	})
 }
+
+// A restored etcd that lacks a definition is noticed as soon as a deletion.
+func TestRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t)
+		p.Watch(watch).Await(2)
+		time.Sleep(4 * time.Minute)
+		p.definitions.Restore(50)
+		p.AwaitLog("Upstream went back in time", proxytest.Definitions.Name)
+		restored := time.Now()
+		p.AwaitLog("definition changed", "foos.ex.io", "served=false")
+		if took := time.Since(restored); took != 0 {
+			t.Errorf("it was noticed after %s", took)
+		}
+	})
+}

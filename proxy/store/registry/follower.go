@@ -137,7 +137,7 @@ func (f *follower) watch(ctx context.Context, l *lane.Lane) {
 		f.mu.Lock()
 		f.scan(l.Cache.Snapshot())
 		f.mu.Unlock()
-		err := l.Cache.WaitFor(tick, at+1)
+		err := l.Cache.WaitOther(tick, at)
 		cancel()
 		switch {
 		case ctx.Err() != nil || errors.Is(err, fanout.ErrClosed):

@@ -189,9 +189,12 @@ func (a *Aggregation) read(o *framing.Object) (gv schema.GroupVersion, remote bo
 
 // unknownLocked notes that the APIServices cannot be followed.
 func (a *Aggregation) unknownLocked(err error, retryIn time.Duration) {
+	was := a.absent
 	if a.absent = errors.Is(err, upstream.ErrNotFound); a.absent {
 		a.remote = nil
-		a.log.Info("Upstream has no APIServices, so no other server answers for it")
+		if !was {
+			a.log.Info("Upstream has no APIServices, so no other server answers for it")
+		}
 		return
 	}
 	if !a.warned {

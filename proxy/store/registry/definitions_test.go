@@ -358,6 +358,22 @@ func TestFollowed(t *testing.T) {
 	})
 }
 
+// Definitions are followed again when their lane has ended, although no request asks for them.
+func TestFollowedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t)
+		w := p.Watch(watch)
+		w.Await(2)
+		time.Sleep(4 * time.Minute)
+		p.Up.On(proxytest.Probe, 1, func(c *proxytest.Call) { c.Fail(http.StatusNotFound, "NotFound", "not yet", 0) })
+		p.definitions.Reflector().Abort()
+		p.AwaitLog("upstream does not serve the resource", proxytest.Definitions.Name)
+		time.Sleep(30 * time.Second)
+		p.define(".data.w")
+		p.ends(w, lane.SettleTime)
+	})
+}
+
 // A restored etcd that lacks a definition is noticed as soon as a deletion.
 func TestRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -102,6 +102,17 @@ func (f *follower) follow(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lane, f.following = nil, false
+	if ctx.Err() == nil {
+		time.AfterFunc(max(followTick, time.Until(f.again)), f.beginAgain)
+	}
+}
+
+// beginAgain has the objects followed again if they are needed: their lane has ended, they could not be
+// followed, or a request that came just before the end has started a lane since. An open watch asks nothing.
+func (f *follower) beginAgain() {
+	if f.needed() {
+		f.begin()
+	}
 }
 
 // open returns the lane of the objects, filled. The caller releases it.

@@ -116,17 +116,20 @@ func TestUpstreamRefuses(t *testing.T) {
 	}
 }
 
-// When the resource no longer exists upstream, the lane stops and its watches end properly. The next
-// client starts a new lane.
+// When the resource no longer exists upstream, or not in the lane's encoding, as after a downgrade, the
+// lane stops and its watches end properly. The next client starts a new lane.
 func TestResourceGone(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		w := p.Watch(bubble.AnyState)
-		w.Await(1)
-		p.Up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Fail(404, "NotFound", "no", 0) })
-		p.Up.Reflector().End()
-		w.WantEnd()
-		p.AwaitLog("upstream does not serve the resource")
-		p.Watch(bubble.AnyState).Await(1)
-		p.Passed(0)
-	})
+	for code, reason := range map[int]string{404: "NotFound", 406: "NotAcceptable"} {
+		bubble.Row(t, reason, func(t *testing.T, p *bubble.Proxy) {
+			w := p.Watch(bubble.AnyState)
+			w.Await(1)
+			p.Up.On(proxytest.Watch, 1000, func(c *proxytest.Call) { c.Fail(code, reason, "no", 0) })
+			p.Up.Reflector().End()
+			w.WantEnd()
+			p.AwaitLog("upstream does not serve the resource")
+			p.Up.Forget()
+			p.Watch(bubble.AnyState).Await(1)
+			p.Passed(0)
+		})
+	}
 }

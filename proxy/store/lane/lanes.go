@@ -185,7 +185,7 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 	case errors.Is(err, reflector.ErrRedefined):
 		l.Log.Info("Stopped lane, the resource's definition changed")
 	case errors.Is(err, reflector.ErrNotServed):
-		l.Log.Info("Stopped lane, upstream does not serve the resource")
+		l.Log.Info("Stopped lane, upstream does not serve the resource, or not in this encoding")
 	case errors.Is(err, reflector.ErrNoRoom):
 		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 		ls.quarantine(l.Key, memoryQuarantine)

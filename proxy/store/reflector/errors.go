@@ -44,6 +44,13 @@ func statusCode(err error) int {
 // Expired reports whether err is upstream's answer to a resourceVersion that is too old.
 func Expired(err error) bool { return statusCode(err) == http.StatusGone }
 
+// notServed reports whether err is upstream's answer that it does not have the collection. It says so of an
+// encoding that another version or feature gate has taken away, and no attempt would change that.
+func notServed(err error) bool {
+	code := statusCode(err)
+	return code == http.StatusNotFound || code == http.StatusNotAcceptable
+}
+
 // readStatus returns the *statusError of a response that is not 200.
 func readStatus(resp *http.Response) error {
 	e := &statusError{}

@@ -82,7 +82,8 @@ type Filling interface {
 var (
 	// ErrRedefined stops a reflector whose resource has another definition.
 	ErrRedefined = errors.New("the resource has been redefined")
-	// ErrNotServed stops a reflector whose resource upstream does not know.
+	// ErrNotServed stops a reflector whose resource upstream does not know, or does not write in the
+	// collection's representation.
 	ErrNotServed = errors.New("upstream does not serve the resource")
 
 	errEndedAtOnce = errors.New("watch ended at once")
@@ -153,7 +154,7 @@ func (r *Reflector) stops(a attempt) error {
 		return a.err
 	case r.Redefined(a.began, a.err == nil):
 		return ErrRedefined
-	case statusCode(a.err) == http.StatusNotFound:
+	case notServed(a.err):
 		return ErrNotServed
 	}
 	return nil

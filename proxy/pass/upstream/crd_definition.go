@@ -17,6 +17,7 @@ type Definition struct {
 	// Immutable.
 	uid           types.UID
 	Generation    int64  // counts changes of the spec
+	scope         string // Namespaced or Cluster
 	acceptedNames string // JSON
 	Versions      map[string]DefinedVersion
 	Gone          bool      // it was deleted or can't be read: the proxy serves nothing of it
@@ -40,6 +41,12 @@ func (d *Definition) fields(version string) []framing.Field {
 	return d.Versions[version].fields
 }
 
+// Fits reports whether discovery has described the resource as it is defined. What it said before a
+// resource was deleted and created again may be of another scope.
+func (d *Definition) Fits(info ResourceInfo) bool {
+	return d.scope == "" || (d.scope == "Namespaced") == info.Namespaced
+}
+
 // Equal reports whether kube-apiserver keeps its storage of the resource when d replaces e.
 func (d *Definition) Equal(e *Definition) bool {
 	return d.uid == e.uid && d.Generation == e.Generation && d.acceptedNames == e.acceptedNames && d.Gone == e.Gone
@@ -53,6 +60,7 @@ func ParseDefinition(raw []byte) (*Definition, error) {
 			Generation int64     `json:"generation"`
 		} `json:"metadata"`
 		Spec struct {
+			Scope    string `json:"scope"`
 			Versions []struct {
 				Name             string `json:"name"`
 				Served           bool   `json:"served"`
@@ -71,6 +79,7 @@ func ParseDefinition(raw []byte) (*Definition, error) {
 	d := &Definition{
 		uid:           crd.Metadata.UID,
 		Generation:    crd.Metadata.Generation,
+		scope:         crd.Spec.Scope,
 		acceptedNames: string(crd.Status.AcceptedNames),
 		Versions:      make(map[string]DefinedVersion, len(crd.Spec.Versions)),
 	}

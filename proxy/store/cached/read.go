@@ -189,7 +189,7 @@ func (c *Reads) resolve(ctx context.Context, r *read) (o request.Outcome) {
 		c.passing.passGets(r.GVR, lanelessFor)
 		return request.PassThrough(request.NoLane)
 	}
-	if r.info.Definition, ok = c.crds.Of(ctx, r.GVR, r.Verb == "watch"); !ok {
+	if r.info.Definition, ok = c.crds.Of(ctx, r.info, r.Verb == "watch"); !ok {
 		return request.PassThrough(request.Definition)
 	}
 	r.selector, ok = upstream.FieldSelector(r.info, r.Fields)

@@ -66,7 +66,7 @@ func (r *resident) keep() {
 func (r *resident) start(gvr schema.GroupVersionResource) {
 	c := r.reads
 	info, _ := c.Discovery.Lookup(c.ctx, gvr)
-	info.Definition, _ = c.crds.Of(c.ctx, gvr, true)
+	info.Definition, _ = c.crds.Of(c.ctx, info, true)
 	if l, _ := c.Lanes.Acquire(info, lane.Key{GVR: gvr}, true, 0, nil); l != nil {
 		r.lane.Store(l)
 	}

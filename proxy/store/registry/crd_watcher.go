@@ -72,11 +72,12 @@ func NewCRDWatcher(ls *lane.Lanes, discovery *upstream.Discovery, set *metrics.S
 
 // Of returns the definition of a resource that exists, nil if it has none or definitions cannot be
 // read. ok is false if the request must be passed through, because upstream does not serve the
-// version yet, or at all. If wait is true, Of waits until upstream serves it, for as long as ctx
-// lasts.
+// version yet, or at all, or because discovery has described another scope. If wait is true, Of waits
+// until upstream serves it, for as long as ctx lasts.
 func (w *CRDWatcher) Of(
-	ctx context.Context, gvr schema.GroupVersionResource, wait bool,
+	ctx context.Context, info upstream.ResourceInfo, wait bool,
 ) (def *upstream.Definition, ok bool) {
+	gvr := info.GVR
 	if !upstream.MayBeCustom(gvr.Group) {
 		return nil, true
 	}
@@ -87,6 +88,10 @@ func (w *CRDWatcher) Of(
 			return nil, true
 		}
 		if def.Gone || !def.Versions[gvr.Version].Served {
+			return nil, false
+		}
+		if !def.Fits(info) {
+			w.discovery.Forget(gvr.GroupVersion())
 			return nil, false
 		}
 		left := time.Until(def.Settled)

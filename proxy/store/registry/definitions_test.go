@@ -389,3 +389,33 @@ func TestRestored(t *testing.T) {
 		}
 	})
 }
+
+// A definition that comes back in another scope is not served as discovery has described the earlier one.
+func TestOtherScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, bubble.NoneAlone)
+		scope := map[bool]string{true: "Namespaced", false: "Cluster"}
+		namespaced := true
+		p.Up.On(proxytest.Other, 1<<20, func(c *proxytest.Call) {
+			if c.R.URL.Path != "/apis/ex.io/v1" {
+				c.Serve()
+				return
+			}
+			c.Write(fmt.Sprintf(`{"kind":"APIResourceList","resources":[{"name":"foos","kind":"Foo","namespaced":%t,"verbs":["list","watch"]}]}`,
+				namespaced))
+		})
+		inNamespace := strings.Replace(foos, "foos", "namespaces/ns/foos?resourceVersion=0", 1)
+		p.Get(strings.Replace(foos, "foos", "namespaces/ns/foos/a", 1)) // starts no lane, so nobody follows the definitions
+		p.Passed(1)
+		namespaced = false
+		p.definitions.PutMembers("foos.ex.io", 2, fmt.Sprintf(
+			`"spec":{"scope":%q,"versions":[{"name":"v1","served":true}]},"status":{}`, scope[namespaced]))
+		for range 2 {
+			p.Get(inNamespace)
+		}
+		p.Passed(3)
+		if _, passed := p.list("resourceVersion=0"); passed {
+			t.Error("a list in the new scope was passed through")
+		}
+	})
+}

@@ -123,12 +123,10 @@ func (ls *Lanes) attributeLocked(l *Lane) {
 // copiesLocked determines which lanes of a resource are copies, when one has started or stopped.
 func (ls *Lanes) copiesLocked(key Key) {
 	first := true
-	for _, l := range ls.allLocked() {
-		if l.GVR == key.GVR {
-			l.copied = l.Table != "" || !first
-			first = first && l.copied
-			ls.attributeLocked(l)
-		}
+	for _, l := range ls.ofLocked(key.GVR) {
+		l.copied = l.Table != "" || !first
+		first = first && l.copied
+		ls.attributeLocked(l)
 	}
 }
 

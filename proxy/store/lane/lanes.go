@@ -97,8 +97,21 @@ func (ls *Lanes) all() []*Lane {
 }
 
 func (ls *Lanes) allLocked() []*Lane {
-	return slices.SortedFunc(maps.Values(ls.byKey), func(a, b *Lane) int { return cmp.Compare(a.order, b.order) })
+	return slices.SortedFunc(maps.Values(ls.byKey), byOrder)
 }
+
+// ofLocked returns the lanes of a resource, the eldest first. There may be thousands of others.
+func (ls *Lanes) ofLocked(gvr schema.GroupVersionResource) (lanes []*Lane) {
+	for key, l := range ls.byKey {
+		if key.GVR == gvr {
+			lanes = append(lanes, l)
+		}
+	}
+	slices.SortFunc(lanes, byOrder)
+	return lanes
+}
+
+func byOrder(a, b *Lane) int { return cmp.Compare(a.order, b.order) }
 
 // Changes returns how many changes upstream has sent to all lanes, also to those that have ended.
 func (ls *Lanes) Changes() uint64 { return ls.source.Changes() }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -154,7 +155,9 @@ func (c *Cache) SetNamespaces(known *NamespaceLabels, ending Ending) {
 	if c.spaces.known == known {
 		return
 	}
+	before := c.spaces.known
 	c.spaces.known = known
+	inhabited := sync.OnceValue(func() map[string]bool { return c.inhabitedLocked(before.ByName) })
 	used, now := make(map[*Namespaces]bool), MonotonicNow()
 	for _, g := range c.groups {
 		used[g.filter.namespaces] = true
@@ -163,14 +166,14 @@ func (c *Cache) SetNamespaces(known *NamespaceLabels, ending Ending) {
 		unused := !used[n] && now-n.asked >= MonotonicTime(keepSelectorFor)
 		if unused && len(c.spaces.bySelector) > mostSelectors {
 			delete(c.spaces.bySelector, key)
-		} else if c.moveLocked(n) {
+		} else if c.moveLocked(n, inhabited) {
 			c.endLocked(ending, func(g *group) bool { return g.filter.namespaces == n })
 		}
 	}
 }
 
 // moveLocked makes n what its selector selects now. It reports whether objects have entered or left it.
-func (c *Cache) moveLocked(n *Namespaces) (moved bool) {
+func (c *Cache) moveLocked(n *Namespaces, inhabited func() map[string]bool) (moved bool) {
 	before := n.selected.Load()
 	now := &selected{has: n.choose(c.spaces.known.ByName, before.has), since: before.since, version: before.version}
 	if c.spaces.known.Gap {
@@ -184,7 +187,7 @@ func (c *Cache) moveLocked(n *Namespaces) (moved bool) {
 		if there { // a client that comes from before may hold objects, or lack them
 			now.since = max(now.since, c.spaces.known.Since)
 		}
-		if c.inhabitedLocked(name) {
+		if inhabited()[name] {
 			// What clients have been shown up to now had other objects. They may list and watch from the same
 			// resourceVersion in vain until there is a later one, which a proof soon is.
 			now.since, moved = max(now.since, c.spaces.known.Since, c.shownLocked()+1), true
@@ -197,12 +200,34 @@ func (c *Cache) moveLocked(n *Namespaces) (moved bool) {
 	return moved
 }
 
-// inhabitedLocked reports whether the cache holds an object of a namespace, or has a change of one.
-func (c *Cache) inhabitedLocked(namespace string) (has bool) {
-	first := &framing.Object{Key: namespace + "/"}
-	c.objects.tree.AscendGreaterOrEqual(first, func(o *framing.Object) bool {
-		has = o.Namespace == namespace
-		return false
-	})
-	return has || slices.ContainsFunc(c.history.changes, func(e *change) bool { return e.Object.Namespace == namespace })
+// fewEmpty is how many names are faster compared than looked up.
+const fewEmpty = 8
+
+// inhabitedLocked returns the namespaces, of those that are new or have had other labels before, of which the
+// cache holds an object, or has a change. No selector selects another than before. The history is long, and read
+// once for all of them.
+func (c *Cache) inhabitedLocked(before map[string]labels.Set) map[string]bool {
+	inhabited, empty := make(map[string]bool), []string(nil)
+	for name, set := range c.spaces.known.ByName {
+		if was, there := before[name]; there && maps.Equal(was, set) {
+			continue
+		}
+		c.objects.tree.AscendGreaterOrEqual(&framing.Object{Key: name + "/"}, func(o *framing.Object) bool {
+			inhabited[name] = o.Namespace == name
+			return false
+		})
+		if !inhabited[name] {
+			inhabited[name] = false
+			empty = append(empty, name)
+		}
+	}
+	for _, e := range c.history.changes {
+		of := e.Object.Namespace
+		if len(empty) > fewEmpty || slices.Contains(empty, of) {
+			if has, asked := inhabited[of]; asked && !has {
+				inhabited[of] = true
+			}
+		}
+	}
+	return inhabited
 }

@@ -457,6 +457,34 @@ func TestNamespacesShown(t *testing.T) {
 	}
 }
 
+// A view changes with the labels of a namespace if the cache has an object of it, or a change of one, however many
+// others get the same labels.
+func TestNamespacesInhabited(t *testing.T) {
+	team, _ := labels.Parse("team=a")
+	for namespace, changes := range map[string]bool{"full": true, "emptied": true, "empty": false} {
+		for _, others := range []int{0, 100} {
+			w := newWorld(t, roomy)
+			w.put(thing{namespace: "full", name: "x"})
+			w.put(thing{namespace: "emptied", name: "x"})
+			w.del("emptied/x")
+			tell := func(team string) {
+				all := map[string]labels.Set{"full": {}, "emptied": {}, "empty": {}}
+				all[namespace] = labels.Set{"team": team}
+				for i := range others {
+					all[fmt.Sprintf("other%d", i)] = labels.Set{"team": team}
+				}
+				w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: all}, ended)
+			}
+			tell("b")
+			f := everything(t).filter(t).In(nil, w.cache.Namespaces(team))
+			tell("a")
+			if got := f.Outdated(w.rv); got != changes {
+				t.Errorf("%s and %d others: changed %v, want %v", namespace, others, got, changes)
+			}
+		}
+	}
+}
+
 // Many selections of namespaces are kept although no subscription uses them yet: a read may still wait.
 func TestNamespacesKept(t *testing.T) {
 	w := newWorld(t, roomy)

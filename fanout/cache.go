@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/watchfan/watchfan/framing"
 )
@@ -89,6 +90,7 @@ type Cache struct {
 	mu          sync.Mutex
 	objects     collection
 	shared      *instant       // clone of objects, for snapshots; nil until needed
+	pasts       [8]past        // that were last asked for
 	bytes       int64          // of the objects
 	forms       *framing.Forms // of objects here and in the history
 	history     history
@@ -453,7 +455,7 @@ func (c *Cache) snapshotLocked() Snapshot {
 
 // SnapshotAt returns the collection as it was at resourceVersion rv. ok is false if rv is ahead of
 // the cache or older than its history, or if it is in a relist gap. The cost is one step for each
-// change after rv.
+// change after rv, unless another has just asked for the same: the pages of a list do.
 func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 	c.mu.Lock()
 	at := rv
@@ -466,6 +468,13 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		c.mu.Unlock()
 		return Snapshot{}, false
 	}
+	if at >= c.history.after && at < c.Progress() {
+		if then := c.pastLocked(at); then != nil {
+			c.mu.Unlock()
+			return Snapshot{ResourceVersion: rv, instant: then}, true
+		}
+	}
+	epoch := c.epoch
 	events, ok := c.history.read(historySearch{}, nil, at, c.history.next, math.MaxInt)
 	var then *instant
 	if len(events) == 0 {
@@ -479,7 +488,35 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		return Snapshot{}, false
 	}
 	undoAll(events, then.store)
+	if ok && len(events) > 0 {
+		c.keepPast(epoch, at, then)
+	}
 	return Snapshot{ResourceVersion: rv, instant: then}, ok
+}
+
+// past is the collection as it was at a resourceVersion before. Only its readers keep it in memory, but it is
+// found until the collector has run.
+type past struct {
+	epoch, at uint64
+	instant   weak.Pointer[instant]
+}
+
+// pastLocked returns the collection as it was at a resourceVersion; nil if it is not kept.
+func (c *Cache) pastLocked(at uint64) *instant {
+	for _, p := range c.pasts {
+		if p.at == at && p.epoch == c.epoch {
+			return p.instant.Value()
+		}
+	}
+	return nil
+}
+
+// keepPast keeps the collection as it was, in the place of the one that was kept first.
+func (c *Cache) keepPast(epoch, at uint64, then *instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	copy(c.pasts[1:], c.pasts[:])
+	c.pasts[0] = past{epoch, at, weak.Make(then)}
 }
 
 // Epoch returns how often the cache has been filled from a list.

@@ -2,6 +2,7 @@ package fanout_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -84,4 +85,31 @@ func TestSnapshotTurns(t *testing.T) {
 		_, r := w.client(s, fanout.Request{Start: fanout.FromSnapshot, Gzip: w == sharing})
 		r.wantLines(t, want...)
 	}
+}
+
+// The pages of a list are of one collection, which is made once, unless the cache begins anew.
+func TestPastSnapshotShared(t *testing.T) {
+	w := newWorld(t, roomy)
+	at := w.put(named("x"))
+	w.put(named("y"))
+	past := func() fanout.Snapshot {
+		t.Helper()
+		s, ok := w.cache.SnapshotAt(at)
+		if !ok || s.ResourceVersion != at || s.Len() != 1 {
+			t.Fatalf("%v, %d objects as of %d, want 1 as of %d", ok, s.Len(), s.ResourceVersion, at)
+		}
+		return s
+	}
+	first := past()
+	w.put(named("z"))
+	if past().Identity() != first.Identity() {
+		t.Error("made again")
+	}
+	z, q := named("z"), named("q")
+	w.cache.Reset([]*framing.Object{object(z.at(at))}, at, ended)
+	apply(t, w.cache, event("ADDED", q.at(at+1)))
+	if _, ok := past().Get("a/z"); !ok {
+		t.Error("kept over a reset")
+	}
+	runtime.KeepAlive(first)
 }

@@ -53,7 +53,8 @@ func (c *Reads) proofWait(r *read) time.Duration {
 	return c.Lane.FreshnessTimeout
 }
 
-// snapshotAt returns the collection as of rv. The time is proportional to the changes since rv.
+// snapshotAt returns the collection as of rv. The time is proportional to the changes since rv, for the first of
+// the pages of a list.
 func (r *read) snapshotAt(rv uint64) (s fanout.Snapshot, o request.Outcome) {
 	if !r.seat.Begin() {
 		return s, request.Refuse(r.seat.Refused)

@@ -33,6 +33,7 @@ type Namespaces struct {
 	known   fanout.NamespaceLabels // the last that the lanes were told
 	scanned *lane.Lane             // that has them
 	epoch   uint64                 // of its cache
+	state   fanout.Identity        // of what it had
 }
 
 // NewNamespaces returns a Namespaces that follows nothing before the first question. From then on it goes on
@@ -84,7 +85,10 @@ func (n *Namespaces) Known(ctx context.Context, current bool, patience time.Dura
 func (n *Namespaces) scanLocked(s fanout.Snapshot) {
 	before, epoch := n.known, n.lane.Cache.Epoch()
 	gap := n.scanned != n.lane || n.epoch != epoch
-	n.scanned, n.epoch = n.lane, epoch
+	if !gap && n.state == s.Identity() {
+		return // as mostly: each read that wants the current namespaces comes here
+	}
+	n.scanned, n.epoch, n.state = n.lane, epoch, s.Identity()
 	now := &fanout.NamespaceLabels{ByName: make(map[string]labels.Set, s.Len()), Since: before.Since, Gap: gap}
 	same := !gap && s.Len() == len(before.ByName)
 	s.All(func(o *framing.Object) bool {

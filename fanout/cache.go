@@ -397,6 +397,9 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	}
 	c.history.reset(rv)
 	c.shown = 0
+	if rv < c.Progress() {
+		c.spaces.restored(rv)
+	}
 	c.progress.Store(rv)
 	c.told.Store(int64(MonotonicNow()))
 	c.notifyLocked()

@@ -200,6 +200,19 @@ func (c *Cache) moveLocked(n *Namespaces, inhabited func() map[string]bool) (mov
 	return moved
 }
 
+// restored says that upstream has gone back to resourceVersion rv. Nobody resumes from before it, and what was
+// said of later ones is of others than those that are yet to come.
+func (s *spaces) restored(rv uint64) {
+	known := *s.known
+	known.Since = min(known.Since, rv)
+	s.known = &known
+	for _, n := range s.bySelector {
+		now := *n.selected.Load()
+		now.since = min(now.since, rv)
+		n.selected.Store(&now)
+	}
+}
+
 // fewEmpty is how many names are faster compared than looked up.
 const fewEmpty = 8
 

@@ -176,6 +176,33 @@ func TestViewsNamespaces(t *testing.T) {
 	})
 }
 
+// After etcd was restored, a client of a view that selects namespaces lists and watches as any other. What was told
+// before of namespaces is of resourceVersions that are yet to come.
+func TestViewsNamespacesRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		p := bubble.Start(t, up, withViews(undone("team=a")), bubble.NoneAlone)
+		namespaces.Put("", "ns", "", "team", "b")
+		p.CMs.Put("ns", "a", "1")
+		w := p.Watch(undonePath + bubble.Fresh)
+		w.Want("END 102")
+		namespaces.Put("", "ns", "", "team", "a") // 103
+		w.WantEnd()
+		p.CMs.Restore(60, "a")
+		namespaces.Restore(60)
+		namespaces.Put("", "ns", "", "team", "a") // 61
+		time.Sleep(time.Minute)
+		resp, body := p.Get(undonePath + bubble.CMs)
+		if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"name":"a"`) || !strings.Contains(body, `"resourceVersion":"61"`) {
+			t.Fatalf("%s %s", resp.Status, body)
+		}
+		w = p.Watch(undonePath+bubble.Since, 61)
+		p.CMs.Put("ns", "b", "1")
+		w.Want("ADDED ns/b 62")
+	})
+}
+
 // A rule has a client read in a view at the plain path. What it may have read without all fields it may
 // not replace; all else it may do.
 func TestViewsByRule(t *testing.T) {

@@ -89,7 +89,9 @@ func (n *Namespaces) scanLocked(s fanout.Snapshot) {
 		return // as mostly: each read that wants the current namespaces comes here
 	}
 	n.scanned, n.epoch, n.state = n.lane, epoch, s.Identity()
-	now := &fanout.NamespaceLabels{ByName: make(map[string]labels.Set, s.Len()), Since: before.Since, Gap: gap}
+	// An etcd that was restored knows nothing of what was told before: its resourceVersions come again.
+	now := &fanout.NamespaceLabels{
+		ByName: make(map[string]labels.Set, s.Len()), Since: min(before.Since, s.ResourceVersion), Gap: gap}
 	same := !gap && s.Len() == len(before.ByName)
 	s.All(func(o *framing.Object) bool {
 		was, there := before.ByName[o.Name]

@@ -238,6 +238,31 @@ func TestReloadRuledViews(t *testing.T) {
 	}, withFlags(flags))
 }
 
+// A client whose reads pass through again, after it has read in a view, lists at kube-apiserver and goes on from there.
+func TestReloadRuledViewsBack(t *testing.T) {
+	const view = "views:\n- name: some\n  resources:\n  - {resource: configmaps, where: data.v notin (done)}\n"
+	const off, some = view + "clients:\n- {mode: \"off\"}\n", view + "clients:\n- {view: some}\n"
+	write, flags := reloaded(t, off)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "b", "done")
+		passed := p.Watch(bubble.AnyState)
+		passed.Await(3)
+		write(some)
+		time.Sleep(time.Second)
+		passed.WantEnd()
+		write(off)
+		time.Sleep(time.Second)
+		p.CMs.Put("ns", "c", "1")
+		if resp, body := p.Get(bubble.CMs); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"resourceVersion":"103"`) {
+			t.Fatalf("%s %s", resp.Status, body)
+		}
+		again := p.Watch(bubble.Since, 103)
+		p.CMs.Put("ns", "d", "1")
+		again.Want("ADDED ns/d 104")
+	}, withFlags(flags))
+}
+
 // A view and the rule that names it change together. A client that comes back at once is never in between, where
 // the rule would name a view that is gone.
 func TestReloadRenamedView(t *testing.T) {

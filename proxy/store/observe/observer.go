@@ -42,7 +42,7 @@ type Observer struct {
 	held    held
 	ruling  atomic.Pointer[ruling]
 	// late are clients that kube-apiserver has told more, after a ruling, in the form before.
-	late    remember.TTLCache[uint64, struct{}]
+	late    remember.TTLCache[uint64, form]
 	seed    maphash.Seed
 	ctx     context.Context
 	running sync.WaitGroup // the observations
@@ -143,12 +143,20 @@ func (o *Observer) set(change func(*terms), progress Progress) (ends []func()) {
 	return ends
 }
 
+// form is the view in which a client was told more. mixed says that it was told so in others too.
+type form struct {
+	view  *view.View
+	mixed bool
+}
+
 // isMoved reports whether a watch that passes through has to end, because its client reads in another way now.
 // It goes on for a while, and what it tells its client is not of the client's view.
 func (f *following) isMoved(now *ruling) bool {
 	other := now.view(f.client) != f.read.View
 	if other {
-		f.observer.late.Put(f.observer.who(f.client, ""), struct{}{}, time.Now(), forever)
+		late, who := &f.observer.late, f.observer.who(f.client, "")
+		before, ok := late.Get(who)
+		late.Put(who, form{f.read.View, ok && (before.mixed || before.view != f.read.View)}, time.Now(), forever)
 	}
 	return other || now.mode(f.client) != f.mode
 }

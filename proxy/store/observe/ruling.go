@@ -133,8 +133,8 @@ func (o *Observer) who(c Client, scope string) uint64 {
 
 // mayKnowOther is ruling.mayKnowOther, of a client that kube-apiserver may have told more too.
 func (o *Observer) mayKnowOther(g *ruling, c Client, now *view.View, rv uint64) bool {
-	_, late := o.late.Get(o.who(c, ""))
-	return late || g.mayKnowOther(c, now, rv)
+	told, late := o.late.Get(o.who(c, ""))
+	return late && (told.mixed || !now.SameFor(told.view, c.Resource)) || g.mayKnowOther(c, now, rv)
 }
 
 // Outdated reports whether what a client, which reads in view v, knows as of rv may be of another form than it

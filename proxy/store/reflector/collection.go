@@ -114,14 +114,34 @@ func (c *Collection) learn(ctx context.Context) error {
 	if c.style.Load() != nil {
 		return nil
 	}
+	learned, err := c.ask(ctx)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", c, err)
+	}
+	c.style.Store(&learned)
+	return nil
+}
+
+// learnWarnings asks for the Warnings again. The known ones remain if upstream does not answer soon.
+func (c *Collection) learnWarnings(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	if learned, err := c.ask(ctx); err == nil {
+		known := *c.style.Load()
+		known.warnings = learned.warnings
+		c.style.Store(&known)
+	}
+}
+
+// ask asks for an empty list.
+func (c *Collection) ask(ctx context.Context) (learned style, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	resp, err := c.list(ctx, c.path, upstream.Query("resourceVersion", "0", "fieldSelector", upstream.MatchesNothing))
 	if err != nil {
-		return fmt.Errorf("list %s: %w", c, err)
+		return learned, err
 	}
 	defer resp.Body.Close()
-	var learned style
 	body, err := io.ReadAll(io.LimitReader(resp.Body, framing.MaxEvent))
 	if err == nil {
 		learned.form, _, err = framing.ParseListForm(c.Encoding, body)
@@ -130,11 +150,7 @@ func (c *Collection) learn(ctx context.Context) error {
 		learned.typed = learned.form.TypeMeta(c.info.Kind)
 		learned.warnings, err = upstream.WithoutOwn(ctx, c.source.upstream, resp.Header.Values("Warning"))
 	}
-	if err != nil {
-		return fmt.Errorf("list %s: %w", c, err)
-	}
-	c.style.Store(&learned)
-	return nil
+	return learned, err
 }
 
 // scanner returns a scanner of the collection's objects.

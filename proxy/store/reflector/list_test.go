@@ -3,6 +3,7 @@ package reflector_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -148,6 +149,35 @@ func TestListsTakeTurns(t *testing.T) {
 		relist()
 		time.Sleep(10 * time.Second)
 		p.Up.WantCount(proxytest.WatchList, 3*lanes)
+		p.Passed(0)
+	})
+}
+
+// Clients get the Warnings of the kube-apiserver that answers now.
+func TestWarningsAfterUpgrade(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		version := "v1.36.0"
+		p.Up.On(proxytest.Other, 1<<20, func(c *proxytest.Call) {
+			if c.R.URL.Path == "/version" {
+				c.Write(fmt.Sprintf(`{"gitVersion":%q}`, version))
+				return
+			}
+			c.Serve()
+		})
+		p.Up.On(proxytest.Form, 1<<20, func(c *proxytest.Call) {
+			c.W.Header().Add("Warning", fmt.Sprintf("299 - %q", "deprecated in "+version))
+			c.Serve()
+		})
+		w := p.Watch(bubble.AnyState)
+		w.Await(1)
+		time.Sleep(time.Minute)
+		version = "v1.37.0"
+		p.CMs.Reflector().End()
+		p.AwaitLog("relisted=true")
+		resp, _ := p.Get(bubble.CMs + "?resourceVersion=0")
+		if got, want := resp.Header["Warning"], []string{`299 - "deprecated in v1.37.0"`}; !slices.Equal(got, want) {
+			t.Errorf("Warning %q, want %q", got, want)
+		}
 		p.Passed(0)
 	})
 }

@@ -227,7 +227,11 @@ func (r *Reflector) follow(ctx context.Context) error {
 	}
 	defer listed()
 	r.began = time.Now()
-	r.build = r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
+	build := r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
+	if r.filled && build.Differs(r.build) {
+		r.Collection.learnWarnings(ctx) // another version may have deprecated the resource
+	}
+	r.build = build
 	err = r.fillByWatch(ctx, listed)
 	if !errors.Is(err, ErrNoWatchList) {
 		return err

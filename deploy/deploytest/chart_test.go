@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -165,6 +166,32 @@ func TestLeastRights(t *testing.T) {
 		"clientCertificates: {impersonate: {users: [jane]}}}")
 	if err == nil || !strings.Contains(err.Error(), "as scopes: name it example.com/KEY") {
 		t.Errorf("a key without a domain: %v", err)
+	}
+}
+
+// TestLongNames: with the longest name of a release, Kubernetes accepts the objects and creates their pods.
+func TestLongNames(t *testing.T) {
+	for _, name := range []string{strings.Repeat("r", 53), "watchfan" + strings.Repeat("r", 45)} {
+		r, err := templateAs(t, name, "v1.37.2", readFile(t, "testdata/everything.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range parse(t, r.Manifest) {
+			most := map[string]int{
+				"Service":     63,                      // a DNS label
+				"StatefulSet": 63 - len("-xxxxxxxxxx"), // a label of its pods has its name and a hash
+			}[o.GetKind()]
+			if n := len(o.GetName()); most > 0 && n > most {
+				t.Errorf("%s %s has %d characters, more than %d", o.GetKind(), o.GetName(), n, most)
+			}
+			if o.GetKind() != "StatefulSet" {
+				continue
+			}
+			rules := regexp.MustCompile(`pod=~"([^"]+)"`).FindStringSubmatch(r.Manifest)
+			if pod := o.GetName() + "-0"; rules == nil || !regexp.MustCompile("^(?:"+rules[1]+")$").MatchString(pod) {
+				t.Errorf("the alerts do not select pod %s: %q", pod, rules)
+			}
+		}
 	}
 }
 

@@ -49,13 +49,18 @@ func template(t *testing.T, text string) (*release.Release, error) {
 
 func templateFor(t *testing.T, version, text string) (*release.Release, error) {
 	t.Helper()
+	return templateAs(t, releaseName, version, text)
+}
+
+func templateAs(t *testing.T, name, version, text string) (*release.Release, error) {
+	t.Helper()
 	kubeVersion, err := common.ParseKubeVersion(version)
 	if err != nil {
 		t.Fatal(err)
 	}
 	install := action.NewInstall(&action.Configuration{})
 	install.DryRunStrategy = action.DryRunClient
-	install.ReleaseName, install.Namespace = releaseName, namespace
+	install.ReleaseName, install.Namespace = name, namespace
 	install.KubeVersion = kubeVersion
 	r, err := install.Run(loadChart(t), values(t, text))
 	if err != nil {

@@ -130,8 +130,9 @@ capabilities:
 {{- end }}
 {{- end }}
 
+{{/* A StatefulSet's name has 52 characters at most, because a label of its pods has it and a hash. */}}
 {{- define "watchfan.fallback" -}}
-{{ include "watchfan.name" . }}-fallback
+{{ include "watchfan.name" . | trunc 43 | trimSuffix "-" }}-fallback
 {{- end }}
 
 {{/* The labels that select fall-back replicas. The Service must not. */}}

@@ -21,6 +21,7 @@ done
 # In memory if possible, because etcd waits for its disk.
 state=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")")
 children=()
+try= # not one of the environment: stop removes it
 
 # again passes a second Ctrl-C on: watchfan does not wait for its clients then, and devcluster ends at once.
 again() {

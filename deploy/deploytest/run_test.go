@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -108,6 +109,24 @@ func TestRun(t *testing.T) {
 			t.Errorf("it proposes a write:\n%s", said)
 		}
 	})
+}
+
+// TestRunRemovesOnlyItsOwn: a variable of the user is no folder that make run has made.
+func TestRunRemovesOnlyItsOwn(t *testing.T) {
+	theirs, path := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "make"), []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command("bash", "../run.sh")
+	// No port is taken that nobody can take.
+	run.Env = append(os.Environ(), "TRY=", "try="+theirs, "PATH="+path+":"+os.Getenv("PATH"),
+		"INSECURE_PORT=0", "SECURE_PORT=0", "ADMIN_PORT=0")
+	if said, err := run.CombinedOutput(); err == nil || !strings.Contains(string(said), "The build failed.") {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error(err)
+	}
 }
 
 // until runs a command until it has said something.

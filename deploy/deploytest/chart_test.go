@@ -169,6 +169,25 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
+// TestOwnPaths: the roles allow the paths without a resource that watchfan asks for in its own name, in a cluster
+// without system:discovery too.
+func TestOwnPaths(t *testing.T) {
+	for name, role := range map[string]map[string]bool{
+		"chart": rights(render(t, "")), "sidecar": rights(parse(t, readFile(t, "../sidecar/rbac.yaml"))),
+	} {
+		for _, path := range []string{"/apis", "/apis/apps", "/apis/apps/v1", "/api/v1", "/openapi/v3", "/readyz", "/version"} {
+			allowed := role["get "+path]
+			for right := range role {
+				prefix, all := strings.CutSuffix(right, "*")
+				allowed = allowed || all && strings.HasPrefix("get "+path, prefix)
+			}
+			if !allowed {
+				t.Errorf("%s: %s may not be read", name, path)
+			}
+		}
+	}
+}
+
 // TestLongNames: with the longest name of a release, Kubernetes accepts the objects and creates their pods.
 func TestLongNames(t *testing.T) {
 	for _, name := range []string{strings.Repeat("r", 53), "watchfan" + strings.Repeat("r", 45)} {

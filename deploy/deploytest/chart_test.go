@@ -188,6 +188,19 @@ func TestOwnPaths(t *testing.T) {
 	}
 }
 
+// TestFallbackReadsNamespaces: a fall-back replica may follow namespaces if a rule of clients asks what views they
+// name, and otherwise reads nothing in its own name.
+func TestFallbackReadsNamespaces(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "clients: [{mode: serve}, {viewOf: namespace}]": true} {
+		all := slices.DeleteFunc(render(t, text), func(o *unstructured.Unstructured) bool {
+			return o.GetKind() != "ClusterRole" || !strings.HasSuffix(o.GetName(), "-fallback")
+		})
+		if may := rights(all); len(all) != 1 || may["list namespaces."] != want || may["watch namespaces."] != want {
+			t.Errorf("%q: %d roles may %v", text, len(all), may)
+		}
+	}
+}
+
 // TestLongNames: with the longest name of a release, Kubernetes accepts the objects and creates their pods.
 func TestLongNames(t *testing.T) {
 	for _, name := range []string{strings.Repeat("r", 53), "watchfan" + strings.Repeat("r", 45)} {

@@ -23,9 +23,12 @@ write_config() {
 	mv "$try/config/new" "$try/config/config.yaml"
 }
 
-# follow_config writes it whenever it changes.
+# follow_config writes it whenever it changes. kube-apiserver ends a watch within an hour, and kubectl with it.
 follow_config() {
-	bin/kubectl --namespace watchfan get configmap watchfan --watch --output name | while read -r _; do write_config; done
+	while true; do
+		bin/kubectl --namespace watchfan get configmap watchfan --watch --output name |
+			while read -r _; do write_config; done || sleep 1
+	done
 }
 
 # background runs a command until the end, with its output in a log.

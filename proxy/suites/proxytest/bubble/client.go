@@ -199,8 +199,7 @@ func (c *Client) serve(handle func(*exchange.Exchange)) {
 		resp.Detached(&responder{c})
 		release()
 		if !c.Answered() { // a protocol closes the connection, or resets the stream
-			c.begin(new(exchange.Response))
-			c.resp.StatusCode = 0
+			c.beginAs(0, nil)
 			c.stream.end(io.ErrUnexpectedEOF)
 		}
 	default:
@@ -220,9 +219,11 @@ func chunkPayload(chunk string) []byte {
 }
 
 // begin shows the client the head of a response.
-func (c *Client) begin(r *exchange.Response) {
-	c.resp = &http.Response{StatusCode: r.Code(), Header: make(http.Header), Body: &c.stream, ContentLength: -1}
-	for _, f := range r.Header {
+func (c *Client) begin(r *exchange.Response) { c.beginAs(r.Code(), r.Header) }
+
+func (c *Client) beginAs(code int, header exchange.Header) {
+	c.resp = &http.Response{StatusCode: code, Header: make(http.Header), Body: &c.stream, ContentLength: -1}
+	for _, f := range header {
 		c.resp.Header.Add(f.Name, f.Value)
 	}
 	close(c.head)

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"errors"
 	"io"
 	"sync"
 )
@@ -26,8 +27,11 @@ func CopyBufferSize(length int64) int {
 	return longCopy
 }
 
-// Copy gives a body of some length to send: what each read of from brings, at once. last says that
-// nothing follows p, which may then be empty. send must not keep p.
+var errLength = errors.New("the response's body is not as long as its head says")
+
+// Copy gives a body of some length, -1 is any, to send: what each read of from brings, at once. last says that
+// nothing follows p, which may then be empty. send must not keep p. A body that is shorter or longer is an error,
+// because a client takes what follows for a part of it, or a part for what follows.
 func Copy(from io.Reader, length int64, send func(p []byte, last bool) error) error {
 	pool := &longBuffers
 	if CopyBufferSize(length) == shortCopy {
@@ -35,9 +39,12 @@ func Copy(from io.Reader, length int64, send func(p []byte, last bool) error) er
 	}
 	buf := pool.Get().(*[]byte)
 	defer pool.Put(buf)
-	for {
+	for total := int64(0); ; {
 		n, err := from.Read(*buf)
 		last := err == io.EOF
+		if total += int64(n); length >= 0 && (total > length || last && total < length) {
+			return errLength
+		}
 		if n > 0 || last {
 			if err := send((*buf)[:n], last); err != nil || last {
 				return err

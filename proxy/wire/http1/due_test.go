@@ -34,7 +34,7 @@ func TestSlowReader(t *testing.T) {
 		"fasthttp": func(c net.Conn, by time.Time) error {
 			kept := withKept(c, nil).(*keptConn)
 			kept.due = by
-			b := &responseBody{ReadCloser: zeros{}, conn: kept}
+			b := &responseBody{ReadCloser: zeros{}, length: -1, conn: kept}
 			_, err := b.WriteTo(kept)
 			return err
 		},

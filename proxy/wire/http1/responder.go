@@ -92,17 +92,9 @@ func (r *responder) Respond(resp *exchange.Response) {
 	r.reusable = err == nil && f.keepAlive
 }
 
-var errLength = errors.New("the response's body is not as long as its head says")
-
-// copy writes a body of some length; -1 is any length. A client takes what follows a shorter body for a part
-// of it.
+// copy writes a body of some length; -1 is any length.
 func (r *responder) copy(from io.Reader, length int64, chunked bool) error {
-	total := int64(0)
 	return exchange.Copy(from, length, func(p []byte, last bool) error {
-		total += int64(len(p))
-		if length >= 0 && (total > length || last && total < length) {
-			return errLength
-		}
 		if chunked {
 			p = chunkOf(p, last)
 		}

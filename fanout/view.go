@@ -3,7 +3,6 @@ package fanout
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -213,33 +212,29 @@ func (s *spaces) restored(rv uint64) {
 	}
 }
 
-// fewEmpty is how many names are faster compared than looked up.
-const fewEmpty = 8
-
 // inhabitedLocked returns the namespaces, of those that are new or have had other labels before, of which the
 // cache holds an object, or has a change. No selector selects another than before. The history is long, and read
 // once for all of them.
 func (c *Cache) inhabitedLocked(before map[string]labels.Set) map[string]bool {
-	inhabited, empty := make(map[string]bool), []string(nil)
+	inhabited, empty := make(map[string]bool), 0
 	for name, set := range c.spaces.known.ByName {
 		if was, there := before[name]; there && maps.Equal(was, set) {
 			continue
 		}
+		has := false
 		c.objects.tree.AscendGreaterOrEqual(&framing.Object{Key: name + "/"}, func(o *framing.Object) bool {
-			inhabited[name] = o.Namespace == name
+			has = o.Namespace == name
 			return false
 		})
-		if !inhabited[name] {
-			inhabited[name] = false
-			empty = append(empty, name)
+		if inhabited[name] = has; !has {
+			empty++
 		}
 	}
-	for _, e := range c.history.changes {
-		of := e.Object.Namespace
-		if len(empty) > fewEmpty || slices.Contains(empty, of) {
-			if has, asked := inhabited[of]; asked && !has {
-				inhabited[of] = true
-			}
+	for i := 0; i < len(c.history.changes) && empty > 0; i++ {
+		of := c.history.changes[i].Object.Namespace
+		if has, asked := inhabited[of]; asked && !has {
+			inhabited[of] = true
+			empty--
 		}
 	}
 	return inhabited

@@ -283,16 +283,20 @@ func TestViewsByNamespace(t *testing.T) {
 	})
 }
 
+// byNamespace starts a server whose rules have namespaces name views. There is the namespace shop, which names none.
+func byNamespace(t *testing.T, rules observe.Rules) (*bubble.Proxy, *proxytest.Collection) {
+	up := proxytest.NewBubbleServer(t)
+	namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+	namespaces.Put("", "shop", "")
+	p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) { o.Observe.Clients = rules })
+	return p, namespaces
+}
+
 // Who has been shown a state ahead of the cache's own resourceVersion, as a proof says, has to list too when
 // its view changes.
 func TestViewsByNamespaceAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
-		namespaces.Put("", "shop", "")
-		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
-			o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}}
-		})
+		p, namespaces := byNamespace(t, observe.Rules{{ViewOf: observe.OfNamespace}})
 		p.CMs.Put("ns", "b", "done")
 		p.Send(as("shop", bubble.AnyState)).Watch().Want("ADDED ns/b 102", "END 102")
 		namespaces.Put("", "other", "") // 103
@@ -314,13 +318,8 @@ func TestViewsByNamespaceAhead(t *testing.T) {
 // list too.
 func TestViewsByNamespaceBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
-		namespaces.Put("", "shop", "")
-		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
-			others := make([]observe.Namespace, 100_000) // make the change last for some events
-			o.Observe.Clients = observe.Rules{{Namespaces: others, Mode: observe.Serve}, {ViewOf: observe.OfNamespace}}
-		})
+		others := make([]observe.Namespace, 100_000) // make the change last for some events
+		p, namespaces := byNamespace(t, observe.Rules{{Namespaces: others, Mode: observe.Serve}, {ViewOf: observe.OfNamespace}})
 		p.CMs.Put("ns", "a", "1")
 		var all []*proxytest.Watcher
 		for range 200 {
@@ -353,12 +352,7 @@ func TestViewsByNamespaceBusy(t *testing.T) {
 // A pod that was away while its view changed has to list, also if another of its workload has listed meanwhile.
 func TestViewsByNamespaceOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
-		namespaces.Put("", "shop", "")
-		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
-			o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}}
-		})
+		p, namespaces := byNamespace(t, observe.Rules{{ViewOf: observe.OfNamespace}})
 		const user, agent = "system:serviceaccount:shop:app", "agent/1"
 		of := func(pod int, target string, args ...any) bubble.Request {
 			claims := fmt.Sprintf(`{"sub":%q,"kubernetes.io":{"pod":{"uid":"%d"}}}`, user, pod)
@@ -393,12 +387,7 @@ func TestViewsByNamespaceOfPods(t *testing.T) {
 // nobody resumes from it. Pages that began in the view go on.
 func TestViewsByNamespacePages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := proxytest.NewBubbleServer(t)
-		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
-		namespaces.Put("", "shop", "")
-		p := bubble.Start(t, up, withViews(undone("")), bubble.NoneAlone, func(o *proxy.Options) {
-			o.Observe.Clients = observe.Rules{{ViewOf: observe.OfNamespace}}
-		})
+		p, namespaces := byNamespace(t, observe.Rules{{ViewOf: observe.OfNamespace}})
 		for _, name := range []string{"a", "b", "c"} {
 			p.CMs.Put("ns", name, "1")
 		}

@@ -185,8 +185,8 @@ func (a *Log) Served(x *exchange.Exchange, r Read) {
 }
 
 // WatchBegan records the start of a watch that is served from a cache, with the code of its
-// response. The result began is for WatchEnded; it is nil without an audit log. The caller counts its LongHead. If refused is not
-// nil, the watch must not begin, and refused is the response.
+// response. The result began is for WatchEnded; it is nil without an audit log. The caller counts its
+// LongHead. If refused is not nil, the watch must not begin, and refused is the response.
 func (a *Log) WatchBegan(x *exchange.Exchange, r Read, auditID string, code int) (began *Event, refused *metav1.Status) {
 	if a == nil {
 		return nil, nil

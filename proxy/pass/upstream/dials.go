@@ -22,8 +22,8 @@ const (
 
 var errDials = errors.New("too many connections are being opened")
 
-// boundDials bounds the dials of a transport, and those that wait. net/http goes on with a dial whose request has ended, so clients that
-// come and go would otherwise have any number of them under way. Those beyond the bounds fail.
+// boundDials bounds the dials of a transport, and those that wait. net/http goes on with a dial whose request has
+// ended, so clients that come and go would otherwise have any number of them under way. Those beyond the bounds fail.
 func boundDials(t *http.Transport, mostWaiting int32) {
 	dial, free, waiting := t.DialContext, semaphore.New(mostDials), new(atomic.Int32)
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -397,7 +397,7 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 	}
 	c.history.reset(rv)
 	c.shown = 0
-	if rv < c.Progress() {
+	if 0 < rv && rv < c.Progress() { // at 0 it is empty again: upstream has refused what it was filled with
 		c.spaces.restored(rv)
 	}
 	c.progress.Store(rv)

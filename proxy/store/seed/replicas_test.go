@@ -545,3 +545,33 @@ func TestRefused(t *testing.T) {
 		p.Passed(0)
 	})
 }
+
+// A seed that kube-apiserver refuses leaves nothing behind: what was told of namespaces still counts, and a client
+// of a view that selects them has to list if it comes from before they changed.
+func TestRefusedSeedOfView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, source := newTier(t), proxytest.NewBubbleServer(t)
+		source.Collection(proxytest.ConfigMaps).Put("ns", "a", "1")
+		x.scripted(first, source, func(w http.ResponseWriter, r *http.Request) (other bool) {
+			if other = r.URL.Path != bubble.CMs; other {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			return other
+		})
+		namespaces := x.up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		namespaces.Put("", "ns", "", "team", "b")
+		x.cms.Put("ns", "a", "1") // 102
+		namespaces.Put("", "ns", "", "team", "a")
+		x.cms.Put("ns", "b", "1")
+		x.up.On(proxytest.Watch, 1, func(c *proxytest.Call) { c.Write(proxytest.ErrorEvent(410, "Expired", "too old")) })
+		p := x.replica([]string{first}, func(o *proxy.Options) {
+			o.View.Views = []view.Config{{Name: "team", Resources: []view.Part{{Resource: "configmaps",
+				Namespaces: view.Namespaces{Labels: "team=a"}}}}}
+		})
+		p.Watch("/views/team"+bubble.AnyState).Want("ADDED ns/a 102", "ADDED ns/b 104", "END 104")
+		p.AwaitLog("No sibling has filled the lane", "reason=too_old")
+		if e := p.Watch("/views/team"+bubble.Since, 102).Await(1); e[0].Type != "ERROR" {
+			t.Errorf("got %v, want 410: it has not seen ns/a", e)
+		}
+	})
+}

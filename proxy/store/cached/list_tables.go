@@ -39,13 +39,17 @@ func tablesQuestion(x *exchange.Exchange, r *read) auth.Question {
 // serveTables answers a list in Tables with an answer that it shares with other clients. The client
 // has been allowed to read.
 func (c *Reads) serveTables(ctx context.Context, x *exchange.Exchange, r *read) request.Outcome {
-	if c.APIs.Served(ctx, r.GVR.GroupVersion(), false) != registry.ByItself {
+	own := func() bool { return c.APIs.Served(ctx, r.GVR.GroupVersion(), false) == registry.ByItself }
+	if !own() {
 		return request.PassThrough(request.Aggregated)
 	}
 	r.decided = time.Now()
 	answer, ok := c.shared.Get(ctx, tablesQuestion(x, r), r.flow(), c.askTables(x, r))
-	if !ok {
+	switch {
+	case !ok:
 		return request.PassThrough(request.Form)
+	case !own(): // another server may have answered meanwhile
+		return request.PassThrough(request.Aggregated)
 	}
 	if o := c.stillAllowed(r); !o.Open() {
 		return o

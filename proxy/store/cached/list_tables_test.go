@@ -151,3 +151,33 @@ func TestTableListsNotShared(t *testing.T) {
 		})
 	}
 }
+
+// Another server takes the version over while clients wait for a list that they share. It may show each client other
+// objects than the proxy, so each client asks for itself.
+func TestTableListsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		services := up.Add(proxytest.Resource{Group: "apiregistration.k8s.io", Version: "v1", Name: "apiservices", Kind: "APIService"})
+		services.PutMembers("v1.ex.io", 1, `"spec":{"group":"ex.io","version":"v1"}`)
+		p := bubble.Start(t, up)
+		asked := make(chan struct{})
+		up.On(proxytest.List, 1, func(c *proxytest.Call) {
+			<-asked
+			c.Write("the proxy's")
+		})
+		up.On(proxytest.Client, 1<<30, func(c *proxytest.Call) { c.Write("own") })
+		var clients []*bubble.Client
+		for range 3 {
+			clients = append(clients, p.Begin(bubble.Request{Target: "/apis/ex.io/v1/foos?limit=500", Header: []string{"Accept", proxytest.TableAccept}}))
+		}
+		up.AwaitCount(proxytest.List, 1)
+		services.PutMembers("v1.ex.io", 2, `"spec":{"group":"ex.io","version":"v1","service":{"name":"other"}}`)
+		p.AwaitLog("an aggregated API server answers for it")
+		close(asked)
+		for _, c := range clients {
+			if resp, body := c.Read(); resp.StatusCode != http.StatusOK || body != "own" {
+				t.Errorf("%s %s", resp.Status, body)
+			}
+		}
+	})
+}

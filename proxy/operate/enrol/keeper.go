@@ -32,7 +32,7 @@ var (
 // roundInterval is how soon the keeper sees a new certificate, and tries again what has failed.
 const roundInterval = 5 * time.Second
 
-// keeper keeps the bundle in namespaces. Its fields are immutable but for said, which Run's goroutine owns.
+// keeper keeps the bundle in namespaces. Its fields are immutable but for said and wrote, which keep's goroutine owns.
 type keeper struct {
 	cfg    *rest.Config
 	client dynamic.Interface
@@ -41,8 +41,15 @@ type keeper struct {
 
 	namespaces, bundles, services cache.Store
 
-	changed chan struct{} // has room for one
-	said    string        // why no pod can be enrolled
+	changed chan struct{}   // has room for one
+	said    string          // why no pod can be enrolled
+	wrote   map[string]sent // by namespace
+}
+
+// sent is a bundle whose event may not have come yet.
+type sent struct {
+	at   time.Time
+	data map[string]string
 }
 
 // keep keeps the bundle of a Service in each namespace with the label, and in those that have a
@@ -54,7 +61,7 @@ func keep(ctx context.Context, cfg *rest.Config, service types.NamespacedName, t
 	if err != nil {
 		return err
 	}
-	k := &keeper{cfg: cfg, client: client, tls: tls, log: log, changed: make(chan struct{}, 1)}
+	k := &keeper{cfg: cfg, client: client, tls: tls, log: log, changed: make(chan struct{}, 1), wrote: make(map[string]sent)}
 	var synced []cache.InformerSynced
 	follow := func(r dynamic.ResourceInterface, labels, name string) cache.Store {
 		store, informer := k.informer(r, labels, name)
@@ -132,17 +139,24 @@ func (k *keeper) round(ctx context.Context) {
 		o := o.(*unstructured.Unstructured)
 		have[o.GetNamespace()], _, _ = unstructured.NestedStringMap(o.Object, "data")
 	}
+	// A round before the event of what the last one has written would write it again.
+	maps.DeleteFunc(k.wrote, func(_ string, s sent) bool { return time.Since(s.at) >= roundInterval })
 	for _, namespace := range slices.Sorted(maps.Keys(have)) {
-		got := have[namespace]
-		if got[caKey] == data[caKey] && got[AddressesKey] == data[AddressesKey] {
+		if has(have[namespace], data) || has(k.wrote[namespace].data, data) {
 			continue
 		}
 		if err := k.write(ctx, namespace, data); err != nil && ctx.Err() == nil {
 			k.log.Error("Could not write a bundle", "namespace", namespace, "err", err)
 		} else if err == nil {
 			k.log.Info("Wrote a bundle", "namespace", namespace)
+			k.wrote[namespace] = sent{time.Now(), data}
 		}
 	}
+}
+
+// has reports whether a bundle says the same as data.
+func has(bundle, data map[string]string) bool {
+	return bundle[caKey] == data[caKey] && bundle[AddressesKey] == data[AddressesKey]
 }
 
 // addresses returns those of the Service, none if it does not exist.
@@ -161,11 +175,8 @@ func (k *keeper) write(ctx context.Context, namespace string, data map[string]st
 	if err != nil {
 		return err
 	}
-	written, err := k.client.Resource(ConfigMaps).Namespace(namespace).Patch(ctx, BundleName, types.ApplyPatchType, content,
+	_, err = k.client.Resource(ConfigMaps).Namespace(namespace).Patch(ctx, BundleName, types.ApplyPatchType, content,
 		metav1.PatchOptions{FieldManager: "watchfan-keeper", Force: new(true)})
-	if err == nil {
-		err = k.bundles.Add(written) // otherwise a round before its event writes it again
-	}
 	return err
 }
 

@@ -90,6 +90,7 @@ func (l *Lane) writeFile(ctx context.Context) error {
 	tick := time.NewTicker(diskEvery)
 	defer tick.Stop()
 	var initial int64 // bytes; 0 until the file has all initial events
+	restored := false
 	for over := false; err == nil && !over && (initial == 0 || file.Size() < 2*initial+fileGrowth); {
 		select {
 		case <-wakec:
@@ -97,6 +98,7 @@ func (l *Lane) writeFile(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		events, ended := queue.Take(nil)
+		restored = ended == fanout.Backwards
 		over = ended != "" || ctx.Err() != nil || l.knownWrong()
 		for _, e := range events {
 			if _, err = file.Write(e.First); err == nil {
@@ -114,5 +116,9 @@ func (l *Lane) writeFile(ctx context.Context) error {
 			err = file.Flush()
 		}
 	}
-	return cmp.Or(err, file.Close())
+	err = cmp.Or(err, file.Close())
+	if restored { // it may take long to write another
+		l.lanes.cfg.Siblings.Disk.Remove(l.Collection.File())
+	}
+	return err
 }

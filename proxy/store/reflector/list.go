@@ -188,6 +188,7 @@ func (r *Reflector) replace(objects []*framing.Object, rv uint64) (differences i
 		r.Log.Error("Upstream went back in time, all clients start again", "err", err)
 		r.metrics.resets.Inc()
 		reset(fanout.Backwards)
+		r.source.restored()
 	default:
 		return differences, err
 	}

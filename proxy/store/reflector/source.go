@@ -71,6 +71,14 @@ const (
 // reflectors have ended.
 func (s *Source) End() { s.builds.End() }
 
+// restored notes that upstream has gone back in time. What ended lanes have left on disk is wrong then. Those that go
+// on notice it themselves.
+func (s *Source) restored() {
+	if s.siblings != nil {
+		s.siblings.Disk.Restored()
+	}
+}
+
 // Changes returns how many changes upstream has sent to all reflectors.
 func (s *Source) Changes() uint64 { return s.changes.Load() }
 

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -31,6 +32,7 @@ type Disk struct {
 	dir     string
 	secrets bool
 	key     func() ([]byte, error) // reads the private key
+	written sync.Map               // the *DiskFile that is being written, by its path
 }
 
 const (
@@ -48,7 +50,7 @@ func NewDisk(opts *Options, key func() ([]byte, error)) (*Disk, error) {
 	if opts.CacheDir == "" {
 		return nil, nil
 	}
-	d := &Disk{opts.CacheDir, opts.CacheDirSecrets, key}
+	d := &Disk{dir: opts.CacheDir, secrets: opts.CacheDirSecrets, key: key}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("--cache-dir: %w: give a directory that watchfan may write", err)
 	}
@@ -117,6 +119,7 @@ func (s *seal) nonce() []byte {
 type DiskFile struct {
 	*bufio.Writer // of whole chunks
 	chunks        *chunks
+	disk          *Disk
 	name          string // once it is complete
 }
 
@@ -154,9 +157,14 @@ func (d *Disk) Create(lane, identity string) (*DiskFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = file.Write(append([]byte(diskMagic), salt...))
 	c := &chunks{seal: s, file: file}
-	return &DiskFile{bufio.NewWriterSize(c, mostChunk), c, name}, err
+	f := &DiskFile{bufio.NewWriterSize(c, mostChunk), c, d, name}
+	d.written.Store(name, f)
+	if _, err = file.Write(append([]byte(diskMagic), salt...)); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Size is the number of bytes that have been flushed.
@@ -174,11 +182,26 @@ func (f *DiskFile) Publish() error {
 func (f *DiskFile) Close() error {
 	err := errors.Join(f.Flush(), f.chunks.file.Close())
 	_ = os.Remove(f.name + ".new")
+	f.disk.written.CompareAndDelete(f.name, f)
 	return err
 }
 
 // Remove removes the file of a lane, if there is one.
 func (d *Disk) Remove(lane string) { _ = os.Remove(d.file(lane)) }
+
+// Restored removes all files that are not being written, because etcd was restored: they are of a past that there has
+// not been. ResourceVersions may pass those of the files again. d may be nil.
+func (d *Disk) Restored() {
+	if d == nil {
+		return
+	}
+	files, _ := filepath.Glob(filepath.Join(d.dir, "*.watch"))
+	for _, file := range files {
+		if _, written := d.written.Load(file); !written {
+			_ = os.Remove(file)
+		}
+	}
+}
 
 // Open opens the file of a lane. The reader ends where the file ends, or what is behind is not whole. The
 // error says why there is nothing: it is fs.ErrNotExist if there is no file.

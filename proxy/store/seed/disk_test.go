@@ -275,3 +275,36 @@ func TestDiskKnownWrong(t *testing.T) {
 		one.AwaitLog("Stopped serving a resource from its cache")
 	})
 }
+
+// What etcd had before it was restored fills no replica, whether the lane went on or had ended. ResourceVersions have
+// passed those of the file by then.
+func TestDiskRestored(t *testing.T) {
+	f := func(name, notices string, stop func(*bubble.Proxy)) {
+		bubble.Run(t, name, func(t *testing.T) {
+			x, dir := newTier(t), t.TempDir()
+			services := x.up.Add(proxytest.Resource{Version: "v1", Name: "services", Kind: "Service"})
+			one := x.replica(nil, keeps(dir), func(o *proxy.Options) { o.Lane.IdleTimeout = 5 * time.Minute })
+			one.Watch("/api/v1/services?watch=1&resourceVersion=0")
+			x.cms.Put("ns", "a", "1")
+			x.cms.Put("ns", "ghost", "1")
+			w := one.Watch(bubble.AnyState + "&timeoutSeconds=10")
+			w.Await(3)
+			time.Sleep(5 * time.Second)
+			stop(one)
+			services.Restore(60)
+			x.cms.Restore(60, "a")
+			one.AwaitLog("went back in time", notices)
+			x.up.Bump(200)
+			one.Stop()
+			two := x.replica(nil, keeps(dir))
+			if got := anyList(two); strings.Contains(got, "ghost") || !strings.Contains(got, `"name":"a"`) {
+				t.Errorf("lists %s", got)
+			}
+		})
+	}
+	f("followed", "configmaps", func(*bubble.Proxy) {})
+	f("idle", "services", func(p *bubble.Proxy) {
+		time.Sleep(7 * time.Minute)
+		p.AwaitLog("Stopped idle lane", "configmaps")
+	})
+}

@@ -381,6 +381,10 @@ func (c *Cache) Reset(objects []*framing.Object, rv uint64, ending Ending) {
 	defer c.mu.Unlock()
 	c.endAllLocked(ending)
 	c.resetLocked(objects, rv)
+	if ending.Reason == Backwards { // otherwise what clients know is as new as it was
+		c.shown = 0
+		c.spaces.restored(rv)
+	}
 }
 
 func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
@@ -396,10 +400,6 @@ func (c *Cache) resetLocked(objects []*framing.Object, rv uint64) {
 		c.bytes += int64(o.Size())
 	}
 	c.history.reset(rv)
-	c.shown = 0
-	if 0 < rv && rv < c.Progress() { // at 0 it is empty again: upstream has refused what it was filled with
-		c.spaces.restored(rv)
-	}
 	c.progress.Store(rv)
 	c.told.Store(int64(MonotonicNow()))
 	c.notifyLocked()

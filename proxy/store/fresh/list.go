@@ -102,7 +102,7 @@ func (p *Prover) list(ctx context.Context, timeout time.Duration, waiting []*que
 // proveByList lists the collection, or the part that is needed, and waits until the cache holds the same
 // objects or is newer.
 func (p *Prover) proveByList(ctx context.Context, need Need) (fanout.Proof, error) {
-	before := p.Cache.Progress()
+	before := p.Cache.Shown()
 	versions := make(map[string]uint64)
 	meta, err := p.Collection.ListPart(ctx, need.Selection, func(id framing.Identity) error {
 		versions[string(id.AppendKey(nil))] = id.ResourceVersion

@@ -386,7 +386,7 @@ func (p *Prover) provedState(ctx context.Context, timeout time.Duration, q *ques
 	if small && !p.isQuiet() {
 		return p.proveSmall(ctx)
 	}
-	epoch, before := p.Cache.Epoch(), p.Cache.Progress()
+	epoch, before := p.Cache.Epoch(), p.Cache.Shown()
 	asked := time.Now()
 	rv, err := p.Collection.CurrentVersion(ctx, timeout)
 	took := time.Since(asked)
@@ -469,14 +469,14 @@ func (p *Prover) await(ctx context.Context, timeout time.Duration, rv uint64) er
 	}
 }
 
-// reached returns an error if upstream, whose state is that of rv, is behind what the cache held
+// reached returns an error if upstream, whose state is that of rv, is behind what clients were shown
 // before upstream was asked: etcd has been restored. Resuming the reflector's watch shows that.
 func (p *Prover) reached(rv, before uint64) error {
 	if rv >= before {
 		return nil
 	}
 	p.BreakWatch()
-	return fmt.Errorf("upstream is at %d, the cache at %d", rv, before)
+	return fmt.Errorf("upstream is at %d, shown up to %d", rv, before)
 }
 
 // Slow reports whether a proof may take longer than kube-apiserver takes for a page.

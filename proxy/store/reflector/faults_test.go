@@ -208,6 +208,25 @@ func TestBackwards(t *testing.T) {
 	}
 }
 
+// A client may have been shown a state ahead of the cache, as a proof says. An etcd that was restored to before that, and
+// not to before the cache, has gone back for this client: it would not be sent what happens up to there.
+func TestBackwardsOfProof(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.Watch(bubble.AnyState).Await(2)
+		p.Up.Bump(50) // something else is written
+		if _, body := p.Get(bubble.CMs); !strings.Contains(body, `"resourceVersion":"151"`) {
+			t.Fatalf("a consistent list: %s", body)
+		}
+		w := p.Watch(bubble.Since, 151)
+		p.CMs.Restore(140, "a")
+		p.CMs.Put("ns", "b", "1") // 141
+		wantExpired(p, w)
+		p.Watch(bubble.Fresh).Want("ADDED ns/a 140", "ADDED ns/b 141", "END 141")
+		p.Passed(0)
+	}, bubble.NoneAlone)
+}
+
 // If a restored etcd has already passed the lane's resourceVersion, its watch goes on normally. A
 // consistent read reveals the restore.
 func TestBackwardsAndPast(t *testing.T) {

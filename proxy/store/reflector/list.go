@@ -118,10 +118,11 @@ func (r *Reflector) room(n int) error {
 
 // fill makes the cache hold a list.
 func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint64) error {
-	differences, err := 0, r.believe(ctx, objects, rv)
+	differences := 0
+	restored, err := r.believe(ctx, objects, rv)
 	if err == nil {
 		r.breaker.relist.Store(false) // whatever was found different is replaced
-		differences, err = r.replace(objects, rv)
+		differences, err = r.replace(objects, rv, restored)
 	}
 	if err != nil {
 		return fmt.Errorf("list %s: %w", r.Collection, err)
@@ -142,22 +143,27 @@ func (r *Reflector) fill(ctx context.Context, objects []*framing.Object, rv uint
 }
 
 // believe returns an error for a list that cannot be true, and for one that is older than the cache
-// although etcd is not.
-func (r *Reflector) believe(ctx context.Context, objects []*framing.Object, rv uint64) error {
+// although etcd is not. restored reports whether etcd is older than what clients have been shown.
+func (r *Reflector) believe(ctx context.Context, objects []*framing.Object, rv uint64) (restored bool, err error) {
 	if err := believable(objects, rv); err != nil {
-		return err
+		return false, err
 	}
-	before := r.Cache.Progress()
-	if rv >= before {
-		return nil
+	before, shown := r.Cache.Progress(), r.Cache.Shown()
+	if rv >= shown {
+		return false, nil
 	}
-	// Either etcd was restored, or this kube-apiserver lags behind it. The current resourceVersion
-	// is etcd's own, whichever kube-apiserver answers.
+	// Either etcd was restored, or this kube-apiserver lags behind it, or a proof was later than the list. The
+	// current resourceVersion is etcd's own, whichever kube-apiserver answers.
 	now, err := r.Collection.CurrentVersion(ctx, listTimeout)
-	if err == nil && now >= before {
+	switch {
+	case err == nil && now < shown:
+		return true, nil
+	case rv >= before:
+		return false, nil
+	case err == nil:
 		err = fmt.Errorf("as of %d, at %d after %d: %w", rv, now, before, errBehind)
 	}
-	return err
+	return false, err
 }
 
 // believable returns an error for objects that cannot be those of resourceVersion rv.
@@ -169,15 +175,19 @@ func believable(objects []*framing.Object, rv uint64) error {
 }
 
 // replace puts a list into the cache. Clients get the differences, or are told to start again if
-// differences cannot say what has happened.
-func (r *Reflector) replace(objects []*framing.Object, rv uint64) (differences int, err error) {
+// differences cannot say what has happened, or etcd was restored.
+func (r *Reflector) replace(objects []*framing.Object, rv uint64, restored bool) (differences int, err error) {
 	reset := func(reason fanout.Reason) {
 		r.Cache.Reset(objects, rv, fanout.Ending{
 			Reason: reason,
 			Last:   apistatus.ErrorFrame(r.Collection.Encoding, apistatus.Expired(r.Cache.Progress(), rv)),
 		})
 	}
-	differences, err = r.Cache.Replace(objects, rv, time.Now())
+	if restored {
+		err = fmt.Errorf("%w: list of %d after %d", fanout.ErrBackwards, rv, r.Cache.Shown())
+	} else {
+		differences, err = r.Cache.Replace(objects, rv, time.Now())
+	}
 	switch {
 	case errors.Is(err, fanout.ErrReencoded):
 		r.Log.Warn("Upstream writes objects differently at the same resourceVersion, all clients start again",

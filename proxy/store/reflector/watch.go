@@ -44,10 +44,10 @@ func (r *Reflector) openWatch(ctx context.Context, params ...string) (
 	return w, framing.NewEventReader(r.Collection.Encoding, resp.Body), nil
 }
 
-// resume watches from the resourceVersion of the cache, unless upstream has not reached it: an etcd
-// that was restored from a backup accepts a watch from its future and then says nothing.
+// resume watches from the resourceVersion of the cache, unless upstream has not reached what clients have been
+// shown: an etcd that was restored from a backup accepts a watch from its future and then says nothing.
 func (r *Reflector) resume(ctx context.Context) error {
-	rv := r.Cache.Progress()
+	rv, shown := r.Cache.Progress(), r.Cache.Shown()
 	// Of several kube-apiservers, one that has lost etcd is soon left for another. If all of them
 	// are slow, the timeout grows.
 	now, err := r.Collection.CurrentVersion(ctx, min(answerTimeout<<r.slow, listTimeout))
@@ -58,9 +58,9 @@ func (r *Reflector) resume(ctx context.Context) error {
 		return fmt.Errorf("list %s: %w", r.Collection, err)
 	}
 	r.slow = 0
-	if now < rv {
+	if now < shown {
 		r.relist = true
-		return fmt.Errorf("watch %s from %d: upstream is at %d", r.Collection, rv, now)
+		return fmt.Errorf("watch %s from %d, shown up to %d: upstream is at %d", r.Collection, rv, shown, now)
 	}
 	return r.watch(ctx, rv)
 }

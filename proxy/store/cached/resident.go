@@ -65,7 +65,10 @@ func (r *resident) keep() {
 // start starts the lane, if it may have one.
 func (r *resident) start(gvr schema.GroupVersionResource) {
 	c := r.reads
-	info, _ := c.Discovery.Lookup(c.ctx, gvr)
+	info, ok := c.Discovery.Lookup(c.ctx, gvr)
+	if !ok {
+		return // it has just been forgotten, and kube-apiserver does not answer
+	}
 	info.Definition, _ = c.crds.Of(c.ctx, info, true)
 	if l, _ := c.Lanes.Acquire(info, lane.Key{GVR: gvr}, true, 0, nil); l != nil {
 		r.lane.Store(l)

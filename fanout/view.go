@@ -97,6 +97,8 @@ type NamespaceLabels struct {
 	Since uint64
 	// Gap says that some may have had other labels in between.
 	Gap bool
+	// Restored is the resourceVersion to which upstream has gone back since what was told before; 0 if it has not.
+	Restored uint64
 }
 
 // spaces is what a cache knows of namespaces. The cache's mutex guards it.
@@ -175,6 +177,9 @@ func (c *Cache) SetNamespaces(known *NamespaceLabels, ending Ending) {
 func (c *Cache) moveLocked(n *Namespaces, inhabited func() map[string]bool) (moved bool) {
 	before := n.selected.Load()
 	now := &selected{has: n.choose(c.spaces.known.ByName, before.has), since: before.since, version: before.version}
+	if back := c.spaces.known.Restored; back > 0 { // perhaps before the cache began, which has not gone back then
+		now.since = min(now.since, max(back, c.shownLocked()+1))
+	}
 	if c.spaces.known.Gap {
 		now.since = max(now.since, c.spaces.known.Since)
 	}

@@ -457,6 +457,25 @@ func TestNamespacesShown(t *testing.T) {
 	}
 }
 
+// A cache that begins after etcd was restored, and is told of namespaces from before, takes those times back when it is
+// told that they are of a past.
+func TestNamespacesRestored(t *testing.T) {
+	team, _ := labels.Parse("team=a")
+	all := map[string]labels.Set{"a": {"team": "a"}}
+	w := newWorld(t, roomy)
+	w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: all, Since: 5000}, ended)
+	at := w.put(named("x"))
+	f := everything(t).filter(t).In(nil, w.cache.Namespaces(team))
+	w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: all, Since: at, Gap: true}, ended)
+	if !f.Outdated(at + 1) {
+		t.Error("a gap takes times back")
+	}
+	w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: all, Since: at, Gap: true, Restored: at}, ended)
+	if !f.Outdated(at) || f.Outdated(at+1) {
+		t.Error("a client that has seen the restored state does not resume")
+	}
+}
+
 // A view changes with the labels of a namespace if the cache has an object of it, or a change of one, however many
 // others get the same labels.
 func TestNamespacesInhabited(t *testing.T) {

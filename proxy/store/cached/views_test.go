@@ -203,6 +203,31 @@ func TestViewsNamespacesRestored(t *testing.T) {
 	})
 }
 
+// A lane may begin when etcd was restored, and before the lane of namespaces has noticed that. Its clients list and
+// watch as any others as soon as it has.
+func TestViewsNamespacesRestoredBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		namespaces := up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+		services := up.Add(proxytest.Resource{Version: "v1", Name: "services", Kind: "Service"})
+		by := view.Namespaces{Labels: "team=a"}
+		of := view.Config{Name: "team", Resources: []view.Part{{Resource: "configmaps", Namespaces: by}, {Resource: "services", Namespaces: by}}}
+		p := bubble.Start(t, up, withViews(of), bubble.NoneAlone)
+		namespaces.Put("", "ns", "", "team", "a") // 101
+		services.Put("ns", "s", "1")
+		p.Watch("/views/team/api/v1/services?watch=1&resourceVersion=0").Want("ADDED ns/s 102")
+		p.CMs.Restore(60, "a")
+		p.Watch("/views/team"+bubble.AnyState).Want("ADDED ns/a 60", "END 60")
+		namespaces.Restore(60)
+		namespaces.Put("", "ns", "", "team", "a") // 61
+		time.Sleep(time.Minute)
+		p.CMs.Put("ns", "b", "1") // 62
+		w := p.Watch("/views/team"+bubble.Since, 62)
+		p.CMs.Put("ns", "c", "1")
+		w.Want("ADDED ns/c 63")
+	})
+}
+
 // A rule has a client read in a view at the plain path. What it may have read without all fields it may
 // not replace; all else it may do.
 func TestViewsByRule(t *testing.T) {

@@ -33,6 +33,7 @@ type Namespaces struct {
 	known   fanout.NamespaceLabels // the last that the lanes were told
 	scanned *lane.Lane             // that has them
 	epoch   uint64                 // of its cache
+	at      uint64                 // the resourceVersion of what it had
 	state   fanout.Identity        // of what it had
 }
 
@@ -88,10 +89,13 @@ func (n *Namespaces) scanLocked(s fanout.Snapshot) {
 	if !gap && n.state == s.Identity() {
 		return // as mostly: each read that wants the current namespaces comes here
 	}
-	n.scanned, n.epoch, n.state = n.lane, epoch, s.Identity()
 	// An etcd that was restored knows nothing of what was told before: its resourceVersions come again.
 	now := &fanout.NamespaceLabels{
 		ByName: make(map[string]labels.Set, s.Len()), Since: min(before.Since, s.ResourceVersion), Gap: gap}
+	if n.scanned == n.lane && gap && s.ResourceVersion < n.at { // and not another lane, which a seed has filled
+		now.Restored = s.ResourceVersion
+	}
+	n.scanned, n.epoch, n.at, n.state = n.lane, epoch, s.ResourceVersion, s.Identity()
 	same := !gap && s.Len() == len(before.ByName)
 	s.All(func(o *framing.Object) bool {
 		was, there := before.ByName[o.Name]

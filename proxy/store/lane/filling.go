@@ -23,8 +23,8 @@ import (
 //	attempts fail for giveUpAfter      turn or for the next attempt
 //	it has brought nothing for         429, with a Retry-After that differs between clients
 //	stalledAfter
-//	kube-apiserver refused an attempt, waiting brings nothing: FillUseless
-//	or the list cannot be cached
+//	kube-apiserver refused an attempt, waiting brings nothing: FillUseless, until a later attempt
+//	or the list cannot be cached       makes progress
 //
 // Progress is an object of the list. The time in which the lane waits for other lanes to be listed
 // does not count as silence, because each of those has a bounded time.
@@ -34,9 +34,10 @@ import (
 type filling struct {
 	synced  latch     // set when the cache is first filled; by the reflector
 	failing latch     // set when a first attempt to fill it has failed; by the reflector
-	refused latch     // set when waiting brings nothing; by the reflector
 	listed  time.Time // when the list was requested that first filled the cache; set before synced
 	failed  time.Time // when a first attempt failed; set before failing
+
+	refused atomic.Pointer[latch] // set when waiting brings nothing, and replaced when it does again; by the reflector
 
 	through semaphore.Semaphore // acquired for each request that passes through as one of a few at a time
 
@@ -90,13 +91,14 @@ func newLatch() (l latch) {
 func (l latch) isSet() bool { return l.Err() != nil }
 
 func newFilling() *filling {
-	return &filling{
+	f := &filling{
 		synced:  newLatch(),
 		failing: newLatch(),
-		refused: newLatch(),
 		through: semaphore.New(MostThrough),
 		began:   time.Now(),
 	}
+	f.refused.Store(new(newLatch()))
+	return f
 }
 
 // InLine notes whether the lane waits for other lanes to be listed.
@@ -115,6 +117,9 @@ func (f *filling) Progress() {
 	if !f.came {
 		f.came = true
 		f.empty.Store(false)
+		if f.refused.Load().isSet() {
+			f.refused.Store(new(newLatch()))
+		}
 	}
 }
 
@@ -132,7 +137,7 @@ func (f *filling) Fail(troubled bool) {
 		return
 	}
 	if !troubled {
-		f.refused.set()
+		f.refused.Load().set()
 	}
 	f.empty.Store(troubled && !f.came)
 	f.came = false

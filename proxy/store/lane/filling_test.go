@@ -179,6 +179,15 @@ func TestFilling(t *testing.T) {
 		if n := l.ends[FillUseless].Load(); n != 600 {
 			t.Errorf("%d wait no longer, want 600", n)
 		}
+		l.filling.Progress()
+		l.come(300, watchPods)
+		l.progressFor(Wait + time.Second)
+		l.want("when the next attempt makes progress", 0, MostThrough, 0)
+		l.filling.Fail(false)
+		l.want("when that is refused too", 0, MostThrough, 0)
+		if n := l.ends[FillUseless].Load(); n != 900-MostThrough {
+			t.Errorf("%d wait no longer, want all others", n)
+		}
 	})
 	coldTest("upstream is away", t, func(l *coldLane) {
 		l.come(20, listPods)

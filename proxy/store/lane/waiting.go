@@ -71,10 +71,10 @@ func (f *filling) wait(ctx, draining context.Context, w Waiter) (FillEnd, Slot) 
 		select {
 		case <-f.synced.Done():
 			return FillReady, nil
-		case <-f.refused.Done():
+		case <-f.refused.Load().Done():
 			return FillUseless, nil
 		case <-failing:
-			failing, mayPass = nil, !f.refused.isSet()
+			failing, mayPass = nil, !f.refused.Load().isSet()
 		case <-first.C:
 			mayPass = true
 		case through <- struct{}{}:

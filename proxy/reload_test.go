@@ -263,6 +263,44 @@ func TestReloadRuledViewsBack(t *testing.T) {
 	}, withFlags(flags))
 }
 
+// A client whose watch passes through in a view, and goes on for a while when it has none any more, lists at
+// kube-apiserver, or watches anew, and goes on from there. What it was told before it does not resume from.
+func TestReloadPassedViews(t *testing.T) {
+	for name, anew := range map[string]func(p *bubble.Proxy){
+		"list":     func(p *bubble.Proxy) { p.Get(bubble.CMs) },
+		"gzip":     func(p *bubble.Proxy) { p.Get(bubble.CMs, "Accept-Encoding", "gzip") },
+		"watch":    func(p *bubble.Proxy) { p.Watch(bubble.AnyState).Await(3); time.Sleep(time.Second) },
+		"observed": func(p *bubble.Proxy) { p.Get(bubble.CMs) },
+	} {
+		mode := map[bool]string{false: "off", true: "observe"}[name == "observed"]
+		write, flags := reloaded(t, "clients:\n- {view: lean}\n")
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
+			p.Up.On(proxytest.WatchList, 1<<20, func(c *proxytest.Call) { c.Fail(http.StatusForbidden, "Forbidden", "no", 0) })
+			p.CMs.Put("ns", "a", "1")
+			gone := func(rv int) {
+				t.Helper()
+				if resp, body := p.Get(fmt.Sprintf(bubble.Since, rv)); resp.StatusCode != http.StatusGone {
+					t.Errorf("%s %s", resp.Status, body)
+				}
+			}
+			passed := p.Watch(bubble.AnyState)
+			passed.Await(2)
+			write("clients:\n- {mode: \"" + mode + "\"}\n")
+			time.Sleep(time.Second)
+			p.CMs.Put("ns", "b", "1")
+			passed.WantEnd()
+			p.CMs.Put("ns", "c", strings.Repeat("c", 200<<10))
+			gone(103)
+			anew(p)
+			synctest.Wait()
+			again := p.Watch(bubble.Since, 103)
+			p.CMs.Put("ns", "d", "1")
+			again.Want("ADDED ns/d 104")
+			gone(102)
+		}, withFlags(flags))
+	}
+}
+
 // A view and the rule that names it change together. A client that comes back at once is never in between, where
 // the rule would name a view that is gone.
 func TestReloadRenamedView(t *testing.T) {

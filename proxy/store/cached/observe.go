@@ -62,7 +62,7 @@ func (c *Reads) ruledOut(x *exchange.Exchange, r *read) request.Reason {
 // observed describes r to its observer.
 func (c *Reads) observed(r *read) observe.Read {
 	o := observe.Read{
-		GVR: r.GVR, Resource: request.ResourceText(r.GVR),
+		GVR: r.GVR, Resource: request.ResourceText(r.GVR), Scope: r.scopeText(),
 		Watch: r.Verb == "watch", Initial: !r.Resumes(), ResourceVersion: r.version(),
 		Open: func(ctx context.Context, contentType string) (observe.Side, string) {
 			beside := &read{Request: r.Request, reads: c, id: r.id, arrived: time.Now(), conn: noConn{}}

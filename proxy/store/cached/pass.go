@@ -61,11 +61,17 @@ func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.
 			return o
 		}
 	}
-	if r.Verb == "watch" && x.Follower == nil && (r.View == nil || r.Ruled) && c.Observer.NamesViews() {
-		read := observe.Read{GVR: r.GVR, Watch: true, View: r.View}
+	if x.Follower == nil && (r.View == nil || r.Ruled) && c.concernsViews(x, r) {
+		read := observe.Read{GVR: r.GVR, Watch: r.Verb == "watch", View: r.View, Scope: r.scopeText(), Initial: !r.Resumes()}
 		x.Follower = c.Observer.Follow(clientOf(x, r), observe.Serve, read)
 	}
 	return request.PassThrough(why)
+}
+
+// concernsViews reports whether it matters for the views of the client of r, which passes through, what r tells it.
+func (c *Reads) concernsViews(x *exchange.Exchange, r *read) bool {
+	return r.Verb == "watch" && c.Observer.NamesViews() ||
+		r.Verb != "get" && c.Observer.Changed() && c.Observer.Owes(clientOf(x, r), r.View, r.scopeText())
 }
 
 // maxNames is the maximum length of the names of a group, a version and a resource together, in

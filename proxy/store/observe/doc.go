@@ -4,6 +4,7 @@
 //	rules.go     the rules: off, observe or serve, by client and resource
 //	ruling.go    the rules and views that are in force, and those before
 //	observer.go  what follows a read that passes through because of a rule; the bounds
+//	anew.go      the answers of kube-apiserver with which a client begins anew
 //	tee.go       the bytes of an answer on their way to the comparison
 //	list.go      a list beside the cache's list
 //	watch.go     a watch beside a subscription of the cache
@@ -35,7 +36,8 @@
 // a resourceVersion up to which it may have been told in the form before ([Observer.Outdated]), unless it has
 // listed since then, and one behind a watch that passed through meanwhile. So does the next page of a list that
 // began in the form before, because its pages would be of two forms. How far clients have been told, a
-// replica knows of the resources that it follows. It does not know what a client has been told on the terms
+// replica knows of the resources that it follows. As of when a client has listed it also knows of a list of
+// kube-apiserver, or of its initial events, if the client has to list. It does not know what a client has been told on the terms
 // before by a replica that learns of the change later, by a list of kube-apiserver, or before a restart. So a
 // view that is changed while no replica runs should get another name.
 //

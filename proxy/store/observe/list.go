@@ -101,13 +101,19 @@ func (f *following) list() {
 
 // theirList reads kube-apiserver's list, which may be compressed.
 func (f *following) theirList(from io.Reader) (s summary, err error) {
-	if f.header.Get("Content-Encoding") == "gzip" {
-		if from, err = gzip.NewReader(from); err != nil {
-			return s, err
-		}
+	if from, err = unzipped(from, f.header.Get("Content-Encoding") == "gzip"); err != nil {
+		return s, err
 	}
 	encoding, _ := framing.EncodingOf(f.header.Get("Content-Type"))
 	return f.observer.summarize(encoding, from)
+}
+
+// unzipped returns what r has compressed, if it has.
+func unzipped(r io.Reader, zipped bool) (io.Reader, error) {
+	if !zipped {
+		return r, nil
+	}
+	return gzip.NewReader(r)
 }
 
 // compareLists notes how a list of the cache differs from kube-apiserver's.

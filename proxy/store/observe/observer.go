@@ -219,6 +219,7 @@ type Read struct {
 	Watch    bool
 	Unlike   string // why it can't be compared; "" if it can
 	View     *view.View
+	Scope    string // what it reads of its resource
 
 	// Initial says that the watch begins with initial events, which a bookmark ends. Otherwise it
 	// begins behind ResourceVersion.
@@ -257,6 +258,7 @@ type following struct {
 	recall   func()
 
 	tee    *tee // nil if nothing is compared
+	anew   *tee // nil if it does not matter as of when the client begins anew
 	header http.Header
 }
 
@@ -274,6 +276,7 @@ func (f *following) Began(h http.Header) (recall <-chan struct{}) {
 	if f.mode == Observe {
 		f.observe(h)
 	}
+	f.note(h)
 	if !f.read.Watch {
 		return nil
 	}
@@ -337,16 +340,20 @@ func (f *following) drop() {
 
 // Write implements exchange.Follower.
 func (f *following) Write(p []byte) {
-	if f.tee != nil {
-		defer f.observer.Guard.Caught("observer", f.drop)
-		f.tee.write(p)
+	defer f.observer.Guard.Caught("observer", f.drop)
+	for _, t := range []*tee{f.tee, f.anew} {
+		if t != nil {
+			t.write(p)
+		}
 	}
 }
 
 // End implements exchange.Follower.
 func (f *following) End(whole bool) {
-	if f.tee != nil {
-		f.tee.end(whole)
+	for _, t := range []*tee{f.tee, f.anew} {
+		if t != nil {
+			t.end(whole)
+		}
 	}
 	if f.read.Watch {
 		f.observer.mu.Lock()

@@ -113,6 +113,7 @@ type body struct {
 	ctx    context.Context
 	rest   []byte        // of what was last taken
 	waited time.Duration // for kube-apiserver, in all
+	wakes  bool          // it looks for a little too, once a second
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -130,8 +131,13 @@ func (b *body) Read(p []byte) (int, error) {
 			return 0, errBroken
 		}
 		began := time.Now()
+		var tick <-chan time.Time
+		if b.wakes {
+			tick = time.After(tickEvery)
+		}
 		select {
 		case <-b.arrived:
+		case <-tick:
 		case <-b.ctx.Done():
 			return 0, b.ctx.Err()
 		}

@@ -301,6 +301,26 @@ func TestReloadPassedViews(t *testing.T) {
 	}
 }
 
+// A client whose watch passes through when the first rule names its view has to list too.
+func TestReloadFirstRuledView(t *testing.T) {
+	const view = "views:\n- name: some\n  resources:\n  - {resource: configmaps, where: data.v notin (done)}\n"
+	write, flags := reloaded(t, view)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { c.Fail(http.StatusInternalServerError, "InternalError", "no", 0) })
+		p.Up.On(proxytest.WatchList, 1, func(c *proxytest.Call) { time.Sleep(5 * time.Second); c.Serve() })
+		passed := p.Watch(bubble.Since, 101)
+		p.Passed(1)
+		write(view + "clients:\n- {view: some}\n")
+		time.Sleep(time.Second)
+		p.CMs.Put("ns", "b", "done")
+		passed.WantEnd()
+		if e := p.Watch(bubble.Since, 102).Await(1); e[0].Type != "ERROR" {
+			t.Errorf("got %v, want 410", e)
+		}
+	}, withFlags(flags))
+}
+
 // A view and the rule that names it change together. A client that comes back at once is never in between, where
 // the rule would name a view that is gone.
 func TestReloadRenamedView(t *testing.T) {

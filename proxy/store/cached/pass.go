@@ -68,10 +68,11 @@ func (c *Reads) pass(x *exchange.Exchange, r *read, why request.Reason) request.
 	return request.PassThrough(why)
 }
 
-// concernsViews reports whether it matters for the views of the client of r, which passes through, what r tells it.
+// concernsViews reports whether it may matter for the views of the client of r, which passes through, what r tells
+// it. An open watch may see the first rule that names a view.
 func (c *Reads) concernsViews(x *exchange.Exchange, r *read) bool {
-	return r.Verb == "watch" && c.Observer.NamesViews() ||
-		r.Verb != "get" && c.Observer.Changed() && c.Observer.Owes(clientOf(x, r), r.View, r.scopeText())
+	return r.Verb == "watch" ||
+		r.Verb == "list" && c.Observer.Changed() && c.Observer.Owes(clientOf(x, r), r.View, r.scopeText())
 }
 
 // maxNames is the maximum length of the names of a group, a version and a resource together, in

@@ -301,6 +301,34 @@ func TestReloadPassedViews(t *testing.T) {
 	}
 }
 
+// Of two informers of one client, one lists in the new view while the other's watch is told more in the form before.
+// That has to list too.
+func TestReloadViewsOfTwo(t *testing.T) {
+	const exclude = "exclude: [configmaps]\n"
+	write, flags := reloaded(t, exclude)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		passed := p.Watch(bubble.Since, 101)
+		p.Passed(1)
+		write(exclude + "clients:\n- {view: lean}\n")
+		time.Sleep(time.Second)
+		p.Get(bubble.CMs)
+		p.CMs.Put("ns", "b", "1")
+		passed.Want("ADDED ns/b 102")
+		passed.WantEnd()
+		synctest.Wait()
+		for range 2 {
+			if resp, body := p.Get(fmt.Sprintf(bubble.Since, 102)); resp.StatusCode != http.StatusGone {
+				t.Errorf("%s %s", resp.Status, body)
+			}
+		}
+		p.Get(bubble.CMs)
+		synctest.Wait()
+		p.Watch(bubble.Since, 102)
+		p.Passed(4) // and no 410
+	}, withFlags(flags))
+}
+
 // A client whose watch passes through when the first rule names its view has to list too.
 func TestReloadFirstRuledView(t *testing.T) {
 	const view = "views:\n- name: some\n  resources:\n  - {resource: configmaps, where: data.v notin (done)}\n"

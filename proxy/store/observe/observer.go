@@ -154,6 +154,7 @@ type form struct {
 func (f *following) isMoved(now *ruling) bool {
 	other := now.view(f.client) != f.read.View
 	if other {
+		f.late = true
 		late, who := &f.observer.late, f.observer.who(f.client, "")
 		before, ok := late.Get(who)
 		late.Put(who, form{f.read.View, ok && (before.mixed || before.view != f.read.View)}, time.Now(), forever)
@@ -259,6 +260,7 @@ type following struct {
 
 	tee    *tee // nil if nothing is compared
 	anew   *tee // nil if it does not matter as of when the client begins anew
+	late   bool // it tells its client more in another form than that of the client's view; guarded by observer.mu
 	header http.Header
 }
 
@@ -359,6 +361,9 @@ func (f *following) End(whole bool) {
 		f.observer.mu.Lock()
 		defer f.observer.mu.Unlock()
 		delete(f.observer.moved, f)
+		if f.late { // one that no name tells apart from it may have listed meanwhile
+			f.observer.ruling.Load().listed.Put(f.observer.who(f.client, f.read.Scope), list{}, time.Now(), 0)
+		}
 	}
 }
 

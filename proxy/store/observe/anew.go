@@ -15,8 +15,9 @@ func (o *Observer) Owes(c Client, v *view.View, scope string) bool {
 	if !late || !told.mixed && v.SameFor(told.view, c.Resource) {
 		return false
 	}
-	last, listed := o.ruling.Load().listed.Get(o.who(c, scope))
-	return !listed || !last.view.SameFor(v, c.Resource)
+	g := o.ruling.Load()
+	last, listed := g.listed.Get(o.who(c, scope))
+	return !listed || !g.counts(last, c, v)
 }
 
 // note notes as of which resourceVersion kube-apiserver has the client begin anew, if that matters.

@@ -64,15 +64,17 @@ type ruling struct {
 	terms
 	past      []*past // the latest last, at most mostPast
 	forgotten *past   // the latest of those that are not known any more; nil for none
-	// listed is which clients have listed since, although they might know as much in another form, by a hash of
-	// the client and what it reads.
+	serial    int     // how many terms were in force before
+	// listed is which clients have listed, although they might know as much in another form, by a hash of the
+	// client and what it reads. All rulings share it.
 	listed *remember.TTLCache[uint64, list]
 }
 
-// list is the first of a client: as of a resourceVersion or later, in a view.
+// list is the first of a client: as of a resourceVersion or later, in a view, under the ruling of a serial.
 type list struct {
-	rv   uint64
-	view *view.View
+	rv     uint64
+	view   *view.View
+	serial int
 }
 
 // mostListed bounds the lists and the clients that were told late. Beyond it, clients have to list more often, or
@@ -105,6 +107,7 @@ func (g *ruling) next(t terms) (next *ruling, was *past) {
 	was = &past{terms: g.terms}
 	next = newRuling(t)
 	next.past, next.forgotten = append(slices.Clone(g.past), was), g.forgotten
+	next.serial, next.listed = g.serial+1, g.listed
 	if len(next.past) > mostPast {
 		next.forgotten, next.past = next.past[0], next.past[1:]
 	}
@@ -119,6 +122,13 @@ func (g *ruling) mayKnowOther(c Client, now *view.View, rv uint64) bool {
 		return true
 	}
 	return g.forgotten != nil && g.forgotten.covers(c.Resource, rv) && (now != nil || g.mayView(c) || g.forgotten.mayView(c))
+}
+
+// counts reports whether what a client was told from a list on is all of the form of view v, in which it reads now.
+func (g *ruling) counts(l list, c Client, v *view.View) bool {
+	first := len(g.past) - (g.serial - l.serial) // of the terms since
+	other := func(p *past) bool { return !v.SameFor(p.view(c), c.Resource) }
+	return first >= 0 && v.SameFor(l.view, c.Resource) && !slices.ContainsFunc(g.past[first:], other)
 }
 
 // readBy identifies a client and what it reads of its resource.
@@ -145,7 +155,7 @@ func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) boo
 		return true // the rules have just changed
 	}
 	last, listed := g.listed.Get(o.who(c, scope))
-	return o.mayKnowOther(g, c, v, rv) && !(listed && last.rv <= rv && last.view.SameFor(v, c.Resource))
+	return o.mayKnowOther(g, c, v, rv) && !(listed && last.rv <= rv && g.counts(last, c, v))
 }
 
 // List notes that a client is sent a list as of rv or later in view v. It reports whether that is its view still.
@@ -156,8 +166,8 @@ func (o *Observer) List(c Client, v *view.View, scope string, rv uint64) bool {
 	}
 	who := o.who(c, scope)
 	first, ok := g.listed.Get(who)
-	if known := ok && first.view == v && first.rv <= rv; !known && o.mayKnowOther(g, c, v, rv) {
-		g.listed.Put(who, list{rv, v}, time.Now(), forever)
+	if known := ok && first.rv <= rv && g.counts(first, c, v); !known && o.mayKnowOther(g, c, v, rv) {
+		g.listed.Put(who, list{rv, v, g.serial}, time.Now(), forever)
 	}
 	return true
 }

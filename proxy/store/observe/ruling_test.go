@@ -14,6 +14,46 @@ import (
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
+// A client that was told more in the form before its view lists once, however often the views of others change then. It
+// has to list again when its own has changed, also if that is the same now.
+func TestOutdatedByOthers(t *testing.T) {
+	c := observe.Client{User: "system:serviceaccount:n0:app", Resource: schema.GroupResource{Resource: "pods"}}
+	views := view.New(&view.Options{}, metrics.NewSet())
+	o := observe.New(t.Context(), observe.Config{Options: &observe.Options{Clients: observe.Rules{{ViewOf: observe.OfNamespace}}},
+		Views: views, Metrics: metrics.NewSet(), Guard: proxytest.Guard()})
+	progress := func() map[schema.GroupResource]uint64 { return map[schema.GroupResource]uint64{c.Resource: 5} }
+	label := func(name string, others int) {
+		all := map[string]labels.Set{"n0": {view.Label: name}}
+		for i := range others {
+			all[fmt.Sprint("o", i)] = labels.Set{view.Label: view.Lean}
+		}
+		o.SetNamespaces(all, progress)
+	}
+	list := func() { o.List(c, o.View(c), "scope", 7) }
+	want := func(when string, outdated bool) {
+		t.Helper()
+		if got := o.Outdated(c, o.View(c), "scope", 8); got != outdated {
+			t.Errorf("%s: outdated %t, want %t", when, got, outdated)
+		}
+	}
+	o.Follow(c, observe.Serve, observe.Read{Watch: true, Scope: "scope"}).Began(nil)
+	label(view.Lean, 0)
+	want("in a view", true)
+	list()
+	for i := range 100 {
+		label(view.Lean, i)
+		if i < 50 {
+			want("others have it too", false)
+		}
+	}
+	want("after more changes than are known", true)
+	list()
+	want("listed again", false)
+	label("", 0)
+	label(view.Lean, 0)
+	want("back in the view", true)
+}
+
 // A client that resumes from what it was told in another view has to list, however often rules, labels and views
 // have changed meanwhile. One that knows more than others were told before does not have to, and nobody
 // has to twice.

@@ -329,6 +329,21 @@ func TestReloadViewsOfTwo(t *testing.T) {
 	}, withFlags(flags))
 }
 
+// A watch that passes through because its lane is being filled ends when its client's view is another, although the
+// lane is not filled yet.
+func TestReloadWhileFilling(t *testing.T) {
+	write, flags := reloaded(t, "clients: []\n")
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.Up.On(proxytest.WatchList, 1<<20, func(c *proxytest.Call) { c.Fail(http.StatusForbidden, "Forbidden", "no", 0) })
+		p.CMs.Put("ns", "a", "1")
+		passed := p.Watch(bubble.Since, 101)
+		p.Passed(1)
+		write("clients:\n- {view: lean}\n")
+		time.Sleep(5 * time.Second)
+		passed.WantEnd()
+	}, withFlags(flags))
+}
+
 // A client whose watch passes through when the first rule names its view has to list too.
 func TestReloadFirstRuledView(t *testing.T) {
 	const view = "views:\n- name: some\n  resources:\n  - {resource: configmaps, where: data.v notin (done)}\n"
@@ -343,6 +358,7 @@ func TestReloadFirstRuledView(t *testing.T) {
 		time.Sleep(time.Second)
 		p.CMs.Put("ns", "b", "done")
 		passed.WantEnd()
+		time.Sleep(10 * time.Second) // the lane is filled
 		if e := p.Watch(bubble.Since, 102).Await(1); e[0].Type != "ERROR" {
 			t.Errorf("got %v, want 410", e)
 		}

@@ -452,8 +452,8 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	answer := &exchange.Response{}
 	r.begin(answer, resp)
 	body := newLastingBody(resp, r.watch, p.Metrics, p.streams)
-	if recall, after := r.recalls(); recall != nil && r.watch != nil {
-		defer onRecall(ctx, recall, after, func() { body.end(cancel) })()
+	for _, c := range r.recalls() {
+		defer onRecall(ctx, c.recall, c.after, func() { body.end(cancel) })()
 	}
 	answer.Reader = body
 	answer.Close = r.leave || r.upgrade && resp.Close        // later bytes may be meant for the other protocol
@@ -461,10 +461,22 @@ func (p *Forwarder) serveDetached(to exchange.Responder, r *passing) {
 	to.Respond(answer)
 }
 
-// recalls returns what recalls a watch whose response has just begun, and how long it then goes on.
-func (r *passing) recalls() (recall <-chan struct{}, after func() time.Duration) {
-	if began := time.Now(); r.recall == nil && r.asked.AllowWatchBookmarks {
-		return r.moved, func() time.Duration { return recallAfter - time.Since(began) }
+// recalling recalls a watch, which then goes on for a while.
+type recalling struct {
+	recall <-chan struct{}
+	after  func() time.Duration
+}
+
+// recalls returns what recalls a watch whose response has just begun.
+func (r *passing) recalls() (all []recalling) {
+	if r.watch == nil {
+		return nil
 	}
-	return r.recall, spreadRecall
+	if r.recall != nil {
+		all = append(all, recalling{r.recall, spreadRecall})
+	}
+	if began := time.Now(); r.moved != nil && r.asked.AllowWatchBookmarks {
+		all = append(all, recalling{r.moved, func() time.Duration { return recallAfter - time.Since(began) }})
+	}
+	return all
 }

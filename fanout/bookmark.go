@@ -23,9 +23,9 @@ func (s *Subscription) scheduleBookmark(every time.Duration, now MonotonicTime) 
 
 // bookmark adds a bookmark, if one is due. All changes up to resourceVersion progress must have
 // been sent. A subscription that is still where it began gets none, because the bookmark would say
-// nothing new.
+// nothing new. One whose list has ended gets none, because the cache goes on without it.
 func (s *Subscription) bookmark(b *batch, progress uint64, now MonotonicTime) {
-	if !s.bookmarks || now < s.next {
+	if !s.bookmarks || now < s.next || s.group.ending.Load() != nil {
 		return
 	}
 	if progress <= s.startVersion || progress < s.lastVersion || !s.addBookmark(b, progress) {

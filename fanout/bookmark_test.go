@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,4 +126,49 @@ func TestBookmarkWaits(t *testing.T) {
 		synctest.Wait()
 		slow.wantLines(t, append(w.since(everything(t), 100), bookmark(w.rv, false))...)
 	})
+}
+
+// A cache's progress says nothing of a list that is no longer appended to. So no bookmark has it, due or the last
+// before a graceful end, although the shard has not come to the end of the list's subscriptions yet.
+func TestBookmarkAfterReset(t *testing.T) {
+	x := named("x")
+	for name, ends := range map[string]func(w *world){
+		"reset": func(w *world) {
+			w.cache.Reset([]*framing.Object{object(x.at(105))}, 110, fanout.Ending{Reason: fanout.Expired})
+		},
+		"close": func(w *world) {
+			w.cache.Close(fanout.Ending{Reason: fanout.Expired})
+			apply(t, w.cache, event("ADDED", x.at(110)))
+		},
+	} {
+		for _, graceful := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, graceful=%v", name, graceful), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorldOf(t, roomy, newFlusher(1))
+					once := sync.OnceFunc(func() { ends(w) })
+					var sinks []*eager
+					var subs []*fanout.Subscription
+					for range 2 {
+						s := &eager{newRecorder(), 1, once}
+						sub := w.subscribe(everything(t), fanout.Request{Bookmarks: true})
+						w.flusher.Start(sub, s)
+						sinks, subs = append(sinks, s), append(subs, sub)
+					}
+					synctest.Wait()
+					w.cache.Advance(101)
+					if graceful {
+						for _, sub := range subs {
+							sub.End(fanout.Ending{Reason: fanout.ShutDown, Graceful: true})
+						}
+					}
+					time.Sleep(2 * fanout.BookmarkEvery)
+					for _, s := range sinks {
+						if got := strings.Join(s.lines(t), ""); !s.ended() || got != "" && got != bookmark(101, false) {
+							t.Errorf("ended %v after %q, and the cache went on to 110 without it", s.ended(), got)
+						}
+					}
+				})
+			})
+		}
+	}
 }

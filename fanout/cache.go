@@ -427,6 +427,7 @@ func (c *Cache) endAllLocked(ending Ending) { c.endLocked(ending, func(*group) b
 
 // endLocked is endAllLocked for the groups that ends reports true for.
 func (c *Cache) endLocked(ending Ending, ends func(*group) bool) {
+	ending.upTo = c.Progress() // which the lists have
 	for key, g := range c.groups {
 		if !ends(g) {
 			continue

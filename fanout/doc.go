@@ -42,7 +42,8 @@
 //     to its end (TestReaderNotAhead, TestDelivery). The removals of a relist may be sent after
 //     a bookmark with the same resourceVersion.
 //   - After its cache was closed or reset, nothing is appended to a group. All its subscriptions
-//     end, including those that were not started yet.
+//     end, including those that were not started yet. None is sent a bookmark with what the cache has
+//     reached since (TestBookmarkAfterReset).
 //   - There is no order between two subscriptions, even of the same filter and client, nor between
 //     two caches.
 //   - After a relist, versions that no list has shown are missing.

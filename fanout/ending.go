@@ -39,16 +39,21 @@ type Ending struct {
 	// event, or nothing.
 	Last framing.Frame
 
-	upTo uint64 // see bound; owned by the shard
+	upTo uint64 // see bound; owned by the shard, but that of a group's ending is immutable
 }
 
 // bound returns the resourceVersion up to which a graceful ending sends changes to s. That is what
 // the cache had reached when the shard first asked, so the end comes while writes go on. The
 // bookmark before the end has this resourceVersion, so it must not be less than that of a change
-// that has been sent. As long as it would be, bound returns 0.
+// that has been sent. As long as it would be, bound returns 0. When the list has ended, the cache may
+// have gone on without it, and what the cache had reached then counts.
 func (e *Ending) bound(s *Subscription, progress uint64) uint64 {
-	if e.upTo == 0 && (progress >= s.lastVersion || !s.bookmarks) {
-		e.upTo = progress
+	if e.upTo == 0 {
+		if over := s.group.ending.Load(); over != nil {
+			e.upTo = over.upTo
+		} else if progress >= s.lastVersion || !s.bookmarks {
+			e.upTo = progress
+		}
 	}
 	return e.upTo
 }

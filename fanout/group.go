@@ -41,7 +41,9 @@ type group struct {
 
 	// ending is set when the cache has ended the group's subscriptions and dropped the group. It is
 	// stored before parts are read, and adopt loads it after it has stored a part. So a
-	// subscription that is too late to be found among the parts sees the ending.
+	// subscription that is too late to be found among the parts sees the ending. It is stored before
+	// progress moves on without the list. So who loads it after progress knows whether progress says
+	// anything of the list.
 	ending atomic.Pointer[Ending]
 
 	// parts are the members by shard, to wake them; nil for a shard that has none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -468,18 +467,18 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 			at = p.At
 		}
 	}
-	if at > c.Progress() || c.history.inGap(at) {
+	if at > c.Progress() || at < c.history.after || c.history.inGap(at) {
 		c.mu.Unlock()
 		return Snapshot{}, false
 	}
-	if at >= c.history.after && at < c.Progress() {
+	if at < c.Progress() {
 		if then := c.pastLocked(at); then != nil {
 			c.mu.Unlock()
 			return Snapshot{ResourceVersion: rv, instant: then}, true
 		}
 	}
 	epoch := c.epoch
-	events, ok := c.history.read(historySearch{}, nil, at, c.history.next, math.MaxInt)
+	events := slices.Collect(c.history.changesAfter(at))
 	var then *instant
 	if len(events) == 0 {
 		then = c.snapshotLocked().instant
@@ -492,10 +491,10 @@ func (c *Cache) SnapshotAt(rv uint64) (s Snapshot, ok bool) {
 		return Snapshot{}, false
 	}
 	undoAll(events, then.store)
-	if ok && len(events) > 0 {
+	if len(events) > 0 {
 		c.keepPast(epoch, at, then)
 	}
-	return Snapshot{ResourceVersion: rv, instant: then}, ok
+	return Snapshot{ResourceVersion: rv, instant: then}, true
 }
 
 // past is the collection as it was at a resourceVersion before. Only its readers keep it in memory, but it is

@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -107,6 +108,23 @@ func TestReset(t *testing.T) {
 	apply(t, w.cache, event("ADDED", (&thing{name: "z2"}).at(rv)))
 	apply(t, w.cache, event("ADDED", (&thing{name: "z3"}).at(rv+1)))
 	future.wantLines(t, line("ADDED", (&thing{name: "z3"}).at(rv+1)))
+}
+
+// A client that is within a replay at a reset is told why, like the others.
+func TestResetWithinReplay(t *testing.T) {
+	for _, rv := range []uint64{50, 10_000} {
+		w := newWorld(t, roomy)
+		for i := range 3 * fanout.MaxBatchFrames {
+			w.put(named(fmt.Sprint(i)))
+		}
+		last := framing.ErrorFrame(framing.JSON, []byte("{}"))
+		sink := &eager{newRecorder(), 1, func() { w.cache.Reset(nil, rv, fanout.Ending{Reason: fanout.Backwards, Last: last}) }}
+		w.flusher.Start(w.subscribe(everything(t), resume(100)), sink)
+		sink.wantEnd(t, fanout.Backwards, true)
+		if lines := sink.lines(t); lines[len(lines)-1] != `{"type":"ERROR","object":{}}`+"\n" {
+			t.Errorf("reset to %d: the last event is %s", rv, lines[len(lines)-1])
+		}
+	}
 }
 
 func TestClose(t *testing.T) {

@@ -82,7 +82,7 @@ func (c *Cache) tooOldLocked(r Request) error {
 		return nil
 	}
 	since := MonotonicOf(time.Now().Add(-r.MaxAge))
-	for e := range c.history.changesAfter(historySearch{}, r.ResourceVersion, c.history.next) {
+	for e := range c.history.changesAfter(r.ResourceVersion) {
 		if e.Received < since && r.Filter.Match(e.Object) {
 			return fmt.Errorf("%w: from %d", ErrStale, r.ResourceVersion)
 		}

@@ -135,7 +135,7 @@ func (s *Subscription) Step() (left uint64) {
 func (s *Subscription) Fill() (wire []byte, frames, batches int) {
 	for more := true; more; batches++ {
 		var b batch
-		more, _ = s.fill(&b, make([]*change, 0, replayStep), math.MaxUint64)
+		more, _ = s.fill(&b, make([]numbered, 0, replayStep), math.MaxUint64)
 		wire, frames = append(wire, slices.Concat(b.slices...)...), frames+b.frames
 	}
 	return wire, frames, batches
@@ -143,13 +143,13 @@ func (s *Subscription) Fill() (wire []byte, frames, batches int) {
 
 // Replay is the changes that a replay for f looks at after a resourceVersion.
 func (c *Cache) Replay(f *Filter, rv uint64) (n int) {
-	for {
-		changes, ok := c.replay(nil, f, rv, math.MaxUint64)
+	for at := c.history.seek(rv); ; {
+		changes, ok := c.replay(nil, f, at, math.MaxUint64)
 		if len(changes) == 0 || !ok {
 			return n
 		}
 		n += len(changes)
-		rv = changes[len(changes)-1].ResourceVersion
+		at = changes[len(changes)-1].number + 1
 	}
 }
 

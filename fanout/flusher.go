@@ -40,7 +40,7 @@ func NewFlusher(n int, interval time.Duration, m *Metrics) *Flusher {
 			interval: interval,
 			wakec:    make(chan struct{}, 1),
 			parts:    make(map[*group]*part),
-			scratch:  make([]*change, 0, replayStep),
+			scratch:  make([]numbered, 0, replayStep),
 		})
 	}
 	return f

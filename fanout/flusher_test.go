@@ -178,8 +178,8 @@ func TestFlushInterval(t *testing.T) {
 	})
 }
 
-// Events that share a resourceVersion, such as the deletions of a relist, are all replayed, however
-// many batches they take.
+// Events that share a resourceVersion, such as the deletions of a relist, are all replayed, in as many
+// batches as they take.
 func TestReplayEqualVersions(t *testing.T) {
 	w := newWorld(t, roomy)
 	for i := range 3 * fanout.MaxBatchFrames {
@@ -195,6 +195,11 @@ func TestReplayEqualVersions(t *testing.T) {
 	_, earlier := w.client(everything(t), resume(before-100))
 	r.wantLines(t, w.since(everything(t), before)...)
 	earlier.wantLines(t, w.since(everything(t), before-100)...)
+	for _, r := range []*recorder{r, earlier} {
+		if r.most[1] > fanout.MaxBatchBytes+1000 {
+			t.Errorf("a write of %d slices and %d bytes", r.most[0], r.most[1])
+		}
+	}
 }
 
 // A broken connection ends its subscription at once, whether Write, Drain or a call of End reports

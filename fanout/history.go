@@ -151,31 +151,27 @@ func (h *history) seek(rv uint64) uint64 {
 	return h.first() + uint64(i)
 }
 
-// changesAfter yields the changes after resourceVersion rv and before the number end that s finds, in
-// order. Those that have been forgotten are missing.
-func (h *history) changesAfter(s historySearch, rv, end uint64) iter.Seq[*change] {
-	return func(yield func(*change) bool) {
-		end := min(end, h.next)
-		for n := s.next(h, h.seek(rv), end); n < end; n = s.next(h, n+1, end) {
-			if !yield(h.at(n)) {
-				return
-			}
-		}
-	}
+// changesAfter yields the changes after resourceVersion rv, in order. Those that have been forgotten are
+// missing.
+func (h *history) changesAfter(rv uint64) iter.Seq[*change] {
+	return slices.Values(h.changes[h.seek(rv)-h.first():])
 }
 
-// read appends to dst the changes after resourceVersion rv and before the number end that s finds, at
-// most max of them. It never splits changes with the same resourceVersion. So the last one's
-// resourceVersion says where to continue. ok is false if some of the changes have been forgotten.
-func (h *history) read(s historySearch, dst []*change, rv, end uint64, max int) (events []*change, ok bool) {
-	if rv < h.after {
+// numbered is a change and its number.
+type numbered struct {
+	*change
+	number uint64
+}
+
+// read appends to dst the changes from the number n on and before the number end that s finds, at most
+// max of them. ok is false if some of the changes have been forgotten.
+func (h *history) read(s historySearch, dst []numbered, n, end uint64, max int) (changes []numbered, ok bool) {
+	if n < h.first() {
 		return dst, false
 	}
-	for e := range h.changesAfter(s, rv, end) {
-		if n := len(dst); n >= max && dst[n-1].ResourceVersion != e.ResourceVersion {
-			break
-		}
-		dst = append(dst, e)
+	end = min(end, h.next)
+	for n = s.next(h, n, end); n < end && len(dst) < max; n = s.next(h, n+1, end) {
+		dst = append(dst, numbered{h.at(n), n})
 	}
 	return dst, true
 }

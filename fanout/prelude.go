@@ -16,8 +16,8 @@ type prelude struct {
 	rest      []*framing.Object
 	restBytes uint64 // of rest when it was set
 
-	// Of a replay: the changes of the history after resourceVersion from, up to the number end.
-	from, end uint64
+	// Of a replay: the changes of the history from the number next on, before the number end.
+	next, end uint64
 }
 
 // fillSnapshot adds initial events and reports whether those were the last.
@@ -50,17 +50,16 @@ func (s *Subscription) fillSnapshot(b *batch) (done bool) {
 	return true
 }
 
-// fillReplay adds changes from the history and reports whether those were the last. It never splits
-// changes with the same resourceVersion. ok is false if it adds nothing because the history has
-// forgotten some of them.
-func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
+// fillReplay adds changes from the history and reports whether those were the last. ok is false if it
+// adds nothing because the history has forgotten some of them.
+func (s *Subscription) fillReplay(b *batch, scratch []numbered) (done, ok bool) {
 	defer s.endRun(b)
 	budget := newSearchBudget()
 	looked, missed := 0, 0
 	defer func() { s.group.cache.noteMissedChanges(s.group.filter, looked, missed) }()
 	over := func() bool { return b.full() || budget.spent() }
 	for !over() {
-		changes, ok := s.group.cache.replay(scratch[:0], s.group.filter, s.prelude.from, s.prelude.end)
+		changes, ok := s.group.cache.replay(scratch[:0], s.group.filter, s.prelude.next, s.prelude.end)
 		if !ok {
 			added := b.frames > 0 || len(b.run) > 0
 			return false, added // what has been added is sent first, and the next batch comes to this again
@@ -69,11 +68,11 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 			return true, true
 		}
 		for _, e := range changes {
-			if e.ResourceVersion != s.prelude.from && over() {
+			if over() {
 				break // it is read again next time
 			}
 			budget.spend(2 * s.group.filter.cost) // the version before, and this one
-			s.prelude.from = e.ResourceVersion
+			s.prelude.next = e.number + 1
 			looked++
 			if f, ok, _ := e.frameFor(s.group.filter, s.group.variant.Trim); ok {
 				s.addRun(b, f, e.Object)
@@ -90,8 +89,8 @@ func (s *Subscription) fillReplay(b *batch, scratch []*change) (done, ok bool) {
 // replayStep is how many changes are read from the history at once.
 const replayStep = 64
 
-// replay appends to dst the next changes after resourceVersion from that may concern f.
-func (c *Cache) replay(dst []*change, f *Filter, from, end uint64) ([]*change, bool) {
+// replay appends to dst the next changes from a number on that may concern f.
+func (c *Cache) replay(dst []numbered, f *Filter, from, end uint64) ([]numbered, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.history.read(c.history.search(f), dst, from, end, replayStep)

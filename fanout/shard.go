@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -34,7 +35,7 @@ type shard struct {
 	batch       batch
 	due         []*Carrier // written to in this round; those without writes since have been flushed
 	dueBytes    int        // what has been written to them since
-	scratch     []*change
+	scratch     []numbered
 	firstWrite  time.Time   // when this round first wrote a change; zero if it has not
 	lastRound   time.Time   // when events were last served; zero without an interval
 	gatherTimer *time.Timer // fires when events may be served again
@@ -383,8 +384,8 @@ func (sh *shard) serve(s *Subscription) {
 	}
 	sh.batch.reset()
 	more, ok := s.fill(&sh.batch, sh.scratch, upTo)
-	if !ok {
-		s.endAs(&Ending{Reason: Expired})
+	if !ok { // a reset forgets all, and says why
+		s.endAs(cmp.Or(s.group.ending.Load(), &Ending{Reason: Expired}))
 		sh.sendLast(s, *s.ending.Load())
 		return
 	}

@@ -188,7 +188,7 @@ func (c *Cache) placeLocked(s *Subscription, r Request, progress uint64) error {
 			if err := c.tooOldLocked(r); err != nil {
 				return err
 			}
-			s.prelude = &prelude{from: r.ResourceVersion, end: c.history.next}
+			s.prelude = &prelude{next: c.history.seek(r.ResourceVersion), end: c.history.next}
 		}
 	}
 	return nil
@@ -268,7 +268,7 @@ func (s *Subscription) release() {
 // fill adds the next frames to b, as many as fit, and moves the subscription's place past them. It
 // stops before a live change after resourceVersion upTo. more reports whether there are others
 // before that. ok is false if the history has forgotten some.
-func (s *Subscription) fill(b *batch, scratch []*change, upTo uint64) (more, ok bool) {
+func (s *Subscription) fill(b *batch, scratch []numbered, upTo uint64) (more, ok bool) {
 	if p := s.prelude; p != nil {
 		done, ok := false, true
 		if p.initial {

@@ -282,6 +282,8 @@
 // Most endings take effect at once, between two frames. Frames that are not written yet are
 // dropped. A graceful ending ([Ending].Graceful) first sends the client everything that there is
 // for it at that moment, and waits for a slow client within its bounds. Any other ending overtakes it.
+// At the maximum age of a connection it waits for a minute at most for a client that takes nothing: that
+// is the subscription's timeout, and there is no other.
 //
 // # Limits
 //

@@ -90,9 +90,12 @@ func (s *Subscription) ends() bool {
 	return e != nil && !e.Graceful
 }
 
-func (s *Subscription) timedOut() *Ending {
-	if s.aging {
-		return &Ending{Reason: Aged, Graceful: true}
+// timedOut returns how the subscription ends at its deadline, and how later if it still waits for a client
+// that has taken nothing since.
+func (s *Subscription) timedOut(now MonotonicTime) *Ending {
+	if !s.aging {
+		return &Ending{Reason: TimedOut}
 	}
-	return &Ending{Reason: TimedOut}
+	stalled := s.blocked && now-max(s.parkedAt, s.deadline) >= MonotonicTime(mostStalled)
+	return &Ending{Reason: Aged, Graceful: !stalled}
 }

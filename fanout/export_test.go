@@ -35,6 +35,7 @@ const (
 	EntryBytes       = entryBytes
 	KeepIndexFor     = keepIndexFor
 	PackAfter        = packAfter
+	MostStalled      = mostStalled
 	SweepIndexes     = sweepIndexes
 )
 

@@ -108,6 +108,29 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// The graceful end at a connection's maximum age waits for a client that does not read, but not for ever.
+func TestTimeoutOfAged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, roomy)
+		late, never := newStuck(10), newStuck(10)
+		for _, s := range []*stuck{late, never} {
+			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Timeout: time.Hour, Aging: true}), s)
+		}
+		w.put(named("x"))
+		time.Sleep(time.Hour + fanout.MostStalled - time.Second)
+		if late.ended() || never.ended() {
+			t.Error("did not wait")
+		}
+		late.readOn()
+		late.wantEnd(t, fanout.Aged, true)
+		time.Sleep(time.Second + fanout.LastBytesTimeout + 4*fanout.SweepEvery)
+		if !never.ended() {
+			t.Fatal("has not ended")
+		}
+		never.wantEnd(t, fanout.Aged, false)
+	})
+}
+
 // Only changes count, and not what a subscription begins with.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,8 @@ const (
 	// countEvery is the time between two counts of what parked subscriptions keep. What is kept for
 	// less is not counted.
 	countEvery = time.Second
-	// mostStalled is how long a client may take for one batch of its initial events.
+	// mostStalled is how long a client may take for one batch of its initial events, or after its
+	// connection has reached its maximum age.
 	mostStalled = time.Minute
 )
 

@@ -474,7 +474,7 @@ func (sh *shard) sweep(now time.Time) {
 			} else if sh.now > s.next {
 				sh.finish(s, *s.ending.Load(), false)
 			}
-		case sh.now >= s.deadline && s.endAs(s.timedOut()):
+		case sh.now >= s.deadline && s.endAs(s.timedOut(sh.now)):
 			sh.serve(s)
 		case s.blocked && s.pastBounds(1) || s.pastBounds(overloadFactor):
 			sh.evict(s)

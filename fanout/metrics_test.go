@@ -123,3 +123,29 @@ func TestMetrics(t *testing.T) {
 		})
 	})
 }
+
+// What no client is sent is no watch whose client does not read, however slowly it is taken.
+func TestBesideIsNotParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, slow, never := newWorld(t, roomy), newStuck(10), newStuck(10)
+		for _, s := range []*stuck{slow, never} {
+			w.flusher.Start(w.subscribe(everything(t), fanout.Request{Beside: true}), s)
+		}
+		wantNone := func() {
+			t.Helper()
+			synctest.Wait()
+			if got := w.flusher.Totals(); got.Parked != 0 || got.Parks != 0 {
+				t.Errorf("%d parked, %d parks, want none", got.Parked, got.Parks)
+			}
+		}
+		w.put(named("x"))
+		wantNone()
+		slow.readOn()
+		wantNone()
+		w.cache.Close(fanout.Ending{Reason: fanout.LaneClosed})
+		time.Sleep(2 * fanout.LastBytesTimeout)
+		if wantNone(); !slow.ended() || !never.ended() {
+			t.Error("not ended")
+		}
+	})
+}

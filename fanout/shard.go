@@ -436,8 +436,10 @@ func (sh *shard) park(s *Subscription) {
 	s.blocked = true
 	s.parks = max(s.parks, s.parks+1) // it stays at the most that it can be
 	s.parkedAt = MonotonicNow()
-	sh.flusher.metrics.parks.Inc()
-	sh.flusher.metrics.parked.Inc()
+	if !s.beside {
+		sh.flusher.metrics.parks.Inc()
+	}
+	s.countParked(1)
 	s.sink.Drain(func(err error) { sh.call(func() { sh.unpark(s, err) }) })
 }
 
@@ -447,7 +449,7 @@ func (sh *shard) unpark(s *Subscription, err error) {
 		return // it has ended meanwhile
 	}
 	s.blocked = false
-	sh.flusher.metrics.parked.Dec()
+	s.countParked(-1)
 	if err != nil {
 		sh.fail(s, Ending{Reason: Gone})
 		return
@@ -528,7 +530,7 @@ func (sh *shard) finish(s *Subscription, e Ending, complete bool) {
 	}
 
 	if s.blocked {
-		sh.flusher.metrics.parked.Dec()
+		s.countParked(-1)
 	}
 	sink := s.sink
 	s.release()

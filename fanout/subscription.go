@@ -254,6 +254,13 @@ func (s *Subscription) count(n float64) {
 	}
 }
 
+// countParked adds n to the gauge of those whose clients do not read.
+func (s *Subscription) countParked(n float64) {
+	if !s.beside {
+		s.group.cache.flusher.metrics.parked.Add(n)
+	}
+}
+
 // Cancel gives up a subscription that was never started.
 func (s *Subscription) Cancel() { s.group.cache.leave(s) }
 

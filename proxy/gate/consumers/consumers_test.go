@@ -177,6 +177,23 @@ func TestHabitNames(t *testing.T) {
 	}
 }
 
+// A consumer keeps a short name of its program, and nothing of the long head that the name came in.
+func TestProgramNames(t *testing.T) {
+	const long, most = 512 << 10, 16 << 10
+	r := newRegister(Options{})
+	id := auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "mallory"}}
+	before := proxytest.Heap()
+	for i := range mostPrograms {
+		agent := fmt.Sprintf("a%d/", i) + strings.Repeat("x", long)
+		x := proxytest.MustRead(t, "/api/v1/pods")
+		x.Header.Set("User-Agent", agent)
+		r.Of(x, id)
+	}
+	if each := (proxytest.Heap() - before) / mostPrograms; each > most || len(r.kept) != mostPrograms {
+		t.Errorf("%d bytes for each of %d consumers, want at most %d", each, len(r.kept), most)
+	}
+}
+
 // A client with 10,000 user agents and 10,000 tokens, accepted or not, costs little memory, and its names do not
 // spoil the metrics, which have at most 50 series. Its nodes are one user.
 func TestHostile(t *testing.T) {

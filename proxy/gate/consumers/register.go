@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -163,6 +164,7 @@ func (r *Register) keepLocked(n Name) *Consumer {
 	if len(r.kept) >= mostKept && n.single() {
 		return r.keepLocked(rest)
 	}
+	n.Program = strings.Clone(n.Program) // it may be a slice of a request's head
 	now := time.Now()
 	c := &Consumer{Name: n, register: r, first: now, budget: r.newBudget(n, now),
 		limited: rate.Sometimes{Interval: sayEvery}}

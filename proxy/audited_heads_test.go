@@ -22,17 +22,20 @@ func TestAuditedHeads(t *testing.T) {
 			p.AdminJSON(diagnose.AccountsPath, &d)
 			return d.Held["watches"]
 		}
-		watch := func(n int) *proxytest.Watcher {
-			return p.Send(bubble.Request{Target: bubble.AnyState + "&x=" + strings.Repeat("x", n), Token: bubble.ClientToken}).Watch()
+		watch := func(target, auditID int) *proxytest.Watcher {
+			return p.Send(bubble.Request{
+				Target: bubble.AnyState + "&x=" + strings.Repeat("x", target), Token: bubble.ClientToken,
+				Header: []string{"Audit-Id", strings.Repeat("a", auditID)},
+			}).Watch()
 		}
-		watch(1 << 10).Await(2)
+		watch(1<<10, 36).Await(2)
 		if n := held(); n != 0 {
 			t.Errorf("%d bytes are held for a watch with a usual head", n)
 		}
 		const most = limit / 8 / long
 		var open []*proxytest.Watcher
-		for range most - 1 {
-			w := watch(long)
+		for i := range most - 1 {
+			w := watch([]int{long, 1}[i%2], []int{1, long}[i%2])
 			w.Await(2)
 			open = append(open, w)
 		}
@@ -40,7 +43,7 @@ func TestAuditedHeads(t *testing.T) {
 			t.Errorf("%d bytes are held for %d heads of %d", n, most-1, long)
 		}
 		for range 2 {
-			watch(long).WantEnd()
+			watch(1, long).WantEnd()
 		}
 		if w := open[0]; !w.Open() || w.Code != http.StatusOK {
 			t.Error("a watch within the bound has ended")

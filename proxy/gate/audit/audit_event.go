@@ -82,7 +82,7 @@ func (e *Event) LongHead() int64 {
 	if e == nil {
 		return 0
 	}
-	n := len(e.RequestURI) + len(e.forwardedFor) + len(e.realIP)
+	n := len(e.AuditID) + len(e.RequestURI) + len(e.forwardedFor) + len(e.realIP) // a client may choose its Audit-Id
 	if n <= usualHead {
 		return 0
 	}

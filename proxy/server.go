@@ -270,10 +270,11 @@ func (s *Server) listen() error {
 			return err
 		}
 		s.secureLn = tls.NewListener(downstream.ClientListener{Listener: limited(ln), Arrivals: arrivals, TLS: true}, &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			NextProtos:     s.protocols(),
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Current(), nil },
-			ClientAuth:     s.clients.ClientAuth(),
+			MinVersion:       tls.VersionTLS12,
+			NextProtos:       s.protocols(),
+			GetCertificate:   func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Current(), nil },
+			ClientAuth:       s.clients.ClientAuth(),
+			VerifyConnection: s.clients.VerifyConnection,
 
 			DynamicRecordSizingDisabled: true, // sends batches in as few records as possible
 		})

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,6 +100,50 @@ func TestResumption(t *testing.T) {
 					conn.Close()
 				}
 			})
+		}
+	}
+}
+
+// A client presents few certificates. What many are parsed to would be kept as long as the connection is open: 2 MiB
+// of a stranger's.
+func TestManyCertificates(t *testing.T) {
+	caFile, jane := clientCertificates(t)
+	up := proxytest.NewTLSServer(t)
+	up.OnClients(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Impersonate-User")) })
+	f := startFan(t, up, both, func(o *proxy.Options) { o.Auth.ClientCAFile = caFile })
+	other, err := proxytest.NewAuthority(filepath.Join(t.TempDir(), "ca.crt"), &x509.Certificate{Subject: pkix.Name{CommonName: "other"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const long = 40 << 10
+	for name, c := range map[string]struct {
+		more, size int
+		good       bool
+	}{
+		"four":     {3, 0, true},
+		"many":     {100, 0, false},
+		"long one": {1, long, false},
+	} {
+		config := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{jane}}
+		presented := &config.Certificates[0].Certificate
+		for range c.more {
+			more, err := other.Sign(&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("x", c.size)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			*presented = append(slices.Clip(*presented), more.Certificate[0])
+		}
+		for _, config.MaxVersion = range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			var got []byte
+			conn, err := tls.Dial("tcp", strings.TrimPrefix(f.secure, "https://"), config)
+			if err == nil {
+				fmt.Fprint(conn, "GET /version HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "+proxytest.ClientAgent+"\r\nConnection: close\r\n\r\n")
+				got, err = io.ReadAll(conn)
+				conn.Close()
+			}
+			if good := strings.HasSuffix(string(got), "jane"); good != c.good || (err == nil) != c.good {
+				t.Errorf("%s, %s: got %q, %v", name, tls.VersionName(config.MaxVersion), got, err)
+			}
 		}
 	}
 }

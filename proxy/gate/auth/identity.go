@@ -177,6 +177,22 @@ func (a *Authenticator) ClientAuth() tls.ClientAuthType {
 	return tls.NoClientCert
 }
 
+// mostCertificates and mostCertificateBytes bound the certificates that a client presents. An open connection keeps
+// what they were parsed to, 3 KiB for each and more, also a stranger's. A chain has two to four, of 1 to 2 KB each.
+const mostCertificates, mostCertificateBytes = 10, 32 << 10
+
+// VerifyConnection is a tls.Config's VerifyConnection. It ends the handshake of a client that presents too much.
+func (a *Authenticator) VerifyConnection(state tls.ConnectionState) error {
+	bytes := 0
+	for _, c := range state.PeerCertificates {
+		bytes += len(c.Raw)
+	}
+	if n := len(state.PeerCertificates); n > mostCertificates || bytes > mostCertificateBytes {
+		return fmt.Errorf("the client presents %d certificates of %d bytes in all", n, bytes)
+	}
+	return nil
+}
+
 // authorization is what a client's Authorization header says. It is read as k8s.io/apiserver
 // pkg/authentication/request/bearertoken does.
 type authorization struct {

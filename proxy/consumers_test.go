@@ -1,14 +1,20 @@
 package proxy_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/operate/diagnose"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
 
@@ -92,4 +98,60 @@ func TestNewProgram(t *testing.T) {
 			t.Errorf("the page says:\n%s", text)
 		}
 	}, func(o *proxy.Options) { o.Consumers.NewConsumerReads = 4 })
+}
+
+// kube-apiserver does not suffer because clients are slow to send their bodies, because a disruption budget permits
+// no eviction, or because the audit log takes nothing. It does when it is slow.
+func TestSuffering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caFile, jane := clientCertificates(t)
+		certified := &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{jane.Leaf}}
+		p := bubble.Start(t, proxytest.NewBubbleServer(t), func(o *proxy.Options) {
+			o.Auth.ClientCAFile = caFile
+			o.Audit.AuditLogPath, o.Audit.AuditLogMode = "/dev/full", audit.AuditBlockingStrict
+		})
+		const configMap, eviction = "/api/v1/namespaces/ns/configmaps/a", "/api/v1/namespaces/ns/pods/a/eviction"
+		slow := time.Duration(0)
+		p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			time.Sleep(slow)
+			if r.URL.Path == eviction {
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		})
+		for _, c := range []struct {
+			name     string
+			ask      bubble.Request
+			up, body time.Duration
+			suffers  bool
+		}{
+			{"slow bodies", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2}, 0, 2 * time.Second, false},
+			{"evictions", bubble.Request{Method: http.MethodPost, Target: eviction, Length: 2}, 0, 0, false},
+			{"a full audit log", bubble.Request{Method: http.MethodDelete, Target: configMap, TLS: certified}, 0, 0, false},
+			{"slow answers", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2}, 2 * time.Second, 0, true},
+		} {
+			time.Sleep(time.Minute)
+			slow = c.up
+			for range 20 {
+				go func() {
+					ask := c.ask
+					if ask.Length > 0 {
+						var body *io.PipeWriter
+						ask.Upload, body = io.Pipe()
+						go func() {
+							time.Sleep(c.body)
+							_, _ = io.WriteString(body, "{}")
+							body.Close()
+						}()
+					}
+					p.Send(ask).Read()
+				}()
+			}
+			time.Sleep(5 * time.Second)
+			var d diagnose.DebugConsumers
+			if p.AdminJSON(diagnose.ConsumersPath, &d); d.Suffers != c.suffers {
+				t.Errorf("%s: kube-apiserver suffers: %t", c.name, d.Suffers)
+			}
+		}
+	})
 }

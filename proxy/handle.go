@@ -98,7 +98,6 @@ func (s *Server) end(x *exchange.Exchange, id auth.Identity, req *request.Reques
 	if why := o.Why(); why != "" {
 		if refused = s.consumers.Admit(s.ctx, x, id, req); refused == nil {
 			refused = s.passthrough.Serve(x, id, req, why)
-			x.Passed = refused == nil
 		}
 	}
 	if refused != nil {

@@ -223,8 +223,12 @@ func (r *Register) Answered(x *exchange.Exchange, id auth.Identity, req *request
 		return
 	}
 	now := time.Now()
-	if x.Passed && x.Response.Detached == nil {
-		r.health.note(x.Response.Code(), now.Sub(x.Received), now)
+	if x.Passed && x.Response.Detached == nil && req.Subresource != "eviction" { // whose 429 is a disruption budget's
+		took := time.Duration(0)
+		if !x.Sent.IsZero() {
+			took = now.Sub(x.Sent)
+		}
+		r.health.note(x.Response.Code(), took, now)
 	}
 	bytes := uint64(max(x.Response.BodyLength(), 0))
 	if x.Response.Stream != nil {

@@ -139,6 +139,7 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 		holding.close()
 		return refused
 	}
+	x.Passed = true
 	r.req = &http.Request{
 		Method: x.Method,
 		URL:    p.target(x.Target),
@@ -254,8 +255,11 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 			ctx = p.expect(r, body)
 		}
 	}
-	if isBrief(r.asked) && !h.lasts && body.whole() {
-		ctx = upstream.Brief(ctx)
+	if body.whole() {
+		x.Sent = time.Now()
+		if isBrief(r.asked) && !h.lasts {
+			ctx = upstream.Brief(ctx)
+		}
 	}
 	resp, err := p.Upstream.Pass(r.id, h.source.Stranger, r.req.WithContext(ctx))
 	r.sent()

@@ -34,8 +34,10 @@ type Exchange struct {
 	// Response is the handler's response.
 	Response Response
 
-	// Passed says that kube-apiserver answers the request. A handler sets it.
+	// Passed says that kube-apiserver answers the request, and Sent when it was sent on, if its body was whole then.
+	// A handler sets both.
 	Passed bool
+	Sent   time.Time
 	// Slot is held until the response has ended; nil for none.
 	Slot Slot
 	// Until is closed when the response has been written, or when it runs on without the handler;

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -84,6 +85,17 @@ func TestFlowOf(t *testing.T) {
 	if again := []fairness.Flow{FlowOf(byToken("x"), from(2)), flows[1], FlowOf(byCertificate("alice"), from(2)), flows[3],
 		FlowOf(own, from(1))}; !slices.Equal(again, flows[:5]) {
 		t.Error("the same are others")
+	}
+	for _, spelling := range spellings {
+		if FlowOf(byToken(spelling), from(1)) != FlowOf(byToken(spellings[0]), from(1)) {
+			t.Errorf("%q is another user", spelling)
+		}
+	}
+	jwt := spellings[0]
+	for _, other := range []string{jwt + "A", strings.ToUpper(jwt), jwt + ".c2ln", "c2lnbmVk", "..", ".", jwt[:20] + "\t" + jwt[20:]} {
+		if FlowOf(byToken(other), from(1)) == FlowOf(byToken(jwt), from(1)) || FlowOf(byToken(other), from(1)) == FlowOf(byToken("..."), from(1)) {
+			t.Errorf("%q is no other user", other)
+		}
 	}
 }
 

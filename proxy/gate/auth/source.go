@@ -2,11 +2,14 @@ package auth
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"hash/maphash"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
@@ -35,9 +38,33 @@ func sourceOf(tokens *KnownTokens, id Identity) account.Source {
 		if name, ok := TokenSubject(id.Token); ok {
 			return account.Source{Name: name}
 		}
-		return account.Source{Name: fmt.Sprintf("(token %08x)", uint32(maphash.String(sourceSeed, id.Token)))}
+		return account.Source{Name: fmt.Sprintf("(token %08x)", uint32(maphash.String(sourceSeed, spelt(id.Token))))}
 	}
 	return account.StrangerAt(id.From)
+}
+
+// spelt returns what is the same in all spellings of a token. Of a JWT kube-apiserver ignores white space, but for
+// the payload's, and the bits behind the last byte of each part (go-jose). A client with one token could otherwise
+// be any number of users. The signature is in it: nobody else has the same who knows the payload alone.
+func spelt(token string) string {
+	parts := strings.SplitN(token, ".", 4)
+	if len(parts) != 3 {
+		return token
+	}
+	signature := strings.Map(func(c rune) rune {
+		if unicode.IsSpace(c) {
+			return -1
+		}
+		return c
+	}, parts[2])
+	b, err := base64.RawURLEncoding.AppendDecode(nil, []byte(parts[1]))
+	if err == nil {
+		b, err = base64.RawURLEncoding.AppendDecode(b, []byte(signature))
+	}
+	if err != nil || len(b) == 0 {
+		return token
+	}
+	return string(b)
 }
 
 // ConnectionSource returns the party that pays for a connection with a request of id, before anybody is
@@ -99,8 +126,8 @@ func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok 
 
 // FlowOf tells users apart whose requests share processors, or kube-apiserver's patience. Each token is
 // a user: kube-apiserver is not asked for its owner, and the many pods of a DaemonSet, which share an
-// account, reconnect together. On the insecure port, where all clients are the proxy itself, each
-// connection is a user. Of anonymous clients, each address is a user.
+// account, reconnect together. All spellings of a token are one. On the insecure port, where all clients
+// are the proxy itself, each connection is a user. Of anonymous clients, each address is a user.
 func FlowOf(id Identity, from net.Addr) fairness.Flow {
 	switch {
 	case id.User != nil:
@@ -108,7 +135,7 @@ func FlowOf(id Identity, from net.Addr) fairness.Flow {
 	case id.Kind == KindAnonymous:
 		return fairness.Address(id.From)
 	case id.Kind == KindToken:
-		return fairness.Token(id.Token)
+		return fairness.Token(spelt(id.Token))
 	}
 	return fairness.Connection(from)
 }

@@ -11,6 +11,13 @@ import (
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 )
 
+// spellings are one token to kube-apiserver: it ignores white space, but for the payload's, and the bits behind the
+// last byte of each part.
+var spellings = []string{
+	"eyJhIjoxfQ.eyJzdWIiOiJqYW5lIn0.c2lnbmVk", "eyJhIjox\tfQ.eyJzdWIiOiJqYW5lIn0.c2lnbmVk",
+	"eyJhIjoxfQ.eyJzdWIiOiJqYW5lIn0.c2ln\tbm\u00a0Vk", "eyJhIjoxfR.eyJzdWIiOiJqYW5lIn1.c2lnbmVk",
+}
+
 // A token counts for its address until kube-apiserver has accepted it, and for its owner after that.
 // No address counts for a user.
 func TestSource(t *testing.T) {
@@ -33,6 +40,13 @@ func TestSource(t *testing.T) {
 	}
 	if a.Source(opaque) == a.Source(other) || a.Source(opaque).Stranger {
 		t.Error("two tokens are one source")
+	}
+	for _, spelling := range spellings {
+		id := Identity{Kind: KindToken, From: from, Token: spelling}
+		tokens.Answered(id, http.MethodGet, http.StatusOK)
+		if got := a.Source(id); got != a.Source(Identity{Kind: KindToken, Token: spellings[0]}) {
+			t.Errorf("%q counts for %v", spelling, got)
+		}
 	}
 	if got := a.Source(Identity{Kind: KindCertificate, From: from, User: &UserInfo{Name: "alice"}}); got != (account.Source{Name: "alice"}) {
 		t.Errorf("a user counts for %v", got)

@@ -389,6 +389,8 @@ func (s *Server) stepBack(gvr schema.GroupVersionResource, k observe.Kind) {
 
 // RunDetached is Run, but opens no port. Without Listen, requests come from callers of Handle only.
 func (s *Server) RunDetached(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	defer s.cancel()
 	s.addGauges()
 	defer s.authorizer.Owners.End()
@@ -440,6 +442,7 @@ func (s *Server) RunDetached(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
+		stop() // also for a fall-back
 	}
 	s.shutdown(err != nil)
 	background.Wait()

@@ -110,7 +110,8 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := namespace.GetLabels()[Label]; !ok && !e.DryRun {
+	_, labelled := namespace.GetLabels()[Label]
+	if !labelled && !e.DryRun {
 		if _, err := e.label(ctx, t.Namespace, map[string]any{Label: "pods"}); err != nil {
 			return nil, fmt.Errorf("the namespace needs the label %s=pods: %w", Label, err)
 		}
@@ -123,6 +124,12 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 			}
 		}
 		return e.patch(ctx, t, template(map[string]any{"metadata": map[string]any{"labels": asks}}))
+	}
+	if !labelled && e.DryRun { // nobody writes the bundle meanwhile
+		if addresses, err := e.bundle(ctx, t.Namespace); err != nil || len(addresses) == 0 {
+			return nil, cmp.Or(err, fmt.Errorf("namespace %s has neither the label %s nor a ConfigMap %s with addresses: give it "+
+				"the label %[2]s=pods first, which a dry run does not", t.Namespace, Label, BundleName))
+		}
 	}
 	return e.write(ctx, t)
 }
@@ -182,16 +189,8 @@ const bundlePatience = 15 * time.Second
 // returns the addresses.
 func (e *Enroller) awaitBundle(ctx context.Context, namespace string) (addresses []string, err error) {
 	complete := func(ctx context.Context) (bool, error) {
-		o, err := e.Client.Resource(ConfigMaps).Namespace(namespace).Get(ctx, BundleName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		text, _, _ := unstructured.NestedString(o.Object, "data", AddressesKey)
-		addresses = strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
-		return len(addresses) > 0, nil
+		addresses, err = e.bundle(ctx, namespace)
+		return len(addresses) > 0, err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, bundlePatience, true, complete)
 	if wait.Interrupted(err) {
@@ -199,6 +198,19 @@ func (e *Enroller) awaitBundle(ctx context.Context, namespace string) (addresses
 			"in the chart, and what does the keeper log?", namespace, BundleName, bundlePatience)
 	}
 	return addresses, err
+}
+
+// bundle returns the addresses of a namespace's bundle; none if there is none yet, or none with addresses.
+func (e *Enroller) bundle(ctx context.Context, namespace string) (addresses []string, err error) {
+	o, err := e.Client.Resource(ConfigMaps).Namespace(namespace).Get(ctx, BundleName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, _, _ := unstructured.NestedString(o.Object, "data", AddressesKey)
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' }), nil
 }
 
 // awaitEnrolment waits until a pod with labels would be enrolled in a namespace: see awaitPolicy.

@@ -279,6 +279,22 @@ func TestEnrolled(t *testing.T) {
 	}
 }
 
+// A dry run does not wait for a bundle that nobody writes, because the namespace does not get the label.
+func TestDryRun(t *testing.T) {
+	f := newFakeCluster(t)
+	f.lists = map[string]string{
+		"/api/v1/namespaces/shop":                         `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"shop"}}`,
+		"/apis/apps/v1/namespaces/shop/deployments/web":   `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web"}}`,
+		"/api/v1/namespaces/shop/serviceaccounts/default": `{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"default"}}`,
+	}
+	const want = "namespace shop has neither the label watchfan.io/enrol nor a ConfigMap watchfan-enrol with addresses: " +
+		"give it the label watchfan.io/enrol=pods first"
+	_, err := f.try(t, "enrol", "deployment/web", "-n", "shop", "--dry-run=server")
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A pod whose port is closed, and a kube-apiserver that refuses, are named.
 func TestRefused(t *testing.T) {
 	f := newFakeCluster(t)

@@ -27,6 +27,7 @@ type Workload struct {
 	Since           time.Time // of the oldest enrolled pod; zero if none is
 	IPs             []string  // of the enrolled pods
 	View            string    // that the namespace names; "" for none
+	Restarts        bool      // kubectl rollout restart restarts it
 }
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -76,10 +77,10 @@ func add(found map[string]*Workload, pod *unstructured.Unstructured, of map[stri
 	if own, ok := labels[Label]; ended || own != "true" && (ok || !all || neverEnrolled(pod)) {
 		return
 	}
-	name := workloadOf(pod)
+	name, restarts := workloadOf(pod)
 	w := found[pod.GetNamespace()+" "+name]
 	if w == nil {
-		w = &Workload{Namespace: pod.GetNamespace(), Name: name, View: of[view.Label]}
+		w = &Workload{Namespace: pod.GetNamespace(), Name: name, View: of[view.Label], Restarts: restarts}
 		found[pod.GetNamespace()+" "+name] = w
 	}
 	w.Pods++
@@ -116,16 +117,16 @@ func neverEnrolled(pod *unstructured.Unstructured) bool {
 		strings.HasPrefix(pod.GetLabels()["app.kubernetes.io/name"], "watchfan")
 }
 
-// workloadOf names the controller of a pod. A ReplicaSet's is its Deployment. Who creates a pod may write any
-// text in the place of its owner: that is none.
-func workloadOf(pod *unstructured.Unstructured) string {
+// workloadOf names the controller of a pod, and reports whether kubectl restarts it. A ReplicaSet's is its
+// Deployment. Who creates a pod may write any text in the place of its owner: that is none.
+func workloadOf(pod *unstructured.Unstructured) (workload string, restarts bool) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || len(validation.IsDNS1123Label(strings.ToLower(owner.Kind)))+len(validation.IsDNS1123Subdomain(owner.Name)) > 0 {
-		return "pod/" + request.Shown(pod.GetName())
+		return "pod/" + request.Shown(pod.GetName()), false
 	}
 	kind, name := strings.ToLower(owner.Kind), owner.Name
 	if hash := pod.GetLabels()["pod-template-hash"]; kind == "replicaset" && hash != "" {
 		kind, name = "deployment", strings.TrimSuffix(name, "-"+hash)
 	}
-	return fmt.Sprintf("%s/%s", kind, name)
+	return fmt.Sprintf("%s/%s", kind, name), kinds[kind] != "" && strings.HasPrefix(owner.APIVersion, "apps/")
 }

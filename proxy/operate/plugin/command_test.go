@@ -279,6 +279,33 @@ func TestEnrolled(t *testing.T) {
 	}
 }
 
+// enrol says how workloads with pods from before follow their namespace. kubectl restarts some kinds of apps alone.
+func TestRestart(t *testing.T) {
+	var items []string
+	for _, owner := range []string{`apps/v1","kind":"ReplicaSet","name":"web-1`, `apps/v1","kind":"StatefulSet","name":"db`,
+		`batch/v1","kind":"Job","name":"once`, `apps.kruise.io/v1","kind":"StatefulSet","name":"cache`} {
+		items = append(items, `{"metadata":{"name":"a","namespace":"shop","labels":{"pod-template-hash":"1"},`+
+			`"ownerReferences":[{"apiVersion":"`+owner+`","uid":"u","controller":true}]}}`)
+	}
+	const namespace = `"metadata":{"name":"shop","labels":{"watchfan.io/enrol":"true"}}}`
+	f := newFakeCluster(t)
+	f.lists = map[string]string{
+		"/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/enrol.watchfan.io": `{"kind":"MutatingAdmissionPolicy","apiVersion":"v1"}`,
+		"/api/v1/namespaces":                                `{"kind":"NamespaceList","apiVersion":"v1","items":[{` + namespace + `]}`,
+		"/api/v1/namespaces/shop":                           `{"kind":"Namespace","apiVersion":"v1",` + namespace,
+		"/api/v1/namespaces/shop/configmaps/watchfan-enrol": `{"kind":"ConfigMap","apiVersion":"v1","data":{"clusterIPs":"10.0.0.7"}}`,
+		"/api/v1/namespaces/shop/pods": `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join(items, ",") + `],` +
+			`"metadata":{"labels":{"watchfan.io/enrolled":"true"}}}`, // it is also the answer to a dry run
+	}
+	out, err := f.try(t, "enrol", "shop")
+	const want = "namespace/shop enrolled\n" +
+		"These use watchfan once they are restarted:\n  kubectl -n shop rollout restart deployment/web statefulset/db\n" +
+		"These use watchfan once their pods are created again:\n  job/once statefulset/cache\n"
+	if err != nil || out != want {
+		t.Errorf("%v\n%swant %s", err, out, want)
+	}
+}
+
 // A dry run does not wait for a bundle that nobody writes, because the namespace does not get the label.
 func TestDryRun(t *testing.T) {
 	f := newFakeCluster(t)

@@ -102,18 +102,25 @@ func (f *change) run(c *cobra.Command, argument string, leave bool) error {
 	return sayRestart(c, client, target.Name)
 }
 
-// sayRestart says which workloads of a namespace have pods from before.
+// sayRestart says which workloads of a namespace have pods from before. kubectl does not restart all kinds, as a Job.
 func sayRestart(c *cobra.Command, client dynamic.Interface, namespace string) error {
 	workloads, err := enrol.List(c.Context(), client, namespace)
-	var restart []string
+	var restart, others []string
 	for _, w := range workloads {
-		if w.Enrolled < w.Pods && !strings.HasPrefix(w.Name, "pod/") {
+		switch {
+		case w.Enrolled == w.Pods:
+		case w.Restarts:
 			restart = append(restart, w.Name)
+		default:
+			others = append(others, w.Name)
 		}
 	}
 	if len(restart) > 0 {
 		fmt.Fprintf(c.OutOrStdout(), "These use watchfan once they are restarted:\n  kubectl -n %s rollout restart %s\n",
 			namespace, strings.Join(restart, " "))
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "These use watchfan once their pods are created again:\n  %s\n", strings.Join(others, " "))
 	}
 	return err
 }

@@ -17,8 +17,8 @@ const (
 	// halfCloseGrace is how long one direction of an upgraded connection may go on after the other
 	// has ended.
 	halfCloseGrace = 30 * time.Second
-	// closeGrace is how long a client may take to accept what was under way and a CLOSE frame, when
-	// the proxy is stopping.
+	// closeGrace is how long the client of a WebSocket may take to accept what was under way and a CLOSE
+	// frame, at its end and when the proxy is stopping.
 	closeGrace = time.Second
 	// overdue is how long a watch may go on after kube-apiserver should have ended it.
 	overdue = 10 * time.Second
@@ -113,9 +113,13 @@ func (t *tunnel) wait(streams context.Context) {
 		case <-grace.C:
 		}
 	}
-	if f := t.frames; f != nil && (streams.Err() != nil || f.hasEnded()) {
-		<-t.answered // soon, because of stop or of recall
-		f.sayClose()
+	if f := t.frames; f != nil {
+		_ = t.up.Close()                                 // ends the direction to the client
+		defer time.AfterFunc(closeGrace, t.close).Stop() // also if the client does not read
+		<-t.answered
+		if streams.Err() != nil || f.hasEnded() {
+			f.sayClose()
+		}
 	}
 	t.close()
 	<-t.ended

@@ -245,7 +245,8 @@ func (d *direct) end(c *directConn) {
 var errStopped = errors.New("the server brings nothing, and makes no connection")
 
 // answers returns an error if the server at to does not answer anybody, although its host does: it
-// makes no TLS handshake. Connections that bring nothing share the answer.
+// makes no TLS handshake. One that refuses a connection is ending, and still answers what has come: had it
+// ended, so had its connections. Connections that bring nothing share the answer.
 func (d *direct) answers(to *url.URL) error {
 	d.asking.Lock()
 	defer d.asking.Unlock()
@@ -257,11 +258,12 @@ func (d *direct) answers(to *url.URL) error {
 	c, err := d.dial(ctx, to)
 	if err == nil {
 		_ = c.Conn.Close()
-	} else {
-		err = fmt.Errorf("%w: %w", errStopped, err)
 	}
-	d.asked, d.alive = time.Now(), err
-	return err
+	d.asked, d.alive = time.Now(), nil
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		d.alive = fmt.Errorf("%w: %w", errStopped, err)
+	}
+	return d.alive
 }
 
 // socketConn is a TCP connection whose system calls do not concern Go's scheduler: see downstream.Socket,

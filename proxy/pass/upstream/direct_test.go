@@ -223,6 +223,38 @@ func TestDirectSilence(t *testing.T) {
 	}
 }
 
+// A server that is ending makes no connections any more, and still answers what has come.
+func TestDirectDrains(t *testing.T) {
+	refused := make(chan struct{}, 2)
+	var d *direct
+	var s *httptest.Server
+	d, s = newDirect(t, func(w http.ResponseWriter, r *http.Request, over string) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = s.Listener.Close()
+		for range 2 {
+			select {
+			case <-refused:
+			case <-r.Context().Done():
+			}
+		}
+	}, func(_ *httptest.Server, d *direct) { d.silence, d.patience = time.Millisecond, time.Hour })
+	transport := httpTransport(d.below)
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			select {
+			case refused <- struct{}{}:
+			default: // it has answered
+			}
+		}
+		return c, err
+	}
+	if resp, _, err := ask(t.Context(), d, http.MethodPost, s.URL, "a body"); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("got %v", err)
+	}
+}
+
 // gatedListener accepts no connection any more once gate is closed, but the kernel still does.
 type gatedListener struct {
 	net.Listener

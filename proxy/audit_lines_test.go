@@ -19,6 +19,7 @@ import (
 	"github.com/watchfan/watchfan/proxy"
 	"github.com/watchfan/watchfan/proxy/gate/audit"
 	"github.com/watchfan/watchfan/proxy/gate/request"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
@@ -26,6 +27,7 @@ import (
 // auditLine is a line of the audit log.
 type auditLine struct {
 	AuditID, Stage string
+	ResponseStatus struct{ Code int }
 	Annotations    map[string]string
 }
 
@@ -41,15 +43,15 @@ type auditedProxy struct {
 	reviews map[string]bool // auditIDs of reviews
 }
 
-func startAudited(t *testing.T, caFile string) *auditedProxy {
+func startAudited(t *testing.T, caFile string, options ...func(*proxy.Options)) *auditedProxy {
 	up := proxytest.NewBubbleServer(t)
 	a := &auditedProxy{passed: make(map[string]int), reviews: make(map[string]bool)}
 	path := filepath.Join(t.TempDir(), "audit.log")
-	a.Proxy = bubble.Start(t, up, func(o *proxy.Options) {
+	a.Proxy = bubble.Start(t, up, append(options, func(o *proxy.Options) {
 		o.Auth.ClientCAFile = caFile
 		o.Audit.AuditLogPath, o.Audit.AuditLogMode, o.Audit.AuditLogMaxSize = path, audit.AuditBlocking, 0
 		o.Admission.MaxWatchesPerUser = 3
-	})
+	})...)
 	var err error
 	if a.log, err = os.Open(path); err != nil {
 		t.Fatal(err)
@@ -218,6 +220,27 @@ func TestOneLine(t *testing.T) {
 			}
 		}
 		a.refusals(certified)
+	})
+}
+
+// A request that passes through has the code in its line that its client sees, also where a view is refused.
+func TestAuditedView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caFile, jane := clientCertificates(t)
+		a := startAudited(t, caFile, func(o *proxy.Options) {
+			o.View.Views = []view.Config{{Name: "undone", Resources: []view.Part{{Resource: "configmaps", Where: "data.v notin (done)"}}}}
+			o.Cached.Exclude = []string{"configmaps"}
+		})
+		a.CMs.Put("ns", "a", "1")
+		for _, code := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+			resp, body := a.Send(bubble.Request{Target: "/views/undone" + bubble.CMs,
+				TLS: &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{jane.Leaf}}}).Read()
+			synctest.Wait()
+			if lines := a.lines(); resp.StatusCode != code || len(lines) != 1 || lines[0].ResponseStatus.Code != code {
+				t.Errorf("got %d %.200s, want %d, and the lines %+v", resp.StatusCode, body, code, lines)
+			}
+			a.CMs.Put("ns", "large", strings.Repeat("x", 1<<20))
+		}
 	})
 }
 

@@ -275,11 +275,14 @@ func (p *Forwarder) forward(x *exchange.Exchange, r *passing, body *requestBody)
 		return
 	}
 	p.Metrics.count(r.asked, resp.StatusCode)
-	r.audit.Answered(resp.StatusCode)
 	r.begin(&x.Response, resp)
 	from := &responseBody{resp.Body, p.Metrics, h.close}
 	x.Response.Reader = from
-	trim(x, r.asked, resp)
+	if instead := trim(x, r.asked, resp); instead != nil {
+		r.audit.Failed(instead)
+	} else {
+		r.audit.Answered(resp.StatusCode)
+	}
 	if whole, ok := resp.Body.(*upstream.Whole); ok && x.Response.Reader == from {
 		x.Response.Reader, x.Response.Body = nil, exchange.BodySlices{whole.Bytes}
 		_ = from.Close()

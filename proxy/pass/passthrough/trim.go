@@ -22,20 +22,26 @@ const trimmedAnswer = 256 << 10
 
 // trim makes of the answer in x, which has come with resp, what the request's view has of it, if it is a
 // small object or list. Any other answer stays whole, unless the view has a part of the objects only: then
-// it is refused. So is a watch; see serveDetached.
-func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) {
+// it is refused. So is a watch; see serveDetached. It returns the Status that x has then in the place of the answer,
+// nil otherwise.
+func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) (instead *metav1.Status) {
 	if asked.View == nil || x.Method != http.MethodGet || asked.MetricVerb() == "other" || resp.StatusCode != http.StatusOK {
-		return
+		return nil
 	}
 	body, ok := trimmed(x, asked, resp, selects(asked))
 	switch {
 	case ok && body == nil:
-		replace(x, apistatus.NotFound(asked.GVR, asked.Name))
+		instead = apistatus.NotFound(asked.GVR, asked.Name)
 	case ok:
 		x.Response.Reader, x.Response.Length = upstream.ReadCloser(bytes.NewReader(body), x.Response.Reader), int64(len(body))
 	case selects(asked):
-		replace(x, unselected(asked))
+		instead = unselected(asked)
 	}
+	if instead != nil {
+		x.Response.Reset()
+		apistatus.Write(x, instead)
+	}
+	return instead
 }
 
 // selects reports whether the view of a request has a part of the objects only.
@@ -47,12 +53,6 @@ var errUnselected = errors.New("the view has a part of the objects only")
 func unselected(asked *request.Request) *metav1.Status {
 	return apistatus.ServiceUnavailable("the view " + asked.View.Name() + " has a part of the objects only, which " +
 		"this proxy can't tell from the others in this answer of kube-apiserver")
-}
-
-// replace answers x in the place of kube-apiserver.
-func replace(x *exchange.Exchange, st *metav1.Status) {
-	x.Response.Reset()
-	apistatus.Write(x, st)
 }
 
 // trimmed returns what the view has of an answer; nil for one object that it does not have. ok is false if

@@ -31,12 +31,13 @@ func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 	}
 	in, items := newValues(JSON, nil), NewScanner(JSON, nil)
 	in.reset(body)
-	end, some := 0, false // of the last item; one stays
+	end, some, list := 0, false, false // of the last item; one stays; there may be items
 	for _, name := range members(in) {
 		if string(name) != "items" || in.kind() != '[' {
 			in.skip()
 			continue
 		}
+		list = true
 		for in.enterArray(); in.element(); {
 			item := in.raw()
 			before := body[end : in.offset()-len(item)]
@@ -52,7 +53,7 @@ func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 			}
 		}
 	}
-	return append(parts, body[end:]), in.end("list") == nil && end > 0
+	return append(parts, body[end:]), in.end("list") == nil && list
 }
 
 func (t *Trim) protobufBody(body []byte) (parts [][]byte, ok bool) {

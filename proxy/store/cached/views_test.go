@@ -93,12 +93,15 @@ func TestViews(t *testing.T) {
 // its plain path is not told more in a view, and the path tells it no less.
 func TestViewsPassedThrough(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		p.CMs.Put("ns", "a", "1")
-		p.CMs.Put("ns", "c", "done")
 		get := func(path string) (int, string) {
 			resp, body := p.Get(undonePath + path)
 			return resp.StatusCode, body
 		}
+		if code, body := get(bubble.CMs); code != http.StatusOK || !strings.Contains(body, `"items":[]`) {
+			t.Errorf("without objects: %d %s", code, body)
+		}
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "c", "done")
 		if code, body := get(bubble.CMs); code != http.StatusOK || !strings.Contains(body, `"a"`) || strings.Contains(body, `"c"`) || strings.Contains(body, `"data"`) {
 			t.Errorf("%d %s", code, body)
 		}

@@ -41,20 +41,22 @@ type hijacked struct {
 // hijack takes the connection of ctx from fasthttp once its handler has returned, without a
 // response. It calls serve on a goroutine of its own. serve, or work that it starts, must call
 // resume or Close in the end. If serve panics, the connection is closed. serve must not use ctx or
-// x.
+// x. It is also called if the connection has broken meanwhile: then all that it writes fails.
 func (s *Server) hijack(ctx *fasthttp.RequestCtx, x *exchange.Exchange, serve func(*hijacked)) {
 	held, client := x.Slot, x.Conn.(*downstream.Conn)
-	ctx.HijackSetNoResponse(true)
-	// A new goroutine, because fasthttp's goroutine keeps the request context and a read buffer
-	// alive until the handler returns.
-	ctx.Hijack(func(c net.Conn) {
-		h := s.takeOver(c, client)
+	run := func(h *hijacked) {
 		h.slot = held
+		// A new goroutine, because fasthttp's goroutine keeps the request context and a read buffer
+		// alive until the handler returns.
 		go func() {
 			defer s.Guard.Caught("connection taken over", h.Close)
 			serve(h)
 		}()
-	})
+	}
+	ctx.HijackSetNoResponse(true)
+	ctx.Hijack(func(c net.Conn) { run(s.takeOver(c, client)) })
+	read := keptOf(ctx.Conn())
+	read.broken = func() { run(&hijacked{server: s, client: client, conn: read.Conn}) }
 }
 
 // takeOver takes over c, the connection given to a hijack handler. It keeps the bytes that the

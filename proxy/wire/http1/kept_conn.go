@@ -29,6 +29,10 @@ type keptConn struct {
 	again bool           // a request has been answered
 	taken bool           // another server has the connection: nothing is written to it, and it is not closed
 
+	// broken is called when fasthttp has closed the connection in place of handing it over, as when an
+	// earlier response cannot be written that it has kept for the next one. nil if it hands nothing over.
+	broken func()
+
 	deadline time.Time // of reads, as last set
 	by       time.Time // when a head must have come that another server has begun to read; zero for none
 }

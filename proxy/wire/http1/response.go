@@ -19,6 +19,7 @@ import (
 func (s *Server) respond(ctx *fasthttp.RequestCtx, x *exchange.Exchange, body *requestBody) {
 	defer s.Guard.Caught("response", func() {
 		ctx.Hijack(nil)
+		keptOf(ctx.Conn()).broken = nil
 		ctx.Response.Reset()
 		ctx.SetStatusCode(http.StatusInternalServerError)
 		ctx.SetConnectionClose()

@@ -103,6 +103,10 @@ func (s *Server) stateChanged(c net.Conn, state fasthttp.ConnState) {
 		read.beginHead()
 		s.Conns.Resting(read.Conn)
 	case fasthttp.StateClosed:
+		if read.broken != nil {
+			read.broken() // it calls Closed
+			return
+		}
 		s.Conns.Closed(read.Conn)
 	}
 	// StateActive comes before the first byte of a connection's first request, so handle calls Serving.

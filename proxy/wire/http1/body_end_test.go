@@ -3,13 +3,17 @@ package http1
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
+	"github.com/watchfan/watchfan/proxy/suites/proxytest/steady"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // A body in chunks is whole when its last chunk and the empty line behind it have come. One that ends
@@ -73,5 +77,40 @@ func TestBodyOfPipelinedRequest(t *testing.T) {
 		if got, err := io.ReadAll(resp.Body); string(got) != want || err != nil {
 			t.Errorf("got %s, %q, %v, want %q", resp.Status, got, err, want)
 		}
+	}
+}
+
+// A response that comes early ends a read of the body that waits for the client.
+func TestReleaseDuringRead(t *testing.T) {
+	ended := make(chan error, 1)
+	dial := startServer(t, proxytest.Guard(), func(x *exchange.Exchange) {
+		if x.Body == nil {
+			return
+		}
+		body := x.Body.(*requestBody)
+		go func() {
+			_, err := io.Copy(io.Discard, body)
+			ended <- err
+		}()
+		steady.UntilTrue(t, "read", func() bool {
+			if body.mu.TryLock() {
+				defer body.mu.Unlock()
+				return false
+			}
+			return true
+		})
+	}, false)
+	c := dial()
+	get(t, c, "/")
+	in := bufio.NewReader(c)
+	if _, err := http.ReadResponse(in, nil); err != nil {
+		t.Fatal(err)
+	}
+	send(t, c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 20_000))
+	if answer, err := io.ReadAll(in); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+		t.Errorf("%v: %.100s", err, answer)
+	}
+	if err := steady.Receive(t, "end of the read", ended); !errors.Is(err, exchange.ErrBodyReleased) {
+		t.Errorf("the read ends with %v", err)
 	}
 }

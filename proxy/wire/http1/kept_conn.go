@@ -33,7 +33,7 @@ type keptConn struct {
 	// earlier response cannot be written that it has kept for the next one. nil if it hands nothing over.
 	broken func()
 
-	deadline time.Time // of reads, as last set
+	deadline time.Time // of reads of a head, as last set
 	by       time.Time // when a head must have come that another server has begun to read; zero for none
 }
 
@@ -76,9 +76,13 @@ func (c *keptConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// SetReadDeadline is the connection's. A head has no more time because another server goes on with it.
+// SetReadDeadline is the connection's. A head has no more time because another server goes on with it. Behind
+// a head, two goroutines may call it: one that reads the body, and one that releases it.
 func (c *keptConn) SetReadDeadline(t time.Time) error {
-	if !c.past && !c.by.IsZero() && (t.IsZero() || c.by.Before(t)) {
+	if c.past {
+		return c.Conn.SetReadDeadline(t)
+	}
+	if !c.by.IsZero() && (t.IsZero() || c.by.Before(t)) {
 		t = c.by
 	}
 	c.deadline = t

@@ -12,14 +12,15 @@ import (
 )
 
 // WriteSlices writes body to a connection as the listener accepted it. It may change body's outer
-// slice. A long body is sealed for TLS during turn.
+// slice. A long body is sealed for TLS during turn, if there is one: a refusal that names what the client has
+// sent may be long too.
 func WriteSlices(conn net.Conn, body exchange.BodySlices, turn exchange.Turn) (n int64, err error) {
 	long := body.Size() > SealedAtOnce
 	vector := net.Buffers(body) // WriteTo uses it up
 	switch t, gather := secured(conn); {
 	case t == nil:
 		return vector.WriteTo(conn)
-	case gather == nil || !long:
+	case gather == nil || turn == nil || !long:
 		return writeJoined(t, vector)
 	default:
 		return writeJoined(&sealer{t, gather, turn}, vector)

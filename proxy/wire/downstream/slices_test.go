@@ -81,3 +81,21 @@ func TestSealerHoldsNoTurn(t *testing.T) {
 		t.Errorf("%d turns, want %d or more and none now", n, least)
 	}
 }
+
+// A long body without a turn is written too.
+func TestLongBodyWithoutTurn(t *testing.T) {
+	_, served, client, _ := sinkPair(t, sinkWay{secure: true})
+	body := bytes.Repeat([]byte("x"), SealedAtOnce+1)
+	written := make(chan error, 1)
+	go func() {
+		_, err := WriteSlices(served, exchange.BodySlices{body}, nil)
+		written <- err
+	}()
+	got := make([]byte, len(body))
+	if _, err := io.ReadFull(client.(*tls.Conn), got); err != nil || !bytes.Equal(got, body) {
+		t.Errorf("the client has read something else, and then %v", err)
+	}
+	if err := steady.Receive(t, "end of the write", written); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -163,7 +164,7 @@ func (req *Request) includeObject(query url.Values) bool {
 		if include != "" && include != IncludeObject && include != IncludeNone {
 			return false
 		}
-		req.Accepts[i].Include = include
+		req.Accepts[i].Include = strings.Clone(include) // a lane's key outlives the target
 	}
 	return true
 }

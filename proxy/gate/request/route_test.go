@@ -258,15 +258,21 @@ func TestParseKeepsNothingOfTheHead(t *testing.T) {
 // an Authorization that is too long to keep.
 func TestParseLongHeads(t *testing.T) {
 	pad := strings.Repeat("x", 10<<10)
-	for _, target := range []string{"/api/v1/pods?watch=1&x=" + pad, "/api/v1/namespaces/a/pods/x/log?x=" + pad} {
-		x := proxytest.MustRead(t, target)
+	f := func(target, want string, kept func(*Request) string) {
+		t.Helper()
+		x := proxytest.MustRead(t, target+pad, kubectlAccept)
 		req, _ := Parse(x)
 		begin := uintptr(unsafe.Pointer(unsafe.StringData(x.Target)))
-		kept := uintptr(unsafe.Pointer(unsafe.StringData(req.GVR.Resource)))
-		if req.GVR.Resource != "pods" || kept >= begin && kept < begin+uintptr(len(x.Target)) {
-			t.Errorf("%s is kept", x.Target[:30])
+		at := uintptr(unsafe.Pointer(unsafe.StringData(kept(req))))
+		if kept(req) != want || at >= begin && at < begin+uintptr(len(x.Target)) {
+			t.Errorf("%s is kept, with %q, want %q", target, kept(req), want)
 		}
 	}
+	resource := func(req *Request) string { return req.GVR.Resource }
+	f("/api/v1/pods?watch=1&x=", "pods", resource)
+	f("/api/v1/namespaces/a/pods/x/log?x=", "pods", resource)
+	include := func(req *Request) string { return req.Accepts[0].Include }
+	f("/api/v1/pods?watch=1&resourceVersion=7&includeObject=Object&x=", "Object", include)
 	if _, ok := Parse(proxytest.MustRead(t, "/api/v1/namespaces/"+pad+"/pods?watch=1")); ok {
 		t.Error("a long path is recognised")
 	}

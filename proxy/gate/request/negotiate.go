@@ -88,15 +88,20 @@ type Clause struct {
 // with the feature gate ManagedFieldsOptOut, it skips clauses with values that it does not know.
 const dropManagedFields = "metadata.managedFields"
 
-// maxAcceptClauses bounds the Accept headers that are parsed here. goautoneg sorts by an order that
-// is not a strict weak order. Up to twelve clauses are sorted by insertion. Beyond that, the result
-// depends on the Go version.
-const maxAcceptClauses = 12
+const (
+	// maxAccept bounds an Accept header that is parsed here, in bytes. The parsed one takes sixty times
+	// as many, and the client is not known yet. kubectl sends a few hundred.
+	maxAccept = 4 << 10
+	// maxAcceptClauses bounds the clauses. goautoneg sorts by an order that is not a strict weak order.
+	// Up to twelve clauses are sorted by insertion. Beyond that, the result depends on the Go version.
+	maxAcceptClauses = 12
+)
 
 // negotiate returns the representations that kube-apiserver would try in turn for a request with
 // this Accept header ("" for none). The result ends with the first one that kube-apiserver offers
 // for every resource. ok is false if the header asks for something else before that: YAML, an
-// unknown type, a Table of a get, or objects without fields other than managedFields.
+// unknown type, a Table of a get, or objects without fields other than managedFields. It is also
+// false for a header that is too long.
 //
 // negotiate follows k8s.io/apiserver pkg/endpoints/handlers/negotiation. The header must also pass
 // the router in front of built-in types, which is stricter: it does not accept "application/*"
@@ -105,7 +110,7 @@ func negotiate(accept string, verb string) (clauses []Clause, ok bool) {
 	if accept == "" {
 		return []Clause{{}}, true
 	}
-	if !routerAccepts(accept, true) {
+	if len(accept) > maxAccept || !routerAccepts(accept, true) {
 		return nil, false
 	}
 	without := routerAccepts(accept, false) // where kube-apiserver has no CBOR

@@ -279,3 +279,18 @@ func FuzzNegotiate(f *testing.F) {
 		}
 	})
 }
+
+// A long Accept header is not parsed: that would take sixty times its memory before the client is known.
+func TestLongAccept(t *testing.T) {
+	for _, more := range []string{",*;c=d", ",a/b", ";c=d"} {
+		long := "*/*" + strings.Repeat(more, 1<<20/len(more))
+		allocs := testing.AllocsPerRun(1, func() {
+			if _, ok := negotiate(long, "list"); ok {
+				t.Errorf("%s, very often: recognised", more)
+			}
+		})
+		if allocs > 0 {
+			t.Errorf("%s, very often: %v allocations", more, allocs)
+		}
+	}
+}

@@ -79,14 +79,18 @@ var methodVerbs = map[string]string{
 	http.MethodDelete: "delete",
 }
 
+// mostSegments is how many segments of a path are told apart: the nine that are read, and the rest. A path
+// may have a million of them, and the client is not known yet.
+const mostSegments = 10
+
 // readPath parses paths of the forms
 //
 //	/api/V/…   /apis/G/V/…   then   [watch/|proxy/] [namespaces/NS/] RESOURCE [/NAME [/SUBRESOURCE …]]
 //
 // If the path ends with namespaces/NS, NS is both the namespace and the name. parts contains the
-// segments after V, watch and proxy.
+// segments after V, watch and proxy. Behind SUBRESOURCE, several may be one.
 func (i *Info) readPath(path string) (parts []string) {
-	parts = strings.Split(strings.Trim(path, "/"), "/")
+	parts = strings.SplitN(strings.Trim(path, "/"), "/", mostSegments)
 	switch {
 	case parts[0] == "api" && len(parts) >= 3:
 		i.GVR.Version, parts = parts[1], parts[2:]

@@ -125,3 +125,18 @@ func TestInfoLongSelector(t *testing.T) {
 		t.Error("a selector of more than MaxSelectorBytes has been parsed")
 	}
 }
+
+// A path takes little memory, however many segments it has. All that are read are told apart.
+func TestManySegments(t *testing.T) {
+	for path, want := range map[string]string{
+		"/apis/g/v/watch/namespaces/n/r/x/s":                              "s",
+		"/apis/g/v/watch/namespaces/n/r/x/s/t":                            "s",
+		"/apis/g/v/watch/namespaces/n/r/x/s" + strings.Repeat("/t", 1000): "s",
+		"/api/v1/r" + strings.Repeat("/", 1000) + "t":                     "",
+	} {
+		var i Info
+		if parts := i.readPath(path); len(parts) > mostSegments || i.GVR.Resource != "r" || i.Subresource != want {
+			t.Errorf("%.40s: %d parts, %+v", path, len(parts), i)
+		}
+	}
+}

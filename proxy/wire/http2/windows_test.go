@@ -32,6 +32,8 @@ type miser struct {
 	asked   []int      // initial windows that are not acknowledged yet
 	streams map[uint32]*miserStream
 	open    int // number of streams without an end
+	acts    int // frames that ask for nothing
+	bytes   int // of DATA
 }
 
 // miserStream is one watch of a miser.
@@ -73,7 +75,7 @@ func (m *miser) handle(f wire.Frame) int {
 	case *wire.DataFrame:
 		st := m.streams[f.StreamID]
 		n := len(f.Data())
-		m.window -= n
+		m.window, m.bytes = m.window-n, m.bytes+n
 		if st.window -= n; n > 0 && (st.window < 0 || m.window < 0) {
 			m.t.Errorf("stream %d: %d bytes beyond a window: %d, %d", f.StreamID, n, st.window, m.window)
 		}
@@ -88,9 +90,15 @@ func (m *miser) handle(f wire.Frame) int {
 	return m.open
 }
 
-// act opens or closes a window, or resets a stream.
+// act opens or closes a window, or resets a stream. Then it waits, for longer once it has sent more frames than
+// type calm allows at once for what has come, however slowly that comes.
 func (m *miser) act() (open int) {
 	m.mu.Lock()
+	wait := time.Millisecond
+	if m.acts++; m.acts >= framesAtOnce/2+m.bytes/bytesPerFrame {
+		wait = 2 * time.Second / framesPerSec
+	}
+	defer time.Sleep(wait) //testlint:allow timer another mix of events and windows
 	defer m.mu.Unlock()
 	id := uint32(2*m.rand.IntN(len(m.streams)) + 1)
 	st := m.streams[id]
@@ -187,8 +195,7 @@ func TestRandomWindows(t *testing.T) {
 		}
 		cache.Close(fanout.Ending{Reason: fanout.LaneClosed, Graceful: true})
 	}()
-	for m.act() > 0 && !t.Failed() {
-		time.Sleep(time.Millisecond) //testlint:allow timer another mix of events and windows
+	for m.act() > 0 && !t.Failed() { // until all streams have ended
 	}
 	reading.Wait()
 	for id, st := range m.streams {

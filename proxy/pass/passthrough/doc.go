@@ -55,8 +55,9 @@
 // whether a server ends lists is asked for each resource, because one server may have both kinds. The
 // question is a watch of nothing, in the client's name, after the response to the client's own watch has
 // begun, or has not come in headWait. If the bookmark does not come in probeTime, it never does: to list
-// is right in any doubt. The answer is used for half a minute. Later it is used too, and asked again
-// meanwhile.
+// is right in any doubt. That time begins when the server has said what the version has, because
+// kube-apiserver itself may be slow. The answer is used for half a minute. Later it is used too, and asked
+// again meanwhile.
 //
 // What is refused is not made from a list and a watch instead. Of the clients that send the parameter by
 // default, all list when they are refused: client-go since 0.27, and what is built on it (kubectl, k9s,

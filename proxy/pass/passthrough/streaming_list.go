@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
 	"github.com/watchfan/watchfan/proxy/pass/upstream"
+	"github.com/watchfan/watchfan/proxy/wire/exchange"
 )
 
 // streamingLists knows which servers behind kube-apiserver never end a streaming list: the section
@@ -39,8 +41,10 @@ type knownList struct {
 }
 
 const (
-	// probeTime is how long the server has for the bookmark of a list of nothing.
+	// probeTime is how long the server has for the bookmark of a list of nothing, once it has answered
+	// something else. It has probeMost in all, as while kube-apiserver starts again.
 	probeTime = time.Second
+	probeMost = 10 * time.Second
 	// mostProbed is how many bytes of a probe's answer are read: the server may ignore the selector.
 	mostProbed = 1 << 20
 	// headWait is how long a streaming list waits for the head of its response before the server is
@@ -123,11 +127,11 @@ func (p *Forwarder) endless(ctx context.Context, probe *listProbe) bool {
 	ask := func(ctx context.Context) bool { return p.learnEnd(ctx, probe) }
 	known, ok := p.lists.known.Get(probe.gvr)
 	if !ok {
-		endless, _ := p.lists.calls.Do(ctx, probe.gvr, probeTime, ask)
+		endless, _ := p.lists.calls.Do(ctx, probe.gvr, probeMost, ask)
 		return endless
 	}
 	if time.Since(known.asked) >= probeAgain {
-		p.lists.calls.Start(probe.gvr, probeTime, ask)
+		p.lists.calls.Start(probe.gvr, probeMost, ask)
 	}
 	return known.endless
 }
@@ -149,10 +153,22 @@ func (p *Forwarder) learnEnd(ctx context.Context, probe *listProbe) bool {
 
 // askEnd sends probe. forAll is false if the answer says nothing about the server.
 func (p *Forwarder) askEnd(ctx context.Context, probe *listProbe) (endless, forAll bool) {
-	resp, err := p.Upstream.DoAs(probe.id, probe.req.Clone(ctx))
+	asked, cancel := context.WithCancel(ctx)
+	var late atomic.Bool
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	waiting.Go(func() {
+		defer p.Guard.Caught("streaming list", cancel)
+		p.awaitVersion(asked, probe)
+		if exchange.Sleep(asked, probeTime) {
+			late.Store(true)
+			cancel()
+		}
+	})
+	resp, err := p.Upstream.DoAs(probe.id, probe.req.Clone(asked))
 	if err != nil { // if there is no answer, the server may be slow, or kube-apiserver to authenticate a stranger
-		late := errors.Is(ctx.Err(), context.DeadlineExceeded)
-		return late, late && !p.Authorizer.Source(probe.id).Stranger
+		return late.Load() || errors.Is(ctx.Err(), context.DeadlineExceeded), late.Load() && !p.Authorizer.Source(probe.id).Stranger
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
@@ -162,11 +178,15 @@ func (p *Forwarder) askEnd(ctx context.Context, probe *listProbe) (endless, forA
 	default:
 		return false, false
 	}
-	events := framing.NewEventReader(framing.JSON, io.LimitReader(resp.Body, mostProbed))
+	some := &io.LimitedReader{R: resp.Body, N: mostProbed}
+	events := framing.NewEventReader(framing.JSON, some)
 	for {
 		line, err := events.Next()
 		if err != nil {
-			return true, !errors.Is(ctx.Err(), context.Canceled)
+			if late.Load() || errors.Is(err, io.EOF) || some.N <= 0 {
+				return true, true
+			}
+			return errors.Is(ctx.Err(), context.DeadlineExceeded), false // otherwise the connection has broken
 		}
 		var event struct {
 			Type   string
@@ -178,5 +198,14 @@ func (p *Forwarder) askEnd(ctx context.Context, probe *listProbe) (endless, forA
 		case event.Type == "BOOKMARK" && event.Object.Annotations[metav1.InitialEventsAnnotationKey] == "true":
 			return false, true
 		}
+	}
+}
+
+// awaitVersion waits until the server of the probe's resource says what the version has.
+func (p *Forwarder) awaitVersion(ctx context.Context, probe *listProbe) {
+	to := p.Upstream.URL("/apis/"+probe.gvr.GroupVersion().String(), "")
+	r := &http.Request{Method: http.MethodGet, URL: to, Header: probe.req.Header.Clone()}
+	if resp, err := p.Upstream.DoAs(probe.id, r.WithContext(ctx)); err == nil {
+		_ = resp.Body.Close()
 	}
 }

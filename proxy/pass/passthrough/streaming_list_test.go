@@ -102,6 +102,14 @@ func TestStreamingLists(t *testing.T) {
 				streams(thingAdded)(w, r)
 			}
 		}, 200, thingAdded, 2},
+		"probe broken": {func(w http.ResponseWriter, r *http.Request) {
+			if probe(r) {
+				io.WriteString(w, thingAdded)
+				flush(w)
+				panic(http.ErrAbortHandler)
+			}
+			streams(thingAdded)(w, r)
+		}, 200, thingAdded, 2},
 		"probe failed": {func(w http.ResponseWriter, r *http.Request) {
 			if probe(r) {
 				streams(expiredList)(w, r)
@@ -169,6 +177,23 @@ func TestStreamingListsOwn(t *testing.T) {
 		resp := list(p, strings.Replace(streamed, "example.com/v1/things", "ex.io/v1/foos", 1)).Response()
 		if n := b.probes.Load(); n != 0 || resp.StatusCode != http.StatusOK {
 			t.Errorf("got %d, and the server was asked %d times", resp.StatusCode, n)
+		}
+	})
+}
+
+// A kube-apiserver that is slow in all it does, as when it starts again, says nothing of the server behind it. The
+// client waits for it.
+func TestStreamingListsSlow(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		slow := time.Now().Add(5 * time.Second)
+		p.Up.On(proxytest.Other, 1<<20, func(c *proxytest.Call) { time.Sleep(time.Until(slow)); c.Serve() })
+		b := &backend{answer: func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Until(slow))
+			streams(thingAdded, endMark)(w, r)
+		}}
+		b.behind(p)
+		if resp := list(p, streamed).Response(); resp.StatusCode != http.StatusOK {
+			t.Errorf("got %d", resp.StatusCode)
 		}
 	})
 }

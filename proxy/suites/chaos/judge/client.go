@@ -222,10 +222,24 @@ func (c *client) difference(l line) {
 	}
 	s.relisted = false
 	c.ahead = max(c.ahead, l.Relist)
+	c.unseen(l.Relist)
 	c.see("objects held behind a relist", l.Relist)
 	c.open(l.Relist)
 	if behind { // the list has shown every change undone
 		c.response(l)
+	}
+}
+
+// unseen gives the objects in the client's view, of which it sees the same in a list as of rv, the versions of that
+// list. In the quiet view a list is not told of what has changed to and fro since the list before.
+func (c *client) unseen(rv int64) {
+	if !c.world.quiet {
+		return
+	}
+	for key, o := range c.view {
+		if v := c.world.version("/"+c.world.resource+"/"+key, rv); v.value == o.Value {
+			c.view[key] = shown{key, v.rv, o.Value}
+		}
 	}
 }
 

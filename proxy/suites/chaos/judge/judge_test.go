@@ -166,6 +166,9 @@ func TestQuiet(t *testing.T) {
 		{RV: 8, Key: "widgets/ns/b", Value: "b8", Quiet: "b", Labels: in},  // enters
 		{RV: 9, Key: "widgets/ns/a"},
 		{RV: 10, Key: "widgets/ns/b", Value: "b10", Quiet: "C", Labels: in},
+		{RV: 11, Key: "widgets/ns/b", Value: "b11", Quiet: "D", Labels: in},
+		{RV: 12, Key: "widgets/ns/b", Value: "b12", Quiet: "C", Labels: in}, // is as before
+		{RV: 13, Key: "widgets/ns/c", Value: "c13", Quiet: "c", Labels: in},
 	}
 	for i := range history {
 		history[i].Kind, history[i].At = "change", int64(10+i)
@@ -174,6 +177,7 @@ func TestQuiet(t *testing.T) {
 		{Type: "MODIFIED", RV: 5, Key: "ns/a", Value: "A"}, {Type: "DELETED", RV: 6, Key: "ns/b", Value: "b"},
 		{Type: "ADDED", RV: 8, Key: "ns/b", Value: "b"}, {Type: "DELETED", RV: 9, Key: "ns/a", Value: "A"},
 		{Type: "MODIFIED", RV: 10, Key: "ns/b", Value: "C"}, {Type: "BOOKMARK", RV: 10},
+		{Type: "ADDED", RV: 13, Key: "ns/c", Value: "c", Relist: 13},
 	}
 	changed := func(i int, to line) []line { return slices.Replace(slices.Clone(told), i, i+1, to) }
 	without := func(i int) []line { return slices.Delete(slices.Clone(told), i, i+1) }
@@ -199,6 +203,8 @@ func TestQuiet(t *testing.T) {
 		"a deletion is not told":            {without(3), nil, "broke"},
 		"a deletion has the whole object":   {changed(3, line{Type: "DELETED", RV: 9, Key: "ns/a", Value: "a7"}), nil, "incorrect event prevValue"},
 		"a change shows the whole object":   {changed(0, line{Type: "MODIFIED", RV: 5, Key: "ns/a", Value: "a5"}), nil, "broke"},
+		"a relist lacks one":                {changed(6, line{Type: "MODIFIED", RV: 13, Key: "ns/b", Value: "C", Relist: 13}), nil, "serializable"},
+		"a relist shows a state before":     {changed(6, line{Type: "ADDED", RV: 11, Key: "ns/c", Value: "c", Relist: 11}), nil, "serializable"},
 		"a list shows what is not visible":  {told, []shown{{"ns/a", 4, "a4"}, {"ns/b", 3, "b"}}, "serializable"},
 		"a list shows a later state":        {told, []shown{{"ns/a", 4, "A"}, {"ns/b", 3, "b"}}, "serializable"},
 		"a list lacks one":                  {told, []shown{{"ns/a", 4, "a"}}, "serializable"},

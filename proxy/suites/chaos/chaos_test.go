@@ -226,7 +226,7 @@ func (s *suite) prepare() {
 	for _, ns := range namespaces {
 		create("/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, ns))
 	}
-	create(collection("configmaps", "chaos-a"), `{"metadata":{"name":"probe"}}`)
+	create(collection("configmaps", "chaos-a"), `{"metadata":{"name":"probe"},"data":{"k":"v"}}`)
 	if !await(patience, func() bool {
 		a, err := s.admin.get(ctx, collection("widgets", ""), nil, jsonForm)
 		return err == nil && a.status == http.StatusOK

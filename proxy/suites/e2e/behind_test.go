@@ -199,11 +199,13 @@ func TestBalancer(t *testing.T) {
 	front.Redirect(a, b)
 	p := privateWatchfan(t, c, c.through(t, front))
 	p.waitReady(t)
+	usual := privateWatchfan(t, c, c.through(t, front), "--freshness-timeout=3s")
+	usual.waitReady(t)
 	ours, balanced := p.plain(t), c.direct(t)
 	balanced.base = "https://" + front.Address()
 	uri := "/api/v1/namespaces/balanced/configmaps"
 	makeConfigMap(t, direct, "balanced", "c", "")
-	warm(t, []*target{ours}, uri)
+	warm(t, []*target{ours, usual.plain(t)}, uri)
 
 	etcd.Delay(300 * time.Millisecond)
 	back, last, lastTheirs := 0, counted{}, counted{}
@@ -244,7 +246,7 @@ func TestBalancer(t *testing.T) {
 		got := d.count(t, future)
 		return fmt.Sprint(got.status, " ", version.ReplaceAllString(got.message, ""))
 	}
-	before, got := said(balanced), said(ours)
+	before, got := said(balanced), said(usual.plain(t))
 	if after := said(balanced); got != before && got != after || !strings.HasPrefix(got, fmt.Sprint(http.StatusGatewayTimeout)) {
 		t.Errorf("behind: got %s, kube-apiserver %s before that and %s behind it", got, before, after)
 	}

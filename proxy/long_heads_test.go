@@ -13,7 +13,7 @@ import (
 
 // An open watch keeps little of a long head. The account of the head is closed when the watch has begun.
 func TestLongHeadsOfWatches(t *testing.T) {
-	const watches, long, most = 40, 512 << 10, 128 << 10
+	const watches, long, most = 12, 512 << 10, 128 << 10
 	f := startFan(t, proxytest.NewServer(t), both, shortDrain)
 	f.cms.Put("ns", "a", "1")
 	c := f.idleConnections(1)[0]

@@ -47,17 +47,18 @@ func sourceOf(tokens *KnownTokens, id Identity) account.Source {
 // the payload's, and the bits behind the last byte of each part (go-jose). A client with one token could otherwise
 // be any number of users. The signature is in it: nobody else has the same who knows the payload alone.
 func spelt(token string) string {
-	parts := strings.SplitN(token, ".", 4)
-	if len(parts) != 3 {
+	_, rest, _ := strings.Cut(token, ".")
+	payload, signature, ok := strings.Cut(rest, ".")
+	if !ok || strings.Contains(signature, ".") {
 		return token
 	}
-	signature := strings.Map(func(c rune) rune {
+	signature = strings.Map(func(c rune) rune {
 		if unicode.IsSpace(c) {
 			return -1
 		}
 		return c
-	}, parts[2])
-	b, err := base64.RawURLEncoding.AppendDecode(nil, []byte(parts[1]))
+	}, signature)
+	b, err := base64.RawURLEncoding.AppendDecode(make([]byte, 0, len(rest)), []byte(payload))
 	if err == nil {
 		b, err = base64.RawURLEncoding.AppendDecode(b, []byte(signature))
 	}

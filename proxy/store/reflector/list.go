@@ -178,7 +178,7 @@ func believable(objects []*framing.Object, rv uint64) error {
 // differences cannot say what has happened, or etcd was restored.
 func (r *Reflector) replace(objects []*framing.Object, rv uint64, restored bool) (differences int, err error) {
 	reset := func(reason fanout.Reason) {
-		r.Cache.Reset(objects, rv, fanout.Ending{
+		r.reset(objects, rv, fanout.Ending{
 			Reason: reason,
 			Last:   apistatus.ErrorFrame(r.Collection.Encoding, apistatus.Expired(r.Cache.Progress(), rv)),
 		})
@@ -198,9 +198,17 @@ func (r *Reflector) replace(objects []*framing.Object, rv uint64, restored bool)
 		r.Log.Error("Upstream went back in time, all clients start again", "err", err)
 		r.metrics.resets.Inc()
 		reset(fanout.Backwards)
-		r.source.restored()
 	default:
 		return differences, err
 	}
 	return differences, nil
+}
+
+// reset makes the cache begin again, and ends all clients' watches. If upstream went back in time, what ended lanes
+// have left on disk goes too.
+func (r *Reflector) reset(objects []*framing.Object, rv uint64, ending fanout.Ending) {
+	r.Cache.Reset(objects, rv, ending)
+	if ending.Reason == fanout.Backwards {
+		r.source.restored()
+	}
 }

@@ -81,10 +81,7 @@ func (r *Reflector) restart(now uint64) {
 	}
 	r.Log.Warn("Began again, the events in between are gone", "resourceVersion", now, "reason", ending.Reason)
 	r.metrics.relists.Inc()
-	r.Cache.Reset(nil, now, ending)
-	if ending.Reason == fanout.Backwards {
-		r.source.restored()
-	}
+	r.reset(nil, now, ending)
 	r.relist = false
 }
 

@@ -11,13 +11,11 @@ import (
 // Owes reports whether a client, which reads in view v, has to begin anew because kube-apiserver has told it more
 // in another form, and has not done so yet. scope is what it reads of its resource.
 func (o *Observer) Owes(c Client, v *view.View, scope string) bool {
-	told, late := o.late.Get(o.who(c, ""))
-	if !late || !told.mixed && v.SameFor(told.view, c.Resource) {
+	if !o.toldOther(c, v) {
 		return false
 	}
-	g := o.ruling.Load()
-	last, listed := g.listed.Get(o.who(c, scope))
-	return !listed || !g.counts(last, c, v)
+	_, listed := o.list(o.ruling.Load(), c, v, scope)
+	return !listed
 }
 
 // note notes as of which resourceVersion kube-apiserver has the client begin anew, if that matters.

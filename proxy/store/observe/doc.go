@@ -30,16 +30,16 @@
 //
 // # Changes of views
 //
-// A rule may name a view, or have a label of the client's namespace name it. What a client holds of one view
-// is of no use in another, and no event says how they differ. So where the form in which a client reads a
-// resource changes, by the views, the rules or the label, its open watch ends with 410. So does a watch from
-// a resourceVersion up to which it may have been told in the form before ([Observer.Outdated]), unless it has
+// A rule may name a view, or have a label of the client's namespace name it. What a client holds of one view is
+// of no use in another, and no event says how they differ. So where the form in which a client reads a resource
+// changes, by the views, the rules or the label, its open watch ends with 410. So does a watch from a
+// resourceVersion up to which it may have been told in the form before ([Observer.Outdated]), unless it has
 // listed since then, and one behind a watch that passed through meanwhile. So does the next page of a list that
-// began in the form before, because its pages would be of two forms. How far clients have been told, a
-// replica knows of the resources that it follows. As of when a client has listed it also knows of a list of
-// kube-apiserver, or of its initial events, if the client has to list. It does not know what a client has been told on the terms
-// before by a replica that learns of the change later, by a list of kube-apiserver, or before a restart. So a
-// view that is changed while no replica runs should get another name.
+// began in the form before, because its pages would be of two forms. How far clients have been told, a replica
+// knows of the resources that it follows. As of when a client has listed it also knows of a list of
+// kube-apiserver, or of its initial events, if the client has to list. It does not know what a client has been
+// told on the terms before by a replica that learns of the change later, by a list of kube-apiserver, or before a
+// restart. So a view that is changed while no replica runs should get another name.
 //
 // # A list
 //

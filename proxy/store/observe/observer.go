@@ -42,7 +42,10 @@ type Observer struct {
 	held    held
 	ruling  atomic.Pointer[ruling]
 	// late are clients that kube-apiserver has told more, after a ruling, in the form before.
-	late    remember.TTLCache[uint64, form]
+	late remember.TTLCache[uint64, form]
+	// listed is which clients have listed, although they might know as much in another form, by a hash of the
+	// client and what it reads.
+	listed  remember.TTLCache[uint64, list]
 	seed    maphash.Seed
 	ctx     context.Context
 	running sync.WaitGroup // the observations
@@ -56,8 +59,8 @@ type Observer struct {
 // New returns an Observer whose observations end with ctx. Wait returns after them.
 func New(ctx context.Context, cfg Config) *Observer {
 	o := &Observer{Config: cfg, ctx: ctx, seed: maphash.MakeSeed(), moved: make(map[*following]struct{})}
-	o.late.Most = mostListed
-	o.ruling.Store(newRuling(terms{rules: cfg.Options.Clients, views: cfg.Views.All()}))
+	o.late.Most, o.listed.Most = mostListed, mostListed
+	o.ruling.Store(&ruling{terms: terms{rules: cfg.Options.Clients, views: cfg.Views.All()}})
 	o.results = newResults(cfg.Metrics, func() float64 { return float64(o.held.bytes.Load()) })
 	return o
 }
@@ -362,7 +365,7 @@ func (f *following) End(whole bool) {
 		defer f.observer.mu.Unlock()
 		delete(f.observer.moved, f)
 		if f.late { // one that no name tells apart from it may have listed meanwhile
-			f.observer.ruling.Load().listed.Put(f.observer.who(f.client, f.read.Scope), list{}, time.Now(), 0)
+			f.observer.listed.Put(f.observer.who(f.client, f.read.Scope), list{}, time.Now(), 0)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
@@ -65,9 +64,6 @@ type ruling struct {
 	past      []*past // the latest last, at most mostPast
 	forgotten *past   // the latest of those that are not known any more; nil for none
 	serial    int     // how many terms were in force before
-	// listed is which clients have listed, although they might know as much in another form, by a hash of the
-	// client and what it reads. All rulings share it.
-	listed *remember.TTLCache[uint64, list]
 }
 
 // list is the first of a client: as of a resourceVersion or later, in a view, under the ruling of a serial.
@@ -80,10 +76,6 @@ type list struct {
 // mostListed bounds the lists and the clients that were told late. Beyond it, clients have to list more often, or
 // may be told late unnoticed.
 const mostListed = 1 << 16
-
-func newRuling(t terms) *ruling {
-	return &ruling{terms: t, listed: &remember.TTLCache[uint64, list]{Most: mostListed}}
-}
 
 // past is terms that were in force. Clients were told of each resource up to a resourceVersion at most while
 // they were. until is nil before that is known, and lacks a resource that was not followed.
@@ -105,9 +97,7 @@ func (p *past) covers(of schema.GroupResource, rv uint64) bool {
 // next returns the ruling after g, and what g has become.
 func (g *ruling) next(t terms) (next *ruling, was *past) {
 	was = &past{terms: g.terms}
-	next = newRuling(t)
-	next.past, next.forgotten = append(slices.Clone(g.past), was), g.forgotten
-	next.serial, next.listed = g.serial+1, g.listed
+	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten, serial: g.serial + 1}
 	if len(next.past) > mostPast {
 		next.forgotten, next.past = next.past[0], next.past[1:]
 	}
@@ -141,10 +131,21 @@ func (o *Observer) who(c Client, scope string) uint64 {
 	return maphash.Comparable(o.seed, readBy{c, scope})
 }
 
+// toldOther reports whether kube-apiserver has told a client more in another form than that of its view now.
+func (o *Observer) toldOther(c Client, now *view.View) bool {
+	told, late := o.late.Get(o.who(c, ""))
+	return late && (told.mixed || !now.SameFor(told.view, c.Resource))
+}
+
 // mayKnowOther is ruling.mayKnowOther, of a client that kube-apiserver may have told more too.
 func (o *Observer) mayKnowOther(g *ruling, c Client, now *view.View, rv uint64) bool {
-	told, late := o.late.Get(o.who(c, ""))
-	return late && (told.mixed || !now.SameFor(told.view, c.Resource)) || g.mayKnowOther(c, now, rv)
+	return o.toldOther(c, now) || g.mayKnowOther(c, now, rv)
+}
+
+// list returns the list of a client, if it counts for view v, in which the client reads now.
+func (o *Observer) list(g *ruling, c Client, v *view.View, scope string) (l list, ok bool) {
+	l, ok = o.listed.Get(o.who(c, scope))
+	return l, ok && g.counts(l, c, v)
 }
 
 // Outdated reports whether what a client, which reads in view v, knows as of rv may be of another form than it
@@ -154,8 +155,8 @@ func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) boo
 	if now := g.view(c); now != v {
 		return true // the rules have just changed
 	}
-	last, listed := g.listed.Get(o.who(c, scope))
-	return o.mayKnowOther(g, c, v, rv) && !(listed && last.rv <= rv && g.counts(last, c, v))
+	first, ok := o.list(g, c, v, scope)
+	return o.mayKnowOther(g, c, v, rv) && !(ok && first.rv <= rv)
 }
 
 // List notes that a client is sent a list as of rv or later in view v. It reports whether that is its view still.
@@ -164,10 +165,9 @@ func (o *Observer) List(c Client, v *view.View, scope string, rv uint64) bool {
 	if g.view(c) != v {
 		return false
 	}
-	who := o.who(c, scope)
-	first, ok := g.listed.Get(who)
-	if known := ok && first.rv <= rv && g.counts(first, c, v); !known && o.mayKnowOther(g, c, v, rv) {
-		g.listed.Put(who, list{rv, v, g.serial}, time.Now(), forever)
+	first, ok := o.list(g, c, v, scope)
+	if known := ok && first.rv <= rv; !known && o.mayKnowOther(g, c, v, rv) {
+		o.listed.Put(o.who(c, scope), list{rv, v, g.serial}, time.Now(), forever)
 	}
 	return true
 }

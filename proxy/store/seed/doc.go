@@ -52,10 +52,10 @@
 //
 // A file is believed no more than a sibling, and checked in the same way. It is removed when the lane is
 // known to be wrong, or etcd to have been restored. It is sealed with a key from the private key by which
-// clients trust this replica. Somebody who can write into the directory can put an older file of the same lane back, or cut its end
-// off: then the lane goes on from an earlier time, or is listed because kube-apiserver does not have the
-// history since then. An etcd that was restored while no replica ran, and has passed the file's
-// resourceVersion since, is noticed by the self-check only.
+// clients trust this replica. Somebody who can write into the directory can put an older file of the same
+// lane back, or cut its end off: then the lane goes on from an earlier time, or is listed because
+// kube-apiserver does not have the history since then. An etcd that was restored while no replica ran, and has
+// passed the file's resourceVersion since, is noticed by the self-check only.
 //
 // The cluster's identity is the uid of its namespace kube-system. A clone of a cluster, from a
 // backup of its etcd, has the same: its replicas need another certificate.

@@ -293,6 +293,7 @@ func TestReloadPassedViews(t *testing.T) {
 			gone(103)
 			anew(p)
 			time.Sleep(time.Second)
+			synctest.Wait() // what is looked for once a second has been seen
 			again := p.Watch(bubble.Since, 103)
 			p.CMs.Put("ns", "d", "1")
 			again.Want("ADDED ns/d 104")

@@ -164,15 +164,19 @@ func startPair(t *testing.T, ours, theirs *target, s selection, st start, rv, ac
 	return p
 }
 
-// await waits until both watches have brought their last events behind resourceVersion rv.
-func (p *pair) await(t *testing.T, m *model, rv uint64) {
+// await waits until both watches have brought their last events behind resourceVersion rv. A kube-apiserver
+// that is not sharded ignores a half.
+func (p *pair) await(t *testing.T, m *model, rv uint64, sharded bool) {
 	t.Helper()
-	whole := p.selection.filter
-	whole.half, whole.lean = 0, false // kube-apiserver ignores these
+	theirs := p.selection.filter
+	theirs.lean = false // kube-apiserver has managedFields
+	if !sharded {
+		theirs.half = 0
+	}
 	for _, w := range []struct {
 		filter filter
 		watch  *recording
-	}{{p.selection.filter, p.ours}, {whole, p.theirs}} {
+	}{{p.selection.filter, p.ours}, {theirs, p.theirs}} {
 		if last := m.last(w.filter); last > rv {
 			w.watch.await(t, fmt.Sprintf("event at %d", last), func(events []event) bool {
 				return len(events) > 0 && events[len(events)-1].rv >= last
@@ -288,9 +292,10 @@ func (x *comparison) run(t *testing.T, c *cluster, p *watchfan) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sharded := x.theirs.enables(t, shardedListAndWatch)
 	for _, pair := range x.pairs {
 		if pair != nil {
-			pair.await(t, m, before)
+			pair.await(t, m, before, sharded)
 		}
 	}
 	admin := p.admin(t)

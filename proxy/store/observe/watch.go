@@ -425,8 +425,8 @@ func (w *watching) settle() {
 			w.dropTheir()
 			w.skip(before, 1)
 		case theirs.rv <= ours.rv && (theirs.rv < ours.rv || theirs.key != ours.key):
-			w.passOver(theirs, ours.typ == framing.Bookmark)
 			w.dropTheir()
+			w.passOver(theirs, ours.typ == framing.Bookmark)
 		case ours.typ == framing.Bookmark:
 			w.ours = w.ours[1:]
 			w.promise(ours.rv)
@@ -441,13 +441,15 @@ func (w *watching) settle() {
 	}
 }
 
-// passOver notes an event that the cache has passed over, perhaps for a bookmark.
+// passOver notes an event that the cache has passed over, perhaps for a bookmark. Like each verdict, it may give
+// up the comparison and drop both queues.
 func (w *watching) passOver(v version, promised bool) {
-	if len(w.missing) == mostMissing {
-		w.lost(w.missing[0])
-		w.missing = w.missing[1:]
-	}
 	w.missing = append(w.missing, missing{v, w.ticks, promised})
+	if len(w.missing) > mostMissing {
+		first := w.missing[0]
+		w.missing = w.missing[1:]
+		w.lost(first)
+	}
 }
 
 // promise notes a bookmark of the cache.

@@ -332,6 +332,37 @@ func TestRelisted(t *testing.T) {
 	})
 }
 
+// However much a cache that is listed again has missed, the comparison goes on behind it.
+func TestRelistedMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const missed = 300
+		w := start(t, nil)
+		w.put("a")
+		time.Sleep(2 * time.Second)
+		var last *framing.Object
+		for range missed {
+			line := strings.Replace(w.line("a"), "ADDED", "MODIFIED", 1)
+			w.follower.Write([]byte(line))
+			ev, err := w.scanner.Event([]byte(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = ev.Object
+		}
+		if _, err := w.cache.Replace([]*framing.Object{last}, w.rv, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		w.put("b")
+		time.Sleep(2 * time.Second)
+		w.put("c")
+		got := w.end()
+		if len(got.Recent) > 0 || got.Events != 3 || got.Skipped["panic"] > 0 || got.Skipped["relist"] != missed {
+			t.Errorf("%s %v %v", got.Verdict, got.Recent, got.Skipped)
+		}
+	})
+}
+
 // A comparison that begins anew does not begin before events that differed: kube-apiserver does not send them again.
 func TestAnewBehindDifference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -162,6 +162,35 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// What consumers have cost before they count among the others is no rate of the others.
+func TestRatesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegister(Options{})
+		r.Read(func() map[Name]Watches { return nil }, func() uint64 { return 0 })
+		get := &request.Request{Info: request.Info{IsResource: true, Method: http.MethodGet, Verb: "get"}}
+		rounds := func(n int) {
+			for range n {
+				time.Sleep(roundEvery)
+				r.round(0)
+			}
+		}
+		const long = 1_000_000
+		for range long {
+			r.named(Name{"long", "x"}).answered(get, 1, gets, 0, 10, time.Now())
+		}
+		rounds(24)
+		for i := range mostKept {
+			r.named(Name{fmt.Sprint(i), "x"}).answered(get, 1, gets, 0, 10, time.Now())
+		}
+		rounds(1)
+		for _, row := range r.Report(mostKept).Consumers {
+			if row.User == "long" || row.User == rest.User && (row.Requests > mostKept || row.Total.Requests < long) {
+				t.Errorf("%s has %v a second, %d in all", row.User, row.Requests, row.Total.Requests)
+			}
+		}
+	})
+}
+
 // A habit keeps a short name of its resource, which is safe to show, and nothing of a long target.
 func TestHabitNames(t *testing.T) {
 	r := newRegister(Options{})

@@ -204,12 +204,15 @@ func (r *Register) dropLocked(c *Consumer) {
 		delete(r.programs, c.User)
 	}
 	c.mu.Lock()
-	counts, work := c.counts.all, c.work
+	counts, work := c.counts, c.work
 	c.mu.Unlock()
 	others := r.keepLocked(rest)
 	others.mu.Lock()
 	defer others.mu.Unlock()
-	others.counts.all, others.work = others.counts.all.plus(counts), others.work+work
+	others.counts.all, others.work = others.counts.all.plus(counts.all), others.work+work
+	for i, before := range counts.before { // what it has cost earlier is no rate of the others
+		others.counts.before[i] = others.counts.before[i].plus(before)
+	}
 }
 
 // Answered counts a request of id whose handler has just returned, or whose response goes on without it. opened
@@ -341,6 +344,7 @@ func (r *Register) round(least time.Duration) time.Duration {
 // model. So their sum is what was measured.
 func (r *Register) attribute(open map[Name]Watches, followed uint64, cpu time.Duration, now time.Time) {
 	base := r.named(own)
+	r.named(rest) // its window is as long as that of those who count among it later
 	last := r.rounds
 	r.rounds = rounds{now, cpu, followed}
 	all := r.all()

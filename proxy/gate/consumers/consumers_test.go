@@ -191,6 +191,46 @@ func TestRatesOfOthers(t *testing.T) {
 	})
 }
 
+// A counter of the metrics never falls, and the others' does not rise, because a consumer counts among the others from
+// now on.
+func TestMetricsWhenFull(t *testing.T) {
+	r := newRegister(Options{})
+	get := &request.Request{Info: request.Info{IsResource: true, Method: http.MethodGet, Verb: "get"}}
+	ask := func(user string, requests int) {
+		for range requests {
+			r.named(Name{user, "kubectl"}).answered(get, 1, gets, 0, 10, time.Now())
+		}
+	}
+	cpu := 0.
+	requests := func() (users, others int) {
+		now := 0.
+		var text strings.Builder
+		r.writeMetrics(&text)
+		for line := range strings.Lines(text.String()) {
+			_, _ = fmt.Sscanf(line, `watchfan_consumer_requests_total{user="(user)",program="kubectl"} %d`, &users)
+			_, _ = fmt.Sscanf(line, `watchfan_consumer_requests_total{user="(others)",program="(any)"} %d`, &others)
+			_, _ = fmt.Sscanf(line, `watchfan_consumer_cpu_seconds_total{user="(user)",program="kubectl"} %g`, &now)
+		}
+		if now < cpu {
+			t.Errorf("the processor time was %v, and is %v", cpu, now)
+		}
+		cpu = now
+		return users, others
+	}
+	want := 0
+	for i := range 3 * mostKept {
+		ask(fmt.Sprint(i), 3)
+		r.named(Name{fmt.Sprint(i), "kubectl"}).counts.all.CPU += float64(i) / 7
+		if want += 3; len(r.kept) >= mostKept {
+			requests()
+			r.makeRoom()
+			if users, others := requests(); users != want || others != 0 {
+				t.Fatalf("%d requests of users, want %d, and %d of others", users, want, others)
+			}
+		}
+	}
+}
+
 // A habit keeps a short name of its resource, which is safe to show, and nothing of a long target.
 func TestHabitNames(t *testing.T) {
 	r := newRegister(Options{})

@@ -62,7 +62,9 @@ type Register struct {
 	mu       sync.RWMutex
 	aliases  map[alias]known
 	kept     map[Name]*Consumer
-	programs map[string]int // kept, by user
+	programs map[string]int  // kept, by user
+	moved    map[Name]Counts // what the metrics count under a public name, and the register under another: see dropLocked
+	shown    map[Name]Counts // by the metrics, at last
 	health   health
 
 	roundMu sync.Mutex // held by a round
@@ -90,7 +92,8 @@ type known struct {
 func New(o *Options, names bool, a *auth.Authorizer, set *metrics.Set, log *slog.Logger) *Register {
 	r := &Register{auth: a, opts: o, names: names, exempt: append([]string{"system:masters"}, o.ExemptGroups...),
 		log: log, started: time.Now(), rejected: apistatus.Rejections(set, "new_consumer"),
-		aliases: make(map[alias]known), kept: make(map[Name]*Consumer), programs: make(map[string]int)}
+		aliases: make(map[alias]known), kept: make(map[Name]*Consumer), programs: make(map[string]int),
+		moved: make(map[Name]Counts)}
 	r.rounds.cpu = machine.ProcessorTime()
 	r.rounds.at = r.started
 	set.RegisterMetricsWriter(r.writeMetrics)
@@ -194,10 +197,16 @@ func (r *Register) makeRoom() {
 	for _, c := range light[:min(mostKept/4, len(light))] {
 		r.dropLocked(c)
 	}
-	others := r.keepLocked(rest)
+	others, public := r.keepLocked(rest), make(map[Name]bool)
+	for n := range r.kept {
+		public[n.public()] = true
+	}
+	maps.DeleteFunc(r.moved, func(n Name, _ Counts) bool { return !public[n] }) // their series end
 	maps.DeleteFunc(r.aliases, func(_ alias, k known) bool { return k.Consumer == others || r.kept[k.Name] != k.Consumer })
 }
 
+// dropLocked makes a consumer count among the others. Not in the metrics: the series of its public name, which may be
+// that of many, does not fall, and that of the others does not rise by what another has shown.
 func (r *Register) dropLocked(c *Consumer) {
 	delete(r.kept, c.Name)
 	if r.programs[c.User]--; r.programs[c.User] == 0 {
@@ -206,6 +215,8 @@ func (r *Register) dropLocked(c *Consumer) {
 	c.mu.Lock()
 	counts, work := c.counts, c.work
 	c.mu.Unlock()
+	r.moved[c.public()] = r.moved[c.public()].plus(counts.all)
+	r.moved[rest] = r.moved[rest].minus(counts.all)
 	others := r.keepLocked(rest)
 	others.mu.Lock()
 	defer others.mu.Unlock()

@@ -111,12 +111,19 @@ func (r *Register) writeMetrics(w io.Writer) {
 	if !r.names {
 		return
 	}
-	counts := make(map[Name]Counts)
-	for _, c := range r.all() {
+	r.mu.Lock()
+	counts := maps.Clone(r.moved)
+	for _, c := range r.kept {
 		c.mu.Lock()
 		counts[c.public()] = counts[c.public()].plus(c.counts.all)
 		c.mu.Unlock()
 	}
+	for n, c := range counts { // the same numbers in another order may have a sum that is less by a bit
+		c.CPU = max(c.CPU, r.shown[n].CPU)
+		counts[n] = c
+	}
+	r.shown = counts
+	r.mu.Unlock()
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b Name) int {
 		return cmp.Or(cmp.Compare(counts[b].CPU, counts[a].CPU), strings.Compare(a.User, b.User), strings.Compare(a.Program, b.Program))
 	})

@@ -141,14 +141,15 @@ func (c *Consumer) recentCost() float64 {
 	return d.CPU + c.work/1e9 + d.Alone/10
 }
 
-// round takes what the consumer has done since the last round.
-func (c *Consumer) round(open Watches, now time.Time) (work float64) {
+// round takes what the consumer has done since the last round. ended is what watches were sent that had ended before
+// the open ones were asked.
+func (c *Consumer) round(open Watches, ended [2]Delivered, now time.Time) (work float64) {
 	suffers := c.register.health.suffers(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open, c.crowded = open.Open, open.Copies
 	for i := range c.seen {
-		if all := c.ended[i].Plus(open.Sent[i]); !c.turned && c.register.full {
+		if all := ended[i].Plus(open.Sent[i]); !c.turned && c.register.full {
 			c.seen[i] = all // its watches may have begun while it was not told apart
 		} else {
 			c.deliveredLocked(i, all)

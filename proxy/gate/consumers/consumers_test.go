@@ -103,7 +103,7 @@ func TestAttribute(t *testing.T) {
 		round := func(open map[Name]Watches) {
 			time.Sleep(roundEvery)
 			cpu += time.Second
-			r.attribute(open, 0, cpu, time.Now())
+			r.attribute(func() map[Name]Watches { return open }, 0, cpu, time.Now())
 			if sum := used(a) + used(b) + used(own); math.Abs(sum-cpu.Seconds()) > 1e-9 {
 				t.Errorf("the sum is %v, want %v", sum, cpu)
 			}
@@ -228,6 +228,25 @@ func TestMetricsWhenFull(t *testing.T) {
 				t.Fatalf("%d requests of users, want %d, and %d of others", users, want, others)
 			}
 		}
+	}
+}
+
+// A watch that ends while a round looks at the open ones counts once.
+func TestEndsMeanwhile(t *testing.T) {
+	r, a, sent := newRegister(Options{}), Name{"a", "x"}, Delivered{Events: 100, Bytes: 1e5, Writes: 50}
+	r.Read(func() map[Name]Watches {
+		r.WatchEnded(a, sent, 0)
+		return map[Name]Watches{a: {Open: 1, Sent: [2]Delivered{sent}}}
+	}, func() uint64 { return 0 })
+	r.named(a)
+	r.round(0)
+	if c := r.named(a).counts.all; c.Events != 100 || c.Bytes != 1e5 {
+		t.Errorf("%+v", c)
+	}
+	r.Read(func() map[Name]Watches { return nil }, func() uint64 { return 0 })
+	r.round(0)
+	if c := r.named(a).counts.all; c.Events != 100 || c.Bytes != 1e5 {
+		t.Errorf("%+v after another round", c)
 	}
 }
 
@@ -363,7 +382,7 @@ func TestBudget(t *testing.T) {
 			for range fewAnswers {
 				r.health.note(code, time.Millisecond, time.Now())
 			}
-			r.attribute(nil, 0, 0, time.Now())
+			r.attribute(func() map[Name]Watches { return nil }, 0, 0, time.Now())
 			if c.budget.reads != want {
 				t.Errorf("after %d: %v a second, want %v", code, c.budget.reads, want)
 			}

@@ -346,26 +346,31 @@ func (r *Register) round(least time.Duration) time.Duration {
 	if began.Sub(r.rounds.at) < least {
 		return 0
 	}
-	r.attribute(r.watches(), r.followed(), machine.ProcessorTime(), time.Now())
+	r.attribute(r.watches, r.followed(), machine.ProcessorTime(), time.Now())
 	r.makeRoom()
 	return time.Since(began)
 }
 
 // attribute divides the processor time since the last round among the consumers, in the proportions of the
 // model. So their sum is what was measured.
-func (r *Register) attribute(open map[Name]Watches, followed uint64, cpu time.Duration, now time.Time) {
+func (r *Register) attribute(watches func() map[Name]Watches, followed uint64, cpu time.Duration, now time.Time) {
 	base := r.named(own)
 	r.named(rest) // its window is as long as that of those who count among it later
 	last := r.rounds
 	r.rounds = rounds{now, cpu, followed}
 	all := r.all()
-	work := make([]float64, len(all))
-	sum := 0.
+	work, ended := make([]float64, len(all)), make([][2]Delivered, len(all))
+	for i, c := range all { // first: a watch that ends meanwhile must not count among both
+		c.mu.Lock()
+		ended[i] = c.ended
+		c.mu.Unlock()
+	}
+	sum, open := 0., watches()
 	for i, c := range all {
 		if c == base {
 			work[i] = idleCost*now.Sub(last.at).Seconds() + followCost*float64(followed-min(followed, last.events))
 		} else {
-			work[i] = c.round(open[c.Name], now)
+			work[i] = c.round(open[c.Name], ended[i], now)
 		}
 		sum += work[i]
 	}

@@ -313,10 +313,10 @@ func (r *Report) verdict(now time.Time) string {
 		}
 	}
 	outcome := "no difference"
-	if len(found) > 0 {
+	switch {
+	case len(found) > 0:
 		outcome = "DIFFERENCES: " + strings.Join(found, ", ")
-	}
-	if r.Events+r.Lists == 0 {
+	case r.Events+r.Lists == 0:
 		outcome = "nothing to judge by yet"
 	}
 	text := fmt.Sprintf("%s events and %s lists compared over %s, %s", grouped(r.Events), grouped(r.Lists),

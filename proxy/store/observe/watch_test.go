@@ -363,6 +363,18 @@ func TestRelistedMuch(t *testing.T) {
 	})
 }
 
+// A watch whose every event differs is something to judge by.
+func TestAllDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(w *world) { w.corrupt = replace(`"d":"1"`, `"d":"2"`) })
+		w.put("a")
+		w.put("b")
+		if got := w.end(); got.Events != 0 || !strings.Contains(got.Verdict, ", DIFFERENCES: 2 bytes") {
+			t.Errorf("%d events: %s", got.Events, got.Verdict)
+		}
+	})
+}
+
 // A comparison that begins anew does not begin before events that differed: kube-apiserver does not send them again.
 func TestAnewBehindDifference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

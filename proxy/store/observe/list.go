@@ -132,7 +132,11 @@ func (f *following) compareLists(e framing.Encoding, theirs summary, parts [][]b
 	ours, err := o.summarize(e, io.MultiReader(readers...))
 	defer o.held.give(ours.held)
 	version := theirs.meta.ResourceVersion
-	if found := f.compareItems(theirs.items, ours.items); err != nil || !found {
+	if err != nil { // for lack of memory, as it may be: a part of the items says nothing of the others
+		f.differ(Bytes, "", version, version)
+		return
+	}
+	if found := f.compareItems(theirs.items, ours.items); !found {
 		kind := Bytes
 		if inOrder := func(a, b item) bool { return a.key == b.key }; !slices.EqualFunc(theirs.items, ours.items, inOrder) {
 			kind = Reordered

@@ -30,6 +30,7 @@ type world struct {
 	follower exchange.Follower
 	corrupt  func(line string) []string // what the cache sends in place of an event; nil changes nothing
 	broken   func()                     // called by each Write of the sink; nil for nothing
+	list     func() []byte              // is what the cache answers to a list; nil for none
 	encoding framing.Encoding           // that the cache is said to have
 	halts    chan time.Duration         // that the observer stands still when it looks at an event; nil for none
 	differed []schema.GroupVersionResource
@@ -89,9 +90,15 @@ func (w *world) Encoding() framing.Encoding {
 	return w.encoding
 }
 
-func (w *world) Cache() *fanout.Cache           { return w.cache }
-func (w *world) List(uint64) ([][]byte, string) { return nil, "no list" }
-func (w *world) Close()                         {}
+func (w *world) Cache() *fanout.Cache { return w.cache }
+func (w *world) Close()               {}
+
+func (w *world) List(uint64) ([][]byte, string) {
+	if w.list == nil {
+		return nil, "no list"
+	}
+	return [][]byte{w.list()}, ""
+}
 
 func (w *world) Wanted() fanout.Request {
 	all, _ := fanout.NewFilter("", nil, nil, nil)
@@ -401,6 +408,45 @@ func TestCacheEnds(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if got := w.end(); len(got.Skipped) != 1 || got.Skipped["unserved"] != 1 {
 			t.Errorf("skipped %v", got.Skipped)
+		}
+	})
+}
+
+// A list that differs is not said to lack the objects for which there is no memory.
+func TestListWithoutMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const items, item = 2, 64 + len("ns/a")
+		body := func(data string) []byte {
+			one := `{"metadata":{"name":"%s","namespace":"ns","uid":"u","resourceVersion":"90"},"data":{"d":"` + data + `"}}`
+			return fmt.Appendf(nil, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"100"},"items":[`+
+				one+","+one+"]}", "a", "b")
+		}
+		w := start(t, nil)
+		var holders []exchange.Follower
+		for range 63 { // each holds 16 KiB, and what is written to it
+			f := w.observer.Follow(observe.Client{}, observe.Observe, observe.Read{Watch: true,
+				Open: func(ctx context.Context, _ string) (observe.Side, string) { <-ctx.Done(); return nil, "seeded" }})
+			f.Began(http.Header{"Content-Type": {"application/json"}})
+			holders = append(holders, f)
+		}
+		synctest.Wait()
+		w.list = func() []byte {
+			for i, f := range holders {
+				n := 1 << 20
+				if i == 0 {
+					n -= items * item
+				}
+				f.Write(make([]byte, n))
+			}
+			return body("2")
+		}
+		f := w.follow(observe.Read{ResourceVersion: 100})
+		f.Write(body("1"))
+		f.End(true)
+		synctest.Wait()
+		got := w.observer.Report()
+		if len(got.Recent) != 1 || got.Recent[0].Kind != observe.Bytes || got.Recent[0].Key != "" || got.Lists != 1 {
+			t.Errorf("%s %v %v", got.Verdict, got.Recent, got.Skipped)
 		}
 	})
 }

@@ -623,6 +623,9 @@ func testText(t *testing.T, b *browser, w *watchfan) {
 		!strings.Contains(got, "Self-checkdifferent, 0 s ago, took 200 ms") {
 		t.Errorf("its details are %q", got)
 	}
+	if got := eval[string](p, `filling({ filled: { source: "disk", time: state.time, seconds: 0.5, objects: 250 } })`); got != "--cache-dir, 250 objects in 500 ms, 0 s ago" {
+		t.Errorf("a lane that is filled from --cache-dir has %q", got)
+	}
 	if got := eval[int](p, `document.querySelectorAll("main img, main b, header b").length`); got != 0 {
 		t.Errorf("%d elements were made of it", got)
 	}

@@ -408,17 +408,19 @@ const columns = [
   { title: "Self-check", width: "wide", words: true, sort: (l) => checkOf(l), show: (l) => checkOf(l), tone: (l) => checkTones[l.selfCheck?.result] },
 ];
 
+const sources = { sibling: "sibling", disk: "--cache-dir", upstream: "kube-apiserver" };
+
 // sourceOf says where a lane's objects came from first. A lane of Tables keeps none.
 function sourceOf(lane) {
   if (lane.table) return "no objects";
   if (lane.filled === undefined) return "–";
-  return lane.filled.source === "sibling" ? "sibling" : "kube-apiserver";
+  return sources[lane.filled.source];
 }
 
 function filling(lane) {
   const f = lane.filled;
   if (f === undefined) return sourceOf(lane);
-  const from = f.source === "sibling" ? "sibling " + f.address : "kube-apiserver";
+  const from = sources[f.source] + (f.address === undefined ? "" : " " + f.address);
   const why = f.noSibling === undefined ? "" : "; no sibling: " + f.noSibling;
   return from + ", " + of(f.objects, "object") + " in " + seconds(f.seconds) + ", " + ago(f.time) + why;
 }

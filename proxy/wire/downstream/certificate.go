@@ -37,8 +37,9 @@ func WatchCertificate(certFile, keyFile string, log *slog.Logger) (*files.Watche
 }
 
 const (
-	// renewBefore is how long before its end a self-signed certificate is replaced.
-	renewBefore = 24 * time.Hour
+	// renewBefore is how long before its end a self-signed certificate is replaced: before WatchfanCertificateExpires
+	// would ask somebody to.
+	renewBefore = 8 * 24 * time.Hour
 	renewEvery  = time.Hour
 )
 
@@ -53,7 +54,7 @@ func KeepSelfSigned(ctx context.Context, dir string, log *slog.Logger) {
 }
 
 // SelfSigned returns the files of a self-signed certificate for this host in dir. An existing pair
-// that is valid for another day is kept: clients that trust it continue to work.
+// that is valid for some days is kept: clients that trust it continue to work.
 func SelfSigned(dir string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, "watchfan.crt"), filepath.Join(dir, "watchfan.key")
 	if pair, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && pair.Leaf != nil &&

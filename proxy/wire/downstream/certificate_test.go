@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"os"
+	"regexp"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,7 +87,22 @@ func testCertificateReload(t *testing.T) {
 	}
 }
 
-// The certificate is replaced while the server runs, a day before its end, and not before.
+// A self-signed certificate is replaced before the alert about its end: nobody has to do anything.
+func TestRenewedBeforeAlert(t *testing.T) {
+	rules, err := os.ReadFile("../../../deploy/alerts/watchfan.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`_expiry_timestamp_seconds\{.*\} - time\(\) < (\d+) \* 86400\n`).FindSubmatch(rules)
+	if found == nil {
+		t.Fatal("no alert")
+	}
+	if days, _ := strconv.Atoi(string(found[1])); renewBefore <= time.Duration(days)*24*time.Hour+renewEvery {
+		t.Errorf("the alert comes %d days before the end, and the new certificate %s", days, renewBefore)
+	}
+}
+
+// The certificate is replaced while the server runs, some days before its end, and not before.
 func TestKeepSelfSigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -321,7 +321,11 @@ func (a *Log) Run() {
 			b = b[:0]
 			n, size := 0, 0
 			for n < len(queue) && len(b) < auditBatch {
-				b = queue[n].appendLine(b)
+				before := len(b)
+				if b = queue[n].appendLine(b); n > 0 && len(b)-before > auditBatch {
+					b = b[:before] // it may be longer than a file: then it is lost alone
+					break
+				}
 				size += queue[n].size()
 				n++
 			}

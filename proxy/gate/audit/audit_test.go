@@ -301,6 +301,27 @@ func TestAuditQueueBounds(t *testing.T) {
 	})
 }
 
+// TestAuditLineTooLong: a line that is longer than a file may be is lost alone.
+func TestAuditLineTooLong(t *testing.T) {
+	opts := Options{AuditLogPath: filepath.Join(t.TempDir(), "audit.log"), AuditLogMaxSize: 1}
+	a, err := NewLog(&opts, nil, NewMetrics(metrics.NewSet()), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, uri := range []string{"/before", "/long?" + strings.Repeat("&", 1<<18), "/behind"} {
+		x := proxytest.MustRead(t, "/")
+		x.Target = uri
+		a.Refused(x, ofCertificate("jane"), asked(x), apistatus.BadRequest("no"))
+	}
+	go a.Run()
+	a.Close()
+	got, err := os.ReadFile(opts.AuditLogPath)
+	if text := string(got); err != nil || strings.Count(text, "\n") != 2 || !strings.Contains(text, "/before") || !strings.Contains(text, "/behind") ||
+		a.metrics.events.Get() != 2 || a.metrics.dropped.Get() != 1 {
+		t.Errorf("%d events written, %d dropped, %v: %.1000s", a.metrics.events.Get(), a.metrics.dropped.Get(), err, text)
+	}
+}
+
 // TestOpenAuditLog: a path that cannot be written is an error at once. A file is rotated, and only
 // its owner can read it. A device is not rotated.
 func TestOpenAuditLog(t *testing.T) {

@@ -77,6 +77,29 @@ func TestStopsWhenIdle(t *testing.T) {
 	}
 }
 
+// A lane that stops while kube-apiserver is away takes no other resource of its API version away.
+func TestStopsInOutage(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		w := p.Watch(bubble.AnyState)
+		w.Want("ADDED ns/a 101", "END 101")
+		p.Get("/api/v1/events?resourceVersion=0")
+		for _, kind := range []proxytest.Kind{proxytest.Form, proxytest.WatchList, proxytest.Watch, proxytest.Probe, proxytest.Other} {
+			p.Up.On(kind, 1000, (*proxytest.Call).Abort)
+		}
+		p.CMs.Reflector().Abort()
+		time.Sleep(2 * time.Minute)
+		if n := len(p.Log.With("Stopped idle lane", "v1/events")); n != 1 {
+			t.Fatalf("%d idle lanes have stopped, want 1", n)
+		}
+		began := time.Now()
+		if resp, body := p.Get(bubble.CMs + "?resourceVersion=0"); resp.StatusCode != 200 || time.Since(began) > 0 {
+			t.Errorf("%s after %s: %s", resp.Status, time.Since(began), body)
+		}
+		p.Passed(0)
+	}, func(o *proxy.Options) { o.Lane.IdleTimeout = time.Minute })
+}
+
 // If a resource cannot be listed, requests for it pass through with the client's rights. They do
 // not wait for the lane that fails. If the next attempt may succeed, they pass through a few at a
 // time. Attempts become rarer.

@@ -177,20 +177,18 @@ func (ls *Lanes) startLocked(key Key, info upstream.ResourceInfo, from uint64, b
 	l.stop = cancel
 	l.last = by
 	ls.copiesLocked(key)
-	ls.running.Go(func() {
-		ls.follow(ctx, l)
-		ls.remove(l)
-	})
+	ls.running.Go(func() { ls.remove(l, ls.follow(ctx, l)) })
 	if l.Collection.File() != "" {
 		ls.running.Go(func() { l.keepOnDisk(ctx) })
 	}
 	return l
 }
 
-// follow runs a lane's reflector. If the resource cannot be cached, it puts the lane in quarantine.
-func (ls *Lanes) follow(ctx context.Context, l *Lane) {
+// follow runs a lane's reflector, and returns why that has ended. If the resource cannot be cached, it puts
+// the lane in quarantine.
+func (ls *Lanes) follow(ctx context.Context, l *Lane) (err error) {
 	l.Log.Info("Started lane")
-	err := l.reflector.Run(ctx)
+	err = l.reflector.Run(ctx)
 	switch {
 	case l.surrendered.Load(): // remove logs it
 	case err == nil:
@@ -207,10 +205,11 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) {
 			"err", err, "retryIn", quarantineFor)
 		ls.quarantine(l.Key, quarantineFor)
 	}
+	return err
 }
 
-// remove forgets a lane whose reflector has ended, and ends its clients.
-func (ls *Lanes) remove(l *Lane) {
+// remove forgets a lane whose reflector has ended because of err, and ends its clients.
+func (ls *Lanes) remove(l *Lane, err error) {
 	ls.mu.Lock()
 	if ls.byKey[l.Key] == l {
 		ls.stopLocked(l)
@@ -229,7 +228,11 @@ func (ls *Lanes) remove(l *Lane) {
 		ending.Reason = fanout.Redefined
 	}
 	l.Cache.Close(ending)
-	ls.cfg.Discovery.Forget(l.GVR.GroupVersion())
+	// Any other end says nothing of the resource. While upstream is away, discovery would not find the others of
+	// its version again, and their caches would serve nobody.
+	if errors.Is(err, reflector.ErrNotServed) || l.outdated.Load() {
+		ls.cfg.Discovery.Forget(l.GVR.GroupVersion())
+	}
 }
 
 // A resource in quarantine has no lane, and its requests are passed through.

@@ -64,6 +64,16 @@ func (c *TTLCache[K, V]) get(q K, use bool) (value V, ok bool) {
 	return known.value, true
 }
 
+// Last returns an answer that may have expired. It does not count as a use.
+func (c *TTLCache[K, V]) Last(q K) (value V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.knownLocked(q); known != nil {
+		return known.value, true
+	}
+	return value, false
+}
+
 // over reports whether an answer has expired by the monotonic clock, or by the wall clock. The first does not
 // go on while the machine is suspended, and the second can be set back.
 func (a *answer[K, V]) over(now, wall time.Time) bool {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -54,6 +55,47 @@ func TestSelectsByNewerFields(t *testing.T) {
 	if !s.Selects(t.Context(), pods, json, fields.ParseSelectorOrDie("spec.nodeName=n")) {
 		t.Error("pods are not selected by their node")
 	}
+}
+
+// What kube-apiserver has said holds while it does not answer. It is asked again once in a while, also if it
+// hangs.
+func TestSupportedEncodingsInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		services := kindInfo("", "v1", "Service", true)
+		services.GVR.Resource = "services"
+		sel := fields.ParseSelectorOrDie("spec.type=NodePort")
+		code, fail := 200, error(nil)
+		up := &proxytest.FakeUpstream[auth.Identity]{
+			Answer: func(auth.Identity, string, []byte) (int, string, error) { return code, "", fail },
+		}
+		var accepts []string
+		s := NewSupportedEncodings(typedUpstream{up, &accepts}, proxytest.Guard())
+		defer s.End()
+		want := func(selects bool, asked int, took time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), discoveryTimeout)
+			defer cancel()
+			began := time.Now()
+			got := s.Selects(ctx, services, request.Representation{Encoding: framing.JSON}, sel)
+			if got != selects || up.Count() != asked || time.Since(began) != took {
+				t.Errorf("%t after %s and %d requests, want %t after %s and %d", got, time.Since(began), up.Count(),
+					selects, took, asked)
+			}
+			synctest.Wait()
+		}
+		want(true, 1, 0)
+		time.Sleep(DiscoveryTTL)
+		fail = errors.New("connection refused")
+		want(true, 2, 0)
+		want(true, 2, 0)
+		time.Sleep(discoveryRetry)
+		up.Delay = time.Hour
+		want(true, 3, discoveryTimeout)
+		want(true, 3, 0)
+		time.Sleep(discoveryRetry)
+		up.Delay, fail, code = 0, nil, 400
+		want(false, 4, 0)
+	})
 }
 
 // typedUpstream adds the type of JSON to answers, and notes the Accept header of each request.

@@ -20,7 +20,8 @@ import (
 // Built-in resources have protobuf and custom resources do not. CBOR needs a feature gate, and
 // aggregated servers differ. It also knows whether kube-apiserver selects by fields that not every
 // version has. It asks once for each resource and representation that discovery knows, and for each
-// such field. Its methods may be called from any goroutine.
+// such field. What kube-apiserver has said holds while it does not answer, as in Discovery. Its methods may be
+// called from any goroutine.
 type SupportedEncodings struct {
 	*Answers[resourceEncoding, support]
 	upstream auth.APIServer
@@ -87,12 +88,18 @@ func (s *SupportedEncodings) Choose(ctx context.Context, gvr schema.GroupVersion
 }
 
 func (s *SupportedEncodings) has(ctx context.Context, key resourceEncoding) support {
-	known, _ := s.Get(ctx, key, discoveryTimeout, func(ctx context.Context) (support, time.Duration) {
+	known, ok := s.Get(ctx, key, discoveryTimeout, func(ctx context.Context) (support, time.Duration) {
 		if answer := s.ask(ctx, key); answer != unknownSupport {
 			return answer, DiscoveryTTL
 		}
+		if before, ok := s.known.Last(key); ok {
+			return before, discoveryRetry
+		}
 		return unknownSupport, 0
 	})
+	if !ok {
+		known, _ = s.known.Last(key)
+	}
 	return known
 }
 

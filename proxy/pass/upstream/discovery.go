@@ -94,7 +94,10 @@ func (d *Discovery) Lookup(ctx context.Context, gvr schema.GroupVersionResource)
 	if current || !found && !d.serves(ctx, gvr.GroupVersion()) {
 		return info, found
 	}
-	_ = d.refresh(ctx, gvr.GroupVersion())
+	err := d.refresh(ctx, gvr.GroupVersion())
+	if found && errors.Is(err, context.DeadlineExceeded) { // the next read need not wait as long
+		d.remember(gvr.GroupVersion(), nil, err)
+	}
 	info, found, _ = d.known(gvr)
 	return info, found
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -199,6 +200,31 @@ func TestDiscoveryFailing(t *testing.T) {
 		d.Lookup(t.Context(), foos)
 		if got := strings.Count(log.String(), "\n"); got != 2 {
 			t.Errorf("got %d log lines, want 2:\n%s", got, log)
+		}
+	})
+}
+
+// A kube-apiserver that hangs is waited for once in a while, not by each read of a known resource.
+func TestDiscoveryHanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, up, _ := newTestDiscovery(fakeAPI{"/apis/ex.io/v1": resourceList("foos Foo")})
+		defer d.End()
+		d.Lookup(t.Context(), foos)
+		time.Sleep(DiscoveryTTL)
+		up.Delay = time.Hour
+		for _, wait := range []time.Duration{discoveryTimeout / 2, 0, 0} {
+			ctx, cancel := context.WithTimeout(t.Context(), discoveryTimeout/2)
+			began := time.Now()
+			if _, ok := d.Lookup(ctx, foos); !ok || time.Since(began) != wait {
+				t.Errorf("%t after %s, want the resource after %s", ok, time.Since(began), wait)
+			}
+			cancel()
+		}
+		time.Sleep(discoveryRetry)
+		up.Delay = 0
+		before := up.Count()
+		if _, ok := d.Lookup(t.Context(), foos); !ok || up.Count() != before+1 {
+			t.Errorf("%t after %d requests, want the resource after one", ok, up.Count()-before)
 		}
 	})
 }

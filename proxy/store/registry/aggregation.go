@@ -50,7 +50,7 @@ import (
 //     operator who puts another server in the place of one takes the group away from the cluster's
 //     own controllers. If the APIServices are known, such a replacement counts too.
 //   - If upstream has no APIServices at all (404), there is no aggregation, and nothing is passed
-//     through because of it.
+//     through because of it, also while upstream does not answer later.
 //
 // One gap remains, when another server takes over a version that kube-apiserver has served itself.
 // Until our watch brings the change, clients get what the lane had, and a lane that begins in that
@@ -190,7 +190,7 @@ func (a *Aggregation) read(o *framing.Object) (gv schema.GroupVersion, remote bo
 // unknownLocked notes that the APIServices cannot be followed.
 func (a *Aggregation) unknownLocked(err error, retryIn time.Duration) {
 	was := a.absent
-	if a.absent = errors.Is(err, upstream.ErrNotFound); a.absent {
+	if a.absent = errors.Is(err, upstream.ErrNotFound) || was && a.discovery.Unclear(a.resource); a.absent {
 		a.remote = nil
 		if !was {
 			a.log.Info("Upstream has no APIServices, so no other server answers for it")

@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -116,5 +117,54 @@ func TestAnotherAuthority(t *testing.T) {
 		s.config.Store(before)
 		u.CloseIdleConnections()
 		try("with the certificate from before", false)
+	})
+}
+
+// A file of authorities that no longer has the server's is seen by brief requests too, which client-go
+// does not send, when there are no others.
+func TestAuthorityTakenAway(t *testing.T) {
+	var s serving
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: &s, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.config.Load(), nil }}}
+	go func() { _ = server.ServeTLS(listener, "", "") }()
+	defer server.Close()
+	synctest.Test(t, func(t *testing.T) {
+		first, config := authorityOf(t, "first")
+		second, _ := authorityOf(t, "second")
+		s.config.Store(config)
+		u, err := NewUpstream(&rest.Config{Host: "https://" + listener.Addr().String(), TLSClientConfig: rest.TLSClientConfig{
+			CAFile: first.File, ServerName: "example.com"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func() (proto string) {
+			req, _ := http.NewRequestWithContext(Brief(t.Context()), http.MethodGet, u.URL("/version", "").String(), nil)
+			resp, err := u.Pass(auth.Identity{Kind: auth.KindCertificate, User: &auth.UserInfo{Name: "jane"}}, false, req)
+			if err != nil {
+				return ""
+			}
+			defer resp.Body.Close()
+			body, _ := io.ReadAll(resp.Body)
+			return string(body)
+		}
+		for range 2 {
+			if got := ask(); got != "HTTP/1.1" {
+				t.Fatalf("a brief request got %q", got)
+			}
+			u.CloseIdleConnections() // time stands still in a bubble that reads from the network
+			time.Sleep(5 * time.Minute)
+		}
+		if err := os.WriteFile(first.File, second.PEM(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute) // client-go looks at it so often
+		if got := ask(); got != "" || s.requests.Load() != 2 {
+			t.Errorf("got %q, and %d requests came", got, s.requests.Load())
+		}
+		u.CloseIdleConnections()
 	})
 }

@@ -149,6 +149,7 @@ var errNotDirect = errors.New("the server is reached in another way")
 
 // dial makes a connection to the server of a URL, as the transport below would.
 func (d *direct) dial(ctx context.Context, to *url.URL) (*directConn, error) {
+	d.refresh(to)
 	t := httpTransport(d.below)
 	if t == nil || to.Scheme != "https" || t.TLSClientConfig == nil || t.DialContext == nil || t.Proxy == nil {
 		return nil, errNotDirect
@@ -178,6 +179,17 @@ func (d *direct) dial(ctx context.Context, to *url.URL) (*directConn, error) {
 	c.plain.R = c.tls
 	c.reader, c.writer = bufio.NewReader(&c.plain), bufio.NewWriter(c.tls)
 	return c, nil
+}
+
+// refresh has client-go read the file of authorities again, if it is time. It does so only when it is
+// given a request, and this one ends before anything is sent.
+func (d *direct) refresh(to *url.URL) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	req := &http.Request{Method: http.MethodGet, URL: to, Header: make(http.Header)}
+	if resp, err := d.below.RoundTrip(req.WithContext(ended)); err == nil {
+		_ = resp.Body.Close()
+	}
 }
 
 // httpTransport returns the transport below all wrappers; nil if there is none.

@@ -113,6 +113,9 @@ func TestSidecarIsWithinTheChartsRights(t *testing.T) {
 	if len(sidecar) < 40 {
 		t.Errorf("only %d rights were read", len(sidecar))
 	}
+	if !sidecar["get namespaces."] {
+		t.Error("the sidecar may not get the namespace kube-system, and keeps nothing in --cache-dir")
+	}
 	for right := range sidecar {
 		if !chart[right] {
 			t.Errorf("the sidecar may %s, the chart may not", right)

@@ -31,6 +31,7 @@ func (l *Lane) keepOnDisk(ctx context.Context) {
 	case <-l.Filled():
 	case <-ctx.Done():
 	}
+	said := "" // why it was not kept
 	for ctx.Err() == nil {
 		err := l.writeFile(ctx)
 		l.removeWrong()
@@ -39,9 +40,13 @@ func (l *Lane) keepOnDisk(ctx context.Context) {
 		case errors.Is(err, errNotKept):
 			exchange.Sleep(ctx, diskRetry)
 		case err != nil:
-			l.Log.Warn("The cache is not kept on disk", "err", err, "retryIn", diskRetry)
+			if why := err.Error(); why != said {
+				said = why
+				l.Log.Warn("The cache is not kept on disk", "err", err, "retryIn", diskRetry)
+			}
 			exchange.Sleep(ctx, diskRetry)
 		default:
+			said = ""
 			exchange.Sleep(ctx, diskEvery)
 		}
 	}
@@ -58,7 +63,7 @@ func (l *Lane) removeWrong() {
 }
 
 // errNotKept says that the lane's content is of no use to another start now.
-var errNotKept = errors.New("upstream is away, does not stream lists, or does not say which cluster it is")
+var errNotKept = errors.New("upstream is away, or does not stream lists")
 
 // writeFile writes one file, until another should be begun.
 func (l *Lane) writeFile(ctx context.Context) error {
@@ -66,8 +71,11 @@ func (l *Lane) writeFile(ctx context.Context) error {
 		return errNotKept
 	}
 	identity, err := l.SeedIdentity(ctx)
-	if err != nil {
+	if errors.Is(err, errNoSeed) {
 		return errNotKept
+	}
+	if err != nil {
+		return err
 	}
 	sub, err := l.Cache.Subscribe(fanout.Request{Filter: fanout.Everything, Start: fanout.FromSnapshot, Bookmarks: true,
 		EndBookmark: true, Timeout: 365 * 24 * time.Hour, Beside: true})

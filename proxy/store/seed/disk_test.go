@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -174,6 +175,23 @@ func TestDiskFails(t *testing.T) {
 	if _, err := seed.NewDisk(&seed.Options{CacheDir: file}, nil); err == nil || !strings.Contains(err.Error(), "give a directory") {
 		t.Error(err)
 	}
+}
+
+// A replica that may not read which cluster it serves keeps nothing, and says so once.
+func TestDiskUnidentified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, dir := newTier(t), t.TempDir()
+		x.up.On(proxytest.Identity, 1<<20, func(c *proxytest.Call) { c.Fail(http.StatusForbidden, "Forbidden", "no", 0) })
+		p := x.replica(nil, keeps(dir))
+		p.Watch(bubble.AnyState).Await(1)
+		time.Sleep(5 * time.Minute)
+		if got := p.Log.With("The cache is not kept on disk", "get namespace kube-system", "403"); len(got) != 1 {
+			t.Errorf("it says %s", got)
+		}
+		if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+			t.Errorf("it keeps %v, %v", files, err)
+		}
+	})
 }
 
 func TestDiskKeeps(t *testing.T) {

@@ -173,7 +173,7 @@ func (o *Options) Validate() error {
 		o.Downstream.Check(t, o.SecurePort != 0),
 		o.Auth.Check(t),
 		o.Seed.Check(t, o.Downstream.TLSCertFile),
-		o.Fallback.Check(t, o.SecurePort, len(o.Cached.ResidentResources) > 0),
+		o.Fallback.Check(t, o.SecurePort, listenAddress(o.AdminBindAddress, o.AdminPort), len(o.Cached.ResidentResources) > 0),
 		o.Cached.Check(t, o.SecurePort != 0))
 }
 

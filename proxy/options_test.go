@@ -94,6 +94,10 @@ func TestOptionsValidate(t *testing.T) {
 	f("--resident-resources=v1/secrets --secure-port=0 --insecure-port=1",
 		"without --secure-port: Secrets are served from a cache only to clients whose right")
 	f("--audit-log-mode=often", `--audit-log-mode="often" is unknown: give batch, blocking or blocking-strict`)
+	f("--fallback-for=http://127.0.0.1:8002/readyz", "leads to the fall-back itself")
+	f("--fallback-for=http://127.0.0.1:8002/readyz --admin-bind-address=::", "give another one, or 0 for off")
+	f("--fallback-for=http://127.0.0.1:8002/readyz --admin-port=0", "")
+	f("--fallback-for=http://127.0.0.1:8002/readyz --admin-port=-1", "")
 	f("--audit-log-maxsize=-1", "--audit-log-maxsize=-1 is too small")
 }
 

@@ -253,6 +253,9 @@ func TestOptions(t *testing.T) {
 		{func(o *Options) { o.FallbackAddresses = []string{"a"} }, 8443, "is no IP address"},
 		{func(*Options) {}, -1, ""},
 		{func(*Options) {}, 0, "--fallback-for needs a --secure-port"},
+		{func(o *Options) { o.FallbackFor = "http://127.0.0.1:8003/readyz" }, 8443,
+			"--fallback-for=http://127.0.0.1:8003/readyz leads to the fall-back itself"},
+		{func(o *Options) { o.FallbackFor = "http://127.0.0.2:8003/readyz" }, 8443, ""},
 	} {
 		o := inService
 		table := &option.Table{Titles: []string{"Fallback"}}
@@ -261,7 +264,7 @@ func TestOptions(t *testing.T) {
 		got := ""
 		if err := table.Check(); err != nil {
 			got = err.Error()
-		} else if err := o.Check(table, c.port, false); err != nil {
+		} else if err := o.Check(table, c.port, "127.0.0.1:8003", false); err != nil {
 			got = err.Error()
 		}
 		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") {

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -65,9 +66,9 @@ func address(s string) string {
 	return ""
 }
 
-// Check reports options that do not go together. port is the secure port, and resident says that
-// resources are to be cached from the start.
-func (o *Options) Check(t *option.Table, port int, resident bool) error {
+// Check reports options that do not go together. port is the secure port, admin the address of the admin port,
+// and resident says that resources are to be cached from the start.
+func (o *Options) Check(t *option.Table, port int, admin string, resident bool) error {
 	named := t.Named("fallback-for")
 	switch {
 	case !o.On():
@@ -76,9 +77,23 @@ func (o *Options) Check(t *option.Table, port int, resident bool) error {
 		return fmt.Errorf("%s caches nothing, so %s can't be given with it", named, t.Named("resident-resources"))
 	case port == 0 || port < 0 && o.Local():
 		return fmt.Errorf("%s needs a %s that is known to clients: give its number", named, t.Named("secure-port"))
+	case o.asks(admin):
+		return fmt.Errorf("%s leads to the fall-back itself, which would take the place of the other watchfan's %s: "+
+			"give another one, or 0 for off", t.Given("fallback-for", o.FallbackFor), t.Named("admin-port"))
 	case !o.Local() && (o.FallbackPod == "" || len(o.FallbackAddresses) == 0):
 		return fmt.Errorf("%s is a Service, so it needs %s and %s: give what the pod's downward API says", named,
 			t.Named("fallback-pod"), t.Named("fallback-addresses"))
 	}
 	return nil
+}
+
+// asks reports whether the URL leads to an address that is listened on.
+func (o *Options) asks(address string) bool {
+	u, err := url.Parse(o.FallbackFor)
+	host, port, failed := net.SplitHostPort(address)
+	if err != nil || failed != nil || !o.Local() || cmp.Or(u.Port(), "80") != port {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return ip.IsUnspecified() || ip.Equal(net.ParseIP(u.Hostname()))
 }

@@ -64,6 +64,8 @@ func (f *fakeCluster) add(t *testing.T, namespace, name, phase string, port int)
 			fmt.Fprintf(w, "7 watches of %s\n", name)
 		} else if r.URL.Path == "/debug/lanes" {
 			fmt.Fprint(w, `{"lanes":[{},{}]}`)
+		} else if name == "watchfan-tier" {
+			fmt.Fprint(w, `{"total":7,"watchers":[{"client":"10.9.0.1:1"},{"client":"10.9.0.1:2"},{"client":"10.1.0.5:4000"}]}`)
 		} else if name == "watchfan-many" {
 			fmt.Fprint(w, `{"total":10001,"matching":10001,"watchers":[{"client":"10.1.0.5:4001"}]}`)
 		} else {
@@ -279,6 +281,23 @@ func TestEnrolled(t *testing.T) {
 	}
 }
 
+// The DaemonSet's pods watch at the tier: their watches there are no clients', and none is at kube-apiserver.
+func TestEnrolledOnNodes(t *testing.T) {
+	f := newFakeCluster(t)
+	f.lists = map[string]string{"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1","items":[]}`}
+	f.add(t, "watchfan", "watchfan-node-a", "Running", 9002)
+	f.items[0] = strings.Replace(f.items[0], `"namespace":"watchfan"`, `"namespace":"watchfan","labels":{"app.kubernetes.io/name":"watchfan-node"}`, 1)
+	f.items[0] = strings.Replace(f.items[0], `"phase"`, `"podIPs":[{"ip":"10.9.0.1"}],"phase"`, 1)
+	if stdout, err := f.try(t, "enrolled"); err != nil || strings.Contains(stdout, "kube-apiserver has") {
+		t.Errorf("without the tier: %v\n%s", err, stdout)
+	}
+	f.add(t, "watchfan", "watchfan-tier", "Running", 9002)
+	stdout, err := f.try(t, "enrolled")
+	if want := "\nkube-apiserver has 2 watches of watchfan in place of its clients' 12.\n"; err != nil || !strings.HasSuffix(stdout, want) {
+		t.Errorf("%v\n%s\nwant %s", err, stdout, want)
+	}
+}
+
 // enrol says how workloads with pods from before follow their namespace. kubectl restarts some kinds of apps alone.
 func TestRestart(t *testing.T) {
 	var items []string
@@ -332,7 +351,7 @@ func TestRefused(t *testing.T) {
 	}
 	f.items = slices.Repeat(f.items, mostPods+1)
 	_, err = f.try(t, "top")
-	if err == nil || !strings.Contains(err.Error(), "51 pods of watchfan run in any namespace, more than 50: choose some with --pod, -n or -l") {
+	if err == nil || !strings.Contains(err.Error(), "51 pods of watchfan run in any namespace, more than 50: choose some with --pod, --pod-namespace or --pod-selector") {
 		t.Errorf("got %v", err)
 	}
 	f.items = nil

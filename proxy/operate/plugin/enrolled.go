@@ -56,8 +56,9 @@ func (c *command) newEnrolled() *cobra.Command {
 // use is what the pods of watchfan serve.
 type use struct {
 	served, passed map[string]int // watches by client's IP address
-	clients        int            // watches that are served from caches
+	clients        int            // watches that are served from caches, but those of pods on nodes at the tier
 	upstream       int            // watches that watchfan has at kube-apiserver for them
+	tier           bool           // a pod was asked whose upstream is kube-apiserver
 	partly         bool           // a pod has more watches than it lists
 }
 
@@ -69,15 +70,22 @@ func (c *command) use(ctx context.Context, cfg *rest.Config, client dynamic.Inte
 	}
 	u := &use{served: make(map[string]int), passed: make(map[string]int)}
 	for _, p := range pods {
-		if err := ask(ctx, cfg, p, u.add); err != nil {
+		if err := ask(ctx, cfg, p, func(admin string) error { return u.add(admin, p) }); err != nil {
 			return nil, err
+		}
+	}
+	for _, p := range pods {
+		for _, ip := range p.ips {
+			if p.onNode {
+				u.clients -= u.served[ip]
+			}
 		}
 	}
 	return u, nil
 }
 
 // add adds what one pod serves.
-func (u *use) add(admin string) error {
+func (u *use) add(admin string, p pod) error {
 	var list diagnose.WatcherList
 	if err := diagnose.Ask(admin, diagnose.WatchersPath, url.Values{"limit": {"10000"}}, &list); err != nil {
 		return err
@@ -94,7 +102,9 @@ func (u *use) add(admin string) error {
 	}
 	u.partly = u.partly || list.Matching > len(list.Watchers) || list.Passed.Matching > len(list.Passed.Watchers)
 	u.clients += list.Total
-	u.upstream += len(lanes.Lanes)
+	if !p.onNode {
+		u.upstream, u.tier = u.upstream+len(lanes.Lanes), true
+	}
 	return nil
 }
 
@@ -127,6 +137,9 @@ func writeEnrolled(w io.Writer, workloads []*enrol.Workload, u *use, now time.Ti
 	}
 	if u.partly {
 		fmt.Fprintln(w, "\nA pod of watchfan has more watches than it lists, so WATCHES are too few.")
+	}
+	if !u.tier {
+		return nil
 	}
 	_, err := fmt.Fprintf(w, "\nkube-apiserver has %d watches of watchfan in place of its clients' %d.\n",
 		u.upstream, u.clients)

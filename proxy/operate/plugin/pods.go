@@ -15,6 +15,9 @@ import (
 // everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
 const everyPod = "app.kubernetes.io/name in (watchfan,watchfan-node)"
 
+// nodesName is the name of the DaemonSet's pods, whose upstream is the tier.
+const nodesName = "watchfan-node"
+
 // adminPort is watchfan's own default. The chart and the DaemonSet name the port "admin".
 const adminPort = 8002
 
@@ -24,7 +27,9 @@ const mostPods = 50
 // A pod of watchfan.
 type pod struct {
 	namespace, name string
-	admin           int // port
+	admin           int      // port
+	onNode          bool     // its upstream is the tier
+	ips             []string // its addresses
 }
 
 func (p pod) String() string { return p.namespace + "/" + p.name }
@@ -52,7 +57,7 @@ func findPods(ctx context.Context, client dynamic.Interface, namespace, name, se
 	if err != nil {
 		hint := ""
 		if namespace == "" {
-			hint = "; -n looks in one namespace"
+			hint = "; --pod-namespace looks in one namespace"
 		}
 		return nil, fmt.Errorf("list the pods of watchfan: %.500v%s", err, hint)
 	}
@@ -65,7 +70,11 @@ func findPods(ctx context.Context, client dynamic.Interface, namespace, name, se
 		if item.Status.Phase != corev1.PodRunning || item.DeletionTimestamp != nil {
 			continue
 		}
-		p := pod{item.Namespace, item.Name, adminPort}
+		p := pod{namespace: item.Namespace, name: item.Name, admin: adminPort,
+			onNode: item.Labels["app.kubernetes.io/name"] == nodesName}
+		for _, ip := range item.Status.PodIPs {
+			p.ips = append(p.ips, ip.IP)
+		}
 		if len(validation.IsDNS1123Subdomain(p.name))+len(validation.IsDNS1123Label(p.namespace)) > 0 {
 			return nil, fmt.Errorf("list the pods of watchfan: no pod can have the name %q in a namespace %q", p.name, p.namespace)
 		}
@@ -79,8 +88,8 @@ func findPods(ctx context.Context, client dynamic.Interface, namespace, name, se
 		pods = append(pods, p)
 	}
 	if len(pods) > mostPods {
-		return nil, fmt.Errorf("%d pods of watchfan run in %s, more than %d: choose some with --pod, -n or -l",
-			len(pods), where, mostPods)
+		return nil, fmt.Errorf("%d pods of watchfan run in %s, more than %d: choose some with --pod, --pod-namespace "+
+			"or --pod-selector", len(pods), where, mostPods)
 	}
 	if len(pods) == 0 {
 		return nil, fmt.Errorf("no pod of watchfan runs in %s: %d match %q, and none of them is running", where,

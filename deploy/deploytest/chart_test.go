@@ -105,7 +105,8 @@ func TestObjects(t *testing.T) {
 		keeper+"MutatingAdmissionPolicy MutatingAdmissionPolicyBinding MutatingAdmissionPolicyBinding "+rest)
 	f("{enrol: {enabled: true, policy: false}, fallback: {replicas: 0}}", keeper+rest)
 	f(readFile(t, "testdata/everything.yaml"),
-		"ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding ConfigMap ConfigMap ConfigMap ConfigMap ConfigMap Deployment "+
+		"ClusterRole ClusterRole ClusterRole ClusterRoleBinding ClusterRoleBinding ClusterRoleBinding "+
+			"ConfigMap ConfigMap ConfigMap ConfigMap ConfigMap Deployment "+
 			"HorizontalPodAutoscaler NetworkPolicy NetworkPolicy PodDisruptionBudget PodDisruptionBudget PrometheusRule Role RoleBinding "+
 			"Secret Service Service Service Service ServiceAccount ServiceAccount ServiceMonitor StatefulSet")
 }

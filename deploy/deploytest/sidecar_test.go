@@ -3,6 +3,7 @@ package deploytest
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,6 +126,31 @@ func TestSidecarIsWithinTheChartsRights(t *testing.T) {
 	maps.DeleteFunc(kubelets, func(right string, _ bool) bool { return chart[right] })
 	if got := rights(parse(t, readFile(t, "../sidecar/kubelets.yaml"))); !maps.Equal(got, kubelets) {
 		t.Errorf("kubelets.yaml: %v\nthe chart: %v", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(kubelets)))
+	}
+}
+
+// TestNodesActAsNobody: each node has a token with the ClusterRole that the DaemonSet names, which lists and watches,
+// whomever the tier may act as.
+func TestNodesActAsNobody(t *testing.T) {
+	name := ""
+	for _, o := range parse(t, readFile(t, "../sidecar/daemonset.yaml")) {
+		if o.GetKind() == "ClusterRoleBinding" {
+			name, _, _ = unstructured.NestedString(o.Object, "roleRef", "name")
+		}
+	}
+	for _, values := range []string{"", kubeletValues, strings.Replace(kubeletValues, "nodes:", "unconstrained: true, nodes:", 1)} {
+		all := slices.DeleteFunc(render(t, values), func(o *unstructured.Unstructured) bool {
+			return o.GetKind() != "ClusterRole" || o.GetName() != name
+		})
+		may := rights(all)
+		if !may["list pods."] {
+			t.Errorf("%q: %s may %v", values, name, may)
+		}
+		for right := range may {
+			if verb, _, _ := strings.Cut(right, " "); !slices.Contains([]string{"get", "list", "watch"}, verb) {
+				t.Errorf("%q: a node may %s", values, right)
+			}
+		}
 	}
 }
 

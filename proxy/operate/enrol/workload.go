@@ -73,21 +73,21 @@ type Enroller struct {
 var policies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1",
 	Resource: "mutatingadmissionpolicies"}
 
-// hasPolicy reports whether the cluster has the policy. Who may not look assumes that it has.
-func (e *Enroller) hasPolicy(ctx context.Context) (bool, error) {
-	_, err := e.Client.Resource(policies).Get(ctx, PolicyName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
+// hasPolicy reports whether the cluster has the policy. Who may not look assumes that it has: then seen is false.
+func (e *Enroller) hasPolicy(ctx context.Context) (policy, seen bool, err error) {
+	_, err = e.Client.Resource(policies).Get(ctx, PolicyName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, true, nil
+	case apierrors.IsForbidden(err):
+		return true, false, nil
 	}
-	if apierrors.IsForbidden(err) {
-		err = nil
-	}
-	return err == nil, err
+	return err == nil, true, err
 }
 
 // Enrol enrols t, and returns it as it is then.
 func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
-	policy, err := e.hasPolicy(ctx)
+	policy, seen, err := e.hasPolicy(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 		}
 		o, err := e.label(ctx, t.Name, labels)
 		if err == nil && !e.DryRun {
-			err = e.awaitEnrolment(ctx, t.Name, nil)
+			err = e.awaitEnrolment(ctx, t.Name, nil, seen)
 		}
 		return o, err
 	}
@@ -119,7 +119,7 @@ func (e *Enroller) Enrol(ctx context.Context, t Target) (*unstructured.Unstructu
 	if policy && !e.Template {
 		asks := map[string]any{Label: "true"}
 		if !e.DryRun {
-			if err = e.awaitEnrolment(ctx, t.Namespace, asks); err != nil {
+			if err = e.awaitEnrolment(ctx, t.Namespace, asks, seen); err != nil {
 				return nil, err
 			}
 		}
@@ -213,13 +213,17 @@ func (e *Enroller) bundle(ctx context.Context, namespace string) (addresses []st
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' }), nil
 }
 
-// awaitEnrolment waits until a pod with labels would be enrolled in a namespace: see awaitPolicy.
-func (e *Enroller) awaitEnrolment(ctx context.Context, namespace string, labels map[string]any) error {
-	_, err := e.awaitBundle(ctx, namespace)
-	if err == nil {
-		e.awaitPolicy(ctx, namespace, labels, true)
+// awaitEnrolment waits until a pod with labels would be enrolled in a namespace: see awaitPolicy. If the policy has
+// not been seen and no such pod would be, there is none.
+func (e *Enroller) awaitEnrolment(ctx context.Context, namespace string, labels map[string]any, seen bool) error {
+	if _, err := e.awaitBundle(ctx, namespace); err != nil {
+		return err
 	}
-	return err
+	if e.awaitPolicy(ctx, namespace, labels, true) || seen {
+		return nil
+	}
+	return fmt.Errorf("kube-apiserver enrols no pods in namespace %s, and does not say whether it has the policy %s: "+
+		"enrol workloads one by one with --template", namespace, PolicyName)
 }
 
 // policyPatience is how long kube-apiserver may take to see a label and a bundle.
@@ -227,17 +231,18 @@ const policyPatience = 5 * time.Second
 
 // awaitPolicy waits until a pod with labels would be enrolled in a namespace, or would not. It asks
 // kube-apiserver, which sees a label and a bundle a little later. It does not wait where it may not ask, or
-// where something else forbids such a pod.
-func (e *Enroller) awaitPolicy(ctx context.Context, namespace string, labels map[string]any, want bool) {
+// where something else forbids such a pod. It reports false if kube-apiserver has said otherwise to the end.
+func (e *Enroller) awaitPolicy(ctx context.Context, namespace string, labels map[string]any, want bool) bool {
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"generateName": "watchfan-enrol-", "labels": labels},
-		"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}}}
+		"spec": map[string]any{"automountServiceAccountToken": true, // whatever the account says
+			"containers": []any{map[string]any{"name": "c", "image": "i"}}}}}
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	follows := func(ctx context.Context) (bool, error) {
 		o, err := e.Client.Resource(pods).Namespace(namespace).Create(ctx, pod.DeepCopy(), dry)
 		return err == nil && (o.GetLabels()[EnrolledLabel] == "true") == want, err
 	}
-	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, policyPatience, true, follows)
+	return !wait.Interrupted(wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, policyPatience, true, follows))
 }
 
 func (e *Enroller) podSpec(ctx context.Context, t Target) (*corev1.PodSpec, error) {

@@ -33,9 +33,10 @@ func TestMain(m *testing.M) {
 // SPDY and, like an old kube-apiserver, no WebSocket.
 type fakeCluster struct {
 	*httptest.Server
-	items []string                    // JSON of pods
-	admin map[string]*httptest.Server // by namespace/name:port
-	lists map[string]string           // answers to requests without everyPod, by path
+	items  []string                    // JSON of pods
+	admin  map[string]*httptest.Server // by namespace/name:port
+	lists  map[string]string           // answers to requests without everyPod, by path
+	secret string                      // a path below which nothing may be seen; "" for none
 
 	mu    sync.Mutex
 	asked []string
@@ -90,7 +91,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.lists[r.URL.Path] != "" && r.URL.Query().Get("labelSelector") != everyPod:
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, f.lists[r.URL.Path])
-	case strings.Contains(r.URL.Path, "/forbidden/"):
+	case strings.Contains(r.URL.Path, "/forbidden/"), f.secret != "" && strings.HasPrefix(r.URL.Path, f.secret):
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"pods is forbidden: User \"eve\" cannot list it"}`)
@@ -322,6 +323,33 @@ func TestRestart(t *testing.T) {
 		"These use watchfan once their pods are created again:\n  job/once statefulset/cache\n"
 	if err != nil || out != want {
 		t.Errorf("%v\n%swant %s", err, out, want)
+	}
+}
+
+// Who may not see whether the cluster has the policy is not told that a workload is enrolled where no pod is, and the
+// workload stays as it is.
+func TestUnseenPolicy(t *testing.T) {
+	f := newFakeCluster(t)
+	f.secret = "/apis/admissionregistration.k8s.io/"
+	pods := func(labels string) {
+		f.lists = map[string]string{
+			"/api/v1/namespaces/shop":                           `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"shop","labels":{"watchfan.io/enrol":"pods"}}}`,
+			"/api/v1/namespaces/shop/configmaps/watchfan-enrol": `{"kind":"ConfigMap","apiVersion":"v1","data":{"clusterIPs":"10.0.0.7"}}`,
+			"/api/v1/namespaces/shop/pods":                      `{"kind":"Pod","apiVersion":"v1","metadata":{` + labels + `}}`, // of a dry run
+			"/apis/apps/v1/namespaces/shop/deployments/web":     `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web"}}`,
+		}
+	}
+	pods("")
+	_, err := f.try(t, "enrol", "deployment/web", "-n", "shop")
+	if err == nil || !strings.Contains(err.Error(), "enrols no pods in namespace shop") || !strings.Contains(err.Error(), "--template") {
+		t.Errorf("got %v", err)
+	}
+	if slices.ContainsFunc(f.asked, func(s string) bool { return strings.HasPrefix(s, http.MethodPatch) }) {
+		t.Errorf("asked for %s", f.asked)
+	}
+	pods(`"labels":{"watchfan.io/enrolled":"true"}`)
+	if out, err := f.try(t, "enrol", "deployment/web", "-n", "shop"); err != nil || out != "deployment/web enrolled\n" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

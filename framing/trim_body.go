@@ -34,6 +34,7 @@ func (t *Trim) jsonBody(body []byte) (parts [][]byte, ok bool) {
 	end, some, list := 0, false, false // of the last item; one stays; there may be items
 	for _, name := range members(in) {
 		if string(name) != "items" || in.kind() != '[' {
+			list = list || string(name) == "items" && in.kind() == 'n' // of metadata, without any
 			in.skip()
 			continue
 		}

@@ -782,4 +782,8 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s: an object outside became %q", e, parts)
 		}
 	}
+	none := `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"items":null}` + "\n"
+	if parts, ok := selecting(framing.JSON, new(int)).Body(framing.JSON, []byte(none)); !ok || string(bytes.Join(parts, nil)) != none {
+		t.Errorf("a list of metadata without objects became %q, %t", parts, ok)
+	}
 }

@@ -34,7 +34,7 @@ func (k *KnownTokens) Known(id Identity) bool {
 	if id.Token == "" {
 		return false
 	}
-	_, ok := k.accepted.Get(tokenQuestion(id))
+	_, ok := k.accepted.Get(spellingsQuestion(id))
 	return ok
 }
 
@@ -52,7 +52,7 @@ func (k *KnownTokens) Answered(id Identity, method string, code int) {
 	default:
 		return
 	}
-	k.accepted.Put(tokenQuestion(id), struct{}{}, time.Now(), ttl)
+	k.accepted.Put(spellingsQuestion(id), struct{}{}, time.Now(), ttl)
 }
 
 // tokenQuestion is the hash of id's token. The proxy's own identity has the zero Question.
@@ -61,4 +61,11 @@ func tokenQuestion(id Identity) Question {
 		return Question{}
 	}
 	return sha256.Sum256([]byte(id.Token))
+}
+
+// spellingsQuestion is tokenQuestion, the same for all spellings of the token. What kube-apiserver is asked is
+// remembered of each, because a webhook may take one and not the other.
+func spellingsQuestion(id Identity) Question {
+	id.Token = spelt(id.Token)
+	return tokenQuestion(id)
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,13 @@ func TestKnownTokens(t *testing.T) {
 		}
 		if k.Known(byToken("b")) || !k.Known(byToken("0")) || k.accepted.Len() != maxKnown {
 			t.Errorf("%d tokens are known, and not the last ones", k.accepted.Len())
+		}
+		for i := range maxKnown { // one token, in any number of spellings
+			space := strings.NewReplacer("0", "\t", "1", "\v").Replace(fmt.Sprintf("%b", i))
+			k.Answered(byToken(spellings[0]+space), "GET", 200)
+		}
+		if !k.Known(byToken("2")) || !k.Known(byToken(spellings[0])) || k.accepted.Len() != maxKnown {
+			t.Error("the spellings of a token take the places of others")
 		}
 	})
 }

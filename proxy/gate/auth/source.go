@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
 	"github.com/watchfan/watchfan/proxy/gate/fairness"
@@ -43,29 +44,47 @@ func sourceOf(tokens *KnownTokens, id Identity) account.Source {
 	return account.StrangerAt(id.From)
 }
 
-// spelt returns what is the same in all spellings of a token. Of a JWT kube-apiserver ignores white space, but for
-// the payload's, and the bits behind the last byte of each part (go-jose). A client with one token could otherwise
-// be any number of users. The signature is in it: nobody else has the same who knows the payload alone.
+// spelt returns a token as its issuer spells it. Of a JWT kube-apiserver ignores white space, but for the payload's,
+// and the bits behind the last byte of each part (go-jose). A client with one token could otherwise be any number of
+// users, or take the places of all known tokens.
 func spelt(token string) string {
-	_, rest, _ := strings.Cut(token, ".")
+	header, rest, _ := strings.Cut(token, ".")
 	payload, signature, ok := strings.Cut(rest, ".")
-	if !ok || strings.Contains(signature, ".") {
+	if !ok || strings.Contains(signature, ".") || plain(header) && plain(payload) && plain(signature) {
 		return token
 	}
-	signature = strings.Map(func(c rune) rune {
+	parts := []string{withoutSpace(header), payload, withoutSpace(signature)}
+	for i, part := range parts {
+		b, err := base64.RawURLEncoding.DecodeString(part)
+		if err != nil {
+			return token
+		}
+		parts[i] = base64.RawURLEncoding.EncodeToString(b)
+	}
+	return strings.Join(parts, ".")
+}
+
+var strictly = base64.RawURLEncoding.Strict()
+
+// plain reports whether a part of a JWT is as its issuer spells it. Each read from a cache asks.
+func plain(part string) bool {
+	for i := range len(part) {
+		if part[i] <= ' ' || part[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	var last [2]byte
+	_, err := strictly.Decode(last[:], []byte(part[len(part)-len(part)%4:]))
+	return err == nil
+}
+
+func withoutSpace(s string) string {
+	return strings.Map(func(c rune) rune {
 		if unicode.IsSpace(c) {
 			return -1
 		}
 		return c
-	}, signature)
-	b, err := base64.RawURLEncoding.AppendDecode(make([]byte, 0, len(rest)), []byte(payload))
-	if err == nil {
-		b, err = base64.RawURLEncoding.AppendDecode(b, []byte(signature))
-	}
-	if err != nil || len(b) == 0 {
-		return token
-	}
-	return string(b)
+	}, s)
 }
 
 // ConnectionSource returns the party that pays for a connection with a request of id, before anybody is
@@ -117,7 +136,7 @@ func (a *Authorizer) UserKey(ctx context.Context, id Identity) (key UserKey, ok 
 	}
 	switch w := a.Owners.Of(id); {
 	case !w.awaited(ctx), w.user == nil && !w.nobody:
-		return UserKey{token: tokenQuestion(id)}, true
+		return UserKey{token: spellingsQuestion(id)}, true
 	case w.nobody:
 		return UserKey{}, false
 	default:

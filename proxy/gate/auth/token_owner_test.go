@@ -57,6 +57,11 @@ func TestUserKey(t *testing.T) {
 			}
 			seen[k] = true
 		}
+		for _, spelling := range spellings { // of which the upstream knows none
+			if key(byToken(spelling)) != key(byToken(spellings[0])) {
+				t.Errorf("%q is another user", spelling)
+			}
+		}
 	})
 }
 

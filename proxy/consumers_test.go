@@ -100,8 +100,8 @@ func TestNewProgram(t *testing.T) {
 	}, func(o *proxy.Options) { o.Consumers.NewConsumerReads = 4 })
 }
 
-// kube-apiserver does not suffer because clients are slow to send their bodies, because a disruption budget permits
-// no eviction, or because the audit log takes nothing. It does when it is slow.
+// kube-apiserver does not suffer because clients are slow to send their bodies, or leave, because a disruption budget
+// permits no eviction, or because the audit log takes nothing. It does when it is slow.
 func TestSuffering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		caFile, jane := clientCertificates(t)
@@ -123,12 +123,15 @@ func TestSuffering(t *testing.T) {
 			name     string
 			ask      bubble.Request
 			up, body time.Duration
+			leaves   bool // when the body has been sent
 			suffers  bool
 		}{
-			{"slow bodies", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2}, 0, 2 * time.Second, false},
-			{"evictions", bubble.Request{Method: http.MethodPost, Target: eviction, Length: 2}, 0, 0, false},
-			{"a full audit log", bubble.Request{Method: http.MethodDelete, Target: configMap, TLS: certified}, 0, 0, false},
-			{"slow answers", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2}, 2 * time.Second, 0, true},
+			{"slow bodies", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2}, 0, 2 * time.Second, false, false},
+			{"evictions", bubble.Request{Method: http.MethodPost, Target: eviction, Length: 2}, 0, 0, false, false},
+			{"a full audit log", bubble.Request{Method: http.MethodDelete, Target: configMap, TLS: certified}, 0, 0, false, false},
+			{"clients that leave", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2},
+				800 * time.Millisecond, 900 * time.Millisecond, true, false},
+			{"slow answers", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2}, 2 * time.Second, 0, false, true},
 		} {
 			time.Sleep(time.Minute)
 			slow = c.up
@@ -144,7 +147,13 @@ func TestSuffering(t *testing.T) {
 							body.Close()
 						}()
 					}
-					p.Send(ask).Read()
+					client := p.Begin(ask)
+					if c.leaves {
+						time.Sleep(c.body + time.Millisecond)
+						client.Leave()
+						return
+					}
+					client.Read()
 				}()
 			}
 			time.Sleep(5 * time.Second)

@@ -242,7 +242,11 @@ func (r *Register) Answered(x *exchange.Exchange, id auth.Identity, req *request
 		if !x.Sent.IsZero() {
 			took = now.Sub(x.Sent)
 		}
-		r.health.note(x.Response.Code(), took, now)
+		code := x.Response.Code()
+		if x.GivenUp {
+			code = 0 // which is not kube-apiserver's: only the time may be
+		}
+		r.health.note(code, took, now)
 	}
 	bytes := uint64(max(x.Response.BodyLength(), 0))
 	if x.Response.Stream != nil {

@@ -326,6 +326,7 @@ func (p *Forwarder) unanswered(x *exchange.Exchange, r *passing, body *requestBo
 	if st == nil {
 		st = failed
 	}
+	x.GivenUp = st != nil || left
 	switch {
 	case st != nil:
 		r.audit.Failed(st)

@@ -35,9 +35,11 @@ type Exchange struct {
 	Response Response
 
 	// Passed says that kube-apiserver answers the request, and Sent when it was sent on, if its body was whole then.
-	// A handler sets both.
-	Passed bool
-	Sent   time.Time
+	// GivenUp says that it was then given up: the client has left or holds too much, or its time is over. A handler sets
+	// all.
+	Passed  bool
+	Sent    time.Time
+	GivenUp bool
 	// Slot is held until the response has ended; nil for none.
 	Slot Slot
 	// Until is closed when the response has been written, or when it runs on without the handler;

@@ -45,6 +45,8 @@ const (
 	// something else. It has probeMost in all, as while kube-apiserver starts again.
 	probeTime = time.Second
 	probeMost = 10 * time.Second
+	// versionAgain is the time between two questions for something else.
+	versionAgain = time.Second
 	// mostProbed is how many bytes of a probe's answer are read: the server may ignore the selector.
 	mostProbed = 1 << 20
 	// headWait is how long a streaming list waits for the head of its response before the server is
@@ -201,11 +203,19 @@ func (p *Forwarder) askEnd(ctx context.Context, probe *listProbe) (endless, forA
 	}
 }
 
-// awaitVersion waits until the server of the probe's resource says what the version has.
+// awaitVersion waits until the server of the probe's resource says what the version has. No answer says no more than
+// one that kube-apiserver is busy or ill.
 func (p *Forwarder) awaitVersion(ctx context.Context, probe *listProbe) {
 	to := p.Upstream.URL("/apis/"+probe.gvr.GroupVersion().String(), "")
-	r := &http.Request{Method: http.MethodGet, URL: to, Header: probe.req.Header.Clone()}
-	if resp, err := p.Upstream.DoAs(probe.id, r.WithContext(ctx)); err == nil {
+	for again := true; again; again = exchange.Sleep(ctx, versionAgain) {
+		r := &http.Request{Method: http.MethodGet, URL: to, Header: probe.req.Header.Clone()}
+		resp, err := p.Upstream.DoAs(probe.id, r.WithContext(ctx))
+		if err != nil {
+			continue
+		}
 		_ = resp.Body.Close()
+		if resp.StatusCode < http.StatusInternalServerError && resp.StatusCode != http.StatusTooManyRequests {
+			return
+		}
 	}
 }

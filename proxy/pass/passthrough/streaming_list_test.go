@@ -181,21 +181,35 @@ func TestStreamingListsOwn(t *testing.T) {
 	})
 }
 
-// A kube-apiserver that is slow in all it does, as when it starts again, says nothing of the server behind it. The
-// client waits for it.
+// A kube-apiserver that is slow in all it does, or fails, as when it starts again, says nothing of the server behind
+// it. The client waits for it.
 func TestStreamingListsSlow(t *testing.T) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		slow := time.Now().Add(5 * time.Second)
-		p.Up.On(proxytest.Other, 1<<20, func(c *proxytest.Call) { time.Sleep(time.Until(slow)); c.Serve() })
-		b := &backend{answer: func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(time.Until(slow))
-			streams(thingAdded, endMark)(w, r)
-		}}
-		b.behind(p)
-		if resp := list(p, streamed).Response(); resp.StatusCode != http.StatusOK {
-			t.Errorf("got %d", resp.StatusCode)
-		}
-	})
+	for name, meanwhile := range map[string]func(*proxytest.Call){
+		"slow":   nil,
+		"broken": func(*proxytest.Call) { panic(http.ErrAbortHandler) },
+		"busy":   func(c *proxytest.Call) { c.W.WriteHeader(http.StatusTooManyRequests) },
+		"down":   func(c *proxytest.Call) { c.W.WriteHeader(http.StatusInternalServerError) },
+	} {
+		bubble.Row(t, name, func(t *testing.T, p *bubble.Proxy) {
+			slow := time.Now().Add(5 * time.Second)
+			p.Up.On(proxytest.Other, 1<<20, func(c *proxytest.Call) {
+				if meanwhile != nil && time.Now().Before(slow) {
+					meanwhile(c)
+					return
+				}
+				time.Sleep(time.Until(slow))
+				c.Serve()
+			})
+			b := &backend{answer: func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(time.Until(slow))
+				streams(thingAdded, endMark)(w, r)
+			}}
+			b.behind(p)
+			if resp := list(p, streamed).Response(); resp.StatusCode != http.StatusOK {
+				t.Errorf("got %d", resp.StatusCode)
+			}
+		})
+	}
 }
 
 // The question is asked once for all clients of a resource, in the name of one of them and within its

@@ -317,7 +317,6 @@ func TestReloadViewsOfTwo(t *testing.T) {
 		p.CMs.Put("ns", "b", "1")
 		passed.Want("ADDED ns/b 102")
 		passed.WantEnd()
-		synctest.Wait()
 		for range 2 {
 			if resp, body := p.Get(fmt.Sprintf(bubble.Since, 102)); resp.StatusCode != http.StatusGone {
 				t.Errorf("%s %s", resp.Status, body)

@@ -56,6 +56,14 @@ func newLastingBody(resp *http.Response, watch *Watch, m *Metrics, streams conte
 }
 
 func (b *lastingBody) Read(p []byte) (int, error) {
+	n, err := b.read(p)
+	if followed, ok := b.ReadCloser.(*followedBody); ok && err != nil {
+		followed.over()
+	}
+	return n, err
+}
+
+func (b *lastingBody) read(p []byte) (int, error) {
 	b.mu.Lock()
 	ended := b.endedLocked()
 	b.mu.Unlock()
@@ -130,11 +138,13 @@ func (b *lastingBody) end(cancel func()) {
 	}
 }
 
-// followedBody is the body of a response that something follows beside the client.
+// followedBody is the body of a response that something follows beside the client. It ends before the client is told
+// of the end, and comes back.
 type followedBody struct {
 	io.ReadCloser
 	follower exchange.Follower
 	whole    bool
+	ended    bool
 }
 
 func (b *followedBody) Read(p []byte) (int, error) {
@@ -142,11 +152,22 @@ func (b *followedBody) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.follower.Write(p[:n])
 	}
-	b.whole = b.whole || err == io.EOF
+	if err != nil {
+		b.whole = err == io.EOF
+		b.over()
+	}
 	return n, err
 }
 
+// over ends what follows. Nothing is read behind it.
+func (b *followedBody) over() {
+	if !b.ended {
+		b.ended = true
+		b.follower.End(b.whole)
+	}
+}
+
 func (b *followedBody) Close() error {
-	defer b.follower.End(b.whole)
+	defer b.over()
 	return b.ReadCloser.Close()
 }

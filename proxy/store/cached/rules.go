@@ -58,7 +58,7 @@ const justChanged = "the view of this client has just changed"
 // mayList reports whether r may be sent a list, or initial events, as of rv or later: its client's view is still
 // the same. A sibling replica has none.
 func (c *Reads) mayList(x *exchange.Exchange, r *read, rv uint64) bool {
-	return r.Seed != "" || !c.Observer.Changed() || c.Observer.List(clientOf(x, r), r.View, r.scopeText(), rv)
+	return r.Seed != "" || !c.Observer.Changed() || c.Observer.List(clientOf(x, r), r.View, r.scopeText(), rv, r.arrived)
 }
 
 const beforeChange = "The provided resource version is from before this client's view changed: list again."

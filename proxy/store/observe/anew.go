@@ -41,7 +41,7 @@ func (f *following) note(h http.Header) {
 			rv, err = begins(encoding, from)
 		}
 		if err == nil {
-			o.List(f.client, f.read.View, f.read.Scope, rv)
+			o.List(f.client, f.read.View, f.read.Scope, rv, f.arrived)
 		}
 	})
 }

@@ -365,7 +365,7 @@ func (f *following) End(whole bool) {
 		defer f.observer.mu.Unlock()
 		delete(f.observer.moved, f)
 		if f.late { // one that no name tells apart from it may have listed meanwhile
-			f.observer.listed.Put(f.observer.who(f.client, f.read.Scope), list{}, time.Now(), 0)
+			f.observer.listed.Put(f.observer.who(f.client, f.read.Scope), list{none: true}, time.Now(), forever)
 		}
 	}
 }

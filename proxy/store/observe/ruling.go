@@ -66,11 +66,13 @@ type ruling struct {
 	serial    int     // how many terms were in force before
 }
 
-// list is the first of a client: as of a resourceVersion or later, in a view, under the ruling of a serial.
+// list is the first of a client: as of a resourceVersion or later, in a view, under the ruling of a serial. none says
+// that the client has been told more in another form since any that it had asked for.
 type list struct {
 	rv     uint64
 	view   *view.View
 	serial int
+	none   bool
 }
 
 // mostListed bounds the lists and the clients that were told late. Beyond it, clients have to list more often, or
@@ -145,7 +147,7 @@ func (o *Observer) mayKnowOther(g *ruling, c Client, now *view.View, rv uint64) 
 // list returns the list of a client, if it counts for view v, in which the client reads now.
 func (o *Observer) list(g *ruling, c Client, v *view.View, scope string) (l list, ok bool) {
 	l, ok = o.listed.Get(o.who(c, scope))
-	return l, ok && g.counts(l, c, v)
+	return l, ok && !l.none && g.counts(l, c, v)
 }
 
 // Outdated reports whether what a client, which reads in view v, knows as of rv may be of another form than it
@@ -159,15 +161,16 @@ func (o *Observer) Outdated(c Client, v *view.View, scope string, rv uint64) boo
 	return o.mayKnowOther(g, c, v, rv) && !(ok && first.rv <= rv)
 }
 
-// List notes that a client is sent a list as of rv or later in view v. It reports whether that is its view still.
-func (o *Observer) List(c Client, v *view.View, scope string, rv uint64) bool {
+// List notes that a client is sent a list as of rv or later in view v, for which it asked at a time. It reports whether
+// that is its view still.
+func (o *Observer) List(c Client, v *view.View, scope string, rv uint64, asked time.Time) bool {
 	g := o.ruling.Load()
 	if g.view(c) != v {
 		return false
 	}
 	first, ok := o.list(g, c, v, scope)
 	if known := ok && first.rv <= rv; !known && o.mayKnowOther(g, c, v, rv) {
-		o.listed.Put(o.who(c, scope), list{rv, v, g.serial}, time.Now(), forever)
+		o.listed.Put(o.who(c, scope), list{rv: rv, view: v, serial: g.serial}, asked, forever)
 	}
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 	"k8s.io/apimachinery/pkg/labels"
@@ -29,14 +30,15 @@ func TestOutdatedByOthers(t *testing.T) {
 		}
 		o.SetNamespaces(all, progress)
 	}
-	list := func() { o.List(c, o.View(c), "scope", 7) }
+	list := func() { o.List(c, o.View(c), "scope", 7, time.Now()) }
 	want := func(when string, outdated bool) {
 		t.Helper()
 		if got := o.Outdated(c, o.View(c), "scope", 8); got != outdated {
 			t.Errorf("%s: outdated %t, want %t", when, got, outdated)
 		}
 	}
-	o.Follow(c, observe.Serve, observe.Read{Watch: true, Scope: "scope"}).Began(nil)
+	passed := o.Follow(c, observe.Serve, observe.Read{Watch: true, Scope: "scope"})
+	passed.Began(nil)
 	label(view.Lean, 0)
 	want("in a view", true)
 	list()
@@ -52,6 +54,15 @@ func TestOutdatedByOthers(t *testing.T) {
 	label("", 0)
 	label(view.Lean, 0)
 	want("back in the view", true)
+	list()
+	want("listed in it", false)
+	asked := time.Now().Add(-1)
+	passed.End(true)
+	want("told more than another has listed", true)
+	o.List(c, o.View(c), "scope", 7, asked)
+	want("another has listed meanwhile", true)
+	list()
+	want("listed since", false)
 }
 
 // A client that resumes from what it was told in another view has to list, however often rules, labels and views
@@ -111,7 +122,7 @@ func TestOutdated(t *testing.T) {
 				}
 				if c.rv == 0 || outdated {
 					lists++
-					if !o.List(c.Client, now, "scope", rv) || o.Outdated(c.Client, now, "scope", rv) {
+					if !o.List(c.Client, now, "scope", rv, time.Now()) || o.Outdated(c.Client, now, "scope", rv) {
 						t.Fatalf("seed %d: %+v has to list again", seed, c)
 					}
 				} else {

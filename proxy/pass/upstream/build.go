@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/wire/exchange"
@@ -19,6 +17,8 @@ import (
 type Build struct {
 	version string // the whole answer of /version
 	schema  string // the URL of the group version's OpenAPI schema, which has its hash
+	// definition is that of a custom resource; see [Definition.storage]. A lane has one only.
+	definition string
 }
 
 // Differs reports whether another build may have written other bytes.
@@ -29,11 +29,17 @@ func (b Build) Differs(from Build) bool {
 
 // Or returns the build with what is known of other where b does not tell.
 func (b Build) Or(other Build) Build {
-	return Build{version: cmp.Or(b.version, other.version), schema: cmp.Or(b.schema, other.schema)}
+	return Build{cmp.Or(b.version, other.version), cmp.Or(b.schema, other.schema), cmp.Or(b.definition, other.definition)}
 }
 
 // String returns all that is known of the build. Equal builds have equal strings.
-func (b Build) String() string { return b.version + "\n" + b.schema }
+func (b Build) String() string {
+	known := b.version + "\n" + b.schema
+	if b.definition != "" {
+		known += "\n" + b.definition
+	}
+	return known
+}
 
 // Builds asks kube-apiserver for its build, once for all lanes that ask at the same time.
 type Builds struct {
@@ -58,9 +64,9 @@ const (
 	buildAskTimeout = 10 * time.Second
 )
 
-// Of returns the build that answers for a group version now. Its fields are empty if kube-apiserver
-// does not answer in time.
-func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
+// Of returns the build that answers for a resource now. What kube-apiserver does not tell in time is empty.
+func (b *Builds) Of(ctx context.Context, info ResourceInfo) Build {
+	gv := info.GVR.GroupVersion()
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
 	answer, _ := b.calls.Do(ctx, struct{}{}, buildAskTimeout, b.ask)
@@ -68,7 +74,7 @@ func (b *Builds) Of(ctx context.Context, gv schema.GroupVersion) Build {
 	if gv.Group == "" {
 		path = "api/" + gv.Version
 	}
-	return Build{answer.version, answer.schemas[path]}
+	return Build{answer.version, answer.schemas[path], info.Definition.storage()}
 }
 
 // End ends the requests under way and waits for them.

@@ -20,13 +20,16 @@ func TestBuilds(t *testing.T) {
 		}
 		return http.StatusForbidden, "{}", nil
 	}
+	ofVersion := func(group string) ResourceInfo {
+		return ResourceInfo{GVR: schema.GroupVersionResource{Group: group, Version: "v1"}}
+	}
 	b := NewBuilds(&proxytest.FakeUpstream[auth.Identity]{Answer: answer}, proxytest.Guard())
 	ask := func(version, apps, core string) (ofApps, ofCore Build) {
 		answers["/version"] = version
 		answers["/openapi/v3"] = `{"paths":{"api/v1":{"serverRelativeURL":"` +
 			core + `"},"apis/apps/v1":{"serverRelativeURL":"` + apps + `"}}}`
-		return b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"}),
-			b.Of(t.Context(), schema.GroupVersion{Version: "v1"})
+		return b.Of(t.Context(), ofVersion("apps")),
+			b.Of(t.Context(), ofVersion(""))
 	}
 	apps, core := ask("1", "a", "c")
 	f := func(version, ofApps, ofCore string, appsDiffer, coreDiffers bool) {
@@ -41,7 +44,7 @@ func TestBuilds(t *testing.T) {
 	f("1", "b", "c", true, false)
 	f("1", "a", "d", false, true)
 	clear(answers)
-	a := b.Of(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"})
+	a := b.Of(t.Context(), ofVersion("apps"))
 	if a != (Build{}) || a.Differs(apps) || apps.Differs(a) {
 		t.Errorf("nothing is told: %v", a)
 	}

@@ -52,6 +52,15 @@ func (d *Definition) Equal(e *Definition) bool {
 	return d.uid == e.uid && d.Generation == e.Generation && d.acceptedNames == e.acceptedNames && d.Gone == e.Gone
 }
 
+// storage identifies the storage that kube-apiserver has of the resource: it is the same for equal definitions. It is
+// "" for no definition; d may be nil.
+func (d *Definition) storage() string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %d %s", d.uid, d.Generation, d.acceptedNames)
+}
+
 // ParseDefinition reads a CustomResourceDefinition (apiextensions.k8s.io/v1).
 func ParseDefinition(raw []byte) (*Definition, error) {
 	var crd struct {

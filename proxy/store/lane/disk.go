@@ -52,8 +52,11 @@ func (l *Lane) keepOnDisk(ctx context.Context) {
 	}
 }
 
-// knownWrong reports whether the cache is known to differ from upstream.
-func (l *Lane) knownWrong() bool { return l.mistrusted.Load() || l.reflector.Status().KnownWrong }
+// knownWrong reports whether the cache is known to differ from upstream, or to be of an earlier definition or perhaps
+// of another server.
+func (l *Lane) knownWrong() bool {
+	return l.mistrusted.Load() || l.outdated.Load() || l.reflector.Status().KnownWrong
+}
 
 // removeWrong removes the lane's file if another start would begin with a state that is known to be wrong.
 func (l *Lane) removeWrong() {

@@ -54,7 +54,7 @@ func (r *Reflector) reencoded(ctx context.Context) bool {
 		return false // the watch will show the reason, or the next comparison
 	}
 	r.compared = time.Now()
-	now := r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
+	now := r.source.builds.Of(ctx, r.Collection.info)
 	if different = different || now.Differs(r.build); different {
 		r.refilled = time.Now()
 		r.Log.Info("Listing again, upstream is another version or writes objects differently")

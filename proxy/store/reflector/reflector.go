@@ -227,7 +227,7 @@ func (r *Reflector) follow(ctx context.Context) error {
 	}
 	defer listed()
 	r.began = time.Now()
-	build := r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
+	build := r.source.builds.Of(ctx, r.Collection.info)
 	if r.filled && build.Differs(r.build) {
 		r.Collection.learnWarnings(ctx) // another version may have deprecated the resource
 	}

@@ -40,7 +40,7 @@ func (r *Reflector) followSeed(ctx context.Context) (followed bool, err error) {
 		return false, nil
 	}
 	r.began, r.diskRead = time.Now(), true
-	r.build = r.source.builds.Of(ctx, r.Collection.info.GVR.GroupVersion())
+	r.build = r.source.builds.Of(ctx, r.Collection.info)
 	if kept {
 		if followed, err := r.followFrom(ctx, r.readDisk); followed {
 			return true, err

@@ -12,6 +12,7 @@ import (
 	"github.com/watchfan/watchfan/proxy/store/lane"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
+	"github.com/watchfan/watchfan/proxy/wire/downstream"
 )
 
 // custom is a proxy before a kube-apiserver that has a definition of foos.
@@ -152,6 +153,37 @@ func TestChange(t *testing.T) {
 		p.Passed(2)
 		back := p.Watch("%s?watch=1&resourceVersion=%d", foos, rv)
 		back.Want("ERROR 410")
+	})
+}
+
+// What --cache-dir has of an earlier definition does not fill the lane of the next, although upstream's old storage
+// has sent events until after the new one began.
+func TestChangeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cert, key, err := downstream.SelfSigned(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := start(t, func(o *proxy.Options) {
+			o.Downstream.TLSCertFile, o.Downstream.TLSPrivateKeyFile, o.Seed.CacheDir = cert, key, t.TempDir()
+		})
+		w := p.Watch(watch)
+		w.Await(2)
+		time.Sleep(4 * time.Minute) // its storage is beyond doubt
+		old := p.foos.Reflector()
+		p.define(".data.w")
+		p.foos.Reform("ns", "a", "redder")
+		p.AwaitLog("definition changed", "foos.ex.io", "generation=2")
+		old.Send(proxytest.Foos.Event("MODIFIED", "ns", "b", p.Up.Bump(1)))
+		time.Sleep(time.Second)
+		old.End()
+		w.WantEnd()
+		if events := p.Watch(watch).Await(2); !strings.Contains(events[0].Raw, "redder") {
+			t.Errorf("the next watch brought %s", events[0].Raw)
+		}
+		if body, passed := p.list("resourceVersion=0"); passed || !strings.Contains(body, "redder") {
+			t.Errorf("a list afterwards: passed through: %t, got %s", passed, body)
+		}
 	})
 }
 

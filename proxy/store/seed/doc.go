@@ -45,10 +45,10 @@
 // cannot choose its replica.
 //
 // These are not believed, but checked with kube-apiserver: that it is the same cluster, the same
-// build of kube-apiserver, that the resourceVersion is not in the future, and that the history
-// since then is still there. A seed does not count as the state at any time. A read that must be
-// current is proved at kube-apiserver, as always; a proof that compares objects also finds a seed
-// that is wrong.
+// build of kube-apiserver, the same definition of a custom resource, that the resourceVersion is not in
+// the future, and that the history since then is still there. A seed does not count as the state at any
+// time. A read that must be current is proved at kube-apiserver, as always; a proof that compares objects
+// also finds a seed that is wrong.
 //
 // A file is believed no more than a sibling, and checked in the same way. It is removed when the lane is
 // known to be wrong, or etcd to have been restored. It is sealed with a key from the private key by which

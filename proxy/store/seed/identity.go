@@ -34,8 +34,8 @@ func differs(ours, theirs string) *Failure {
 
 // Identity returns what two replicas must have in common for a seed of objects that a build of
 // kube-apiserver wrote: "1 CLUSTER BUILD", where the last two are hashes. It is the value of
-// [request.SeedHeader]. The cluster is identified by the uid of its namespace kube-system. It may be
-// called from any goroutine.
+// [request.SeedHeader]. The cluster is identified by the uid of its namespace kube-system, and the build
+// of what wrote a custom resource has its definition. It may be called from any goroutine.
 func (s *Siblings) Identity(ctx context.Context, build upstream.Build) (string, error) {
 	answer, ok := s.uids.Get(ctx, struct{}{}, uidTimeout, s.askUID)
 	if !ok {

@@ -179,6 +179,28 @@ func TestViewsNamespaces(t *testing.T) {
 	})
 }
 
+// While namespaces can't be followed, nothing is read in a view that selects them by their labels, and the client is
+// told so.
+func TestViewsNamespacesUnknown(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.Up.OnClients(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"ns"}}`)
+		})
+		for path, want := range map[string]int{
+			"/api/v1/namespaces/ns/configmaps/a":                   http.StatusServiceUnavailable,
+			"/api/v1/namespaces/ns/configmaps/a?resourceVersion=0": http.StatusServiceUnavailable,
+			bubble.CMs:   http.StatusTooManyRequests,
+			bubble.Fresh: http.StatusTooManyRequests,
+		} {
+			if resp, body := p.Get(undonePath + path); resp.StatusCode != want || !strings.Contains(body, `"kind":"Status"`) {
+				t.Errorf("%s: %s %s", path, resp.Status, body)
+			}
+		}
+	}, withViews(undone("team=a")), bubble.NoneAlone)
+}
+
 // After etcd was restored, a client of a view that selects namespaces lists and watches as any other. What was told
 // before of namespaces is of resourceVersions that are yet to come.
 func TestViewsNamespacesRestored(t *testing.T) {

@@ -46,8 +46,11 @@ func (c *Reads) relies(r *read, why request.Reason) bool {
 	if why == request.Resource {
 		return c.Discovery.Unclear(r.GVR)
 	}
-	if r.lane == nil || r.lane.Collection.Uncached() {
+	switch {
+	case r.lane == nil:
 		return r.selects() && why == request.Freshness // of the namespaces that its view selects
+	case r.lane.Collection.Uncached(): // no later try would find it proved
+		return false
 	}
 	switch why {
 	case request.LaneFilling:

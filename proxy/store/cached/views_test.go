@@ -123,6 +123,35 @@ func TestViewsPassedThrough(t *testing.T) {
 	}, withViews(undone("")), func(o *proxy.Options) { o.Cached.Exclude = []string{"configmaps"} })
 }
 
+// No proof says that a cache of events is current, so kube-apiserver answers a read that asks for that. Small lists are
+// selected as any that no cache answers, and an informer whose watch is refused lists any state.
+func TestViewsOfEvents(t *testing.T) {
+	events := proxytest.Resource{Version: "v1", Name: "events", Kind: "Event"}
+	v := view.Config{Name: "undone", Resources: []view.Part{{Resource: "events", Where: "data.v notin (done)"}}}
+	synctest.Test(t, func(t *testing.T) {
+		up := proxytest.NewBubbleServer(t)
+		c := up.Add(events)
+		c.Put("ns", "a", "1")
+		c.Put("ns", "b", "done")
+		p := bubble.Start(t, up, withViews(v))
+		for _, query := range []string{"?resourceVersion=0", "", "?limit=500"} {
+			resp, body := p.Get(undonePath + events.Path() + query)
+			if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"name":"a"`) || strings.Contains(body, `"name":"b"`) {
+				t.Errorf("%s: %s %s", query, resp.Status, body)
+			}
+		}
+		resp, body := p.Get(undonePath + events.Path() + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+		if resp.StatusCode != http.StatusServiceUnavailable || strings.Contains(body, "ADDED") {
+			t.Errorf("a watch: %s %s", resp.Status, body)
+		}
+		w := p.Watch(undonePath+"%s?watch=1&resourceVersion=102", events.Path())
+		c.Put("ns", "c", "done")
+		c.Put("ns", "c", "1")
+		w.Want("ADDED ns/c 104")
+		p.Passed(3)
+	})
+}
+
 // A resource that there is not has no form in a view, which would be remembered: kube-apiserver says that there is
 // none.
 func TestViewsOfNoResource(t *testing.T) {

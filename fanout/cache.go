@@ -66,6 +66,7 @@ type Cache struct {
 	limits     Limits
 	flusher    *Flusher
 	eventsOnly bool // see NewEventsOnly
+	apart      bool // see SetApart
 	lends      bool // owned by the writer: it is in ApplyLast
 
 	// progress is the resourceVersion up to which every change has been applied and appended to the

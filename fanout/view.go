@@ -127,11 +127,24 @@ func (c *Cache) Namespaces(selector labels.Selector) *Namespaces {
 	n := c.spaces.bySelector[key]
 	if n == nil {
 		n = &Namespaces{selector: selector}
-		n.selected.Store(&selected{has: n.choose(c.spaces.known.ByName, nil), since: c.spaces.known.Since})
+		n.selected.Store(&selected{has: n.choose(c.spaces.known.ByName, nil), since: c.sinceLocked()})
 		c.spaces.bySelector[key] = n
 	}
 	n.asked = MonotonicNow()
 	return n
+}
+
+// SetApart says that the cache's resourceVersions may be of another etcd than those of namespaces, as
+// kube-apiserver's --etcd-servers-overrides says of events in many clusters. It is called before the cache is used.
+func (c *Cache) SetApart() { c.apart = true }
+
+// sinceLocked returns NamespaceLabels.Since in resourceVersions of the cache: what it has shown, if those say nothing
+// of namespaces.
+func (c *Cache) sinceLocked() uint64 {
+	if c.apart {
+		return c.shownLocked()
+	}
+	return c.spaces.known.Since
 }
 
 // SelectsNamespaces reports whether a subscription's view selects namespaces by their labels.
@@ -177,11 +190,11 @@ func (c *Cache) SetNamespaces(known *NamespaceLabels, ending Ending) {
 func (c *Cache) moveLocked(n *Namespaces, inhabited func() map[string]bool) (moved bool) {
 	before := n.selected.Load()
 	now := &selected{has: n.choose(c.spaces.known.ByName, before.has), since: before.since, version: before.version}
-	if back := c.spaces.known.Restored; back > 0 { // perhaps before the cache began, which has not gone back then
+	if back := c.spaces.known.Restored; back > 0 && !c.apart { // perhaps before the cache began, which has not gone back then
 		now.since = min(now.since, max(back, c.shownLocked()+1))
 	}
 	if c.spaces.known.Gap {
-		now.since = max(now.since, c.spaces.known.Since)
+		now.since = max(now.since, c.sinceLocked())
 	}
 	for name, in := range now.has {
 		was, there := before.has[name]
@@ -189,12 +202,12 @@ func (c *Cache) moveLocked(n *Namespaces, inhabited func() map[string]bool) (mov
 			continue
 		}
 		if there { // a client that comes from before may hold objects, or lack them
-			now.since = max(now.since, c.spaces.known.Since)
+			now.since = max(now.since, c.sinceLocked())
 		}
 		if inhabited()[name] {
 			// What clients have been shown up to now had other objects. They may list and watch from the same
 			// resourceVersion in vain until there is a later one, which a proof soon is.
-			now.since, moved = max(now.since, c.spaces.known.Since, c.shownLocked()+1), true
+			now.since, moved = max(now.since, c.sinceLocked(), c.shownLocked()+1), true
 		}
 	}
 	if !maps.Equal(before.has, now.has) {

@@ -476,6 +476,29 @@ func TestNamespacesRestored(t *testing.T) {
 	}
 }
 
+// Events may be in an etcd of their own. Their resourceVersions are not compared with those of namespaces, however
+// different they are: a client resumes from what it was shown, until a namespace has other labels.
+func TestNamespacesApart(t *testing.T) {
+	team, _ := labels.Parse("team=a")
+	for _, ofNamespaces := range []uint64{1, 1 << 40} {
+		w := newWorld(t, roomy)
+		w.cache.SetApart()
+		tell := func(team string, since uint64) {
+			w.cache.SetNamespaces(&fanout.NamespaceLabels{ByName: map[string]labels.Set{"a": {"team": team}}, Since: since}, ended)
+		}
+		tell("a", ofNamespaces)
+		at := w.put(named("x"))
+		f := everything(t).filter(t).In(nil, w.cache.Namespaces(team))
+		if f.Outdated(at) {
+			t.Errorf("%d: a client does not resume", ofNamespaces)
+		}
+		tell("b", ofNamespaces+1)
+		if next := w.put(named("x")); !f.Outdated(at) || f.Outdated(next) {
+			t.Errorf("%d: after a change, it resumes from before, or not from behind", ofNamespaces)
+		}
+	}
+}
+
 // A view changes with the labels of a namespace if the cache has an object of it, or a change of one, however many
 // others get the same labels.
 func TestNamespacesInhabited(t *testing.T) {

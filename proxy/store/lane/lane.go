@@ -75,6 +75,9 @@ func NewLane(ls *Lanes, key Key, info upstream.ResourceInfo) *Lane {
 	ls.lastLane++
 	l.order = ls.lastLane
 	l.Cache.IndexWith(ls.indexer)
+	if l.Collection.Uncached() { // the only resource that is known to have an etcd of its own in many clusters
+		l.Cache.SetApart()
+	}
 	l.Log = ls.cfg.Guard.Log.With("resource", l.Resource(), "encoding", l.Representation.String())
 	if l.selects() {
 		l.Log = l.Log.With("selection", l.order)

@@ -70,10 +70,10 @@
 // kube-apiserver's version. Most kube-apiservers ignore the parameter and send everything.
 // kube-apiserver is asked once in a while whether it does; see upstream.Sharding. If it serves
 // shardSelector, nothing here differs from other selectors. Otherwise the client must not be sent the
-// objects of all other shards without being told: it gets 500, 410 or 429 (shards.go).
+// objects of all other shards without being told: it gets 500, 503, 410 or 429 (shards.go).
 //
 // A read that no lane may answer passes through, as without the proxy: an uncacheable resource
-// or representation, a Table, indented JSON, or no memory for a lane. So does a read while a
-// review fails, or while it is not known who answers for a group. Then the answer is everything. Of a
+// or representation, a Table, indented JSON, a current list of events, or no memory for a lane. So does
+// a read while a review fails, or while it is not known who answers for a group. Then the answer is everything. Of a
 // list the client knows it by the missing shardInfo, and of a watch it does not.
 package cached

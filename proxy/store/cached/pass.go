@@ -258,8 +258,7 @@ const vainWait = time.Second
 func (r *read) inVain(why request.Reason) bool {
 	switch why {
 	case request.Freshness:
-		uncached := r.lane != nil && r.lane.Collection.Uncached() // without a lane it is about namespaces
-		return !r.few && !uncached && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
+		return !r.few && !r.neverProved(why) && (r.ResourceVersion == "" || time.Since(r.arrived) >= vainWait)
 	case request.Form:
 		return r.listsTables() && time.Since(r.arrived) >= vainWait // for a list that others share
 	case request.NotAllowed, request.Aggregated, request.Resource, request.Definition, request.NoLane, request.LaneBound,

@@ -49,8 +49,8 @@ func (c *Reads) relies(r *read, why request.Reason) bool {
 	switch {
 	case r.lane == nil:
 		return r.selects() && why == request.Freshness // of the namespaces that its view selects
-	case r.lane.Collection.Uncached(): // no later try would find it proved
-		return false
+	case r.neverProved(why): // a list of everything is seen to be one, or is small enough to be selected
+		return r.Verb == "watch"
 	}
 	switch why {
 	case request.LaneFilling:
@@ -63,11 +63,17 @@ func (c *Reads) relies(r *read, why request.Reason) bool {
 	return false
 }
 
+// neverProved reports whether there is no answer because nothing proves that this lane is current, now or later.
+func (r *read) neverProved(why request.Reason) bool {
+	return why == request.Freshness && r.lane != nil && r.lane.Collection.Uncached()
+}
+
 // withhold answers a read that withholds reports. Each answer makes a client list again, or try again:
 //
 //	a watch from a resourceVersion, or a list as of one, whose history is not known    410
 //	the lane is being filled or ends, a proof has failed, or filters cost too much     429
 //	discovery has not said whether there is such a resource                            429
+//	a watch that begins with the current state, which will never be known              503
 func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) request.Outcome {
 	if r.selects() {
 		c.Metrics.withheldView.Inc()
@@ -86,6 +92,9 @@ func (c *Reads) withhold(x *exchange.Exchange, r *read, why request.Reason) requ
 	if r.selects() {
 		by = "for the view " + r.View.Name()
 	}
-	return request.Refuse(apistatus.TooManyRequests("this proxy can't select " + request.ResourceText(r.GVR) +
-		" " + by + " yet, and kube-apiserver can't at all"))
+	what := "this proxy can't select " + request.ResourceText(r.GVR) + " " + by
+	if r.neverProved(why) { // client-go would repeat what gets 429, and lists after 503
+		return request.Refuse(apistatus.ServiceUnavailable(what + " as of now, and kube-apiserver can't at all: list any state"))
+	}
+	return request.Refuse(apistatus.TooManyRequests(what + " yet, and kube-apiserver can't at all"))
 }

@@ -197,6 +197,31 @@ func TestShardWithheld(t *testing.T) {
 		p.Get(sharded("/api/v1/unknown?resourceVersion=0", halves[0]))
 		p.Passed(1)
 	})
+	// Nothing proves that a cache of events is current, and no history is fetched of them.
+	bubble.Row(t, "events", func(t *testing.T, p *bubble.Proxy) {
+		events := p.Up.Collection(proxytest.Events)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			events.Put("ns", name, "1")
+		}
+		path := proxytest.Events.Path()
+		resp, body := p.Get(sharded(path+"?resourceVersion=0", halves[0]))
+		if resp.StatusCode != http.StatusOK || !strings.Contains(body, "shardInfo") {
+			t.Errorf("%s, %s", resp.Status, body)
+		}
+		w := p.Watch("%s", sharded(path+"?watch=1&resourceVersion=100", halves[0]))
+		if got := w.Await(1)[0]; got.Code != http.StatusGone || w.Ended() != nil {
+			t.Errorf("got %s, %v", got, w.Ended())
+		}
+		resp, body = p.Get(sharded(path+"?watch=1", halves[0]))
+		if resp.StatusCode != http.StatusServiceUnavailable || strings.Contains(body, "ADDED") { // client-go repeats what gets 429
+			t.Errorf("%s, %s", resp.Status, body)
+		}
+		p.Passed(0)
+		if _, body = p.Get(sharded(path, halves[0])); strings.Contains(body, "shardInfo") {
+			t.Errorf("a list of everything is said to be a shard: %s", body)
+		}
+		p.Passed(1)
+	})
 	bubble.Row(t, "history", func(t *testing.T, p *bubble.Proxy) {
 		p.CMs.Put("ns", "a", "1")             // 101
 		p.CMs.Put("ns", "b", "1", "app", "x") // 102

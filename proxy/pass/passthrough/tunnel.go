@@ -48,7 +48,7 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passin
 	}
 	t := &tunnel{client: client, up: up, ended: make(chan error, 2), answered: make(chan struct{}), donec: make(chan struct{})}
 	if frames {
-		t.frames = &followed{Upgraded: client, at: beginning(r.watch != nil && r.watch.ordered)}
+		t.frames = &followed{Upgraded: client, streams: p.streams, at: beginning(r.watch != nil && r.watch.ordered)}
 		t.client = t.frames
 	}
 	defer close(t.donec)
@@ -154,6 +154,7 @@ func closeWrite(w io.Writer) error {
 // goroutine at a time writes.
 type followed struct {
 	exchange.Upgraded
+	streams context.Context // ends when the proxy is stopping
 
 	mu       sync.Mutex
 	progress websocket.Progress
@@ -175,6 +176,15 @@ func (f *followed) Write(p []byte) (int, error) {
 		err = errRecalled
 	}
 	return n, err
+}
+
+// CloseWrite ends the direction to the client, unless wait is to say CLOSE there: kube-apiserver may end its side of a
+// connection that is being closed here before that is noticed.
+func (f *followed) CloseWrite() error {
+	if f.streams.Err() != nil || f.hasEnded() {
+		return errRecalled
+	}
+	return f.Upgraded.CloseWrite()
 }
 
 // recall makes the watch end where its client resumes, and reports whether that is here.

@@ -134,6 +134,7 @@ func TestSuffering(t *testing.T) {
 			{"slow answers", bubble.Request{Method: http.MethodPut, Target: configMap, Length: 2}, 2 * time.Second, 0, false, true},
 		} {
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			slow = c.up
 			for range 20 {
 				go func() {

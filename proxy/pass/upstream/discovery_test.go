@@ -221,6 +221,7 @@ func TestDiscoveryHanging(t *testing.T) {
 			cancel()
 		}
 		time.Sleep(discoveryRetry)
+		synctest.Wait()
 		up.Delay = 0
 		before := up.Count()
 		if _, ok := d.Lookup(t.Context(), foos); !ok || up.Count() != before+1 {

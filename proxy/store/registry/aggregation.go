@@ -190,7 +190,9 @@ func (a *Aggregation) read(o *framing.Object) (gv schema.GroupVersion, remote bo
 // unknownLocked notes that the APIServices cannot be followed.
 func (a *Aggregation) unknownLocked(err error, retryIn time.Duration) {
 	was := a.absent
-	if a.absent = errors.Is(err, upstream.ErrNotFound) || was && a.discovery.Unclear(a.resource); a.absent {
+	// Discovery knows nothing of a question that was given up.
+	unanswered := errors.Is(err, context.DeadlineExceeded) || a.discovery.Unclear(a.resource)
+	if a.absent = errors.Is(err, upstream.ErrNotFound) || was && unanswered; a.absent {
 		a.remote = nil
 		if !was {
 			a.log.Info("Upstream has no APIServices, so no other server answers for it")

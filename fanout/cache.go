@@ -108,6 +108,7 @@ type Cache struct {
 	epoch       uint64                   // number of calls of Replace and Reset
 	latestProof Proof                    // the proof with the latest AsOf that a client has seen
 	shownProofs []Proof                  // the latest proofs of snapshots with a resourceVersion ahead of progress
+	seeded      uint64                   // see Seeded
 	shown       uint64                   // the latest resourceVersion ahead of progress that a client has seen
 	closed      *Ending
 
@@ -382,7 +383,7 @@ func (c *Cache) Reset(objects []*framing.Object, rv uint64, ending Ending) {
 	c.endAllLocked(ending)
 	c.resetLocked(objects, rv)
 	if ending.Reason == Backwards { // otherwise what clients know is as new as it was
-		c.shown = 0
+		c.shown, c.seeded = 0, 0
 		c.spaces.restored(rv)
 	}
 }

@@ -138,11 +138,27 @@ func (c *Cache) Namespaces(selector labels.Selector) *Namespaces {
 // kube-apiserver's --etcd-servers-overrides says of events in many clusters. It is called before the cache is used.
 func (c *Cache) SetApart() { c.apart = true }
 
+// Seeded says that the cache is about to be filled with what another process was sent, and that upstream has come to
+// resourceVersion rv since. Clients of that process resume here, and namespaces may have had other labels then.
+func (c *Cache) Seeded(rv uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.apart {
+		return // NamespaceLabels.Since says it
+	}
+	c.seeded = rv
+	for _, n := range c.spaces.bySelector {
+		now := *n.selected.Load()
+		now.since = max(now.since, c.sinceLocked())
+		n.selected.Store(&now)
+	}
+}
+
 // sinceLocked returns NamespaceLabels.Since in resourceVersions of the cache: what it has shown, if those say nothing
-// of namespaces.
+// of namespaces. Of what another process has shown, Since says it if both are of one etcd, and is too late otherwise.
 func (c *Cache) sinceLocked() uint64 {
 	if c.apart {
-		return c.shownLocked()
+		return max(c.shownLocked(), min(c.spaces.known.Since, c.seeded))
 	}
 	return c.spaces.known.Since
 }

@@ -176,6 +176,7 @@ func (r *Reflector) continueSeed(ctx context.Context, got contents) error {
 		return seed.Fail(seed.Ahead, "sibling %s is at %d, upstream at %d", cmp.Or(got.addr, "--cache-dir"), rv, now)
 	}
 	r.compared = time.Now()
+	r.Cache.Seeded(now)
 	err = r.watchFirst(ctx, got.objects, rv, func() { r.acceptSeed(got) })
 	switch {
 	case r.filled:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/store/seed"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
@@ -132,6 +133,41 @@ func TestDiskDamaged(t *testing.T) {
 		})
 		f("of another cluster", whole, "upstream")
 	})
+}
+
+// A client of a view that selects namespaces by their labels lists again if those have changed while no replica ran,
+// of events too: the file knows nothing of namespaces.
+func TestDiskOfView(t *testing.T) {
+	for _, resource := range []proxytest.Resource{proxytest.ConfigMaps, proxytest.Events} {
+		bubble.Run(t, resource.Name, func(t *testing.T) {
+			x := newTier(t)
+			inView := func(o *proxy.Options) {
+				o.View.Views = []view.Config{{Name: "team", Resources: []view.Part{{Resource: view.Resource(resource.Name),
+					Namespaces: view.Namespaces{Labels: "team=a"}}}}}
+			}
+			path := "/views/team" + resource.Path()
+			namespaces := x.up.Add(proxytest.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"})
+			namespaces.Put("", "ns", "", "team", "a")
+			namespaces.Put("", "other", "", "team", "a")
+			objects := x.up.Collection(resource)
+			objects.Put("ns", "a", "1") // 103
+			dir := t.TempDir()
+			one := x.replica(nil, keeps(dir), inView)
+			one.Watch("%s?watch=1&resourceVersion=0", path).Want("ADDED ns/a 103")
+			time.Sleep(time.Minute)
+			one.Stop()
+			namespaces.Put("", "ns", "", "team", "b")
+			two := x.replica(nil, keeps(dir), inView)
+			if e := two.Watch("%s?watch=1&resourceVersion=103", path).Await(1); e[0].Code != http.StatusGone {
+				t.Errorf("got %v, want 410: ns/a is in the view no longer", e)
+			}
+			two.AwaitLog("Filled without a list", "resource=v1/"+resource.Name)
+			from := objects.Put("other", "b", "1")
+			synctest.Wait()
+			w := two.Watch("%s?watch=1&resourceVersion=%d", path, from)
+			w.AwaitVersion(objects.Put("other", "c", "1"))
+		})
+	}
 }
 
 // A file that has grown gives way to another.

@@ -1,6 +1,8 @@
 package lane_test
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +139,40 @@ func TestUpstreamRefuses(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A filled lane whose resource watchfan may not watch any more stops after a while: it would never be current again,
+// and its clients may read. No other resource suffers, also if it is resident. A right that is missing for a moment, as
+// while kube-apiserver starts, stops nothing.
+func TestRightGone(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		w := p.Watch(bubble.AnyState)
+		w.Want("ADDED ns/a 101", "END 101")
+		gone := func(c *proxytest.Call) {
+			if c.R.Header.Get("Authorization") == "Bearer "+bubble.OwnToken && c.R.URL.Path == bubble.CMs {
+				c.Fail(403, "Forbidden", "no", 0)
+			} else {
+				c.Serve()
+			}
+		}
+		for _, kind := range []proxytest.Kind{proxytest.Form, proxytest.WatchList, proxytest.Watch, proxytest.Probe} {
+			p.Up.On(kind, 1<<20, gone)
+		}
+		p.CMs.Reflector().Abort()
+		time.Sleep(time.Minute)
+		if n := len(p.Log.With("Stopped lane")); n != 0 {
+			t.Error("it stopped at once")
+		}
+		time.Sleep(15 * time.Minute)
+		w.WantEnd()
+		q := p.Send(bubble.Request{Target: fmt.Sprintf(bubble.Since, 101), Token: bubble.ClientToken}).Watch()
+		p.CMs.Put("ns", "b", "1")
+		q.Want("ADDED ns/b 102")
+		if resp, body := p.Admin("/readyz"); resp.StatusCode != http.StatusOK {
+			t.Errorf("the others are taken away too: %s", body)
+		}
+	}, func(o *proxy.Options) { o.Cached.ResidentResources = []string{"configmaps"} })
 }
 
 // When the resource no longer exists upstream, or not in the lane's encoding, as after a downgrade, the

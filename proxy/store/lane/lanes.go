@@ -197,6 +197,10 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) (err error) {
 		l.Log.Info("Stopped lane, the resource's definition changed")
 	case errors.Is(err, reflector.ErrNotServed):
 		l.Log.Info("Stopped lane, upstream does not serve the resource, or not in this encoding")
+	case errors.Is(err, reflector.ErrForbidden):
+		l.Log.Error("Stopped lane, this proxy may not list and watch the resource any more, so its requests are passed through",
+			"retryIn", quarantineFor)
+		ls.quarantine(l.Key, quarantineFor)
 	case errors.Is(err, reflector.ErrNoRoom):
 		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 		ls.quarantine(l.Key, memoryQuarantine)

@@ -40,6 +40,7 @@ type Reflector struct {
 	began   time.Time     // when the list that is under way was requested
 	slow    int           // questions for the current resourceVersion, in a row, that were not answered in time
 	unseen  int           // bytes listed since memory was last looked at
+	banned  time.Time     // since when upstream has forbidden all attempts; zero if it has not
 	accept  func()        // called with each event of a watch that upstream may refuse at once; nil for others
 
 	diskRead bool        // the file of --cache-dir has been read, or there is none
@@ -85,6 +86,8 @@ var (
 	// ErrNotServed stops a reflector whose resource upstream does not know, or does not write in the
 	// collection's representation.
 	ErrNotServed = errors.New("upstream does not serve the resource")
+	// ErrForbidden stops a reflector that upstream has not let follow its resource for forbiddenFor.
+	ErrForbidden = errors.New("upstream does not let the proxy list and watch the resource")
 
 	errEndedAtOnce = errors.New("watch ended at once")
 )
@@ -93,6 +96,9 @@ const (
 	minBackoff   = 100 * time.Millisecond
 	maxBackoff   = 5 * time.Second
 	beginTimeout = 3 * time.Second // for which requests wait while upstream says that it is busy
+	// forbiddenFor is how long a filled cache outlives the right to follow its resource. Its clients can read at
+	// upstream, which goes on without it. A kube-apiserver that starts forbids much for some seconds.
+	forbiddenFor = 5 * time.Minute
 )
 
 // New returns a reflector, which does nothing before Run.
@@ -116,7 +122,7 @@ func New(c Config) *Reflector {
 }
 
 // Run follows the collection until ctx ends, when it returns nil, or until one of these stops it:
-// ErrRedefined, ErrNotServed, ErrNoRoom, or the error of an object that cannot be cached. It is called
+// ErrRedefined, ErrNotServed, ErrForbidden, ErrNoRoom, or the error of an object that cannot be cached. It is called
 // once.
 func (r *Reflector) Run(ctx context.Context) error {
 	started := time.Now()
@@ -156,8 +162,22 @@ func (r *Reflector) stops(a attempt) error {
 		return ErrRedefined
 	case notServed(a.err):
 		return ErrNotServed
+	case r.forbidden(a.err):
+		return ErrForbidden
 	}
 	return nil
+}
+
+// forbidden reports whether upstream has answered 403 to all attempts for forbiddenFor; err is how the last ended.
+func (r *Reflector) forbidden(err error) bool {
+	if statusCode(err) != http.StatusForbidden {
+		r.banned = time.Time{}
+		return false
+	}
+	if r.banned.IsZero() {
+		r.banned = time.Now()
+	}
+	return r.filled && time.Since(r.banned) >= forbiddenFor
 }
 
 // pause notes why an attempt broke and waits before the next one. There is nothing to note and no

@@ -154,6 +154,29 @@ func TestNodesActAsNobody(t *testing.T) {
 	}
 }
 
+// TestFallbackActsAs: a fall-back's account sees the tier's endpoints and writes its slices, acts as those whom the tier's
+// may act as, and has no other right.
+func TestFallbackActsAs(t *testing.T) {
+	for _, values := range []string{"", kubeletValues} {
+		of := func(end string) map[string]bool {
+			return rights(slices.DeleteFunc(render(t, values), func(o *unstructured.Unstructured) bool {
+				return !strings.HasSuffix(o.GetKind(), "Role") || !strings.HasSuffix(o.GetName(), end)
+			}))
+		}
+		want := of("-impersonation")
+		if (values != "") != want["impersonate:arbitrary-node nodes.authentication.k8s.io"] {
+			t.Errorf("%q: the tier may %v", values, slices.Sorted(maps.Keys(want)))
+		}
+		want["get /readyz"] = true
+		for _, verb := range []string{"list", "create", "patch"} {
+			want[verb+" endpointslices.discovery.k8s.io"] = true
+		}
+		if got := of("-fallback"); !maps.Equal(got, want) {
+			t.Errorf("%q: a fall-back may %v, want %v", values, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+		}
+	}
+}
+
 // rights returns what the rules of objects allow, as a verb and a resource with its group, or a path.
 func rights(objects []*unstructured.Unstructured) map[string]bool {
 	all := make(map[string]bool)

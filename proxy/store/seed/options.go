@@ -41,7 +41,7 @@ func (o *Options) AddTo(t *option.Table) {
 	t.String(&o.SeedTLSServerName, "seed-tls-server-name", "",
 		"host `NAME` that the siblings' certificates must have (default that in --seed-from)")
 	t.String(&o.CacheDir, "cache-dir", "", "`DIRECTORY` that keeps caches, sealed with the serving certificate's private key, "+
-		"so that after a restart nothing is listed; empty is none")
+		"so that after a restart nothing is listed, if kube-apiserver streams lists; empty is none")
 	t.Bool(&o.CacheDirSecrets, "cache-dir-secrets", false, "keep Secrets in --cache-dir too")
 }
 

@@ -180,5 +180,16 @@ func TestFigures(t *testing.T) {
 	}
 	says("bench/results/README.md", "| HTTP/1.1, 5 updates/s | %.1f | %.1f |", large(k, "h1"), large(w, "h1"))
 	says("bench/results/README.md", "| HTTP/2, 5 updates/s | %.1f | %.1f |", large(k, "h2"), large(w, "h2"))
-	says("deploy/SIZE.md", "an event to one of them takes %.1f µs over HTTP/1.1 and %.0f µs over HTTP/2.", large(w, "h1"), large(w, "h2"))
+	grown := func(protocol string) any {
+		return slices.median(t, "Slices"+w+"/protocol="+protocol+"/clients=5000/asked=identity/rate=5", "RSS-B", kib*kib)
+	}
+	says("deploy/SIZE.md", "an event to one of them takes %.1f µs over HTTP/1.1 and %.0f µs over HTTP/2. The process has %.0f and %.0f MiB.",
+		large(w, "h1"), large(w, "h2"), grown("h1"), grown("h2"))
+
+	scale := report(t, "scale")
+	joiner := func(peer string, by float64) []any {
+		return scale.spread(t, "Scale"+peer+"/row=join-node/pods=100000", "cpu-ns/request", by)
+	}
+	says("deploy/RECIPES.md", "an agent that starts costs watchfan %.2f ms of CPU (%.2f–%.1f), and kube-apiserver %.0f ms (%.0f–%.0f)",
+		append(joiner(w, ms), joiner(k, ms)...)...)
 }

@@ -36,7 +36,7 @@ var (
 	certificateExpiry = exposition.Describe("gauge", "watchfan_serving_certificate_expiry_timestamp_seconds",
 		"End of the serving certificate's validity, in seconds since the Unix epoch.")
 	configRead = exposition.Describe("gauge", "watchfan_config_last_reload_successful",
-		"1 if the configuration file could be read when it was last looked at, and 0 if not. Then the rules of clients are those from before.")
+		"1 if the configuration file could be read when it was last looked at, and 0 if not. Then the rules of clients, and the views, are those from before.")
 )
 
 // These are of the ledger, by kind; see package account.

@@ -233,7 +233,7 @@ func NewFlags() *Flags {
 	f.Table = f.Options.table()
 	f.Table.Group("Program")
 	f.Table.Flag(&f.config, "config", "`FILE` with the configuration, as watchfan config prints it; flags win over it; "+
-		"read at the start, and its clients again when the file changes (default none)")
+		"read at the start, and its clients and views again when it changes (default none)")
 	return f
 }
 

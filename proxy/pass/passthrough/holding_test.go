@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,6 +64,33 @@ func TestHoldingWaits(t *testing.T) {
 		time.AfterFunc(time.Second, first.close)
 		third, _ := heldFor(t, p, known, true)
 		third.close()
+	})
+}
+
+// A fall-back with the chart's 512 MiB has room for 1,365 watches of one source, and for 2,730 in all, beyond which those
+// of the largest end: deploy/FALLBACK.md says so.
+func TestHoldingWatches(t *testing.T) {
+	inBubble(t, account.LimitsOf(512<<20), func(t *testing.T, p *Forwarder) {
+		most := func(source account.Source) (held []*holding) {
+			for {
+				h, st := p.hold(&exchange.Exchange{Conn: new(breakable), Received: time.Now()}, source, true, true)
+				if st != nil {
+					return held
+				}
+				held = append(held, h)
+			}
+		}
+		first, second := most(known), most(other)
+		if len(first) != 1365 || len(second) != 1365 {
+			t.Errorf("%d and %d watches of two sources", len(first), len(second))
+		}
+		last, _ := heldFor(t, p, account.Source{Name: "a third"}, true)
+		if (first[0].ctx.Err() != nil) == (second[0].ctx.Err() != nil) {
+			t.Error("one more than all may hold does not end those of one source")
+		}
+		for _, h := range slices.Concat(first, second, []*holding{last}) {
+			h.close()
+		}
 	})
 }
 

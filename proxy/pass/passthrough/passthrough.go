@@ -128,6 +128,9 @@ func (p *Forwarder) Serve(x *exchange.Exchange, id auth.Identity, asked *request
 	}
 	upgrade := request.UpgradeType(x)
 	lasts := asked.MayLast() || upgrade != ""
+	if trims(x, asked) && !asked.IsWatch() { // kube-apiserver ignores h2c and the parameter watch, and answers at once
+		upgrade, lasts = "", false
+	}
 	detached := lasts && x.ContentLength == 0
 	holding, refused := p.hold(x, source, lasts, detached)
 	if refused != nil {

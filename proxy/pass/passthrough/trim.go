@@ -25,7 +25,7 @@ const trimmedAnswer = 256 << 10
 // it is refused. So is a watch; see serveDetached. It returns the Status that x has then in the place of the answer,
 // nil otherwise.
 func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) (instead *metav1.Status) {
-	if asked.View == nil || x.Method != http.MethodGet || asked.MetricVerb() == "other" || resp.StatusCode != http.StatusOK {
+	if !trims(x, asked) || resp.StatusCode != http.StatusOK {
 		return nil
 	}
 	body, ok := trimmed(x, asked, resp, selects(asked))
@@ -42,6 +42,11 @@ func trim(x *exchange.Exchange, asked *request.Request, resp *http.Response) (in
 		apistatus.Write(x, instead)
 	}
 	return instead
+}
+
+// trims reports whether a request reads objects in a view.
+func trims(x *exchange.Exchange, asked *request.Request) bool {
+	return asked.View != nil && x.Method == http.MethodGet && asked.MetricVerb() != "other"
 }
 
 // selects reports whether the view of a request has a part of the objects only.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -119,6 +120,29 @@ func TestViewsPassedThrough(t *testing.T) {
 		}
 		if _, text := p.Admin("/metrics"); strings.Contains(text, `view="v`) {
 			t.Error("names of clients are in the metrics")
+		}
+	}, withViews(undone("")), func(o *proxy.Options) { o.Cached.Exclude = []string{"configmaps"} })
+}
+
+// kube-apiserver ignores that a client asks for h2c, as Java's does, and the parameter watch of a get. Neither shows a
+// client of a view more.
+func TestViewsPassedThroughPlainly(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "c", "done")
+		h2c := []string{"Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABkAAQAAP__"}
+		if resp, body := p.Get(undonePath+bubble.CMs, h2c...); !strings.Contains(body, `"a"`) || strings.Contains(body, `"c"`) || strings.Contains(body, `"data"`) {
+			t.Errorf("a list: %s %s", resp.Status, body)
+		}
+		p.Up.OnClients(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c","namespace":"ns","resourceVersion":"102"},"data":{"v":"done"}}`)
+		})
+		const one = undonePath + "/api/v1/namespaces/ns/configmaps/c"
+		for path, header := range map[string][]string{one: h2c, one + "?watch=1": nil} {
+			if resp, body := p.Get(path, header...); resp.StatusCode != http.StatusNotFound || strings.Contains(body, `"data"`) {
+				t.Errorf("%s with %q: %s %s", path, header, resp.Status, body)
+			}
 		}
 	}, withViews(undone("")), func(o *proxy.Options) { o.Cached.Exclude = []string{"configmaps"} })
 }

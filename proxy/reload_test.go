@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -326,6 +327,44 @@ func TestReloadViewsOfTwo(t *testing.T) {
 		synctest.Wait()
 		p.Watch(bubble.Since, 102)
 		p.Passed(4) // and no 410
+	}, withFlags(flags))
+}
+
+// A watch over a WebSocket that passes through ends with CLOSE when a rule names a view, and what its client was told
+// more in between is of the form before. So it has to list.
+func TestReloadViewsOfSockets(t *testing.T) {
+	const exclude = "exclude: [configmaps]\n"
+	message := func(text string) string { return "\x81" + string(rune(len(text))) + text }
+	write, flags := reloaded(t, exclude)
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		events := []string{message(`{"type":"ADDED","object":{}}`), message(`{"type":"BOOKMARK","object":{}}`)}
+		p.Up.OnClients(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "websocket")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			for _, e := range events {
+				_, _ = io.WriteString(conn, e)
+				time.Sleep(2 * time.Second)
+			}
+			time.Sleep(time.Minute)
+		})
+		passed := p.Send(bubble.Request{Target: fmt.Sprintf(bubble.Since, 101), Header: []string{"Connection", "Upgrade", "Upgrade", "websocket"}})
+		time.Sleep(time.Second)
+		write(exclude + "clients:\n- {view: lean}\n")
+		if _, got := passed.Read(); got != events[0]+events[1]+proxytest.CloseNormal {
+			t.Errorf("got %q", got)
+		}
+		if resp, body := p.Get(fmt.Sprintf(bubble.Since, 102)); resp.StatusCode != http.StatusGone {
+			t.Errorf("%s %s", resp.Status, body)
+		}
+		time.Sleep(2 * time.Minute) // upstream ends as well
 	}, withFlags(flags))
 }
 

@@ -36,6 +36,12 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passin
 	if !ok {
 		return
 	}
+	from, over := io.Reader(up), func() {}
+	if r.follower != nil {
+		r.moved = r.follower.Began(resp.Header)
+		body := &followedBody{ReadCloser: up, follower: r.follower}
+		from, over = body, body.over
+	}
 	answer := &exchange.Response{Status: resp.StatusCode}
 	frames := strings.EqualFold(resp.Header.Get("Upgrade"), "websocket")
 	if frames {
@@ -44,6 +50,7 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passin
 	addFields(&answer.Header, resp.Header)
 	client, err := to.Upgrade(answer)
 	if err != nil {
+		over()
 		return
 	}
 	t := &tunnel{client: client, up: up, ended: make(chan error, 2), answered: make(chan struct{}), donec: make(chan struct{})}
@@ -56,16 +63,19 @@ func (p *Forwarder) tunnel(to exchange.Responder, resp *http.Response, r *passin
 	if r.watch != nil && r.watch.lasts > 0 {
 		defer time.AfterFunc(r.watch.lasts+overdue, t.close).Stop()
 	}
-	if r.watch != nil && r.recall != nil && frames {
-		defer onRecall(p.streams, r.recall, spreadRecall, func() {
-			if t.frames.recall() {
-				_ = up.Close() // ends the direction to the client
-			}
-		})()
+	if frames {
+		for _, c := range r.recalls() {
+			defer onRecall(p.streams, c.recall, c.after, func() {
+				if t.frames.recall() {
+					_ = up.Close() // ends the direction to the client
+				}
+			})()
+		}
 	}
 	go func() {
 		defer close(t.answered)
-		p.join(t, t.client, up)
+		defer over() // before wait says CLOSE
+		p.join(t, t.client, from)
 	}()
 	go p.join(t, up, t.client)
 	t.wait(p.streams)

@@ -55,8 +55,8 @@ type Exchange struct {
 // Follower follows the answer to a request that passes through. What it does must not wait, and
 // changes nothing for the client. Its methods are called one at a time.
 type Follower interface {
-	// Began is called once the head of an answer with code 200 has come. Only then the other methods are
-	// called. recall is closed when the client of a watch that can resume shall come back: the watch
+	// Began is called once the head of an answer with code 200, or 101 to an upgrade, has come. Only then the
+	// other methods are called. recall is closed when the client of a watch that can resume shall come back: the watch
 	// then ends where its client misses nothing. nil is never.
 	Began(http.Header) (recall <-chan struct{})
 	// Write gets the next bytes of the body, which are valid until it returns.

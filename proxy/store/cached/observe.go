@@ -32,8 +32,8 @@ func client(x *exchange.Exchange, id auth.Identity, req *request.Request) observ
 		from = x.RemoteIP().String()
 	}
 	n := observe.IDOf(user, pod, agent, from)
-	known := observe.Client{
-		User: user, UserAgent: agent, ID: n, Slot: observe.SlotOf(n), Resource: req.GVR.GroupResource()}
+	known := observe.Client{ // as watchers.Watcher has it
+		User: request.Shown(user), UserAgent: request.Shown(agent), ID: n, Slot: observe.SlotOf(n), Resource: req.GVR.GroupResource()}
 	if !req.Ruled {
 		known.In = req.View.Name()
 	}

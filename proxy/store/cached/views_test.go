@@ -327,6 +327,19 @@ func TestViewsByRule(t *testing.T) {
 	})
 }
 
+// Rules read as much of a user agent before a watch begins as while it is open. So a watch in the view of a rule that
+// names what comes later in a long one does not end at once, each time.
+func TestViewsByRuleOfLongAgent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		for _, agent := range []string{"some/1 " + strings.Repeat("x", 300), strings.Repeat("x", 300) + " some/1"} {
+			p.Send(bubble.Request{Target: bubble.AnyState, Header: []string{"User-Agent", agent}}).Watch().Want("ADDED ns/a 101", "END 101")
+		}
+	}, withViews(undone("")), func(o *proxy.Options) {
+		o.Observe.Clients = observe.Rules{{UserAgents: []observe.UserAgent{"some/1"}, View: "undone"}}
+	})
+}
+
 // as returns a request of a service account of a namespace.
 func as(namespace, target string, args ...any) bubble.Request {
 	claims := fmt.Sprintf(`{"sub":"system:serviceaccount:%s:app"}`, namespace)

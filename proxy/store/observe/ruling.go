@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"hash/maphash"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,7 @@ func (t *terms) viewed() bool {
 type ruling struct {
 	terms
 	past      []*past // the latest last, at most mostPast
-	forgotten *past   // the latest of those that are not known any more; nil for none
+	forgotten *past   // those that are not known any more: see behind; nil for none
 	serial    int     // how many terms were in force before
 }
 
@@ -101,9 +102,24 @@ func (g *ruling) next(t terms) (next *ruling, was *past) {
 	was = &past{terms: g.terms}
 	next = &ruling{terms: t, past: append(slices.Clone(g.past), was), forgotten: g.forgotten, serial: g.serial + 1}
 	if len(next.past) > mostPast {
-		next.forgotten, next.past = next.past[0], next.past[1:]
+		next.forgotten, next.past = next.past[0].behind(g.forgotten), next.past[1:]
 	}
 	return next, was
+}
+
+// behind returns p together with those before, which may be nil: with all rules that have had clients read in views.
+func (p *past) behind(before *past) *past {
+	if before == nil {
+		return p
+	}
+	both := &past{terms: terms{rules: slices.Clone(before.rules)}}
+	for _, r := range p.rules {
+		if r.viewed() && !slices.ContainsFunc(both.rules, func(known Rule) bool { return reflect.DeepEqual(known, r) }) {
+			both.rules = append(both.rules, r)
+		}
+	}
+	both.until.Store(p.until.Load())
+	return both
 }
 
 // mayKnowOther reports whether a client that knows its resource as of rv may have been told so in another form

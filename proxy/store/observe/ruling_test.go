@@ -65,6 +65,31 @@ func TestOutdatedByOthers(t *testing.T) {
 	want("listed since", false)
 }
 
+// A client that has read in a view by a rule that is gone has to list, also after more changes of the namespaces of others
+// than are known. One that no rule has ever been about does not.
+func TestOutdatedByForgottenRules(t *testing.T) {
+	of := func(user string) observe.Client {
+		return observe.Client{User: user, Resource: schema.GroupResource{Resource: "pods"}}
+	}
+	views := view.New(&view.Options{}, metrics.NewSet())
+	o := observe.New(t.Context(), observe.Config{Options: &observe.Options{Clients: observe.Rules{{Users: []observe.User{"a"}, View: view.Lean}}},
+		Views: views, Metrics: metrics.NewSet(), Guard: proxytest.Guard()})
+	progress := func() map[schema.GroupResource]uint64 { return map[schema.GroupResource]uint64{{Resource: "pods"}: 5} }
+	all := make(map[string]labels.Set)
+	for i, rules := range []observe.Rules{{{ViewOf: observe.OfNamespace}}, {{Users: []observe.User{"b"}, View: view.Lean}}, nil} {
+		o.SetRules(rules, progress)
+		for j := range 100 {
+			all[fmt.Sprint("o", i, j)] = labels.Set{view.Label: view.Lean}
+			o.SetNamespaces(all, progress)
+		}
+	}
+	for user, want := range map[string]bool{"a": true, "b": true, "c": false} {
+		if got := o.Outdated(of(user), nil, "scope", 5); got != want {
+			t.Errorf("%s: outdated %t, want %t", user, got, want)
+		}
+	}
+}
+
 // A client that resumes from what it was told in another view has to list, however often rules, labels and views
 // have changed meanwhile. One that knows more than others were told before does not have to, and nobody
 // has to twice.

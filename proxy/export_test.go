@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+
+	"github.com/watchfan/watchfan/proxy/gate/view"
 )
 
 // MemoryUsed replaces the reading of the memory in use, in bytes.
@@ -40,6 +42,13 @@ func (s *Server) HoldCaches() (release func()) {
 			mu.Unlock()
 		}
 	}
+}
+
+// ReplaceViews makes the views those of opts, and calls between before all know that.
+func (s *Server) ReplaceViews(opts *view.Options, between func()) {
+	replaced := s.views.Replace(opts)
+	between()
+	s.cached.ReplaceViews(replaced, nil)
 }
 
 // inside returns the field at a path of fields, which other packages do not see, from the struct that

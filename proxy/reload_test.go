@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/watchfan/watchfan/proxy"
+	"github.com/watchfan/watchfan/proxy/gate/view"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest"
 	"github.com/watchfan/watchfan/proxy/suites/proxytest/bubble"
 )
@@ -402,6 +403,28 @@ func TestReloadFirstRuledView(t *testing.T) {
 			t.Errorf("got %v, want 410", e)
 		}
 	}, withFlags(flags))
+}
+
+// A client that resumes by the path of a view while that is replaced, the first time that any is, has to list: what it
+// holds is of the form before. Its watch begins later, when the history has come that it needs.
+func TestReloadFirstReplacedView(t *testing.T) {
+	keeps := func(field view.Kept) *view.Options {
+		return &view.Options{Views: view.Configs{{Name: "some", Resources: []view.Part{{Resource: "configmaps", Keep: []view.Kept{field}}}}}}
+	}
+	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		p.CMs.Put("ns", "a", "1")
+		p.CMs.Put("ns", "b", "1")
+		p.Watch(bubble.AnyState).Await(3)
+		p.Up.On(proxytest.Short, 1, func(c *proxytest.Call) { time.Sleep(time.Second); c.Serve() })
+		var back *bubble.Client
+		p.Server.ReplaceViews(keeps("immutable"), func() {
+			back = p.Begin(bubble.Request{Target: "/views/some" + fmt.Sprintf(bubble.Since, 101)})
+			synctest.Wait()
+		})
+		if e := back.Watch().Await(1); e[0].Type != "ERROR" {
+			t.Errorf("got %v, want 410", e)
+		}
+	}, func(o *proxy.Options) { o.View = *keeps("data") })
 }
 
 // A view and the rule that names it change together. A client that comes back at once is never in between, where

@@ -50,7 +50,8 @@ func (c *Reads) outdated(x *exchange.Exchange, r *read) bool {
 	case !r.Resumes():
 		return false
 	}
-	return c.Observer.Changed() && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), known)
+	changed := c.Observer.Changed() || r.View != nil // which may be new, and not counted yet
+	return changed && c.Observer.Outdated(clientOf(x, r), r.View, r.scopeText(), known)
 }
 
 const justChanged = "the view of this client has just changed"

@@ -146,7 +146,9 @@ func TestUpstreamRefuses(t *testing.T) {
 // while kube-apiserver starts, stops nothing.
 func TestRightGone(t *testing.T) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
+		synctest.Wait() // the resident lane is filled
 		p.CMs.Put("ns", "a", "1")
+		synctest.Wait()
 		w := p.Watch(bubble.AnyState)
 		w.Want("ADDED ns/a 101", "END 101")
 		gone := func(c *proxytest.Call) {

@@ -142,9 +142,14 @@ func TestUpstreamRefuses(t *testing.T) {
 }
 
 // A filled lane whose resource watchfan may not watch any more stops after a while: it would never be current again,
-// and its clients may read. No other resource suffers, also if it is resident. A right that is missing for a moment, as
-// while kube-apiserver starts, stops nothing.
+// and its clients may read. So does one while kube-apiserver does not accept watchfan's credential. No other resource
+// suffers, also if it is resident. A right that is missing for a moment, as while kube-apiserver starts, stops nothing.
 func TestRightGone(t *testing.T) {
+	t.Run("403", func(t *testing.T) { testRightGone(t, 403, "Forbidden") })
+	t.Run("401", func(t *testing.T) { testRightGone(t, 401, "Unauthorized") })
+}
+
+func testRightGone(t *testing.T, code int, reason string) {
 	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
 		synctest.Wait() // the resident lane is filled
 		p.CMs.Put("ns", "a", "1")
@@ -153,7 +158,7 @@ func TestRightGone(t *testing.T) {
 		w.Want("ADDED ns/a 101", "END 101")
 		gone := func(c *proxytest.Call) {
 			if c.R.Header.Get("Authorization") == "Bearer "+bubble.OwnToken && c.R.URL.Path == bubble.CMs {
-				c.Fail(403, "Forbidden", "no", 0)
+				c.Fail(code, reason, "no", 0)
 			} else {
 				c.Serve()
 			}

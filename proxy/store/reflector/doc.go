@@ -33,7 +33,7 @@
 //	a kube-apiserver is behind     10 s     left for another, over a new connection; its lists are
 //	                                        not believed
 //	the proxy's right is gone      5 min    the lane ends, with its clients' watches: they read at
-//	(403)                                   kube-apiserver, which goes on without it
+//	(403), or its credential (401)          kube-apiserver, which goes on without it
 //	etcd was restored              at once  every client of the resource gets 410, if etcd itself
 //	                                        is at an older resourceVersion
 //

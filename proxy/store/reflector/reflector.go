@@ -40,7 +40,7 @@ type Reflector struct {
 	began   time.Time     // when the list that is under way was requested
 	slow    int           // questions for the current resourceVersion, in a row, that were not answered in time
 	unseen  int           // bytes listed since memory was last looked at
-	banned  time.Time     // since when upstream has forbidden all attempts; zero if it has not
+	banned  time.Time     // since when upstream has answered 401 or 403 to all attempts; zero if it has not
 	accept  func()        // called with each event of a watch that upstream may refuse at once; nil for others
 
 	diskRead bool        // the file of --cache-dir has been read, or there is none
@@ -86,7 +86,8 @@ var (
 	// ErrNotServed stops a reflector whose resource upstream does not know, or does not write in the
 	// collection's representation.
 	ErrNotServed = errors.New("upstream does not serve the resource")
-	// ErrForbidden stops a reflector that upstream has not let follow its resource for forbiddenFor.
+	// ErrForbidden stops a reflector that upstream has not let follow its resource for forbiddenFor, or whose
+	// credential it has not accepted.
 	ErrForbidden = errors.New("upstream does not let the proxy list and watch the resource")
 
 	errEndedAtOnce = errors.New("watch ended at once")
@@ -168,9 +169,10 @@ func (r *Reflector) stops(a attempt) error {
 	return nil
 }
 
-// forbidden reports whether upstream has answered 403 to all attempts for forbiddenFor; err is how the last ended.
+// forbidden reports whether upstream has answered 401 or 403 to all attempts for forbiddenFor; err is how the last
+// ended.
 func (r *Reflector) forbidden(err error) bool {
-	if statusCode(err) != http.StatusForbidden {
+	if code := statusCode(err); code != http.StatusUnauthorized && code != http.StatusForbidden {
 		r.banned = time.Time{}
 		return false
 	}

@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"hash/maphash"
+	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -107,7 +108,8 @@ func (g *ruling) next(t terms) (next *ruling, was *past) {
 	return next, was
 }
 
-// behind returns p together with those before, which may be nil: with all rules that have had clients read in views.
+// behind returns p together with those before, which may be nil: with all rules that have had clients read in views, and
+// up to where clients were told of each resource while any of them was in force.
 func (p *past) behind(before *past) *past {
 	if before == nil {
 		return p
@@ -118,7 +120,16 @@ func (p *past) behind(before *past) *past {
 			both.rules = append(both.rules, r)
 		}
 	}
-	both.until.Store(p.until.Load())
+	until, earlier := p.until.Load(), before.until.Load()
+	if until != nil && earlier != nil { // which may have a resource that has not been followed since
+		all := make(map[schema.GroupResource]uint64, len(*earlier))
+		maps.Copy(all, *earlier)
+		for of, rv := range *until {
+			all[of] = max(all[of], rv)
+		}
+		until = &all
+	}
+	both.until.Store(until)
 	return both
 }
 

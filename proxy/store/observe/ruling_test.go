@@ -66,7 +66,7 @@ func TestOutdatedByOthers(t *testing.T) {
 }
 
 // A client that has read in a view by a rule that is gone has to list, also after more changes of the namespaces of others
-// than are known. One that no rule has ever been about does not.
+// than are known, while its resource has had no clients. One that no rule has ever been about does not.
 func TestOutdatedByForgottenRules(t *testing.T) {
 	of := func(user string) observe.Client {
 		return observe.Client{User: user, Resource: schema.GroupResource{Resource: "pods"}}
@@ -75,12 +75,13 @@ func TestOutdatedByForgottenRules(t *testing.T) {
 	o := observe.New(t.Context(), observe.Config{Options: &observe.Options{Clients: observe.Rules{{Users: []observe.User{"a"}, View: view.Lean}}},
 		Views: views, Metrics: metrics.NewSet(), Guard: proxytest.Guard()})
 	progress := func() map[schema.GroupResource]uint64 { return map[schema.GroupResource]uint64{{Resource: "pods"}: 5} }
+	idle := func() map[schema.GroupResource]uint64 { return nil }
 	all := make(map[string]labels.Set)
 	for i, rules := range []observe.Rules{{{ViewOf: observe.OfNamespace}}, {{Users: []observe.User{"b"}, View: view.Lean}}, nil} {
 		o.SetRules(rules, progress)
 		for j := range 100 {
 			all[fmt.Sprint("o", i, j)] = labels.Set{view.Label: view.Lean}
-			o.SetNamespaces(all, progress)
+			o.SetNamespaces(all, idle)
 		}
 	}
 	for user, want := range map[string]bool{"a": true, "b": true, "c": false} {

@@ -340,6 +340,9 @@ func (ls *Lanes) stopIdle() {
 		}
 	}
 	maps.DeleteFunc(ls.quarantines, func(key Key, until time.Time) bool {
+		if time.Now().Before(until) { // the lane that there is has just ended
+			return false
+		}
 		l := ls.byKey[key]
 		return l != nil && l.Synced() || l == nil && time.Since(until) >= ls.IdleTimeout()
 	})

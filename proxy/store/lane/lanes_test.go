@@ -58,8 +58,8 @@ func TestLaneIndexes(t *testing.T) {
 	}
 }
 
-// A lane is in quarantine for the given time. It counts as quarantined until it has been filled, or
-// until nobody has asked for it for a while.
+// A lane is in quarantine for the given time, also if it was filled when it ended. It counts as quarantined until it has
+// been filled, or until nobody has asked for it for a while.
 func TestQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ls := idleLanes(t, &Options{IdleTimeout: 5 * time.Minute})
@@ -76,7 +76,12 @@ func TestQuarantine(t *testing.T) {
 					ls.Quarantined(secrets), now, podsIn, secretsIn)
 			}
 		}
+		ended := NewLane(ls, pods, upstream.ResourceInfo{GVR: fillingPods})
+		ended.filling.synced.set()
+		ended.users = 1
+		ls.byKey[pods] = ended
 		want(2, true, true)
+		delete(ls.byKey, pods) // as remove does, a moment after quarantine
 		time.Sleep(memoryQuarantine)
 		want(1, true, true)
 		time.Sleep(ls.IdleTimeout())

@@ -199,8 +199,8 @@ func (ls *Lanes) follow(ctx context.Context, l *Lane) (err error) {
 		l.Log.Info("Stopped lane, upstream does not serve the resource, or not in this encoding")
 	case errors.Is(err, reflector.ErrForbidden):
 		l.Log.Error("Stopped lane, this proxy may not list and watch the resource any more, so its requests are passed through",
-			"retryIn", quarantineFor)
-		ls.quarantine(l.Key, quarantineFor)
+			"retryIn", forbiddenQuarantine)
+		ls.quarantine(l.Key, forbiddenQuarantine)
 	case errors.Is(err, reflector.ErrNoRoom):
 		l.Log.Error("Stopped lane, memory is full, so its requests are passed through", "retryIn", memoryQuarantine)
 		ls.quarantine(l.Key, memoryQuarantine)
@@ -247,6 +247,9 @@ const (
 	// memoryQuarantine is how long a resource stays in quarantine because memory has no room for
 	// it. A resource that never has room is listed that often for nothing.
 	memoryQuarantine = time.Minute
+	// forbiddenQuarantine is how long a resource stays in quarantine that this proxy may not follow. An attempt
+	// is one request. Definitions, API servers and namespaces are known again behind it.
+	forbiddenQuarantine = time.Minute
 )
 
 // quarantine passes requests for such a lane through for d.

@@ -90,6 +90,11 @@ func TooManyRequests(why string) *metav1.Status {
 	return st
 }
 
+// Busy reports whether an answer's code says that kube-apiserver is busy or ill, and nothing of what was asked.
+func Busy(code int) bool {
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
 // ServiceUnavailable returns the Status for a request that cannot be served at the moment. The
 // client may retry after a second.
 func ServiceUnavailable(message string) *metav1.Status {

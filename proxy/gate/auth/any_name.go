@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 )
 
@@ -117,7 +117,7 @@ func (a *Authorizer) proof(ctx context.Context, w anyName) (d Decision, said boo
 	var rules RulesReview
 	code, _, err := postReview(ctx, a.server, w.id, RulesReviewPath, RulesReviewFor(namespace), maxRulesBytes, &rules)
 	switch {
-	case code == 0 || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:
+	case code == 0 || apistatus.Busy(code):
 		return Decision{}, false
 	case err != nil || !rules.Complete():
 		return Decision{}, true

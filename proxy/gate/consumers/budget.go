@@ -3,7 +3,6 @@ package consumers
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -172,7 +171,7 @@ func (h *health) note(code int, took time.Duration, now time.Time) {
 	defer h.mu.Unlock()
 	h.turnLocked(now)
 	h.counts[0].all++
-	if code == http.StatusTooManyRequests || code >= http.StatusInternalServerError || took > slowAnswer {
+	if apistatus.Busy(code) || took > slowAnswer {
 		h.counts[0].bad++
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/watchfan/watchfan/framing"
 	"github.com/watchfan/watchfan/proxy/base/account"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 	"github.com/watchfan/watchfan/proxy/gate/auth"
 	"github.com/watchfan/watchfan/proxy/gate/remember"
 	"github.com/watchfan/watchfan/proxy/gate/request"
@@ -214,7 +215,7 @@ func (p *Forwarder) awaitVersion(ctx context.Context, probe *listProbe) {
 			continue
 		}
 		_ = resp.Body.Close()
-		if resp.StatusCode < http.StatusInternalServerError && resp.StatusCode != http.StatusTooManyRequests {
+		if !apistatus.Busy(resp.StatusCode) {
 			return
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/framing"
+	"github.com/watchfan/watchfan/proxy/gate/apistatus"
 )
 
 // statusError is a request that upstream refused, or an ERROR event.
@@ -97,7 +98,7 @@ func troubled(err error) bool {
 		return false
 	}
 	if code := statusCode(err); code != 0 {
-		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+		return apistatus.Busy(code)
 	}
 	_, network := errors.AsType[net.Error](err)
 	return hangs(err) || network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

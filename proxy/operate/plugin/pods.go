@@ -12,11 +12,13 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
-const everyPod = "app.kubernetes.io/name in (watchfan,watchfan-node)"
-
-// nodesName is the name of the DaemonSet's pods, whose upstream is the tier.
-const nodesName = "watchfan-node"
+const (
+	nameLabel = "app.kubernetes.io/name"
+	// nodesName is the name of the DaemonSet's pods, whose upstream is the tier.
+	nodesName = "watchfan-node"
+	// everyPod selects the pods of the chart and the static pods, and those of the DaemonSet.
+	everyPod = nameLabel + " in (watchfan," + nodesName + ")"
+)
 
 // adminPort is watchfan's own default. The chart and the DaemonSet name the port "admin".
 const adminPort = 8002
@@ -71,7 +73,7 @@ func findPods(ctx context.Context, client dynamic.Interface, namespace, name, se
 			continue
 		}
 		p := pod{namespace: item.Namespace, name: item.Name, admin: adminPort,
-			onNode: item.Labels["app.kubernetes.io/name"] == nodesName}
+			onNode: item.Labels[nameLabel] == nodesName}
 		for _, ip := range item.Status.PodIPs {
 			p.ips = append(p.ips, ip.IP)
 		}

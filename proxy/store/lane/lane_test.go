@@ -145,41 +145,38 @@ func TestUpstreamRefuses(t *testing.T) {
 // and its clients may read. So does one while kube-apiserver does not accept watchfan's credential. No other resource
 // suffers, also if it is resident. A right that is missing for a moment, as while kube-apiserver starts, stops nothing.
 func TestRightGone(t *testing.T) {
-	t.Run("403", func(t *testing.T) { testRightGone(t, 403, "Forbidden") })
-	t.Run("401", func(t *testing.T) { testRightGone(t, 401, "Unauthorized") })
-}
-
-func testRightGone(t *testing.T, code int, reason string) {
-	bubble.Test(t, func(t *testing.T, p *bubble.Proxy) {
-		synctest.Wait() // the resident lane is filled
-		p.CMs.Put("ns", "a", "1")
-		synctest.Wait()
-		w := p.Watch(bubble.AnyState)
-		w.Want("ADDED ns/a 101", "END 101")
-		gone := func(c *proxytest.Call) {
-			if c.R.Header.Get("Authorization") == "Bearer "+bubble.OwnToken && c.R.URL.Path == bubble.CMs {
-				c.Fail(code, reason, "no", 0)
-			} else {
-				c.Serve()
+	for code, reason := range map[int]string{401: "Unauthorized", 403: "Forbidden"} {
+		bubble.Row(t, reason, func(t *testing.T, p *bubble.Proxy) {
+			synctest.Wait() // the resident lane is filled
+			p.CMs.Put("ns", "a", "1")
+			synctest.Wait()
+			w := p.Watch(bubble.AnyState)
+			w.Want("ADDED ns/a 101", "END 101")
+			gone := func(c *proxytest.Call) {
+				if c.R.Header.Get("Authorization") == "Bearer "+bubble.OwnToken && c.R.URL.Path == bubble.CMs {
+					c.Fail(code, reason, "no", 0)
+				} else {
+					c.Serve()
+				}
 			}
-		}
-		for _, kind := range []proxytest.Kind{proxytest.Form, proxytest.WatchList, proxytest.Watch, proxytest.Probe} {
-			p.Up.On(kind, 1<<20, gone)
-		}
-		p.CMs.Reflector().Abort()
-		time.Sleep(time.Minute)
-		if n := len(p.Log.With("Stopped lane")); n != 0 {
-			t.Error("it stopped at once")
-		}
-		time.Sleep(15 * time.Minute)
-		w.WantEnd()
-		q := p.Send(bubble.Request{Target: fmt.Sprintf(bubble.Since, 101), Token: bubble.ClientToken}).Watch()
-		p.CMs.Put("ns", "b", "1")
-		q.Want("ADDED ns/b 102")
-		if resp, body := p.Admin("/readyz"); resp.StatusCode != http.StatusOK {
-			t.Errorf("the others are taken away too: %s", body)
-		}
-	}, func(o *proxy.Options) { o.Cached.ResidentResources = []string{"configmaps"} })
+			for _, kind := range []proxytest.Kind{proxytest.Form, proxytest.WatchList, proxytest.Watch, proxytest.Probe} {
+				p.Up.On(kind, 1<<20, gone)
+			}
+			p.CMs.Reflector().Abort()
+			time.Sleep(time.Minute)
+			if n := len(p.Log.With("Stopped lane")); n != 0 {
+				t.Error("it stopped at once")
+			}
+			time.Sleep(15 * time.Minute)
+			w.WantEnd()
+			q := p.Send(bubble.Request{Target: fmt.Sprintf(bubble.Since, 101), Token: bubble.ClientToken}).Watch()
+			p.CMs.Put("ns", "b", "1")
+			q.Want("ADDED ns/b 102")
+			if resp, body := p.Admin("/readyz"); resp.StatusCode != http.StatusOK {
+				t.Errorf("the others are taken away too: %s", body)
+			}
+		}, func(o *proxy.Options) { o.Cached.ResidentResources = []string{"configmaps"} })
+	}
 }
 
 // When the resource no longer exists upstream, or not in the lane's encoding, as after a downgrade, the

@@ -46,29 +46,37 @@ func Kinds() (all []Kind) {
 // Passing returns the kinds that pass: what is held until a client sends on, reads, or leaves.
 func Passing() []Kind { return []Kind{Heads, Bodies, Answers, Watches, Connections} }
 
-// bounded are the kinds that the bounds of Limits are about, but for copies.
-var bounded = []Kind{Heads, Bodies, Answers, Watches}
+// bounded are the kinds that have their bounds together, and connections the one with a bound of its own.
+var bounded, connections = []Kind{Heads, Bodies, Answers, Watches}, []Kind{Connections}
 
 func (k Kind) bounded() bool { return k <= Watches }
+
+// together returns the kinds that share their bounds with k, and are cut together.
+func (k Kind) together() []Kind {
+	if k == Connections {
+		return connections
+	}
+	return bounded
+}
 
 // cache reports whether what is held is a cache. It serves others as soon as they come.
 func (k Kind) cache() bool { return k >= Copies }
 
 // Limits bound what is held, in bytes. 0 is no limit. Each, Strangers and All are about heads, bodies,
-// answers and watches. Connections have a limit of their own elsewhere. Lanes have no limit but the
-// memory: caches are what it is for.
+// answers and watches. Lanes have no limit but the memory: caches are what it is for.
 type Limits struct {
-	Each      int64 `json:"eachBytes"`      // of one source
-	Strangers int64 `json:"strangersBytes"` // of all strangers together
-	All       int64 `json:"allBytes"`       // of all sources together
-	Copies    int64 `json:"copiesBytes"`    // the copies of one source
+	Each        int64 `json:"eachBytes"`        // of one source
+	Strangers   int64 `json:"strangersBytes"`   // of all strangers together
+	All         int64 `json:"allBytes"`         // of all sources together
+	Connections int64 `json:"connectionsBytes"` // the connections of all strangers together; three quarters for one of them
+	Copies      int64 `json:"copiesBytes"`      // the copies of one source
 }
 
 // LimitsOf returns the limits for a process that may use so many bytes of memory. What has been cut
 // is freed a moment later, and Go's collector leaves about as much garbage. So strangers together
 // take a tenth at most, without their connections.
 func LimitsOf(memory int64) Limits {
-	return Limits{Each: memory / 8, Strangers: memory / 32, All: memory / 4, Copies: memory / 4}
+	return Limits{Each: memory / 8, Strangers: memory / 32, All: memory / 4, Connections: memory / 4, Copies: memory / 4}
 }
 
 // Ledger holds the accounts of all sources.
@@ -85,6 +93,7 @@ type Ledger struct {
 	held      [kinds]int64        // by all
 	live      int64               // of the bounded kinds, by all, without what has been cut
 	strangers int64               // the same by all strangers
+	unknown   int64               // of connections, by all strangers, without what has been cut
 	cut       [kinds]int64        // bytes that have been cut, in all
 	refused   [kinds]int64        // entries that were refused, in all
 }
@@ -162,7 +171,7 @@ func (e *Entry) set(times, more int64) bool {
 	l := e.ledger
 	l.mu.Lock()
 	victim, ok := l.setLocked(e, times*e.bytes+more)
-	cuts, done := l.cutLocked(victim, bounded, false)
+	cuts, done := l.cutLocked(victim, e.kind.together(), false)
 	l.mu.Unlock()
 	l.call(cuts, done)
 	return ok
@@ -192,8 +201,8 @@ func (l *Ledger) roomLocked(b *balance, kind Kind, more int64) (victim *balance,
 	if kind.cache() {
 		return nil, kind == Lanes || l.limits.Copies <= 0 || b.ends[Copies]+more <= l.limits.Copies
 	}
-	if !kind.bounded() {
-		return nil, true
+	if kind == Connections {
+		return l.roomToConnectLocked(b, more)
 	}
 	if l.limits.Each > 0 && b.total+more > l.limits.Each {
 		return nil, false
@@ -204,6 +213,21 @@ func (l *Ledger) roomLocked(b *balance, kind Kind, more int64) (victim *balance,
 		victim = l.largestLocked(false, bounded)
 	}
 	return victim, victim == nil || victim != b && victim.freed(bounded) >= more
+}
+
+// roomToConnectLocked is roomLocked for connections. A stranger leaves a quarter to the others.
+func (l *Ledger) roomToConnectLocked(b *balance, more int64) (victim *balance, ok bool) {
+	most := l.limits.Connections
+	switch {
+	case most <= 0 || !b.source.Stranger:
+		return nil, true
+	case b.ends[Connections]+more > most/4*3:
+		return nil, false
+	case l.unknown+more > most:
+		victim = l.largestLocked(true, connections)
+		return victim, victim != b && victim.freed(connections) >= more
+	}
+	return nil, true
 }
 
 // moveLocked adds to what an entry holds.
@@ -232,6 +256,9 @@ func (l *Ledger) liveLocked(e *Entry, more int64) {
 	b := e.of
 	if e.ends != nil {
 		b.ends[e.kind] += more
+	}
+	if e.kind == Connections && b.source.Stranger {
+		l.unknown += more
 	}
 	if !e.kind.bounded() {
 		return

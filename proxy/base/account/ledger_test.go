@@ -114,8 +114,8 @@ func TestCutOfNothing(t *testing.T) {
 	}
 }
 
-// Connections have no bound, and none is closed for what others hold. But when memory is short, they
-// count as all that passes.
+// Connections do not count for the bounds of the rest, and none is closed for what others hold. But when
+// memory is short, they count as all that passes.
 func TestConnections(t *testing.T) {
 	l := New(Limits{Each: 100, Strangers: 100, All: 100})
 	crowd, closed, ended := Source{Name: "10.0.0.1", Stranger: true}, 0, 0
@@ -130,6 +130,46 @@ func TestConnections(t *testing.T) {
 	}
 	if l.Relieve(1, Passing()...) != 400 || closed != 10 {
 		t.Errorf("%d connections are closed when memory is short", closed)
+	}
+}
+
+// A stranger has three quarters of the bound of connections, and is refused beyond. If others fill the bound
+// too, the largest is cut, and not the next comer. Users have no bound. What has moved to a user, or has
+// been cut, leaves room at once.
+func TestStrangersConnections(t *testing.T) {
+	l := New(Limits{Connections: 400, Each: 10, Strangers: 10, All: 10})
+	cut := make(map[string]int)
+	last := make(map[string]*Entry)
+	fill := func(source Source) (n int) {
+		for ; n < 1000; n++ {
+			e := l.Open(source, Connections, func() { cut[source.Name]++ })
+			if !e.Set(1) {
+				break
+			}
+			last[source.Name] = e
+		}
+		return n
+	}
+	stranger := func(name string) Source { return Source{Name: name, Stranger: true} }
+	if n := fill(stranger("large")); n != 300 {
+		t.Fatalf("one stranger has %d of 400", n)
+	}
+	if n := fill(Source{Name: "user"}); n != 1000 {
+		t.Fatalf("a user has %d", n)
+	}
+	answer := l.Open(stranger("large"), Answers, func() { t.Error("an answer is cut for a connection") })
+	if !answer.Set(10) {
+		t.Fatal("connections take the room of answers")
+	}
+	last["large"].Move(Source{Name: "user"})
+	if n := fill(stranger("large")); n != 1 {
+		t.Fatalf("%d more behind one that has moved", n)
+	}
+	if n := fill(stranger("small")); n != 300 || len(cut) != 1 || cut["large"] != 300 {
+		t.Fatalf("another stranger has %d, cut %v", n, cut)
+	}
+	if n := fill(stranger("comer")); n != 300 || len(cut) != 2 || cut["small"] != 300 {
+		t.Fatalf("the next comer has %d, cut %v", n, cut)
 	}
 }
 

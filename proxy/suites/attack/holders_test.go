@@ -86,7 +86,7 @@ var holdings = []holding{
 	// And to the fall-back beside it, which has no cache. Its watches start at a rate that all share.
 	{name: "unread answers at a node's fall-back", fallback: true, watchfan: true, attack: unread(3, mallory, openAPI)},
 	{name: "stalled bodies at a node's fall-back", fallback: true, watchfan: true, attack: stalledBodies(49, anybody)},
-	{name: "short heads at a node's fall-back", fallback: true, watchfan: true, attack: held(2000, drip(longHead(60_000), endless, trickle))},
+	{name: "short heads at a node's fall-back", fallback: true, watchfan: true, attack: held(4000, drip(longHead(60_000), endless, trickle))},
 	{name: "watches at a node's fall-back", fallback: true, watchfan: true, attack: unread(30, mallory, ofOne)},
 	{name: "the admin port's connections", stranger: true, watchfan: true, attack: adminConnections},
 }

@@ -62,7 +62,8 @@ func NewConnections(maxAge time.Duration, ledger *account.Ledger) *Connections {
 	}
 }
 
-// Opened records a connection that the listener has accepted. During shutdown it closes c.
+// Opened records a connection that the listener has accepted. It closes c during shutdown, and if its
+// address has no room for it; see Rest.
 func (cs *Connections) Opened(c net.Conn) { cs.wait(c, silent) }
 
 // Resting records that a response has been written on c and that c can carry another request.
@@ -241,13 +242,14 @@ func (cs *Connections) KeepAlive(c net.Conn) bool {
 	return true
 }
 
-// Rest says whether c carries no request. Then it counts for its payer, and is closed if that one
-// holds most when memory is short.
+// Rest says whether c carries no request. Then it counts for its payer. It is closed if a stranger has no
+// room for it, or later if its payer holds most when memory is short.
 func (c *Conn) Rest(rests bool) {
-	if rests {
-		c.entry.Set(atRest)
-	} else {
+	switch {
+	case !rests:
 		c.entry.Set(0)
+	case !c.entry.Set(atRest):
+		c.Break()
 	}
 }
 

@@ -166,12 +166,7 @@ func TestConnectionsCount(t *testing.T) {
 	ledger := account.New(account.Limits{})
 	cs := NewConnections(0, ledger)
 	open := func(from string) (*closing, *Conn) {
-		a, err := net.ResolveTCPAddr("tcp", from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := &closing{addressed: addressed{from: a}}
-		cs.Opened(c)
+		c := openFrom(t, cs, from)
 		return c, cs.open[c]
 	}
 	want := func(when, want string) {
@@ -213,6 +208,42 @@ func TestConnectionsCount(t *testing.T) {
 	if n := ledger.Totals().Open; n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
+}
+
+// A stranger that has three quarters of the bound gets no more connections, new or behind a request. Other
+// strangers do, and so does the same address once its client is known.
+func TestStrangersConnections(t *testing.T) {
+	cs := NewConnections(0, account.New(account.Limits{Connections: 4 * atRest}))
+	open := func(from string) *closing { return openFrom(t, cs, from) }
+	one, two, three, four, other := open("10.0.0.1:1"), open("10.0.0.1:2"), open("10.0.0.1:3"), open("10.0.0.1:4"), open("10.0.0.2:1")
+	if one.closed || two.closed || three.closed || !four.closed || other.closed {
+		t.Errorf("%t %t %t %t and %t are closed, want the fourth alone", one.closed, two.closed, three.closed, four.closed, other.closed)
+	}
+	cs.Closed(four)
+	cs.Serving(one)
+	if open("10.0.0.1:5").closed {
+		t.Error("a connection with a request counts")
+	}
+	if cs.Resting(one); !one.closed {
+		t.Error("a connection rests beyond the bound")
+	}
+	cs.Serving(two).KnownAs(account.Source{Name: "ann"})
+	cs.Resting(two)
+	if six := open("10.0.0.1:6"); two.closed || six.closed {
+		t.Error("the connection of a known client counts for strangers")
+	}
+}
+
+// openFrom opens a connection from an address.
+func openFrom(t *testing.T, cs *Connections, from string) *closing {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &closing{addressed: addressed{from: a}}
+	cs.Opened(c)
+	return c
 }
 
 // closing is a connection that notes that it is closed.

@@ -21,8 +21,9 @@
 // The first five pass. The bounds are about the first four. The connections of strangers have a bound of
 // their own: each takes some memory from its first byte on, and thousands can come within the second
 // between two looks at the memory. One address leaves a quarter of it to the others. The connections of
-// users are bounded by their number, but count when memory is short. Copies have a bound of their own for each source. Lanes have none,
-// because the next client of the resource uses the same lane. They are given up last.
+// users are bounded by their number, but count when memory is short. Copies have a bound of their own for
+// each source. Lanes have none, because the next client of the resource uses the same lane. They are given
+// up last.
 //
 // # Concurrency
 //

@@ -78,6 +78,7 @@ func TestObservedStale(t *testing.T) {
 		missed := p.CMs.Put("ns", "secretive", "1")
 		stream.Send(proxytest.ConfigMaps.Bookmark(missed, false))
 		w.AwaitVersion(missed)
+		synctest.Wait() // the watch passes through, and the lane has the bookmark
 		p.Get(bubble.CMs)
 		d := observed(p)
 		found := make(map[observe.Kind]observe.Difference)

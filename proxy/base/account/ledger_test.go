@@ -189,7 +189,7 @@ func TestCaches(t *testing.T) {
 // Whatever happens, sums are those of the entries, and nothing is left behind.
 func TestSums(t *testing.T) {
 	draw := steady.Rand(t)
-	l := New(Limits{Each: 1000, Strangers: 2000, All: 4000, Copies: 1000})
+	l := New(Limits{Each: 1000, Strangers: 2000, All: 4000, Connections: 1000, Copies: 1000})
 	var open []*Entry
 	sources := []Source{{Name: "a"}, {Name: "b"}, {Name: "c"}, {"x", true}, {"y", true}, {"z", true}}
 	for range 20_000 {
@@ -210,28 +210,36 @@ func TestSums(t *testing.T) {
 			open[i].Close()
 			open = append(open[:i], open[i+1:]...)
 		}
-		var held, live, strangers int64
+		var held, live, strangers, unknown int64
 		for _, e := range open {
 			held += e.bytes
-			if !e.gone && e.kind.bounded() {
+			if e.gone {
+				continue
+			}
+			if e.kind.bounded() {
 				live += e.bytes
-				if e.of.source.Stranger {
-					strangers += e.bytes
-				}
+			}
+			switch {
+			case !e.of.source.Stranger:
+			case e.kind.bounded():
+				strangers += e.bytes
+			case e.kind == Connections:
+				unknown += e.bytes
 			}
 		}
 		var sum int64
 		for _, bytes := range l.held {
 			sum += bytes
 		}
-		if sum != held || l.live != live || l.strangers != strangers || live > 4000 || strangers > 2000 {
-			t.Fatalf("sums %d %d %d, want %d %d %d", sum, l.live, l.strangers, held, live, strangers)
+		if sum != held || l.live != live || l.strangers != strangers || l.unknown != unknown ||
+			live > 4000 || strangers > 2000 || unknown > 1000 {
+			t.Fatalf("sums %d %d %d %d, want %d %d %d %d", sum, l.live, l.strangers, l.unknown, held, live, strangers, unknown)
 		}
 	}
 	for _, e := range open {
 		e.Close()
 	}
-	if got := l.Totals(); got.Open != 0 || len(l.sources) != 0 || got.Held != [kinds]int64{} || got.Strangers != 0 {
+	if got := l.Totals(); got.Open != 0 || len(l.sources) != 0 || got.Held != [kinds]int64{} || got.Strangers != 0 || l.unknown != 0 {
 		t.Fatalf("%+v is left", got)
 	}
 }

@@ -172,7 +172,7 @@ func FuzzGzipMember(f *testing.F) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var parts []framing.Deflated
 		rest := data
-		for _, kind := range kinds {
+		for _, kind := range kinds[:min(len(kinds), 20)] { // a compressor each
 			n := random.IntN(len(rest) + 1)
 			if level := kind % 10; level == 0 {
 				parts = append(parts, framing.Stored(rest[:n]))

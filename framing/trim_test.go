@@ -431,10 +431,20 @@ func fuzzDrops(text string, metadataOnly bool) (keep []string, drops []framing.D
 // fuzzTrim is the body of fuzz targets.
 func fuzzTrim(t *testing.T, c captured, form framing.ListForm, event []byte, keep []string, drops []framing.Drop) {
 	ev, err := framing.NewScanner(c.encoding, podFields).Event(event)
-	if err != nil || ev.Object == nil {
+	if err != nil || ev.Object == nil || c.encoding == framing.JSON && typedItem(t, form, ev.Object) {
 		return
 	}
 	checkTrim(t, c, form, ev.Object, keep, drops)
+}
+
+// typedItem reports whether an item of a list without types has one. Then a member is before the
+// type, as no server writes it; a Trim may take that member away, and the type is first.
+func typedItem(t *testing.T, form framing.ListForm, o *framing.Object) bool {
+	var item map[string]json.RawMessage
+	if err := json.Unmarshal(bytes.Join(form.AppendItem(nil, nil, o, true), nil), &item); err != nil {
+		t.Fatal(err)
+	}
+	return item["kind"] != nil || item["apiVersion"] != nil
 }
 
 // seedTrim adds the captured events of representations as seeds, without length prefixes.
@@ -481,7 +491,7 @@ func FuzzTrimJSON(f *testing.F) {
 		`{"metadata":{"name":"x","annotations":{"x/y":"1"},"resourceVersion":"7"}}`,
 		`{"metadata":{"annotations":{"x/y":"1","z":"2"},"name":"x","resourceVersion":"7"}}`,
 		`{"metadata":{"name":"x","resourceVersion":"7","annotations":{"x\/y":"1","x/y":"2"}},"a":{"annotations":{"x/y":"1"}}}`,
-		`{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`,
+		`{"metadata":{"name":"x","resourceVersion":"7","annotations":{}}}`, `{"data":1,"kind":"K",` + meta + `}`,
 	} {
 		f.Add([]byte(`{"type":"ADDED","object":`+object+"}\n"), "data,status.images,status.a.b,@x/y")
 		f.Add([]byte(`{"type":"ADDED","object":`+object+"}\n"), "+data,+status.images.data,+status.a,+metadata.annotations.z,status.a.b")

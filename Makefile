@@ -189,12 +189,12 @@ hollow: bin/watchfan bin/devcluster bin/kubemark ## five kubelets without contai
 
 # Counts have no deadline. At the end of a time, Go may take its own deadline for a failure (golang/go#75804).
 # An input that reaches new code is made smaller for a minute by default, and other inputs wait.
-fuzz: ## every fuzz target with 50,000 inputs (FUZZTIME=1000000x)
-	@for package in $$($(GO) list $(PACKAGES)); do \
+fuzz: ## every fuzz target with 50,000 inputs (10 min; FUZZTIME=1000000x)
+	@failed=; for package in $$($(GO) list $(PACKAGES)); do \
 		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-			echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-50000x} -fuzzminimizetime 100x $$package; \
+			echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-50000x} -fuzzminimizetime 100x $$package || failed="$$failed $$target"; \
 		done; \
-	done
+	done; [ -z "$$failed" ] || { echo "These targets failed:$$failed"; exit 1; }
 
 format:
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "not gofmt-clean: $$unformatted"; exit 1; }

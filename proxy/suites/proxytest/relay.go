@@ -35,6 +35,7 @@ type Relay struct {
 	held     chan struct{} // closed by Release; nil while nothing is held
 	drop     bool
 	closed   bool
+	resets   int // calls of Reset
 	pairs    map[*pair]struct{}
 }
 
@@ -89,7 +90,7 @@ func (r *Relay) close() {
 // carry relays one connection until it ends. A connection that the backend refuses is reset.
 func (r *Relay) carry(client *net.TCPConn) {
 	r.mu.Lock()
-	address := r.backends[r.turn%len(r.backends)]
+	address, resets := r.backends[r.turn%len(r.backends)], r.resets
 	r.turn++
 	r.mu.Unlock()
 	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
@@ -101,8 +102,9 @@ func (r *Relay) carry(client *net.TCPConn) {
 	p := &pair{client: client, backend: conn.(*net.TCPConn)}
 	defer p.close()
 	r.mu.Lock()
-	if r.closed {
+	if r.closed || r.resets != resets {
 		r.mu.Unlock()
+		p.reset()
 		return
 	}
 	r.pairs[p] = struct{}{}
@@ -220,10 +222,11 @@ func (r *Relay) Drop(on bool) {
 }
 
 // Reset resets all connections at both ends, in the middle of what they carry, and returns how many
-// there were.
+// there were. So it does with those that are being made.
 func (r *Relay) Reset() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.resets++
 	for p := range r.pairs {
 		p.reset()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/watchfan/watchfan/fanout"
 	"github.com/watchfan/watchfan/proxy/base/exposition"
 )
 
@@ -20,6 +21,7 @@ func TestWrite(t *testing.T) {
 	set.NewCounter(pairs + `{resource="one"}`)
 	set.NewCounter("watchfan_other_total")
 	set.NewCounter(pairs + `{resource="two"}`)
+	fanout.NewMetrics(set) // histograms too
 	var text bytes.Buffer
 	exposition.Write(&text, set)
 

@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/watchfan/watchfan/framing"
 )
@@ -54,5 +56,19 @@ func TestErrorFrameCBOR(t *testing.T) {
 	read, err := framing.NewScanner(framing.CBOR, nil).Event(ErrorFrame(framing.CBOR, st).Payload(nil))
 	if err != nil || read.Type != framing.Error || read.Status.Code != 503 {
 		t.Errorf("read as %+v, %v", read, err)
+	}
+}
+
+// apimachinery's serializer takes only a Status that begins with its magic number.
+func TestErrorFrameProtobuf(t *testing.T) {
+	types := runtime.NewScheme()
+	metav1.AddToGroupVersion(types, schema.GroupVersion{Version: "v1"})
+	st, ev := ServiceUnavailable("a<b"), metav1.WatchEvent{}
+	if err := ev.Unmarshal(ErrorFrame(framing.Protobuf, st).Payload(nil)[4:]); err != nil { // behind its length
+		t.Fatal(err)
+	}
+	got, _, err := protobuf.NewSerializer(types, types).Decode(ev.Object.Raw, nil, nil)
+	if err != nil || ev.Type != "ERROR" || !reflect.DeepEqual(got, st) {
+		t.Errorf("got %s %v, %v, want %v", ev.Type, got, err, st)
 	}
 }

@@ -16,6 +16,7 @@ type load struct {
 	pods, deployments float64 // watches
 	events            float64 // per second, of pods
 	starts            float64 // watches of pods that have begun and ended
+	restarts          float64 // per second, of such watches
 	objects           float64 // that each start takes
 	cpu               float64 // cores
 	old               bool    // labels as before Kubernetes 1.34
@@ -35,7 +36,8 @@ func (l load) after(seconds float64) string {
 	line(`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"} %g`, l.starts)
 	line(`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="LIST",version="v1"} 99`)
 	line("# TYPE apiserver_watch_events_sizes histogram")
-	deliveries := l.pods*l.events*seconds + (l.pods+l.starts)*l.objects
+	initial := (l.pods + l.starts + l.restarts*seconds) * l.objects
+	deliveries := l.pods*l.events*seconds + initial
 	labels := `group="",resource="pods",version="v1"`
 	if l.old {
 		labels = `group="",kind="Pod",version="v1"`
@@ -49,7 +51,7 @@ func (l load) after(seconds float64) string {
 	}
 	line(`apiserver_watch_cache_events_received_total{%s} %g`, cached, l.events*seconds)
 	line(`apiserver_watch_cache_events_dispatched_total{%s} %g`, cached, 2*l.events*seconds) // bookmarks too
-	line(`apiserver_init_events_total{%s} %g`, cached, (l.pods+l.starts)*l.objects)
+	line(`apiserver_init_events_total{%s} %g`, cached, initial)
 	line(`apiserver_cache_list_returned_objects_total{%s} 0`, cached)
 	if l.old {
 		line(`apiserver_storage_objects{resource="deployments.apps"} 7`)
@@ -120,6 +122,14 @@ func TestAssess(t *testing.T) {
 		if m := a.Tier.Memory; m.Low < 3*processMemory || m.Mid < m.Low || m.High < m.Mid {
 			t.Errorf("the tier's memory: %+v", m)
 		}
+	}
+}
+
+// kube-apiserver counts the events that a watch begins with among all events. They are not deliveries.
+func TestInitialEvents(t *testing.T) {
+	pods := assessed(t, load{pods: 1000, events: 50, restarts: 2, objects: 20}, 3).Resources[0]
+	if !near(pods.Deliveries, 50_000) || !near(pods.Objects, 2*20) {
+		t.Errorf("got %g deliveries and %g objects a second, want 50000 and 40", pods.Deliveries, pods.Objects)
 	}
 }
 

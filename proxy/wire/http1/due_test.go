@@ -2,9 +2,11 @@ package http1
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -73,6 +75,16 @@ func TestDueOfOneResponse(t *testing.T) {
 		if _ = kept.SetWriteDeadline(c.set); !noted.at.Equal(c.want) {
 			t.Errorf("%+v: %s", c, noted.at)
 		}
+	}
+}
+
+// What a client has sent ahead is read first, whatever the size of the reads.
+func TestKeptBytes(t *testing.T) {
+	c, client := net.Pipe()
+	defer c.Close()
+	go func() { _, _ = client.Write([]byte("later")); _ = client.Close() }()
+	if got, err := io.ReadAll(iotest.OneByteReader(withKept(c, []byte("early")))); string(got) != "earlylater" || err != nil {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 

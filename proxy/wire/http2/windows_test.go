@@ -210,3 +210,38 @@ func TestRandomWindows(t *testing.T) {
 		}
 	}
 }
+
+// Padding takes windows (RFC 9113, section 6.1), and gives them back: a body with more of it than they are wide
+// comes whole.
+func TestPaddedUpload(t *testing.T) {
+	const frames, data, length = 2000, 64, 64 + 1 + 255
+	w := newWorld(t, func(x *exchange.Exchange) {
+		if n, err := io.Copy(io.Discard, x.Body); n != frames*data || err != nil {
+			t.Errorf("got %d bytes, %v", n, err)
+		}
+	})
+	p := w.dial()
+	p.head(1, "POST", "/upload", false)
+	windows := [2]int{defaultWindow, defaultWindow} // of the connection and of the stream
+	for i := range frames {
+		for windows[0] < length || windows[1] < length {
+			f, err := p.framer.ReadFrame()
+			if err != nil {
+				t.Fatalf("the windows stay at %d behind %d frames: %v", windows, i, err)
+			}
+			switch f := f.(type) {
+			case *wire.SettingsFrame:
+				if initial, ok := f.Value(wire.SettingInitialWindowSize); ok {
+					windows[1] += int(initial) - defaultWindow
+				}
+			case *wire.WindowUpdateFrame:
+				windows[f.StreamID] += int(f.Increment)
+			}
+		}
+		_ = p.framer.WriteDataPadded(1, i == frames-1, make([]byte, data), make([]byte, 255))
+		windows[0], windows[1] = windows[0]-length, windows[1]-length
+	}
+	if got := p.status(1); got != "200" {
+		t.Errorf("got %s", got)
+	}
+}

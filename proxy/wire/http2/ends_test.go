@@ -64,6 +64,23 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
+// A GOAWAY behind the second one names the same last stream, although the client has opened more (RFC 9113,
+// section 6.8).
+func TestGoAwayAgain(t *testing.T) {
+	w, streams := watchAll(t)
+	p := w.dial()
+	p.open(1, streams)
+	w.conns.BeginClosing()
+	await[*wire.GoAwayFrame](p)
+	_ = p.framer.WritePing(true, await[*wire.PingFrame](p).Data)
+	await[*wire.GoAwayFrame](p)
+	p.get(3, "/watch")
+	_ = p.framer.WriteWindowUpdate(0, 0)
+	if f := await[*wire.GoAwayFrame](p); f.LastStreamID != 1 || f.ErrCode != wire.ErrCodeProtocol {
+		t.Errorf("got %v, want the last stream 1", f)
+	}
+}
+
 // A net/http client that is told to go away opens another connection, and loses no request.
 func TestGoAwayLosesNothing(t *testing.T) {
 	w := newWorldOf(t, 100, 50*time.Millisecond, echo)

@@ -24,6 +24,7 @@ type load struct {
 
 func (l load) after(seconds float64) string {
 	var b strings.Builder
+	begun := l.starts + l.restarts*seconds
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# HELP apiserver_longrunning_requests [STABLE] Gauge of all active long-running apiserver requests.")
 	line("# TYPE apiserver_longrunning_requests gauge")
@@ -33,10 +34,10 @@ func (l load) after(seconds float64) string {
 	open("pods", "", "v1", l.pods)
 	open("deployments", "apps", "v1", l.deployments)
 	line(`apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="resource",subresource="log",verb="CONNECT",version="v1"} 17`)
-	line(`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"} %g`, l.starts)
+	line(`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"} %g`, begun)
 	line(`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="LIST",version="v1"} 99`)
 	line("# TYPE apiserver_watch_events_sizes histogram")
-	initial := (l.pods + l.starts + l.restarts*seconds) * l.objects
+	initial := (l.pods + begun) * l.objects
 	deliveries := l.pods*l.events*seconds + initial
 	labels := `group="",resource="pods",version="v1"`
 	if l.old {
